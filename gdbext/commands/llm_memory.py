@@ -136,7 +136,7 @@ def _rank(session: Session, target: Target, label: str) -> tuple[dict[str, Any],
         row["cuda_allocator"] = cuda_allocator.read(target, rt)
         if row["cuda_allocator"]:
             snapshot = cuda_blocks.snapshot(target, rt)
-            row["gpu_blocks"] = cuda_owners.name_owners(snapshot, found, _caches(target))
+            row["gpu_blocks"] = cuda_owners.name_owners(snapshot, found, _caches(target) if snapshot["segments"] else [])
     except GdbextError as e:
         why.append(escape(str(e)))
     return row, why, snapshot

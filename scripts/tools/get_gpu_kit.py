@@ -104,7 +104,9 @@ def part(name: str, arch: int, cache: str) -> tuple[dict[str, tuple[bytes, int]]
 
 
 def make(folder: str, engines: list[str], arch: int) -> int:
-    """Writes a kit's files. -> their bytes"""
+    """Writes a kit's files into a folder that is new, empty or an older kit. -> their bytes"""
+    if os.path.isdir(folder) and os.listdir(folder) and not os.path.exists(os.path.join(folder, "manifest.json")):
+        raise Failed(f"get-gpu-kit: {folder} holds something that is no kit: name another folder")
     cache = os.path.join(cache_folder(), "gpu-kit")
     os.makedirs(cache, exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)

@@ -129,3 +129,10 @@ def test_what_is_missing_says_what_to_do(monkeypatch, tmp_path):
     missing = needs.missing()
     assert "run scripts/get-gpu-kit" in missing["vllm for a GPU"] and "run scripts/get-gpu-kit" in missing["sglang for a GPU"]
     needs.engine.cache_clear()
+
+
+def test_a_folder_that_is_no_kit_is_left_alone(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(Failed, match="holds something that is no kit"):
+        get_gpu_kit.make(str(tmp_path), ["vllm"], 90)
+    assert (tmp_path / "mine").read_text() == "mine"

@@ -32,12 +32,12 @@ def gpu() -> str:
 
 def missing() -> dict[str, str]:
     """{what the tests want and this machine lacks: why, or what to do}."""
-    lacking = {"NVIDIA GPU": gpu()}
+    lacking = {"a GPU": gpu()}
     lacking["the GPU's cuda-gdb"] = "" if tool("cuda-gdb") else "install the CUDA toolkit of the driver's release"
     lacking["nvcc"] = "" if tool("nvcc") else "run scripts/get-cuda nvcc"
     for name in ENGINES:
         try:
-            if not lacking["NVIDIA GPU"]:
+            if not lacking["a GPU"]:
                 engine(name)
             elif not os.environ.get("GDBEXT_TEST_GPU_PYTHON"):
                 site.manifest(os.environ.get("GDBEXT_TEST_GPU_KIT") or site.KIT)

@@ -1,6 +1,6 @@
-// Where torch's CUDA caching allocator keeps segments and blocks, measured as the counters are (probe.cpp): one device's allocator is
-// given small and large blocks, streams, private pools, a block that waits for an event, and expandable segments; what snapshot()
-// says of them is looked for in its memory. Sets are libstdc++'s red-black trees, tables ska::flat_hash_map's.
+// Where torch's CUDA caching allocator keeps segments and blocks, measured as the counters are (probe.cpp): one device's
+// allocator is given small and large blocks, streams, private pools, a block that waits for an event, and expandable segments;
+// what snapshot() says of them is looked for in its memory. Sets are libstdc++'s red-black trees, tables ska::flat_hash_map's.
 #pragma once
 #include <c10/cuda/CUDACachingAllocator.h>
 #if __has_include(<c10/cuda/CUDAAllocatorConfig.h>)
@@ -45,7 +45,8 @@ static uint8_t byte(uint64_t at) {
   return value;
 }
 
-static size_t only(const std::string &what, size_t end, size_t step, const std::function<bool(size_t)> &holds, bool several = false) {
+static size_t only(const std::string &what, size_t end, size_t step, const std::function<bool(size_t)> &holds,
+                   bool several = false) {
   std::vector<size_t> found;
   for (size_t at = 0; at < end; at += step)
     if (holds(at)) found.push_back(at);
@@ -69,7 +70,8 @@ static std::vector<std::vector<uint64_t>> table(uint64_t at, size_t words) {
   return found.size() == head[3] ? found : std::vector<std::vector<uint64_t>>{};
 }
 
-// The pointers in a set whose tree's header is at `at`: color, root, first, last, count; a node: color, parent, left, right, value.
+// The pointers in a set whose tree's header is at `at`: color, root, first, last, count; a node: color, parent, left, right,
+// value.
 static std::vector<uint64_t> set(uint64_t at) {
   std::vector<uint64_t> found, open{word(at + 8)};
   const uint64_t count = word(at + 32);
@@ -89,11 +91,15 @@ static std::vector<uint64_t> set(uint64_t at) {
 static void to_pool(int device, cudaStream_t stream, std::pair<uint64_t, uint64_t> id, bool begin) {
   const c10::cuda::MempoolId_t pool{id.first, id.second};
 #if GDBEXT_TORCH_MINOR < 3
-  if (begin) alloc::get()->beginAllocateStreamToPool(device, stream, pool);
-  else alloc::get()->endAllocateStreamToPool(device, stream);
+  if (begin)
+    alloc::get()->beginAllocateStreamToPool(device, stream, pool);
+  else
+    alloc::get()->endAllocateStreamToPool(device, stream);
 #else
-  if (begin) alloc::get()->beginAllocateToPool(device, pool, [stream](cudaStream_t one) { return one == stream; });
-  else alloc::get()->endAllocateToPool(device, pool);
+  if (begin)
+    alloc::get()->beginAllocateToPool(device, pool, [stream](cudaStream_t one) { return one == stream; });
+  else
+    alloc::get()->endAllocateToPool(device, pool);
 #endif
 }
 
@@ -126,8 +132,16 @@ static std::vector<Row> truth(int device) {
     if (s.device != device) continue;
     uint64_t at = (uint64_t)s.address;
     for (const auto &b : s.blocks) {
-      rows.push_back({at, (uint64_t)b.size, (uint64_t)b.requested_size, (uint64_t)s.stream, (uint64_t)s.address,  // casts that each release takes
-                      b.allocated, b.active, s.is_large, s.is_expandable, {s.owner_private_pool_id.first, s.owner_private_pool_id.second}});
+      rows.push_back({at,
+                      (uint64_t)b.size,
+                      (uint64_t)b.requested_size,
+                      (uint64_t)s.stream,
+                      (uint64_t)s.address,  // casts that each release takes
+                      b.allocated,
+                      b.active,
+                      s.is_large,
+                      s.is_expandable,
+                      {s.owner_private_pool_id.first, s.owner_private_pool_id.second}});
       at += b.size;
     }
   }
@@ -163,10 +177,13 @@ static void measure(uint64_t device_allocator, int device) {
       for (const auto &b : block) {
         const uint64_t to = word(b.first + at);
         const auto wanted = after ? by_address.find(b.second->address + b.second->size) : by_address.find(word(to + ptr));
-        const bool inside = after ? wanted != by_address.end() && wanted->second->segment == b.second->segment : b.second->address != b.second->segment;
+        const bool inside = after ? wanted != by_address.end() && wanted->second->segment == b.second->segment
+                                  : b.second->address != b.second->segment;
         if (!inside) continue;
         tried++;
-        if (after ? word(to + ptr) != wanted->first : wanted == by_address.end() || wanted->first + wanted->second->size != b.second->address) return false;
+        if (after ? word(to + ptr) != wanted->first
+                  : wanted == by_address.end() || wanted->first + wanted->second->size != b.second->address)
+          return false;
       }
       return tried > 5;
     });
@@ -179,21 +196,26 @@ static void measure(uint64_t device_allocator, int device) {
       for (const uint64_t to : {word(b.first + next), word(b.first + prev)}) {
         if (!to || block.count(to)) continue;
         const auto row = by_address.find(word(to + ptr));
-        if (row != by_address.end()) block[to] = row->second, more = true;
-        else unmapped.insert(to);
+        if (row != by_address.end())
+          block[to] = row->second, more = true;
+        else
+          unmapped.insert(to);
       }
   }
   const auto each = [&](const std::function<bool(uint64_t, const Row &)> &holds) {
     return std::all_of(block.begin(), block.end(), [&](const auto &b) { return holds(b.first, *b.second); });
   };
   const auto words = [&](const char *name, uint64_t Row::*field) {
-    return only(name, kBlock, 8, [&](size_t at) { return each([&](uint64_t b, const Row &r) { return word(b + at) == r.*field; }); });
+    return only(name, kBlock, 8,
+                [&](size_t at) { return each([&](uint64_t b, const Row &r) { return word(b + at) == r.*field; }); });
   };
   const size_t size = words("Block.size", &Row::size), stream = words("Block.stream", &Row::stream);
   const size_t requested = only("Block.requested_size", kBlock, 8, [&](size_t at) {
     return each([&](uint64_t b, const Row &r) { return !r.active || word(b + at) == r.requested; });
   });
-  const size_t allocated = only("Block.allocated", kBlock, 1, [&](size_t at) { return each([&](uint64_t b, const Row &r) { return byte(b + at) == r.allocated; }); });
+  const size_t allocated = only("Block.allocated", kBlock, 1, [&](size_t at) {
+    return each([&](uint64_t b, const Row &r) { return byte(b + at) == r.allocated; });
+  });
   const size_t expandable = only("Block.expandable_segment_", kBlock, 8, [&](size_t at) {
     return at != size && at != ptr && each([&](uint64_t b, const Row &r) { return (word(b + at) != 0) == r.expandable; });
   });
@@ -221,13 +243,16 @@ static void measure(uint64_t device_allocator, int device) {
   const auto inside = [&](bool large) { return size_t(pools.at({large, {0, 0}}) - device_allocator); };
   const size_t small_blocks = inside(false), large_blocks = inside(true);
   if (small_blocks >= kAllocator || large_blocks >= kAllocator) fprintf(stderr, "the pools are not in the allocator\n"), _exit(1);
-  const size_t tree = only("BlockPool.blocks", kPool, 8, [&](size_t at) {
-    return std::all_of(pools.begin(), pools.end(), [&](const auto &p) {
-      std::set<uint64_t> got;
-      for (const uint64_t b : set(p.second + at)) got.insert(word(b + ptr));
-      return got == free[p.first];
-    });
-  }, true);  // 2.14 keeps it in two orders
+  const size_t tree = only(
+      "BlockPool.blocks", kPool, 8,
+      [&](size_t at) {
+        return std::all_of(pools.begin(), pools.end(), [&](const auto &p) {
+          std::set<uint64_t> got;
+          for (const uint64_t b : set(p.second + at)) got.insert(word(b + ptr));
+          return got == free[p.first];
+        });
+      },
+      true);  // 2.14 keeps it in two orders
   const size_t is_small = only("BlockPool.is_small", 160, 1, [&](size_t at) {
     return std::all_of(pools.begin(), pools.end(), [&](const auto &p) { return byte(p.second + at) == !p.first.first; });
   });
@@ -244,11 +269,27 @@ static void measure(uint64_t device_allocator, int device) {
     if (places.size() != 1 || places.begin()->first >= 2 * kPool || places.begin()->second >= 2 * kPool) return false;
     return small_in = places.begin()->first, large_in = places.begin()->second, true;
   });
-  printf("\"small_blocks\": %zu, \"large_blocks\": %zu, \"active_blocks\": %zu, \"graph_pools\": %zu}, ", small_blocks, large_blocks, active_blocks, graph_pools);
-  printf("\"Block\": {\"stream\": %zu, \"size\": %zu, \"requested_size\": %zu, \"pool\": %zu, \"ptr\": %zu, \"allocated\": %zu, \"mapped\": %zu, ", stream, size,
-         requested, pool, ptr, allocated, mapped);
-  printf("\"prev\": %zu, \"next\": %zu, \"expandable_segment_\": %zu, \"sizeof\": %zu}, ", prev, next, expandable, expandable + 8);
-  printf("\"BlockPool\": {\"blocks\": %zu, \"is_small\": %zu}, \"PrivatePool\": {\"small_blocks\": %zu, \"large_blocks\": %zu}, ", tree, is_small, small_in, large_in);
+  const auto row = [](const char *before, std::initializer_list<std::pair<const char *, size_t>> fields) {
+    for (const auto &f : fields) printf("%s\"%s\": %zu", before, f.first, f.second), before = ", ";
+    printf("}, ");
+  };
+  row("", {{"small_blocks", small_blocks},
+           {"large_blocks", large_blocks},
+           {"active_blocks", active_blocks},
+           {"graph_pools", graph_pools}});
+  row("\"Block\": {", {{"stream", stream},
+                       {"size", size},
+                       {"requested_size", requested},
+                       {"pool", pool},
+                       {"ptr", ptr},
+                       {"allocated", allocated},
+                       {"mapped", mapped},
+                       {"prev", prev},
+                       {"next", next},
+                       {"expandable_segment_", expandable},
+                       {"sizeof", expandable + 8}});
+  row("\"BlockPool\": {", {{"blocks", tree}, {"is_small", is_small}});
+  row("\"PrivatePool\": {", {{"small_blocks", small_in}, {"large_blocks", large_in}});
 }
 
 // Prints the allocator's address and the blocks of all devices, each [device, address, size, requested size, allocated, active,
@@ -258,8 +299,8 @@ static void tell(int devices) {
   const char *comma = "";
   for (int device = 0; device < devices; device++)
     for (const Row &r : truth(device)) {
-      printf("%s[%d, %zu, %zu, %zu, %d, %d, %zu, %d, %d, [%zu, %zu], %zu]", comma, device, r.address, r.size, r.requested, r.allocated, r.active,
-             r.stream, r.large, r.expandable, r.pool.first, r.pool.second, r.segment);
+      printf("%s[%d, %zu, %zu, %zu, %d, %d, %zu, %d, %d, [%zu, %zu], %zu]", comma, device, r.address, r.size, r.requested,
+             r.allocated, r.active, r.stream, r.large, r.expandable, r.pool.first, r.pool.second, r.segment);
       comma = ", ";
     }
   printf("]}\n");

@@ -1,7 +1,7 @@
 // Where torch's CUDA caching allocator keeps its counters, measured: it runs the allocator of a real libc10_cuda on a stand-in
 // of the CUDA runtime (cudart.c), asks it for its counters, and looks for them in the allocator's own memory.
-// Prints a line of JSON: offsets in DeviceStats from the header, the others as they were found; and a second one, what snapshot() says,
-// with the address of the allocator. Then it waits for its input.
+// Prints a line of JSON: offsets in DeviceStats from the header, the others as they were found; and a second one, what snapshot()
+// says, with the address of the allocator. Then it waits for its input.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -59,7 +59,8 @@ int main() {
     }
   }
   if (found != 1) return fprintf(stderr, "the counters were found %d times in the allocator\n", found), 1;
-  printf("{\"NativeCachingAllocator\": {\"device_allocator\": %zu}, \"DeviceCachingAllocator\": {\"stats\": %zu, ", vector_at, stats_at);
+  printf("{\"NativeCachingAllocator\": {\"device_allocator\": %zu}, \"DeviceCachingAllocator\": {\"stats\": %zu, ", vector_at,
+         stats_at);
   gdbext_device = 1;
   blocks::measure(blocks::word(blocks::word(object + vector_at) + 8), 1);
   printf("\"DeviceStats\": {");
@@ -67,10 +68,10 @@ int main() {
   FIELD(active_bytes), FIELD(inactive_split_bytes), FIELD(requested_bytes), FIELD(num_alloc_retries), FIELD(num_ooms);
   printf("\"sizeof\": %zu}, ", sizeof(Stats));
   using Stat = std::decay_t<decltype(Stats().allocation[0])>;
-  printf("\"Stat\": {\"current\": %zu, \"peak\": %zu, \"allocated\": %zu, \"freed\": %zu, \"sizeof\": %zu}}\n", offsetof(Stat, current),
-         offsetof(Stat, peak), offsetof(Stat, allocated), offsetof(Stat, freed), sizeof(Stat));
+  printf("\"Stat\": {\"current\": %zu, \"peak\": %zu, \"allocated\": %zu, \"freed\": %zu, \"sizeof\": %zu}}\n",
+         offsetof(Stat, current), offsetof(Stat, peak), offsetof(Stat, allocated), offsetof(Stat, freed), sizeof(Stat));
   blocks::tell(kDevices);
   fflush(stdout);
   getchar();  // somebody reads all that from outside
-  _exit(0);  // the runtime is no real one: nothing to shut down
+  _exit(0);   // the runtime is no real one: nothing to shut down
 }
