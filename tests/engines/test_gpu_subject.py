@@ -1,9 +1,13 @@
 """What tests/gpu starts its engines with, on vLLM for CPUs: the engine answers, its processes say what is true, the fault
 happens."""
 
+import json
+import os
+
 import pytest
 from harness.answers import answer
-from harness.gpu_engine import engine_at_work
+from harness.gpu_engine import SUBJECTS, engine_at_work
+from harness.subjects import spawned
 
 
 @pytest.fixture(scope="module")
@@ -35,3 +39,11 @@ def test_the_fault_happens_and_is_found(engine):
         if found["partial"] == ["unstopped"]:
             break
     assert "worker-table" in {v["rule"] for v in found["violations"]}, found
+
+
+def test_two_ranks_one_of_which_leaves_out_a_collective(torch_python):
+    words = [torch_python, os.path.join(SUBJECTS, "two_ranks.py"), "skip", "cpu"]
+    with spawned(words, ready="{", start_new_session=True) as process:
+        pids = json.loads(process.said)["pids"]
+        said = answer(f"llm-hang {pids[0]} {pids[1]} -json")
+    assert (said["verdict"], [c["pid"] for c in said["culprits"]]) == ("collective", [pids[1]]), said
