@@ -9,6 +9,8 @@ from harness.fake_proc import SPAWN, vllm
 from gdbext.engines.group import engines_of
 from gdbext.engines.what import resolve
 from gdbext.errors import GdbextError, NotFoundError
+from gdbext.session.process_selection import resolve_processes
+from gdbext.session.session import Session
 
 
 def test_two_engines_make_a_label_ambiguous_and_the_error_lists_both(proc):
@@ -41,6 +43,35 @@ def test_every_way_to_name_a_process(proc):
     assert len(resolve("all", ranks)) == 4
     assert resolve(str(os.getpid()), []) == [os.getpid()]
     assert resolve(__file__, ranks) == [__file__]
+
+
+def test_a_file_is_meant_by_a_slash_alone(proc, tmp_path, monkeypatch):
+    """Anybody may lay a file into /tmp: `all`, `TP0`, a number, an engine, a part of a label."""
+    main, core, workers = vllm(proc)
+    ranks = proc.ranks()
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    names = ["all", "1", "TP1", "tp1", "vllm", "enginecore", str(workers[1]), str(os.getpid()), "vllm:TP1", "2,3"]
+    before = {name: resolve(name, ranks) for name in names if name != "2,3"}
+    for name in [*names, "x.core", "99", "nobody", "a b"]:
+        (here / name).write_text("")
+    assert {name: resolve(name, ranks) for name in before} == before and all(before.values())
+    for name in ("x.core", "nobody", "4194305"):
+        (here / name).write_text("")
+        for known in (ranks, []):
+            with pytest.raises(NotFoundError, match=f"is the file of that name meant. ./{name}$"):
+                resolve(name, known)
+    for path in ("./all", "./x.core", str(here / "TP1"), "../here/1"):
+        assert resolve(path, ranks) == [path]
+    with pytest.raises(NotFoundError, match="there is no such file$"):
+        resolve("./nowhere", ranks)
+    session = Session()
+    session.ranks = ranks
+    assert [r.pid for r in resolve_processes(session, "2,3")] == workers
+    assert resolve_processes(session, "./a b") == ["./a b"] and resolve_processes(session, "./all ./1") == ["./all", "./1"]
+    with pytest.raises(NotFoundError):
+        resolve_processes(session, "a b")
 
 
 def test_part_of_a_label_names_a_rank_or_lists_the_candidates(proc):
