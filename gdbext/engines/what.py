@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _describe(rank: Rank) -> str:
-    return f"{rank.index}: {rank.label} ({rank.engine}, pid {rank.pid})"
+    return f"{rank.index}: {rank.label} ({rank.engine}, pid {rank.pid}{rank.whose()})"
 
 
 def _thread_group(number: int) -> Optional[int]:

@@ -43,6 +43,7 @@ class FakeProc:
         pgrp=50,
         session=50,
         threads=9,
+        uid=os.geteuid(),
     ):
         if pid is None:
             pid, self.next = self.next, self.next + 1
@@ -62,7 +63,9 @@ class FakeProc:
             ("cmdline", b"" if state == "Z" else cmdline),
             (
                 "status",
-                f"Name:\t{comm}\nNSpid:\t{pid}{''.join(f'{chr(9)}{n}' for n in ns or ())}\n".encode("utf-8", "surrogateescape"),
+                (
+                    f"Name:\t{comm}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nNSpid:\t{pid}{''.join(f'{chr(9)}{n}' for n in ns or ())}\n"
+                ).encode("utf-8", "surrogateescape"),
             ),
             ("environ", b"".join(f"{k}={v}".encode() + b"\0" for k, v in dict(environ).items())),
             ("maps", maps.encode()),

@@ -1,14 +1,17 @@
 """What WHAT names among the processes of a FAKE /proc: indices, labels, pids, files, all; two engines beside each other."""
 
 import os
+import pwd
 import threading
 
 import pytest
 from harness.fake_proc import SPAWN, vllm
 
+from gdbext.commands.llm_ranks import _HEAD, _row
 from gdbext.engines.group import engines_of
 from gdbext.engines.what import resolve
 from gdbext.errors import GdbextError, NotFoundError
+from gdbext.render.text import PLAIN
 from gdbext.session.process_selection import resolve_processes
 from gdbext.session.session import Session
 
@@ -22,6 +25,20 @@ def test_two_engines_make_a_label_ambiguous_and_the_error_lists_both(proc):
     pids = [r.pid for r in ranks if r.label == "TP0"]
     assert len(pids) == 2 and all(str(p) in str(e.value) for p in pids) and "\n" not in str(e.value)
     assert len(engines_of(ranks, lambda rank: None)) == 2
+
+
+def test_whose_a_process_is_is_said(proc):
+    """Anybody may give a process the title of a rank."""
+    _, _, workers = vllm(proc)
+    forged = proc.add(title="VLLM::Worker_TP1", uid=4_200_123)
+    ranks = proc.ranks()
+    said = {r.pid: (r.data()["uid"], r.data()["user"]) for r in ranks}
+    assert said[forged] == (4_200_123, "4200123")
+    assert said[workers[1]] == (os.geteuid(), pwd.getpwuid(os.geteuid()).pw_name)
+    with pytest.raises(GdbextError, match=f"pid {workers[1]}\\).*pid {forged}, user 4200123\\)"):
+        resolve("TP1", ranks)
+    rows = [_row(r, PLAIN) for r in ranks]
+    assert {row[_HEAD.index("user")] for row in rows} == {"", "4200123"}
 
 
 def test_an_engine_name_before_the_label_tells_two_engines_apart(proc):
