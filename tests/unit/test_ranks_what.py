@@ -30,7 +30,9 @@ def test_two_engines_make_a_label_ambiguous_and_the_error_lists_both(proc):
 def test_whose_a_process_is_is_said(proc):
     """Anybody may give a process the title of a rank."""
     _, _, workers = vllm(proc)
-    forged = proc.add(title="VLLM::Worker_TP1", uid=4_200_123)
+    main = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m"], uid=4_200_123)
+    core = proc.add(title="VLLM::EngineCore", ppid=main, uid=4_200_123)
+    forged = proc.add(title="VLLM::Worker_TP1", ppid=core, uid=4_200_123)
     ranks = proc.ranks()
     said = {r.pid: (r.data()["uid"], r.data()["user"]) for r in ranks}
     assert said[forged] == (4_200_123, "4200123")
