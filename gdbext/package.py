@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ def in_archive() -> bool:
 
 def how() -> str:
     """How this pack is started without gdb, for help and errors."""
-    return f"python3 {os.path.basename(ROOT)}" if in_archive() else "python -m gdbext"
+    if in_archive():
+        return f"python3 {os.path.basename(ROOT)}"
+    return "gdbext" if os.path.basename(sys.argv[0] if sys.argv else "") == "gdbext" else "python -m gdbext"
 
 
 def data(name: str) -> bytes:

@@ -138,9 +138,7 @@ def from_folder(folder: str) -> MergedAnswers:
     except OSError as e:
         raise GdbextError(f"{folder}: {e.strerror}: name the folder that holds the nodes' answers") from None
     if not names:
-        raise NotFoundError(
-            f"{folder}: no *.json file: write each node's answer there: python -m gdbext llm-stacks all --json > NODE.json"
-        )
+        raise NotFoundError(f"{folder}: no *.json file: write each node's answer there: gdbext llm-stacks all --json > NODE.json")
     merged = MergedAnswers()
     for name in names:
         path = os.path.join(folder, name)
