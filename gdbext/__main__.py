@@ -12,6 +12,7 @@ from .commands import table
 from .errors import GdbextError
 from .render import jsonline
 from .render.text import Style, one_line
+from .session.command import finite
 
 SETUP = {
     "doctor": "what works on this machine, what does not, and the line that mends it",
@@ -47,7 +48,7 @@ def _parser(name):
     if name == "skill":
         parser.add_argument("folder", metavar="DIR", help="the folder; made where it is not there")
     if name == "mcp":
-        parser.add_argument("--limit", type=float, default=60, metavar="S", help="seconds that one answer may take (60)")
+        parser.add_argument("--limit", type=finite, default=60, metavar="S", help="seconds that one answer may take (60)")
     if name == "vscode":
         parser.add_argument(
             "what", nargs="?", default="", metavar="WHAT", help="the ranks: a label, pid or index of llm-ranks (default: all)"

@@ -19,11 +19,11 @@ def _load():
     from gdbext import frame_filters, functions, printers
     from gdbext.commands import table
     from gdbext.session import gdb_session
-    from gdbext.wheels import wheels_folder
+    from gdbext.wheels import use
 
-    wheels = wheels_folder(sys.version_info[:2])
-    if wheels not in sys.path and os.path.isdir(wheels):
-        sys.path.append(wheels)  # last: what gdb's own Python brings goes first
+    refused = use(sys.version_info[:2])
+    if refused:
+        gdb.write(f"gdbext: {refused}\n")
     for command in table.load_all():
         gdb_session.register(command)
     for part in (frame_filters, functions, printers):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,6 +14,32 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))  # ROOT/gdbext
 ROOT = os.path.dirname(FOLDER)  # what stands on sys.path for it: a folder, or the archive
 
 
+def owned_by_us(path: str, sticky: bool = False) -> str:
+    """'' where nobody but root and this process's user can have put what lies at `path`, or can exchange it; else why not, in one
+    clause. All folders above it count, as its links lead. A folder that all may write to is as good as another where its sticky
+    bit keeps names from being exchanged: those above `path`, and with `sticky` `path` too."""
+    at = os.path.realpath(path)
+    why = written_by_others(path, sticky) or written_by_others(at, sticky)
+    while not why and at != os.path.dirname(at):
+        at = os.path.dirname(at)
+        why = written_by_others(at, True)
+    return why
+
+
+def written_by_others(path: str, sticky: bool = False) -> str:
+    """As `owned_by_us`, of `path` alone. A group may write where it is the user's own (its number is the user's): where every
+    user has one, the umask lets it."""
+    try:
+        found = os.lstat(path)
+    except OSError as e:
+        return f"{path}: {e.strerror}"
+    if found.st_uid not in (0, os.geteuid()):
+        return f"{path} belongs to user {found.st_uid}"
+    others = stat.S_IWOTH if found.st_gid == os.geteuid() else stat.S_IWOTH | stat.S_IWGRP
+    kept = stat.S_ISLNK(found.st_mode) or sticky and stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    return f"{path} is writable by others" if found.st_mode & others and not kept else ""
+
+
 def in_archive() -> bool:
     """Whether the pack runs from gdbext.pyz: its files then have no paths that gdb or another program could open."""
     return not os.path.isdir(FOLDER)
@@ -19,7 +47,9 @@ def in_archive() -> bool:
 
 def how() -> str:
     """How this pack is started without gdb, for help and errors."""
-    return f"python3 {os.path.basename(ROOT)}" if in_archive() else "python -m gdbext"
+    if in_archive():
+        return f"python3 {os.path.basename(ROOT)}"
+    return "gdbext" if os.path.basename(sys.argv[0] if sys.argv else "") == "gdbext" else "python -m gdbext"
 
 
 def data(name: str) -> bytes:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import sys
 
+from .package import owned_by_us
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +29,20 @@ def data_folder(environ: Mapping[str, str] = os.environ) -> str:
 def wheels_folder(version: Sequence[int], environ: Mapping[str, str] = os.environ) -> str:
     """The folder that `init.py` puts last on the path of a gdb whose Python is `version`, (major, minor); it need not exist."""
     return os.path.join(data_folder(environ), "gdb-python-%d.%d-%s" % (version[0], version[1], os.uname().machine))
+
+
+def use(version: Sequence[int]) -> str:
+    """Puts the folder last on this Python's path: what Python itself brings goes first. -> '' or why it is not used: somebody
+    else could have put in it what would be run."""
+    folder = wheels_folder(version)
+    if folder in sys.path or not os.path.isdir(folder):
+        return ""
+    why = owned_by_us(folder) or next(
+        filter(None, (owned_by_us(os.path.join(folder, n)) for n in sorted(os.listdir(folder)))), ""
+    )
+    if not why:
+        sys.path.append(folder)
+    return why and f"{folder} is not used: {why}"
 
 
 def pip_command(version: Sequence[int], folder: str, packages: Sequence[str], pip: Sequence[str]) -> list[str]:
@@ -55,7 +71,8 @@ def find_pip() -> list[str] | None:
     ways += [["pip3"]] * bool(shutil.which("pip3")) + [["uv", "pip"]] * bool(shutil.which("uv"))
     for way in ways:
         try:
-            if subprocess.run([*way, "--help"], stdin=subprocess.DEVNULL, capture_output=True, timeout=60).returncode == 0:
+            line = [*way, "--help"]  # -m imports from the folder that it is started in
+            if subprocess.run(line, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=60).returncode == 0:
                 return way
         except (OSError, subprocess.TimeoutExpired):
             continue
@@ -95,13 +112,13 @@ def install_wheels(
             "python3 -m gdbext install"
         )
     say("installing %s for gdb's Python %d.%d into %s" % (", ".join(PACKAGES), version[0], version[1], folder))
-    new = "%s.new-%d" % (folder, os.getpid())
+    new, before = "%s.new-%d" % (folder, os.getpid()), os.umask(0o022)  # what others may write is not used
     try:
         os.makedirs(new)
         tries = [list(PACKAGES)] + [[p] for p in PACKAGES]
         for packages in tries:
             done = subprocess.run(
-                pip_command(version, new, packages, pip), stdin=subprocess.DEVNULL, capture_output=True, text=True
+                pip_command(version, new, packages, pip), cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True
             )
             if done.returncode == 0 and len(packages) > 1:
                 break
@@ -119,5 +136,6 @@ def install_wheels(
     except OSError as e:
         raise GdbextError("wheels for gdb's Python: %s: %s" % (e.filename or folder, e.strerror)) from None
     finally:
+        os.umask(before)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(new + ".old", ignore_errors=True)

@@ -111,7 +111,8 @@ class Forked:
 
 
 class Running:
-    """A collector process at work on `pid`; `finish()` waits for it. `file`: the descriptor of the empty file to write; `reader`, `words` and `heap`: as for `collector.take`; `held`: it only learns what to copy until `go()`."""
+    """A collector process at work on `pid`; `finish()` waits for it. `file`: the descriptor of the empty file to
+    write; `reader`, `words` and `heap`: as for `collector.take`; `held`: it only learns what to copy until `go()`."""
 
     def __init__(
         self,
@@ -180,6 +181,11 @@ def collect(
     pid: int, path: str, reader: str, label: str = "", words: Sequence[str] = (), *, heap: int = 0, timeout: float = 60
 ) -> Result:
     """Starts a collector process for `pid`, waits for it (at most `timeout` seconds) and returns its `Result`; `path` is a file
-    for it, new or emptied."""
-    with open(path, "wb") as f:
-        return Running(pid, f.fileno(), reader, label, words, heap=heap).finish(timeout)
+    for it, new or emptied, of a script's or test's: commands write through render/files.py."""
+    try:
+        with open(path, "wb") as f:
+            result = Running(pid, f.fileno(), reader, label, words, heap=heap).finish(timeout)
+    except OSError as e:
+        raise GdbextError(f"{path}: {e.strerror}: name another file with -o") from None
+    result.file = path
+    return result

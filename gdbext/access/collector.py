@@ -351,7 +351,7 @@ class Collection:
         try:
             need_disk(path, PAGE * len(self.stop.memory))
             size = core_writer.write_core(
-                os.open(path, os.O_WRONLY),
+                os.open(path, os.O_WRONLY | os.O_CREAT, 0o600),
                 self.live.arch,
                 self.pid,
                 threads,

@@ -30,7 +30,10 @@ def find_python() -> str:
     probe = "import sys, ctypes; sys.exit(sys.version_info < (3, 8))"
     for path in dict.fromkeys(n for n in names if n and os.access(n, os.X_OK)):
         try:
-            done = subprocess.run([path, "-S", "-E", "-c", probe], stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
+            line = [os.path.abspath(path), "-S", "-E", "-c", probe]
+            done = subprocess.run(
+                line, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=10
+            )  # -c imports from there
         except (OSError, subprocess.TimeoutExpired):
             continue
         if done.returncode == 0:

@@ -199,6 +199,26 @@ class Process:
         return self._once("environ", read)
 
     @property
+    def uid(self) -> int | None:
+        """The user that it runs as, None where /proc does not say."""
+
+        def read() -> int | None:
+            real = status_field(self._file("status", b""), b"Uid").split()
+            return int(real[0]) if real else None
+
+        return self._once("uid", read)
+
+    @property
+    def user(self) -> str:
+        """The name of that user, its number where it has none here; ''."""
+        import pwd
+
+        try:
+            return "" if self.uid is None else pwd.getpwuid(self.uid).pw_name
+        except KeyError:
+            return str(self.uid)
+
+    @property
     def ns_pids(self) -> list[int]:
         """Its pid in every pid namespace, ours first and its own last."""
 

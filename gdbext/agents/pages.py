@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import GdbextError
+from ..session.command import finite
 
 PAGE = 8192  # bytes of one answer, with its last line
 ROOM = 160  # of them for the line that names the next page
@@ -28,10 +29,13 @@ class Pages:
 
     def next(self, cursor: str) -> str:
         """The page that a cursor names; `GdbextError` for one that is not, or no more, known."""
-        number, _, at = cursor.partition(":")
-        if not (number.isdigit() and at.isdigit() and int(number) in self._kept and int(at) < len(self._kept[int(number)])):
-            raise GdbextError("this cursor is not known any more: ask again without it")
-        return self._page(int(number), int(at))
+        try:
+            number, at = (finite(word, int) for word in cursor.split(":"))
+            if 0 <= at < len(self._kept[number]):
+                return self._page(number, at)
+        except (ValueError, KeyError):
+            pass
+        raise GdbextError("this cursor is not known any more: ask again without it")
 
     def _page(self, number, at):
         data = self._kept[number]

@@ -7,10 +7,10 @@ import os
 import shutil
 
 from .. import package
+from ..access.files import open_regular
 from ..commands import table
 from ..commands.guide import GUIDE
 from ..commands.llm import GROUPS
-from ..access.files import open_regular
 from ..errors import GdbextError
 from ..render.files import may_write
 from ..render.files import write as write_file

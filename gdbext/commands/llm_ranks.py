@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_HEAD = ["#", "label", "engine", "role", "pid", "parent", "GPUs", "state", "thr", "RSS", "CPU", "age", "inf", "note"]
+_HEAD = ["#", "label", "engine", "role", "pid", "parent", "GPUs", "state", "thr", "RSS", "CPU", "age", "inf", "user", "note"]
 _RIGHT = ("#", "pid", "parent", "thr", "RSS", "CPU", "age", "inf")
 
 
@@ -50,6 +50,7 @@ def _row(rank, style):
         seconds(p.cpu) if p.cpu >= 1 else "0 s",
         "" if p.age is None else seconds(max(p.age, 1)),
         "" if rank.inferior is None else str(rank.inferior),
+        escape(p.user) if rank.whose() else "",
         shorten(escape("; ".join(rank.notes)), 160),
     ]
 
@@ -94,6 +95,7 @@ class LlmRanks(Command):
 
     Other commands take the number (#), the label or the pid: llm-attach TP0, pybt -on 2. A pid shown as 812 (ns 7) is 7 in its
     container. orphan: whoever started it is gone. T stopped: it does not run; a debugger that was killed leaves that behind.
+    user: whose it is, where it is not yours: anybody may give a process the title of a rank.
     """
 
     name = "llm-ranks"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 
 from ..errors import GdbextError
 from ..lazy import lazy_module

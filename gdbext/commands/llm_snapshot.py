@@ -30,7 +30,7 @@ class LlmSnapshot(Command):
 
       (gdb) llm-snapshot TP0
       TP0  gdbext-TP0-4242.core  48.2 MiB  (41.7 MiB on disk)  stood still 61.20 ms
-      (gdb) core-file gdbext-TP0-4242.core         or: llm-bt -all -on gdbext-TP0-4242.core
+      (gdb) core-file gdbext-TP0-4242.core         or: llm-bt -all -on ./gdbext-TP0-4242.core
 
     The file holds what the memory holds, prompts too: it is readable by you alone. It is complete or not there at all, and is
     not written where the disk would have less than 256 MiB left. With several processes -o names a folder."""

@@ -53,9 +53,9 @@ class LlmStacks(Command):
     -html F writes one page that needs no network, -folded F one line per thread for flame graphs.
 
     Many machines: run it on each with what you run the engine with, and put the answers together; or let Ray do both:
-      srun bash -c 'python3 -m gdbext llm-stacks all --json > answers/$(hostname).json'
-      python3 -m gdbext llm-stacks -merge answers
-      python3 -m gdbext llm-stacks -ray"""
+      srun bash -c 'gdbext llm-stacks all --json > answers/$(hostname).json'
+      gdbext llm-stacks -merge answers
+      gdbext llm-stacks -ray"""
 
     name = "llm-stacks"
     tool = "stacks"

@@ -129,7 +129,7 @@ class PyList(Command):
          410          while req_index < len(self.running):
       >  411              request = self.running[req_index]
 
-    Highlighted when Pygments is installed for gdb's Python (python -m gdbext install)."""
+    Highlighted when Pygments is installed for gdb's Python (gdbext install)."""
 
     name = "pylist"
     group = "python"

@@ -75,7 +75,7 @@ class PyTensor(Command):
       (gdb) pytensor self.w -stats -compare TP0:self.w -on all      each rank's, against that of one
 
     Statistics are in float64 over all elements, or the slice's; a tensor of any size is read in small pieces. They need numpy in
-    gdb's Python (python3 -m gdbext install)."""
+    gdb's Python (gdbext install)."""
 
     name = "pytensor"
     tool = "tensor"

@@ -119,6 +119,10 @@ class Rank:
         """`1234`, or `1234 (ns 7)` for a process in a container."""
         return str(self.pid) if self.ns_pid == self.pid else f"{self.pid} (ns {self.ns_pid})"
 
+    def whose(self) -> str:
+        """', user NAME' of another user's process: anybody may give one the title of a rank."""
+        return f", user {self.process.user}" if self.process.uid not in (None, os.geteuid()) else ""
+
     def data(self, host: Optional[str] = None) -> Dict[str, Any]:
         """The fields of one rank in `llm-ranks -json`."""
         p = self.process
@@ -136,6 +140,8 @@ class Rank:
             "ppid": p.ppid,
             "title": p.command,
             "comm": p.comm,
+            "uid": p.uid,
+            "user": p.user,
             "state": p.state,
             "state_text": STATES.get(p.state, p.state),
             "threads": p.threads,

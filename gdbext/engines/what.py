@@ -1,4 +1,5 @@
-"""What `WHAT` in a command names: an index, a label, a pid, a file, or all."""
+"""What `WHAT` in a command names: an index, a label, a pid, all, or, with a slash in it, a file: who lays one into the current
+folder chooses no process by its name."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _describe(rank: Rank) -> str:
-    return f"{rank.index}: {rank.label} ({rank.engine}, pid {rank.pid})"
+    return f"{rank.index}: {rank.label} ({rank.engine}, pid {rank.pid}{rank.whose()})"
 
 
 def _thread_group(number: int) -> Optional[int]:
@@ -31,15 +32,35 @@ def _thread_group(number: int) -> Optional[int]:
 
 
 def resolve(what: str, ranks: Sequence[Rank]) -> List[Union[Rank, int, str]]:
-    """What `WHAT` names -> a list of `Rank`, `int` (a pid that is in no list) or `str` (an existing file).
+    """What `WHAT` names -> a list of `Rank`, `int` (a pid that is in no list) or `str` (a path).
 
     `all`, a pid, an index of `ranks`, a label without regard to case (`TP0`, `DP1.TP3`, `sglang:scheduler`, or parts of one:
-    `EP3`), a title, an engine (`vllm`: all of its processes), or a file. A number that is both an index and a pid is the index.
-    `GdbextError` lists the candidates of an ambiguous name.
+    `EP3`), a title, an engine (`vllm`: all of its processes), or the path of a file, which has a slash. A number that is both an
+    index and a pid is the index. `GdbextError` lists the candidates of an ambiguous name.
     """
     what = what.strip()
     if not what:
-        raise GdbextError("name a process: an index or label of llm-ranks, a pid, a core file, or all")
+        raise GdbextError("name a process: an index or label of llm-ranks, a pid, a core file (./FILE), or all")
+    if is_path(what):
+        path = os.path.expanduser(what)
+        if not os.path.exists(path):
+            raise NotFoundError(f"{what}: there is no such file")
+        return [path]
+    try:
+        return _processes(what, ranks)
+    except NotFoundError as e:
+        if os.path.isfile(what):
+            raise NotFoundError(f"{e}; is the file of that name meant? ./{what}") from None
+        raise
+
+
+def is_path(what: str) -> bool:
+    """Whether a WHAT means a file."""
+    return "/" in what
+
+
+def _processes(what: str, ranks: Sequence[Rank]) -> List[Union[Rank, int, str]]:
+    """As `resolve`, of what is no path."""
     whole = [r for r in ranks if not r.zombie and "fork" not in r.marks]
     if what.lower() == "all":
         if not whole:
@@ -81,11 +102,9 @@ def resolve(what: str, ranks: Sequence[Rank]) -> List[Union[Rank, int, str]]:
     engine = [r for r in whole if r.engine == what.lower()]
     if engine:
         return engine
-    if os.path.isfile(what):
-        return [what]
     if not ranks:
-        raise NotFoundError(f"no engine process is named {what}: llm-ranks lists none, and there is no such file")
-    raise NotFoundError(f"nothing is named {what}; there are {', '.join(r.label for r in ranks)} (and no such file)")
+        raise NotFoundError(f"no engine process is named {what}: llm-ranks lists none")
+    raise NotFoundError(f"nothing is named {what}; there are {', '.join(r.label for r in ranks)}")
 
 
 def _named(what: str, ranks: Sequence[Rank]) -> List[Rank]:

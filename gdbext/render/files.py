@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+from .. import package
 from ..errors import GdbextError
 
 MAX_TAKEN = 1000
@@ -121,21 +122,19 @@ class Draft:
         return self.file.fileno()
 
     def keep(self, path: str = "") -> str:
-        """Gives it its name, `path` where that is another one by now; -> the name. A file that it replaces is there until then."""
+        """Gives it its name, `path` where that is another one by now; -> the name. What it replaces is there until the moment
+        before."""
         self.path = path or self.path
         with self.named():
             self.file.flush()
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # two steps where there is something to replace
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # two steps
             try:
                 if self._folders:
                     os.makedirs(os.path.dirname(os.path.abspath(self.path)), mode=0o700, exist_ok=True)
                 may_write(self.path, self.option, self.force, self._may_replace)
-                if os.path.lexists(self.path):
-                    other = _hidden(os.path.dirname(os.path.abspath(self.path)))
-                    self._link(other)
-                    os.replace(other, self.path)
-                else:
-                    self._link(self.path)  # an error where a file has come meanwhile
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self.path)  # a hidden name, to be renamed to this one, could be left by SIGKILL
+                self._link(self.path)  # an error where a file has come meanwhile
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return self.path
@@ -174,15 +173,9 @@ def new_folder(parent: str, name: str, option: str) -> str:
     parent = os.path.realpath(os.path.expanduser(parent))
     try:
         os.makedirs(parent, mode=0o700, exist_ok=True)
-        found = os.stat(parent)
-        if found.st_uid not in (0, os.geteuid()):
-            raise GdbextError(
-                f"{option} {parent}: it belongs to user {found.st_uid}, who could exchange what is written: name another"
-            )
-        if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
-            raise GdbextError(
-                f"{option} {parent}: others may rename what lies in it (mode {found.st_mode & 0o7777:o}): name another"
-            )
+        why = package.owned_by_us(parent, sticky=True)
+        if why:
+            raise GdbextError(f"{option} {parent}: what is written could be exchanged: {why}: name another folder")
         for number in range(1, MAX_TAKEN):
             path = os.path.join(parent, name if number == 1 else f"{name}-{number}")
             with contextlib.suppress(FileExistsError):

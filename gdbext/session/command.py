@@ -12,7 +12,7 @@ import re
 from ..access.retry import retry
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render import jsonline
-from ..render.text import PLAIN, escape_output, one_line
+from ..render.text import PLAIN, escape_output, one_line, shorten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +38,18 @@ def error_line(command: str, error: Exception) -> str:
     """The one line that says what failed: the command's name and the error's words, escaped."""
     text = one_line(str(error))
     return text if text.startswith(command) else f"{command}: {text}"
+
+
+MAX_DIGITS = 64  # of a number that somebody types: to read more costs their square
+
+
+def finite(word: str, kind: type = float) -> Any:
+    """The number that a word says, an `int` (0x too) or a `float`; `ValueError` for none, NaN, infinities and more digits than
+    any number needs."""
+    number = float("nan") if len(word) > MAX_DIGITS or not word.isascii() else int(word, 0) if kind is int else float(word)
+    if not abs(number) < float("inf"):
+        raise ValueError(word[:MAX_DIGITS])
+    return number
 
 
 class Option:
@@ -66,12 +78,10 @@ class Option:
 
     def convert(self, word: str) -> Any:
         try:
-            if self.kind == "int":
-                return int(word, 0)
-            if self.kind == "float":
-                return float(word)
+            if self.kind in ("int", "float"):
+                return finite(word, int if self.kind == "int" else float)
         except ValueError:
-            raise UsageError(f"-{self.name} needs a number, not {word!r}") from None
+            raise UsageError(f"-{self.name} needs a number, not {shorten(word, MAX_DIGITS)!r}") from None
         if isinstance(self.kind, (list, tuple)):
             found = [k for k in self.kind if k.startswith(word)]
             if word not in self.kind and len(found) != 1:

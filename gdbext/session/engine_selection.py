@@ -58,7 +58,7 @@ def only_scheduler(session: Any) -> Rank:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise NotFoundError("no engine's scheduler is running here: add -on PID, a label of llm-ranks, or a core file")
+        raise NotFoundError("no engine's scheduler is running here: add -on PID, a label of llm-ranks, or a core file (./FILE)")
     names = ", ".join(f"{r.engine}:{r.label} (pid {r.pid})" for r in found[:8])
     raise GdbextError(f"{len(found)} schedulers run here, each with a KV cache of its own: add -on with one of {names}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 
 from ..errors import GdbextError
@@ -20,15 +19,16 @@ def need(name: str, what: str) -> ModuleType:
         return import_package(name)
     except ImportError:
         pass
-    from ..wheels import pip_command, wheels_folder
+    from ..wheels import pip_command, use, wheels_folder
 
     version = sys.version_info[:2]
-    folder = wheels_folder(version)
     if "gdb" not in sys.modules:
         line = f"{sys.executable} -m pip install {name}"
     else:
-        if folder not in sys.path and os.path.isdir(folder):  # made after this gdb started
-            sys.path.append(folder)
+        refused = use(version)  # made after this gdb started
+        if refused:
+            raise GdbextError(f"{what} needs {name}; {refused}")
+        folder = wheels_folder(version)
         importlib.invalidate_caches()
         try:
             return import_package(name)

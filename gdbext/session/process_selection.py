@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def resolve_processes(session: Session, text: str) -> list[What]:
-    """Resolves `WHAT...` to `[Rank, pid or core file]`, each process once: names separated by blanks or commas, or one file.
+    """Resolves `WHAT...` to `[Rank, pid or core file]`, each process once: names separated by blanks or commas, or one path of
+    a file.
     Empty text means the process that gdb has selected, else all engine processes."""
     if not text:
         pid = session.selected_pid()
@@ -23,8 +24,10 @@ def resolve_processes(session: Session, text: str) -> list[What]:
         try:
             return session.resolve("all")
         except NotFoundError:
-            raise GdbextError("no engine process is running here: name pids, labels of llm-ranks, or snapshot files") from None
-    words = [text] if os.path.isfile(text) else text.replace(",", " ").split()
+            raise GdbextError(
+                "no engine process is running here: name pids, labels of llm-ranks, or snapshots (./FILE)"
+            ) from None
+    words = [text] if "/" in text and os.path.isfile(os.path.expanduser(text)) else text.replace(",", " ").split()
     found = {}
     for word in words:
         if word == "all":

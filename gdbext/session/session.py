@@ -60,7 +60,7 @@ class Session:
     def target(self, on: str | None = None) -> Target:
         """The `Target` that `-on` names, else the selected one."""
         if on is None:
-            raise GdbextError("no process given: add -on PID, a label or a core file")
+            raise GdbextError("no process given: add -on PID, a label or a core file (./FILE)")
         return self.open(self.resolve_one(on))
 
     def this_of(self, classes: Any, types: Any) -> Any:
@@ -71,7 +71,7 @@ class Session:
     def resolve(self, what: str) -> list[What]:
         """Resolves a WHAT to `[Rank, pid or core file]`, at least one."""
         stale = what.strip().lower() == "all" and any(r.process.fate() for r in self.ranks)
-        if stale or not self.ranks and not os.path.isfile(what):
+        if stale or not self.ranks and not naming.is_path(what):
             self.ranks, _ = discover.discover()
         found = naming.resolve(what, self.ranks)
         for one in found:

@@ -73,10 +73,14 @@ sys.exit(ctypes.get_errno() if libc.ptrace(0x4206, int(sys.argv[1]), None, None)
 
 def try_trace() -> int:
     """errno of one process tracing another of this user that is not its child, as gdb -p does; 0 when it may."""
-    subject = subprocess.Popen([sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    subject = subprocess.Popen([sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], cwd="/", stdin=subprocess.PIPE)
     try:
         return subprocess.run(
-            [sys.executable, "-S", "-c", _TRACER, str(subject.pid)], stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+            [sys.executable, "-S", "-c", _TRACER, str(subject.pid)],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
         ).returncode
     finally:
         subject.stdin.close()

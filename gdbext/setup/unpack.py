@@ -30,9 +30,9 @@ def private_folder(path: str) -> str:
     path, elsewhere = os.path.abspath(path), "; name a folder: python3 gdbext.pyz gdb DIR"
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        above = os.stat(os.path.dirname(path))
-        if above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX or above.st_uid not in (os.geteuid(), 0):
-            raise GdbextError(f"{path}: others may rename what lies in the folder above it{elsewhere}")
+        why = package.owned_by_us(os.path.dirname(path), sticky=True)
+        if why:
+            raise GdbextError(f"{path}: others may rename what lies in a folder above it: {why}{elsewhere}")
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
         found = os.lstat(path)

@@ -141,7 +141,7 @@ def from_folder(folder: str) -> MergedAnswers:
         raise GdbextError(f"{folder}: {e.strerror}: name the folder that holds the nodes' answers") from None
     if not names:
         raise NotFoundError(
-            f"{folder}: no *.json file: write each node's answer there: python -m gdbext llm-stacks all --json > NODE.json"
+            f"{folder}: no *.json file: write each node's answer there: gdbext llm-stacks all --json > NODE.json"
         )
     merged, budget = MergedAnswers(), Budget(folder, JSON_SIZE, seconds=RAY_TIMEOUT)
     read: dict[str, Any] = {}

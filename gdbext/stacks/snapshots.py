@@ -100,8 +100,8 @@ def collect(
 ) -> None:
     """Fills `taken` in: `paths[i]` is where the i-th copy goes, complete or not at all, in the place of an earlier snapshot where
     `force` says so, and with `folders` in folders that are made then; without `paths` each copy is opened, and has no name that
-    anybody could find. Several collectors run at once, as many as there are processors; each may take `seconds`. `then` is called
-    with each one (its number, itself) that has been copied, while others are. `held`: collectors that wait already."""
+    anybody could find. Several collectors run at once, as many as there are processors; each may take `seconds`. `then` is
+    called with each one (its number, itself) that has been copied, while others are. `held`: collectors that wait already."""
     waiting = [
         (snap, snap.pid, number)
         for number, snap in enumerate(taken)
@@ -137,13 +137,9 @@ def collect(
                 result = work.finish(seconds)
                 snap.pauses, snap.partial, snap.file, snap.bytes = result.pauses, result.partial, result.file, result.bytes
                 snap.woken = result.woken
-                if isinstance(file, Draft):
-                    snap.file, snap.target = file.keep(), True
-                else:
-                    snap.target = CoreFileTarget(result.file, snap.label)
-                    elf.drop_cached(result.file)
+                _copied(snap, file)
             except GdbextError as e:
-                snap.reason = str(e).replace(f"/proc/self/fd/{file.fileno()}", file.path) if isinstance(file, Draft) else str(e)
+                snap.reason = str(e).replace(f"/proc/self/fd/{file.fileno()}", getattr(file, "path", "the copy"))
             finally:
                 file.close()
             copied.append((number, snap))
@@ -151,6 +147,15 @@ def collect(
         for _, _, work, file in running:  # an interrupt: a collector that ends lets its process run on
             work.end()
             file.close()
+
+
+def _copied(snap: ProcessSnapshot, file: Any) -> None:
+    """Gives a copy its name, or opens it where it has none."""
+    if isinstance(file, Draft):
+        snap.file, snap.target = file.keep(), True
+    else:
+        snap.target = CoreFileTarget(snap.file, snap.label)
+        elf.drop_cached(snap.file)
 
 
 def _draft(path: str, force: bool, folders: bool) -> Draft:

@@ -131,7 +131,7 @@ def folded(stacks: Iterable[tuple[Sequence[str], Sequence[Frame]]]) -> list[str]
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"[;\s\x00-\x1f]+", " ", text)
+    return escape(re.sub(r"[;\s\x00-\x1f]+", " ", text))
 
 
 class Movement:

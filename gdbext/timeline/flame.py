@@ -87,7 +87,7 @@ def functions(own: Iterable[tuple[tuple[str, ...], float]]) -> list[tuple[str, f
 
 def folded(own: dict[tuple[str, ...], float]) -> str:
     """Collapsed stacks: `a;b;c COUNT` a line, COUNT in milliseconds."""
-    lines = [";".join(name.replace(";", ",") for name in path) + f" {round(1000 * s)}" for path, s in sorted(own.items())]
+    lines = [f"{_line(path)} {round(1000 * s)}" for path, s in sorted(own.items())]
     return "\n".join(line for line in lines if not line.endswith(" 0")) + "\n"
 
 
@@ -97,8 +97,12 @@ def folded_difference(own: dict[tuple[str, ...], float], before: dict[tuple[str,
     for path in sorted(set(own) | set(before)):
         old, new = round(1000 * before.get(path, 0.0)), round(1000 * own.get(path, 0.0))
         if old or new:
-            lines.append(";".join(name.replace(";", ",") for name in path) + f" {old} {new}")
+            lines.append(f"{_line(path)} {old} {new}")
     return "\n".join(lines) + "\n"
+
+
+def _line(path: tuple[str, ...]) -> str:
+    return ";".join(escape(name.replace(";", ",")) for name in path)
 
 
 def parse_folded(text: str) -> dict[tuple[str, ...], float]:

@@ -323,7 +323,7 @@ def _reduced(t: Tensor) -> dict[str, Any]:
     try:
         import_package("numpy")
     except ImportError:
-        raise GdbextError(f"{t.name}: to look at all elements this Python needs numpy: python3 -m gdbext install") from None
+        raise GdbextError(f"{t.name}: to look at all elements this Python needs numpy: gdbext install") from None
     source = arrays.of_tensor(t)
     if source.distinct()[0].numel > MAX_REDUCED:
         raise GdbextError(f"{t.name}: {t.numel} elements are more than are looked at here ({MAX_REDUCED}): take a slice")

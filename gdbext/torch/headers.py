@@ -16,12 +16,12 @@ import os
 import re
 import shutil
 import signal
-import stat
 import subprocess
 import sysconfig
 import tempfile
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
+from .. import package
 from ..access.files import contents, json_of
 from ..errors import GdbextError, LayoutError
 
@@ -319,37 +319,18 @@ def distrust(folder: str) -> str:
         return ""
     if real.startswith("/proc/"):
         return f"{folder} is in a root of the process's own"
-    above = real
-    while above != "/":
-        above = os.path.dirname(above)
-        why = _distrust_one(above)
-        if why:
-            return why
-    for at, folders, files in os.walk(real, onerror=None):
-        for path in [at] + [os.path.join(at, name) for name in folders + files]:
-            why = _distrust_one(path)
+    why = package.owned_by_us(real)
+    for at, folders, files in os.walk(real, onerror=None) if not why else ():
+        for path in [os.path.join(at, name) for name in folders + files]:
+            why = f"{path} is a symbolic link" if os.path.islink(path) else package.written_by_others(path)
             if why:
                 return why
-    return ""
+    return why
 
 
 def _without_links(folder: str) -> str:
     """The folder's own name. A process's root stays a part of it: /proc/PID/root reads as a link to "/", whatever lies there."""
     return os.path.normpath(folder) if folder.startswith("/proc/") else os.path.realpath(folder)
-
-
-def _distrust_one(path: str) -> str:
-    try:
-        found = os.lstat(path)
-    except OSError as e:
-        return f"{path}: {e.strerror}"
-    if found.st_uid not in (0, os.geteuid()):
-        return f"{path} belongs to user {found.st_uid}"
-    if stat.S_ISLNK(found.st_mode):
-        return f"{path} is a symbolic link"
-    if found.st_mode & 0o022 and not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX):
-        return f"{path} is writable by others"
-    return ""
 
 
 def _beside(target: Target, is_it: Callable[[str], bool], wanted: str, file: str) -> tuple[str, Module] | None:

@@ -15,7 +15,6 @@ from harness.heartbeats import asleep, eventually, heartbeats
 from harness.subjects import SUBJECTS, spawned
 
 from gdbext.access import collector
-from gdbext.access.collect import Running
 from gdbext.access.snapshot import CoreFileTarget
 from gdbext.commands import table
 from gdbext.cpython.runtime import open_runtime

@@ -89,7 +89,7 @@ def test_the_page_holds_no_values_and_escapes_what_it_shows(tmp_path):
         assert "resident" in memory and "pymalloc: used" in memory and "libraries" in memory
         assert not re.search(r"<[^>]*(src|href)=|https?://", text)
         assert json.dumps(said).count(SECRET) == 0
-        assert "verdict: lock-held" in run(f"llm-report {page} {child.pid} -wait 0").to_text()
+        assert "verdict: lock-held" in run(f"llm-report {page} {child.pid} -wait 0 -force").to_text()
 
 
 def test_bad_words_give_one_clear_line(tmp_path):

@@ -43,9 +43,11 @@ class FakeProc:
         pgrp=50,
         session=50,
         threads=9,
+        uid=None,
     ):
         if pid is None:
             pid, self.next = self.next, self.next + 1
+        uid = os.geteuid() if uid is None else uid
         comm = comm if comm is not None else (title[:15] if title is not None else os.path.basename(exe)[:15])
         start = 100000 + pid if start is None else start
         fields = [state, ppid, pgrp, session, 0, -1, 0, 0, 0, 0, 0, 150, 50, 0, 0, 20, 0, threads, 0, start, 1 << 32, rss // 4096]
@@ -62,7 +64,9 @@ class FakeProc:
             ("cmdline", b"" if state == "Z" else cmdline),
             (
                 "status",
-                f"Name:\t{comm}\nNSpid:\t{pid}{''.join(f'{chr(9)}{n}' for n in ns or ())}\n".encode("utf-8", "surrogateescape"),
+                (
+                    f"Name:\t{comm}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nNSpid:\t{pid}{''.join(f'{chr(9)}{n}' for n in ns or ())}\n"
+                ).encode("utf-8", "surrogateescape"),
             ),
             ("environ", b"".join(f"{k}={v}".encode() + b"\0" for k, v in dict(environ).items())),
             ("maps", maps.encode()),

@@ -135,7 +135,7 @@ def test_a_folder_for_what_is_captured_is_new_and_nobody_elses(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "theirs")  # a name that somebody else made at the predictable time
     assert written.new_folder(str(tmp_path), "link", "-o") == f"{tmp_path}/link-2" and os.listdir(tmp_path / "theirs") == []
     (tmp_path / "theirs").chmod(0o777)
-    with pytest.raises(GdbextError, match="others may rename what lies in it"):
+    with pytest.raises(GdbextError, match="could be exchanged: .*theirs is writable by others"):
         written.new_folder(str(tmp_path / "theirs"), "now", "-o")
     (tmp_path / "theirs").chmod(0o1777)
     assert written.new_folder(str(tmp_path / "theirs"), "now", "-o")

@@ -111,7 +111,21 @@ def test_a_long_answer_comes_whole_in_bounded_pages():
         page = kept.next(more[4])
     assert end == len(data) and count > len(data) // pages.PAGE
     assert kept.first("short") == "short"
-    for wrong in ("", "7:0", "1:", "1:99999999", "a:b", "1:-1"):
+    for wrong in (
+        "",
+        "7:0",
+        "1:",
+        "1:99999999",
+        "a:b",
+        "1:-1",
+        "²:1",
+        "1:²",
+        "1:1:1",
+        "1" * 5000 + ":0",
+        "1:" + "9" * 5000,
+        "1:nan",
+        "1:1.0",
+    ):
         with pytest.raises(GdbextError, match="ask again"):
             kept.next(wrong)
 

@@ -44,7 +44,7 @@ MAY = {
     "setup": {"commands", "session", "access", "render", "wheels"},  # runs commands outside gdb
     "init": {"commands", "session", "printers", "functions", "frame_filters", "wheels"},
     "agents": {"commands", "setup", "session", "access", "render"},  # the same commands for programs
-    "__main__": {"commands", "setup", "agents", "render"},
+    "__main__": {"commands", "session", "setup", "agents", "render"},
 }
 MAY_GDB = (
     "init.py",

@@ -1,14 +1,19 @@
 """What WHAT names among the processes of a FAKE /proc: indices, labels, pids, files, all; two engines beside each other."""
 
 import os
+import pwd
 import threading
 
 import pytest
 from harness.fake_proc import SPAWN, vllm
 
+from gdbext.commands.llm_ranks import _HEAD, _row
 from gdbext.engines.group import engines_of
 from gdbext.engines.what import resolve
 from gdbext.errors import GdbextError, NotFoundError
+from gdbext.render.text import PLAIN
+from gdbext.session.process_selection import resolve_processes
+from gdbext.session.session import Session
 
 
 def test_two_engines_make_a_label_ambiguous_and_the_error_lists_both(proc):
@@ -20,6 +25,22 @@ def test_two_engines_make_a_label_ambiguous_and_the_error_lists_both(proc):
     pids = [r.pid for r in ranks if r.label == "TP0"]
     assert len(pids) == 2 and all(str(p) in str(e.value) for p in pids) and "\n" not in str(e.value)
     assert len(engines_of(ranks, lambda rank: None)) == 2
+
+
+def test_whose_a_process_is_is_said(proc):
+    """Anybody may give a process the title of a rank."""
+    _, _, workers = vllm(proc)
+    main = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m"], uid=4_200_123)
+    core = proc.add(title="VLLM::EngineCore", ppid=main, uid=4_200_123)
+    forged = proc.add(title="VLLM::Worker_TP1", ppid=core, uid=4_200_123)
+    ranks = proc.ranks()
+    said = {r.pid: (r.data()["uid"], r.data()["user"]) for r in ranks}
+    assert said[forged] == (4_200_123, "4200123")
+    assert said[workers[1]] == (os.geteuid(), pwd.getpwuid(os.geteuid()).pw_name)
+    with pytest.raises(GdbextError, match=f"pid {workers[1]}\\).*pid {forged}, user 4200123\\)"):
+        resolve("TP1", ranks)
+    rows = [_row(r, PLAIN) for r in ranks]
+    assert {row[_HEAD.index("user")] for row in rows} == {"", "4200123"}
 
 
 def test_an_engine_name_before_the_label_tells_two_engines_apart(proc):
@@ -41,6 +62,35 @@ def test_every_way_to_name_a_process(proc):
     assert len(resolve("all", ranks)) == 4
     assert resolve(str(os.getpid()), []) == [os.getpid()]
     assert resolve(__file__, ranks) == [__file__]
+
+
+def test_a_file_is_meant_by_a_slash_alone(proc, tmp_path, monkeypatch):
+    """Anybody may lay a file into /tmp: `all`, `TP0`, a number, an engine, a part of a label."""
+    main, core, workers = vllm(proc)
+    ranks = proc.ranks()
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    names = ["all", "1", "TP1", "tp1", "vllm", "enginecore", str(workers[1]), str(os.getpid()), "vllm:TP1", "2,3"]
+    before = {name: resolve(name, ranks) for name in names if name != "2,3"}
+    for name in [*names, "x.core", "99", "nobody", "a b"]:
+        (here / name).write_text("")
+    assert {name: resolve(name, ranks) for name in before} == before and all(before.values())
+    for name in ("x.core", "nobody", "4194305"):
+        (here / name).write_text("")
+        for known in (ranks, []):
+            with pytest.raises(NotFoundError, match=f"is the file of that name meant. ./{name}$"):
+                resolve(name, known)
+    for path in ("./all", "./x.core", str(here / "TP1"), "../here/1"):
+        assert resolve(path, ranks) == [path]
+    with pytest.raises(NotFoundError, match="there is no such file$"):
+        resolve("./nowhere", ranks)
+    session = Session()
+    session.ranks = ranks
+    assert [r.pid for r in resolve_processes(session, "2,3")] == workers
+    assert resolve_processes(session, "./a b") == ["./a b"] and resolve_processes(session, "./all ./1") == ["./all", "./1"]
+    with pytest.raises(NotFoundError):
+        resolve_processes(session, "a b")
 
 
 def test_part_of_a_label_names_a_rank_or_lists_the_candidates(proc):

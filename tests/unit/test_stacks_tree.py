@@ -9,6 +9,7 @@ from gdbext.render import html
 from gdbext.render.text import Style
 from gdbext.stacks import cluster, tree
 from gdbext.stacks.threads import Frame
+from gdbext.timeline import flame
 
 
 def stack(*outermost_first):
@@ -80,6 +81,17 @@ def test_a_stack_as_deep_as_they_come_and_a_thousand_threads():
 def test_folded_lines_hold_no_separator_that_comes_from_a_process():
     lines = tree.folded([(("TP0;x", "main\n"), stack("main", "a;b c"))] * 2)
     assert lines == ["TP0 x;main ;main (f.py:1);a b c (f.py:1) 2"]
+
+
+def test_folded_lines_hold_nothing_that_turns_text_round_or_cannot_be_seen():
+    for char in ("\u202e", "\u2066", "\u200b", "\x9b", "\ud800"):
+        said = "\n".join(tree.folded([((f"TP0{char}x",), stack(f"main{char}()"))]))
+        own = flame.folded({(f"TP0{char}", f"f{char}"): 1.0})
+        both = flame.folded_difference({(f"f{char}",): 1.0}, {})
+        for text in (said, own, both):
+            assert char not in text and char.encode("unicode_escape").decode() in text
+        shown = char.encode("unicode_escape").decode()
+        assert flame.parse_folded(own) == {(f"TP0{shown}", f"f{shown}"): 1.0}
 
 
 def test_a_page_escapes_what_comes_from_a_process():

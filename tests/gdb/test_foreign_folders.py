@@ -1,0 +1,82 @@
+"""Commands that start interpreters and gdbs of their own, in a folder where modules of somebody else lie: none of them is run."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from harness.floor import oldest
+from harness.gdb_run import INIT, ROOT
+from harness.subjects import spawned
+
+NAMES = "__future__ array bisect ctypes contextlib json mmap numpy pygments re selectors signal socket struct typing".split()
+SAYS = "import os\nopen(os.path.dirname(os.path.abspath(__file__)) + '/RAN-' + __name__, 'w').close()\nraise ImportError\n"
+SLEEPS = "import time\nprint('ready', flush=True)\ntime.sleep(900)"
+LINES = [
+    "llm-stacks {P}",
+    "llm-snapshot {P} -max-bytes 0 -o {D}/x",
+    "llm-record {P} -for 0.3 -native",
+    "llm-hang {P} -wait 0",
+    "pyheap -on {P}",
+]
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    for name in NAMES:
+        (folder / f"{name}.py").write_text(SAYS)
+    return folder
+
+
+def ran(folder):
+    return [name for name in os.listdir(folder) if name.startswith("RAN-")]
+
+
+def env(more):
+    return {**{k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}, **more}
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line.split()[0])
+def test_outside_gdb(workspace, tmp_path, line):
+    start = (
+        "import sys; sys.path[:1] = [sys.argv.pop(1)]; from gdbext.__main__ import entry; entry()"  # as the program gdbext does
+    )
+    for python in filter(None, (sys.executable, oldest())):
+        with spawned([sys.executable, "-c", SLEEPS], ready="ready") as one:
+            words = line.format(P=one.pid, D=tmp_path).split()
+            done = subprocess.run(
+                [python, "-c", start, ROOT, *words, "--json", "-force"][: None if "snapshot" in line else -1],
+                cwd=workspace,
+                env=env({}),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            assert done.returncode in (0, 3) and '"schema"' in done.stdout, done.stdout
+        assert ran(workspace) == []
+
+
+def test_inside_gdb(workspace, gdb_path, tmp_path):
+    with spawned([sys.executable, "-c", SLEEPS], ready="ready") as one:
+        commands = [
+            f"source {INIT}",
+            f"llm-stacks {one.pid}",
+            f"llm-attach {one.pid}",
+            "llm-bt -all",
+            "pyheap",
+            "llm-detach",
+        ]
+        words = [gdb_path, "-nx", "-q", "-batch", "-iex", "set auto-load off"]
+        done = subprocess.run(
+            [*words, *(w for c in commands for w in ("-ex", c))],
+            cwd=workspace,
+            env=env({"GDBEXT_DATA": ""}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert "a full collection" in done.stdout and "time_sleep" in done.stdout and "Traceback" not in done.stdout, done.stdout
+        assert one.poll() is None
+    assert ran(workspace) == []
