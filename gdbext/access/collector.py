@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .base import Target
 
     Reader = Callable[[Target], str]
-    Kept = Callable[[Target], tuple[list[bytes], list[bytes], set[bytes]]]
+    Kept = Callable[[Target], tuple[list[bytes], list[bytes], set[bytes], list[tuple[int, int, int]]]]
 
 ROUNDS = 3
 STARVED = 10  # more of them, while none of its threads stops in time
@@ -373,15 +373,22 @@ class Collection:
             environ = read_proc(self.tid, "environ").split(b"\0")
         except GdbextError:
             environ = []
-        environ += secrets.moved_environment(self.live)
-        words, variables, others = self.kept(self.live) if self.kept is not None else ([], [], set())
+        moved = secrets.moved_environment(self.live)
+        environ += [pair for pair, _ in moved]
+        words, variables, others, places = self.kept(self.live) if self.kept is not None else ([], [], set(), [])
         area = secrets.kernel_area(stat, self.stop.maps)
         if area is None:
             self.partial.append("where its command line and environment lie is not known: they may be in the snapshot")
         else:
             secrets.blank(self.stop.memory, *area)
-        found = secrets.values(argv, environ) | secrets.values(words, variables) | {s for s in others if secrets.is_worth(s)}
-        secrets.redact(self.stop.memory, found)
+        for pair, at in moved:
+            name, _, value = pair.partition(b"=")
+            if not secrets.is_kept(os.fsdecode(name), value, variable=True):
+                places.append((at + len(name) + 1, len(value), 1))
+        for place in places:
+            secrets.fill(self.stop.memory, *place)
+        sure, perhaps = map(set.union, secrets.values(argv, environ), secrets.values(words, variables))
+        secrets.redact(self.stop.memory, sure | {s for s in others if secrets.is_worth(s)}, perhaps)
         return argv[0].decode("utf-8", "surrogateescape").split(" ")[0]
 
     def _note(self, label: str) -> dict[str, Any]:

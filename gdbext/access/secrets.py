@@ -1,7 +1,8 @@
-"""Removes from a snapshot: the command line, the environment, and copies of their values that look like secrets.
+"""What is a secret, by its name and by itself, for every door: snapshots, JSON, pages and the values of expressions.
 
-The kernel puts both above the main thread's stack (fs/exec.c, arg_start to env_end of proc(5)); programs keep copies (os.environ,
-sys.argv) of which only the values are blanked whose name says that they are secret, because readers need the rest.
+Of the command line and the environment a snapshot keeps the names, and the values of which an answer may need (KEPT_VARIABLES,
+KEPT_OPTIONS); all others are blanked where the kernel and the C library keep them (fs/exec.c, arg_start to env_end of proc(5)), in
+the program's own os.environ and sys.argv, and wherever a copy lies of one that is a secret or looks like one.
 """
 
 from __future__ import annotations
@@ -25,11 +26,146 @@ MIN_VALUE, MAX_VALUE = 6, 16 << 10  # bytes: shorter ones would blank words that
 PIECE = 16  # characters: what a vector register holds
 MIN_DISTINCT = 5  # bytes of a piece that are not alike
 STRETCH = 256  # pages that are looked through at once
-SECRET = re.compile(
-    rb"(?<![a-z])token(?![a-z])|secret|passw|passphrase|credential|api[_-]?key|access[_-]?key|private[_-]?key|_key$", re.I
-)
+GRAM = 8  # characters by which a copy is found
+MAX_NEEDLES = 128  # pieces that are looked for one by one, where there are no more: faster than the index
+FEW = 8  # short secrets that are, beside the index
+MAX_INDEXED = 1 << 18  # characters of secrets whose every place is in the index
 
+# ---- what is a secret ------------------------------------------------------------------------------------------------
+# Words of a name, which `_words` has put between underscores: HF_TOKEN, authToken, --signing-key, SSHPASS.
+_SECRET = re.compile(
+    r"secret|passw|passphrase|sshpass|credential|cookie|authorization|bearer|auth[_-]?key|auth[_-]?token|pgpass"
+    r"|(?<![a-z])(pass|pwd|pw|pat|auth|creds?|dsn|sas|jwt|pin|otp|apikey|connection_string|conn_str)s?(?![a-z])"
+    r"|(?<![a-z])[a-z]*(api|access|private|hmac|master|signing|sign|encryption|encrypt|license|account|shared|service|ssh"
+    r"|host|storage|session|client|deploy|registry|webhook)_?keys?(?![a-z])"
+    r"|(?<![a-z])(hf|api|access|auth|bearer|refresh|csrf|jwt|bot|hub|github|gitlab|deploy|registry|session|id)_?tokens?(?![a-z])"
+)
+# Tokens and keys that engines and Python count or look up; nobody's secret.
+_COUNTED = re.compile(
+    r"(max|min|num|n|total|prompt|output|input|new|stop|eos|bos|pad|unk|special|cached?|computed|scheduled|batched|draft|spec|image"
+    r"|per|extra|free|used|all|mask|decode|prefill|delta|next|last|seq|think|tool|req|best|current|previous|cls|sep)_.*tokens?$"
+    r"|^tokens?_|tokeniz|^(sort|dict|cache|block|primary|foreign|lookup|index|lora|hash)_?keys?$"
+)
+_OF_ENVIRONMENT = re.compile(r"[A-Z0-9_]*(TOKEN|_KEY)S?|[A-Z0-9]+(_[A-Z0-9]+)*_KEY[A-Z0-9_]*")
+# The value itself: `secret` is what must not be seen of it.
+_IN_VALUE = re.compile(
+    r"""(?isx)
+    ://[^\s/@:'"]*:(?P<a>[^\s@/'"]+)@ | ://(?P<b>[^\s/@:'"]{6,})@                           # user:password@, key@
+    | \b(?:bearer|basic|digest|negotiate|token)[ ]+(?P<c>[\w.~+/=-]{6,})                      # of HTTP's Authorization
+    | \b(?:[\w-]*(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|account[_-]?key|shared[_-]?access[_-]?key
+        |credential|authorization|signature))["']?\s*[=:]\s*["']?(?!(?:bearer|basic|digest|negotiate|token)[ ])(?P<d>[^\s"',;&}]{3,})          # AccountKey=, "password": "x"
+    | \b(?:sig|pw)=(?P<e>[^\s"',;&}]{6,})
+    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----(?P<f>.*?)(?:-----END|\Z)
+    | \b(?P<g>(?:sk|rk|pk)-[\w-]{12,} | (?:hf|gh[pousr]|github_pat|glpat|npm|pypi|dop_v1|xox[abpr])[_-][\w-]{10,}
+        | (?:AKIA|ASIA)[0-9A-Z]{12,} | AIza[\w-]{20,} | eyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?)
+    """
+)
+KEPT_VARIABLES = re.compile(
+    r"(CUDA|NVIDIA|NCCL|VLLM|SGLANG|SGL|LMDEPLOY|TRTLLM|TLLM|FLASHINFER|TORCH\w*|PYTORCH|TRITON|OMP|MKL|OPENBLAS|KMP|GLOO|UCX|NIXL"
+    r"|NVSHMEM|RAY|SLURM|OMPI|PMI|PMIX|LC|TRANSFORMERS|TOKENIZERS|HF_HUB|PYTHON|GDBEXT)_?\w*"
+    r"|((LOCAL|NODE|GROUP|GLOBAL)_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|HOST(NAME)?|PORT|HF_HOME|LANG|TZ|TERM|\w*MODEL\w*"
+)
+KEPT_OPTIONS = re.compile(
+    r"m|model\w*|served_model\w*|tokenizer\w*|\w*dtype|host|port|\w*_ports?|\w*_size|[tdpe]p|\w*parallel\w*|max_\w+|min_\w+|num_\w+"
+    r"|\w*(backend|policy|format|level|mode|rank|ratio|utilization|fraction|fraction_static|len|length|steps?|method|type|device)"
+    r"|quantization|nnodes|dist_init_addr|seed|task|runner|engine|revision|lora\w*|speculative\w*|chunked\w*|block\w*|page\w*"
+)
+_PLAIN = re.compile(rb"[~.]{0,2}/[^\s:@=]*|[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)+|[\d.,:+-]*")  # a path, a dotted name, numbers
+_WORD = re.compile(rb"(?<![\w/.~+=-])[\w~+=-]{12,}(?![\w/.~+=-])")  # of a value, but for parts of a path
 _LIBC = re.compile(r"libc[.-]|ld-musl")
+
+
+def is_secret_name(name: str | None) -> bool:
+    """Whether a name (of a variable, an attribute, a key, an option) says that a key, a password or the like stands under it."""
+    if not name or len(name) > 200:
+        return False
+    if _OF_ENVIRONMENT.fullmatch(name) and not _COUNTED.search(name.lower()):
+        return True
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_-").replace("-", "_").replace(".", "_")
+    return bool(_SECRET.search(words)) and not _COUNTED.search(words)
+
+
+def secret_parts(text: str) -> list[str]:
+    """What must not be seen of a text, told by the text itself: passwords of addresses and of connection strings, what follows
+    `Bearer`, keys whose beginning says so."""
+    return [part for found in _IN_VALUE.finditer(text[:MAX_VALUE]) for part in found.groups() if part]
+
+
+def secret(name: str | None, value: str) -> bool:
+    """Whether text is a secret, or holds one: by the name that it stands under, or by itself."""
+    return is_secret_name(name) or bool(secret_parts(value))
+
+
+def hidden(text: str) -> str:
+    """A text with `***` in the place of what it itself says is secret."""
+    for part in sorted(secret_parts(text), key=len, reverse=True):
+        text = text.replace(part, "***")
+    return text
+
+
+def shown(words: str) -> str:
+    """A command line for people: `***` in the place of secrets, as their options' names or they themselves say."""
+    words = hidden(words)
+    for value in sorted(_named(map(os.fsencode, words.split()), ()), key=len, reverse=True):
+        words = words.replace(os.fsdecode(value), "***")
+    return words
+
+
+def _option(word: bytes) -> str:
+    """As a variable of the environment would be named."""
+    return os.fsdecode(word).lstrip("-").replace("-", "_").replace(".", "_").upper()
+
+
+def _named(argv: Iterable[bytes], environ: Iterable[bytes]) -> set[bytes]:
+    """Values of variables and options whose names say that they are secret: NAME=VALUE, --option VALUE..., --option=VALUE."""
+    return {value for name, value in pairs(argv, environ) if is_secret_name(name) and is_worth(value)}
+
+
+def pairs(argv: Iterable[bytes], environ: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
+    """(name, value) of each variable and of each value of an option; ("", word) of a word that belongs to none."""
+    for pair in environ:
+        name, _, value = pair.partition(b"=")
+        yield os.fsdecode(name), value
+    option = ""
+    for word in argv:
+        name, mark, value = word.partition(b"=")
+        if mark and (name.startswith(b"-") or not option and re.fullmatch(rb"[\w.-]+", name)):
+            yield _option(name), value
+        elif word.startswith(b"-") and len(word) > 1 and not re.fullmatch(rb"-[\d.]+", word):
+            option = _option(word)
+        else:
+            yield option, word
+
+
+def is_kept(name: str, value: bytes, variable: bool) -> bool:
+    """Whether a snapshot keeps a value of the environment or the command line: one that an answer may need, and no secret."""
+    if secret(name, os.fsdecode(value)):
+        return False
+    if variable:
+        return bool(KEPT_VARIABLES.fullmatch(name))
+    return bool(KEPT_OPTIONS.fullmatch(name.lower())) if name else not looks_secret(value)
+
+
+def looks_secret(value: bytes) -> bool:
+    """Whether a value that nobody knows may be a key or a password: letters and digits that are no path, number or dotted name."""
+    letters, digits = len(re.findall(rb"[A-Za-z]", value[:64])), len(re.findall(rb"\d", value[:64]))
+    return len(value) >= 10 and letters >= 2 and digits >= 2 and not _PLAIN.fullmatch(value)
+
+
+def values(argv: Iterable[bytes], environ: Iterable[bytes]) -> tuple[set[bytes], set[bytes]]:
+    """(secrets, values that may be one) of a command line and an environment: of the first each part is looked for, of the others
+    a copy of the whole, or of a word of it."""
+    sure: set[bytes] = set()
+    perhaps: set[bytes] = set()
+    for variable, found in ((True, pairs((), environ)), (False, pairs(argv, ()))):
+        for name, value in found:
+            if is_secret_name(name):
+                sure.add(value)
+            sure |= {os.fsencode(part) for part in secret_parts(os.fsdecode(value))}
+            if not is_kept(name, value, variable):
+                perhaps |= {one for one in (value, *_WORD.findall(value[:MAX_VALUE])) if looks_secret(one)}
+    sure = set(filter(is_worth, sure))
+    return sure, set(filter(is_worth, perhaps - sure))
 
 
 def kernel_area(stat: bytes, maps: Iterable[Mapping]) -> tuple[int, int] | None:
@@ -40,10 +176,10 @@ def kernel_area(stat: bytes, maps: Iterable[Mapping]) -> tuple[int, int] | None:
     return (start, mapping.end) if mapping else None
 
 
-def moved_environment(target: Target) -> list[bytes]:
-    """The NAME=VALUE strings that the C library's `environ` leads to; those read before an error. A program that writes a title
+def moved_environment(target: Target) -> list[tuple[bytes, int]]:
+    """The NAME=VALUE strings that the C library's `environ` leads to, each with its address; those read before an error. A program that writes a title
     (setproctitle, as the engines do) writes it over the kernel's strings, and keeps the environment elsewhere."""
-    found: list[bytes] = []
+    found: list[tuple[bytes, int]] = []
     try:
         modules = target.modules()
         # the program's own, where the linker has copied it there, else the C library's: of hundreds of files no other has one
@@ -53,35 +189,10 @@ def moved_environment(target: Target) -> list[bytes]:
             pointer = target.u64(at + 8 * len(found))
             if not pointer:
                 break
-            found.append(target.cstring(pointer, 2 * MAX_VALUE))
+            found.append((target.cstring(pointer, 2 * MAX_VALUE), pointer))
     except GdbextError:
         pass
     return found
-
-
-def values(argv: Iterable[bytes], environ: Iterable[bytes]) -> set[bytes]:
-    """Values of variables and options whose names say that they are secret: NAME=VALUE, --option VALUE..., --option=VALUE."""
-    found, option = set(), b""
-    for pair in environ:
-        name, _, value = pair.partition(b"=")
-        if SECRET.search(name):
-            found.add(value)
-    for word in argv:
-        name, mark, value = word.partition(b"=")
-        if mark and SECRET.search(name):
-            found.add(value)
-        elif word.startswith(b"-"):
-            option = word
-        elif SECRET.search(option):
-            found.add(word)
-    return set(filter(is_worth, found))
-
-
-def shown(words: str) -> str:
-    """A command line for people: `***` in the place of what its options' names call secret."""
-    for value in sorted(values(map(os.fsencode, words.split()), ()), key=len, reverse=True):
-        words = words.replace(os.fsdecode(value), "***")
-    return words
 
 
 def is_worth(value: bytes) -> bool:
@@ -98,14 +209,24 @@ def blank(memory: MutableMapping[int, bytes | memoryview], start: int, end: int)
             memory[page] = b"".join((data[:low], bytes(high - low), data[high:]))
 
 
-def redact(memory: MutableMapping[int, bytes | memoryview], secrets: Iterable[bytes]) -> None:
-    """Writes `*` over each copy of a secret, as bytes and as wide characters, and over each part that is left of one: PIECE
-    characters where a thread's vector registers were put on its stack, all but a few where freed memory was used again."""
-    needles = {(piece, at, form) for value in secrets for form, unit in _forms(value) for at, piece in _pieces(form, unit)}
-    longest = max((len(form) for _, _, form in needles), default=0)
-    for pages in _stretches(memory, -(-longest // PAGE)) if needles else ():
+def fill(memory: MutableMapping[int, bytes | memoryview], start: int, size: int, unit: int = 1) -> None:
+    """Writes `*` over `size` bytes of copied pages, characters of `unit` bytes each."""
+    stars = (b"*" + bytes(unit - 1)) * (size // unit)
+    for page in range(start & -PAGE, start + size, PAGE):
+        data = memory.get(page)
+        if data is not None:
+            low, high = max(start - page, 0), min(start + size - page, PAGE)
+            memory[page] = b"".join((data[:low], stars[page + low - start : page + high - start], data[high:]))
+
+
+def redact(memory: MutableMapping[int, bytes | memoryview], secrets: Iterable[bytes], perhaps: Iterable[bytes] = ()) -> None:
+    """Writes `*` over each copy of a secret, as bytes and as characters of 2 and 4 bytes, and over each part of PIECE characters
+    or more that is left of one: where a thread's vector registers were put on its stack, where freed memory was used again. Of
+    `perhaps` only whole copies are. The memory is looked through once, however many there are."""
+    sought = _Sought(secrets, perhaps)
+    for pages in _stretches(memory, -(-4 * sought.longest // PAGE)) if sought.longest else ():
         data = b"".join([memory[page] for page in pages])
-        spans = [span for piece, at, form in needles for span in _spans(data, piece, at, form)]
+        spans = list(sought.spans(data))
         if spans:
             changed = bytearray(data)
             for start, end in spans:
@@ -114,23 +235,104 @@ def redact(memory: MutableMapping[int, bytes | memoryview], secrets: Iterable[by
                 memory[page] = bytes(changed[PAGE * i : PAGE * (i + 1)])
 
 
-def _forms(value: bytes) -> Iterator[tuple[bytes, int]]:
-    """(bytes, bytes of one character)."""
-    yield value, 1
+class _Sought:
+    """An index of secrets. Text of their alphabet, long enough for the shortest of them, is taken out of memory, and looked up by
+    GRAM characters at places so near to each other that no part of PIECE characters escapes."""
+
+    def __init__(self, secrets: Iterable[bytes], perhaps: Iterable[bytes]) -> None:
+        everything = dict.fromkeys(perhaps, False)
+        everything.update(dict.fromkeys(secrets, True))
+        self.longest = max(map(len, everything), default=0)
+        count = sum(3 * (4 if sure else 1) for sure in everything.values())
+        short = [value for value in everything if len(value) < PIECE]
+        few = len(everything) if count <= MAX_NEEDLES else FEW
+        alone = {v for v in everything if count <= MAX_NEEDLES or not v.isascii() or len(v) < PIECE and len(short) <= few}
+        self.needles = {(form, at, piece) for v in alone for form, unit in _forms(v) for at, piece in _pieces(form, unit, everything[v])}
+        indexed = [value for value in everything if value not in alone]
+        self.least = min((min(len(value), PIECE) for value in indexed), default=PIECE)
+        self.gram, total = min(GRAM, self.least), sum(map(len, indexed))
+        together = self.least - self.gram + 1  # a part of `least` characters has one place of so many in step, and in the index
+        every, self.step = (1, together) if total <= MAX_INDEXED else (together, 1)
+        self.table = _alphabet(b"".join(indexed))
+        self.index: dict[bytes, list[tuple[bytes, bytes, int, bool]]] = {}
+        for value in indexed:
+            piecemeal, form = everything[value] and not value.startswith(b"/"), value.translate(self.table)
+            for at in range(0, len(value) - self.gram + 1, every):
+                self.index.setdefault(form[at : at + self.gram], []).append((value, form, at, piecemeal))
+
+    def spans(self, data: bytes) -> Iterator[tuple[int, int]]:
+        """(start, end) of what is there of a secret."""
+        for form, at, piece in self.needles:
+            place = data.find(piece)
+            while place >= 0:
+                yield _extent(data, place, form, at)
+                place = data.find(piece, place + 1)
+        found: set[bytes] = set()
+        for unit, first in [(u, f) for u in (1, 2, 4) for f in range(u)] if self.index else ():
+            runs = data[first::unit].translate(self.table).split()
+            for run in [run for run in runs if len(run) >= self.least]:
+                found |= {b"".join(bytes((c,)) + bytes(unit - 1) for c in part) for part in self._parts(run)}
+        for part in found:
+            at = data.find(part)
+            while at >= 0:
+                yield at, at + len(part)
+                at = data.find(part, at + 1)
+
+    def _parts(self, run: bytes) -> Iterator[bytes]:
+        """The secrets, and parts of them, that a run of text holds."""
+        index, gram, covered = self.index, self.gram, 0
+        for place in range(0, len(run) - gram + 1, self.step):
+            for value, form, at, piecemeal in index.get(run[place : place + gram], ()) if place >= covered else ():
+                start, end = _extent(run, place, form, at)
+                part = value[at - place + start : at - place + end]
+                if part == value or piecemeal and len(part) >= PIECE and len(set(part)) >= MIN_DISTINCT:
+                    yield part
+                    covered = max(covered, end - gram + 1)
+
+
+def _alphabet(text: bytes) -> bytes:
+    """A table for `bytes.translate` after which `split` gives the runs of those characters that a text has."""
+    blank, used = b" \t\n\r\x0b\x0c", set(text)
+    spare = iter([c for c in range(256) if c not in used and c not in blank] or [0])
+    instead = {c: next(spare, 0) for c in blank if c in used}
+    return bytes(instead.get(c, c) if c in used else 32 for c in range(256))
+
+
+def _extent(run: bytes, place: int, value: bytes, at: int) -> tuple[int, int]:
+    """(start, end) of what a run holds of a value, whose character `at` is at `place`."""
+    start, end = place, place
+    while start and start > place - at and run[start - 1] == value[at - (place - start) - 1]:
+        start -= 1
+    last = min(len(run), place - at + len(value))
+    while end < last and run[end] == value[at + end - place]:
+        end += 1
+    return start, end
+
+
+def _is_text(value: bytes) -> bool:
     try:
-        yield value.decode().encode("utf-32-le"), 4  # wchar_t: sys.orig_argv before Python has decoded it
+        value.decode()
     except UnicodeDecodeError:
-        pass
+        return False
+    return True
 
 
-def _pieces(form: bytes, unit: int) -> Iterator[tuple[int, bytes]]:
+def _forms(value: bytes) -> Iterator[tuple[bytes, int]]:
+    """(bytes, bytes of one character) of a secret as it may lie in memory: a C string, or characters of 2 and 4 bytes (a wider str;
+    wchar_t: sys.orig_argv before Python has decoded it)."""
+    yield value, 1
+    if _is_text(value):
+        yield value.decode().encode("utf-16-le"), 2
+        yield value.decode().encode("utf-32-le"), 4
+
+
+def _pieces(form: bytes, unit: int, piecemeal: bool) -> list[tuple[int, bytes]]:
     """(offset, bytes): by what a form of a secret is found, its first and its last PIECE and 2 * PIECE characters. A path, whose
     beginning others have too, and what says little are looked for as a whole."""
     size = PIECE * unit
     last = len(form) - size
-    wanted = {0, min(size, last), last, max(last - size, 0)} if last > 0 and not form.startswith(b"/") else set()
-    pieces = [(at, form[at : at + size]) for at in wanted if len(set(form[at : at + size])) >= MIN_DISTINCT]
-    return iter(pieces or [(0, form)])
+    wanted = {0, min(size, last), last, max(last - size, 0)} if piecemeal and last > 0 and not form.startswith(b"/") else set()
+    return [(at, form[at : at + size]) for at in wanted if len(set(form[at : at + size])) >= MIN_DISTINCT] or [(0, form)]
 
 
 def _stretches(memory: MutableMapping[int, bytes | memoryview], more: int) -> Iterator[list[int]]:
@@ -146,16 +348,3 @@ def _stretches(memory: MutableMapping[int, bytes | memoryview], more: int) -> It
         pages.append(page)
     if pages:
         yield pages
-
-
-def _spans(data: bytes, piece: bytes, at: int, form: bytes) -> Iterator[tuple[int, int]]:
-    """(start, end) of what is there of a form, wherever its `piece` is."""
-    found = data.find(piece)
-    while found >= 0:
-        start, end = found, found + len(piece)
-        while start > max(found - at, 0) and data[start - 1] == form[at - (found - start) - 1]:
-            start -= 1
-        while end < min(found - at + len(form), len(data)) and data[end] == form[at + end - found]:
-            end += 1
-        yield start, end
-        found = data.find(piece, found + 1)

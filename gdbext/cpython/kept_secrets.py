@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from ..access.secrets import is_kept, pairs
 from ..errors import GdbextError
 from .runtime import open_runtime
 
@@ -23,23 +24,55 @@ MAX_WORDS = 10_000
 MAX_WORD = 16 << 10  # bytes
 
 
-def read(target: Target) -> tuple[list[bytes], list[bytes], set[bytes]]:
-    """-> (words of its command lines, NAME=VALUE of its environment, keys), each as far as it can be read; empty where the
-    process runs no CPython that is known here."""
+def read(target: Target) -> tuple[list[bytes], list[bytes], set[bytes], list[tuple[int, int, int]]]:
+    """-> (words of its command lines, NAME=VALUE of its environment, keys, (address, bytes, bytes of a character) of the values that a
+    snapshot does not keep), each as far as it can be read; empty where the process runs no CPython that is known here."""
     argv: list[bytes] = []
     environ: list[bytes] = []
     keys: set[bytes] = set()
+    places: list[tuple[int, int, int]] = []
     try:
         rt = open_runtime(target)
         for name in ("argv", "orig_argv"):
-            argv += [b"--", *(_encoded(one) for one in _each(rt, "sys", name))]  # the last option of one has nothing of the next
+            words = [(_encoded(one), one) for one in _each(rt, "sys", name)]
+            argv += [b"--", *(word for word, _ in words)]  # the last option of one has nothing of the next
+            places += _places_of_words(words)
         for one in _each(rt, "os", "environ"):
-            environ += [_encoded(key) + b"=" + _encoded(value) for key, value in one.attr("_data").items(MAX_WORDS)]
+            for key, value in one.attr("_data").items(MAX_WORDS):
+                pair = _encoded(key), _encoded(value)
+                environ.append(b"=".join(pair))
+                if not is_kept(os.fsdecode(pair[0]), pair[1], variable=True):
+                    places += _place(value)
         for process in ("_current_process", "_parent_process"):
             keys |= set(_authkeys(rt, process))
     except GdbextError:
         pass
-    return argv, environ, keys
+    return argv, environ, keys, places
+
+
+def _places_of_words(words: list[tuple[bytes, Object]]) -> Iterator[tuple[int, int, int]]:
+    """Where the words of a command line lie that a snapshot does not keep, but for the first, the program: values of options that
+    are not known, and of `--option=value` the value."""
+    option = b""
+    for word, one in words[1:]:
+        name, mark, value = word.partition(b"=")
+        if word.startswith(b"-") and mark:
+            if not is_kept(*next(pairs([word], ())), variable=False):
+                yield from _place(one, len(name) + 1)
+        elif word.startswith(b"-"):
+            option = word
+        elif not is_kept(*list(pairs([option, word] if option else [word], ()))[-1], variable=False):
+            yield from _place(one)
+
+
+def _place(value: Object, skipped: int = 0) -> Iterator[tuple[int, int, int]]:
+    """Where the characters of a str or bytes lie, from `skipped` on; not of what is one character, which others share."""
+    try:
+        if value.len() > 1:
+            at, count, unit = value.characters()
+            yield at + skipped * unit, (count - skipped) * unit, unit
+    except GdbextError:
+        return
 
 
 def _each(rt: Runtime, module: str, name: str) -> Iterator[Object]:

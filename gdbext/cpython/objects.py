@@ -129,23 +129,12 @@ class Object:
     def string(self, limit: int | None = None) -> str:
         """A str, at most `limit` characters of it; `GdbextError` for another type."""
         self._need(STR, "str")
-        L, t = self.rt.layout, self.rt.target
-        length = t.u64(self.address + L["ascii.length"])
-        if length > MAX_ITEMS * 50:
-            raise LayoutError(f"the str at {self.address:#x} claims {length} characters")
-        state = t.u32(self.address + L["ascii.state"])
-        kind, compact, ascii_ = self.rt.dialect.string_bits(state)
-        if kind not in (1, 2, 4):
-            raise LayoutError(f"no str at {self.address:#x}: its kind is {kind}")
+        at, length, kind = self._characters()
         if limit is not None:
             length = min(length, limit)
-        if compact:
-            at = self.address + (L["ascii.__size"] if ascii_ else L["compactunicode.__size"])
-        else:
-            at = t.u64(self.address + L["unicode.data"])
         if not length:
             return ""
-        raw = t.read(at, length * kind)
+        raw = self.rt.target.read(at, length * kind)
         if kind == 1:
             return raw.decode("latin-1")
         try:
@@ -154,6 +143,28 @@ class Object:
             raise LayoutError(f"no str at {self.address:#x}: it holds what is no character") from None
         # Two surrogates side by side are two characters of a str, where the decoder makes one of them.
         return text if len(text) == length else "".join(map(chr, struct.unpack(f"<{length}H", raw)))
+
+    def characters(self) -> tuple[int, int, int]:
+        """(address, count, bytes of each) of the characters of a str or of bytes."""
+        if self.type.flags & BYTES:
+            return self.address + self.rt.layout["bytes.ob_sval"], self.len(), 1
+        self._need(STR, "str")
+        return self._characters()
+
+    def _characters(self) -> tuple[int, int, int]:
+        L, t = self.rt.layout, self.rt.target
+        length = t.u64(self.address + L["ascii.length"])
+        if length > MAX_ITEMS * 50:
+            raise LayoutError(f"the str at {self.address:#x} claims {length} characters")
+        state = t.u32(self.address + L["ascii.state"])
+        kind, compact, ascii_ = self.rt.dialect.string_bits(state)
+        if kind not in (1, 2, 4):
+            raise LayoutError(f"no str at {self.address:#x}: its kind is {kind}")
+        if compact:
+            at = self.address + (L["ascii.__size"] if ascii_ else L["compactunicode.__size"])
+        else:
+            at = t.u64(self.address + L["unicode.data"])
+        return at, length, kind
 
     def raw_bytes(self, limit: int | None = None) -> bytes:
         """The content of bytes or a bytearray."""

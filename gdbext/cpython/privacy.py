@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ..access.secrets import is_secret_name, secret_parts
 from ..errors import GdbextError
 from .adapters import Adapter
 from .objects import Object
@@ -28,13 +29,6 @@ _SAYS_NOTHING = frozenset(
     "part piece prev previous query question raw rep reply req request res resp response rest result ret right sentence seq "
     "sequence str string temp tmp tok token tup tuple turn txt val value word".split()
 )
-# Variables, attributes, keys, options and variables of the environment by which processes and users know each other.
-_SECRET = re.compile(
-    r"secret|passw|passphrase|credential|cookie|authorization|(auth|api|access|private|hmac|master|signing|encryption)[_-]?key"
-    r"|(auth|api|access|bearer|hf|refresh|csrf|jwt)[_-]?token(?![a-z])",
-    re.I,
-)
-_OF_ENVIRONMENT = re.compile(r"[A-Z0-9_]*(TOKEN|_KEY)S?")
 _SECRET_TYPE = "AuthenticationString"  # multiprocessing's
 _VIEWS = frozenset(f"{of}_{what}" for of in ("dict", "odict") for what in ("keys", "values", "items"))
 # Documentation, names of code, formats of logs, names of devices: with spaces, and yet nobody's prompt.
@@ -52,11 +46,6 @@ def says_nothing(name: str | None) -> bool:
     return len(bare) <= 1 or bare in _SAYS_NOTHING or bare.endswith("s") and bare[:-1] in _SAYS_NOTHING
 
 
-def is_secret_name(name: str | None) -> bool:
-    """Whether a name says that a key, a password or the like stands under it."""
-    return bool(name) and bool(_SECRET.search(name or "") or _OF_ENVIRONMENT.fullmatch(name or ""))
-
-
 def is_secret(name: str | None, value: Any) -> bool:
     """Whether text, bytes or a container of such is a secret: by its type, or by the name that it stands under."""
     if isinstance(value, Object) and value.type.flags & BYTES and value.type.is_heap:
@@ -66,8 +55,8 @@ def is_secret(name: str | None, value: Any) -> bool:
 
 
 def is_word(text: str) -> bool:
-    """Whether text looks like a word of a program, not like something that a person wrote."""
-    return len(text) <= MAX_WORD and bool(_WORD.fullmatch(text))
+    """Whether text looks like a word of a program, not like something that a person wrote, and holds no secret."""
+    return len(text) <= MAX_WORD and bool(_WORD.fullmatch(text)) and not secret_parts(text)
 
 
 def are_words(data: bytes) -> bool:

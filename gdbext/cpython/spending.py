@@ -5,9 +5,7 @@ One budget for all that is made while an expression is evaluated, whatever becom
 from __future__ import annotations
 
 import contextlib
-import fractions
 import itertools
-import pathlib
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -55,9 +53,9 @@ def made(value: Any) -> Any:
         take(sys.getsizeof(value))
     elif isinstance(value, (list, tuple, dict, set, frozenset)):
         take(sys.getsizeof(value) + ITEM * len(value))
-    elif isinstance(value, pathlib.PurePath):
+    elif type(value).__module__.startswith("pathlib"):
         take(len(str(value)))
-    elif isinstance(value, fractions.Fraction):
+    elif type(value).__module__ == "fractions":
         take(sys.getsizeof(value.numerator) + sys.getsizeof(value.denominator))
     return value
 

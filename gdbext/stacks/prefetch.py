@@ -47,8 +47,8 @@ def read(target: Target, *words: str) -> str:
     return error or _more(view, words)
 
 
-def kept_secrets(target: Target) -> tuple[list[bytes], list[bytes], set[bytes]]:
-    """What the program itself keeps of its (command line, environment), and other secrets."""
+def kept_secrets(target: Target) -> tuple[list[bytes], list[bytes], set[bytes], list[tuple[int, int, int]]]:
+    """What the program itself keeps of its (command line, environment), other secrets, and where values lie that are left out."""
     return secrets.read(target)
 
 

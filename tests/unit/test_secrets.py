@@ -1,6 +1,8 @@
 """What is blanked in the copied pages of a snapshot: secrets, in both forms, and what is left of them."""
 
+import pathlib
 import random
+import re
 
 import pytest
 
@@ -63,3 +65,116 @@ def test_a_command_line_is_shown_without_its_secrets(proc):
         ProcTable(str(proc.root)).get(pid).command
         == "/usr/bin/python3 /usr/bin/vllm serve m --api-key *** *** --hf-token=*** --port 8000"
     )
+
+
+NAMES = """
+HF_TOKEN OPENAI_API_KEY MYSQL_PWD DB_PWD REDIS_AUTH GITHUB_PAT SENTRY_DSN SSHPASS AZURE_STORAGE_CONNECTION_STRING AUTHTOKEN
+LDAP_BIND_PW SIGNINGKEY TOKENS PASS AWS_SECRET_ACCESS_KEY PGPASSWORD SLACK_BOT_TOKEN NPM_TOKEN JWT_SECRET SSL_KEY DB_CREDS
+authkey authToken apiKey hf_token api-key signing_key clientSecret _passwd Authorization cookie bearer pw pat pin
+""".split()
+NO_NAMES = """
+max_tokens MAX_TOKENS num_batched_tokens token_ids TOKENIZERS_PARALLELISM tokenizer stop_token_ids eos_token prompt_tokens key keys cache_key
+sort_key path pattern author compass PATH passed bypass authors block_hash signature model request_id spinning patience
+""".split()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_secrets(name):
+    assert secrets.is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_names_that_only_sound_alike(name):
+    assert not secrets.is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "text, part",
+    [
+        ("postgres://bob:S3cretWord@db/x", "S3cretWord"),
+        ("https://0123456789abcdef@sentry.io/1", "0123456789abcdef"),
+        ("http://me:pa%40ss@proxy:1/", "pa%40ss"),
+        ("Authorization: Bearer abc.def-123456", "abc.def-123456"),
+        ("Basic dXNlcjpwYXNz", "dXNlcjpwYXNz"),
+        ("AccountName=a;AccountKey=Zm9vYmFyYmF6==;x=1", "Zm9vYmFyYmF6=="),
+        ("Server=x;User Id=sa;Password=hunter22;", "hunter22"),
+        ('{"kv": {"password": "hunter22"}}', "hunter22"),
+        ("{'api_key': 'hunter22'}", "hunter22"),
+        ("host=x password=hunter22 port=1", "hunter22"),
+        ("https://x.blob/y?sv=1&sig=Zm9vYmFyYmF6", "Zm9vYmFyYmF6"),
+        ("sk-9f27c1d4a86be350", "sk-9f27c1d4a86be350"),
+        ("hf_abcdefghijklmno", "hf_abcdefghijklmno"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----", "\nMIIEow\n"),
+    ],
+)
+def test_a_text_tells_what_is_secret_in_it(text, part):
+    assert secrets.secret_parts(text) == [part] and part not in secrets.hidden(text) and secrets.secret("x", text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["tcp://127.0.0.1:8000", "http://host:30000/v1", "user@host", "git@github.com:a/b", "max_tokens=128", "tokenizer: auto", "a:b@c", "skip-this-one"]
+    + ["2026-11-22T10:45:00", "meta-llama/Llama-3.1-8B-Instruct", "basic usage", "token by token", "--tensor-parallel-size=2"],
+)
+def test_a_text_without_a_secret(text):
+    assert secrets.secret_parts(text) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--middleware-auth", "MARKabc123"],
+        ["--kv-transfer-config", '{"connector":"x","password":"MARKabc123"}'],
+        ["-H", "Authorization: Bearer MARKabc123"],
+        ["--url=https://u:MARKabc123@h/"],
+        ["--token", "MARKabc123"],
+        ["--aws-secret-access-key=MARKabc123"],
+        ["--signing.key", "MARKabc123"],
+    ],
+)
+def test_no_command_line_that_is_shown_has_a_secret(proc, words):
+    pid = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m", *words, "--port", "8000"])
+    shown = ProcTable(str(proc.root)).get(pid).command
+    assert "MARKabc123" not in shown and "***" in shown and shown.endswith("--port 8000")
+
+
+@pytest.mark.parametrize("count", [1, 40, 3000])
+def test_many_secrets_are_blanked_in_one_pass(count):
+    """One among so many, in each form, whole and in part, short and long; what is beside it stays."""
+    rng = random.Random(count)
+    values = [bytes(rng.choices(b"abcdefghijklmnopqrstuvwxyzABCDEF0123456789", k=rng.choice((8, 12, 16, 24, 90)))) for _ in range(count)]
+    values.append(b"with blanks; and = signs, 1234")
+    for value in (values[0], values[count // 2], values[-1]):
+        for form, unit in ((value, 1), (value.decode().encode("utf-16-le"), 2), (value.decode().encode("utf-32-le"), 4)):
+            for part in {form, form[: 16 * unit], form[-16 * unit :]}:
+                left = blanked(b"\1" * 3 + part + b"\2" * 3, *values)
+                assert left.strip(b"\0") == b"\1" * 3 + b"*" * len(part) + b"\2" * 3, (value, part)
+    text = b"a text of which nothing is secret " * 50
+    assert blanked(text, *values).strip(b"\0") == text
+
+
+def test_what_may_be_a_secret_is_blanked_as_a_whole_alone():
+    sure, perhaps = secrets.values([b"--worker", b"some.module.Class", b"--x", b"Opaque12345word"], [b"FOO=zz99zz99zz99", b"MODEL=Qwen2.5-7B-x"])
+    assert not sure and perhaps == {b"Opaque12345word", b"zz99zz99zz99"}
+    memory = {0: (b"Opaque12345word zz99zz99zz99 Opaque12345 some.module.Class").ljust(PAGE, b"\0")}
+    secrets.redact(memory, sure, perhaps)
+    assert memory[0].rstrip(b"\0") == b"*" * 15 + b" " + b"*" * 12 + b" Opaque12345 some.module.Class"
+
+
+def test_values_are_kept_by_a_list_of_names():
+    for kept in ("CUDA_VISIBLE_DEVICES", "RANK", "VLLM_USE_V1", "NCCL_DEBUG", "MODEL_NAME", "PYTHONPATH"):
+        assert secrets.is_kept(kept, b"value", variable=True)
+    for left_out in ("HOME", "FOO", "VLLM_API_KEY", "MY_SETTING"):
+        assert not secrets.is_kept(left_out, b"value", variable=True)
+    assert not secrets.is_kept("NCCL_PROXY", b"http://u:secret99@h", variable=True)
+    assert secrets.is_kept("TENSOR_PARALLEL_SIZE", b"2", variable=False) and not secrets.is_kept("UNKNOWN", b"2", variable=False)
+
+
+def test_secrets_are_told_at_one_door():
+    """No other module has a list of its own of what names or texts are secret."""
+    pack = pathlib.Path(secrets.__file__).parents[1]
+    others = [p for p in pack.rglob("*.py") if re.search(r"passw|api\[_-\]\?key|bearer", p.read_text().lower()) and p.name != "secrets.py"]
+    assert [str(p.relative_to(pack)) for p in others if "re.compile" in p.read_text() and re.search(r're\.compile\([^)]*passw', p.read_text())] == []
+    for user in ("cpython/privacy.py", "access/proctable.py", "cpython/kept_secrets.py", "access/collector.py"):
+        assert "secrets" in (pack / user).read_text()
