@@ -498,7 +498,6 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--heap", type=int, default=0, help="bytes of other private memory to copy at most")
     parser.add_argument("--until", type=int, help="the descriptor on which a byte comes when it is time to stop the process")
     args = parser.parse_args(words)
-    room.first_to_go()
     until = None if args.until is None else lambda: _byte_of(args.until)
     try:
         print(json.dumps(take(args.pid, args.output, args.reader, args.label, words=args.word, heap=args.heap, until=until)))

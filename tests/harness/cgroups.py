@@ -70,8 +70,13 @@ def join(folder, pid):
 
 
 def joining(folder):
-    """For Popen's `preexec_fn`."""
-    return lambda: join(folder, os.getpid())
+    """For Popen's `preexec_fn`: into a group, as the memory killer's choice like any other."""
+
+    def joins():
+        join(folder, os.getpid())
+        write("/proc/self/oom_score_adj", 0)
+
+    return joins
 
 
 def end(folder):
