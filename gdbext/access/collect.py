@@ -26,8 +26,8 @@ MODULE = "gdbext.access.collector"
 
 
 class Result:
-    """One snapshot of a process, by what its collector said: `file`, `bytes`; `pause`: seconds of all stops together; `pauses`: of
-    each; `woken`: how many threads slept and were stopped; `partial`: what is missing and why; `threads`: count."""
+    """One snapshot of a process, by what its collector said: `file`, `bytes`; `pause`: seconds of all stops together; `pauses`:
+    of each; `woken`: how many threads slept and were stopped; `partial`: what is missing and why; `threads`: count."""
 
     def __init__(self, pid: int, file: str, said: dict[str, Any]) -> None:
         self.pid, self.file, self.bytes, self.pauses = pid, file, int(said["bytes"]), list(said["pauses"])

@@ -57,8 +57,8 @@ NAMED = 1 << 20  # bytes: what is left out and smaller is not worth a line
 
 class Stop:
     """The result of one stop: raw `registers` by tid, the raw `pac_mask`, `memory` by page, the `text` of the memory map
-    and the same as `maps`; `away`: `[(address, size)]` that were not in memory, `late`: those for which there was no time; `stray`:
-    threads that did not stop; `torn`: why it is of different moments, ''."""
+    and the same as `maps`; `away`: `[(address, size)]` that were not in memory, `late`: those for which there was no time;
+    `stray`: threads that did not stop; `torn`: why it is of different moments, ''."""
 
     def __init__(self) -> None:
         self.away: list[tuple[int, int]] = []
@@ -301,7 +301,8 @@ class Collection:
                 for i in range(0, size - PAGE + 1, PAGE):
                     self.stop.memory.setdefault(address + i, data[i : i + PAGE])
         if sizes["late"]:
-            self.partial.append(f"{text_size(sizes['late'])} were copied while it ran on: it stands still for {LONGEST:g} s at most")
+            late = text_size(sizes["late"])
+            self.partial.append(f"{late} were copied while it ran on: it stands still for {LONGEST:g} s at most")
         if sizes["away"]:
             self.partial.append(f"{text_size(sizes['away'])} were not in memory: they were copied while it ran on")
         for address, size, why in lost[:1]:

@@ -72,9 +72,7 @@ def closing(data: dict[str, Any], names: dict[int, str], style: Style) -> list[s
     elif data["pauses"] and "hosts" in data:  # pids of many machines
         most = max(p["seconds"] for p in stood)
         lines.append(
-            style.dim(
-                f"stood still: {len(stood)} processes on {data['hosts']} machines, {seconds(most)} at most; all run on"
-            )
+            style.dim(f"stood still: {len(stood)} processes on {data['hosts']} machines, {seconds(most)} at most; all run on")
         )
     elif data["pauses"]:
         some = ", ".join(f"{names.get(p['pid'], p['pid'])} {seconds(p['seconds'])}" for p in stood[:16])

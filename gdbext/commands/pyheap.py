@@ -127,9 +127,9 @@ class PyHeap(Command):
 
 
 class _Moment:
-    """One look: `census`, of what stands still, or of a copy of what runs, made in one short stop of `pause` seconds
-    (`copied`; `woken`: how many of its threads slept and were stopped), or of what runs; `target`, `partial`; `collecting`: for how many seconds at least a collection is under way, as `sightings` tell, None
-    where they do not."""
+    """One look: `census`, of what stands still, or of a copy of what runs, made in one short stop of `pause` seconds (`copied`;
+    `woken`: how many of its threads slept and were stopped), or of what runs; `target`, `partial`; `collecting`: for how many
+    seconds at least a collection is under way, as `sightings` tell, None where they do not."""
 
     def __init__(self, session: Session, args: Args, sightings: Sightings) -> None:
         began, self.pause, self.woken, self.copied = time.monotonic(), 0.0, 0, False

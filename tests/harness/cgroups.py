@@ -1,4 +1,4 @@
-"""Control groups of our own, of version 1 or 2, as containers have them: made for a test, and removed with all that is in them."""
+"""Control groups of our own, of version 1 or 2, as containers have them: made for a test, removed with all that is in them."""
 
 import contextlib
 import itertools
