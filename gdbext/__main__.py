@@ -8,6 +8,10 @@ import os
 import sys
 
 from . import package
+
+if __name__ == "__main__" or os.path.basename(sys.argv[0]) == "gdbext":  # before what follows takes memory
+    package.first_to_go()
+
 from .commands import table
 from .errors import GdbextError
 from .render import jsonline

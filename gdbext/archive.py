@@ -17,6 +17,8 @@ SHEBANG = b"#!/usr/bin/env python3\n"
 MAIN = b"""import sys
 if sys.version_info < (3, 8):
     sys.exit("gdbext needs Python 3.8 or newer, this is " + sys.version.split()[0])
+from gdbext.package import first_to_go
+first_to_go()
 from gdbext.__main__ import entry
 entry()
 """

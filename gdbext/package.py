@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))  # ROOT/gdbext
 ROOT = os.path.dirname(FOLDER)  # what stands on sys.path for it: a folder, or the archive
+# As `first_to_go`, before anything is loaded.
+FIRST_TO_GO = """try:
+    with open("/proc/self/oom_score_adj", "w") as f: f.write("1000")
+except OSError: pass
+"""
 
 
 def owned_by_us(path: str, sticky: bool = False) -> str:
@@ -79,4 +85,12 @@ def names(folder: str) -> list[str]:
 
 def program(python: str, module: str) -> list[str]:
     """The start of a command line that runs `module.main()` of the pack in another interpreter, from whatever folder."""
-    return [python, "-c", f"import sys; sys.path[0] = sys.argv.pop(1); from {module} import main; sys.exit(main())", ROOT]
+    run = f"import sys; sys.path[0] = sys.argv.pop(1); from {module} import main; sys.exit(main())"
+    return [python, "-c", FIRST_TO_GO + run, ROOT]
+
+
+def first_to_go() -> None:
+    """Makes this process, and what it starts, the memory killer's first choice: an engine beside it is to live. A process may
+    always raise its own number (proc_pid_oom_score_adj(5))."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as f:
+        f.write("1000")

@@ -42,7 +42,7 @@ def _mounts(proc: str, root: str) -> list[tuple[set[str], str, str]]:
 
 def groups(pid: int | str, proc: str = "/proc") -> dict[str, str]:
     """{controller: the path of its group} of a process; version 2's at `V2`."""
-    found = {}
+    found: dict[str, str] = {}
     with contextlib.suppress(OSError), open(f"{proc}/{pid}/cgroup", encoding="utf-8", errors="surrogateescape") as f:
         for line in f:
             parts = line.rstrip("\n").split(":", 2)
@@ -52,8 +52,8 @@ def groups(pid: int | str, proc: str = "/proc") -> dict[str, str]:
 
 
 def folders(pid: int | str, controller: str, proc: str = "/proc", root: str = "") -> list[str]:
-    """The folders of a process's group and of those above it that are mounted here, the innermost first: of version 1's hierarchy of
-    the controller and of version 2's; [] where none can be seen."""
+    """The folders of a process's group and of those above it that are mounted here, the innermost first: of version 1's hierarchy
+    of the controller and of version 2's; [] where none can be seen."""
     mine, found = groups(pid, proc), []
     for name in (controller, V2):
         if name in mine:
@@ -75,8 +75,8 @@ def _folders_in(name: str, path: str, proc: str = "/proc", root: str = "") -> li
 
 
 def move_to(pid: int) -> str:
-    """Moves this process into the groups of another one, of those by which containers and sessions are ended. -> '' where it is in
-    them now, else the first of its own in which it stays."""
+    """Moves this process into the groups of another one, of those by which containers and sessions are ended. -> '' where it is
+    in them now, else the first of its own in which it stays."""
     theirs, stays = groups(pid), ""
     for name in MOVED:
         mine = groups("self").get(name)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from .. import package
 from ..errors import GdbextError
-from . import collector, helpers, ptrace, room
+from . import collector, helpers, ptrace
 from .guard import find_python
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ MODULE = "gdbext.access.collector"
 
 
 class Result:
-    """One snapshot of a process, by what its collector said: `file`, `bytes`; `pause`: seconds of all stops together; `pauses`: of
-    each; `woken`: how many threads slept and were stopped; `partial`: what is missing and why; `threads`: count."""
+    """One snapshot of a process, by what its collector said: `file`, `bytes`; `pause`: seconds of all stops together; `pauses`:
+    of each; `woken`: how many threads slept and were stopped; `partial`: what is missing and why; `threads`: count."""
 
     def __init__(self, pid: int, file: str, said: dict[str, Any]) -> None:
         self.pid, self.file, self.bytes, self.pauses = pid, file, int(said["bytes"]), list(said["pauses"])
@@ -73,7 +73,7 @@ class Forked:
         status = 1
         try:
             ptrace.end_with_parent(parent)  # nobody would read what it says; what it holds runs on
-            room.first_to_go()
+            package.first_to_go()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             gc.disable()  # it ends in seconds: a collection would walk, and so copy, all that it was forked with
             os.dup2(write, 1)

@@ -23,14 +23,13 @@ import time
 from typing import TYPE_CHECKING
 
 from ..errors import GdbextError, NotFoundError
-from . import core_writer, identity, loaded, ptrace, remote_memory, resident, room, secrets
-from .holder import LONGEST, Holder, before_others
+from . import core_writer, identity, loaded, ptrace, resident, room, secrets
+from .holder import LONGEST
 from .model import PAGE, Mapping, Thread
-from .presence import Presence
 from .proc import ProcTarget, boot_id, parse_maps, process_clock, read_maps, read_proc
-from .ranges import Writable, joined, runs, stack_ranges
+from .ranges import Writable, joined, runs
 from .room import text_size
-from .sleepers import Sleeper, Sleepers
+from .stopper import Stop, Stopper
 from .working_set import MAX_PAGES, Copy, Recorder
 
 if TYPE_CHECKING:
@@ -55,23 +54,6 @@ WHOLE = 0.45  # of what is to spare: a copy is in memory twice while it is writt
 NAMED = 1 << 20  # bytes: what is left out and smaller is not worth a line
 
 
-class Stop:
-    """The result of one stop: raw `registers` by tid, the raw `pac_mask`, `memory` by page, the `text` of the memory map
-    and the same as `maps`; `away`: `[(address, size)]` that were not in memory, `late`: those for which there was no time; `stray`:
-    threads that did not stop; `torn`: why it is of different moments, ''."""
-
-    def __init__(self) -> None:
-        self.away: list[tuple[int, int]] = []
-        self.late: list[tuple[int, int]] = []
-        self.stray: set[int] = set()
-        self.torn = ""
-        self.registers: dict[int, bytes] = {}
-        self.pac_mask = b""
-        self.memory: dict[int, bytes | memoryview] = {}
-        self.maps: list[Mapping] = []
-        self.text = ""
-
-
 class Collection:
     """One process being copied. `collect()` does it, and the sooner the shorter ago `rehearse()` was; `write(path)` makes a
     snapshot of it.
@@ -93,9 +75,7 @@ class Collection:
         self.asleep = ptrace.uninterruptible(pid)
         self.maps = parse_maps(read_maps(pid)[0])
         self.auxv = read_proc(self.tid, "auxv")
-        self.timeout = timeout
-        self.holder, self.sleepers = Holder(), Sleepers(self.live)
-        self.presence = Presence(self.tid)
+        self.stopper = Stopper(self.live, self.tid, timeout)
         self.recorder = Recorder(pid, limit=MAX_PAGES + heap // PAGE)
         self.wanted: set[int] = set()
         self.moving: set[int] = set()  # those that are read each time
@@ -103,7 +83,6 @@ class Collection:
         self.pauses: list[float] = []
         self.partial: list[str] = []
         self.woken = 0  # threads that slept and were stopped all the same
-        self.held_by: set[int] = set()  # other tracers, which hold it
         self.stop = Stop()
         self.learnt: int | None = None  # what the process had run when all pages that it wants were known
         self.rehearsed = False
@@ -114,7 +93,7 @@ class Collection:
         """Learns which pages are wanted, while the process runs."""
         loaded.library_names(self.recorder.read, self.auxv)  # they let gdb name the libraries in the snapshot
         self._prefetch()
-        self.sleepers.learn()
+        self.stopper.sleepers.learn()
         self.rehearsed = True
 
     def collect(self) -> None:
@@ -125,7 +104,7 @@ class Collection:
             self.maps, self.asleep = parse_maps(read_maps(self.pid)[0]), ptrace.uninterruptible(self.pid)
             if self.learnt is None or process_clock(self.pid) != self.learnt:
                 self._prefetch()
-            self.sleepers.learn()
+            self.stopper.sleepers.learn()
         self.live.invalidate()
         self._add_threads()
         for m in self.maps:
@@ -153,8 +132,9 @@ class Collection:
             self.partial.append("Python: " + error)
         if self.stop.torn:
             self.partial.append(self.stop.torn)
-        if self.held_by:
-            self.partial.append(f"{ptrace.stopper(min(self.held_by))}, holds it: it was read as it stands, without being stopped")
+        if self.stop.held_by:
+            holds = ptrace.stopper(min(self.stop.held_by))
+            self.partial.append(f"{holds}, holds it: it was read as it stands, without being stopped")
         self._add_afterwards()
         self._add_read_only(copy.maps)
         self._add_blocked()
@@ -218,7 +198,17 @@ class Collection:
         if walker is not None:
             walker.know_maps_of(self.recorder)
             walker.read_log.repeated = True  # the rest was learnt before; the process stands still for what moves
-        self.stop = stop = self._stop_and_copy(pages, growth, walker)
+
+        def walk(until: float) -> None:
+            if walker is not None:
+                walker.deadline = min(time.monotonic() + WALK_LIMIT, until)
+                self.read(walker)
+
+        ranges = joined(runs(pages)), joined(self.heap_spans)
+        self.stop = stop = self.stopper.copy(*ranges, maps=self.maps, walk=walk, growth=growth)
+        if stop.registers:
+            self.pauses.append(stop.seconds)
+        self.woken = max(self.woken, stop.woken)
         self.maps = stop.maps
         if walker is not None:
             stop.memory.update(walker.copies)
@@ -235,58 +225,6 @@ class Collection:
         for thread in self.live.threads():
             self.threads.setdefault(thread.tid, thread)
 
-    def _stop_and_copy(self, pages: set[int], growth: resident.Growth | None, walker: Recorder | None) -> Stop:
-        """`growth`: what has come into use since the heap was chosen is copied too."""
-        got, arch = Stop(), self.live.arch
-        here, got.away = self.presence.split(joined(runs(pages)))
-        heap, swapped = self.presence.split(joined(self.heap_spans))
-        got.away += swapped
-        buffers = [remote_memory.ReadBuffer(heap), remote_memory.ReadBuffer(here)]
-        ends = [(m.start, m.end) for m in self.maps if "w" in m.perms]
-        sleepers = self.sleepers.now()
-        stop = self.holder.held(self.pid, spare=sleepers, limit=LONGEST, timeout=self.timeout, patience=ptrace.LASTING)
-        with before_others(), stop as held:
-            got.registers, got.pac_mask = held.registers, held.pac_mask
-            self._add_sleepers(got, sleepers, held.stray)
-            tops, away = self.presence.split(stack_ranges(got.registers.values(), arch, ends))
-            got.away += away
-            buffers.append(remote_memory.ReadBuffer(tops))
-            late = buffers[2].read(self.tid, held.until) + buffers[1].read(self.tid, held.until)
-            if walker is not None:
-                walker.deadline = min(time.monotonic() + WALK_LIMIT, held.until)
-                self.read(walker)
-            # parsed later; read now, since a thread's stack may be new
-            got.text = read_proc(self.tid, "maps").decode("utf-8", "surrogateescape")
-            if growth is not None:
-                got.maps = parse_maps(got.text)
-                buffers.append(remote_memory.ReadBuffer(joined(growth.spans(got.maps))))
-                got.late += buffers[3].read(self.tid, held.until)
-            over = bool(late) or time.monotonic() > held.until
-            got.late += buffers[0].read(self.tid, held.until)
-            stirred = self.sleepers.stirred(sleepers)
-        if got.registers:
-            self.pauses.append(held.seconds)
-        self.woken = max(self.woken, self.sleepers.woken)
-        got.late += late
-        got.torn = _torn(over, stirred)
-        got.maps = got.maps or parse_maps(got.text)
-        for buffer in buffers:
-            for address, data in buffer.pieces():
-                for i in range(0, len(data) - PAGE + 1, PAGE):
-                    got.memory[address + i] = data[i : i + PAGE]
-        return got
-
-    def _add_sleepers(self, got: Stop, sleepers: dict[int, Sleeper], stray: set[int]) -> None:
-        """Registers of threads that do not stand still by our stop."""
-        got.stray = stray | {tid for tid, one in sleepers.items() if one.state == "D"}
-        got.registers.update((tid, one.registers) for tid, one in sleepers.items())
-        for tid in stray:
-            blocked = ptrace.blocked_registers(self.pid, tid, self.live.arch)
-            if blocked is not None:
-                got.registers[tid] = blocked
-        if any(one.state == "t" for one in sleepers.values()):
-            self.held_by = ptrace.tracers(self.pid)
-
     def _add_afterwards(self) -> None:
         """What was not in memory, and that for which the stop was too short, is copied while the process runs."""
         sizes, lost = {"late": 0, "away": 0}, []
@@ -301,7 +239,8 @@ class Collection:
                 for i in range(0, size - PAGE + 1, PAGE):
                     self.stop.memory.setdefault(address + i, data[i : i + PAGE])
         if sizes["late"]:
-            self.partial.append(f"{text_size(sizes['late'])} were copied while it ran on: it stands still for {LONGEST:g} s at most")
+            late = text_size(sizes["late"])
+            self.partial.append(f"{late} were copied while it ran on: it stands still for {LONGEST:g} s at most")
         if sizes["away"]:
             self.partial.append(f"{text_size(sizes['away'])} were not in memory: they were copied while it ran on")
         for address, size, why in lost[:1]:
@@ -414,15 +353,6 @@ def _wait_channel(pid: int, tid: int) -> str:
     return f", in {where}" if where.strip("0") else ""
 
 
-def _torn(over: bool, stirred: set[int]) -> str:
-    """Why a copy is of different moments, '' where it is of one."""
-    if over:
-        return f"its copy took longer than the {LONGEST:g} s for which it stands still at most: it is of different moments"
-    if stirred:
-        return f"thread {min(stirred)}, which was left asleep, woke while it was copied: the copy is of different moments"
-    return ""
-
-
 def need_disk(path: str, size: int) -> None:
     """`GdbextError` where writing `size` bytes to a file with a name would fill the disk."""
     if path.startswith(OPEN):
@@ -464,7 +394,7 @@ def take(
             until()
         collection.collect()
     finally:
-        collection.holder.end()
+        collection.stopper.end()
     size = collection.write(path, label)
     return {
         "woken": collection.woken,
@@ -496,7 +426,6 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--heap", type=int, default=0, help="bytes of other private memory to copy at most")
     parser.add_argument("--until", type=int, help="the descriptor on which a byte comes when it is time to stop the process")
     args = parser.parse_args(words)
-    room.first_to_go()
     until = None if args.until is None else lambda: _byte_of(args.until)
     try:
         print(json.dumps(take(args.pid, args.output, args.reader, args.label, words=args.word, heap=args.heap, until=until)))

@@ -1,6 +1,6 @@
-"""Reads memory that may not come: a page that is not in memory waits for whoever has it, a disk, a file server (FUSE, NFS), another
-process (userfaultfd), and nothing ends that wait. A process of its own reads such pages (`presence.Presence` tells which these
-are), and is left behind where they do not come."""
+"""Reads memory that may not come: a page that is not in memory waits for whoever has it, a disk, a file server (FUSE, NFS),
+another process (userfaultfd), and nothing ends that wait. A process of its own reads such pages (`presence.Presence` tells
+which these are), and is left behind where they do not come."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Fetcher:
         return bool(here) or len(self._left_behind) >= LOST
 
     def _ask(self, pid: int, address: int, size: int, span: tuple[int, int]) -> bytes:
-        for again in (True, False):
+        for _ in range(2):
             if self._helper is None:
                 self._helper = helpers.Helper(MODULE, serve)
             try:

@@ -85,7 +85,8 @@ class Server:
             self.held[pid] = recovery.Held(int(rest[0]), rest[1] == "1", known)
             stays = cgroups.move_to(pid)  # the end of gdb's container must not be the guard's too
             try:
-                self.channel.sendall(f"seen {rest[2]}\n{'stays ' + stays if stays else 'moved'}\n".encode("utf-8", "surrogateescape"))
+                where = f"stays {stays}" if stays else "moved"
+                self.channel.sendall(f"seen {rest[2]}\n{where}\n".encode("utf-8", "surrogateescape"))
             except OSError:
                 return False
         elif word == "free":

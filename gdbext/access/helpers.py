@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .. import package
-from . import ptrace, room
+from . import ptrace
 from .guard import find_python
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ def _forked(serve: Callable[[Channel], None], theirs: socket.socket) -> int:
         return pid
     try:
         ptrace.end_with_parent(parent)
+        package.first_to_go()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is for the one that asks, which then ends this
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         gc.disable()
@@ -152,7 +153,6 @@ def _forked(serve: Callable[[Channel], None], theirs: socket.socket) -> int:
 def run(serve: Callable[[Channel], None]) -> int:
     """The process that was started as a module's `main`: `serve`s the socket that is its standard input."""
     ptrace.end_with_parent(int(sys.argv[1]))
-    room.first_to_go()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(EOFError):
         serve(Channel(socket.socket(fileno=os.dup(0))))

@@ -43,8 +43,8 @@ class Held:
 
 
 class Holder:
-    """Threads of other processes that stand still, one process at a time. `pid` of the one that does it, `cpu`: seconds of it, once
-    it was ended."""
+    """Threads of other processes that stand still, one process at a time. `pid` of the one that does it, `cpu`: seconds of it,
+    once it was ended."""
 
     def __init__(self) -> None:
         self._helper = helpers.Helper(MODULE, serve)

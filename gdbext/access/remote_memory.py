@@ -34,6 +34,7 @@ class ReadBuffer:
         for _, size in self.ranges:
             self._offsets.append(at)
             at += size
+        self.size = at
         self._buffer = _filled(at) if at else None
         self._hands = min(HANDS, len(os.sched_getaffinity(0)), 1 + at // HANDFUL)
 

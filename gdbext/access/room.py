@@ -1,7 +1,7 @@
-"""How much memory there is to spare where this process runs, and who is killed first where there is too little.
+"""How much memory there is to spare where this process runs.
 
 In a pod the tool often shares the engine's memory cgroup: what it takes is missing there. Sources: Linux,
-Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst, proc_pid_oom_score_adj(5).
+Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 """
 
 from __future__ import annotations
@@ -16,19 +16,11 @@ from . import cgroups
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FIRST = "1000"  # oom_score_adj
 OWN = 12 << 20  # bytes that a process of ours needs beside what it copies
 LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
 USED = ("memory.current", "memory.usage_in_bytes")
 # What the kernel gives back without writing anything and without taking from anybody what he uses.
 RECLAIMABLE = (b"inactive_file ", b"total_inactive_file ")
-
-
-def first_to_go() -> None:
-    """Makes this process, and what it starts, the memory killer's first choice: an engine beside it is to live. A process may
-    always raise its own number."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as f:
-        f.write(FIRST)
 
 
 def spare(proc: str = "/proc", root: str = "") -> tuple[int, str]:

@@ -13,7 +13,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from .. import __version__, package
-from ..access.room import first_to_go
 from ..errors import GdbextError
 from ..render.text import one_line
 from . import tools
@@ -83,7 +82,6 @@ def listed(types: Any) -> list[Any]:
 
 def serve(limit: float = LIMIT) -> None:
     """Serves until standard input ends; `GdbextError` where the SDK is missing."""
-    first_to_go()
     try:
         import mcp_types as types  # type: ignore[import-not-found,unused-ignore]
         from mcp.server import Server  # type: ignore[import-not-found,unused-ignore]

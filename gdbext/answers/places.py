@@ -58,6 +58,11 @@ def node_text(node: Node, nodes: Nodes) -> str:
     return f"{escape(node[0])} {node[1]} {name}" if node[0] != str(node[1]) else f"{node[1]} {name}"
 
 
+def woken_text(count: int) -> str:
+    """What is said of threads that slept and had to be stopped all the same."""
+    return f"threads that slept and were stopped too: {count}; a call of theirs may have returned EINTR"
+
+
 def closing(data: dict[str, Any], names: dict[int, str], style: Style) -> list[str]:
     """The last lines of an answer about several processes: which could not be read, and how long each was stopped."""
     lines = [style.bad(f"{escape(f['label']) or f['pid']}: not read: {escape(f['reason'])}") for f in data["failed"]]
@@ -67,14 +72,12 @@ def closing(data: dict[str, Any], names: dict[int, str], style: Style) -> list[s
     elif data["pauses"] and "hosts" in data:  # pids of many machines
         most = max(p["seconds"] for p in stood)
         lines.append(
-            style.dim(
-                f"stood still: {len(stood)} processes on {data['hosts']} machines, {seconds(most)} at most; all run on"
-            )
+            style.dim(f"stood still: {len(stood)} processes on {data['hosts']} machines, {seconds(most)} at most; all run on")
         )
     elif data["pauses"]:
         some = ", ".join(f"{names.get(p['pid'], p['pid'])} {seconds(p['seconds'])}" for p in stood[:16])
         lines.append(style.dim(f"stood still: {some}" + (", …" if len(stood) > 16 else "") + "; all run on"))
     woken = sum(p.get("woken", 0) for p in data["pauses"])
     if woken:
-        lines.append(style.dim(f"threads that slept and were stopped too: {woken}; a call of theirs may have returned EINTR"))
+        lines.append(style.dim(woken_text(woken)))
     return lines

@@ -125,7 +125,11 @@ class LlmAttach(Command):
         }
         several = len(attach.attached()) > 1
         data["confined"] = attach.confined()
-        return Answer(data, lambda style: "\n".join(filter(None, [_attached_text(done, several, style), data["confined"]])), partial)
+
+        def text(style):
+            return "\n".join(filter(None, [_attached_text(done, several, style), data["confined"]]))
+
+        return Answer(data, text, partial)
 
 
 def _attached_text(done, several, style):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ..answers.places import woken_text
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape, seconds, size
@@ -97,6 +98,8 @@ class LlmSnapshot(Command):
                     f"{style.name(escape(look.name).ljust(width))}  {style.file(escape(look.file))}  {size(look.bytes)}"
                     f"  ({size(shot['disk_bytes'])} on disk)  stood still {seconds(sum(look.pauses))}"
                 )
+            woken = sum(look.woken for look in done)
+            lines += [style.dim(woken_text(woken))] if woken else []
             lines += [style.bad(f"{escape(f['label']) or f['pid']}  not taken: {escape(f['reason'])}") for f in data["failed"]]
             return "\n".join(lines)
 

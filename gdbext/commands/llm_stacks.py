@@ -103,7 +103,7 @@ class LlmStacks(Command):
             views, partial, failed = snapshots.read_all(taken)
             movement.add(views)
             for one in snapshots.pauses(taken):
-                pauses.setdefault(one["pid"], []).append(one["seconds"])
+                pauses.setdefault(one["pid"], []).append(one)
         if looks < args.samples:
             partial.append(f"{looks} of {args.samples} looks: this machine was too busy for more in {limit:.0f} s")
         data = stacks_data(views)
@@ -111,7 +111,10 @@ class LlmStacks(Command):
             ranks_read=len(views),
             ranks_total=len(taken),
             failed=failed,
-            pauses=[{"pid": pid, "seconds": sum(each)} for pid, each in pauses.items()],
+            pauses=[
+                {"pid": pid, "seconds": sum(one["seconds"] for one in each), "woken": max(one["woken"] for one in each)}
+                for pid, each in pauses.items()
+            ],
         )
         if args.samples > 1:
             data["samples"] = movement.data()

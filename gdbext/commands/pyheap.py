@@ -121,20 +121,21 @@ class PyHeap(Command):
             parts = [lambda style: _growth_text(data, args, style)]
         if args.save is not None:
             data["saved"] = _save(args.save, growth.look(census, _process(target)), args.force)
-        stood = sum(moment.pause for moment in moments)
-        data["pauses"] = [{"pid": target.pid, "seconds": stood}] if stood else []
+        copies = [moment for moment in moments if moment.copied]
+        stood, woken = sum(moment.pause for moment in copies), max((moment.woken for moment in copies), default=0)
+        data["pauses"] = [{"pid": target.pid, "seconds": stood, "woken": woken}] if copies else []
         data["failed"] = []
         parts += [lambda style: _totals(data), lambda style: "\n".join(places.closing(data, {}, style))]
         return Answer(data, lambda style: "\n".join(filter(None, (part(style) for part in parts))), partial)
 
 
 class _Moment:
-    """One look: `census`, of what stands still, or of a copy of what runs, made in one short stop of `pause` seconds, or of what
-    runs; `target`, `partial`; `collecting`: for how many seconds at least a collection is under way, as `sightings` tell, None
-    where they do not."""
+    """One look: `census`, of what stands still, or of a copy of what runs, made in one short stop of `pause` seconds (`copied`;
+    `woken`: how many of its threads slept and were stopped), or of what runs; `target`, `partial`; `collecting`: for how many
+    seconds at least a collection is under way, as `sightings` tell, None where they do not."""
 
     def __init__(self, session: Session, args: Args, sightings: Sightings) -> None:
-        began, self.pause = time.monotonic(), 0.0
+        began, self.pause, self.woken, self.copied = time.monotonic(), 0.0, 0, False
         self.target: Target = session.target(args.on)
         self.partial: list[str] = session.partial(self.target)
         self._sightings, self._running = sightings, None if self.target.is_stopped else self.target
@@ -151,7 +152,10 @@ class _Moment:
                 self.collecting: float | None = sightings.seconds(self.census.heap.rt)
                 return
             except (FaultError, LayoutError):
-                if not self.pause or left == 1 or time.monotonic() - began > args.deadline:
+                for reason in self.partial:
+                    if self.copied and "to spare" in reason:
+                        raise GdbextError(f"process {self.target.pid}: not all of its heap could be copied: {reason}") from None
+                if not self.copied or left == 1 or time.monotonic() - began > args.deadline:
                     raise  # else memory came into use between the choice of what is copied and the stop: once more
 
     def _look(self) -> None:
@@ -161,8 +165,8 @@ class _Moment:
 
     def _census(self, session: Session, args: Args, seconds: float) -> Census:
         clock = model.Clock(seconds, lambda line: print(f"pyheap: {line}", file=sys.stderr, flush=True))
-        rt = runtimes.open_runtime(self.target) if self.pause else session.runtime(args.on)
-        found = [(f, False) for f in _frames(rt)] if self.pause else frames.all_frames(session, rt, args.on)
+        rt = runtimes.open_runtime(self.target) if self.copied else session.runtime(args.on)
+        found = [(f, False) for f in _frames(rt)] if self.copied else frames.all_frames(session, rt, args.on)
         return listing.Census(rt, found, clock=clock)
 
     def _copy(self, args: Args) -> None:
@@ -173,6 +177,7 @@ class _Moment:
         else:
             self._look()
             self.target, self.pause = snap.target, self.pause + sum(snap.pauses)
+            self.woken, self.copied = max(self.woken, snap.woken), True
             self.partial = [reason.replace(" (-max-bytes)", " of the copy") for reason in snap.partial]
 
 

@@ -127,8 +127,8 @@ def confined() -> str:
     if not group or "/user.slice/" in group:
         return ""
     return (
-        f"the guard is in gdb's own control group ({group}) and may not leave it: where that is ended as a whole (its container is "
-        "removed), nothing lets these processes go: llm-detach first, and do not leave pybreak or pylog armed"
+        f"the guard is in gdb's own control group ({group}) and may not leave it: where that is ended as a whole (its container "
+        "is removed), nothing lets these processes go: llm-detach first, and do not leave pybreak or pylog armed"
     )
 
 

@@ -136,7 +136,6 @@ def in_gdb(name: str, line: str, gdb: Optional[str] = None) -> tuple[int, str, s
 def run(name: str, words: Sequence[str]) -> int:
     """One command of the table, printed. -> exit status."""
     command = table.load(name)
-    room.first_to_go()
     try:
         planned = nodes.plan(words) if any(":" in word or word.find("pod/") >= 0 for word in words) else []
         if planned:

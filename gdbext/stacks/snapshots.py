@@ -30,8 +30,8 @@ TIMEOUT = 600  # seconds for one collector on a machine at full load; the proces
 
 class ProcessSnapshot:
     """One process: `label` ('' for a pid without one), `pid`, `rank` (the `Rank`, or None), `target` (None when it failed:
-    `reason` says why), `pauses`: seconds it stood still, `woken`: how many threads slept and were stopped all the same, `partial`:
-    what is missing in the copy."""
+    `reason` says why), `pauses`: seconds it stood still, `woken`: how many threads slept and were stopped all the same,
+    `partial`: what is missing in the copy."""
 
     def __init__(self, label: str, pid: int | None, rank: Any = None) -> None:
         self.label, self.pid, self.rank = label, pid, rank

@@ -172,8 +172,8 @@ class ProcessState:
     """One process: `threads` (the main one first), `gil_hog`: (node that holds the GIL and never gives it back, [nodes that wait
     for it]) or None, `world`: (rank, size) or None, `why` it could not be read, `tasks`, `moved_tasks`: nodes, `loops`,
     `counters`: of progress, `rings`, `shared`: names of its shared memory, `counts` of collectives, `children`: {pid: seconds it
-    ran}, `dead_children`: [(pid, what)], `ended`: how it has ended, `frozen`: what has frozen it, `died`: (tid, signal) of the thread whose
-    error ended it, of a core, `peers`: {inode: [(pid, writes)]}, `requests`: of its engine
+    ran}, `dead_children`: [(pid, what)], `ended`: how it has ended, `frozen`: what has frozen it, `died`: (tid, signal) of the
+    thread whose error ended it, of a core, `peers`: {inode: [(pid, writes)]}, `requests`: of its engine
     (`requests.model.Tracked`), None where they are not known, `clients`: connections that clients have to its event loops,
     `unread`: on how many of them something waits, `signals`: that it has handlers of its own for."""
 

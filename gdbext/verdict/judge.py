@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # From grave to harmless.
 GRAVITY = (
-    "crashed", "frozen", "stopped", "lock-cycle", "lock-held", "gil", "dead-thread", "livelock", "loop-blocked", "collective", "kernel",
-    "starved", "stuck-requests", "orphaned", "unknown", "startup", "busy", "idle",
+    "crashed", "frozen", "stopped", "lock-cycle", "lock-held", "gil", "dead-thread", "livelock", "loop-blocked", "collective",
+    "kernel", "starved", "stuck-requests", "orphaned", "unknown", "startup", "busy", "idle",
 )  # fmt: skip
 QUIET = ("busy", "idle", "startup")
 

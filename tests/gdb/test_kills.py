@@ -1,6 +1,7 @@
 """gdb and the collector killed with SIGKILL at any moment: every process runs on, and one that was stopped before stays stopped.
 
-GDBEXT_TEST_KILLS says how many rounds (default 3)."""
+GDBEXT_TEST_KILLS says how many rounds (default 3). Random kills of every command and ends of whole control groups
+(harness/kills.py): a sample, with GDBEXT_TEST_LONG 300 and 50 of them."""
 
 import glob
 import os
@@ -11,6 +12,7 @@ import sys
 import time
 
 import pytest
+from harness import kills
 from harness.heartbeats import ROUNDS, busy, eventually, heartbeats, stop
 
 from gdbext.access import debug_registers, ptrace, recovery
@@ -184,3 +186,23 @@ def test_the_collector_killed_at_random_moments_leaves_every_thread_running(root
                 collector.kill()
                 collector.wait()
             all_as_before(three, f"round {round}")
+
+
+LONG = bool(os.environ.get("GDBEXT_TEST_LONG"))
+
+
+def test_random_kills_of_random_commands_leave_everything_as_it_was(tmp_path, gdb_path):
+    rounds = kills.Rounds(gdb_path, str(tmp_path), seed=34)
+    try:
+        for number in range(300 if LONG else 10):
+            rounds.run(number)
+    finally:
+        rounds.end()
+    assert not rounds.wrong and sum(rounds.counts.values()) >= 10, rounds.wrong
+
+
+@pytest.mark.parametrize("name", sorted(kills.GROUP))
+def test_the_end_of_a_whole_control_group_leaves_every_process_running(tmp_path, gdb_path, name):
+    """gdb and the guard, the command and its collector, at once; then the processes load libraries."""
+    for seed in range(10 if LONG else 1):
+        assert kills.end_of_a_group(gdb_path, str(tmp_path), seed, name) == ""

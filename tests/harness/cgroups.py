@@ -1,4 +1,4 @@
-"""Control groups of our own, of version 1 or 2, as containers have them: made for a test, and removed with all that is in them."""
+"""Control groups of our own, of version 1 or 2, as containers have them: made for a test, removed with all that is in them."""
 
 import contextlib
 import itertools
@@ -70,8 +70,13 @@ def join(folder, pid):
 
 
 def joining(folder):
-    """For Popen's `preexec_fn`."""
-    return lambda: join(folder, os.getpid())
+    """For Popen's `preexec_fn`: into a group, as the memory killer's choice like any other."""
+
+    def joins():
+        join(folder, os.getpid())
+        write("/proc/self/oom_score_adj", 0)
+
+    return joins
 
 
 def end(folder):

@@ -20,6 +20,7 @@ from .gdb_run import INIT, ROOT
 SUBJECT = os.path.join(ROOT, "tests", "gdb", "subjects", "self_checking.py")
 PYTHON = [sys.executable, "-m", "gdbext"]
 SECONDS = 30.0  # after which all is to be as it was, on a machine at full load
+LIMITED = {"pylog"}  # a gdb killed while a line is passed 700 times a second: docs/manual.md says what may come of that
 HOW = ["kill"] * 5 + ["term"] * 3 + ["int", "hup", "child", "stopped", "group", "group-term"]
 NUMBERS = {"term": signal.SIGTERM, "int": signal.SIGINT, "hup": signal.SIGHUP}
 
@@ -90,6 +91,7 @@ def commands(gdb, folder, pids):
         return [gdb, "-q", "-nx", "-batch", "-x", script]
 
     return {
+        "pylog": (in_gdb(f"llm-attach {a} {b}", 'pylog step "{n}"', "continue"), 3.0),
         "llm-stacks": ([*PYTHON, "llm-stacks", a, b, c], 1.2),
         "llm-hang": ([*PYTHON, "llm-hang", a, b, c], 2.2),
         "llm-locks": ([*PYTHON, "llm-locks", a, b, c], 1.2),
@@ -159,7 +161,7 @@ class Rounds:
     def run(self, number):
         """One round."""
         found = commands(self.gdb, self.folder, [s.pid for s in self.subjects])
-        name = self.random.choice(self.only or sorted(found))
+        name = self.random.choice(self.only or sorted(set(found) - LIMITED))
         how, (words, seconds) = self.random.choice(HOW), found[name]
         moment = self.random.uniform(0.02, 0.9 * seconds)
         null = subprocess.DEVNULL
@@ -234,7 +236,8 @@ def end_of_a_group(gdb, folder, seed, name):
             process.wait()
         for one in subjects:
             if not one.goes_on():
-                return f"a process is not as before: {one.process.poll()}, {[ptrace.thread_state(one.pid, t) for t in ptrace.tids(one.pid)]}"
+                states = [ptrace.thread_state(one.pid, tid) for tid in ptrace.tids(one.pid)]
+                return f"a process is not as before: {one.process.poll()}, {states}"
             open(one.file + ".load", "w").close()
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline and not all(os.path.exists(s.file + ".loaded") for s in subjects):

@@ -71,7 +71,8 @@ def frozen(facts: Sequence[ProcessState]) -> Verdict | None:
     found = [f for f in facts if f.frozen]
     if not found:
         return None
-    evidence = [f"{f.name} is frozen by {f.frozen} (docker pause, systemctl freeze): it runs on when that is thawed" for f in found]
+    how = "(docker pause, systemctl freeze): it runs on when that is thawed"
+    evidence = [f"{f.name} is frozen by {f.frozen} {how}" for f in found]
     return Verdict("frozen", [(f.name, None) for f in found], evidence, waiting(facts, found))
 
 

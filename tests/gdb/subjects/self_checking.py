@@ -1,5 +1,5 @@
-"""Three threads that call `step` all the time, check what it gives, and count in a shared file: `self_checking.py FILE`. Word 64 of
-the file is 1 once anything was computed wrong; with FILE.load there the main thread loads libraries."""
+"""Three threads that call `step` all the time, check what it gives, and count in a shared file: `self_checking.py FILE`. Word 64
+of the file is 1 once anything was computed wrong; with FILE.load there the main thread loads libraries."""
 
 import mmap
 import os
