@@ -212,7 +212,8 @@ def is_sound(report: Report, ranks: bool) -> Optional[bool]:
 
 
 def check_data(report: Report, cache: Cache, ranks: bool) -> Dict[str, Any]:
-    """What the invariants say: broken rules, and apart from them what a half-done update explains; what was compared, what not."""
+    """What the invariants say: broken rules, and apart from them what a half-done update explains; what was compared, what
+    not."""
     tables = sum(1 for r in cache.requests if any(r.blocks.values()))
     return {
         "ok": is_sound(report, ranks),

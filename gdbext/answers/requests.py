@@ -131,12 +131,13 @@ def sampling_row(target: Target, request_id: str) -> Optional[Dict[str, Any]]:
 
 
 def differs(sampling: Dict[str, str], row: Dict[str, Any]) -> List[str]:
-    """Names of what a worker's row holds otherwise than the scheduler's parameters say. Left out: what 0 and -1 mean there (top_k,
-    logprobs, seed)."""
+    """Names of what a worker's row holds otherwise than the scheduler's parameters say. Left out: what 0 and -1 mean there
+    (top_k, logprobs, seed)."""
     found = []
     for name in ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty"):
         try:
-            if name in row and name in sampling and not math.isclose(float(sampling[name]), row[name], rel_tol=1e-6, abs_tol=1e-6):
+            known = name in row and name in sampling
+            if known and not math.isclose(float(sampling[name]), row[name], rel_tol=1e-6, abs_tol=1e-6):
                 found.append(name)
         except ValueError:  # None, or what is not shown
             continue
@@ -241,7 +242,8 @@ def request_lines(
     lines += [f"  who must act: {_where(data['holder'])}"] if data["holder"] else []
     lines += [f"  {name}: {text}" for name, text in sampling.items()]
     for one in sampled:
-        values = ", ".join(f"{k} {v if isinstance(v, int) else format(v, '.6g')}" for k, v in one.items() if k not in ("label", "pid", "row", "differs"))
+        shown = {k: v for k, v in one.items() if k not in ("label", "pid", "row", "differs")}
+        values = ", ".join(f"{k} {v if isinstance(v, int) else format(v, '.6g')}" for k, v in shown.items())
         odd = style.bad(f"; not the scheduler's: {', '.join(one['differs'])}") if one["differs"] else ""
         lines.append(f"  row {one['row']} of {escape(one['label'])}'s sampler: {values}{odd}")
     return lines + _grammar_lines(grammar)

@@ -158,9 +158,8 @@ class LlmKv(Command):
         left_out = {f"not compared: {one.label}: {one.what}: {one.why}": None for one in report.not_compared if args.ranks}
         partial += [reason for reason in left_out if not any(reason.endswith(known) for known in partial)]
         if report.changed:
-            partial.append(
-                f"{len(report.changed)} differences changed while they were read: attach (llm-attach) and check again what stands still"
-            )
+            count = len(report.changed)
+            partial.append(f"{count} differences changed while they were read: check again what stands still (llm-attach)")
         if report.transient:
             count = len(report.transient)
             partial.append(

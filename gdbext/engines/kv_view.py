@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Values = Callable[[Cache, List[Worker], List[str]], BlockValues]
 
-CHECKS, MOST_CHECKS, CHECKING = 4, 16, 2.0  # how often a process that runs is read again: so often, then up to so often in seconds
+CHECKS = 4  # a process that runs is read again so often, to see whether what looks broken is so each time ...
+MOST_CHECKS, CHECKING = 16, 2.0  # ... and then up to so often, for so many seconds
 
 
 def has_engine(rt: Runtime) -> bool:

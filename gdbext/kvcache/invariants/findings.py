@@ -12,8 +12,8 @@ LIMIT = 20  # findings of one rule that are listed; the rest are counted
 
 @dataclasses.dataclass
 class Violation:
-    """A broken rule, by name. `evidence`: what it is told by, of values that stand still where it is a fault; `more`: how many further findings of the same rule are not listed; `follows`: the rules broken by
-    this fault alone, with how often."""
+    """A broken rule, by name. `evidence`: what it is told by, of values that stand still where it is a fault; `more`: how many
+    further findings of the same rule are not listed; `follows`: the rules broken by this fault alone, with how often."""
 
     rule: str
     detail: str
@@ -34,9 +34,9 @@ class Violation:
 @dataclasses.dataclass
 class Report:
     """`violations`: broken rules, the first fault first; `transient`: what a half-done update may explain; `blocks`: how many
-    were checked; `held`: `{pool: blocks referenced by no request}`; `rules`: names of those that were checked; `compared`: of each
-    rank what was held against the scheduler; `not_compared`: what was not, and why; `changed`: what was broken each time that it
-    was read, and never stood still: no fault, and not sound."""
+    were checked; `held`: `{pool: blocks referenced by no request}`; `rules`: names of those that were checked; `compared`: of
+    each rank what was held against the scheduler; `not_compared`: what was not, and why; `changed`: what was broken each time
+    that it was read, and never stood still: no fault, and not sound."""
 
     violations: list[Violation]
     transient: list[Violation]

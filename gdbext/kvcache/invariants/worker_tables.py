@@ -52,9 +52,7 @@ def _ratio(group: Group, size: int) -> int:
     return max(1, group.block_size // size) if size and group.block_size % size == 0 else 1
 
 
-def _check_rows(
-    found: Findings, done: Compared, requests: dict[str, Request], group: Group, pool: Pool, table: Table
-) -> None:
+def _check_rows(found: Findings, done: Compared, requests: dict[str, Request], group: Group, pool: Pool, table: Table) -> None:
     rank, ratio = done.label, _ratio(group, table.block_size)
     limit = max(pool.size, pool.count) * ratio
     for name, row in table.rows:
@@ -91,7 +89,8 @@ def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Reques
     if request.row is not None and request.row != row.row:
         detail = f"{worker.rank}: row {row.row} of the batch is {name}'s, the scheduler says {request.row}"
         found.add(WORKER_ROWS, detail, None, name)
-    bounds = []  # (what, the worker's, the scheduler's, by how much it may be behind, or before it: None for any)
+    # (what, the worker's, the scheduler's, by how much it may be behind, by how much before it; None: by any)
+    bounds: list[tuple[str, int, int, int | None, int | None]] = []
     if row.prompt is not None and request.prompt_tokens is not None:
         bounds.append(("prompt tokens", row.prompt, request.prompt_tokens, 0, 0))
     if row.prefill is not None and request.prompt_tokens is not None:
