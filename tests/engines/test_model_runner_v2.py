@@ -75,7 +75,9 @@ def test_faults_in_the_worker_are_named_and_twins_left_alone(running, vllm_v2, t
             with truth(worker):
                 pass
         found[name] = ([v["rule"] for v in check["violations"]][:1], [rule] if rule else [], check["ok"], check["ranks"])
-    assert all(named == wanted and ok is (not wanted) and ranks == ["Worker"] for named, wanted, ok, ranks in found.values()), found
+    assert all(named == wanted and ok is (not wanted) and ranks == ["Worker"] for named, wanted, ok, ranks in found.values()), (
+        found
+    )
 
 
 def test_while_it_runs_nothing_is_broken(vllm_v2):
