@@ -26,8 +26,8 @@ FAULTS = {  # what is done while it is parked, and undone: the rules that may na
 
 
 def at_work(running, truth, pid, look, wanted=2, text="", undo=""):
-    """`look()` while the scheduler is parked with so many requests in its batch, and between two updates of its cache. -> (what it
-    says of itself, what `look` gave)"""
+    """`look()` while the scheduler is parked with so many requests in its batch, and between two updates of its cache. -> (what
+    it says of itself, what `look` gave)"""
     for _ in range(60):
         for kind, code in (("do", text), ("undo", undo)):
             if code:
