@@ -51,6 +51,7 @@ def request_data(request: Request) -> Dict[str, Any]:
         "prompt_tokens": request.prompt_tokens,
         "computed_tokens": request.computed_tokens,
         "output_tokens": request.output_tokens,
+        "in_flight_tokens": request.in_flight,
         "blocks": list(request.blocks[groups[0]]) if groups else [],
         "tables": tables_of(request),
         "row": request.row,

@@ -214,7 +214,9 @@ def check(
         view, times = view_again(), times + 1
         report, cache, workers = _checked(view, ranks, values)
         seen = {v.key: v for v in report.violations + report.transient}
-        restless.update(key for key, v in suspects.items() if key in seen and seen[key].evidence != v.evidence)
+        moved = {key for key, v in suspects.items() if key in seen and seen[key].evidence != v.evidence}
+        restless.update(moved)
+        suspects = {key: v for key, v in suspects.items() if key not in moved or not v.at_rest}
         sightings.update(seen.keys())
         suspects = {key: seen.get(key, v) for key, v in suspects.items() if key in seen or v.rule not in report.rules}
         places.add(report.middle)

@@ -261,6 +261,7 @@ class Request:
     transfer: bool = False  # an asynchronous transfer may hold its blocks
     address: int = 0
     content: Optional[Dict[str, Any]] = None
+    in_flight: Optional[int] = None  # output tokens of steps that were handed out and not heard of (async scheduling)
 
 
 @dataclasses.dataclass

@@ -51,7 +51,7 @@ def test_requests_lengths_rows_and_slots_are_what_it_says(running, sglang_overla
     said, found = at_work(running, truth, pid, look)
     assert said["overlap"] is True
     assert found["ok"] is True and found["ranks"] == ["scheduler"] and found["not_compared"] == [], found
-    compared = next(row for row in found["compared"] if row["rows"])
+    compared = next(row for row in found["compared"] if row.get("rows"))
     assert compared["counts"] == compared["rows"] == len(said["batched"])
     assert compared["blocks"] == sum(length for _, length in said["batched"].values())
     held = {request["request_id"]: request for request in found["all"]["requests"]}

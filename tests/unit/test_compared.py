@@ -11,7 +11,7 @@ from gdbext.answers import kv_text, layers, tensors
 from gdbext.engines import kv_view, rank_weights
 from gdbext.heap import growth
 from gdbext.kvcache import invariants
-from gdbext.kvcache.model import Row, Table, Values, Worker
+from gdbext.kvcache.model import Cache, Group, Pool, Request, Row, Table, Values, Worker
 from gdbext.render.text import Style
 from gdbext.setup import doctor
 from gdbext.torch import layer_compare
@@ -94,7 +94,29 @@ def test_counts_of_a_worker_are_compared_where_its_tables_cannot_be():
         assert [v.rule for v in report.violations] == ([rule] if rule else []), (change, report.violations)
         assert report.compared[0].counts == 1 and report.ranks == []
     ahead = {"r0": Row(1, prompt=10, computed=60, total=30, blocks={0: 4})}  # the worker was read later, and all of it moves
-    assert invariants.check(cache, [Worker("TP0", rows=ahead, unread=gone, sizes=sizes)], moves=True).violations == []
+    report = invariants.check(cache, [Worker("TP0", rows=ahead, unread=gone, sizes=sizes)], moves=True)
+    assert report.violations and all(v.at_rest for v in report.violations)
+    harmed = {"r0": Row(1, prompt=11)}  # what does not move
+    report = invariants.check(cache, [Worker("TP0", rows=harmed, unread=gone, sizes=sizes)], moves=True)
+    assert [v.at_rest for v in report.violations] == [False]
+
+
+def test_what_of_sglang_is_on_a_device_is_named():
+    """Free slots and the table of slots are there; how many are free, and how many a request has, is known all the same."""
+    pool = Pool("pool", 64, 65, 1, unit="slot", num_free=40, cached_ids=[])
+    pool.counters = {"available": 40, "evictable": 0, "protected": 0}
+    request = Request("r", "running", "running", 20, 24, 4, row=3, allocated=24, private=0)
+    report = invariants.check(Cache("sglang", "0.5.23", [pool], [Group(0, "full", 1)], [request]))
+    left = {one.what: one.why for one in report.not_compared}
+    assert left == {
+        "free list": "it is on the device: only its length is known",
+        "tables of 1 requests": "they are on the device",
+    }
+    assert "slots-lost" in report.rules and not report.violations
+    pool.counters["available"] = 39
+    assert [v.rule for v in invariants.check(Cache("sglang", "0.5.23", [pool], [Group(0, "full", 1)], [request])).violations] == [
+        "slots-lost"
+    ]
 
 
 def test_values_that_nobody_could_read_are_no_ok():
@@ -216,3 +238,24 @@ def test_without_a_gdb_that_loads_the_pack_nothing_is_ok(status, ok):
         checks.append(doctor.Check("cuda-gdb" + doctor.LOADS, status, "source …"))
     assert doctor.data(checks)["ok"] is ok
     assert ("what gdbext needs is here" in doctor.text(checks, Style())) is ok
+
+
+class Ranks(Views):
+    """As `Views`, of a rank whose count of computed tokens is `ahead` of the scheduler's at each reading."""
+
+    def __init__(self, *ahead):
+        super().__init__((0, ""))
+        self.ahead = list(ahead)
+
+    def workers(self, num_blocks=None):
+        ahead = self.ahead.pop(0) if len(self.ahead) > 1 else self.ahead[0]
+        return [worker(rows={"r0": Row(1, prompt=10, computed=48 + ahead)}, sizes={0: 16})]
+
+
+def test_a_rank_that_goes_on_while_it_is_read_is_not_ahead():
+    views = Ranks(1, 2, 3)
+    report = kv_view.check(views, lambda: views, True)[0]
+    assert not report.violations and not report.changed and shapes.is_sound(report, True) is True
+    views = Ranks(3)
+    report = kv_view.check(views, lambda: views, True)[0]
+    assert [v.rule for v in report.violations] == ["worker-length"]
