@@ -51,6 +51,7 @@ def request_data(request: Request) -> Dict[str, Any]:
         "prompt_tokens": request.prompt_tokens,
         "computed_tokens": request.computed_tokens,
         "output_tokens": request.output_tokens,
+        "in_flight_tokens": request.in_flight,
         "blocks": list(request.blocks[groups[0]]) if groups else [],
         "tables": tables_of(request),
         "row": request.row,
@@ -212,7 +213,8 @@ def is_sound(report: Report, ranks: bool) -> Optional[bool]:
 
 
 def check_data(report: Report, cache: Cache, ranks: bool) -> Dict[str, Any]:
-    """What the invariants say: broken rules, and apart from them what a half-done update explains; what was compared, what not."""
+    """What the invariants say: broken rules, and apart from them what a half-done update explains; what was compared, what
+    not."""
     tables = sum(1 for r in cache.requests if any(r.blocks.values()))
     return {
         "ok": is_sound(report, ranks),

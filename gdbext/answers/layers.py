@@ -85,7 +85,8 @@ def comparison_text(found: dict[str, Any], every: bool, style: Style) -> str:
         if before is not None and rows.index(before) < rows.index(first):
             lines.append(f"before it: {escape(name_of(before))} differs within what its dtype explains ({_how(before)})")
     for why, group in itertools.groupby(sorted(left_out, key=lambda row: str(row["why"])), key=lambda row: str(row["why"])):
-        lines.append(f"not compared: {escape(why.replace('not compared: ', ''))}: {escape(alike([row['path'] for row in group]))}")
+        paths = alike([row["path"] for row in group])
+        lines.append(f"not compared: {escape(why.replace('not compared: ', ''))}: {escape(paths)}")
     shown = rows if every else other
     if shown:
         lines.append(table([_difference(row, style) for row in shown], DIFFERENCES, style, right=("differs by", "relative")))

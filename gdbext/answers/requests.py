@@ -40,6 +40,7 @@ def request_data(request: Optional[Request], tracked: Optional[Tracked] = None, 
         "prompt_tokens": known.prompt_tokens if known is not None else None,
         "computed_tokens": known.computed_tokens if known is not None else None,
         "output_tokens": known.output_tokens if known is not None else None,
+        "in_flight_tokens": known.in_flight if known is not None else None,
         "blocks": sum(map(len, known.blocks.values())) if known is not None and blocks else None,
         "blocked_by": (known.blocked_by or None) if known is not None else None,
         "preemptions": known.preemptions if known is not None else 0,
@@ -131,12 +132,13 @@ def sampling_row(target: Target, request_id: str) -> Optional[Dict[str, Any]]:
 
 
 def differs(sampling: Dict[str, str], row: Dict[str, Any]) -> List[str]:
-    """Names of what a worker's row holds otherwise than the scheduler's parameters say. Left out: what 0 and -1 mean there (top_k,
-    logprobs, seed)."""
+    """Names of what a worker's row holds otherwise than the scheduler's parameters say. Left out: what 0 and -1 mean there
+    (top_k, logprobs, seed)."""
     found = []
     for name in ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty"):
         try:
-            if name in row and name in sampling and not math.isclose(float(sampling[name]), row[name], rel_tol=1e-6, abs_tol=1e-6):
+            known = name in row and name in sampling
+            if known and not math.isclose(float(sampling[name]), row[name], rel_tol=1e-6, abs_tol=1e-6):
                 found.append(name)
         except ValueError:  # None, or what is not shown
             continue
@@ -241,7 +243,8 @@ def request_lines(
     lines += [f"  who must act: {_where(data['holder'])}"] if data["holder"] else []
     lines += [f"  {name}: {text}" for name, text in sampling.items()]
     for one in sampled:
-        values = ", ".join(f"{k} {v if isinstance(v, int) else format(v, '.6g')}" for k, v in one.items() if k not in ("label", "pid", "row", "differs"))
+        shown = {k: v for k, v in one.items() if k not in ("label", "pid", "row", "differs")}
+        values = ", ".join(f"{k} {v if isinstance(v, int) else format(v, '.6g')}" for k, v in shown.items())
         odd = style.bad(f"; not the scheduler's: {', '.join(one['differs'])}") if one["differs"] else ""
         lines.append(f"  row {one['row']} of {escape(one['label'])}'s sampler: {values}{odd}")
     return lines + _grammar_lines(grammar)

@@ -38,6 +38,10 @@ class LlmKv(Command):
       (gdb) llm-kv map                   one cell per block: who has it
       (gdb) llm-kv check -ranks          every invariant; with -ranks also the workers' tables against the scheduler's
 
+    check says what it compared: tables that are on a GPU are named as not compared, and a rank is listed only where its tables
+    were; vLLM's model runner V2 keeps lengths in host memory, which are compared all the same. A process that runs is read again
+    until what looks broken stands still; what does not "changed while it was read".
+
     check recomputes each block's hash from its request's tokens (of SGLang's prefix tree in Python each page's), as the release
     does; with -deep it also reads the blocks' values: NaN in reserved and in computed blocks, copies of one prefix that differ,
     ranks that should hold the same.
@@ -158,9 +162,8 @@ class LlmKv(Command):
         left_out = {f"not compared: {one.label}: {one.what}: {one.why}": None for one in report.not_compared if args.ranks}
         partial += [reason for reason in left_out if not any(reason.endswith(known) for known in partial)]
         if report.changed:
-            partial.append(
-                f"{len(report.changed)} differences changed while they were read: attach (llm-attach) and check again what stands still"
-            )
+            count = len(report.changed)
+            partial.append(f"{count} differences changed while they were read: check again what stands still (llm-attach)")
         if report.transient:
             count = len(report.transient)
             partial.append(

@@ -92,8 +92,8 @@ class LlmRequest(Command):
         it waits behind request-8, which never fits
 
     ID is the engine's own, the user's, or the beginning of one. -sampling adds temperature, max_tokens and the rest, as the
-    scheduler has them, and of structured output the grammar and how many tokens its mask leaves for the next one (which:
-    -show-content), while a step has that mask."""
+    scheduler has them, the row by which a worker draws (vLLM's model runner V2), and of structured output the grammar and how
+    many tokens its mask leaves for the next one (which: -show-content), while a step has that mask."""
 
     name = "llm-request"
     group = "kv"

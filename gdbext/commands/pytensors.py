@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..render.text import Style
     from ..session.command import Args
     from ..session.session import Session
+    from ..torch.tensor import Tensor
 
 
 selection, weights = lazy_module("session.engine_selection"), lazy_module("engines.rank_weights")
@@ -173,7 +174,7 @@ class PyTensors(Command):
         found = [f for f in found if f.bytes >= args.min_bytes and (args.device is None or _on(f.tensor.device, args.device))]
         bad = {}
         if args.nan:
-            found, bad = self.with_nan(found, args.all or args.json, partial)
+            found, bad, looked_at = self.with_nan(found, args.all or args.json, partial)
         census.name_owners(rt, found, all_frames(session, rt, args.on))
         rows = []
         for f in found:
@@ -189,13 +190,17 @@ class PyTensors(Command):
             "devices": _sums(rows, lambda r: r["device"], "device"),
             "owners": _sums(rows, lambda r: group_of(r["owner_shown"]) if r["owner"] else None, "owner"),
         }
+        if args.nan:
+            data["looked_at"] = looked_at
         if args.save:
             data["saved"] = _save(args.save, data, args.force)
         if before is not None:
             data["diff"] = {**difference(before, rows), "total_bytes": data["total_bytes"] - _total(before)}
 
         def people(style):
-            parts = [_table(rows, args, style)] if before is None else [_diff_text(data["diff"], args, style)]
+            parts = (
+                [_table(rows, args, style, data.get("looked_at"))] if before is None else [_diff_text(data["diff"], args, style)]
+            )
             parts.append(_totals(data, rows, args, style))
             return "\n".join(p for p in parts if p)
 
@@ -203,7 +208,7 @@ class PyTensors(Command):
 
     def nan_on_ranks(self, session: Session, args: Args) -> Answer:
         """-nan on every process that -on names: one answer, each row with its rank."""
-        rows, partial, total = [], [], 0
+        rows, partial, total, looked_at = [], [], 0, 0
         for one in session.resolve(args.on):
             label = getattr(one, "label", str(one))
             args.on = str(getattr(one, "pid", one))
@@ -215,18 +220,26 @@ class PyTensors(Command):
             rows += [{"rank": escape(label), **row} for row in answer.data["tensors"]]
             partial += [why if why == "unstopped" else f"{label}: {why}" for why in answer.partial]
             total += answer.data["total_bytes"]
+            looked_at += answer.data["looked_at"]
 
         def text(style: Style) -> str:
             cells = [[row["rank"], *_cells(row, style)] for row in rows]
-            return table(cells, ["rank", *HEAD], style, right=("bytes",)) if rows else "no tensor holds a NaN on any rank"
+            return table(cells, ["rank", *HEAD], style, right=("bytes",)) if rows else _no_nan(looked_at, style, " on any rank")
 
-        return Answer({"tensors": rows, "total_bytes": total}, text, partial)
+        return Answer({"tensors": rows, "total_bytes": total, "looked_at": looked_at}, text, partial)
 
     @staticmethod
-    def with_nan(found: list[Any], every: bool, partial: list[str]) -> tuple[list[Any], dict[int, int]]:
-        """-> ([Found], {address: how many NaN})"""
-        kept, counts, failed = [], {}, []
-        for f, why in census.with_nan(found, lambda t: statistics.has_nan(arrays.of_tensor(t))):
+    def with_nan(found: list[Any], every: bool, partial: list[str]) -> tuple[list[Any], dict[int, int], int]:
+        """-> ([Found], {address: how many NaN}, how many tensors' values were looked at)"""
+        kept, counts, failed, looked_at = [], {}, [], 0
+
+        def has_nan(tensor: Tensor) -> bool:
+            nonlocal looked_at
+            bad = statistics.has_nan(arrays.of_tensor(tensor))
+            looked_at += 1
+            return bool(bad)
+
+        for f, why in census.with_nan(found, has_nan):
             if why:
                 failed.append(why)
                 continue
@@ -236,7 +249,7 @@ class PyTensors(Command):
                 break
         if failed:
             partial.append(f"{len(failed)} tensors' values cannot be read, the first: {failed[0]}")
-        return kept, counts
+        return kept, counts, looked_at
 
 
 def _ranks(session: Session, args: Args) -> Answer:
@@ -362,10 +375,16 @@ def _cells(row, style):
 HEAD = ["owner", "type", "shape", "dtype", "device", "bytes", "nan"]
 
 
-def _table(rows, args, style):
+def _no_nan(looked_at, style, where=""):
+    if not looked_at:
+        return style.bad("no tensor's values were looked at: whether one holds a NaN is not known")
+    return f"no tensor holds a NaN{where}: the values of {looked_at} were looked at"
+
+
+def _table(rows, args, style, looked_at=None):
     shown = rows if args.all else rows[:SHOWN]
     if not shown:
-        return "no tensor holds a NaN" if args.nan else "no tensors"
+        return _no_nan(looked_at, style) if args.nan else "no tensors"
     text = table([_cells(r, style) for r in shown], HEAD, style, right=("bytes",))
     return text + (style.dim(f"\n… {len(rows) - len(shown)} more: -all") if len(shown) < len(rows) else "")
 

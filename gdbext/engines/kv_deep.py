@@ -81,9 +81,7 @@ def _parts(worker: Worker, group: int) -> Iterator[Tuple[Layer, Part]]:
                 yield layer, part
 
 
-def _of_worker(
-    cache: Cache, worker: Worker, blocks: Dict[int, List[int]], counts: Dict[str, int]
-) -> Iterator[ValueFault]:
+def _of_worker(cache: Cache, worker: Worker, blocks: Dict[int, List[int]], counts: Dict[str, int]) -> Iterator[ValueFault]:
     for group in cache.groups:
         pool = cache.pools[group.pool]
         tables = {block for request in cache.requests for block in request.blocks.get(group.id, ())}

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Values = Callable[[Cache, List[Worker], List[str]], BlockValues]
 
-CHECKS, MOST_CHECKS, CHECKING = 4, 16, 2.0  # how often a process that runs is read again: so often, then up to so often in seconds
+CHECKS = 4  # a process that runs is read again so often, to see whether what looks broken is so each time ...
+MOST_CHECKS, CHECKING = 16, 2.0  # ... and then up to so often, for so many seconds
 
 
 def has_engine(rt: Runtime) -> bool:
@@ -213,7 +214,9 @@ def check(
         view, times = view_again(), times + 1
         report, cache, workers = _checked(view, ranks, values)
         seen = {v.key: v for v in report.violations + report.transient}
-        restless.update(key for key, v in suspects.items() if key in seen and seen[key].evidence != v.evidence)
+        moved = {key for key, v in suspects.items() if key in seen and seen[key].evidence != v.evidence}
+        restless.update(moved)
+        suspects = {key: v for key, v in suspects.items() if key not in moved or not v.at_rest}
         sightings.update(seen.keys())
         suspects = {key: seen.get(key, v) for key, v in suspects.items() if key in seen or v.rule not in report.rules}
         places.add(report.middle)

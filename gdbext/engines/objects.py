@@ -267,8 +267,8 @@ def numbers_until(rt: Runtime, obj: Object, limit: int) -> List[int]:
 
 
 def without_padding(slots: List[int]) -> List[int]:
-    """The slots of a step's tokens before the -1 that fill their buffer up; [] where it was never filled up: then their end is not
-    known."""
+    """The slots of a step's tokens before the -1 that fill their buffer up; [] where it was never filled up: then their end is
+    not known."""
     if not slots or slots[-1] != -1:
         return []
     while slots and slots[-1] == -1:

@@ -261,6 +261,7 @@ class Request:
     transfer: bool = False  # an asynchronous transfer may hold its blocks
     address: int = 0
     content: Optional[Dict[str, Any]] = None
+    in_flight: Optional[int] = None  # output tokens of steps that were handed out and not heard of (async scheduling)
 
 
 @dataclasses.dataclass
@@ -276,9 +277,9 @@ class Table:
 
 @dataclasses.dataclass
 class Row:
-    """What a worker counts of one request beside its block table, in tokens; None: it keeps no such count, or it is on the device.
-    `prefill`: what it was given to compute at the start, the prompt and what was generated before a preemption; `blocks`: `{group:
-    the length of its block table}`."""
+    """What a worker counts of one request beside its block table, in tokens; None: it keeps no such count, or it is on the
+    device. `prefill`: what it was given to compute at the start, the prompt and what was generated before a preemption; `blocks`:
+    `{group: the length of its block table}`."""
 
     row: int
     prompt: Optional[int] = None
@@ -336,8 +337,8 @@ class ValueFault:
 
 @dataclasses.dataclass
 class Values:
-    """What the blocks' values say: `faults`; `looked_at`: `{rank: how many blocks of how many layers and parts}`; `pairs`: pairs of
-    blocks on two ranks that hold the same and were compared."""
+    """What the blocks' values say: `faults`; `looked_at`: `{rank: how many blocks of how many layers and parts}`; `pairs`: pairs
+    of blocks on two ranks that hold the same and were compared."""
 
     faults: List[ValueFault] = dataclasses.field(default_factory=list)
     looked_at: Dict[str, int] = dataclasses.field(default_factory=dict)

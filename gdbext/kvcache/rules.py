@@ -99,7 +99,9 @@ WORKER_TABLE = _rule("worker-table", "a worker's block table says what the sched
 WORKER_RANGE = _rule("worker-range", "ids in a worker's tables are below the number of blocks", _WORKER)
 SLOT_RANGE = _rule("slot-range", "slot mappings lie inside the cache, or are -1", _WORKER)
 SLOT_TWICE = _rule("slot-twice", "no two tokens of a step have the same slot", _WORKER)
-WORKER_ROWS = _rule("worker-rows", "a row of a worker's batch is one request's in both of its maps, and is not free", _V2, transient=True)
+WORKER_ROWS = _rule(
+    "worker-rows", "a row of a worker's batch is one request's in both of its maps, and is not free", _V2, transient=True
+)
 WORKER_LENGTH = _rule(
     "worker-length", "a worker counts of a request what the scheduler sent: prompt, computed tokens, blocks", _V2, transient=True
 )

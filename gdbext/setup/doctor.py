@@ -198,7 +198,9 @@ def check_calls(gdb: gdbs.Gdb) -> Check:
     """Whether calls that others make with this gdb would harm the process on this CPU."""
     flags = _file("/proc/cpuinfo")
     if flags is None:
-        return Check("calls", "info", "not looked at: /proc/cpuinfo cannot be read; gdbext calls no function of the process it reads")
+        return Check(
+            "calls", "info", "not looked at: /proc/cpuinfo cannot be read; gdbext calls no function of the process it reads"
+        )
     if "amx_tile" in flags and gdb.base and gdb.base < (14, 0):
         return Check(
             "calls",

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def compare(a: Source, b: Source) -> dict[str, Any]:
-    """-> {equal, different, first_index, max_abs_diff, max_rel_diff, max_abs_index, values, ulps, nan_different, reason, compared}.
+    """-> {equal, different, first_index, max_abs_diff, max_rel_diff, max_abs_index, values, ulps, nan_different, reason,
+    compared}.
 
     By value, whatever the dtypes; NaN equals NaN here (it says that nothing changed), and 0.0 equals -0.0. `first_index`: of the
     first difference in row-major order, with its two `values`. `max_rel_diff`: |a - b| / |b| over the differences where b is not

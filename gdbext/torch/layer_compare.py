@@ -43,11 +43,11 @@ MAX_WHOLE = 1 << 30  # bytes of the pieces of one output that are put together i
 
 
 def compare_sides(a: Side, b: Side, tolerance: float | None = None) -> dict[str, Any]:
-    """-> {first, rows, only_a, only_b, compared, not_compared}. `tolerance`: instead of what the dtypes explain. `rows`: for each output that both have,
-    in the order of `a`, {path, call, output, type, equal (every bit), different (beyond the tolerance), max_abs_diff, index,
-    relative, why, made, compared}; `first`: the first that is different, None. `compared`: of a row whether its values, ranges or
-    hashes were, of all how many; `not_compared`: [{path, output, why}] of the others. `made`: None or {side, how, outputs, part}: what was put
-    together to be compared (`layer_pairs.Pair`), and which of it holds `index`."""
+    """-> {first, rows, only_a, only_b, compared, not_compared}. `tolerance`: instead of what the dtypes explain. `rows`: for each
+    output that both have, in the order of `a`, {path, call, output, type, equal (every bit), different (beyond the tolerance),
+    max_abs_diff, index, relative, why, made, compared}; `first`: the first that is different, None. `compared`: of a row whether
+    its values, ranges or hashes were, of all how many; `not_compared`: [{path, output, why}] of the others. `made`: None or
+    {side, how, outputs, part}: what was put together to be compared (`layer_pairs.Pair`), and which of it holds `index`."""
     pairing = layer_pairs.Pairing(a, b)
     rows, carried = [], 0.0
 

@@ -114,9 +114,9 @@ class Tensor:
 
     @property
     def in_host_memory(self) -> bool:
-        """Whether the storage of a tensor of a CUDA device is pinned host memory (UVA: torch.from_blob of cudaHostGetDevicePointer).
-        One address space has one memory at an address, so what is mapped here for reading is the host's; not so what CUDA moves
-        between both (managed memory) and the windows into a device."""
+        """Whether the storage of a tensor of a CUDA device is pinned host memory (UVA: torch.from_blob of
+        cudaHostGetDevicePointer). One address space has one memory at an address, so what is mapped here for reading is the
+        host's; not so what CUDA moves between both (managed memory) and the windows into a device."""
         if not self.device.startswith("cuda") or not self.storage_data or not self.storage_bytes:
             return False
         at, end = self.storage_data, self.storage_data + self.storage_bytes

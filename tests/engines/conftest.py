@@ -52,9 +52,8 @@ class Running:
         self.stop()
         if not existing(name):
             pytest.skip(f"no environment for {name}: run scripts/test engines, which makes it")
-        self.engine = START[name](
-            env={"PYTHONPATH": SUBJECT, "GDBEXT_TRUTH": self.folder, "SGLANG_TORCH_PROFILER_DIR": self.folder}, **how
-        )
+        env = {"PYTHONPATH": SUBJECT, "GDBEXT_TRUTH": self.folder, "SGLANG_TORCH_PROFILER_DIR": self.folder}
+        self.engine = START[name](**{**how, "env": {**env, **how.get("env", {})}})
         self.name, self.engine.said = (name, how), None
 
     def get(self, name, **how):
@@ -83,8 +82,20 @@ def vllm(running):
 
 
 @pytest.fixture
+def vllm_v2(running):
+    """vLLM with the model runner that GPUs get, V2 (subject/model_runner_v2.py): some 16 steps a second."""
+    return running.get("vllm", tp=1, env={"VLLM_USE_V2_MODEL_RUNNER": "1"}, args=("--requests", "3"))
+
+
+@pytest.fixture
 def sglang(running):
     return running.get("sglang")
+
+
+@pytest.fixture
+def sglang_overlap(running):
+    """SGLang whose scheduler processes the result of a step while the next one is computed, as it does on GPUs; one rank."""
+    return running.get("sglang", tp=1, args=("--requests", "3", "--overlap"))
 
 
 @pytest.fixture(scope="session")
@@ -165,8 +176,10 @@ def pytest_collection_modifyitems(items):
             any("sglang" in name for name in (*item.fixturenames, item.name)),
             "maker" not in item.fixturenames,
             "replicas" in item.fixturenames,
+            "vllm_v2" in item.fixturenames,
             "served" in item.fixturenames,
             "engine" in item.fixturenames,
+            "sglang_overlap" in item.fixturenames,
             "sglang_text" in item.fixturenames,
             "sglang_workers" in item.fixturenames,
             any(word in item.name for word in ("dead_worker", "ended_task")),

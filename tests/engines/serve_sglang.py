@@ -25,7 +25,7 @@ import time
 from tally import Tally
 
 SERVER = """--load-format dummy --device cpu --attention-backend torch_native --sampling-backend pytorch
-    --disable-overlap-schedule --disable-cuda-graph --max-running-requests 16
+    --disable-cuda-graph --max-running-requests 16
     --host 127.0.0.1 --skip-server-warmup""".split()
 
 
@@ -111,6 +111,7 @@ def dtype_of(model):
 def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
+    parser.add_argument("--overlap", action="store_true", help="results are processed a step later, as on GPUs")
     parser.add_argument("--ready", required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--tp", type=int, default=2)
@@ -144,6 +145,7 @@ def main():
             "--model-path",
             options.model,
             *SERVER,
+            *([] if options.overlap else ["--disable-overlap-schedule"]),
             "--dtype",
             dtype_of(options.model),
             *([] if options.text else ["--skip-tokenizer-init"]),

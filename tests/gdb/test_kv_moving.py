@@ -1,4 +1,4 @@
-"""llm-kv check of a scheduler that makes thousands of steps a second while it is read, and its model runner V2 in the same process:
+"""llm-kv check of a scheduler that makes thousands of steps a second while it is read, with model runner V2 in the same process:
 no look says that something is broken where nothing is, and what is broken is found though all else moves (vllm_v2_steps.py)."""
 
 import contextlib

@@ -55,6 +55,9 @@ def library():
 SIX = struct.pack("<6f", *range(6))
 
 
+WRITABLE = (Mapping(DATA, DATA + 0x1000, "rw-p"),)
+
+
 class Made:
     """A FakeTarget with one tensor; `impl` and `storage` are the bytes to damage before `read()`."""
 
@@ -105,7 +108,7 @@ class Made:
     def key(self, name):
         self.put("key_set_", "<Q", self.table.key_bit(name))
 
-    def read(self, python_object=PYOBJ, mapped=(Mapping(DATA, DATA + 0x1000, "rw-p"),)):
+    def read(self, python_object=PYOBJ, mapped=WRITABLE):
         memory = {IMPL: bytes(self.impl), STORAGE: bytes(self.storage), **self.memory}
         path = "/venv/torch/lib/libtorch_cpu.so"
         maps = [Mapping(LIBRARY, LIBRARY + 0x10000, "r--p", 0, path), *mapped]

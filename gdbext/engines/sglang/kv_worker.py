@@ -49,7 +49,8 @@ def read_worker(rt: Runtime, scheduler: Object, label: str) -> Worker:
 
 def _batches(rt: Runtime, scheduler: Object, worker: Worker, page: int) -> None:
     """Fills in the rows, lengths and block tables of the requests in a scheduler's batches, as the batches' tensors say."""
-    worker.steps, worker.mid_update = BEHIND, stands_in(rt, (*FORMING, *BATCHING))
+    worker.steps, worker.ahead = BEHIND, 2  # a batch is one token before what was sampled
+    worker.mid_update = stands_in(rt, (*FORMING, *BATCHING))
     unread: Dict[str, str] = {}
     for name in (name for _, name in BATCHES):
         batch = at(scheduler, name)

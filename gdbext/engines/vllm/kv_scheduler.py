@@ -42,7 +42,7 @@ def read(rt: Runtime, root: Object, version: str, content: bool, listed: Optiona
     else:
         requests = at_once(rt, lambda: requests_of(rt, scheduler, content)) if scheduler is not None else {}
     if not rt.target.is_stopped:
-        rt.target.drop_pages()  # tables after the counts that they must cover: both grow, and blocks are given before they are used
+        rt.target.drop_pages()  # tables after the counts that they must cover: both grow, and blocks come before their tokens
     pools, groups, owned = _managers(rt, manager, pool)
     for group, tables in owned.items():
         _, index = pools[next(g.pool for g in groups if g.id == group)]

@@ -1,11 +1,11 @@
 """The requests of a batch as vLLM's model runner V2 keeps them (vllm/v1/worker/gpu/states.py, block_table.py, buffer_utils.py,
 sample/states.py, sample/penalties.py; 0.12 on, on GPUs the default of dense models since 0.26).
 
-A request has a row for as long as it runs. Of each array the runner keeps up to three copies: a numpy array in plain memory (`np`,
-which it fills), pinned host memory that the GPU reads (`pool._uva_bufs`, UVA), and memory of the device (`gpu` of a
-StagedWriteTensor: block tables, counts that kernels change). What is to be written to the device waits in lists (`_staged_write_…`)
-until the step's kernel applies it; it is part of the truth from then on. Up to 0.13 most of it is in plain tensors of the
-device."""
+A request has a row for as long as it runs. Of each array the runner keeps up to three copies: a numpy array in plain memory
+(`np`, which it fills), pinned host memory that the GPU reads (`pool._uva_bufs`, UVA), and memory of the device (`gpu` of a
+StagedWriteTensor: block tables, counts that kernels change). What is to be written to the device waits in lists
+(`_staged_write_…`) until the step's kernel applies it; it is part of the truth from then on. Up to 0.13 most of it is in plain
+tensors of the device."""
 
 from __future__ import annotations
 

@@ -16,9 +16,7 @@ from .findings import LIMIT, Compared, Findings, LeftOut, Report, Violation, fol
 __all__ = ["LIMIT", "RULES", "Compared", "LeftOut", "Report", "Rule", "Violation", "check"]
 
 
-def check(
-    cache: Cache, workers: Iterable[Worker] = (), values: Values | None = None, moves: bool = False
-) -> Report:
+def check(cache: Cache, workers: Iterable[Worker] = (), values: Values | None = None, moves: bool = False) -> Report:
     """Checks every rule that applies to what was read. `workers`: the ranks whose tables are compared with the scheduler's;
     `values`: what the blocks' values break, None where nobody looked at them; `moves`: the processes run on while they are
     read."""

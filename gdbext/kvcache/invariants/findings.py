@@ -12,8 +12,9 @@ LIMIT = 20  # findings of one rule that are listed; the rest are counted
 
 @dataclasses.dataclass
 class Violation:
-    """A broken rule, by name. `evidence`: what it is told by, of values that stand still where it is a fault; `more`: how many further findings of the same rule are not listed; `follows`: the rules broken by
-    this fault alone, with how often."""
+    """A broken rule, by name. `evidence`: what it is told by, of values that stand still where it is a fault; `at_rest`: it is
+    one only where they do, and where they move it is nothing; `more`: how many further findings of the same rule are not listed;
+    `follows`: the rules broken by this fault alone, with how often."""
 
     rule: str
     detail: str
@@ -22,6 +23,7 @@ class Violation:
     pool: str = ""
     rank: str = ""
     evidence: str = ""
+    at_rest: bool = False
     more: int = 0
     follows: dict[str, int] = dataclasses.field(default_factory=dict)
 
@@ -34,9 +36,9 @@ class Violation:
 @dataclasses.dataclass
 class Report:
     """`violations`: broken rules, the first fault first; `transient`: what a half-done update may explain; `blocks`: how many
-    were checked; `held`: `{pool: blocks referenced by no request}`; `rules`: names of those that were checked; `compared`: of each
-    rank what was held against the scheduler; `not_compared`: what was not, and why; `changed`: what was broken each time that it
-    was read, and never stood still: no fault, and not sound."""
+    were checked; `held`: `{pool: blocks referenced by no request}`; `rules`: names of those that were checked; `compared`: of
+    each rank what was held against the scheduler; `not_compared`: what was not, and why; `changed`: what was broken each time
+    that it was read, and never stood still: no fault, and not sound."""
 
     violations: list[Violation]
     transient: list[Violation]
@@ -95,7 +97,14 @@ class Findings:
         self.left_out.append(LeftOut(label, what, why))
 
     def add(
-        self, rule: Rule, detail: str, block: int | None = None, request_id: str | None = None, evidence: str | None = None
+        self,
+        rule: Rule,
+        detail: str,
+        block: int | None = None,
+        request_id: str | None = None,
+        *,
+        evidence: str | None = None,
+        at_rest: bool = False,
     ) -> None:
         """Adds one finding; beyond `LIMIT` of a rule in a pool it is only counted. `evidence`: what of the detail stands still
         where it is a fault, if that is not all of it."""
@@ -104,7 +113,7 @@ class Findings:
             same[-1].more += 1
         else:
             told_by = detail if evidence is None else evidence
-            self.violations.append(Violation(rule.name, detail, block, request_id, self.pool, self.rank, told_by))
+            self.violations.append(Violation(rule.name, detail, block, request_id, self.pool, self.rank, told_by, at_rest))
 
 
 def fold(found: list[Violation]) -> list[Violation]:

@@ -17,6 +17,11 @@ def check(found: Findings, cache: Cache, worker: Worker, moves: bool = False) ->
     requests = {r.request_id: r for r in cache.requests}
     for rule, name, detail in worker.faults:
         found.add(rule, f"{worker.rank}: {detail}", None, name)
+    for name, row in worker.rows.items():  # first: a row that is another's explains its table and its counts
+        request = requests.get(name)
+        if request is not None and request.row is not None and request.row != row.row:
+            detail = f"{worker.rank}: row {row.row} of the batch is {name}'s, the scheduler says {request.row}"
+            found.add(WORKER_ROWS, detail, None, name)
     for table in worker.tables:
         group = cache.group(table.group)
         if group is None:
@@ -52,9 +57,7 @@ def _ratio(group: Group, size: int) -> int:
     return max(1, group.block_size // size) if size and group.block_size % size == 0 else 1
 
 
-def _check_rows(
-    found: Findings, done: Compared, requests: dict[str, Request], group: Group, pool: Pool, table: Table
-) -> None:
+def _check_rows(found: Findings, done: Compared, requests: dict[str, Request], group: Group, pool: Pool, table: Table) -> None:
     rank, ratio = done.label, _ratio(group, table.block_size)
     limit = max(pool.size, pool.count) * ratio
     for name, row in table.rows:
@@ -88,32 +91,30 @@ def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Reques
     generates = bool(request.output_tokens) and request.queue == "running"
     more = late if worker.ahead > 1 else 0
     tokens = (request.prompt_tokens or 0) + (request.output_tokens or 0)
-    if request.row is not None and request.row != row.row:
-        detail = f"{worker.rank}: row {row.row} of the batch is {name}'s, the scheduler says {request.row}"
-        found.add(WORKER_ROWS, detail, None, name)
-    bounds = []  # (what, the worker's, the scheduler's, by how much it may be behind, or before it: None for any)
+    # (what, the worker's, the scheduler's, by how much it may be behind, None: by any, by how much before it)
+    bounds: list[tuple[str, int, int, int | None, int]] = []
     if row.prompt is not None and request.prompt_tokens is not None:
         bounds.append(("prompt tokens", row.prompt, request.prompt_tokens, 0, 0))
     if row.prefill is not None and request.prompt_tokens is not None:
-        bounds.append(("tokens to start with", row.prefill, tokens, request.output_tokens or 0, None if moves else 0))
+        bounds.append(("tokens to start with", row.prefill, tokens, request.output_tokens or 0, 0))
     settled = request.queue == "running" and not request.preemptions  # else its row may be of before it was preempted
     if row.computed is not None and request.computed_tokens is not None and settled:
-        bounds.append(
-            ("computed tokens", row.computed, request.computed_tokens, late if generates else None, None if moves else more)
-        )
+        bounds.append(("computed tokens", row.computed, request.computed_tokens, late if generates else None, more))
     if row.total is not None and generates and settled:
-        bounds.append(("tokens in all", row.total, tokens, 0, None if moves else late))
+        bounds.append(("tokens in all", row.total, tokens, 0, late))
     for group in cache.groups:
         count, wanted = row.blocks.get(group.id), request.blocks.get(group.id)
         if count is None or wanted is None or group.kind not in GROWING or not group.block_size or not settled:
             continue
         ratio = _ratio(group, worker.sizes.get(group.id, 0))
         less = ratio * (late // group.block_size + 2) if generates else None
-        bounds.append((f"blocks of group {group.id}", count, len(wanted) * ratio, less, None if moves else 0))
+        bounds.append((f"blocks of group {group.id}", count, len(wanted) * ratio, less, 0))
     for what, own, theirs, less, beyond in bounds:
-        if (less is not None and own < theirs - less) or (beyond is not None and own > theirs + beyond):
-            detail = f"{worker.rank}: counts {own} {what} of {name} (row {row.row}), the scheduler says {theirs}"
+        detail = f"{worker.rank}: counts {own} {what} of {name} (row {row.row}), the scheduler says {theirs}"
+        if less is not None and own < theirs - less:
             found.add(WORKER_LENGTH, detail, None, name, evidence=what)
+        elif own > theirs + beyond:  # the worker was read later: where both run on it has gone on
+            found.add(WORKER_LENGTH, detail, None, name, at_rest=moves and (less, beyond) != (0, 0))
     return bool(bounds)
 
 

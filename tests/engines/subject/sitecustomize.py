@@ -4,7 +4,7 @@ to $GDBEXT_TRUTH/PID.json and stands still until one byte comes from the fifo $G
 Where it holds a scheduler or KV tensors of vLLM or SGLang, it writes what those say of the KV cache to $GDBEXT_TRUTH/PID.kv.json
 first.
 
-A file $GDBEXT_TRUTH/PID.do is run before, once, with `frame`: how tests plant faults.
+A file $GDBEXT_TRUTH/PID.do is run before, once, with `frame`: how tests plant faults; PID.undo when the byte has come.
 
 Nothing moves in between: the main thread keeps the GIL from the moment it looks until the byte comes, because it writes and waits
 through ctypes.PyDLL, which does not let go of it.
@@ -64,6 +64,8 @@ def vllm_worker(proc):
     if type(proc).__name__ != "WorkerProc":
         return None
     runner = proc.worker.worker.model_runner
+    if hasattr(runner, "req_states"):
+        return runner_v2(runner)
     batch = runner.input_batch
     weights = [*runner.model.parameters(), *runner.model.buffers()]
     held = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in [*weights, *runner.kv_caches]}
@@ -82,12 +84,40 @@ def vllm_worker(proc):
     }
 
 
+def runner_v2(runner):
+    states, tables, found = runner.req_states, runner.block_tables, {}
+    samples, penalties = runner.sampler.sampling_states, runner.sampler.penalties_state
+    for name, row in states.req_id_to_index.items():
+        counts = tables.num_blocks.np[:, row].tolist()
+        found[name] = {
+            "row": row,
+            "prompt": int(states.prompt_len.np[row]),
+            "prefill": int(states.prefill_len.np[row]),
+            "computed": int(states.num_computed_tokens_np[row]),
+            "total": int(states.total_len.gpu[row]),
+            "blocks": counts,
+            "tables": [t.gpu[row, :n].tolist() for t, n in zip(tables.block_tables, counts)],
+            "sampling": {
+                "temperature": float(samples.temperature.np[row]),
+                "top_p": float(samples.top_p.np[row]),
+                "top_k": int(samples.top_k.np[row]),
+                "seed": int(samples.seeds.np[row]),
+                "repetition_penalty": float(penalties.repetition_penalty.np[row]),
+            },
+        }
+    layers = [[t.data_ptr(), list(t.shape), list(t.stride()), str(t.dtype)] for t in runner.kv_caches]
+    return {"rows": found, "staged": [len(t._staged_write_indices) for t in tables.block_tables], "layers": layers}
+
+
 def sglang_scheduler(scheduler):
     if type(scheduler).__name__ != "Scheduler" or not hasattr(scheduler, "token_to_kv_pool_allocator"):
         return None
     allocator, rows, tree = scheduler.token_to_kv_pool_allocator, scheduler.req_to_token_pool, scheduler.tree_cache
-    requests = {}
+    requests, batched = {}, {}
     for batch in (scheduler.running_batch, scheduler.last_batch, getattr(scheduler, "cur_batch_for_debug", None)):
+        if batch is not None and batch.reqs:
+            for r, row, length in zip(batch.reqs, batch.req_pool_indices_cpu.tolist(), batch.seq_lens_cpu.tolist()):
+                batched.setdefault(r.rid, [row, length])
         for r in batch.reqs if batch is not None else ():
             requests[r.rid] = [
                 r.kv.req_pool_idx,
@@ -108,6 +138,8 @@ def sglang_scheduler(scheduler):
         "tree": type(getattr(tree, "tree_core", tree)).__name__,
         "rows": list(rows.free_slots),
         "requests": requests,
+        "batched": batched,
+        "overlap": scheduler.enable_overlap,
         "waiting": [r.rid for r in scheduler.waiting_queue],
         "k": [[t.data_ptr(), list(t.shape), list(t.stride())] for t in pool.k_buffer],
         "k_element": [t[9, 1, 4].data_ptr() for t in pool.k_buffer],
@@ -115,8 +147,8 @@ def sglang_scheduler(scheduler):
     }
 
 
-def do(frame):
-    path = os.path.join(FOLDER, f"{os.getpid()}.do")
+def do(frame, kind="do"):
+    path = os.path.join(FOLDER, f"{os.getpid()}.{kind}")
     if os.path.exists(path):
         with open(path) as f:
             exec(f.read(), {"frame": frame})
@@ -159,10 +191,13 @@ def tell(number, frame):
         fd = libc.open(go, os.O_RDONLY)
         libc.read(fd, ctypes.create_string_buffer(1), 1)
         libc.close(fd)
+        do(frame, "undo")
     finally:
         sys.setswitchinterval(before)
 
 
+if os.environ.get("VLLM_USE_V2_MODEL_RUNNER") == "1":
+    import model_runner_v2  # noqa: F401
 if FOLDER:
     signal.signal(signal.SIGUSR2, tell)
 if os.environ.get("GDBEXT_FAULTS"):

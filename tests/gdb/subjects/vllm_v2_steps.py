@@ -1,10 +1,11 @@
-"""A vLLM release's own Scheduler that makes steps as fast as Python can, in one process with what its model runner V2 keeps, as on
-a GPU with one rank: three requests come and go, one ("long") grows, one ("still") runs no more and keeps its blocks.
+"""A vLLM release's own Scheduler that makes steps as fast as Python can, in one process with what its model runner V2 keeps, as
+on a GPU with one rank: three requests come and go, one ("long") grows, one ("still") runs no more and keeps its blocks.
 
-  vllm_v2_steps.py FOLDER VERSION FAULT [TOKENS]    TOKENS: that "long" may have, then another one takes its place, or it is
-                                                    over where something is wrong with it; FAULT: none, or what is wrong all the time: table, rows, prompt (of the worker's row of "long");
-                                           double (its first block is one of "still"'s), short ("still" has computed more than it
-                                           has blocks for), counter (the free counter is 3 too high)
+  vllm_v2_steps.py FOLDER VERSION FAULT [TOKENS]
+
+FAULT: none, or what is wrong all the time: table, rows, prompt (of the worker's row of "long"); double (its first block is one
+of "still"'s), short ("still" has computed more than it has blocks for), counter (the free counter is 3 too high). TOKENS: that
+"long" may have; then another one takes its place, or where something is wrong with it, it is over.
 
 Says {"pid"}, and {"steps", "seconds"} once a second."""
 

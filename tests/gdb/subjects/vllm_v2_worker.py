@@ -26,7 +26,10 @@ import vllm_release
 from older_engine import Config
 
 GPU = "vllm.v1.worker.gpu"
-REAL = (*older_engine.REAL, *(f"{GPU}.{n}" for n in ("states", "block_table", "buffer_utils", "sample.states", "sample.penalties")))
+REAL = (
+    *older_engine.REAL,
+    *(f"{GPU}.{n}" for n in ("states", "block_table", "buffer_utils", "sample.states", "sample.penalties")),
+)
 ROWS, VOCABULARY = 8, 64
 
 
@@ -243,7 +246,8 @@ def harmed(runner, scheduler):
 
 
 def on_the_device(runner):
-    """Makes the runner's tensors what they are on a GPU: device "cuda", and those that are not UVA in memory that cannot be read."""
+    """Makes the runner's tensors what they are on a GPU: of device "cuda", and those that are not UVA in memory that nobody can
+    read."""
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
     from gdbext.torch import layout as layouts
 
