@@ -53,6 +53,7 @@ def thread_data(
         "gil": view.gil,
         "frames": thread_frames(view, private, whole, kernel),
     }
+    data["folded"] = 0 if whole else view.folded
     if view.error:
         data["error"] = view.error
     return data

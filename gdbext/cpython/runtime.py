@@ -393,6 +393,25 @@ def _find_runtime(target: Target) -> tuple[int, Module]:
     raise NotFoundError(f"{target.describe()} runs no CPython that can be found{why}")
 
 
+_OF_PATH = re.compile(r"python3\.(\d+)").search
+MAX_DATA = 64 << 20  # bytes of a file's own variables
+
+
+def _written_version(target: Target, module: Module) -> re.Match[bytes] | None:
+    """`sys.version` as Py_GetVersion has written it into its own buffer: of a CPython that is linked into a stripped program."""
+    for mapping in target.mappings():
+        near = module.base <= mapping.start <= module.end and "x" not in mapping.perms
+        if near and (mapping.path == module.path or not mapping.path) and mapping.end - mapping.start <= MAX_DATA:
+            try:
+                data = target.read(mapping.start, mapping.end - mapping.start)
+                found = re.search(rb"\b3\.(\d+)\.\d+\S* \([^()\0]{1,80}\)\s{1,2}\[", data)
+            except FaultError:
+                continue
+            if found:
+                return found
+    return None
+
+
 def _version(target: Target, runtime: int, module: Module) -> tuple[tuple[int, int], bool]:
     """-> ((major, minor), free_threaded): from the debug offsets, Py_Version in the file, else the file's name."""
     try:
@@ -413,8 +432,8 @@ def _version(target: Target, runtime: int, module: Module) -> tuple[tuple[int, i
         number = int.from_bytes(raw, "little")
         if number >> 24 & 255 == 3:
             return (3, number >> 16 & 255), False
-    for text in [module.name] + [m.path for m in target.modules()]:
-        found = re.search(r"python3\.(\d+)", text)
-        if found:
-            return (3, int(found.group(1))), False
+    by_name = re.search(r"python3\.(\d+)", module.name)
+    found = by_name or _written_version(target, module) or next(filter(None, (_OF_PATH(m.path) for m in target.modules())), None)
+    if found:
+        return (3, int(found.group(1))), False
     raise LayoutError(f"{target.describe()}: cannot tell which Python {module.path} is")

@@ -94,6 +94,11 @@ class ThreadView:
         return [e for e in self.entries if not (e.interpreter_frame and self.python)]
 
     @property
+    def folded(self) -> int:
+        """How many native frames `merged` leaves out: the interpreter's own, without those that a Python frame stands for."""
+        return sum(e.interpreter_frame and not e.activation for e in self.entries) if self.python else 0
+
+    @property
     def idle(self) -> bool:
         """Whether it is a helper that waits for work: no Python in it, or a pool's worker at the place where pools wait."""
         if self._idle is None:
