@@ -22,6 +22,11 @@ _INTERPRETER = re.compile(
     r"bounded_lru|lru_cache|wrapper_|wrap_|function_code_fastcall|trampoline|tp_new|builtin___build_class|classmethod_|property_|"
     r"call_|context_run|thread_run|t_bootstrap|pythread_wrapper|main$|_start$"
 )
+# Names that no other program has: also where the linker put the function beside code that is not CPython's.
+_UNMISTAKABLE = re.compile(
+    r"_PyEval_|_PyFunction_|_PyObject_|function_code_fastcall$|cfunction_(vectorcall|call|enter)|method_vectorcall|object_vacall$|"
+    r"slot_tp_|run_eval_code_obj|pymain_|pythread_wrapper$"
+)
 _STARTS = re.compile(r"_start$|__libc_start|start_thread$|_*clone3?$")  # how threads and programs begin
 _C_LIBRARY = re.compile(r"(libc|libpthread|ld|ld-linux.*|ld-musl.*|libc\.musl.*)([-.][\d.]+)?\.so(\.\d+)*$")
 _CPYTHON_FILE = re.compile(r"(lib)?python(3(\.\d+)?)?[a-z]{0,3}(-(dbg|intel64))?(\.so[.\d]*)?( \(deleted\))?$")
@@ -43,7 +48,7 @@ class Folding:
             return False
         if frame.function and not _INTERPRETER.match(frame.function):
             return False
-        if self._whole:
+        if self._whole or _UNMISTAKABLE.match(frame.function):
             return True
         return "::" not in frame.function and self._among_cpython(frame.pc)
 
