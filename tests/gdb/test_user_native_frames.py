@@ -55,6 +55,8 @@ def test_a_program_that_has_cpython_linked_in(strip, tmp_path):
     for python in PYTHONS:
         folder, name, headers, home = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.split()
         archive = next(iter(glob.glob(f"{folder}/*-pic.a")), os.path.join(folder, name))
+        if strip and name in ("libpython3.9.a", "libpython3.10.a"):  # of those nothing tells where the interpreter's state lies
+            continue
         if os.path.exists(archive) and os.path.exists(f"{headers}/Python.h") and shutil.which("g++"):
             break
     else:
