@@ -198,7 +198,7 @@ class Found:
 
 def every(rt: Runtime) -> Found:
     """`Found`, once per epoch."""
-    return rt.target.cached("code objects", lambda: _every(rt))
+    return rt.target.cached(("code objects", rt.address), lambda: _every(rt))
 
 
 def _every(rt: Runtime) -> Found:
