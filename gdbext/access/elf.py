@@ -112,6 +112,7 @@ class Elf:
         self._heads: list[SectionHead] | None = None
         self._sections: dict[str, tuple[int, int, int, int, int]] | None = None
         self._tables: list[SymbolTable] | None = None
+        self._globals: list[tuple[int, int]] | None = None  # (value, file offset of the name) by value
         self._value_tables: list[tuple[bytes, int, int]] | None = None
         self._functions: dict[int, str] = {}
         self._places: dict[int, tuple[str, int]] = {}
@@ -420,6 +421,22 @@ class Elf:
         self._searched += time.thread_time() - began
         text = self.string(place) if place >= 0 else ""
         return (text, best) if text else ("", 0)
+
+    def globals_around(self, vaddr: int) -> tuple[str, str]:
+        """The names of the last global function that begins at or before an address and the first that begins after it, each ''
+        where there is none."""
+        if self._globals is None:
+            found: dict[int, int] = {}
+            for values, offset, str_offset in self._values():
+                for index, value in enumerate(memoryview(values).cast("Q")):
+                    if value:
+                        name, info, _, shndx, _, _ = self._symbol(offset, index)
+                        if shndx and info >> 4 and info & 15 in FUNCTION_TYPES and info & 15:
+                            found[value] = str_offset + name
+            self._globals = sorted(found.items())
+        place = bisect.bisect_right(self._globals, (vaddr, 1 << 62))
+        before, after = self._globals[max(place - 1, 0) : place], self._globals[place : place + 1]
+        return self.string(before[0][1]) if before else "", self.string(after[0][1]) if after else ""
 
     # ---- notes ---------------------------------------------------------------------------------------------------
     def notes(self) -> Iterator[tuple[bytes, int, bytes]]:

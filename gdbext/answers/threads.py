@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..cpython.runtime import all_runtimes
 from ..render.text import escape
 from .frames import launched_kernel, native_frame, python_frame
 
@@ -53,6 +54,12 @@ def thread_data(
         "gil": view.gil,
         "frames": thread_frames(view, private, whole, kernel),
     }
+    if view.python and view.py is not None:
+        numbers = [f.rt.interpreter_number(f.interp) for f in view.python if f.interp]
+        data["interpreters"] = list(dict.fromkeys(numbers))
+        if len(all_runtimes(target)) > 1:
+            data["python"] = escape(view.py.rt.name)
+    data["folded"] = 0 if whole else view.folded
     if view.error:
         data["error"] = view.error
     return data
@@ -62,6 +69,9 @@ def thread_head(thread: Dict[str, Any], style: Style) -> str:
     """`Thread 4123 "MainThread" (S, holds the GIL)`"""
     state = "" if thread["state"] == "t" else escape(thread["state"])  # t: gdb itself holds it
     gil = {"holds": "holds the GIL", "waits": "waits for the GIL"}.get(thread["gil"], "")
-    notes = [n for n in (state, gil) if n]
+    own = [f"CPython {thread['python']}"] if "python" in thread else []
+    if any(thread.get("interpreters", ())):
+        own.append("interpreter " + ", ".join(map(str, thread["interpreters"])))
+    notes = [n for n in (state, gil, *own) if n]
     name = f' "{thread["name"]}"' if thread["name"] else ""
     return style.title(f"Thread {thread['tid'] or '?'}{name}") + (f" ({', '.join(notes)})" if notes else "")

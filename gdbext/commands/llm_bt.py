@@ -109,6 +109,8 @@ def _thread_lines(thread, style, with_locals, count=1, alike=()):
         lines.append(frame_text(frame, style))
         if with_locals and frame["kind"] == "python":
             lines += frame_variable_lines(frame, style)
+    if thread["folded"]:
+        lines.append(style.dim(f"({thread['folded']} of the interpreter's own frames folded away: -raw shows them)"))
     if not thread["frames"]:
         lines.append(style.dim("(no frame could be read)"))
     return lines

@@ -189,22 +189,24 @@ def handlers(table: bytes) -> list[tuple[int, int]]:
 # ---- all code objects ------------------------------------------------------------------------------------------------
 class Found:
     """All code objects of a process: `by_file`: {co_filename: [(address, address of co_name)]}; `left_out`: why some may be
-    missing."""
+    missing; `compiled`: how many of them have code that CPython's JIT made, or traces of its second tier."""
 
     def __init__(self) -> None:
+        self.compiled = 0
         self.by_file: dict[str, list[tuple[int, int]]] = {}
         self.left_out: list[str] = []
 
 
 def every(rt: Runtime) -> Found:
     """`Found`, once per epoch."""
-    return rt.target.cached("code objects", lambda: _every(rt))
+    return rt.target.cached(("code objects", rt.address), lambda: _every(rt))
 
 
 def _every(rt: Runtime) -> Found:
     L, found, by_name = rt.layout, Found(), {}
     name_at, title_at, size = L["code.co_filename"], L["code.co_name"], L["code.__size"]
     word = struct.Struct("<Q").unpack_from
+    executors_at = L.get("code.co_executors", 0)
     for address, data, at in instances(rt, "PyCode_Type", found.left_out):
         if at + size > len(data):
             try:
@@ -216,11 +218,46 @@ def _every(rt: Runtime) -> Found:
         if entries is None:
             by_name[file] = entries = []
         entries.append((address, title))
+        if executors_at and word(data, at + executors_at)[0]:
+            found.compiled += _has_executors(rt, word(data, at + executors_at)[0])
     for pointer, entries in by_name.items():
         name = _string(rt, pointer)
         if name is not None:
             found.by_file.setdefault(name, []).extend(entries)
     return found
+
+
+def _has_executors(rt: Runtime, array: int) -> bool:
+    """Whether a `_PyExecutorArray` (Include/internal/pycore_optimizer.h) is one: its sizes fit. What it held may be gone again."""
+    try:
+        size, capacity = rt.target.u32(array), rt.target.u32(array + 4)
+        return 0 < size <= capacity <= 256
+    except FaultError:
+        return False
+
+
+def jit_doubt(rt: Runtime) -> str:
+    """Why a place in the bytecode may be passed unseen: CPython's JIT (3.13 and later) is at work, whose traces read none; ''."""
+    compiled = every(rt).compiled
+    if not compiled and not jit_wanted(rt):
+        return ""
+    return (
+        f"CPython's JIT is on here ({compiled} functions had compiled traces so far): what runs in a trace reads no bytecode, so passes "
+        "of hot code are missed, without a word each; start the program with PYTHON_JIT=0, or llm-inject a debugger, whose tracing "
+        "ends the traces (pytasks, pybt, pylocals and llm-record see what runs in them)"
+    )
+
+
+def jit_wanted(rt: Runtime) -> bool:
+    """Whether the program was started with a JIT that its CPython has."""
+    try:
+        return rt.version >= (3, 13) and rt.target.environ().get("PYTHON_JIT", "0") not in ("0", "") and _knows_jit(rt)
+    except GdbextError:
+        return False
+
+
+def _knows_jit(rt: Runtime) -> bool:
+    return rt.library.elf.data.find(b"PYTHON_JIT\0") >= 0
 
 
 def _string(rt: Runtime, pointer: int) -> str | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .types import TypeInfo
 
 MAX_FRAMES = 20000
+MAX_PASSED = 200000  # frames outward of those, until the activation that they belong to is found
 MAX_THREADS = 100000
 OWNED_BY_GENERATOR = 1
 OLDEST, NEWEST = (3, 9), (3, 15)  # a newer one is added here once its headers were compared with these strategies
@@ -234,7 +235,21 @@ def _walk_shims(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> list[RawFr
             group.append(_step(rt, address, code, lasti, owner, 0))
             found.append(group[-1])
         address = _word(blob, L["iframe.previous"])
+    if len(found) > 1 and group and address not in seen:  # cut: the activation that the outermost ones belong to is further out
+        anchor = _shim_above(rt, address)
+        for step in group:
+            step.anchor = anchor
     return found
+
+
+def _shim_above(rt: Runtime, address: int) -> int:
+    """The address of the first shim frame outward from a frame; 0 where there is none within reach."""
+    L, t = rt.layout, rt.target
+    for _ in range(MAX_PASSED):
+        if not address or t.u8(address + L["iframe.owner"]) >= 3:
+            return address
+        address = t.u64(address + L["iframe.previous"])
+    return 0
 
 
 def _word(blob: bytes, offset: int) -> int:

@@ -79,8 +79,9 @@ class PyFrame:
     """One Python frame. `level` counts from the innermost (0); `anchor` is the address on the C stack of the interpreter
     activation that runs it (0 where the version keeps none)."""
 
-    def __init__(self, rt: Runtime, raw: RawFrame, level: int) -> None:
+    def __init__(self, rt: Runtime, raw: RawFrame, level: int, interp: int = 0) -> None:
         self.rt, self.raw, self.level = rt, raw, level
+        self.interp = interp  # the address of the interpreter that it belongs to, 0 where that is not known
         self.address, self.anchor = raw.address, raw.anchor
         self.code = rt.code(raw.code)
         self.stack = [self]  # all frames of its thread, set by Runtime.frames

@@ -114,7 +114,7 @@ def state(rt: Runtime, py: PyThread, thread: Thread | None = None) -> str:
     said, holder = rt.gil(py.interp)
     if said == "disabled":
         return "disabled"
-    if said == "held" and holder == py.address:
+    if said == "held" and any(holder == address for address, _ in py.states):
         return "holds"
     found = waits(rt, py, thread) if thread is not None else None
     if found is None:
@@ -159,8 +159,8 @@ def sample(rt: Runtime, count: int, interval: float = 0.005) -> Samples:
             f"detach, then add -on {target.pid or 'PID'}"
         )
     found, began = Samples(), time.monotonic()
-    known = [(py, Thread(py.tid)) for py in rt.threads() if py.tid]  # that it runs needs no more: not a file for each thread
-    tids = {py.address: py.tid for py in rt.threads()}
+    known = [(py, Thread(py.tid)) for py in rt.states() if py.tid]  # that it runs needs no more: not a file for each thread
+    tids = {py.address: py.tid for py in rt.states()}
     interps = sorted({py.interp for py, _ in known})
     for _ in range(count):
         target.invalidate()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..access.proc import read_maps, read_proc
 from ..access.retry import retry, retry_reading
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from . import dialects, stdlib_reprs, stdlib_types, thirdparty  # noqa: F401  (the last three register what they know)
+from . import dialects, find, stdlib_reprs, stdlib_types, thirdparty  # noqa: F401  (the last three register what they know)
 from . import layout as layouts
 from .frames import Code, PyFrame
 from .objects import Object
@@ -28,10 +28,14 @@ PTHREAD_TID = {"x86-64": 720, "aarch64": 208}
 
 
 class PyThread:
-    """A Python thread state: its `address`, native `tid` (0: not to be found) and `interp`reter's address."""
+    """A Python thread: native `tid` (0: not to be found), `address` of its thread state and of that one's `interp`reter.
 
-    def __init__(self, address: int, tid: int, interp: int) -> None:
-        self.address, self.tid, self.interp = address, tid, interp
+    `states`: it and those that the same thread has in other interpreters, `[(address, interp)]`; `address` is the innermost one's,
+    as far as its frames tell."""
+
+    def __init__(self, rt: Runtime, address: int, tid: int, interp: int) -> None:
+        self.rt, self.address, self.tid, self.interp = rt, address, tid, interp
+        self.states = [(address, interp)]
 
     def __repr__(self) -> str:
         return f"PyThread(tid={self.tid}, {self.address:#x})"
@@ -41,12 +45,36 @@ def open_runtime(target: Target) -> Runtime:
     """The `Runtime` of a Target, once per epoch. `GdbextError` when it runs no CPython that is known here; `NotFoundError` when
     the process has ended."""
     try:
-        found: Runtime = target.cached("cpython runtime", lambda: Runtime(target))
-        return found
+        return all_runtimes(target)[0]
     except GdbextError:
         if _has_ended(target):
             raise NotFoundError(f"{target.describe()} has ended: nothing of it can be read any more") from None
         raise
+
+
+def all_runtimes(target: Target) -> list[Runtime]:
+    """The `Runtime`s of all CPythons of a Target that are initialised, once per epoch; errors as of `open_runtime`."""
+    found: list[Runtime] = target.cached("cpython runtimes", lambda: _all_runtimes(target))
+    return found
+
+
+def _all_runtimes(target: Target) -> list[Runtime]:
+    found, refused = [], None
+    for address, library in find.places(target):
+        try:
+            found.append(Runtime(target, address, library))
+        except GdbextError as e:
+            refused = refused or e
+    if refused is not None and not found:
+        raise refused
+    target.lasting.pop("several CPythons", None)
+    if len(found) > 1:
+        names = ", ".join(rt.name for rt in found)
+        target.lasting["several CPythons"] = (
+            f"{len(found)} CPythons work in it: {names}; threads are those of all, names and modules those of the first, or of the "
+            "selected thread's"
+        )
+    return found
 
 
 def _has_ended(target: Target) -> bool:
@@ -81,15 +109,20 @@ class _Listed:
 class Runtime:
     """See the module's docstring. Everything read is cached until the target's epoch ends."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, address: int, library: Module) -> None:
         self.target = target
-        self.address, self.library = _find_runtime(target)  # of _PyRuntime; the `Module` that holds the interpreter
-        self.version, free_threaded = _version(target, self.address, self.library)
+        self.address, self.library = address, library  # of _PyRuntime; the `Module` that holds the interpreter
+        self.version, free_threaded = find.version(target, self.address, self.library)
         self.layout = layouts.from_process(target, self.address, self.version, free_threaded)
         self.dialect = dialects.for_version(self.version, free_threaded)
         self._types: dict[int, TypeInfo] = {}
         self._codes: dict[int, Code] = {}
         self._prove()
+
+    @property
+    def name(self) -> str:
+        """`3.12 (libpython3.12.so.1.0)`"""
+        return f"{self.layout.name} ({self.library.name})"
 
     def invalidate(self) -> None:
         """Drops the types and code objects that were read: the process has run since, and may have freed them."""
@@ -139,16 +172,59 @@ class Runtime:
             at = t.u64(at + L["tstate.next"])
         return found
 
-    def threads(self) -> list[PyThread]:
-        """`[PyThread]` of all interpreters, the main thread first."""
-        return self.target.cached("python threads", self._threads)
+    def interpreter_number(self, interp: int) -> int:
+        """The id that CPython gave an interpreter, 0 for the main one."""
+        return self.target.cached(("number of", interp), lambda: self.target.i64(interp + self.layout["interp.id"]))
 
-    def _threads(self) -> list[PyThread]:
+    def states(self) -> list[PyThread]:
+        """`[PyThread]` of each thread state of all interpreters, those of the main one first, each by itself."""
+        return self.target.cached(("python thread states", self.address), self._states)
+
+    def _states(self) -> list[PyThread]:
         found = []
         os_tids = self._os_tids()
         for interp in self.interpreters():
             states = self._thread_states(interp)
-            found += [PyThread(a, self._tid(a, os_tids), interp) for a in reversed(states)]
+            found += [PyThread(self, a, self._tid(a, os_tids), interp) for a in reversed(states)]
+        return found
+
+    def threads(self) -> list[PyThread]:
+        """`[PyThread]` of all interpreters, the main thread first; the states that one thread has in several of them are one."""
+        return self.target.cached(("python threads", self.address), self._threads)
+
+    def _threads(self) -> list[PyThread]:
+        found: list[PyThread] = []
+        by_tid: dict[int, PyThread] = {}
+        for state in self.states():
+            first = by_tid.get(state.tid)
+            if first is None or not state.tid:
+                by_tid[state.tid] = one = PyThread(self, state.address, state.tid, state.interp)
+                found.append(one)
+            else:
+                first.states += state.states
+        for thread in found:
+            if len(thread.states) > 1:
+                walked = self._walked(thread)
+                thread.address, thread.interp = walked[0][0] if walked else thread.states[0]
+        return found
+
+    def _walked(self, thread: PyThread) -> list[tuple[tuple[int, int], Any]]:
+        """The raw frames of all states of a thread, innermost first, `[((state, interp), RawFrame)]`: by the places on the stack
+        of the activations that run them, since one interpreter calls another; without those the newer interpreter is the inner."""
+        if len(thread.states) == 1:
+            return [(thread.states[0], step) for step in self.dialect.walk(self, thread.address)]
+        rows = []
+        for state in reversed(thread.states):
+            one = [(state, step) for step in self.dialect.walk(self, state[0])]
+            if one:
+                rows.append(one)
+        found = []
+        while rows:
+            row = min(rows, key=lambda r: r[0][1].anchor)
+            anchor = row[0][1].anchor
+            while row and row[0][1].anchor == anchor:
+                found.append(row.pop(0))
+            rows = [r for r in rows if r]
         return found
 
     def _os_tids(self) -> dict[int, int]:
@@ -178,17 +254,20 @@ class Runtime:
 
     # ---- frames --------------------------------------------------------------------------------------------------
     def frames(self, thread: PyThread) -> list[PyFrame]:
-        """`[PyFrame]` of a `PyThread`, innermost first, as Python itself would list them; read again where the thread ran on
+        """`[PyFrame]` of a `PyThread` of this `Runtime` or of another one, innermost first, as Python itself would list them; read again where the thread ran on
         meanwhile."""
+
+        if thread.rt is not self:
+            return thread.rt.frames(thread)
 
         def read() -> Any:
             try:
-                walked = list(self.dialect.walk(self, thread.address))
-                steps = [s for s in walked if s.complete]
+                walked = self._walked(thread)
+                steps = [(state, step) for state, step in walked if step.complete]
                 arrived = self.target.pending_offsets
-                for step in steps:
+                for _, step in steps:
                     step.lasti = arrived.get(step.address, step.lasti)
-                found = [PyFrame(self, s, i) for i, s in enumerate(steps)]
+                found = [PyFrame(self, step, i, state[1]) for i, (state, step) in enumerate(steps)]
             except FaultError as e:
                 if self.target.is_live or e.address >= 4096:
                     raise
@@ -201,7 +280,7 @@ class Runtime:
             for frame in found:
                 frame.stack, frame.source, frame.tid = found, again, thread.tid
             if found:
-                found[-1].is_cut = len(walked) == dialects.MAX_FRAMES
+                found[-1].is_cut = len(walked) >= dialects.MAX_FRAMES
             return found
 
         def again() -> list[PyFrame]:
@@ -225,7 +304,7 @@ class Runtime:
                 pass  # what is asked of it is a courtesy: a table in the middle of an update costs no answer
             return found
 
-        known: dict[int, Object] = self.target.cached("threading's threads", read)
+        known: dict[int, Object] = self.target.cached(("threading's threads", self.address), read)
         return known
 
     def thread_names(self) -> dict[int, str]:
@@ -240,7 +319,7 @@ class Runtime:
                     continue
             return found
 
-        return self.target.cached("python thread names", read)
+        return self.target.cached(("python thread names", self.address), read)
 
     def thread_name(self, thread: PyThread) -> str:
         """The name that Python gave the thread, or ''."""
@@ -283,11 +362,11 @@ class Runtime:
                     continue
             return found
 
-        return self.target.cached("python modules", read)
+        return self.target.cached(("python modules", self.address), read)
 
     def _imported(self, name: str) -> Object | None:
         """The `Object` of sys.modules[name], or None. Only names of the same length are read: there are thousands."""
-        listed = self.target.cached("imported modules", self._modules_listed)
+        listed = self.target.cached(("imported modules", self.address), self._modules_listed)
         known = listed.found.get(name)
         same = listed.by_length.get(len(name), ()) if known is None else known
         found = listed.found[name] = [pair for pair in same if self.object(pair[0]).equals(name)][:1]
@@ -297,7 +376,7 @@ class Runtime:
         """What sys.modules holds. A name and a module that both stay are the same, so what was told of a table that has not
         changed since is kept."""
         pairs = self.object(self._modules_address(self.interpreters()[0])).dict_entries()
-        before: _Listed | None = self.target.lasting.get("imported modules")
+        before: _Listed | None = self.target.lasting.get(("imported modules", self.address))
         if before is not None and before.pairs == pairs:
             return before
         places = [key + self.layout["ascii.length"] for key, _ in pairs]
@@ -307,7 +386,7 @@ class Runtime:
             if words is not None
             else (int.from_bytes(word or b"", "little") for word in self.target.read_many([(at, 8) for at in places]))
         )
-        listed = self.target.lasting["imported modules"] = _Listed(pairs)
+        listed = self.target.lasting["imported modules", self.address] = _Listed(pairs)
         for pair, length in zip(pairs, lengths):
             listed.by_length.setdefault(length, []).append(pair)
         return listed
@@ -357,64 +436,3 @@ class Runtime:
         if not t.i32(gil + L["gil.locked"]):
             return "free", 0
         return "held", t.u64(gil + L["gil.last_holder"])
-
-
-def _python_modules(target: Target) -> list[Module]:
-    """Mapped files that may hold CPython, the likeliest first: libpython, then python executables, then the executable,
-    whatever its name, and every other file: programs are renamed, and libpython is built into them."""
-
-    def rank(module: Module) -> int:
-        return (
-            0
-            if re.match(r"libpython3\.\d+", module.name)
-            else 1
-            if re.match(r"python(3(\.\d+)?)?t?( \(deleted\))?$", module.name)
-            else 2
-        )
-
-    return sorted(target.modules(), key=rank)
-
-
-def _find_runtime(target: Target) -> tuple[int, Module]:
-    """-> (address of _PyRuntime, its Module)"""
-    tried = []
-    for module in _python_modules(target):
-        try:
-            address = module.symbol("_PyRuntime")
-            if address is None and ".PyRuntime" in module.elf.sections:
-                address = module.bias + module.elf.sections[".PyRuntime"][0]
-        except (NotFoundError, OSError) as e:
-            tried.append(str(e))
-            continue
-        if address is not None:
-            return address, module
-        tried.append(module.name)
-    why = f" (looked in {', '.join(tried[:4])}{', …' if len(tried) > 4 else ''})" if tried else ""
-    raise NotFoundError(f"{target.describe()} runs no CPython that can be found{why}")
-
-
-def _version(target: Target, runtime: int, module: Module) -> tuple[tuple[int, int], bool]:
-    """-> ((major, minor), free_threaded): from the debug offsets, Py_Version in the file, else the file's name."""
-    try:
-        head = target.read(runtime, 24)
-    except FaultError:
-        raise GdbextError(
-            f"{target.describe()}: its Python's state at {runtime:#x} cannot be read"
-            + ("" if target.is_live else ": the core is cut or trimmed")
-        ) from None
-    if head[:8] == layouts.DEBUG_COOKIE:
-        number = int.from_bytes(head[8:16], "little")
-        version = number >> 24 & 255, number >> 16 & 255
-        if version[0] == 3 and version[1] >= 13:
-            return version, bool(int.from_bytes(head[16:24], "little"))
-    value = module.elf.symbol("Py_Version")
-    raw = module.elf.at(value, 8) if value else None
-    if raw:
-        number = int.from_bytes(raw, "little")
-        if number >> 24 & 255 == 3:
-            return (3, number >> 16 & 255), False
-    for text in [module.name] + [m.path for m in target.modules()]:
-        found = re.search(r"python3\.(\d+)", text)
-        if found:
-            return (3, int(found.group(1))), False
-    raise LayoutError(f"{target.describe()}: cannot tell which Python {module.path} is")

@@ -84,7 +84,7 @@ def tasks_at(rt: Runtime, addresses: Iterable[int]) -> list[Task]:
 def running_loops(rt: Runtime) -> dict[int, int]:
     """{address of an event loop that runs: tid of its thread}"""
     layout, t, found = rt.layout, rt.target, {}
-    for thread in rt.threads():
+    for thread in rt.states():
         try:
             if "tstateimpl.asyncio_running_loop" in layout:
                 loop = t.u64(thread.address + layout["tstateimpl.asyncio_running_loop"])
@@ -260,7 +260,7 @@ class _Reader:
                 self.reasons.append(f"asyncio.tasks.{name}: {e}")
         L = self.rt.layout
         if "interp.asyncio_tasks_head" in L:
-            heads = [th.address + L["tstateimpl.asyncio_tasks_head"] for th in self.rt.threads()]
+            heads = [th.address + L["tstateimpl.asyncio_tasks_head"] for th in self.rt.states()]
             heads += [interp + L["interp.asyncio_tasks_head"] for interp in self.rt.interpreters()]
             for head in heads:
                 try:
@@ -299,7 +299,7 @@ class _Reader:
         """{address of a task that is being stepped}"""
         L, t, found = self.rt.layout, self.target, set()
         if "tstateimpl.asyncio_running_task" in L:
-            found = {t.u64(th.address + L["tstateimpl.asyncio_running_task"]) for th in self.rt.threads()}
+            found = {t.u64(th.address + L["tstateimpl.asyncio_running_task"]) for th in self.rt.states()}
         try:
             found |= {value.address for _, value in module.item("_current_tasks").items(MAX_TASKS)}
         except GdbextError:

@@ -137,11 +137,11 @@ def _python_frames(frame):
     rt = session.runtime()
     thread = rt.thread(session.tid())
     found = rt.frames(thread) if thread is not None else []
-    if found and not found[0].anchor:  # these are matched by counting: what frames called by this one run does not count
-        newer = frame.newer()
-        while newer is not None:
-            found = found[newer.type() != gdb.INLINE_FRAME and newer.name() == merge.LOOP :]
-            newer = newer.newer()
+    if found and frame.newer() is not None:  # what frames called by this one run is not asked for
+        called = [frame]
+        while called[0].newer() is not None:
+            called.insert(0, called[0].newer())
+        found = merge.outward(rt, found, [_Native(rt.target, FrameDecorator(f)) for f in called])
     return rt, found
 
 

@@ -126,4 +126,4 @@ def _take_stats(rt: Runtime, interp: int, number: int, generation: Generation) -
 def _collecting_thread(rt: Runtime) -> int | None:
     """The tid of the thread that holds the interpreter's lock: only it can be collecting."""
     state, holder = rt.gil(rt.interpreters()[0])
-    return next((th.tid for th in rt.threads() if th.address == holder), None) if state == "held" else None
+    return next((th.tid for th in rt.states() if th.address == holder), None) if state == "held" else None

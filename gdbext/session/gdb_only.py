@@ -67,5 +67,6 @@ def breakpoint_doubts(session: Session, processes: Iterable[Any]) -> list[str]:
     from ..cpython import codes
 
     found = [text for p in processes for text in codes.every(p.rt).left_out]
+    found += [doubt for p in processes for doubt in [codes.jit_doubt(p.rt)] if doubt]
     found += [require_gdb(session, "follow").blind(), require_gdb(session, "attach").guard_error()]
     return list(filter(None, found))

@@ -123,11 +123,17 @@ class Session:
     @staticmethod
     def partial(target: Target) -> list[str]:
         """The reasons for `partial` that follow from the kind of target."""
-        return [] if target.is_stopped else ["unstopped"]
+        several = target.lasting.get("several CPythons")
+        return ([] if target.is_stopped else ["unstopped"]) + ([several] if several else [])
 
     # ---- Python --------------------------------------------------------------------------------------------------
     def runtime(self, on: str | None = None) -> Runtime:
-        found = runtimes.open_runtime(self.target(on))
+        target = self.target(on)
+        found = runtimes.open_runtime(target)
+        others = runtimes.all_runtimes(target)[1:]
+        tid = self.tid(on) if others else None
+        if tid is not None and found.thread(tid) is None:  # the selected thread's
+            found = next((other for other in others if other.thread(tid) is not None), found)
         register_adapters()
         return found
 

@@ -108,10 +108,10 @@ class Finder:
     # ---- one thread ----------------------------------------------------------------------------------------------
     def _edge(self, thread: ThreadView) -> Edge | None:
         futex = gil.futex_of(self.target, thread.thread) if thread.thread is not None else 0
-        if thread.py is not None and self.rt is not None:
-            start, end = gil.gil_range(self.rt, thread.py.interp)
+        if thread.py is not None:
+            start, end = gil.gil_range(thread.py.rt, thread.py.interp)
             if futex and start <= futex < end:
-                return self._gil(thread, self.rt, thread.py.interp)
+                return self._gil(thread, thread.py.rt, thread.py.interp)
         wait = find_wait(thread.python)
         semantic = self._built(thread, wait) if wait is not None else None
         if semantic is None and self.view.live:
@@ -124,8 +124,8 @@ class Finder:
             return self._mutex(thread, futex)
         if semantic is not None:
             return semantic
-        if futex and thread.python and self.rt is not None:
-            edge = self._python_lock(thread, self.rt, futex)
+        if futex and thread.python and thread.py is not None:
+            edge = self._python_lock(thread, thread.py.rt, futex)
             if edge is not None:
                 return edge
         if futex and not thread.native and self.target.is_stopped is False:
@@ -171,7 +171,7 @@ class Finder:
         said, holder = rt.gil(interp)
         owner = None
         if said == "held":
-            owner = next((th for th in self.view.threads if th.py is not None and th.py.address == holder), None)
+            owner = next((th for th in self.view.threads if th.py is not None and holder in (a for a, _ in th.py.states)), None)
         note = "" if owner or said != "held" else "the thread state that holds it belongs to no thread of this process"
         held_by = self.node(owner) if owner else None
         return Edge(self.node(thread), "the GIL", "GIL", held_by, note=note, where=str(thread.top or ""))

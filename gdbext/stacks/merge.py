@@ -1,14 +1,16 @@
 """Python and native frames of a thread as one stack.
 
 Each activation of CPython's interpreter loop leaves an object on its own C stack (`PyFrame.anchor`, 3.10 and later). The native
-frame whose piece of the stack holds that address is that activation: no symbols, no counting. 3.9 leaves none: there the native
-frames of `_PyEval_EvalFrameDefault` are counted, and the answer says so.
+frame whose piece of the stack holds that address is that activation: no symbols, no counting, and the order is that of the chain
+of native frames, since a thread may have stood on several stacks (a signal handler's, a fiber's) that lie in any order. 3.9
+leaves none: there the native frames of `_PyEval_EvalFrameDefault` are counted, and the answer says so.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
+
+from . import folding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -17,16 +19,12 @@ if TYPE_CHECKING:
     from ..cpython.frames import PyFrame
     from ..cpython.runtime import Runtime
 
+    Group = tuple[int, list[PyFrame]]
+
 COUNTED = "Python 3.9 leaves no mark on the C stack: frames matched by counting"
 LOOP = "_PyEval_EvalFrameDefault"
 CUT = "native stack incomplete"
-# The interpreter's own machinery between two Python frames; what a user wants to see of libpython (a sleep, a lock, the
-# collector) is not here.
-_INTERPRETER = re.compile(
-    r"_?Py(?!Thread)|_TAIL_CALL|cfunction_|method_|slot_|vectorcall|object_vacall|type_call|run_mod|run_eval|pymain_|partial_|gen_|"
-    r"bounded_lru|lru_cache|wrapper_|wrap_|function_code_fastcall|trampoline|tp_new|builtin___build_class|classmethod_|property_|"
-    r"call_|context_run|thread_run|t_bootstrap|pythread_wrapper|main$|_start$|__libc_start|start_thread$|clone3?$|__?clone"
-)
+UNMARKED = "{} Python frames were begun by no activation of the interpreter that can be found: where native code stands among them is unknown"
 
 
 class Merged:
@@ -64,43 +62,65 @@ def _is_loop(frame: NativeFrame) -> bool:
     return not frame.inline and frame.function.split(".")[0] == LOOP
 
 
+def counts(rt: Runtime | None, python: Sequence[PyFrame]) -> bool:
+    """Whether these frames are matched by counting: their Python leaves no marks."""
+    return bool(python) and not python[0].anchor and (rt is None or rt.version < (3, 10))
+
+
 def merged(
     rt: Runtime | None, python: Sequence[PyFrame], native: Iterable[NativeFrame], reasons: list[str], spare: int = 0
 ) -> Iterator[Merged]:
     """Yields what `merge` returns, frame by frame. It reads `native` only one frame ahead of what it has yielded, so a caller can
-    stop early; `native` may begin anywhere in the stack. Reasons are appended to `reasons`. `spare`: where frames are counted, so
-    many of the innermost activations have no Python frame: one that just begins has none yet, one that ends has none any more."""
-    groups, counting = _groups(python), bool(python) and not python[0].anchor
-    runtime_library = rt.library.path if rt is not None else None
+    stop early. Reasons are appended to `reasons`. `spare`: where frames are counted, so many of the innermost activations have no
+    Python frame: one that just begins has none yet, one that ends has none any more."""
+    groups, counting = _groups(python), counts(rt, python)
+    fold = folding.Folding(rt)
     if counting:
         reasons.append(COUNTED)
     following_frames, began = iter(native), False
     frame = next(following_frames, None)
-    if frame is not None and not counting:
-        groups = [group for group in groups if group[0] >= frame.sp]  # the others belong to frames that were called by this one
     while frame is not None:
         following, held = next(following_frames, None), None
         if counting:
             if groups and _is_loop(frame):
                 held = groups.pop(0)[1] if spare <= 0 else []
                 spare -= 1
-        elif following is not None:  # the piece of stack of the outermost frame has no upper end: it holds nothing
-            mine = [group for group in groups if frame.sp <= group[0] < following.sp]
-            if mine:
-                groups = [group for group in groups if group not in mine]
-                held = [f for _, frames in mine for f in frames]
+        elif following is not None and fold.may_run_python(frame):  # the outermost frame's piece of stack has no upper end
+            passed, held = _take(groups, frame.sp, following.sp)
+            yield from (Merged(python=f, reliable=False) for f in passed)
         began = began or held is not None
-        inside = frame.library == runtime_library
-        interpreter_frame = held is not None or (inside and (not frame.function or bool(_INTERPRETER.match(frame.function))))
-        if began and not groups and (inside or _INTERPRETER.match(frame.function or "main")):
-            interpreter_frame = True  # below the outermost Python frame: how threads and programs begin
+        interpreter_frame = held is not None or fold.is_interpreter(frame) or (began and not groups and fold.is_start(frame))
         yield from (Merged(python=f) for f in held or ())
         yield Merged(native=frame, interpreter_frame=interpreter_frame, activation=held is not None, reliable=frame.reliable)
         frame = following
     if groups:
-        reasons.append(CUT)
+        unmarked = sum(len(frames) for anchor, frames in groups if not anchor and not counting)
+        reasons.append(UNMARKED.format(unmarked) if unmarked else CUT)
         for _, frames in groups:
             yield from (Merged(python=f, reliable=False) for f in frames)
+
+
+def outward(rt: Runtime | None, python: Sequence[PyFrame], native: Sequence[NativeFrame]) -> list[PyFrame]:
+    """Those of the Python frames that the last of `native` and its callers run; the others are called by it."""
+    if counts(rt, python):
+        return list(python)[sum(map(_is_loop, native[:-1])) :]
+    held = [entry.python for entry in merged(rt, python, native, []) if entry.python is not None and entry.reliable]
+    last = python.index(held[-1]) + 1 if held else 0
+    return list(python)[last:]
+
+
+def _take(groups: list[Group], low: int, high: int) -> tuple[list[PyFrame], list[PyFrame] | None]:
+    """Takes from `groups` those that lie between two addresses of the stack -> (frames that come before them and that no native
+    frame holds, theirs; None where there are none)."""
+    first = next((i for i, group in enumerate(groups) if low <= group[0] < high), None)
+    if first is None:
+        return [], None
+    end = first + 1
+    while end < len(groups) and low <= groups[end][0] < high:
+        end += 1
+    passed, held = groups[:first], groups[first:end]
+    del groups[:end]
+    return [f for _, frames in passed for f in frames], [f for _, frames in held for f in frames]
 
 
 def _groups(python: Sequence[PyFrame]) -> list[tuple[int, list[PyFrame]]]:

@@ -36,7 +36,7 @@ def references_of(rt: Runtime | None) -> References:
 
 
 class References:
-    """The objects that frames of one `Runtime` can name.
+    """The objects that frames of one process can name.
 
     Frames with the same variables are one `Reach`: hundreds of threads of a pool, and the calls that one hands on."""
 
@@ -70,7 +70,7 @@ class References:
         key = frame.code.address
         if key not in self._codes:
             try:
-                held = self.rt.object(self.rt.target.u64(key + self.rt.layout["code.co_names"]))
+                held = frame.rt.object(frame.rt.target.u64(key + frame.rt.layout["code.co_names"]))
                 self._codes[key] = frozenset(o.string(200) for o in held.elements(1000))
             except GdbextError:
                 self._codes[key] = frozenset()
@@ -98,10 +98,10 @@ class References:
             self._globals[key] = NOTHING  # what cannot be read names nothing
             names = self.names(frame)
             try:
-                held = types.named(self.rt, frame.globals().dict_entries(), names) if names else []
+                held = types.named(frame.rt, frame.globals().dict_entries(), names) if names else []
             except GdbextError:
                 held = []
-            wanted = [(name, self.rt.object(value)) for name, value in held]
+            wanted = [(name, frame.rt.object(value)) for name, value in held]
             self._globals[key] = Reach(self._expand([(name, obj) for name, obj in wanted if not _is_leaf(obj)], names))
         return self._globals[key]
 
@@ -140,7 +140,7 @@ class References:
         return found
 
     def _read_children(self, obj: Any, names: frozenset[str]) -> list[tuple[str, Any]]:
-        rt = self.rt
+        rt = obj.rt
         if obj.isa("module"):
             return [(f".{name}", rt.object(value)) for name, value in rt.dialect.instance_entries(rt, obj, names)]
         named = obj.type.is_heap or obj.type.builtin_name == "types.SimpleNamespace"

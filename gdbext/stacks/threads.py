@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..access import ptrace
 from ..cpython import gil
-from ..cpython.runtime import open_runtime
+from ..cpython.runtime import all_runtimes, open_runtime
 from ..engines.recognition import memory_environ
 from ..errors import GdbextError, NotFoundError
 from ..render import names
 from . import merge
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..access.base import Target
     from ..access.model import NativeFrame, Thread
     from ..cpython.frames import PyFrame
@@ -94,6 +96,11 @@ class ThreadView:
         return [e for e in self.entries if not (e.interpreter_frame and self.python)]
 
     @property
+    def folded(self) -> int:
+        """How many native frames `merged` leaves out: the interpreter's own, without those that a Python frame stands for."""
+        return sum(e.interpreter_frame and not e.activation for e in self.entries) if self.python else 0
+
+    @property
     def idle(self) -> bool:
         """Whether it is a helper that waits for work: no Python in it, or a pool's worker at the place where pools wait."""
         if self._idle is None:
@@ -152,7 +159,7 @@ def read_threads(
         partial.append(str(e))
     tids = {th.tid for th in system}
     try:
-        for py in rt.threads() if rt is not None else ():
+        for py in _python_threads(target, rt):
             if py.tid in tids and py.tid not in pythons:
                 pythons[py.tid] = py
             elif unmatched:
@@ -169,11 +176,21 @@ def read_threads(
     return found + [read_thread(target, rt, None, py, native) for py in lone]
 
 
+def _python_threads(target: Target, rt: Runtime | None) -> Iterator[PyThread]:
+    """Those of every CPython of the process, `rt`'s first."""
+    if rt is not None:
+        yield from rt.threads()
+        for other in all_runtimes(target):
+            if other is not rt:
+                yield from other.threads()
+
+
 def read_thread(
     target: Target, rt: Runtime | None, thread: Thread | None, py: PyThread | None, native: bool = True
 ) -> ThreadView:
     """Read one thread: its native stack (with `native`), its Python frames, both merged, and what it has to do with the GIL."""
     view = ThreadView(thread, py)
+    rt = py.rt if py is not None else rt
     if native and thread is not None:
         try:
             view.native = target.unwind(thread)

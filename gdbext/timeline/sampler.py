@@ -185,7 +185,7 @@ class ProcessSampler:
         self.target.invalidate()
         rt = self.rt
         try:
-            found = {py.address: py for py in rt.threads() if py.tid}
+            found = {py.address: py for py in rt.states() if py.tid}
             names = rt.thread_names() if found.keys() - self._threads.keys() else {}
         except GdbextError:
             return  # a list in the middle of an update: the next look

@@ -22,7 +22,7 @@ LOOP = merge.LOOP
 )
 def test_as_many_activations_as_python_frames_are_matched_from_the_outermost(native, shown):
     python = [SimpleNamespace(anchor=0, function=name) for name in ("inner", "outer")]
-    frames = [NativeFrame(i, 0, 16 * i, name) for i, name in enumerate(native)]
+    frames = [NativeFrame(i, 0, 16 * i, name, library="/usr/bin/python3.9") for i, name in enumerate(native)]
     entries, reasons = merge.merge(None, python, frames)
     seen = [e.python.function if e.python else e.native.function for e in entries if not e.interpreter_frame]
     assert seen == shown and merge.COUNTED in reasons

@@ -1,0 +1,77 @@
+"""Which native frames are the interpreter's own machinery, and so are folded away where Python frames are shown.
+
+A frame is the interpreter's by its library and by its symbol. In python3.x and libpython3.x everything is CPython's. In a program
+that has CPython linked in, what stands between two of CPython's own global functions is: all of those begin with Py or _Py
+(CPython's Tools/build/smelly.py holds that)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ..errors import GdbextError
+
+if TYPE_CHECKING:
+    from ..access.model import NativeFrame
+    from ..cpython.runtime import Runtime
+
+# The interpreter's own machinery between two Python frames; what a user wants to see of libpython (a sleep, a lock, the
+# collector) is not here.
+_INTERPRETER = re.compile(
+    r"_?Py(?!Thread)|_TAIL_CALL|cfunction_|method_|slot_|vectorcall|object_vacall|type_call|run_mod|run_eval|pymain_|partial_|gen_|"
+    r"bounded_lru|lru_cache|wrapper_|wrap_|function_code_fastcall|trampoline|tp_new|builtin___build_class|classmethod_|property_|"
+    r"call_|context_run|thread_run|t_bootstrap|pythread_wrapper|main$|_start$"
+)
+# Names that no other program has: also where the linker put the function beside code that is not CPython's.
+_UNMISTAKABLE = re.compile(
+    r"_PyEval_|_PyFunction_|_PyObject_|function_code_fastcall$|cfunction_(vectorcall|call|enter)|method_vectorcall|object_vacall$|"
+    r"slot_tp_|run_eval_code_obj|pymain_|pythread_wrapper$"
+)
+_STARTS = re.compile(r"_start$|__libc_start|start_thread$|_*clone3?$")  # how threads and programs begin
+_C_LIBRARY = re.compile(r"(libc|libpthread|ld|ld-linux.*|ld-musl.*|libc\.musl.*)([-.][\d.]+)?\.so(\.\d+)*$")
+_CPYTHON_FILE = re.compile(r"(lib)?python(3(\.\d+)?)?[a-z]{0,3}(-(dbg|intel64))?(\.so[.\d]*)?( \(deleted\))?$")
+
+
+class Folding:
+    """What it folds in the process of a `Runtime`, None: nothing is known of it, and nothing is CPython's file."""
+
+    def __init__(self, rt: Runtime | None) -> None:
+        self._rt, self._path = rt, rt.library.path if rt is not None else None
+        self._whole = self._path is not None and _is_cpython_file(self._path)
+
+    def may_run_python(self, frame: NativeFrame) -> bool:
+        """Whether the loop of the interpreter may be in a frame's code: CPython's file, or code of no file (a JIT's, a copy)."""
+        return self._rt is None or not frame.library or frame.library == self._path
+
+    def is_interpreter(self, frame: NativeFrame) -> bool:
+        if frame.library != self._path or self._rt is None:
+            return False
+        if frame.function and not _INTERPRETER.match(frame.function):
+            return False
+        if self._whole or _UNMISTAKABLE.match(frame.function):
+            return True
+        return "::" not in frame.function and self._among_cpython(frame.pc)
+
+    def is_start(self, frame: NativeFrame) -> bool:
+        """Whether a frame below the outermost Python frame only shows how a thread or a program begins."""
+        name = frame.library.rpartition("/")[2]
+        if _C_LIBRARY.match(name) or _is_cpython_file(frame.library):
+            return not frame.function or frame.function == "main" or bool(_STARTS.match(frame.function))
+        return frame.function == "_start"
+
+    def _among_cpython(self, pc: int) -> bool:
+        rt = self._rt
+        assert rt is not None
+
+        def look() -> bool:
+            try:
+                around = rt.library.elf.globals_around(pc - rt.library.bias - 1)
+            except GdbextError:
+                return False
+            return all(re.match("_?Py", name) for name in around)
+
+        return rt.target.cached(("CPython's code", pc), look)
+
+
+def _is_cpython_file(path: str) -> bool:
+    return bool(_CPYTHON_FILE.match(path.rpartition("/")[2]))

@@ -1,0 +1,85 @@
+"""What is folded away is the interpreter's by its library and its symbol, and it is counted; a user's native code never is."""
+
+import glob
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+from harness.answers import answer
+from harness.subjects import PYTHONS, SUBJECTS, running, spawned
+
+LAYERS = ["call_python", "gen_tokens", "PyEngine_step", "method_dispatch", "slot_of_request", "wrapper_main", "start"]
+
+
+def library(folder, strip):
+    if not shutil.which("gcc"):
+        pytest.skip("no gcc")
+    path = str(folder / "libhidden.so")
+    source = f"{SUBJECTS}/hidden_names.c"
+    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-o", path, source, "-lpthread"], check=True)
+    if strip:
+        subprocess.run(["objcopy", "--strip-all", path], check=True)
+    return path
+
+
+def stack_with(pid, function, tmp_path):
+    """The frames of the thread that runs `function`, and the answer's thread with the interpreter's frames too."""
+    file = str(tmp_path / "shot")
+    answer(f"llm-snapshot {pid} -o {file} -json")
+    found = []
+    for raw in ("", " -raw"):
+        threads = answer(f"llm-bt -all -on {file} -json{raw}")["threads"]
+        found += [t for t in threads if any(f["function"] == function for f in t["frames"])]
+    return found
+
+
+@pytest.mark.parametrize("strip", [False, True], ids=["named", "stripped"])
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_a_users_native_frames_are_shown(python, strip, tmp_path):
+    path = library(tmp_path, strip)
+    with running(python, "hidden_names.py", path) as (target, truth):
+        thread, raw = stack_with(truth["pid"], "forward", tmp_path)
+    mine = [f["function"] for f in thread["frames"] if f["library"] == path]
+    assert len(mine) == len(LAYERS) and (strip or mine == LAYERS)
+    activations = sum(bool(f.get("activation")) for f in raw["frames"])
+    python_frames = sum(f["kind"] == "python" for f in thread["frames"])
+    assert thread["folded"] == len(raw["frames"]) - len(thread["frames"]) - activations and python_frames >= 2
+    assert not any(f["function"].startswith(("_Py", "PyEval", "start_thread", "clone")) for f in thread["frames"])
+
+
+@pytest.mark.parametrize("strip", [False, True], ids=["named", "stripped"])
+def test_a_program_that_has_cpython_linked_in(strip, tmp_path):
+    ask = "import sysconfig as s, sys; print(*map(s.get_config_var, ('LIBPL', 'LIBRARY', 'INCLUDEPY', 'prefix')), sep='\\n')"
+    for python in PYTHONS:
+        folder, name, headers, home = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.split()
+        archive = next(iter(glob.glob(f"{folder}/*-pic.a")), os.path.join(folder, name))
+        if strip and name in ("libpython3.9.a", "libpython3.10.a"):  # of those nothing tells where the interpreter's state lies
+            continue
+        if os.path.exists(archive) and os.path.exists(f"{headers}/Python.h") and shutil.which("g++"):
+            break
+    else:
+        pytest.skip("no CPython as a static library, or no g++")
+    host = str(tmp_path / "engine")
+    words = ["g++", "-O1", "-o", host, f"{SUBJECTS}/hidden_names_host.cpp", f"-I{headers}", archive]
+    built = subprocess.run([*words, "-lpthread", "-ldl", "-lutil", "-lm", "-lz", "-lexpat"], capture_output=True, text=True)
+    if built.returncode:
+        pytest.skip(f"the static library does not link: {built.stderr[-200:]}")
+    if strip:
+        subprocess.run(["strip", "-s", host], check=True)
+    with spawned([host, home], ready="{") as process:
+        thread, _ = stack_with(json.loads(process.said)["pid"], "forward", tmp_path)
+    names = [f["function"] for f in thread["frames"]]
+    at = names.index("forward")
+    assert names[at - 1] == "inner"
+    if strip:  # nothing tells whose those are: they are shown, without names
+        assert sum(not f["function"] and f["library"] == host for f in thread["frames"][at:]) >= 5
+    else:
+        assert [n.partition("(")[0] for n in names[at + 1 : at + 5]] == [
+            "PyScheduler::call_model",
+            "gen_tokens",
+            "PyEngine_run",
+            "run_mod",
+        ]
+        assert not any(n.startswith(("_PyObject", "_PyEval", "object_vacall")) for n in names)
