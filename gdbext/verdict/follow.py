@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..engines import shm_rings
 from ..stacks.system_calls import Call
 from .facts import LOCKS, STILL, edges_of, task_of, thread_of
+from .turns import behind
 from .words import describe_node, name_of
 
 if TYPE_CHECKING:
@@ -333,6 +334,8 @@ def _sources(facts: Sequence[ProcessState], f: ProcessState, node: Node, call: C
     if kinds <= {"event", "other", "file"}:
         return Outlook("unknown", node)
     pids = peers_of(f, call)
+    fellows = behind(facts, node) if kinds == {"pipe"} and call.name != "write" else set()
+    pids = [pid for pid in pids if pid not in fellows]
     if any(p.pid in pids and any(n[0] == p.name for n in seen) for p in facts):
         return Outlook("unknown")  # that one waits for this one
     if kinds == {"unix"} and all(source.peers for source in call.sources) and not pids:

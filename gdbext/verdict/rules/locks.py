@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...stacks import waits
+from .. import turns
 from ..facts import LOCKS, Verdict, edges_of, task_of, thread_of
-from ..follow import moves, naps
+from ..follow import moves, naps, outlook
 from ..words import blocked, describe_node, name_of, waiting
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ..facts import Node, ProcessState
 
 CHAIN = (*LOCKS, "GIL", "Thread", "task")
+OWED = ("answer", "spins", "sleeps", "dead", "nobody")  # outlooks
 
 
 def _held_up(facts: Sequence[ProcessState], node: Node) -> bool:
@@ -61,6 +63,11 @@ def held(facts: Sequence[ProcessState]) -> Verdict | None:
     return Verdict("lock-held", [end], evidence, waiting(facts, [f]) + blocked(facts, [end]))
 
 
+def _only_rests(facts: Sequence[ProcessState], node: Node) -> bool:
+    """Whether nobody is known to owe it what it waits for."""
+    return turns.gets_for_all(facts, node) or outlook(facts, node).kind not in OWED
+
+
 def _kept(facts: Sequence[ProcessState], edges: list[Edge], node: Node, helper: bool) -> tuple[Edge, list[Edge], Node] | None:
     """(the last lock of the chain from `node`, the chain, who has that lock), None where nobody can be blamed for it."""
     end, way = waits.root(edges, node)
@@ -73,6 +80,8 @@ def _kept(facts: Sequence[ProcessState], edges: list[Edge], node: Node, helper: 
         end = last.owner
     if last.kind == "GIL" or last.owner is None and not last.orphan:
         return None  # nobody can say who has it
+    if turns.taken_in_turn(facts, locked[-1]) and _only_rests(facts, locked[-1].owner):
+        return None
     owner = thread_of(facts, end) if last.owner is not None else None
     if last.owner is not None and (moves(facts, end) or naps(facts, end)):
         return None  # it is at work and may only be slow
