@@ -48,6 +48,7 @@ def attach(processes: Iterable[tuple[int, str]], which: str = "main", force: boo
     if not has_working_none():
         which = "none"  # cuda-gdb 11.8 as Debian has it: it can walk no frame to find out what the stacks need
     attached_processes.start_guard()
+    attached_processes.leave_no_core()
     attached_processes.opens_end()
     attached_processes.loader_breakpoints_out()
     listen(gdb_exiting=_on_gdb_exit)

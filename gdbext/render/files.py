@@ -52,7 +52,7 @@ def may_write(path: str, option: str, force: bool, may_replace: Callable[[str], 
         )
     if there.st_uid != os.geteuid():
         raise GdbextError(f"{option} {path}: the file there is user {there.st_uid}'s, and is not replaced: name another file")
-    if _is_core(path) and not (force and may_replace is not None and may_replace(path)):
+    if _is_core(path) and not (may_replace is not None and may_replace(path)):
         raise GdbextError(f"{option} {path}: the file is there already, and is a core, which nothing replaces: name another file")
     if not force:
         raise GdbextError(f"{option} {path}: the file is there already; -force replaces it")

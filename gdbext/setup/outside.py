@@ -112,6 +112,8 @@ def in_gdb(name: str, line: str, gdb: Optional[str] = None) -> tuple[int, str, s
                 "-nx",
                 "-q",
                 "-batch",
+                "-iex",
+                "maintenance set internal-error corefile no",
                 "-ex",
                 f"source {unpack.init_script()}",
                 "-ex",

@@ -10,8 +10,9 @@ import sys
 import time
 
 import pytest
+from harness.gdb_run import INIT
 from harness.heartbeats import ROUNDS, eventually, heartbeats, stop
-from harness.subjects import spawned
+from harness.subjects import spawned, unlimited_core
 
 from gdbext.access import ptrace
 from gdbext.control import attach_checks
@@ -77,6 +78,33 @@ def test_python_and_native_stack_of_the_attached_process_can_be_read(gdb, one):
     assert not re.search(r"^#\d+ +0x0*[0-9a-f]{1,4} in \?\?", run.outputs[2], re.M)
 
 
+def test_a_gdb_that_fails_inside_leaves_no_core_of_itself(gdb_path, two, tmp_path):
+    words = [
+        gdb_path,
+        "-nx",
+        "-q",
+        "-batch",
+        "-iex",
+        "set auto-load off",
+        "-ex",
+        f"source {INIT}",
+        "-ex",
+        f"llm-attach {two[0].pid}",
+    ]
+    done = subprocess.run(
+        [*words, "-ex", "maintenance internal-error test"],
+        cwd=tmp_path,
+        preexec_fn=unlimited_core,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    assert "internal to GDB has been detected" in done.stdout
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("core")]
+
+
 def test_settings_are_as_before_after_the_last_detach(gdb, two):
     shows = [
         "show auto-solib-add",
@@ -85,6 +113,7 @@ def test_settings_are_as_before_after_the_last_detach(gdb, two):
         "show pagination",
         "show print thread-events",
         "show schedule-multiple",
+        "maintenance show internal-error corefile",
     ]
     a, b = two
     run = gdb(
@@ -100,12 +129,14 @@ def test_settings_are_as_before_after_the_last_detach(gdb, two):
             "info inferiors",
         ]
     )
-    before, during, after = run.outputs[:6], run.outputs[8:14], run.outputs[17:23]
+    before, during, after = run.outputs[:7], run.outputs[9:16], run.outputs[19:26]
     assert before == after
-    assert before[2:] == during[2:] and "off" in during[0] and "on" in before[0]
+    assert (
+        before[2:6] == during[2:6] and '"ask"' in before[6] and '"no"' in during[6] and "off" in during[0] and "on" in before[0]
+    )
     assert "auto" in before[1] and "is on" in during[1]
-    assert run.outputs[15] == during[0]  # one of them is still held
-    assert "process" not in run.outputs[23]  # no inferior is left behind
+    assert run.outputs[17] == during[0]  # one of them is still held
+    assert "process" not in run.outputs[26]  # no inferior is left behind
     assert a.runs() and b.runs()
 
 

@@ -178,8 +178,8 @@ def test_modes_are_those_asked_for_less_the_umask(tmp_path, way):
 
 def test_a_core_is_replaced_where_its_writer_may_and_folders_come_with_the_file(tmp_path):
     (tmp_path / "core").write_bytes(b"\x7fELF")
-    for force, may in ((False, True), (True, False)):
-        with pytest.raises(GdbextError, match="is a core"):
+    for force, may, why in ((False, True, "-force replaces it"), (True, False, "nothing replaces"), (False, False, "is a core")):
+        with pytest.raises(GdbextError, match=why):
             files.Draft(str(tmp_path / "core"), "-o", force, may_replace=lambda path: may)
     draft = files.Draft(str(tmp_path / "core"), "-o", True, may_replace=lambda path: True)
     draft.write("new")
