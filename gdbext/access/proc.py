@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..lazy import lazy_module
+from . import readers
 from .base import Target
 from .model import Mapping, Module, Thread
 from .permission import permission_hint
@@ -273,6 +274,10 @@ class ProcTarget(Target):
         """The variables of /proc/PID/environ."""
         pairs = (e.decode("utf-8", "surrogateescape") for e in self._entry("environ").split(b"\0") if b"=" in e)
         return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
+
+    def user(self) -> readers.User | None:
+        """The process's own."""
+        return readers.of_process(self._carrier or self.pid)
 
     def root(self) -> str:
         """See `process_root`."""
