@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..lazy import lazy_module
-from . import readers
+from . import populated, readers
 from .base import Target
 from .model import Mapping, Module, Thread
 from .permission import permission_hint
@@ -229,8 +229,9 @@ class ProcTarget(Target):
         start, end = start - start % _PAGE, end + -end % _PAGE
         try:
             with open(f"/proc/{self._memory_tid()}/pagemap", "rb", buffering=0) as f:
-                for at in range(start, end, _ENTRIES * _PAGE):
-                    count = min(_ENTRIES, (end - at) // _PAGE)
+                parts = populated.ranges(f.fileno(), start, end)
+                for at, stop in ((at, stop) for low, stop in parts for at in range(low, stop, _ENTRIES * _PAGE)):
+                    count = min(_ENTRIES, (stop - at) // _PAGE)
                     entries = os.pread(f.fileno(), 8 * count, at // _PAGE * 8)
                     if len(entries) != 8 * count:
                         return [(start, end)]
