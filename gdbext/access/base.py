@@ -11,7 +11,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from ..errors import FaultError, GdbextError, NotFoundError
-from . import files, in_root
+from . import files, in_root, readers
 from .model import DELETED, PAGE, Mapping, Module, NativeFrame, ReadLog, Thread
 from .unwind import Unwinder
 
@@ -346,8 +346,18 @@ class Target:
         return in_root.resolve(self.root(), path)
 
     def source_lines(self, path: str) -> list[str]:
-        """The lines of a source file that the process names; `NotFoundError` where this machine does not have it."""
-        return self.cached(("source", path), lambda: files.source_lines(self.local_file(path)))
+        """The lines of a source file that the process names; `NotFoundError` where this machine does not have it, or the
+        process's user may not read it."""
+
+        def read() -> list[str]:
+            here = self.local_file(path)
+            return files.source_lines(here, file=readers.open_for(self.user(), here))
+
+        return self.cached(("source", path), read)
+
+    def user(self) -> readers.User | None:
+        """On whose word files are opened; None where it is not known."""
+        return readers.ourselves()
 
     def doubts(self) -> list[str]:
         """Why the file of a module was refused, or not proved to be the one that is mapped; of the modules whose file was wanted

@@ -320,19 +320,16 @@ class Collection:
             self.partial.append("where its command line and environment lie is not known: they may be in the snapshot")
         else:
             secrets.blank(self.stop.memory, *area)
-        for pair, at in moved:
-            name, _, value = pair.partition(b"=")
-            if not secrets.is_kept(os.fsdecode(name), value, variable=True):
-                places.append((at + len(name) + 1, len(value), 1))
-        for place in places:
+        for place in [*places, *secrets.left_out(moved)]:
             secrets.fill(self.stop.memory, *place)
         sure, perhaps = map(set.union, secrets.values(argv, environ), secrets.values(words, variables))
         secrets.redact(self.stop.memory, sure | {s for s in others if secrets.is_worth(s)}, perhaps)
         return argv[0].decode("utf-8", "surrogateescape").split(" ")[0]
 
     def _note(self, label: str) -> dict[str, Any]:
-        root = self.live.root()
+        root, user = self.live.root(), self.live.user()
         return {
+            "user": [user.uid, sorted(user.groups)] if user is not None else None,
             "pid": self.pid,
             "label": label,
             "maps": self.stop.text,

@@ -94,9 +94,9 @@ def file_status(path: str) -> tuple[int, int, int] | None:
         return None
 
 
-def source_lines(path: str, limit: int = MAX_SOURCE) -> list[str]:
-    """The lines of a source file, of its first `limit` bytes; errors as of `open_regular`."""
-    with open_regular(path) as f:
+def source_lines(path: str, limit: int = MAX_SOURCE, file: BinaryIO | None = None) -> list[str]:
+    """The lines of a source file, of its first `limit` bytes; errors as of `open_regular`. `file`: it, where it is open already."""
+    with file or open_regular(path) as f:
         try:
             text = f.read(limit).decode("utf-8", "replace")
         except OSError as e:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gdb
 
 from ..errors import FaultError, GdbextError
+from . import readers
 from .base import Target
 from .cfi import MASK
 from .cli_gdb import command
@@ -245,6 +246,10 @@ class LiveGdbTarget(GdbTarget):
     def environ(self) -> dict[str, str]:
         """From /proc; `GdbextError` for a process of another machine."""
         return self._need_local().environ()
+
+    def user(self) -> readers.User | None:
+        """The process's own, where it is one of this machine."""
+        return self._proc.user() if self._proc is not None else super().user()
 
     def root(self) -> str:
         """From /proc; '' for a process of another machine."""

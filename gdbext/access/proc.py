@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..lazy import lazy_module
+from . import populated, readers
 from .base import Target
 from .model import Mapping, Module, Thread
 from .permission import permission_hint
@@ -247,8 +248,9 @@ class ProcTarget(Target):
         start, end = start - start % _PAGE, end + -end % _PAGE
         try:
             with open(f"/proc/{self._memory_tid()}/pagemap", "rb", buffering=0) as f:
-                for at in range(start, end, _ENTRIES * _PAGE):
-                    count = min(_ENTRIES, (end - at) // _PAGE)
+                parts = populated.ranges(f.fileno(), start, end)
+                for at, stop in ((at, stop) for low, stop in parts for at in range(low, stop, _ENTRIES * _PAGE)):
+                    count = min(_ENTRIES, (stop - at) // _PAGE)
                     entries = os.pread(f.fileno(), 8 * count, at // _PAGE * 8)
                     if len(entries) != 8 * count:
                         return [(start, end)]
@@ -292,6 +294,10 @@ class ProcTarget(Target):
         """The variables of /proc/PID/environ."""
         pairs = (e.decode("utf-8", "surrogateescape") for e in self._entry("environ").split(b"\0") if b"=" in e)
         return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
+
+    def user(self) -> readers.User | None:
+        """The process's own."""
+        return readers.of_process(self._carrier or self.pid)
 
     def root(self) -> str:
         """See `process_root`."""

@@ -16,7 +16,8 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from . import remote_memory
+from ..errors import GdbextError
+from . import populated, remote_memory
 from .model import PAGE
 
 if TYPE_CHECKING:
@@ -119,14 +120,21 @@ def _size(parts: Sequence[tuple[int, int]]) -> int:
 
 def _entries(fd: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
     """`(address, one byte for each page)`: 1 where the page is in use and not as in its file."""
-    for at in range(start, end, KERNEL_PAGE * CHUNK):
-        count = min(CHUNK, (end - at) // KERNEL_PAGE)
+    for at, stop in ((at, stop) for low, stop in populated.ranges(fd, start, end) for at in range(low, stop, KERNEL_PAGE * CHUNK)):
+        count = min(CHUNK, (stop - at) // KERNEL_PAGE)
         yield at, os.pread(fd, 8 * count, at // KERNEL_PAGE * 8)[7::8].translate(_OWN)
 
 
 def spans(fd: int, start: int, end: int, enough: int | None = None) -> list[tuple[int, int]] | None:
-    """`[(start, end)]` of adjoining pages in use; None as soon as they are more than `enough` bytes, or more than `MAX_SPANS`.
-    `fd`: /proc/PID/pagemap."""
+    """`[(start, end)]` of adjoining pages in use; None as soon as they are more than `enough` bytes, or more than `MAX_SPANS`, or
+    where it takes too long to find them. `fd`: /proc/PID/pagemap."""
+    try:
+        return _spans(fd, start, end, enough)
+    except GdbextError:
+        return None
+
+
+def _spans(fd: int, start: int, end: int, enough: int | None) -> list[tuple[int, int]] | None:
     found: list[tuple[int, int]] = []
     total = 0
     for base, flags in _entries(fd, start, end):

@@ -77,7 +77,7 @@ _LIBC = re.compile(r"libc[.-]|ld-musl")
 
 def is_secret_name(name: str | None) -> bool:
     """Whether a name (of a variable, an attribute, a key, an option) says that a key, a password or the like stands under it."""
-    if not name or len(name) > 200:
+    if not name or len(name) > 200 or name in ("PWD", "OLDPWD"):
         return False
     if _OF_ENVIRONMENT.fullmatch(name) and not _COUNTED.search(name.lower()):
         return True
@@ -150,6 +150,14 @@ def looks_secret(value: bytes) -> bool:
     """Whether a value that nobody knows may be a key or a password: letters and digits that are no path, number or dotted name."""
     letters, digits = len(re.findall(rb"[A-Za-z]", value[:64])), len(re.findall(rb"\d", value[:64]))
     return len(value) >= 10 and letters >= 2 and digits >= 2 and not _PLAIN.fullmatch(value)
+
+
+def left_out(environ: Iterable[tuple[bytes, int]]) -> Iterator[tuple[int, int, int]]:
+    """(address, bytes, bytes of a character) of the values that a snapshot does not keep of NAME=VALUE strings with addresses."""
+    for pair, at in environ:
+        name, _, value = pair.partition(b"=")
+        if not is_kept(os.fsdecode(name), value, variable=True):
+            yield at + len(name) + 1, len(value), 1
 
 
 def values(argv: Iterable[bytes], environ: Iterable[bytes]) -> tuple[set[bytes], set[bytes]]:

@@ -12,7 +12,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from ..errors import FaultError, GdbextError, NotFoundError
-from . import elf, files, identity, loaded, ptrace
+from . import elf, files, identity, loaded, ptrace, readers
 from .base import Target
 from .core_writer import NOTE, NOTE_TYPE, PR_PID, PR_REGISTERS, PSINFO_ARGS, PSINFO_NAME, PSINFO_SIZE, VERSION
 from .model import DELETED, PAGE, Mapping, Thread
@@ -132,6 +132,15 @@ class CoreFileTarget(Target):
             return ""
         return process_root(pid)
 
+    def user(self) -> readers.User | None:
+        """Of a snapshot that we or root have written whose process it was; else the file's owner."""
+        owner, noted = readers.of_owner(self.path), self.note.get("user")
+        if owner is not None and owner.uid in (0, os.geteuid()) and isinstance(noted, list) and len(noted) == 2:
+            uid, groups = noted
+            if isinstance(uid, int) and isinstance(groups, list) and all(isinstance(group, int) for group in groups):
+                return readers.User(uid, frozenset(groups))
+        return owner
+
     def cwd(self) -> str:
         """As a snapshot's note says; '' for a core."""
         return str(self.note.get("cwd") or "")
@@ -207,7 +216,7 @@ class CoreFileTarget(Target):
         try:
             if not self._same_file(path, m):
                 raise FaultError(address, size, f"not in the {self.kind}, and {path} is not the file that was mapped")
-            with files.open_regular(path) as f:
+            with readers.open_for(self.user(), path) as f:
                 f.seek(m.offset + at - m.start)
                 data = f.read(left)
         except NotFoundError as e:

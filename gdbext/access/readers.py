@@ -1,0 +1,74 @@
+"""Whether a user may read a file: root's debugger shows nothing of a file because a process of somebody else names it.
+
+By owner, group and mode of the file and of the folders that lead to it, as fs/namei.c's generic_permission does without access
+lists: what only such a list allows is refused."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import NotFoundError
+from .files import open_regular
+
+if TYPE_CHECKING:
+    from typing import BinaryIO, FrozenSet
+
+
+class User(NamedTuple):
+    """Who reads: the user and the groups."""
+
+    uid: int
+    groups: FrozenSet[int]
+
+    def may(self, found: os.stat_result, bit: int) -> bool:
+        """Whether the user has a permission (4: to read, 1: to enter) on what was found."""
+        if self.uid == 0:
+            return True
+        shift = 6 if found.st_uid == self.uid else 3 if found.st_gid in self.groups else 0
+        return bool(found.st_mode >> shift & bit)
+
+
+def of_process(pid: int) -> User | None:
+    """Who a process is to the file system; None where it is gone."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as f:
+            rows = dict(line.partition(b":")[::2] for line in f.read().splitlines())
+        return User(int(rows[b"Uid"].split()[3]), frozenset(map(int, (rows[b"Gid"].split()[3], *rows[b"Groups"].split()))))
+    except (OSError, KeyError, IndexError, ValueError):
+        return None
+
+
+def ourselves() -> User:
+    """Who we are: for what no other user's process names."""
+    return User(os.geteuid(), frozenset((os.getegid(), *os.getgroups())))
+
+
+def of_owner(path: str) -> User | None:
+    """Whose a core or snapshot is: what it names is its owner's word."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return User(found.st_uid, frozenset((found.st_gid,) if found.st_gid else ()))
+
+
+def open_for(user: User | None, path: str) -> BinaryIO:
+    """Opens a regular file that a process, a core or a snapshot names, as `open_regular`; `NotFoundError` where its `user` (None:
+    unknown) may not read it."""
+    file = open_regular(path)
+    if os.geteuid() and user is not None and user.uid == os.geteuid():
+        return file  # the kernel has been asked
+    try:
+        folders, at = [], path if path.startswith("/proc/") else os.path.realpath(path)
+        while os.path.dirname(at) != at:
+            at = os.path.dirname(at)
+            folders.append(os.stat(at))
+        allowed = user is not None and user.may(os.fstat(file.fileno()), stat.S_IROTH) and all(user.may(one, stat.S_IXOTH) for one in folders)
+    except OSError:
+        allowed = False
+    if not allowed:
+        file.close()
+        raise NotFoundError(f"{path}: not shown: user {user.uid if user is not None else '?'}, whose process names it, may not read it")
+    return file
