@@ -219,7 +219,10 @@ def check(
         suspects = {key: v for key, v in suspects.items() if key not in moved or not v.at_rest}
         sightings.update(seen.keys())
         suspects = {key: seen.get(key, v) for key, v in suspects.items() if key in seen or v.rule not in report.rules}
+        if times < CHECKS:  # what another fault, that has gone since, explained so far
+            suspects.update((key, v) for key, v in seen.items() if key not in first and key not in suspects)
         places.add(report.middle)
+    suspects = {key: v for key, v in suspects.items() if key in first or sightings[key] > CHECKS}
     restless.update(key for key in suspects if times and sightings[key] <= min(times, CHECKS))  # its rule was left out often
     said = {(one.label, one.what) for one in report.not_compared}
     for v in first.values():  # a count of the whole pool that was wrong once and right once: which of them was torn, nobody knows
