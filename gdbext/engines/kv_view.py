@@ -243,6 +243,7 @@ class _Suspects:
 
     def judge(self, report: Report, times: int) -> None:
         """Fills in the last report what the readings together say: `times` were made after the first."""
+        wrong_once = {**self.first, **_by_key(report)}
         found = {key: v for key, v in self.now.items() if key in self.first or self._sightings[key] > CHECKS}
         unsure = {key for key in found if times and self._sightings[key] <= min(times, CHECKS)}  # its rule was often left out
         report.changed = [v for key, v in found.items() if key in self.restless | unsure]
@@ -250,7 +251,7 @@ class _Suspects:
         report.transient = [v for v in report.transient if v in sure and len(self._places) == 1]
         report.violations = [v for v in sure if v not in report.transient]
         said = {(one.label, one.what) for one in report.not_compared}
-        for key, v in self.first.items():  # a count of the whole pool, wrong once and right once: nobody knows which was torn
+        for key, v in wrong_once.items():  # a count of the whole pool, wrong once and right once: nobody knows which was torn
             if key not in found and v.block is None and v.request_id is None and (v.pool, v.rule) not in said:
                 report.not_compared.append(invariants.LeftOut(v.pool, v.rule, "it changed while it was read"))
 
