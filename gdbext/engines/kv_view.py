@@ -21,13 +21,13 @@ arrays, stats, invariants = lazy_module("torch.arrays"), lazy_module("torch.stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, List, Optional, Tuple, TypeVar
+    from typing import Any, Callable, Dict, List, Optional, Set, Tuple, TypeVar
 
     from ..access.base import Target
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
     from ..kvcache.addresses import Layer, Part
-    from ..kvcache.invariants import Report
+    from ..kvcache.invariants import Report, Violation
     from ..kvcache.model import Cache, Request, Worker
     from ..kvcache.model import Values as BlockValues
     from ..torch.tensor import Tensor
@@ -205,31 +205,59 @@ def check(
     report, cache, workers = _checked(view, ranks, values)
     if "unstopped" not in view.partial:
         return report, cache, workers, view
-    began, times = time.monotonic(), 0
-    suspects = first = {v.key: v for v in report.violations + report.transient}
-    restless, places, sightings = set(), {report.middle}, Counter(suspects.keys())
-    while (suspects or ranks and not report.ranks and workers) and (
-        times < CHECKS or suspects and times < MOST_CHECKS and time.monotonic() - began < CHECKING
+    began, times, suspects = time.monotonic(), 0, _Suspects(report)
+    while (suspects.now or ranks and not report.ranks and workers) and (
+        times < CHECKS or suspects.now and times < MOST_CHECKS and time.monotonic() - began < CHECKING
     ):
         view, times = view_again(), times + 1
         report, cache, workers = _checked(view, ranks, values)
-        seen = {v.key: v for v in report.violations + report.transient}
-        moved = {key for key, v in suspects.items() if key in seen and seen[key].evidence != v.evidence}
-        restless.update(moved)
-        suspects = {key: v for key, v in suspects.items() if key not in moved or not v.at_rest}
-        sightings.update(seen.keys())
-        suspects = {key: seen.get(key, v) for key, v in suspects.items() if key in seen or v.rule not in report.rules}
-        places.add(report.middle)
-    restless.update(key for key in suspects if times and sightings[key] <= min(times, CHECKS))  # its rule was left out often
-    said = {(one.label, one.what) for one in report.not_compared}
-    for v in first.values():  # a count of the whole pool that was wrong once and right once: which of them was torn, nobody knows
-        if v.key not in suspects and v.block is None and v.request_id is None and (v.pool, v.rule) not in said:
-            report.not_compared.append(invariants.LeftOut(v.pool, v.rule, "it changed while it was read"))
-    report.changed = [v for key, v in suspects.items() if key in restless]
-    sure = [v for key, v in suspects.items() if key not in restless]
-    report.transient = [v for v in report.transient if v in sure and len(places) == 1]
-    report.violations = [v for v in sure if v not in report.transient]
+        suspects.look(report, times < CHECKS)
+    suspects.judge(report, times)
     return report, cache, workers, view
+
+
+class _Suspects:
+    """What looks broken in a process that runs on, by `Violation.key`, reading after reading. `now`: those that every reading
+    since their first one had, or did not decide; `restless`: those that were told by other values in one of them."""
+
+    def __init__(self, report: Report) -> None:
+        self.now = self.first = _by_key(report)
+        self.restless: Set[Tuple[object, ...]] = set()
+        self._sightings = Counter(self.now.keys())
+        self._places = {report.middle}
+
+    def look(self, report: Report, joins: bool) -> None:
+        """One more reading. `joins`: what it has for the first time is a suspect too: what explained it so far has gone."""
+        seen = _by_key(report)
+        moved = {key for key, v in self.now.items() if key in seen and seen[key].evidence != v.evidence}
+        self.restless |= moved
+        self._sightings.update(seen.keys())
+        self._places.add(report.middle)
+        kept = {}
+        for key, v in self.now.items():
+            if (key in seen or v.rule not in report.rules) and not (v.at_rest and key in moved):
+                kept[key] = seen.get(key, v)
+        if joins:
+            kept.update((key, v) for key, v in seen.items() if key not in self.first and key not in kept)
+        self.now = kept
+
+    def judge(self, report: Report, times: int) -> None:
+        """Fills in the last report what the readings together say: `times` were made after the first."""
+        wrong_once = {**self.first, **_by_key(report)}
+        found = {key: v for key, v in self.now.items() if key in self.first or self._sightings[key] > CHECKS}
+        unsure = {key for key in found if times and self._sightings[key] <= min(times, CHECKS)}  # its rule was often left out
+        report.changed = [v for key, v in found.items() if key in self.restless | unsure]
+        sure = [v for key, v in found.items() if key not in self.restless | unsure]
+        report.transient = [v for v in report.transient if v in sure and len(self._places) == 1]
+        report.violations = [v for v in sure if v not in report.transient]
+        said = {(one.label, one.what) for one in report.not_compared}
+        for key, v in wrong_once.items():  # a count of the whole pool, wrong once and right once: nobody knows which was torn
+            if key not in found and v.block is None and v.request_id is None and (v.pool, v.rule) not in said:
+                report.not_compared.append(invariants.LeftOut(v.pool, v.rule, "it changed while it was read"))
+
+
+def _by_key(report: Report) -> Dict[Tuple[object, ...], Violation]:
+    return {v.key: v for v in report.violations + report.transient}
 
 
 def _checked(view: Any, ranks: bool, values: Optional[Values]) -> Tuple[Report, Cache, List[Worker]]:

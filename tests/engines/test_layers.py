@@ -194,8 +194,8 @@ def as_planted(run, said, text):
     steps = said["a"]()
     assert steps["partial"] == [] and [r["label"] for r in steps["ranks"]] == ["TP0", "TP1"], run.text[-3000:]
     assert len({r["calls"] for name in ("a", "step", "next") for r in said[name]()["ranks"]}) == 1, text["next"][:1000]
-    assert said["same"]()["first"] is None and all(row["equal"] for row in said["same"]()["rows"])
-    assert said["mended"]()["first"] is None and all(row["equal"] for row in said["mended"]()["rows"])
+    assert said["same"]()["first"] is None and all(row["equal"] for row in said["same"]()["rows"] if row["compared"])
+    assert said["mended"]()["first"] is None and all(row["equal"] for row in said["mended"]()["rows"] if row["compared"])
     first = said["weight"]()["first"]
     assert (first["path"], first["output"], first["rank"]) == ("model.layers.2.input_layernorm", "[0]", 1), first
     assert 0.005 < first["relative"] < 0.02
@@ -206,7 +206,7 @@ def as_planted(run, said, text):
     assert first["path"] == "model.layers.2.mlp.gate_up_proj" and 0.005 < first["relative"] < 0.02, first
     parts = [f"model.layers.2.mlp.{name}_proj" for name in ("gate", "up")]
     assert first["made"]["outputs"] == parts and first["made"]["part"] in parts, first
-    differs = next(row["path"] for row in said["swapped"]()["rows"] if not row["equal"])
+    differs = next(row["path"] for row in said["swapped"]()["rows"] if row["compared"] and not row["equal"])
     assert said["swapped"]()["first"] is None and differs == "model.layers.0.self_attn.attn", (said["swapped"](), differs)
     for rank, path in (("TP0", "model.layers.1.mlp.gate_up_proj"), ("TP1", "model.layers.1.mlp.down_proj")):
         assert next(r["path"] for r in said["d"]()["modules"] if r["rank"] == rank and r["nan"]) == path
@@ -440,7 +440,7 @@ def test_wrong_tokens_of_sglang_are_traced_to_layer_rank_and_slot(rested, as_pla
 def as_planted_in_sglang(run, said, text, swapped):
     assert said["a"]()["partial"] == [] and [r["label"] for r in said["a"]()["ranks"]] == ["TP0", "TP1"], run.text[-3000:]
     assert {r["root"] for r in said["a"]()["ranks"]} == {"LlamaForCausalLM"}
-    assert said["same"]()["first"] is None and all(row["equal"] for row in said["same"]()["rows"])
+    assert said["same"]()["first"] is None and all(row["equal"] for row in said["same"]()["rows"] if row["compared"])
     first = said["weight"]()["first"]
     assert (first["path"], first["rank"]) == ("model.layers.2.input_layernorm", 1) and 0.005 < first["relative"] < 0.02, first
     assert [row["path"] for row in said["weights"]()["different"]] == ["model.layers.2.input_layernorm.weight"]
@@ -459,6 +459,6 @@ def as_planted_in_sglang(run, said, text, swapped):
     against_plain(said, {"model.layers.N"})
     first = said["slot"]()["first"]
     assert (first["path"], first["rank"]) == ("model.layers.1.self_attn.attn", 1), first
-    assert said["mended"]()["first"] is None and all(row["equal"] for row in said["mended"]()["rows"])
-    differs = next(row["path"] for row in swapped["rows"] if not row["equal"])
+    assert said["mended"]()["first"] is None and all(row["equal"] for row in said["mended"]()["rows"] if row["compared"])
+    differs = next(row["path"] for row in swapped["rows"] if row["compared"] and not row["equal"])
     assert swapped["first"] is None and differs == "model.layers.0.self_attn.attn", (swapped["first"], differs)

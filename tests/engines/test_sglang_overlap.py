@@ -2,6 +2,7 @@
 itself; faults in its batch and its table; and what a request counts before its result is processed."""
 
 import os
+import time
 
 from harness.answers import answer
 from harness.engines import kv_said, pid_of
@@ -36,6 +37,8 @@ def at_work(running, truth, pid, look, wanted=2, text="", undo=""):
         with truth(pid):
             said = kv_said(running, pid)
             found = look() if len(said["batched"]) >= wanted and len(said["requests"]) >= wanted else None
+        while undo and os.path.exists(os.path.join(running.folder, f"{pid}.undo")):
+            time.sleep(0.01)
         if found is not None and not found["mid_update"]:
             return said, found
     raise AssertionError("it never stood between two steps with its requests in one batch")

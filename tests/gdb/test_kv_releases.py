@@ -191,7 +191,7 @@ def test_v0_reads_as_it_says_of_itself(torch_python, version, kind):
     with running(torch_python, "vllm_v0_release.py", release("vllm", version), version, *kind.split()) as said:
         target = ProcTarget(said["pid"])
         cache, worker = vllm_kv.read(open_runtime(target)), vllm_kv.read_worker(open_runtime(target), "it", 24)
-        assert len(worker.layers) == 6 and len(said["places"]) == 12 and len(worker.notes) == 1
+        assert len(worker.layers) == 6 and len(said["places"]) == 12 and len(worker.unread) == 1 and not worker.notes
         for group, number, part, address in said["places"]:
             layer = next(x for x in worker.layers if (x.group, x.index) == (group, number))
             assert (

@@ -12,7 +12,7 @@ from .paths import PATHS, known
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Sequence, Tuple
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
@@ -29,9 +29,10 @@ def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> Tuple[Pool, Pl
         name, optional(holder, "num_gpu_blocks", default=len(addresses)), len(addresses), optional(holder, "hash_block_size") or 0
     )
     pool.counters["enable_caching"] = bool(optional(holder, "enable_caching", default=0))
+    queue = path(holder, "free_block_queue") if addresses else None
+    before = _ends(queue) if addresses else ()
     records = Records(rt, addresses)
     pool.foreign = records.foreign
-    queue = path(holder, "free_block_queue") if addresses else None
     index = Places(addresses, _marks(rt, queue) if addresses else {})
     if index.different != len(addresses):
         pool.notes.append("a block stands in the pool's list more than once")
@@ -46,6 +47,9 @@ def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> Tuple[Pool, Pl
         if records.has("is_null"):
             pool.null_ids = list(compress(range(pool.count), records.integers("is_null", 0)))
         _links(pool, queue, records, index)
+        if not rt.target.is_stopped:
+            rt.target.drop_pages()
+            pool.torn = _ends(queue) != before
         _hash_map(rt, pool, holder, records, index)
     else:
         pool.reserved, pool.ref_cnt, pool.prev, pool.next = (), [], [], []
@@ -62,13 +66,6 @@ def _marks(rt: Runtime, queue: Object) -> Dict[int, int]:
 
 def _links(pool: Pool, queue: Object, records: Records, index: Places) -> None:
     pool.num_free = optional(queue, "num_free_blocks")
-    _columns(pool, queue, records, index)
-    if not queue.rt.target.is_stopped:
-        queue.rt.target.drop_pages()
-        pool.torn = optional(queue, "num_free_blocks") != pool.num_free
-
-
-def _columns(pool: Pool, queue: Object, records: Records, index: Places) -> None:
     head, tail = queue.attr(_name(queue, "head")), queue.attr(_name(queue, "tail"))
     pool.prev, pool.next = (index.of(records.column(name), DANGLING) for name in ("prev_free_block", "next_free_block"))
     if _name(queue, "head").startswith("fake"):
@@ -83,6 +80,14 @@ def _columns(pool: Pool, queue: Object, records: Records, index: Places) -> None
         pool.prev[first] = HEAD
     if last >= 0 and pool.next[last] == NONE:
         pool.next[last] = TAIL
+
+
+def _ends(queue: Object) -> Tuple[Optional[int], int, int]:
+    """(the counter, the addresses of the first and last block): a block that is taken or given back changes one of them."""
+    head, tail = queue.attr(_name(queue, "head")), queue.attr(_name(queue, "tail"))
+    if _name(queue, "head").startswith("fake"):
+        head, tail = head.attr("next_free_block"), tail.attr("prev_free_block")
+    return optional(queue, "num_free_blocks"), head.address, tail.address
 
 
 def _name(queue: Object, what: str) -> str:

@@ -24,13 +24,14 @@ class Violation:
     rank: str = ""
     evidence: str = ""
     at_rest: bool = False
+    place: str = ""  # which of several values of one request
     more: int = 0
     follows: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for one fault that is found twice."""
-        return self.rule, self.block, self.request_id, self.pool, self.rank
+        return self.rule, self.block, self.request_id, self.pool, self.rank, self.place
 
 
 @dataclasses.dataclass
@@ -105,6 +106,7 @@ class Findings:
         *,
         evidence: str | None = None,
         at_rest: bool = False,
+        place: str = "",
     ) -> None:
         """Adds one finding; beyond `LIMIT` of a rule in a pool it is only counted. `evidence`: what of the detail stands still
         where it is a fault, if that is not all of it."""
@@ -113,7 +115,7 @@ class Findings:
             same[-1].more += 1
         else:
             told_by = detail if evidence is None else evidence
-            self.violations.append(Violation(rule.name, detail, block, request_id, self.pool, self.rank, told_by, at_rest))
+            self.violations.append(Violation(rule.name, detail, block, request_id, self.pool, self.rank, told_by, at_rest, place))
 
 
 def fold(found: list[Violation]) -> list[Violation]:

@@ -112,9 +112,9 @@ def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Reques
     for what, own, theirs, less, beyond in bounds:
         detail = f"{worker.rank}: counts {own} {what} of {name} (row {row.row}), the scheduler says {theirs}"
         if less is not None and own < theirs - less:
-            found.add(WORKER_LENGTH, detail, None, name, evidence=what)
+            found.add(WORKER_LENGTH, detail, None, name, evidence=what, place=what)
         elif own > theirs + beyond:  # the worker was read later: where both run on it has gone on
-            found.add(WORKER_LENGTH, detail, None, name, at_rest=moves and (less, beyond) != (0, 0))
+            found.add(WORKER_LENGTH, detail, None, name, at_rest=moves and (less, beyond) != (0, 0), place=what)
     return bool(bounds)
 
 
