@@ -72,6 +72,7 @@ def hang_data(found: Examination) -> dict[str, Any]:
             "culprits": [culprit(n, v.children) for n in v.culprits],
             "evidence": [escape(e) for e in v.evidence],
             "victims": [escape(name) for name in v.victims],
+            "not_asked": [escape(name) for name in v.not_asked],
         }
         for v in found.verdicts
     ]
@@ -80,6 +81,7 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "culprits": verdicts[0]["culprits"],
         "evidence": verdicts[0]["evidence"],
         "victims": verdicts[0]["victims"],
+        "not_asked": verdicts[0]["not_asked"],
         "meaning": MEANING[said.kind],
         "verdicts": verdicts,
         "progress": [
@@ -133,6 +135,8 @@ def _verdict_lines(one: dict[str, Any], style: Any, nodes: dict[Any, Any], named
     lines += ["  " + e for e in one["evidence"]]
     if one["victims"]:
         lines.append("victims: " + ", ".join(one["victims"]))
+    if one["not_asked"]:
+        lines.append("not asked: " + ", ".join(one["not_asked"]))
     return lines
 
 

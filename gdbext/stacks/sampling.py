@@ -62,7 +62,7 @@ class ProcessSamples:
     `gil`: `Samples` or None, `state` of the process, `world`: (rank, size) of its torch.distributed group or None, `calls`:
     {tid: system call}, `tasks`: its asyncio at the last look, `counters` of progress, `children`: {pid: seconds that it ran in
     the window} of its descendants, `ancestors`: pids, `ended`: how it has ended, `ended_children`: [(pid, what)] that it has not
-    asked about, `rings`, `counts`: of collectives, `holders`: {inode: [(pid, writes)]}, `clients`: connections to its event
+    asked about, `links`: connections of a rank that is no engine's (None: not known), `rings`, `counts`: of collectives, `holders`: {inode: [(pid, writes)]}, `clients`: connections to its event
     loops, `unread`: of these and of its listeners those on which something waited to be read or accepted at both looks."""
 
     snapshot: Any
@@ -77,6 +77,7 @@ class ProcessSamples:
     gil: Any = None
     state: str = ""
     world: tuple[int, int] | None = None
+    links: set[Any] | None = None
     partial: list[str] = field(default_factory=list)
     ended: str = ""
     frozen: str = ""  # the control group that holds it, in words
@@ -214,6 +215,8 @@ class Sampling:
         stops = lasting_stops({s.pid for s in self.live})
         for s in self.live:
             _last_state(s, s.pid in stops)
+            if s.rank is None and (s.world or s.counts):
+                s.links = system_calls.connections(s.pid)
         wanted = {s.pid: _inodes(s) for s in self.live}
         holders = system_calls.holders_of({inode for inodes in wanted.values() for inode in inodes})
         for s in self.live:

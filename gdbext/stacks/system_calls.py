@@ -14,7 +14,7 @@ import stat
 import struct
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..access.files import file_status
 from ..access.proc import read_proc
@@ -45,6 +45,9 @@ _OTHERS_END = ("read", "recv", "accept", "wait", "flock", "fcntl")
 MAX_FILES = 4096
 HOLDERS_SECONDS = 10.0
 TIMER_ABSTIME = 1  # include/uapi/linux/time.h
+ESTABLISHED = "01"
+MAPPED = "0000000000000000FFFF0000"  # before an address of IPv4, ::ffff:0:0/96
+LOOPBACK = re.compile("[0-9A-F]{6}7F:|0{24}01000000:")
 LISTEN = "0A"  # TCP_LISTEN, include/net/tcp_states.h
 ACCEPTS = 0x10000  # __SO_ACCEPTCON in /proc/net/unix
 EPHEMERAL = 32768  # the first port that a kernel chooses by itself: ip(7), ip_local_port_range
@@ -171,6 +174,22 @@ class Files:
                 text = f"connections to {name}" if listener else f"a Unix socket {name}".strip()
                 peer = self._unix_peers.get(inode, 0)
                 self._sockets[inode] = Source(kind, text, inode, [peer] if peer else [])
+
+
+def connections(pid: int) -> set[Any] | None:
+    """The TCP connections of a process, each as what is equal at its two ends; None where its files cannot be looked at."""
+    try:
+        links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        space = os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return None
+    own, found = {link[8:-1] for link in links if link.startswith("socket:")}, set()
+    for name in ("tcp", "tcp6"):
+        for row in [line.split() for line in _text(pid, f"net/{name}").splitlines()[1:]]:
+            if len(row) > 9 and row[9] in own and row[3] == ESTABLISHED:
+                ends = sorted(end[len(MAPPED) :] if end.startswith(MAPPED) else end for end in row[1:3])
+                found.add((*ends, space if LOOPBACK.match(ends[0]) else ""))
+    return found
 
 
 def family(number: int, arch: str) -> str:

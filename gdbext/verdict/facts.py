@@ -170,7 +170,8 @@ class ThreadState:
 @dataclass(eq=False)
 class ProcessState:
     """One process: `threads` (the main one first), `gil_hog`: (node that holds the GIL and never gives it back, [nodes that wait
-    for it]) or None, `world`: (rank, size) or None, `why` it could not be read, `tasks`, `moved_tasks`: nodes, `loops`,
+    for it]) or None, `world`: (rank, size) or None, `links`: its connections, equal at both
+    ends, None where they are not known, `why` it could not be read, `tasks`, `moved_tasks`: nodes, `loops`,
     `counters`: of progress, `rings`, `shared`: names of its shared memory, `counts` of collectives, `children`: {pid: seconds it
     ran}, `dead_children`: [(pid, what)], `ended`: how it has ended, `frozen`: what has frozen it, `died`: (tid, signal) of the
     thread whose error ended it, of a core, `peers`: {inode: [(pid, writes)]}, `requests`: of its engine
@@ -183,6 +184,7 @@ class ProcessState:
     threads: list[ThreadState] = field(default_factory=list)
     gil_hog: tuple[Node, list[Node]] | None = None
     world: tuple[int, int] | None = None
+    links: set[Any] | None = None
     why: str = ""
     pid: int = 0
     engine: str = ""
@@ -223,7 +225,8 @@ class ProcessState:
 
 class Verdict:
     """`kind` (docs/json.md), `culprits`: [node, or (process name, None) for a whole process], `evidence`: [text], `victims`:
-    [text]; `processes`: names of those it is about, `children`: pids of culprits that were not looked at, by name, `engine`,
+    [text]; `processes`: names of those it is about, `children`: pids of culprits that were not looked at, by name, `not_asked`: ranks that are awaited and
+    were not looked at, `engine`,
     `group`: set by `judge`; `answers`: an unknown that waits for an outside answer."""
 
     def __init__(
@@ -233,6 +236,7 @@ class Verdict:
         self.evidence, self.victims = list(dict.fromkeys(e for e in evidence if e)), list(victims)
         self.processes: list[str] = []
         self.children: dict[str, int] = {}
+        self.not_asked: list[str] = []
         self.engine, self.group = "", ""
 
     def __repr__(self) -> str:

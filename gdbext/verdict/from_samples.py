@@ -43,7 +43,7 @@ def facts_of(s: ProcessSamples) -> ProcessState:
         return facts
     edges = {e.waiter: e for e in s.edges}
     facts.threads = [_thread(s, th, edges.get((s.view.name, th.tid))) for th in s.view.threads]
-    facts.world, facts.rings, facts.counts = s.world, s.rings, s.counts
+    facts.world, facts.links, facts.rings, facts.counts = s.world, s.links, s.rings, s.counts
     facts.shared = {m.path.split(" ")[0][len(SHM) :] for m in s.view.target.mappings() if m.path.startswith(SHM)}
     facts.tasks, facts.loops, facts.moved_tasks = s.tasks.tasks, s.tasks.loops, s.moved_tasks
     facts.gil_hog = _unreleased_gil(s, facts.threads)

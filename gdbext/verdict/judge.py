@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .facts import Verdict, edges_of
 from .follow import outlook
-from .rules import ORDER
+from .rules import ORDER, collectives
 from .rules.chains import roots
 from .rules.collectives import count_lines
 from .rules.ended import notes
@@ -31,6 +31,7 @@ QUIET = ("busy", "idle", "startup")
 
 def judge(facts: Sequence[ProcessState]) -> list[Verdict]:
     """One `Verdict` for each engine, group or lone process, the gravest first."""
+    collectives.disown(facts)
     found = []
     for number, group in enumerate(families(facts)):
         verdict = judge_group(group)
@@ -62,9 +63,8 @@ def families(facts: Sequence[ProcessState]) -> list[list[ProcessState]]:
         keys: list[object] = [("family", f.family)] if f.family is not None else []
         if f.family is None and f.role:
             keys.append("role")  # made up without families: one engine
-        if f.family is None and f.world is not None:
-            keys.append(("world", f.world[1]))
-        keys += [("group", count.group) for count in f.counts if f.family is None]
+        if f.family is None:
+            keys += _groups_of(f)
         keys += [("ring", name) for name in {ring.name for ring in f.rings} | (f.shared & rings)]
         for key in keys:
             join(i, by_key.setdefault(key, i))
@@ -79,6 +79,15 @@ def families(facts: Sequence[ProcessState]) -> list[list[ProcessState]]:
     for i, f in enumerate(facts):
         groups.setdefault(top(i), []).append(f)
     return list(groups.values())
+
+
+def _groups_of(f: ProcessState) -> list[object]:
+    """What ranks of one job have in common: connections, a communicator's number. torch's groups of unrelated jobs have the same
+    names and sizes: they tell something only where the connections are not known (cores)."""
+    keys: list[object] = [("link", link) for link in f.links or ()]
+    if f.links is None and f.world is not None:
+        keys.append(("world", f.world[1]))
+    return keys + [("group", c.group) for c in f.counts if f.links is None or c.group.startswith(collectives.EXACT)]
 
 
 def _linked(f: ProcessState, other: ProcessState) -> bool:

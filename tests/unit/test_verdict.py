@@ -12,6 +12,7 @@ from gdbext.stacks.threads import Frame
 from gdbext.stacks.waits import Edge
 from gdbext.torch.collectives import Count
 from gdbext.verdict.facts import ProcessState, ThreadState
+from gdbext.verdict.judge import judge as judge_all
 from gdbext.verdict.judge import judge_group as judge
 
 C10D = "/x/torch/distributed/distributed_c10d.py"
@@ -235,12 +236,64 @@ def test_a_child_that_failed_is_named_with_its_pid():
 
 def test_ranks_that_are_missing_are_named_by_rank():
     said = judge([process("R0", inside(), role="", world=(0, 3)), process("R2", inside(), role="", world=(2, 3))])
-    assert (said.kind, said.culprits) == ("collective", [("R1", None)])
+    assert (said.kind, said.culprits, said.not_asked) == ("unknown", [], ["R1"])
+    assert any("rank 1 of 3 was not asked" in line for line in said.evidence)
     core = judge([process("R0", inside(), role="", world=(0, 2), load=None)])  # that of a rank at work is the same
-    assert (core.kind, core.culprits) == ("unknown", []) and any("R1 were not" in line for line in core.evidence)
+    assert (core.kind, core.culprits) == ("unknown", []) and core.not_asked == ["R1"]
     starting = [Frame("python", "_create_c10d_store", "rendezvous.py", 1), *python("init_process_group", file=C10D)]
     said = judge([process("R0", starting, role="", world=(0, 2))])
-    assert (said.kind, said.culprits) == ("startup", [("R1", None)])
+    assert (said.kind, said.culprits, said.not_asked) == ("startup", [], ["R1"])
+
+
+def test_who_moved_between_looks_is_slow_and_not_missing():
+    for more in ({"moved": True, "advanced": True, "load": 0.1}, {"state": "D"}, {"state": "R"}, {"wanted": 0.9}):
+        late = process("R1", python("load", "main"), role="", world=(1, 2))
+        vars(late.threads[0]).update(more)
+        said = judge([process("R0", inside("barrier"), role="", world=(0, 2)), late])
+        assert (said.kind, said.culprits) == ("unknown", []) and "slow" in said.evidence[-1], more
+    reads = process("R1", python("load"), ("read",), role="", world=(1, 2), call=Call("read", [Source("file", "/w")]))
+    assert judge([process("R0", inside("barrier"), role="", world=(0, 2)), reads]).kind == "unknown"
+    giver = process("R1", python("get"), role="", world=(1, 2))
+    giver.threads[0].edge = Edge(node("R1"), "an item of the Queue q", "Queue", how="get", candidates=[("R1", 9)])
+    add(giver, 9, "loader", moved=True, advanced=True)
+    assert judge([process("R0", inside("barrier"), role="", world=(0, 2)), giver]).kind == "unknown"
+    naps = process("R1", python("nap"), SLEEP, role="", world=(1, 2), moved=True)  # turns are no progress
+    assert judge([process("R0", inside("barrier"), role="", world=(0, 2)), naps]).kind == "collective"
+
+
+def test_who_waits_for_input_from_outside_before_it_tells_the_others_is_at_rest():
+    def ranks(operation):
+        source = process("R0", python("accept"), ("accept",), role="", world=(0, 2))
+        source.threads[0].call = Call("recv", [Source("listener", "connections to port 1")])
+        return [source, process("R1", inside(operation), role="", world=(1, 2))]
+
+    assert judge(ranks("broadcast")).kind == "idle"
+    assert judge(ranks("all_reduce")).kind == "collective"
+
+
+def test_jobs_of_one_size_are_one_only_by_what_is_exact():
+    def job(port, **more):
+        link = (f"0100007F:{port}", "0100007F:9999", "net")
+        asleep = process(f"R1 {port}", python("sleep"), SLEEP, role="", world=(1, 2), **more)
+        found = [process(f"R0 {port}", inside(), role="", world=(0, 2), **more), asleep]
+        for f in found:
+            f.links = {link}
+        return found
+
+    well = job("1F90", moved=True, advanced=True, counts=[Count("gloo group 0 of 2", 0, 2, {"": 3})])
+    hung = job("1F91", counts=[Count("gloo group 0 of 2", 0, 2, {"": 3})])
+    said = judge_all(well + hung)
+    assert [(v.kind, v.culprits, v.processes) for v in said][0] == ("collective", [node("R1 1F91")], ["R0 1F91", "R1 1F91"])
+    assert not [v for v in said[1:] if v.culprits]
+
+
+def test_a_fork_of_a_rank_is_no_rank():
+    made = process("R0", inside("barrier"), role="", world=(0, 2), counts=[Count("gloo group 0 of 2", 0, 2, {"": 3})])
+    fork = process("fork", python("sleep"), SLEEP, role="", world=(0, 2), counts=[Count("gloo group 0 of 2", 0, 2, {"": 2})])
+    other = process("R1", python("sleep"), SLEEP, role="", world=(1, 2), counts=[Count("gloo group 0 of 2", 1, 2, {"": 2})])
+    made.pid, fork.pid, fork.ancestors, made.children = 5, 6, {1, 5}, {6: 0.0}
+    (said,) = judge_all([made, fork, other])
+    assert (said.kind, said.culprits, said.victims) == ("collective", [node("R1")], ["R0"])
 
 
 def test_engine_processes_rest_in_one_place_only():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from ...stacks import tree, waits
 from ..facts import Verdict, edges_of
+from ..follow import outlook
 from ..words import caller_of, describe
 
 if TYPE_CHECKING:
@@ -14,6 +16,18 @@ if TYPE_CHECKING:
     from ..facts import ProcessState, ThreadState
 
 MAX_RANKS = 1 << 16
+EXACT = "NCCL communicator"  # whose name no other job's has
+FROM_ONE = re.compile(r"broadcast|scatter|recv")  # collectives that wait for one rank
+
+
+def disown(facts: Sequence[ProcessState]) -> None:
+    """Who made a group is its rank: a copy of it (a fork, or a child that was given the same variables) is none."""
+    for f in facts:
+        for other in facts:
+            if f.world is None or f.world != other.world or other.pid not in f.ancestors:
+                continue
+            copy = other if f.counts and not other.counts else f
+            copy.world, copy.counts = None, ()
 
 
 def groups(facts: Sequence[ProcessState]) -> list[list[ProcessState]]:
@@ -117,10 +131,11 @@ def crossed(facts: Sequence[ProcessState]) -> Verdict | None:
 def waiting(facts: Sequence[ProcessState]) -> Verdict | None:
     """Ranks that stand in a collective, and those of their group that do not."""
     for group in groups(facts):
-        verdict = _of_group(group)
+        verdict = _of_group(facts, group)
         if verdict is not None:
             return verdict
-    return _begun_unseen(facts)
+    following = followers(facts)
+    return _begun_unseen([f for f in facts if f.name not in following])
 
 
 def _begun_unseen(facts: Sequence[ProcessState]) -> Verdict | None:
@@ -134,7 +149,7 @@ def _begun_unseen(facts: Sequence[ProcessState]) -> Verdict | None:
         late = [(f, f.main) for f in facts if f.main is not None and begun.get(f.name, most) < most]
         if ahead and late:
             seen = [f"{f.name} has begun {most} collectives of {group} and stands in {t.top}" for f, t in ahead]
-            return _outside(seen, late, [f.name for f, _ in ahead])
+            return _outside(facts, seen, late, [f.name for f, _ in ahead])
     return None
 
 
@@ -145,13 +160,28 @@ def _waits_in_torch(t: ThreadState) -> bool:
     return t.still and inner is not None and "/torch/" in inner.file.replace("\\", "/") and not named
 
 
-def _of_group(group: Sequence[ProcessState]) -> Verdict | None:
-    inside: list[tuple[ProcessState, ThreadState]] = []
-    outside: list[tuple[ProcessState, ThreadState]] = []
+def followers(facts: Sequence[ProcessState]) -> set[str]:
+    """Names of ranks that wait for the next command of one that waits for input from outside: they rest as it does."""
+    found: set[str] = set()
+    for group in groups(facts):
+        inside, outside = _divided(group)
+        if inside and outside and not missing(group) and _awaits_input(facts, inside, outside):
+            found |= {f.name for f, _ in inside}
+    return found
+
+
+def _divided(group: Sequence[ProcessState]) -> tuple[list[Any], list[Any]]:
+    """`[(process, the thread that it hangs on)]` of those that stand in a collective, and of those that do not."""
+    found: tuple[list[Any], list[Any]] = ([], [])
     for f in group:
         t = effective(f)
         if t is not None:
-            (inside if t.collective and not t.moved else outside).append((f, t))
+            found[0 if t.collective and not t.moved else 1].append((f, t))
+    return found
+
+
+def _of_group(facts: Sequence[ProcessState], group: Sequence[ProcessState]) -> Verdict | None:
+    inside, outside = _divided(group)
     if not inside:
         return None
     ops: dict[Any, list[tuple[ProcessState, ThreadState]]] = {}
@@ -165,16 +195,26 @@ def _of_group(group: Sequence[ProcessState]) -> Verdict | None:
     awaited = _awaited(group, set(victims))
     if awaited:  # who is not in the groups that they wait in goes its own way
         outside = [(f, t) for f, t in outside if f.name in awaited] or outside
+    if outside and _awaits_input(facts, inside, outside):
+        return None
     if outside:
-        return _outside(seen, outside, victims)
+        return _outside(facts, seen, outside, victims)
     absent = missing(group)
     if absent and group[0].world:
-        names = tree.rank_set([f"R{r}" for r in absent])
-        line = f"{len(group)} of {group[0].world[1]} ranks were looked at; {names} were not: dead, elsewhere, or not named here"
-        if all(t.load is None for _, t in inside):  # cores
-            return Verdict("unknown", [], [*seen, line, "one look at each: a rank at work stands there as well"])
-        return Verdict("collective", [(f"R{r}", None) for r in absent], [*seen, line], victims)
+        return _not_asked(group, absent, seen)
     return _different(group, ops, seen, victims)
+
+
+def _not_asked(group: Sequence[ProcessState], absent: Sequence[int], seen: list[str]) -> Verdict:
+    """Ranks that were not looked at are accused of nothing."""
+    size = group[0].world[1] if group[0].world else 0
+    names = tree.rank_set([f"R{r}" for r in absent])
+    one = len(absent) == 1
+    who = f"rank {absent[0]} of {size} was" if one else f"{names} of {size} ranks were"
+    line = f"{who} not asked: {'it has' if one else 'they have'} ended, or {'is' if one else 'are'} elsewhere or not named here"
+    found = Verdict("unknown", [], [*seen, line])
+    found.not_asked = [f"R{r}" for r in absent]
+    return found
 
 
 def _awaited(group: Sequence[ProcessState], inside: set[str]) -> set[str]:
@@ -187,7 +227,22 @@ def _awaited(group: Sequence[ProcessState], inside: set[str]) -> set[str]:
     return found
 
 
-def _outside(seen: list[str], outside: list[tuple[ProcessState, ThreadState]], victims: list[str]) -> Verdict | None:
+def _awaits_input(facts: Sequence[ProcessState], inside: Sequence[Any], outside: Sequence[Any]) -> bool:
+    """Whether all wait for one rank's next command (a broadcast, say), and those who are not there wait for input from outside."""
+    from_one = all(FROM_ONE.search(t.collective) for _, t in inside)
+    return from_one and all(outlook(facts, t.node).kind == "rests" for _, t in outside)
+
+
+def _only_slow(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState) -> bool:
+    """Whether a rank that has not come to a collective was seen to get on, or to want what it was not given: it may still come."""
+    reads = t.state == "D" or t.call is not None and any(source.kind == "file" for source in t.call.sources)
+    nodes = {t.node, f.main.node if f.main else t.node}
+    return reads or t.denied or any(outlook(facts, node).kind == "moves" for node in nodes)
+
+
+def _outside(
+    facts: Sequence[ProcessState], seen: list[str], outside: list[tuple[ProcessState, ThreadState]], victims: list[str]
+) -> Verdict | None:
     if any(t.collective and t.moved for _, t in outside):
         return None  # some go in and out of it: they make progress
     evidence = seen + [f"{f.name} has not come to it: {describe(t)}" for f, t in outside]
@@ -195,6 +250,9 @@ def _outside(seen: list[str], outside: list[tuple[ProcessState, ThreadState]], v
         if any(c.moved for f, _ in outside for c in f.counters) or any(t.advanced for _, t in outside):
             return Verdict("unknown", [], [*evidence, "it is at work: it may only be slow"])
         evidence.append("it is at work, and nothing that it should move moves")
+    slow = [f.name for f, t in outside if _only_slow(facts, f, t)]
+    if slow:
+        return Verdict("unknown", [], [*evidence, f"{tree.rank_set(slow)} {'moves' if len(slow) == 1 else 'move'}: it may only be slow"])
     return Verdict("collective", [t.node for _, t in outside], evidence, victims)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..facts import Verdict, task_of, thread_of
 from ..follow import outlook, owed
 from ..words import name_of
-from . import requests
+from . import collectives, requests
 from .chains import roots
 from .rings import rests
 
@@ -26,10 +26,14 @@ def idle(facts: Sequence[ProcessState]) -> Verdict | None:
     if not nodes or known:
         return None
     evidence = ["no request is open"] if known is not None else []
+    following = collectives.followers(facts)
     for f in facts:
         if f.main is None:
             return None
-        if f.role and rests(f):
+        if f.name in following:
+            evidence.append(f"{f.name} waits for the next command in {f.main.collective}")
+            nodes = [n for n in nodes if n != f.main.node]
+        elif f.role and rests(f):
             evidence.append(f"{f.name} waits for work in {f.main.top}")
             nodes = [n for n in nodes if n != f.main.node]
     for node in nodes:

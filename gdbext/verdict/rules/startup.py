@@ -34,8 +34,9 @@ def starting(facts: Sequence[ProcessState]) -> Verdict | None:
         evidence += [f"{f.name} has not come to it: {describe(f.main)}" for f in late]
         if not late and not absent and all(f.main.still for f in waiting if f.main):
             continue  # all are there and nothing moves: some other rule, or nobody knows
-        culprits = [f.main.node for f in late if f.main] + [(f"R{r}", None) for r in absent]
-        return Verdict("startup", culprits, evidence)
+        found = Verdict("startup", [f.main.node for f in late if f.main], evidence)
+        found.not_asked = [f"R{r}" for r in absent]
+        return found
     loading = [f for f in facts if f.main and (f.main.stands_in(registry.starts_in) or f.main.find(patterns.STORE, "python"))]
     if not loading or any(t.collective for f in facts for t in f.threads[:1]):
         return None
