@@ -95,7 +95,7 @@ def file_status(path: str) -> tuple[int, int, int] | None:
 
 
 def source_lines(path: str, limit: int = MAX_SOURCE, file: BinaryIO | None = None) -> list[str]:
-    """The lines of a source file, of its first `limit` bytes; errors as of `open_regular`. `file`: it, where it is open already."""
+    """The lines of a source file, of its first `limit` bytes; errors as of `open_regular`. `file`: it, where it is open."""
     with file or open_regular(path) as f:
         try:
             text = f.read(limit).decode("utf-8", "replace")
@@ -218,8 +218,8 @@ def take_json(budget: Budget, data: bytes) -> None:
 
 
 def json_of(data: bytes, name: str, budget: Budget | None = None, taken: bool = False) -> Any:
-    """What JSON text says; the one way to read JSON that others wrote. `budget`: what is left for it and others, JSON_SIZE without;
-    `taken`: `take_json` was told of all of it. `ValueError` for what is no JSON or deeper than MAX_DEPTH, `GdbextError` that calls
+    """What JSON text says; the one way to read JSON that others wrote. `budget`: what is left for it and others, else
+    JSON_SIZE; `taken`: `take_json` was told of all. `ValueError` for what is no JSON or deeper than MAX_DEPTH, `GdbextError` that calls
     it `name` where it does not fit the budget."""
     if not taken:
         take_json(budget or Budget(name, JSON_SIZE), data)

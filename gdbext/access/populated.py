@@ -62,5 +62,7 @@ def _pieces(start: int, end: int) -> Iterator[tuple[int, int]]:
     deadline = time.monotonic() + SECONDS
     for at in range(start, end, BIG):
         if time.monotonic() > deadline:
-            raise GdbextError(f"{end - at >> 30} GiB of addresses from {at:#x} on were not looked at: this kernel cannot pass over them")
+            raise GdbextError(
+                f"{end - at >> 30} GiB of addresses from {at:#x} on were not looked at: this kernel cannot pass over them"
+            )
         yield at, min(at + BIG, end)

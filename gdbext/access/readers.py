@@ -65,10 +65,16 @@ def open_for(user: User | None, path: str) -> BinaryIO:
         while os.path.dirname(at) != at:
             at = os.path.dirname(at)
             folders.append(os.stat(at))
-        allowed = user is not None and user.may(os.fstat(file.fileno()), stat.S_IROTH) and all(user.may(one, stat.S_IXOTH) for one in folders)
+        allowed = (
+            user is not None
+            and user.may(os.fstat(file.fileno()), stat.S_IROTH)
+            and all(user.may(one, stat.S_IXOTH) for one in folders)
+        )
     except OSError:
         allowed = False
     if not allowed:
         file.close()
-        raise NotFoundError(f"{path}: not shown: user {user.uid if user is not None else '?'}, whose process names it, may not read it")
+        raise NotFoundError(
+            f"{path}: not shown: user {user.uid if user is not None else '?'}, whose process names it, may not read it"
+        )
     return file

@@ -1,7 +1,7 @@
 """What is a secret, by its name and by itself, for every door: snapshots, JSON, pages and the values of expressions.
 
 Of the command line and the environment a snapshot keeps the names, and the values of which an answer may need (KEPT_VARIABLES,
-KEPT_OPTIONS); all others are blanked where the kernel and the C library keep them (fs/exec.c, arg_start to env_end of proc(5)), in
+KEPT_OPTIONS); the others are blanked where the kernel and the C library keep them (fs/exec.c, arg_start to env_end of proc(5)), in
 the program's own os.environ and sys.argv, and wherever a copy lies of one that is a secret or looks like one.
 """
 
@@ -52,8 +52,9 @@ _IN_VALUE = re.compile(
     r"""(?isx)
     ://[^\s/@:'"]*:(?P<a>[^\s@/'"]+)@ | ://(?P<b>[^\s/@:'"]{6,})@                           # user:password@, key@
     | \b(?:bearer|basic|digest|negotiate|token)[ ]+(?P<c>[\w.~+/=-]{6,})                      # of HTTP's Authorization
-    | \b(?:[\w-]*(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|account[_-]?key|shared[_-]?access[_-]?key
-        |credential|authorization|signature))["']?\s*[=:]\s*["']?(?!(?:bearer|basic|digest|negotiate|token)[ ])(?P<d>[^\s"',;&}]{3,})          # AccountKey=, "password": "x"
+    | \b(?:[\w-]*(?:password|passwd|passphrase|pwd|secret|token|(?:api|access|account|shared[_-]?access)[_-]?key
+        |credential|authorization|signature))["']?\s*[=:]\s*["']?(?!(?:bearer|basic|digest|negotiate|token)[ ])
+        (?P<d>[^\s"',;&}]{3,})                                                         # AccountKey=, "password": "x"
     | \b(?:sig|pw)=(?P<e>[^\s"',;&}]{6,})
     | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----(?P<f>.*?)(?:-----END|\Z)
     | \b(?P<g>(?:sk|rk|pk)-[\w-]{12,} | (?:hf|gh[pousr]|github_pat|glpat|npm|pypi|dop_v1|xox[abpr])[_-][\w-]{10,}
@@ -61,7 +62,7 @@ _IN_VALUE = re.compile(
     """
 )
 KEPT_VARIABLES = re.compile(
-    r"(CUDA|NVIDIA|NCCL|VLLM|SGLANG|SGL|LMDEPLOY|TRTLLM|TLLM|FLASHINFER|TORCH\w*|PYTORCH|TRITON|OMP|MKL|OPENBLAS|KMP|GLOO|UCX|NIXL"
+    r"(CUDA|NVIDIA|NCCL|FLASHINFER|TORCH\w*|PYTORCH|TRITON|OMP|MKL|OPENBLAS|KMP|GLOO|UCX|NIXL"
     r"|NVSHMEM|RAY|SLURM|OMPI|PMI|PMIX|LC|TRANSFORMERS|TOKENIZERS|HF_HUB|PYTHON|GDBEXT)_?\w*"
     r"|((LOCAL|NODE|GROUP|GLOBAL)_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|HOST(NAME)?|PORT|HF_HOME|LANG|TZ|TERM|\w*MODEL\w*"
 )
@@ -147,7 +148,7 @@ def is_kept(name: str, value: bytes, variable: bool) -> bool:
 
 
 def looks_secret(value: bytes) -> bool:
-    """Whether a value that nobody knows may be a key or a password: letters and digits that are no path, number or dotted name."""
+    """Whether a value that nobody knows may be a key or a password: letters and digits, no path, number or dotted name."""
     letters, digits = len(re.findall(rb"[A-Za-z]", value[:64])), len(re.findall(rb"\d", value[:64]))
     return len(value) >= 10 and letters >= 2 and digits >= 2 and not _PLAIN.fullmatch(value)
 
@@ -185,8 +186,8 @@ def kernel_area(stat: bytes, maps: Iterable[Mapping]) -> tuple[int, int] | None:
 
 
 def moved_environment(target: Target) -> list[tuple[bytes, int]]:
-    """The NAME=VALUE strings that the C library's `environ` leads to, each with its address; those read before an error. A program that writes a title
-    (setproctitle, as the engines do) writes it over the kernel's strings, and keeps the environment elsewhere."""
+    """The NAME=VALUE strings that the C library's `environ` leads to, each with its address; those read before an error. A program
+    that writes a title (setproctitle, as the engines do) writes it over the kernel's strings, and keeps the environment elsewhere."""
     found: list[tuple[bytes, int]] = []
     try:
         modules = target.modules()
@@ -255,7 +256,9 @@ class _Sought:
         short = [value for value in everything if len(value) < PIECE]
         few = len(everything) if count <= MAX_NEEDLES else FEW
         alone = {v for v in everything if count <= MAX_NEEDLES or not v.isascii() or len(v) < PIECE and len(short) <= few}
-        self.needles = {(form, at, piece) for v in alone for form, unit in _forms(v) for at, piece in _pieces(form, unit, everything[v])}
+        self.needles = {
+            (form, at, piece) for v in alone for form, unit in _forms(v) for at, piece in _pieces(form, unit, everything[v])
+        }
         indexed = [value for value in everything if value not in alone]
         self.least = min((min(len(value), PIECE) for value in indexed), default=PIECE)
         self.gram, total = min(GRAM, self.least), sum(map(len, indexed))
@@ -326,7 +329,7 @@ def _is_text(value: bytes) -> bool:
 
 
 def _forms(value: bytes) -> Iterator[tuple[bytes, int]]:
-    """(bytes, bytes of one character) of a secret as it may lie in memory: a C string, or characters of 2 and 4 bytes (a wider str;
+    """(bytes, bytes of one character) of a secret as it may lie in memory: a C string, characters of 2 and 4 bytes (a wider str;
     wchar_t: sys.orig_argv before Python has decoded it)."""
     yield value, 1
     if _is_text(value):

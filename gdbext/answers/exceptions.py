@@ -6,7 +6,7 @@ import re
 
 from ..errors import GdbextError, NotFoundError
 from ..render.jsonline import Address
-from ..render.text import escape
+from ..render.text import beneath, escape
 from .frames import python_frame
 from .variables import frame_variable_lines
 
@@ -134,12 +134,10 @@ def exception_lines(data: dict[str, Any], style: Style, source: Source, with_loc
         shown = data["type"] + data["args"] + style.dim("  (its text is up to its own __str__)")
     else:
         shown = data["type"] + (f": {data['message']}" if data["message"] else "")
-    said, *more = shown.split("\n")
+    said, _, more = shown.partition("\n")
     lines.append(style.bad(said) + (style.dim("  (shown above)") if data["again"] else ""))
-    lines += [style.bad("    " + line) for line in more]  # indented: a message must not look like a line of ours
-    for note in data["notes"]:
-        said, *more = note.split("\n")
-        lines += [said] + ["    " + line for line in more]
+    for text in [more] * bool(more) + data["notes"]:  # a message must not look like a line of ours
+        lines.append(style.bad(beneath(text, "    ")))
     for number, member in enumerate(data["members"], 1):
         lines.append(f"  +---------------- {number} ----------------")
         lines += ["  | " + line for line in exception_lines(member, style, source, with_locals)]

@@ -176,8 +176,9 @@ def _tree_lines(views: list[ProcessView], parts: list[dict[str, Any]], alone: bo
         lines.append(style.dim(f"idle: {len(members)} × {escape(name)} in {escape(top.function) if top else '?'}  {escape(who)}"))
     for part in parts:
         lines.append(
-            f"main threads part after {part['function'] or 'the start'}: reached {style.good(part['reached']['function'])}: "
-            f"{tree.rank_set(part['reached']['ranks'])}; not reached: {style.bad(tree.rank_set(part['not_reached']))}"
+            f"main threads part after {escape(part['function']) or 'the start'}: reached "
+            f"{style.good(escape(part['reached']['function']))}: {escape(tree.rank_set(part['reached']['ranks']))}; "
+            f"not reached: {style.bad(escape(tree.rank_set(part['not_reached'])))}"
         )
     return lines
 
@@ -212,7 +213,7 @@ def _movement_lines(data: dict[str, Any]) -> list[str]:
     if "samples" not in data:
         return []
     moved, count = data["samples"]["moved"], data["samples"]["count"]
-    some = ", ".join(f"{m['label']} {m['tid']} {m['name']} ({m['changes']} of {count - 1})" for m in moved[:8])
+    some = ", ".join(f"{escape(m['label'])} {m['tid']} {escape(m['name'])} ({m['changes']} of {count - 1})" for m in moved[:8])
     return [
         f"moved between {count} looks: {some or 'nobody'}" + (", …" if len(moved) > 8 else ""),
         f"did not move: {data['samples']['still']} threads",

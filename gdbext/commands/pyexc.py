@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..answers.exceptions import Source, cut_reasons, exception_data, exception_lines
+from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape
@@ -60,6 +61,7 @@ class PyExc(Command):
         for each in found:
             tid = each.thread.tid if each.thread is not None else None
             name = (rt.thread_name(each.thread) or names.get(tid, "")) if each.thread is not None else ""
+            name = name if args.show_content else shown_name(rt, name)
             data.append(
                 {"tid": tid, "name": escape(name), "state": each.state, **exception_data(each.exception, private, args.locals)}
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..answers.tasks import task_data, task_lines
+from ..engines.sensitive_names import shown_name
 from ..lazy import lazy_module
 from ..render.text import escape
 from ..session.command import CONTENT, Answer, Command, Option
@@ -42,10 +43,11 @@ class PyTasks(Command):
         rt = session.runtime(args.on)
         private = session.private(rt, args) if args.locals else None
         found, reasons = asyncio_tasks.tasks(rt, args.all)
+        wanted = [task for task in found if not args.operand_text or args.operand_text in task.name]
+        for task in found if not args.show_content else ():
+            task.name = shown_name(rt, task.name)
         rings = [[escape(task.name) for task in ring] for ring in asyncio_tasks.cycles(found)]
-        if args.operand_text:
-            found = [task for task in found if args.operand_text in task.name]
-        data = [task_data(task, private) for task in found]
+        data = [task_data(task, private) for task in wanted]
 
         def text(style):
             lines, folded = [], {}

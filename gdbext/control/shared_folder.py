@@ -8,9 +8,9 @@ import secrets
 import stat
 from typing import TYPE_CHECKING
 
+from ..access.files import json_of
 from ..access.in_root import open_in_root
 from ..access.proc import read_proc, status_field
-from ..access.files import json_of
 from ..errors import GdbextError
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError, NotFoundError
+from ..render.text import escape
 from . import comparisons, containers, spending, value_attributes
 from .adapters import Adapter
 from .objects import Object
@@ -221,7 +222,7 @@ def _help(rt: Runtime | None, value: Any) -> HelpText:
     elif value.isa("module"):
         title = f"module {_text(value, '__name__')}"
     doc = _docstring(value)
-    return HelpText([title, *("    " + line for line in doc.expandtabs().strip().splitlines())])
+    return HelpText([escape(title), *("    " + line for line in doc.expandtabs().strip().splitlines())])
 
 
 def _text(value: Object, name: str) -> str:
@@ -333,7 +334,9 @@ def method(owner: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any], s
         if any(a is None for a in given) and name in ("startswith", "endswith", "find", "count", "index"):
             raise NoneOperand(f"{shown}(…): None is no text")
         if "split" in name:  # a few bytes become a text of their own
-            spending.take(spending.ITEM * (made.count(given[0]) if given and isinstance(given[0], type(made)) else len(made) // 2 + 1))
+            spending.take(
+                spending.ITEM * (made.count(given[0]) if given and isinstance(given[0], type(made)) else len(made) // 2 + 1)
+            )
         return getattr(made, name)(*given, **{k: _argument(v) for k, v in kwargs.items()})
     if kind(owner) in ("list", "tuple", "deque") and name in ("count", "index") and len(args) == 1 and not kwargs:
         places = [i for i, member in enumerate(members(owner)) if comparisons.same(member, args[0])]

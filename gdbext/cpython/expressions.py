@@ -162,7 +162,9 @@ class Evaluator:
                 return value_attributes.attribute(base, node.attr)
             except NotFoundError:
                 what = self.text_of(node.value)
-                raise GdbextError(f"{what} is the plain value {spending.brief(base, 80)}: it has no attribute {node.attr}") from None
+                raise GdbextError(
+                    f"{what} is the plain value {spending.brief(base, 80)}: it has no attribute {node.attr}"
+                ) from None
         return value_attributes.attribute(base, node.attr)
 
     def _module_global(self, node: ast.AST) -> Any:

@@ -25,8 +25,8 @@ MAX_WORD = 16 << 10  # bytes
 
 
 def read(target: Target) -> tuple[list[bytes], list[bytes], set[bytes], list[tuple[int, int, int]]]:
-    """-> (words of its command lines, NAME=VALUE of its environment, keys, (address, bytes, bytes of a character) of the values that a
-    snapshot does not keep), each as far as it can be read; empty where the process runs no CPython that is known here."""
+    """-> (words of its command lines, NAME=VALUE of its environment, keys, (address, bytes, bytes of a character) of values that
+    a snapshot does not keep), each as far as it can be read; empty where the process runs no CPython that is known here."""
     argv: list[bytes] = []
     environ: list[bytes] = []
     keys: set[bytes] = set()

@@ -129,7 +129,7 @@ class Object:
     def string(self, limit: int | None = None) -> str:
         """A str, at most `limit` characters of it; `GdbextError` for another type."""
         self._need(STR, "str")
-        at, length, kind = self._characters()
+        at, length, kind = self.characters()
         if limit is not None:
             length = min(length, limit)
         if not length:
@@ -146,13 +146,10 @@ class Object:
 
     def characters(self) -> tuple[int, int, int]:
         """(address, count, bytes of each) of the characters of a str or of bytes."""
-        if self.type.flags & BYTES:
-            return self.address + self.rt.layout["bytes.ob_sval"], self.len(), 1
-        self._need(STR, "str")
-        return self._characters()
-
-    def _characters(self) -> tuple[int, int, int]:
         L, t = self.rt.layout, self.rt.target
+        if self.type.flags & BYTES:
+            return self.address + L["bytes.ob_sval"], self.len(), 1
+        self._need(STR, "str")
         length = t.u64(self.address + L["ascii.length"])
         if length > MAX_ITEMS * 50:
             raise LayoutError(f"the str at {self.address:#x} claims {length} characters")
@@ -160,11 +157,8 @@ class Object:
         kind, compact, ascii_ = self.rt.dialect.string_bits(state)
         if kind not in (1, 2, 4):
             raise LayoutError(f"no str at {self.address:#x}: its kind is {kind}")
-        if compact:
-            at = self.address + (L["ascii.__size"] if ascii_ else L["compactunicode.__size"])
-        else:
-            at = t.u64(self.address + L["unicode.data"])
-        return at, length, kind
+        inside = L["ascii.__size"] if ascii_ else L["compactunicode.__size"]
+        return self.address + inside if compact else t.u64(self.address + L["unicode.data"]), length, kind
 
     def raw_bytes(self, limit: int | None = None) -> bytes:
         """The content of bytes or a bytearray."""

@@ -29,6 +29,9 @@ _SAYS_NOTHING = frozenset(
     "part piece prev previous query question raw rep reply req request res resp response rest result ret right sentence seq "
     "sequence str string temp tmp tok token tup tuple turn txt val value word".split()
 )
+_NAME = re.compile(
+    r"[^ ]*( \([^ ]*\))?|(?i:(\w+ )?(worker|asyncio|event|main|io|pool|loop|thread|background|monitor)( (thread|loop|pool|worker))+)"
+)
 _SECRET_TYPE = "AuthenticationString"  # multiprocessing's
 _VIEWS = frozenset(f"{of}_{what}" for of in ("dict", "odict") for what in ("keys", "values", "items"))
 # Documentation, names of code, formats of logs, names of devices: with spaces, and yet nobody's prompt.
@@ -57,6 +60,12 @@ def is_secret(name: str | None, value: Any) -> bool:
 def is_word(text: str) -> bool:
     """Whether text looks like a word of a program, not like something that a person wrote, and holds no secret."""
     return len(text) <= MAX_WORD and bool(_WORD.fullmatch(text)) and not secret_parts(text)
+
+
+def is_program_name(text: str) -> bool:
+    """Whether the name of a thread or task is one that programs give: a word, with what runs in brackets, or a few words that
+    libraries use; not what a person may have written."""
+    return bool(_NAME.fullmatch(text)) and all(map(is_word, text.split(" ")))
 
 
 def are_words(data: bytes) -> bool:

@@ -108,7 +108,9 @@ def _of_communicator(one):
         late = [(count, rank) for count, rank in counts if count < most]
         if late:
             named = _named(f"rank {int(r['rank'])} (pid {int(r['pid'])} on {_word(r['host'])}) {count}" for count, r in late)
-            said.append(f"{title}: {_word(operation)} was launched {most} times by {len(counts) - len(late)} of its ranks, by {named}")
+            said.append(
+                f"{title}: {_word(operation)} was launched {most} times by {len(counts) - len(late)} of its ranks, by {named}"
+            )
     return said
 
 

@@ -58,9 +58,7 @@ def _elsewhere(pid: int) -> bool:
         return False
 
 
-def ask(
-    row: listeners.Row, method: str, path: str, timeout: float, body: Optional[Dict[str, Any]] = None
-) -> Optional[int]:
+def ask(row: listeners.Row, method: str, path: str, timeout: float, body: Optional[Dict[str, Any]] = None) -> Optional[int]:
     """A POST sends `body` as JSON. -> the HTTP status, None where nobody speaks HTTP; `GdbextError` when no answer came in
     time."""
     try:

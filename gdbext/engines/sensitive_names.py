@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..cpython.privacy import counted, is_program_name
 from . import registry
 
 TYPE_CHECKING = False
@@ -16,8 +17,13 @@ HANDLERS = frozenset(
     "body raw_request _body _json request_dict payload messages conversation engine_prompt engine_prompts engine_inputs "
     "prompt prompts content contents text texts input_text output_text generated_text prompt_text delta_text delta_message "
     "previous_text previous_texts current_text input_ids token_ids current_token_ids previous_token_ids delta_token_ids "
-    "completion choices tool_calls arguments stop".split()
+    "completion choices tool_calls arguments stop tools extra_args extra_body reasoning reasoning_content top_logprobs".split()
 )
+
+
+def shown_name(rt: Runtime, name: str) -> str:
+    """The name of a thread or an asyncio task; counted where it is free text and the process is an engine's."""
+    return name if is_program_name(name) or not names_for(rt) else counted(name)
 
 
 def names_for(rt: Runtime) -> FrozenSet[str]:

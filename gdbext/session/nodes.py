@@ -162,7 +162,9 @@ def _read(child, limit, room):
                 del kept[child.stderr][:-MOST_SAID]
                 if key.fileobj is child.stdout and (len(out) > MOST or not room.take(len(part))):
                     room.take(-len(out))
-                    raise GdbextError(f"too long an answer: {MOST >> 20} MiB are read of a node, {MOST_OF_ALL >> 20} of all nodes")
+                    raise GdbextError(
+                        f"too long an answer: {MOST >> 20} MiB are read of a node, {MOST_OF_ALL >> 20} of all nodes"
+                    )
     return bytes(out), bytes(kept[child.stderr])
 
 

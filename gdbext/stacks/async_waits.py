@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..cpython import tasks as asyncio_tasks
 from ..cpython.event_loops import EventLoop, event_loops
 from ..cpython.stack_keys import stack_key
+from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
@@ -96,6 +97,8 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
         if not rt.has_module(("asyncio.tasks",)):
             return found
         tasks, found.partial = asyncio_tasks.tasks(rt)
+        for task in tasks:
+            task.name = shown_name(rt, task.name)
     except GdbextError as e:
         found.partial.append(str(e))
         found.listed = False

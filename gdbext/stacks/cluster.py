@@ -103,7 +103,11 @@ class MergedAnswers:
                     process = found.get(key)
                     if process is None:
                         process = found[key] = SavedProcess(
-                            f"{source}/{m['host']}" if several else source, m["label"], m["pid"], m.get("role", ""), group.get("engine", "").partition(" ")[0]
+                            f"{source}/{m['host']}" if several else source,
+                            m["label"],
+                            m["pid"],
+                            m.get("role", ""),
+                            group.get("engine", "").partition(" ")[0],
                         )
                     process.threads.append(SavedThread(m["tid"], m["name"], frames, group["frames"], group.get("idle", False)))
             self.failed += [

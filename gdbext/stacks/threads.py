@@ -10,6 +10,7 @@ from ..access import ptrace
 from ..cpython import gil
 from ..cpython.runtime import all_runtimes, open_runtime
 from ..engines.recognition import memory_environ
+from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError, NotFoundError
 from ..render import names
 from . import merge
@@ -198,7 +199,7 @@ def read_thread(
             view.reasons.append(str(e))
     if rt is not None and py is not None:
         try:
-            view.name = rt.thread_name(py) or view.name
+            view.name = shown_name(rt, rt.thread_name(py) or view.name)
             view.ident = target.u64(py.address + rt.layout["tstate.thread_id"])
             view.gil = gil.state(rt, py, thread)
             view.python = rt.frames(py)

@@ -18,6 +18,7 @@ from ..access.bulk import BulkReader
 from ..access.proc import read_proc, resident_bytes
 from ..cpython.gil import FUTEX, RESTART, gil_range
 from ..cpython.runtime import open_runtime
+from ..engines.sensitive_names import shown_name
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..stacks.clocks import cpu_of, state_of
 from ..stacks.system_calls import family
@@ -198,7 +199,7 @@ class ProcessSampler:
                 ident = self.target.u64(address + rt.layout["tstate.thread_id"])
             except FaultError:
                 continue
-            track = ThreadTrack(py.tid, names.get(ident, ""))
+            track = ThreadTrack(py.tid, shown_name(rt, names.get(ident, "")))
             self.track.threads.append(track)
             places = ThreadPlaces(address, ident)
             self._threads[address] = Thread(self.track.pid, len(self.track.threads) - 1, track, places, self._files)

@@ -131,7 +131,11 @@ def test_a_node_that_takes_too_long_is_given_up(place, monkeypatch):
 # ---- nodes that lie --------------------------------------------------------------------------------------------------
 LIAR = r"""#!/bin/sh
 while [ "$1" != "--" ]; do shift; done
-answer() { printf '{"schema":"llm-stacks/1","groups":[{"frames":[{"kind":"python","function":"%s","file":"/x/e.py","line":3}],"members":[{"host":"good","label":"%s","pid":42,"tid":42,"name":"MainThread"}]}],"failed":[],"pauses":[],"ranks_total":1}\n' "$1" "$2"; }
+answer() {
+  printf '{"schema":"llm-stacks/1","failed":[],"pauses":[],"ranks_total":1,"groups":['
+  printf '{"frames":[{"kind":"python","function":"%s","file":"/x/e.py","line":3}],' "$1"
+  printf '"members":[{"host":"good","label":"%s","pid":42,"tid":42,"name":"MainThread"}]}]}\n' "$2"
+}
 case "$2" in
 good) answer works TP0 ;;
 liar) answer deadlocked TP0 ;;

@@ -205,6 +205,8 @@ def test_an_error_does_not_write_out_what_holds_itself_many_times():
         expressions.evaluate(None, f"({nested('[1]', PAIR, 60)}).real_")
 
 
-@pytest.mark.parametrize("text", ["sum(x for x in range(100000))", "len('x' + 'y')", "[i for i, x in enumerate(range(1000)) if x > 997]"])
+@pytest.mark.parametrize(
+    "text", ["sum(x for x in range(100000))", "len('x' + 'y')", "[i for i, x in enumerate(range(1000)) if x > 997]"]
+)
 def test_what_does_not_grow_is_answered(text):
     assert expressions.evaluate(None, text) == eval(text)

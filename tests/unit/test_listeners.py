@@ -67,7 +67,9 @@ def test_the_other_address_family_is_never_asked(stranger, door, monkeypatch):
     assert Counting.asked == []
 
 
-@pytest.mark.parametrize("theirs, ours", [("0.0.0.0", "127.0.0.1"), ("127.0.0.1", "0.0.0.0"), ("::", "127.0.0.1"), ("127.0.0.1", "::")])
+@pytest.mark.parametrize(
+    "theirs, ours", [("0.0.0.0", "127.0.0.1"), ("127.0.0.1", "0.0.0.0"), ("::", "127.0.0.1"), ("127.0.0.1", "::")]
+)
 def test_whom_another_user_could_stand_in_for_is_not_asked(theirs, ours, monkeypatch):
     """A made-up second row, since no second user is here: a socket that the kernel may prefer, or has chosen by now."""
     with socket.create_server(("127.0.0.1", 0)) as real:

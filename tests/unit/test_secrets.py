@@ -114,7 +114,16 @@ def test_a_text_tells_what_is_secret_in_it(text, part):
 
 @pytest.mark.parametrize(
     "text",
-    ["tcp://127.0.0.1:8000", "http://host:30000/v1", "user@host", "git@github.com:a/b", "max_tokens=128", "tokenizer: auto", "a:b@c", "skip-this-one"]
+    [
+        "tcp://127.0.0.1:8000",
+        "http://host:30000/v1",
+        "user@host",
+        "git@github.com:a/b",
+        "max_tokens=128",
+        "tokenizer: auto",
+        "a:b@c",
+        "skip-this-one",
+    ]
     + ["2026-11-22T10:45:00", "meta-llama/Llama-3.1-8B-Instruct", "basic usage", "token by token", "--tensor-parallel-size=2"],
 )
 def test_a_text_without_a_secret(text):
@@ -143,7 +152,9 @@ def test_no_command_line_that_is_shown_has_a_secret(proc, words):
 def test_many_secrets_are_blanked_in_one_pass(count):
     """One among so many, in each form, whole and in part, short and long; what is beside it stays."""
     rng = random.Random(count)
-    values = [bytes(rng.choices(b"abcdefghijklmnopqrstuvwxyzABCDEF0123456789", k=rng.choice((8, 12, 16, 24, 90)))) for _ in range(count)]
+    values = [
+        bytes(rng.choices(b"abcdefghijklmnopqrstuvwxyzABCDEF0123456789", k=rng.choice((8, 12, 16, 24, 90)))) for _ in range(count)
+    ]
     values.append(b"with blanks; and = signs, 1234")
     for value in (values[0], values[count // 2], values[-1]):
         for form, unit in ((value, 1), (value.decode().encode("utf-16-le"), 2), (value.decode().encode("utf-32-le"), 4)):
@@ -155,7 +166,9 @@ def test_many_secrets_are_blanked_in_one_pass(count):
 
 
 def test_what_may_be_a_secret_is_blanked_as_a_whole_alone():
-    sure, perhaps = secrets.values([b"--worker", b"some.module.Class", b"--x", b"Opaque12345word"], [b"FOO=zz99zz99zz99", b"MODEL=Qwen2.5-7B-x"])
+    sure, perhaps = secrets.values(
+        [b"--worker", b"some.module.Class", b"--x", b"Opaque12345word"], [b"FOO=zz99zz99zz99", b"MODEL=Qwen2.5-7B-x"]
+    )
     assert not sure and perhaps == {b"Opaque12345word", b"zz99zz99zz99"}
     memory = {0: (b"Opaque12345word zz99zz99zz99 Opaque12345 some.module.Class").ljust(PAGE, b"\0")}
     secrets.redact(memory, sure, perhaps)
@@ -163,7 +176,7 @@ def test_what_may_be_a_secret_is_blanked_as_a_whole_alone():
 
 
 def test_values_are_kept_by_a_list_of_names():
-    for kept in ("CUDA_VISIBLE_DEVICES", "RANK", "VLLM_USE_V1", "NCCL_DEBUG", "MODEL_NAME", "PYTHONPATH"):
+    for kept in ("CUDA_VISIBLE_DEVICES", "RANK", "NCCL_DEBUG", "MODEL_NAME", "PYTHONPATH"):
         assert secrets.is_kept(kept, b"value", variable=True)
     for left_out in ("HOME", "FOO", "VLLM_API_KEY", "MY_SETTING"):
         assert not secrets.is_kept(left_out, b"value", variable=True)
@@ -174,7 +187,15 @@ def test_values_are_kept_by_a_list_of_names():
 def test_secrets_are_told_at_one_door():
     """No other module has a list of its own of what names or texts are secret."""
     pack = pathlib.Path(secrets.__file__).parents[1]
-    others = [p for p in pack.rglob("*.py") if re.search(r"passw|api\[_-\]\?key|bearer", p.read_text().lower()) and p.name != "secrets.py"]
-    assert [str(p.relative_to(pack)) for p in others if "re.compile" in p.read_text() and re.search(r're\.compile\([^)]*passw', p.read_text())] == []
+    others = [
+        p
+        for p in pack.rglob("*.py")
+        if re.search(r"passw|api\[_-\]\?key|bearer", p.read_text().lower()) and p.name != "secrets.py"
+    ]
+    assert [
+        str(p.relative_to(pack))
+        for p in others
+        if "re.compile" in p.read_text() and re.search(r"re\.compile\([^)]*passw", p.read_text())
+    ] == []
     for user in ("cpython/privacy.py", "access/proctable.py", "cpython/kept_secrets.py", "access/collector.py"):
         assert "secrets" in (pack / user).read_text()

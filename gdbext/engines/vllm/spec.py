@@ -96,7 +96,7 @@ class Vllm(EngineSpec):
         "decode_token_ids target_token_ids tgt_token_ids tmp_token_ids old_token_ids resumed_token_ids recovered_token_ids "
         "bonus_token_ids scheduled_spec_token_ids lookback_token_ids added_token_ids curr_block_token_ids last_sampled_tokens "
         "mm_features bad_words _bad_words_token_ids allowed_token_ids logit_bias cache_salt choice regex grammar "
-        "structural_tag"
+        "structural_tag json extra_args tools tool_choice reasoning reasoning_content logprobs prompt_logprobs top_logprobs"
     )
     # V1, 0.11 to 0.32: v1/core/sched/scheduler.py, v1/worker/gpu_model_runner.py (the CPU's runner is a subclass). An id that a
     # user gives is part of the engine's own: vLLM appends to it. Scheduler._preempt_request: from 0.16 on.
