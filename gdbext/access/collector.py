@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 3
 STARVED = 10  # more of them, while none of its threads stops in time
-TORN = 4  # more of them, while threads that were left asleep wake, or the copy takes longer than the process stands still
+TORN = 4  # more of them, while threads that were left asleep wake, some do not stop, or the copy takes longer than the stop
 PREFETCHES = 6  # before each of them at most
 WALK_LIMIT = 0.1  # seconds that the last round may follow pointers while the process stands still
 SHORT_WALK = 0.03  # who needs no longer for it is not stopped in between for what one more learning may have missed as well
@@ -117,7 +117,7 @@ class Collection:
             if not self.stop.registers and starved < STARVED and ptrace.memory_tid(self.pid):
                 starved += 1  # nothing stood still: no thread of it was given a processor to stop on
                 continue
-            if self.stop.torn and torn < TORN:
+            if self.stop.again and torn < TORN:
                 torn += 1
                 continue
             number += 1

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from typing import Any, Iterator
 
 MODULE = "gdbext.access.holder"
-LIMIT = 0.05  # seconds that threads stand still at most once all do, whatever becomes of the reader
+LIMIT = 0.05  # seconds that threads stand still at most, since the first of them did, whatever becomes of the reader
 LONGEST = 0.25  # the same for a whole copy of a process
+SETTLING = 0.6  # part of it that may go by until all of them stand
 TIMEOUT = 0.03  # seconds that a thread may take to stop, while others stand already
 PATIENCE = 0.02  # seconds that another tracer is given to go
 STRAY = 0.001  # seconds between two looks at threads that came to the kernel before their stop
@@ -65,8 +66,8 @@ class Holder:
         timeout: float = TIMEOUT,
         patience: float = PATIENCE,
     ) -> Iterator[Held]:
-        """Threads stand still in the block for `limit` seconds: those in `only`, but for those that sleep in the kernel, or all
-        but those in `spare`. `GdbextError` where the process may not be stopped. `timeout`, `patience`: as for `Stopped`."""
+        """Threads stand still in the block, `limit` seconds at most: those in `only`, but for those that sleep in the kernel, or
+        all but those in `spare`. `GdbextError` where the process may not be stopped. `timeout`, `patience`: as for `Stopped`."""
         named = None if only is None else list(only)
         answer = self._ask([pid, named, list(spare), min(limit, LONGEST), timeout, patience])
         if "error" in answer:
@@ -119,9 +120,10 @@ class _Requests:
             if only is not None:
                 only = [tid for tid in only if tid not in away and ptrace.thread_state(pid, tid) != "D"]
             stopped = ptrace.Stopped(pid, timeout, only=only, spare=away.union(spare), patience=patience)
+            stopped.standing = SETTLING * limit
             try:
                 with before_others(), stopped:
-                    until = time.monotonic() + limit
+                    until = stopped.began + limit
                     self._say(stopped, away, until)
                     following = self.next(max(until - time.monotonic(), 0))
             except NotFoundError as e:  # they have ended, or none was left

@@ -209,8 +209,9 @@ class Stopped:
     `threads`: tids that stand still. `stray`: tids that did not stop, since they sleep uninterruptibly in the kernel (state D) or
     took longer than `timeout`; nobody waits for a thread in state D. They stay seized: `release_stray()` lets go of those that
     have come round, the end of this process of the rest. `seconds`: how long the process stood still, from the first interrupt to
-    the last detach; 0 where none did. Another tracer, which may be a reader that passes by, is given `patience` seconds to go.
-    `only`: the threads to stop, else all; those in `spare` are left alone."""
+    the last detach; 0 where none did; `began`: when the first thread stood (monotonic); `standing`: seconds that the others are
+    waited for then, where that is less than `timeout`. Another tracer, which may be a reader that passes by, is given `patience`
+    seconds to go. `only`: the threads to stop, else all; those in `spare` are left alone."""
 
     def __init__(
         self,
@@ -224,7 +225,8 @@ class Stopped:
         self.spare = frozenset(spare)
         self.threads: dict[int, int] = {}
         self.stray: set[int] = set()
-        self.seconds = 0.0
+        self.seconds = self.began = 0.0
+        self.standing = timeout
         self._seized: set[int] = set()
         self._began: float | None = None
 
@@ -234,7 +236,7 @@ class Stopped:
             self._seize_new(time.monotonic() + self.patience)  # which does not stop: the pause begins with the first interrupt
             if not self._seized and not (self.spare and tids(self.pid)):
                 raise NotFoundError(f"process {self.pid} does not exist (any more)")
-            self._began = time.monotonic()
+            self._began = self.began = time.monotonic()
             deadline = self._began + self.timeout
             fresh = self._seized - self.stray  # a stray has its interrupt since the time before
             while fresh:
@@ -287,12 +289,16 @@ class Stopped:
     def _wait(self, deadline: float) -> None:
         waiting = self._seized - set(self.threads)
         look = time.monotonic() + FIRST_LOOK
+        nobody = not self.threads
         while waiting:
             moved = False
             for tid in list(waiting):
                 if self._collect(tid):
                     waiting.discard(tid)
                     moved = True
+            if nobody and self.threads:  # until one of them stands, nobody stands still
+                nobody, self.began = False, time.monotonic()
+                deadline = min(deadline, self.began + self.standing)
             if moved:
                 continue
             now = time.monotonic()

@@ -29,7 +29,7 @@ class Stop:
     """The result of one stop: raw `registers` by tid, the raw `pac_mask`, `memory` by page, the `text` of the memory map and the
     same as `maps`; `seconds` that it stood still, `woken`: how many threads slept and were stopped; `away`: `[(address, size)]`
     that were not in memory, `late`: those for which there was no time; `stray`: threads that did not stop; `held_by`: other
-    tracers, which hold it; `torn`: why it is of different moments, ''."""
+    tracers, which hold it; `torn`: why it is of different moments, ''; `again`: another stop may bring a better one."""
 
     def __init__(self) -> None:
         self.registers: dict[int, bytes] = {}
@@ -37,7 +37,7 @@ class Stop:
         self.memory: dict[int, bytes | memoryview] = {}
         self.maps: list[Mapping] = []
         self.text = ""
-        self.seconds, self.woken, self.torn = 0.0, 0, ""
+        self.seconds, self.woken, self.torn, self.again = 0.0, 0, "", False
         self.away: list[tuple[int, int]] = []
         self.late: list[tuple[int, int]] = []
         self.stray: set[int] = set()
@@ -88,6 +88,7 @@ class Stopper:
             stirred = self.sleepers.stirred(sleepers)
         got.late += late
         got.seconds, got.woken, got.torn = held.seconds, self.sleepers.woken, _torn(over, stirred)
+        got.again = bool(got.torn) or any(ptrace.thread_state(pid, tid) in ("R", "S") for tid in held.stray)
         got.maps = got.maps or parse_maps(got.text)
         for buffer in buffers:
             for address, data in buffer.pieces():
