@@ -18,7 +18,9 @@ def shared():
     """[(library, home, version)] of the CPythons for tests that have a shared library."""
     found = []
     for python in PYTHONS:
-        folder, name, home, *version = subprocess.run([python, "-c", ASK], capture_output=True, text=True, check=True).stdout.split()
+        folder, name, home, *version = subprocess.run(
+            [python, "-c", ASK], capture_output=True, text=True, check=True
+        ).stdout.split()
         path = os.path.join(folder, name)
         if ".so" in name and os.path.exists(path) and python.startswith(home):
             found.append((path, home, ".".join(version)))
