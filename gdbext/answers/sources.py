@@ -63,8 +63,8 @@ def doubt(frame: PyFrame) -> str:
     name = escape(os.path.basename(frame.file))
     if not begins_at(frame.code, lines):
         return (
-            f"{name} has been changed since it was loaded: line {frame.code.first} does not begin {escape(frame.code.name)} any more, "
-            "so the lines shown are not those that run"
+            f"{name} has been changed since it was loaded: line {frame.code.first} does not begin {escape(frame.code.name)} "
+            "any more, so the lines shown are not those that run"
         )
     changed, since = _changed(frame.rt.target, frame.file)
     if changed:

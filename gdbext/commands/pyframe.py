@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 
-from ..answers import sources
 from ..answers.frames import frame_place, frame_text, python_frame
 from ..answers.variables import variable_lines, variables_of
 from ..errors import GdbextError, NotFoundError
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
 
 reprs, resolution = lazy_module("cpython.reprs"), lazy_module("cpython.resolution")
+sources = lazy_module("answers.sources")
 
 
 def _frame_answer(session, args, frame):

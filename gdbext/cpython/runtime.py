@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from ..access.proc import read_maps, read_proc
@@ -30,8 +29,8 @@ PTHREAD_TID = {"x86-64": 720, "aarch64": 208}
 class PyThread:
     """A Python thread: native `tid` (0: not to be found), `address` of its thread state and of that one's `interp`reter.
 
-    `states`: it and those that the same thread has in other interpreters, `[(address, interp)]`; `address` is the innermost one's,
-    as far as its frames tell."""
+    `states`: it and those that the same thread has in other interpreters, `[(address, interp)]`; `address` is the innermost
+    one's, as far as its frames tell."""
 
     def __init__(self, rt: Runtime, address: int, tid: int, interp: int) -> None:
         self.rt, self.address, self.tid, self.interp = rt, address, tid, interp
@@ -71,8 +70,8 @@ def _all_runtimes(target: Target) -> list[Runtime]:
     if len(found) > 1:
         names = ", ".join(rt.name for rt in found)
         target.lasting["several CPythons"] = (
-            f"{len(found)} CPythons work in it: {names}; threads are those of all, names and modules those of the first, or of the "
-            "selected thread's"
+            f"{len(found)} CPythons work in it: {names}; threads are those of all, names and modules those of the first, or "
+            "of the selected thread's"
         )
     return found
 
