@@ -209,7 +209,7 @@ class Runtime:
 
     def _walked(self, thread: PyThread) -> list[tuple[tuple[int, int], Any]]:
         """The raw frames of all states of a thread, innermost first, `[((state, interp), RawFrame)]`: by the places on the stack
-        of the activations that run them, since one interpreter calls another; without those the newer interpreter is the inner."""
+        of the activations that run them, since one interpreter calls another; without those the newer one is the inner."""
         if len(thread.states) == 1:
             return [(thread.states[0], step) for step in self.dialect.walk(self, thread.address)]
         rows = []
@@ -253,8 +253,8 @@ class Runtime:
 
     # ---- frames --------------------------------------------------------------------------------------------------
     def frames(self, thread: PyThread) -> list[PyFrame]:
-        """`[PyFrame]` of a `PyThread` of this `Runtime` or of another one, innermost first, as Python itself would list them; read again where the thread ran on
-        meanwhile."""
+        """`[PyFrame]` of a `PyThread` of this `Runtime` or of another one, innermost first, as Python itself would list them; read
+        again where the thread ran on meanwhile."""
 
         if thread.rt is not self:
             return thread.rt.frames(thread)

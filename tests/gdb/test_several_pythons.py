@@ -11,7 +11,8 @@ from harness.gdb_run import run_gdb
 from harness.heartbeats import eventually
 from harness.subjects import PYTHONS, SUBJECTS, running, spawned
 
-ASK = "import sys, sysconfig as s; v = s.get_config_var; print(v('LIBDIR'), v('INSTSONAME'), sys.base_prefix, *sys.version_info[:2])"
+ASK = "import sys, sysconfig as s; v = s.get_config_var; "
+ASK += "print(v('LIBDIR'), v('INSTSONAME'), sys.base_prefix, *sys.version_info[:2])"
 
 
 def shared():
