@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..cpython.runtime import all_runtimes
+from ..lazy import lazy_module
 from ..render.text import escape
 from .frames import launched_kernel, native_frame, python_frame
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
     from ..render.text import Style
     from ..stacks.threads import ThreadView
+
+
+runtimes = lazy_module("cpython.runtime")
 
 
 def thread_frames(
@@ -57,7 +60,7 @@ def thread_data(
     if view.python and view.py is not None:
         numbers = [f.rt.interpreter_number(f.interp) for f in view.python if f.interp]
         data["interpreters"] = list(dict.fromkeys(numbers))
-        if len(all_runtimes(target)) > 1:
+        if len(runtimes.all_runtimes(target)) > 1:
             data["python"] = escape(view.py.rt.name)
     data["folded"] = 0 if whole else view.folded
     if view.error:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 reprs, resolution = lazy_module("cpython.reprs"), lazy_module("cpython.resolution")
+sources = lazy_module("answers.sources")
 
 
 def _frame_answer(session, args, frame):
@@ -32,7 +33,12 @@ def _frame_answer(session, args, frame):
         return "\n".join(lines)
 
     found = variables_of(frame, session.private(frame.rt, args))
-    return Answer({"frame": frame_place(frame), "locals": found}, text, session.partial(frame.rt.target))
+    return Answer({"frame": frame_place(frame), "locals": found}, text, _partial(session, frame))
+
+
+def _partial(session, frame):
+    doubt = sources.doubt(frame)
+    return session.partial(frame.rt.target) + ([doubt] if doubt else [])
 
 
 def _move(session, args, level):
@@ -104,18 +110,10 @@ class PyDown(Command):
         return _move(session, args, session.level(args.on) - _count(self.name, args.operand_text, 1))
 
 
-def _source_lines(frame):
-    """The lines of the frame's source file as this machine has it, or `NotFoundError`."""
-    try:
-        return frame.rt.target.source_lines(frame.file)
-    except NotFoundError:
-        raise NotFoundError(f"the source {escape(frame.file)} is not on this machine") from None
-
-
 def _source(frame, line, count):
     """`[(number, text)]` of lines around `line`; [] where the source is not here."""
     try:
-        lines = _source_lines(frame)
+        lines = sources.lines_of(frame)
     except NotFoundError:
         return []
     start = max(1, line - count // 2)
@@ -138,7 +136,7 @@ class PyList(Command):
 
     def run(self, session: Session, args: Args) -> Answer:
         frame = session.frame(args.on)
-        lines = _source_lines(frame)  # raises when it is not here
+        lines = sources.lines_of(frame)  # raises when it is not here
         at = _count(self.name, args.operand_text, frame.line or frame.code.first)
         shown = _source(frame, at, max(1, args.lines))
         if not shown:
@@ -157,7 +155,7 @@ class PyList(Command):
             mark = {frame.line: ">"}
             return "\n".join(f"{mark.get(n, ' ')}{n:>5}  {t}" for (n, _), t in zip(shown, texts))
 
-        return Answer(data, people, session.partial(frame.rt.target))
+        return Answer(data, people, _partial(session, frame))
 
 
 def _highlight(lines):

@@ -237,14 +237,14 @@ def _has_executors(rt: Runtime, array: int) -> bool:
 
 
 def jit_doubt(rt: Runtime) -> str:
-    """Why a place in the bytecode may be passed unseen: CPython's JIT (3.13 and later) is at work, whose traces read none; ''."""
+    """Why a place in the bytecode may be passed unseen: CPython's JIT (3.13 and later) is at work. '' where it is not."""
     compiled = every(rt).compiled
     if not compiled and not jit_wanted(rt):
         return ""
     return (
-        f"CPython's JIT is on here ({compiled} functions had compiled traces so far): what runs in a trace reads no bytecode, so passes "
-        "of hot code are missed, without a word each; start the program with PYTHON_JIT=0, or llm-inject a debugger, whose tracing "
-        "ends the traces (pytasks, pybt, pylocals and llm-record see what runs in them)"
+        f"CPython's JIT is on here ({compiled} functions had compiled traces so far): what runs in a trace reads no bytecode, "
+        "so passes of hot code are missed, without a word each; start the program with PYTHON_JIT=0, or llm-inject a debugger, "
+        "whose tracing ends the traces (pytasks, pybt, pylocals and llm-record see what runs in them)"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from ..access.proc import read_maps, read_proc
@@ -30,8 +29,8 @@ PTHREAD_TID = {"x86-64": 720, "aarch64": 208}
 class PyThread:
     """A Python thread: native `tid` (0: not to be found), `address` of its thread state and of that one's `interp`reter.
 
-    `states`: it and those that the same thread has in other interpreters, `[(address, interp)]`; `address` is the innermost one's,
-    as far as its frames tell."""
+    `states`: it and those that the same thread has in other interpreters, `[(address, interp)]`; `address` is the innermost
+    one's, as far as its frames tell."""
 
     def __init__(self, rt: Runtime, address: int, tid: int, interp: int) -> None:
         self.rt, self.address, self.tid, self.interp = rt, address, tid, interp
@@ -71,8 +70,8 @@ def _all_runtimes(target: Target) -> list[Runtime]:
     if len(found) > 1:
         names = ", ".join(rt.name for rt in found)
         target.lasting["several CPythons"] = (
-            f"{len(found)} CPythons work in it: {names}; threads are those of all, names and modules those of the first, or of the "
-            "selected thread's"
+            f"{len(found)} CPythons work in it: {names}; threads are those of all, names and modules those of the first, or "
+            "of the selected thread's"
         )
     return found
 
@@ -210,7 +209,7 @@ class Runtime:
 
     def _walked(self, thread: PyThread) -> list[tuple[tuple[int, int], Any]]:
         """The raw frames of all states of a thread, innermost first, `[((state, interp), RawFrame)]`: by the places on the stack
-        of the activations that run them, since one interpreter calls another; without those the newer interpreter is the inner."""
+        of the activations that run them, since one interpreter calls another; without those the newer one is the inner."""
         if len(thread.states) == 1:
             return [(thread.states[0], step) for step in self.dialect.walk(self, thread.address)]
         rows = []
@@ -254,8 +253,8 @@ class Runtime:
 
     # ---- frames --------------------------------------------------------------------------------------------------
     def frames(self, thread: PyThread) -> list[PyFrame]:
-        """`[PyFrame]` of a `PyThread` of this `Runtime` or of another one, innermost first, as Python itself would list them; read again where the thread ran on
-        meanwhile."""
+        """`[PyFrame]` of a `PyThread` of this `Runtime` or of another one, innermost first, as Python itself would list them; read
+        again where the thread ran on meanwhile."""
 
         if thread.rt is not self:
             return thread.rt.frames(thread)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 COUNTED = "Python 3.9 leaves no mark on the C stack: frames matched by counting"
 LOOP = "_PyEval_EvalFrameDefault"
 CUT = "native stack incomplete"
-UNMARKED = "{} Python frames were begun by no activation of the interpreter that can be found: where native code stands among them is unknown"
+UNMARKED = "{} Python frames were begun by no activation that can be found: where native code stands among them is unknown"
 
 
 class Merged:

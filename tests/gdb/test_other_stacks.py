@@ -53,9 +53,7 @@ def test_python_frames_are_there_wherever_the_other_stack_lies(python, library, 
         assert {"plain-0", "plain-1", "signal_stack-0", "signal_stack-1"} <= whole
         again = answer(f"llm-stacks {target.pid} -json")
         shown = {tuple(python_names(g["frames"])) for g in again["groups"]}
-        assert {tuple(f.strip("<>") for f in stack) for stack in truth["stacks"].values()} <= {s for s in shown} | {
-            s[::-1] for s in shown
-        }
+        assert {tuple(f.strip("<>") for f in stack) for stack in truth["stacks"].values()} <= shown | {s[::-1] for s in shown}
 
 
 def test_in_gdb_and_in_its_own_backtrace(library, gdb_path):

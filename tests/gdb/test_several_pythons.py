@@ -11,14 +11,17 @@ from harness.gdb_run import run_gdb
 from harness.heartbeats import eventually
 from harness.subjects import PYTHONS, SUBJECTS, running, spawned
 
-ASK = "import sys, sysconfig as s; print(s.get_config_var('LIBDIR'), s.get_config_var('INSTSONAME'), sys.base_prefix, *sys.version_info[:2])"
+ASK = "import sys, sysconfig as s; v = s.get_config_var; "
+ASK += "print(v('LIBDIR'), v('INSTSONAME'), sys.base_prefix, *sys.version_info[:2])"
 
 
 def shared():
     """[(library, home, version)] of the CPythons for tests that have a shared library."""
     found = []
     for python in PYTHONS:
-        folder, name, home, *version = subprocess.run([python, "-c", ASK], capture_output=True, text=True, check=True).stdout.split()
+        folder, name, home, *version = subprocess.run(
+            [python, "-c", ASK], capture_output=True, text=True, check=True
+        ).stdout.split()
         path = os.path.join(folder, name)
         if ".so" in name and os.path.exists(path) and python.startswith(home):
             found.append((path, home, ".".join(version)))
@@ -54,7 +57,8 @@ def test_two_cpythons_at_work(tmp_path, gdb_path):
     subprocess.run(["gcc", "-o", host, f"{SUBJECTS}/two_pythons.c", "-ldl", "-lpthread"], check=True)
     words = [host]
     for (library, home, version), name in ((found[0], "first"), (found[-1], "last")):
-        code = f"import time\nvalue = {version!r}\ndef {name}_leaf(): time.sleep(1000)\ndef {name}_middle(): {name}_leaf()\n{name}_middle()"
+        code = f"import time\nvalue = {version!r}\ndef {name}_leaf(): time.sleep(1000)\n"
+        code += f"def {name}_middle(): {name}_leaf()\n{name}_middle()"
         words += [library, home, code]
     with spawned(words) as process:
 

@@ -53,7 +53,9 @@ def test_a_users_native_frames_are_shown(python, strip, tmp_path):
 def test_a_program_that_has_cpython_linked_in(strip, tmp_path):
     ask = "import sysconfig as s, sys; print(*map(s.get_config_var, ('LIBPL', 'LIBRARY', 'INCLUDEPY', 'prefix')), sep='\\n')"
     for python in PYTHONS:
-        folder, name, headers, home = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.split()
+        folder, name, headers, home = subprocess.run(
+            [python, "-c", ask], capture_output=True, text=True, check=True
+        ).stdout.split()
         archive = next(iter(glob.glob(f"{folder}/*-pic.a")), os.path.join(folder, name))
         if strip and name in ("libpython3.9.a", "libpython3.10.a"):  # of those nothing tells where the interpreter's state lies
             continue

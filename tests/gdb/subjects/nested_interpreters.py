@@ -13,7 +13,9 @@ else:
 
 LEAF = "import time\ndef {name}_leaf():\n    time.sleep(1000)\ndef {name}_middle():\n    {name}_leaf()\n{name}_middle()"
 TWICE = "import threading\nL = threading.Lock()\ndef twice():\n    with L:\n        L.acquire()\ntwice()"
-INSIDE = f"import {made.__name__} as made\ndef inside():\n    made.run_string(made.create(), {LEAF.format(name='two')!r})\ninside()"
+INSIDE = (
+    f"import {made.__name__} as made\ndef inside():\n    made.run_string(made.create(), {LEAF.format(name='two')!r})\ninside()"
+)
 
 
 def caller(code):

@@ -1,0 +1,111 @@
+"""Source lines of Python frames as this machine has them now, and whether they are what runs."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import time
+import zipfile
+import zlib
+
+from ..access import files, ptrace
+from ..errors import GdbextError, NotFoundError
+from ..render.text import escape
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..access.base import Target
+    from ..cpython.frames import Code, PyFrame
+
+MAX_MEMBER = 8 << 20  # bytes of a source file inside an archive
+MAX_DIRECTORY = 256 << 20  # bytes of an archive that is looked into
+_DECORATED = 40  # lines that decorators may take before a `def`
+
+
+def lines_of(frame: PyFrame) -> list[str]:
+    """The lines of a frame's source file, also of one inside a zip archive; `NotFoundError` where they are not here."""
+    target = frame.rt.target
+    try:
+        return target.source_lines(frame.file)
+    except NotFoundError:
+        found = target.cached(("source in an archive", frame.file), lambda: _archived(target, frame.file))
+        if found is None:
+            raise NotFoundError(f"the source {escape(frame.file)} is not on this machine") from None
+        return found
+
+
+def _archived(target: Target, path: str) -> list[str] | None:
+    archive = path
+    while len(archive) > 1:
+        archive = os.path.dirname(archive)
+        try:
+            local = target.local_file(archive)
+            if not os.path.isfile(local) or os.path.getsize(local) > MAX_DIRECTORY:
+                continue
+            with files.open_regular(local) as f, zipfile.ZipFile(f) as opened, opened.open(path[len(archive) + 1 :]) as member:
+                text = member.read(MAX_MEMBER).decode("utf-8", "replace")
+        except (GdbextError, OSError, KeyError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, NotImplementedError):
+            continue
+        return [line.rstrip("\r\n") for line in io.StringIO(text, newline="\n")]
+    return None
+
+
+def doubt(frame: PyFrame) -> str:
+    """Why the source file may not be what runs, ''.
+
+    Sure where the code's first line does not begin it any more; where the file was changed after the process began, or after the
+    core was written, it may be so: Python reads a file once, when it imports it."""
+    try:
+        lines = lines_of(frame)
+    except GdbextError:
+        return ""
+    name = escape(os.path.basename(frame.file))
+    if not begins_at(frame.code, lines):
+        return (
+            f"{name} has been changed since it was loaded: line {frame.code.first} does not begin {escape(frame.code.name)} "
+            "any more, so the lines shown are not those that run"
+        )
+    changed, since = _changed(frame.rt.target, frame.file)
+    if changed:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(changed))
+        return f"{name} was changed at {at}, after {since}: the lines shown may not be those that run"
+    return ""
+
+
+def begins_at(code: Code, lines: list[str]) -> bool:
+    """Whether source lines have a code object's function or class where it says that it begins; True of what has no name."""
+    name = code.name
+    if not re.match(r"\w+$", name):
+        return True  # a lambda, a comprehension, a module
+    wanted = re.compile(rf"\b(def|class)\s+{re.escape(name)}\b")
+    first = code.first - 1
+    for number in range(max(first, 0), min(first + _DECORATED, len(lines))):
+        if wanted.search(lines[number]):
+            return number == first or lines[first].lstrip().startswith("@")
+    # made by exec() of a text, or by Cython and its kind: a file that never had the name tells nothing
+    return not any(wanted.search(line) for line in lines) and first < len(lines)
+
+
+def _changed(target: Target, path: str) -> tuple[float, str]:
+    """-> (when the file was changed last, after what), (0, '') where that was before."""
+    try:
+        status = os.stat(target.local_file(path))
+        if target.is_live:
+            began, since = _began(target.pid), "the process began"
+        else:
+            began, since = os.stat(getattr(target, "path", "")).st_mtime, f"the {target.kind} was written"
+    except (GdbextError, OSError, ValueError):
+        return 0.0, ""
+    changed = max(status.st_mtime, status.st_ctime)  # installers keep the time of the content: it is the inode that is new
+    return (changed, since) if began and changed > began + 0.02 else (0.0, "")
+
+
+def _began(pid: int | None) -> float:
+    """When a process began, in seconds since the epoch; 0 where that is not to be had."""
+    ticks = ptrace.start_time(pid) if pid else None
+    if ticks is None:
+        return 0.0
+    with open("/proc/uptime") as f:
+        booted = time.time() - float(f.read().split()[0])
+    return booted + (ticks + 1) / os.sysconf("SC_CLK_TCK")

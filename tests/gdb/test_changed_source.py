@@ -1,0 +1,87 @@
+"""Source that is not what runs is said to be so; source in an archive is read there."""
+
+import os
+import shutil
+import sys
+import zipfile
+
+import pytest
+from harness.answers import answer
+from harness.subjects import PYTHONS, spawned
+
+TEXT = """import functools, sys, time
+
+
+@functools.lru_cache(
+    None
+)
+def leaf(n):
+    print("ready", flush=True)
+    sys.stdin.read()
+    return n
+
+
+class Loop:
+    def run(self):
+        return leaf(4)
+
+
+Loop().run()
+"""
+
+
+def asked(pid, names=("leaf", "run", "module")):
+    """{function: what is said of its source}, the innermost frame's text line."""
+    found = {}
+    for number, name in enumerate(names):
+        said = answer(f"pyframe {number} -on {pid} -json")
+        assert name in said["frame"]["function"]
+        found[name] = [d for d in said["partial"] if "changed" in d]
+    return found
+
+
+@pytest.mark.parametrize("python", [PYTHONS[0], PYTHONS[-1]], ids=os.path.basename)
+def test_source_that_was_changed_is_said(python, tmp_path):
+    path = str(tmp_path / "engine.py")
+    with open(path, "w") as f:
+        f.write(TEXT)
+    os.utime(path, (1, 1))
+    with spawned([python, path], ready="ready") as process:
+        # the file is new here, and the process began at once after it: what is asked is whether the content tells
+        assert all("does not begin" not in d for said in asked(process.pid).values() for d in said)
+        with open(path, "w") as f:
+            f.write("# one line more\n" + TEXT)
+        said = asked(process.pid)
+        assert "does not begin leaf" in said["leaf"][0] and "does not begin run" in said["run"][0]
+        assert "was changed at" in said["module"][0]
+        listed = answer(f"pylist -on {process.pid} -json")
+        assert any("does not begin leaf" in d for d in listed["partial"])
+        with open(path, "w") as f:  # the functions begin where they did, their bodies are others
+            f.write(TEXT.replace("return n", "return n + 1"))
+        assert all("was changed at" in d[0] for d in asked(process.pid).values())
+        os.rename(path, path + ".old")
+        shutil.copyfile(path + ".old", path)
+        os.utime(path, (1, 1))  # an installer keeps the time of the content
+        assert "was changed at" in asked(process.pid)["run"][0]
+
+
+def test_source_that_was_not_changed_raises_no_doubt():
+    with spawned(
+        [sys.executable, "-c", "import threading\nprint('ready', flush=True)\nthreading.Event().wait()"], ready="ready"
+    ) as p:
+        said = answer(f"pyframe 0 -on {p.pid} -json")
+        assert os.path.basename(said["frame"]["file"]) == "threading.py"
+        assert not [d for d in said["partial"] if "changed" in d]
+
+
+@pytest.mark.parametrize("python", [PYTHONS[0], PYTHONS[-1]], ids=os.path.basename)
+def test_source_in_an_archive(python, tmp_path):
+    path = str(tmp_path / "app.pyz")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("pack/__init__.py", "")
+        archive.writestr("pack/engine.py", TEXT)
+        archive.writestr("__main__.py", "import pack.engine\n")
+    with spawned([python, path], ready="ready") as process:
+        said = answer(f"pylist -on {process.pid} -json")
+        assert said["lines"][said["line"] - said["lines"][0]["line"]]["text"].strip() == "sys.stdin.read()"
+        assert not any("does not begin" in d for d in said["partial"])
