@@ -29,7 +29,8 @@ class Sighting:
     on; `tokens` of its answer that have come so far; `waits_for`: in words; `parked`: it waits for something that others deliver,
     `keeper`: the thread that is to deliver it, `after`: ids of the requests that are served there first; `ended`: this process is
     done with it; `tid`: of the thread that has it in its hands; `undelivered`: this process has not handed it on yet; `unowned`:
-    the engine asked itself, and need not wait for the answer; `replica`: number of the scheduler that a front end gave it to."""
+    the engine asked itself, and need not wait for the answer; `replica`: number of the scheduler that a front end gave it to;
+    `sender`: the address from which its blocks are to come."""
 
     request_id: str
     stage: str
@@ -50,6 +51,7 @@ class Sighting:
     age: Optional[float] = None
     request: Optional[Request] = None  # the scheduler's own numbers
     sampling: Optional[Dict[str, Any]] = None
+    sender: str = ""
 
 
 @dataclasses.dataclass

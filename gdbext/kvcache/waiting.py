@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 NEXT_STEP = "the next step"
 GRAMMAR = "grammar: it is being compiled"
+SHORT = "blocks: "  # how `shortage` begins
 SHOWN = 3  # holders of blocks that are named
 
 
@@ -42,9 +43,7 @@ def shortage(needed: str, there: str, held: Mapping[str, int]) -> str:
     """The reason of a request that waits for blocks: `needed` and `there` in words, and those of `held` ({request id: blocks or
     tokens}) that hold most."""
     most = sorted(((count, name) for name, count in held.items() if count), reverse=True)[:SHOWN]
-    return f"blocks: needs {needed}, {there}" + (
-        f"; {', '.join(f'{name} holds {count}' for count, name in most)}" if most else ""
-    )
+    return f"{SHORT}needs {needed}, {there}" + (f"; {', '.join(f'{name} holds {count}' for count, name in most)}" if most else "")
 
 
 def held_of_group(cache: Cache, group: int) -> Mapping[str, int]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set, Tupl
 
 from ..cpython.stack_keys import advanced
 from ..engines import sightings
+from ..kvcache import waiting
 from . import model
 from .model import Counter, Place, Tracked
 
@@ -308,6 +309,9 @@ def _parked(tracked: Tracked, look: Look, sighting: Sighting, context: _Context)
     if holders:
         tracked.holder = _place(holders[0], sightings.WORKER)
         tracked.evidence += [f"{one.label} has it in {one.transfers[tracked.request_id]}" for one in holders]
+    if sighting.sender and not any(context.at_work(one, sightings.WORKER) for one in holders):
+        tracked.holder = None  # who polls for a transfer as it should need not act
+        tracked.evidence.append(f"its sender, {sighting.sender}, was not asked: that one must act")
 
 
 def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Context) -> None:
@@ -317,6 +321,13 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
         return
     if look.pid in context.steps and sighting.stage in (*sightings.IN_SCHEDULER, sightings.INPUT):
         tracked.verdict = model.QUEUED
+        return
+    kept = _kept(look, sighting)
+    if kept:
+        tracked.verdict = model.QUEUED
+        tracked.evidence.append(
+            f"{look.label} keeps the blocks of {', '.join(kept[:8])}, which have ended, for readers elsewhere"
+        )
         return
     in_hands = sighting.stage not in (*sightings.IN_SCHEDULER, sightings.INPUT) or sighting.tid is not None
     stage = sighting.stage if in_hands or sightings.QUEUE not in look.keepers else sightings.QUEUE  # who takes it from there
@@ -340,6 +351,17 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
     where = f", which stands in {keeper.stands}" if keeper is not None and keeper.stands else ""
     name = f"its thread {keeper.name}{where}" if keeper is not None else "that process"
     tracked.evidence.append(f"{look.label} has it ({sighting.state}) and nothing that it schedules moves: {name} must act")
+
+
+def _kept(look: Look, sighting: Sighting) -> List[str]:
+    """Requests that have ended and whose blocks a scheduler keeps until others have read them, where the head of its queue waits
+    for blocks and nothing runs: it is well, and who reads must act."""
+    if sighting.stage != sightings.QUEUE or any(s.stage == sightings.RUNNING and not s.ended for s in look.sightings):
+        return []
+    head = next((s for s in look.sightings if s.stage == sightings.QUEUE and not s.ended), sighting)
+    if not head.waits_for.startswith(waiting.SHORT):
+        return []
+    return [s.request_id for s in look.sightings if s.ended and s.request is not None and s.request.transfer]
 
 
 def _stands(look: Look, stage: str) -> str:

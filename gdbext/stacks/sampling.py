@@ -62,8 +62,9 @@ class ProcessSamples:
     `gil`: `Samples` or None, `state` of the process, `world`: (rank, size) of its torch.distributed group or None, `calls`:
     {tid: system call}, `tasks`: its asyncio at the last look, `counters` of progress, `children`: {pid: seconds that it ran in
     the window} of its descendants, `ancestors`: pids, `ended`: how it has ended, `ended_children`: [(pid, what)] that it has not
-    asked about, `links`: connections of a rank that is no engine's (None: not known), `rings`, `counts`: of collectives, `holders`: {inode: [(pid, writes)]}, `clients`: connections to its event
-    loops, `unread`: of these and of its listeners those on which something waited to be read or accepted at both looks."""
+    asked about, `links`: connections of a rank that is no engine's (None: not known), `rings`, `counts`: of collectives,
+    `holders`: {inode: [(pid, writes)]}, `clients`: connections to its event loops, `unread`: of these and of its listeners
+    those on which something waited to be read or accepted at both looks."""
 
     snapshot: Any
     view: Any = None

@@ -225,8 +225,9 @@ class ProcessState:
 
 class Verdict:
     """`kind` (docs/json.md), `culprits`: [node, or (process name, None) for a whole process], `evidence`: [text], `victims`:
-    [text]; `processes`: names of those it is about, `children`: pids of culprits that were not looked at, by name, `not_asked`: ranks that are awaited and
-    were not looked at, `engine`,
+    [text]; `processes`: names of those it is about, `children`: pids of culprits that were not looked at, by name, `not_asked`:
+    ranks that
+    are awaited and were not looked at, `engine`,
     `group`: set by `judge`; `answers`: an unknown that waits for an outside answer."""
 
     def __init__(

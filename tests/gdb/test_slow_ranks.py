@@ -1,4 +1,4 @@
-"""llm-hang on ranks that start (subjects/slow_rank.py): who gets on is slow, not missing; who is a fork of a rank is none; two jobs
+"""llm-hang on ranks that start (subjects/slow_rank.py): who gets on is slow, not missing; a fork of a rank is none; two jobs
 of one size are two."""
 
 import contextlib
@@ -70,5 +70,5 @@ def test_two_jobs_of_one_size_are_two_verdicts(torch_python, tmp_path):
     with job(torch_python, "reads", tmp_path / "a") as well, job(torch_python, "sleeps", tmp_path) as hung:
         asleep(*hung, seconds=5)
         said = asked(*well, *hung)
-        assert [(v["verdict"], [c["pid"] for c in v["culprits"]]) for v in said["verdicts"]][0] == ("collective", [hung[-1]]), said
+        assert (said["verdict"], [c["pid"] for c in said["culprits"]]) == ("collective", [hung[-1]]), said
         assert len(said["verdicts"]) == 2 and not said["verdicts"][1]["culprits"], said

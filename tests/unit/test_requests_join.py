@@ -5,6 +5,7 @@ import pytest
 
 from gdbext.cpython.stack_keys import FrameKey
 from gdbext.engines.sightings import DETOKENIZER, FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
+from gdbext.kvcache import waiting
 from gdbext.kvcache.model import Request
 from gdbext.requests.join import join, progress
 from gdbext.requests.model import BEHIND, LOST, MOVING, NEVER_FITS, PARKED, QUEUED, ZOMBIE
@@ -259,3 +260,25 @@ def test_a_request_that_the_server_has_not_handed_on():
 def test_what_the_engine_asks_itself_is_no_zombie():
     before, now = ([server(), scheduler(runs("HEALTH_CHECK_1", n, unowned=True))] for n in (1, 2))
     assert verdicts(now, before) == {"HEALTH_CHECK_1": MOVING}
+
+
+def test_the_sender_of_a_transfer_that_was_not_asked_must_act_and_not_the_worker_that_polls():
+    for sender, stands, holder in (("10.0.0.7:5600", "", None), ("10.0.0.7:5600", "lock", "TP0"), ("", "", "TP0")):
+        parked = waits("p", parked=True, waits_for="transfer: KV blocks from another process", sender=sender)
+        worker = Look("TP0", 3, "worker", ("worker",), [], {WORKER: Keeper("main", 301, stands)})
+        worker.transfers = {"p": "NixlConnector.connector_worker._recving_transfers"}
+        look = [front(awaited("p")), core(parked), worker]
+        (found,) = join(look, look)
+        assert (found.verdict, found.holder and found.holder.label) == (PARKED, holder)
+        assert any("10.0.0.7:5600, was not asked" in line for line in found.evidence) is (holder is None)
+
+
+def test_who_waits_for_blocks_that_are_kept_for_readers_elsewhere_is_queued():
+    done = Sighting("done", QUEUE, "FINISHED_STOPPED", request=Request("done"), ended=True)
+    done.request.transfer = True
+    short = waiting.shortage("7 of group 0", "3 free", {"done": 50})
+    for kept, wait, verdict in (([done], short, QUEUED), ([], short, BEHIND), ([done], waiting.NEXT_STEP, BEHIND)):
+        look = [front(awaited("a"), awaited("b")), core(waits("a", waits_for=wait), waits("b"), *kept)]
+        found = join(look, look)
+        assert [t.verdict for t in found] == [verdict, verdict], (wait, kept)
+        assert any("for readers elsewhere" in line for line in found[0].evidence) is (verdict == QUEUED)

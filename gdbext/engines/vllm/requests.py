@@ -244,6 +244,20 @@ def _parked(rt: Runtime, found: Look, scheduler: Object) -> None:
     if connector is not None:
         for s in (s for s in parked if s.waits_for.startswith("transfer")):
             s.waits_for += f" ({connector.type_name})"
+            s.sender = _sender(rt, s)
+
+
+def _sender(rt: Runtime, sighting: Sighting) -> str:
+    """HOST:PORT of the instance that is to send a request's blocks, '' where the request does not say (`kv_transfer_params`,
+    v1/request.py)."""
+    params = at(rt.object(sighting.request.address), "kv_transfer_params") if sighting.request is not None else None
+    if params is None or not params.isa("dict"):
+        return ""
+    known = {key.string(100): value for key, value in params.items(64) if key.isa("str")}
+    host, port = known.get("remote_host"), known.get("remote_port")
+    if host is None or port is None or not host.isa("str") or not port.isa("int"):
+        return ""
+    return f"{host.string(256)}:{port.integer()}"
 
 
 def _compilers(rt: Runtime) -> Dict[str, Keeper]:

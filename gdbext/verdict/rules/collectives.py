@@ -228,13 +228,13 @@ def _awaited(group: Sequence[ProcessState], inside: set[str]) -> set[str]:
 
 
 def _awaits_input(facts: Sequence[ProcessState], inside: Sequence[Any], outside: Sequence[Any]) -> bool:
-    """Whether all wait for one rank's next command (a broadcast, say), and those who are not there wait for input from outside."""
+    """Whether all wait for one rank's next command (a broadcast, say), and who is not there waits for input from outside."""
     from_one = all(FROM_ONE.search(t.collective) for _, t in inside)
     return from_one and all(outlook(facts, t.node).kind == "rests" for _, t in outside)
 
 
 def _only_slow(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState) -> bool:
-    """Whether a rank that has not come to a collective was seen to get on, or to want what it was not given: it may still come."""
+    """Whether a rank that has not come was seen to get on, or to want a processor that it was not given: it may still come."""
     reads = t.state == "D" or t.call is not None and any(source.kind == "file" for source in t.call.sources)
     nodes = {t.node, f.main.node if f.main else t.node}
     return reads or t.denied or any(outlook(facts, node).kind == "moves" for node in nodes)
@@ -252,7 +252,8 @@ def _outside(
         evidence.append("it is at work, and nothing that it should move moves")
     slow = [f.name for f, t in outside if _only_slow(facts, f, t)]
     if slow:
-        return Verdict("unknown", [], [*evidence, f"{tree.rank_set(slow)} {'moves' if len(slow) == 1 else 'move'}: it may only be slow"])
+        evidence.append(f"{tree.rank_set(slow)} {'moves' if len(slow) == 1 else 'move'}: it may only be slow")
+        return Verdict("unknown", [], evidence)
     return Verdict("collective", [t.node for _, t in outside], evidence, victims)
 
 

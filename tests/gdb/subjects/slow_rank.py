@@ -1,8 +1,8 @@
 """slow_rank.py KIND RANK WORLD PORT FOLDER: ranks of one group that start; the last comes late. Prints "up PID" when it has the
-group. `reads`: from a file, piece by piece, with pauses, as weights from a slow disk; `helper`: the same with a child that was forked
-when the group was there; `loader`: a thread loads and hands on through a queue; `waits`: the first waits for a client, the others for
-its next command. Of these nobody is to be accused. `sleeps`, `stuck`: the last sleeps; it reads a pipe of its own, and `helper_late`:
-sleeps beside a forked child: the last rank is."""
+group. `reads`: from a file, piece by piece, with pauses, as weights from a slow disk; `helper`: the same with a child that was
+forked when the group was there; `loader`: a thread loads and hands on through a queue; `waits`: the first waits for a client,
+the others for its next command. Of these nobody is to be accused. `sleeps`, `stuck`, `helper_late`: the last sleeps, reads a
+pipe of its own, sleeps beside a forked child: the last rank is."""
 
 import datetime
 import os

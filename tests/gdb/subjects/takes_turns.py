@@ -1,4 +1,4 @@
-"""takes_turns.py KIND: several that take turns under one lock. Well: who has the lock waits for work in the place of all. Hung: it
+"""takes_turns.py KIND: several that take turns under one lock. Well: who has it waits for work in the place of all. Hung: it
 does not. Says {"pids", "culprits": [tid or pid], "right": [verdicts]}, then stays; the verdicts of the well ones are none that
 accuse."""
 
