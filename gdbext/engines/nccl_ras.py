@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..access.files import DAMAGE, json_of
 from ..errors import GdbextError
-from ..render.text import shorten
 from . import listeners
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def _asked(row):
 
 def _word(text: Any) -> str:
     """A piece of the answer, no longer than a line has room for."""
-    return shorten(str(text), 200)
+    return str(text)[:200]
 
 
 def _of_json(text):
