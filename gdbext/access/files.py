@@ -6,7 +6,6 @@ opened, and every reader works within a `Budget`. A damaged file is one `GdbextE
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
 import struct
@@ -218,11 +217,13 @@ def take_json(budget: Budget, data: bytes) -> None:
 
 
 def json_of(data: bytes, name: str, budget: Budget | None = None, taken: bool = False) -> Any:
-    """What JSON text says; the one way to read JSON that others wrote. `budget`: what is left for it and others, else
-    JSON_SIZE; `taken`: `take_json` was told of all. `ValueError` for what is no JSON or deeper than MAX_DEPTH, `GdbextError` that calls
-    it `name` where it does not fit the budget."""
+    """What JSON text says; the one way to read JSON that others wrote. `budget`: what is left for it and others, else JSON_SIZE;
+    `taken`: `take_json` was told of all. `ValueError` for what is no JSON or deeper than MAX_DEPTH, `GdbextError` that calls it
+    `name` where it does not fit the budget."""
     if not taken:
         take_json(budget or Budget(name, JSON_SIZE), data)
+    import json  # here: most commands read none
+
     try:
         found = json.loads(data, parse_int=_short_int if _UNBOUNDED else None)
     except RecursionError:

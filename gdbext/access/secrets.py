@@ -1,8 +1,8 @@
 """What is a secret, by its name and by itself, for every door: snapshots, JSON, pages and the values of expressions.
 
 Of the command line and the environment a snapshot keeps the names, and the values of which an answer may need (KEPT_VARIABLES,
-KEPT_OPTIONS); the others are blanked where the kernel and the C library keep them (fs/exec.c, arg_start to env_end of proc(5)), in
-the program's own os.environ and sys.argv, and wherever a copy lies of one that is a secret or looks like one.
+KEPT_OPTIONS); the others are blanked where the kernel and the C library keep them (fs/exec.c, arg_start to env_end of proc(5)),
+in the program's own os.environ and sys.argv, and wherever a copy lies of one that is a secret or looks like one.
 """
 
 from __future__ import annotations
@@ -186,8 +186,9 @@ def kernel_area(stat: bytes, maps: Iterable[Mapping]) -> tuple[int, int] | None:
 
 
 def moved_environment(target: Target) -> list[tuple[bytes, int]]:
-    """The NAME=VALUE strings that the C library's `environ` leads to, each with its address; those read before an error. A program
-    that writes a title (setproctitle, as the engines do) writes it over the kernel's strings, and keeps the environment elsewhere."""
+    """The NAME=VALUE strings that the C library's `environ` leads to, with their addresses; those read before an error. A
+    program that writes a title (setproctitle, as the engines do) writes it over the kernel's strings, and keeps the environment
+    elsewhere."""
     found: list[tuple[bytes, int]] = []
     try:
         modules = target.modules()

@@ -30,7 +30,8 @@ _SAYS_NOTHING = frozenset(
     "sequence str string temp tmp tok token tup tuple turn txt val value word".split()
 )
 _NAME = re.compile(
-    r"[^ ]*( \([^ ]*\))?|(?i:(\w+ )?(worker|asyncio|event|main|io|pool|loop|thread|background|monitor)( (thread|loop|pool|worker))+)"
+    r"[^ ]*( \([^ ]*\))?"
+    r"|(?i:(\w+ )?(worker|asyncio|event|main|io|pool|loop|thread|background|monitor)( (thread|loop|pool|worker))+)"
 )
 _SECRET_TYPE = "AuthenticationString"  # multiprocessing's
 _VIEWS = frozenset(f"{of}_{what}" for of in ("dict", "odict") for what in ("keys", "values", "items"))

@@ -8,7 +8,6 @@ import os
 import re
 import select
 import shutil
-import subprocess
 import sys
 import time
 
@@ -67,6 +66,8 @@ class _Apart:
             return name
 
     def _start(self) -> None:
+        import subprocess  # here: hardly any name needs it
+
         own = sys.executable or ""
         python = own if os.path.basename(own).startswith("python") else shutil.which("python3")
         if python is None:

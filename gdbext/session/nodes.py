@@ -103,8 +103,8 @@ class Room:
 
 
 def ask(node: str, words: Sequence[str], pack: bytes, limit: float = LIMIT, room: Room | None = None) -> list[tuple[str, str]]:
-    """[(name, text)] of a node's answers, of a job's one for each task, under the name that was asked; `GdbextError` where there is
-    none, or where it does not end within `limit` seconds, MOST bytes and the `room` for all."""
+    """[(name, text)] of a node's answers, of a job's one for each task, under the name that was asked; `GdbextError` where there
+    is none, or where it does not end within `limit` seconds, MOST bytes and the `room` for all."""
     line = command_line(node, ["python3", "-c", START, str(len(pack)), *words])
     try:
         child = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -238,8 +238,8 @@ def _answer(command, text, budget):
 
 
 def beside(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
-    """Answers that are not merged: `{nodes: [{node, answer}], failed}`, as text one after the other, indented beneath the name that
-    was asked, so that no node can speak for another."""
+    """Answers that are not merged: `{nodes: [{node, answer}], failed}`, as text one after the other, indented beneath the name
+    that was asked, so that no node can speak for another."""
     partial = [f"{f['label']}: {f['reason']}" for f in failed]
 
     def text(style):

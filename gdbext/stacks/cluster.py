@@ -77,7 +77,7 @@ class MergedAnswers:
         self.partial: list[str] = []
 
     def add(self, answer: Any, source: str) -> None:
-        """Takes the parsed JSON of one node in. `source`: the name that was asked, which stands for whatever host it names itself;
+        """Takes the parsed JSON of one node in. `source`: the name that was asked, which stands for whatever host it names;
         before it, where it names several."""
         if not isinstance(answer, dict) or not str(answer.get("schema", "")).startswith("llm-stacks/"):
             raise GdbextError(f"{source}: no answer of llm-stacks -json")

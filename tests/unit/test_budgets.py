@@ -1,5 +1,5 @@
-"""A few bytes that stand for more than there is memory: files of JSON, C++ names, expressions. Each is bounded where it is read, and
-what is whole beside it is answered."""
+"""A few bytes that stand for more than there is memory: files of JSON, C++ names, expressions. Each is bounded where it is read,
+and what is whole beside it is answered."""
 
 import ast
 import gzip
