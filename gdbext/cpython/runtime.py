@@ -253,8 +253,8 @@ class Runtime:
 
     # ---- frames --------------------------------------------------------------------------------------------------
     def frames(self, thread: PyThread) -> list[PyFrame]:
-        """`[PyFrame]` of a `PyThread` of this `Runtime` or of another one, innermost first, as Python itself would list them; read
-        again where the thread ran on meanwhile."""
+        """`[PyFrame]` of a `PyThread` of this `Runtime` or of another one, innermost first, as Python itself would list them;
+        read again where the thread ran on meanwhile."""
 
         if thread.rt is not self:
             return thread.rt.frames(thread)

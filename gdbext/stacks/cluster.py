@@ -144,9 +144,7 @@ def from_folder(folder: str) -> MergedAnswers:
     except OSError as e:
         raise GdbextError(f"{folder}: {e.strerror}: name the folder that holds the nodes' answers") from None
     if not names:
-        raise NotFoundError(
-            f"{folder}: no *.json file: write each node's answer there: gdbext llm-stacks all --json > NODE.json"
-        )
+        raise NotFoundError(f"{folder}: no *.json file: write each node's answer there: gdbext llm-stacks all --json > NODE.json")
     merged, budget = MergedAnswers(), Budget(folder, JSON_SIZE, seconds=RAY_TIMEOUT)
     read: dict[str, Any] = {}
     for name in sorted(names, key=lambda one: _size(os.path.join(folder, one))):  # no file takes the room of smaller ones
