@@ -237,7 +237,7 @@ def _has_executors(rt: Runtime, array: int) -> bool:
 
 
 def jit_doubt(rt: Runtime) -> str:
-    """Why a place in the bytecode may be passed unseen: CPython's JIT (3.13 and later) is at work. '' otherwise."""
+    """Why a place in the bytecode may be passed unseen: CPython's JIT (3.13 and later) is on. Empty where it is not."""
     compiled = every(rt).compiled
     if not compiled and not jit_wanted(rt):
         return ""
