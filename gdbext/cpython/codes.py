@@ -228,7 +228,7 @@ def _every(rt: Runtime) -> Found:
 
 
 def _has_executors(rt: Runtime, array: int) -> bool:
-    """Whether a `_PyExecutorArray` (Include/internal/pycore_optimizer.h) is one: its sizes fit. What it held may be gone again."""
+    """Whether a `_PyExecutorArray` (Include/internal/pycore_optimizer.h) is one: its sizes fit. It may be empty again."""
     try:
         size, capacity = rt.target.u32(array), rt.target.u32(array + 4)
         return 0 < size <= capacity <= 256

@@ -210,7 +210,7 @@ class Runtime:
         return found
 
     def _on_one_stack(self, first: PyThread, other: PyThread) -> bool:
-        """Whether two states that name one thread run there: before 3.12 a state names who made it, and another thread may run it.
+        """Whether two states that name one thread run there: before 3.12 a state names who made it; another may run it.
         Without marks on the C stack (3.9) it cannot be told: then each stays by itself."""
         anchors = []
         for state in (first, other):
