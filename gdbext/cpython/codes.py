@@ -228,8 +228,7 @@ def _every(rt: Runtime) -> Found:
 
 
 def _has_executors(rt: Runtime, array: int) -> bool:
-    """Whether a `_PyExecutorArray` (Include/internal/pycore_optimizer.h) is one: its sizes fit. What it held may be gone
-    again."""
+    """Whether a `_PyExecutorArray` (Include/internal/pycore_optimizer.h) is one: its sizes fit. It may be empty again."""
     try:
         size, capacity = rt.target.u32(array), rt.target.u32(array + 4)
         return 0 < size <= capacity <= 256
@@ -238,7 +237,7 @@ def _has_executors(rt: Runtime, array: int) -> bool:
 
 
 def jit_doubt(rt: Runtime) -> str:
-    """Why a place in the bytecode may be passed unseen: CPython's JIT (3.13 and later) is at work. '' where it is not."""
+    """Why a place in the bytecode may be passed unseen: CPython's JIT (3.13 and later) is on. Empty where it is not."""
     compiled = every(rt).compiled
     if not compiled and not jit_wanted(rt):
         return ""

@@ -199,13 +199,27 @@ class Runtime:
             if first is None or not state.tid:
                 by_tid[state.tid] = one = PyThread(self, state.address, state.tid, state.interp)
                 found.append(one)
-            else:
+            elif self._on_one_stack(first, state):
                 first.states += state.states
+            else:
+                found.append(state)
         for thread in found:
             if len(thread.states) > 1:
                 walked = self._walked(thread)
                 thread.address, thread.interp = walked[0][0] if walked else thread.states[0]
         return found
+
+    def _on_one_stack(self, first: PyThread, other: PyThread) -> bool:
+        """Whether two states that name one thread run there: before 3.12 a state names who made it; another may run it.
+        Without marks on the C stack (3.9) it cannot be told: then each stays by itself."""
+        anchors = []
+        for state in (first, other):
+            step = next(iter(self.dialect.walk(self, state.states[-1][0])), None)
+            if step is None:
+                return True
+            anchors.append(step.anchor)
+        stack = self.target.mapping_at(anchors[0]) if all(anchors) else None
+        return stack is not None and stack.start <= anchors[1] < stack.end
 
     def _walked(self, thread: PyThread) -> list[tuple[tuple[int, int], Any]]:
         """The raw frames of all states of a thread, innermost first, `[((state, interp), RawFrame)]`: by the places on the stack
@@ -253,8 +267,8 @@ class Runtime:
 
     # ---- frames --------------------------------------------------------------------------------------------------
     def frames(self, thread: PyThread) -> list[PyFrame]:
-        """`[PyFrame]` of a `PyThread` of this `Runtime` or of another one, innermost first, as Python itself would list them;
-        read again where the thread ran on meanwhile."""
+        """`[PyFrame]` of a `PyThread` of this `Runtime` or of another one, innermost first, as Python itself would list
+        them; read again where the thread ran on meanwhile."""
 
         if thread.rt is not self:
             return thread.rt.frames(thread)
