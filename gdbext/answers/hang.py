@@ -7,6 +7,7 @@ import os
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape
+from ..verdict.kinds import MEANING
 from .places import node_text, nodes_of, place
 
 TYPE_CHECKING = False
@@ -20,27 +21,6 @@ untraced = lazy_module("stacks.untraced")
 nccl_ras, shm_files = lazy_module("engines.nccl_ras"), lazy_module("engines.shm_files")
 
 STUCK = ("never-fits", "parked", "behind", "lost", "zombie")
-
-MEANING = {
-    "lock-cycle": "threads or tasks wait for one another's locks",
-    "lock-held": "a lock is held by one that does not give it back",
-    "gil": "one thread keeps the GIL",
-    "collective": "ranks wait in a collective for others that are not there",
-    "kernel": "a device kernel does not end",
-    "starved": "somebody waits for what another does not give",
-    "dead-thread": "somebody waits for a thread that has ended",
-    "livelock": "a thread is at work, and nothing that it should move moves",
-    "loop-blocked": "an event loop cannot run its ready tasks",
-    "stuck-requests": "no thread is stuck by itself, requests are",
-    "orphaned": "an engine's processes whose parent is gone",
-    "busy": "it is at work: something moves",
-    "idle": "it waits for work, and nothing is owed",
-    "frozen": "a process is in a frozen control group",
-    "stopped": "a process is stopped",
-    "crashed": "a process has died",
-    "startup": "it has not started up yet",
-    "unknown": "what was seen does not tell",
-}
 GOOD = ("busy", "idle")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from .facts import Verdict, edges_of
 from .follow import outlook
+from .kinds import GRAVITY, QUIET
 from .rules import ORDER, collectives
 from .rules.chains import roots
 from .rules.collectives import count_lines
@@ -20,13 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from .facts import ProcessState
-
-# From grave to harmless.
-GRAVITY = (
-    "crashed", "frozen", "stopped", "lock-cycle", "lock-held", "gil", "dead-thread", "livelock", "loop-blocked", "collective",
-    "kernel", "starved", "stuck-requests", "orphaned", "unknown", "startup", "busy", "idle",
-)  # fmt: skip
-QUIET = ("busy", "idle", "startup")
 
 
 def judge(facts: Sequence[ProcessState]) -> list[Verdict]:

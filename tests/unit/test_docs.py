@@ -11,7 +11,7 @@ import sys
 from harness.gdb_run import ROOT
 
 from gdbext.commands import table
-from gdbext.verdict.judge import GRAVITY
+from gdbext.verdict.kinds import GRAVITY
 
 PAGES = sorted(glob.glob(os.path.join(ROOT, "*.md")) + glob.glob(os.path.join(ROOT, "docs", "*.md")))
 

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from harness.facts import C10D, EPOLL, READ, SLEEP, add, inside, node, process, python
 
 from gdbext.answers import hang
 from gdbext.engines.shm_rings import Ring
@@ -11,52 +12,8 @@ from gdbext.stacks.system_calls import Call, Source
 from gdbext.stacks.threads import Frame
 from gdbext.stacks.waits import Edge
 from gdbext.torch.collectives import Count
-from gdbext.verdict.facts import ProcessState, ThreadState
-from gdbext.verdict.judge import judge as judge_all
+from gdbext.verdict.facts import ProcessState
 from gdbext.verdict.judge import judge_group as judge
-
-C10D = "/x/torch/distributed/distributed_c10d.py"
-
-
-def python(*names, file="engine.py"):
-    return [Frame("python", n, file, 1) for n in names]
-
-
-def inside(op="all_reduce", caller="forward"):
-    return [Frame("native", "c10d::Work::wait", "libtorch_cpu.so"), *python(op, file=C10D), *python(caller, "loop")]
-
-
-def process(
-    name,
-    frames=(),
-    native=(),
-    edge=None,
-    role="worker",
-    state="S",
-    world=None,
-    gil_hog=None,
-    zombies=(),
-    rings=(),
-    counts=(),
-    **main,
-):
-    tid = sum(map(ord, name)) * 100
-    main.setdefault("load", 0.0)
-    threads = [ThreadState((name, tid), "MainThread", True, frames, edge=edge, native=native, **main)]
-    return ProcessState(name, role, state, threads, gil_hog, world, dead_children=zombies, rings=rings, counts=counts)
-
-
-def node(name):
-    return (name, sum(map(ord, name)) * 100)
-
-
-def add(facts, tid, name, edge=None, **more):
-    more.setdefault("load", 0.0)
-    facts.threads.append(ThreadState((facts.name, tid), name, False, more.pop("frames", python("helper")), edge=edge, **more))
-    return facts
-
-
-SLEEP, READ, EPOLL = ("clock_nanosleep",), ("read",), ("epoll_wait",)
 
 
 def test_who_waits_for_its_turn_with_the_gil_accuses_nobody_who_runs():
@@ -243,57 +200,6 @@ def test_ranks_that_are_missing_are_named_by_rank():
     starting = [Frame("python", "_create_c10d_store", "rendezvous.py", 1), *python("init_process_group", file=C10D)]
     said = judge([process("R0", starting, role="", world=(0, 2))])
     assert (said.kind, said.culprits, said.not_asked) == ("startup", [], ["R1"])
-
-
-def test_who_moved_between_looks_is_slow_and_not_missing():
-    for more in ({"moved": True, "advanced": True, "load": 0.1}, {"state": "D"}, {"state": "R"}, {"wanted": 0.9}):
-        late = process("R1", python("load", "main"), role="", world=(1, 2))
-        vars(late.threads[0]).update(more)
-        said = judge([process("R0", inside("barrier"), role="", world=(0, 2)), late])
-        assert (said.kind, said.culprits) == ("unknown", []) and "slow" in said.evidence[-1], more
-    reads = process("R1", python("load"), ("read",), role="", world=(1, 2), call=Call("read", [Source("file", "/w")]))
-    assert judge([process("R0", inside("barrier"), role="", world=(0, 2)), reads]).kind == "unknown"
-    giver = process("R1", python("get"), role="", world=(1, 2))
-    giver.threads[0].edge = Edge(node("R1"), "an item of the Queue q", "Queue", how="get", candidates=[("R1", 9)])
-    add(giver, 9, "loader", moved=True, advanced=True)
-    assert judge([process("R0", inside("barrier"), role="", world=(0, 2)), giver]).kind == "unknown"
-    naps = process("R1", python("nap"), SLEEP, role="", world=(1, 2), moved=True)  # turns are no progress
-    assert judge([process("R0", inside("barrier"), role="", world=(0, 2)), naps]).kind == "collective"
-
-
-def test_who_waits_for_input_from_outside_before_it_tells_the_others_is_at_rest():
-    def ranks(operation):
-        source = process("R0", python("accept"), ("accept",), role="", world=(0, 2))
-        source.threads[0].call = Call("recv", [Source("listener", "connections to port 1")])
-        return [source, process("R1", inside(operation), role="", world=(1, 2))]
-
-    assert judge(ranks("broadcast")).kind == "idle"
-    assert judge(ranks("all_reduce")).kind == "collective"
-
-
-def test_jobs_of_one_size_are_one_only_by_what_is_exact():
-    def job(port, **more):
-        link = (f"0100007F:{port}", "0100007F:9999", "net")
-        asleep = process(f"R1 {port}", python("sleep"), SLEEP, role="", world=(1, 2), **more)
-        found = [process(f"R0 {port}", inside(), role="", world=(0, 2), **more), asleep]
-        for f in found:
-            f.links = {link}
-        return found
-
-    well = job("1F90", moved=True, advanced=True, counts=[Count("gloo group 0 of 2", 0, 2, {"": 3})])
-    hung = job("1F91", counts=[Count("gloo group 0 of 2", 0, 2, {"": 3})])
-    said = judge_all(well + hung)
-    assert [(v.kind, v.culprits, v.processes) for v in said][0] == ("collective", [node("R1 1F91")], ["R0 1F91", "R1 1F91"])
-    assert not [v for v in said[1:] if v.culprits]
-
-
-def test_a_fork_of_a_rank_is_no_rank():
-    made = process("R0", inside("barrier"), role="", world=(0, 2), counts=[Count("gloo group 0 of 2", 0, 2, {"": 3})])
-    fork = process("fork", python("sleep"), SLEEP, role="", world=(0, 2), counts=[Count("gloo group 0 of 2", 0, 2, {"": 2})])
-    other = process("R1", python("sleep"), SLEEP, role="", world=(1, 2), counts=[Count("gloo group 0 of 2", 1, 2, {"": 2})])
-    made.pid, fork.pid, fork.ancestors, made.children = 5, 6, {1, 5}, {6: 0.0}
-    (said,) = judge_all([made, fork, other])
-    assert (said.kind, said.culprits, said.victims) == ("collective", [node("R1")], ["R0"])
 
 
 def test_engine_processes_rest_in_one_place_only():

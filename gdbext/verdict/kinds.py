@@ -1,0 +1,40 @@
+"""What a verdict may be: one row for each kind, from grave to harmless. All that asks for its meaning, gravity or quietness asks
+here."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Tuple
+
+
+class Kind:
+    """`name` in JSON, `meaning` for people; `quiet`: nothing is wrong that calls for more evidence."""
+
+    def __init__(self, name: str, meaning: str, quiet: bool = False) -> None:
+        self.name, self.meaning, self.quiet = name, meaning, quiet
+
+
+KINDS: Tuple[Kind, ...] = (
+    Kind("crashed", "a process has died"),
+    Kind("frozen", "a process is in a frozen control group"),
+    Kind("stopped", "a process is stopped"),
+    Kind("lock-cycle", "threads or tasks wait for one another's locks"),
+    Kind("lock-held", "a lock is held by one that does not give it back"),
+    Kind("gil", "one thread keeps the GIL"),
+    Kind("dead-thread", "somebody waits for a thread that has ended"),
+    Kind("livelock", "a thread is at work, and nothing that it should move moves"),
+    Kind("loop-blocked", "an event loop cannot run its ready tasks"),
+    Kind("collective", "ranks wait in a collective for others that are not there"),
+    Kind("kernel", "a device kernel does not end"),
+    Kind("starved", "somebody waits for what another does not give"),
+    Kind("stuck-requests", "no thread is stuck by itself, requests are"),
+    Kind("orphaned", "an engine's processes whose parent is gone"),
+    Kind("unknown", "what was seen does not tell"),
+    Kind("startup", "it has not started up yet", quiet=True),
+    Kind("busy", "it is at work: something moves", quiet=True),
+    Kind("idle", "it waits for work, and nothing is owed", quiet=True),
+)
+GRAVITY = tuple(kind.name for kind in KINDS)
+QUIET = tuple(kind.name for kind in KINDS if kind.quiet)
+MEANING: Dict[str, str] = {kind.name: kind.meaning for kind in KINDS}

@@ -1,0 +1,60 @@
+"""Rules on ranks of one job, on facts made up here: who is slow, who is no rank, who is of another job."""
+
+from harness.facts import SLEEP, add, inside, node, process, python
+
+from gdbext.stacks.system_calls import Call, Source
+from gdbext.stacks.waits import Edge
+from gdbext.torch.collectives import Count
+from gdbext.verdict.judge import judge as judge_all
+from gdbext.verdict.judge import judge_group as judge
+
+
+def test_who_moved_between_looks_is_slow_and_not_missing():
+    for more in ({"moved": True, "advanced": True, "load": 0.1}, {"state": "D"}, {"state": "R"}, {"wanted": 0.9}):
+        late = process("R1", python("load", "main"), role="", world=(1, 2))
+        vars(late.threads[0]).update(more)
+        said = judge([process("R0", inside("barrier"), role="", world=(0, 2)), late])
+        assert (said.kind, said.culprits) == ("unknown", []) and "slow" in said.evidence[-1], more
+    reads = process("R1", python("load"), ("read",), role="", world=(1, 2), call=Call("read", [Source("file", "/w")]))
+    assert judge([process("R0", inside("barrier"), role="", world=(0, 2)), reads]).kind == "unknown"
+    giver = process("R1", python("get"), role="", world=(1, 2))
+    giver.threads[0].edge = Edge(node("R1"), "an item of the Queue q", "Queue", how="get", candidates=[("R1", 9)])
+    add(giver, 9, "loader", moved=True, advanced=True)
+    assert judge([process("R0", inside("barrier"), role="", world=(0, 2)), giver]).kind == "unknown"
+    naps = process("R1", python("nap"), SLEEP, role="", world=(1, 2), moved=True)  # turns are no progress
+    assert judge([process("R0", inside("barrier"), role="", world=(0, 2)), naps]).kind == "collective"
+
+
+def test_who_waits_for_input_from_outside_before_it_tells_the_others_is_at_rest():
+    def ranks(operation):
+        source = process("R0", python("accept"), ("accept",), role="", world=(0, 2))
+        source.threads[0].call = Call("recv", [Source("listener", "connections to port 1")])
+        return [source, process("R1", inside(operation), role="", world=(1, 2))]
+
+    assert judge(ranks("broadcast")).kind == "idle"
+    assert judge(ranks("all_reduce")).kind == "collective"
+
+
+def test_jobs_of_one_size_are_one_only_by_what_is_exact():
+    def job(port, **more):
+        link = (f"0100007F:{port}", "0100007F:9999", "net")
+        asleep = process(f"R1 {port}", python("sleep"), SLEEP, role="", world=(1, 2), **more)
+        found = [process(f"R0 {port}", inside(), role="", world=(0, 2), **more), asleep]
+        for f in found:
+            f.links = {link}
+        return found
+
+    well = job("1F90", moved=True, advanced=True, counts=[Count("gloo group 0 of 2", 0, 2, {"": 3})])
+    hung = job("1F91", counts=[Count("gloo group 0 of 2", 0, 2, {"": 3})])
+    said = judge_all(well + hung)
+    assert [(v.kind, v.culprits, v.processes) for v in said][0] == ("collective", [node("R1 1F91")], ["R0 1F91", "R1 1F91"])
+    assert not [v for v in said[1:] if v.culprits]
+
+
+def test_a_fork_of_a_rank_is_no_rank():
+    made = process("R0", inside("barrier"), role="", world=(0, 2), counts=[Count("gloo group 0 of 2", 0, 2, {"": 3})])
+    fork = process("fork", python("sleep"), SLEEP, role="", world=(0, 2), counts=[Count("gloo group 0 of 2", 0, 2, {"": 2})])
+    other = process("R1", python("sleep"), SLEEP, role="", world=(1, 2), counts=[Count("gloo group 0 of 2", 1, 2, {"": 2})])
+    made.pid, fork.pid, fork.ancestors, made.children = 5, 6, {1, 5}, {6: 0.0}
+    (said,) = judge_all([made, fork, other])
+    assert (said.kind, said.culprits, said.victims) == ("collective", [node("R1")], ["R0"])
