@@ -230,7 +230,7 @@ class ProcTarget(Target):
         try:
             with open(f"/proc/{self._memory_tid()}/pagemap", "rb", buffering=0) as f:
                 parts = populated.ranges(f.fileno(), start, end)
-                for at, stop in ((at, stop) for low, stop in parts for at in range(low, stop, _ENTRIES * _PAGE)):
+                for at, stop in ((one, high) for low, high in parts for one in range(low, high, _ENTRIES * _PAGE)):
                     count = min(_ENTRIES, (stop - at) // _PAGE)
                     entries = os.pread(f.fileno(), 8 * count, at // _PAGE * 8)
                     if len(entries) != 8 * count:
