@@ -116,6 +116,7 @@ class _Requests:
         """Answers them."""
         while True:
             pid, only, spare, limit, timeout, patience = json.loads(self.next() or b"null")
+            self._come_round(pid, timeout)
             away = {tid for one in self._strays if one.pid == pid for tid in one.stray}
             if only is not None:
                 only = [tid for tid in only if tid not in away and ptrace.thread_state(pid, tid) != "D"]
@@ -141,6 +142,16 @@ class _Requests:
             if over:
                 self.next()
             self._channel.send(json.dumps([stopped.seconds, over]).encode())
+
+    def _come_round(self, pid: int, seconds: float) -> None:
+        """Waits until the strays of a process, but for those in uninterruptible sleep, have come to their stop and been let go."""
+        deadline = time.monotonic() + seconds
+        while True:
+            self._strays = [one for one in self._strays if not one.release_stray()]
+            late = {tid for one in self._strays if one.pid == pid for tid in one.stray}
+            if all(ptrace.thread_state(pid, tid) == "D" for tid in late) or time.monotonic() > deadline:
+                return
+            time.sleep(STRAY)
 
     def _say(self, stopped: ptrace.Stopped, away: set[int], until: float) -> None:
         registers, mask = {}, b""

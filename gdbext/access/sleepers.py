@@ -31,9 +31,11 @@ class Sleeper(NamedTuple):
 
 
 class Sleepers:
-    """Those of one process. `woken`: how many that slept were stopped at the last look."""
+    """Those of one process. `ours`: the pid of the one that stops it for us; `woken`: how many that slept were stopped at the last
+    look."""
 
-    def __init__(self, live: ProcTarget) -> None:
+    def __init__(self, live: ProcTarget, ours: int) -> None:
+        self._ours = ours
         self._live, self._pid = live, live.pid
         self._whole: dict[int, tuple[bytes, bool]] = {}  # {tid: (its call, whether its stack can be walked)}
         self._restless: set[int] = set()
@@ -63,7 +65,7 @@ class Sleepers:
         self.woken = 0
         for tid in ptrace.tids(self._pid):
             state = ptrace.thread_state(self._pid, tid)
-            if state not in ("S", "D", "t"):
+            if state not in ("S", "D", "t") or state == "t" and self._is_ours(tid):
                 continue
             mark, call = _mark(self._pid, tid), _read(self._pid, tid, "syscall")
             raw = ptrace.call_registers(call, self._live.arch)
@@ -74,6 +76,11 @@ class Sleepers:
                 continue
             found[tid] = Sleeper(raw, mark, state)
         return found
+
+    def _is_ours(self, tid: int) -> bool:
+        """Whether a thread came to our own stop too late, and is about to be let go."""
+        found = ptrace.status(self._pid, tid)
+        return found is None or found["tracer"] == self._ours
 
     def stirred(self, sleepers: dict[int, Sleeper]) -> set[int]:
         """Those that were given a processor since: they are stopped from now on."""

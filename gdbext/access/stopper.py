@@ -49,7 +49,8 @@ class Stopper:
 
     def __init__(self, live: ProcTarget, tid: int, timeout: float) -> None:
         self.live, self.tid, self.timeout = live, tid, timeout
-        self.holder, self.sleepers, self.presence = Holder(), Sleepers(live), Presence(tid)
+        self.holder, self.presence = Holder(), Presence(tid)
+        self.sleepers = Sleepers(live, self.holder.pid)
 
     def end(self) -> None:
         """Ends the process that stops it."""
@@ -106,7 +107,7 @@ class Stopper:
             if blocked is not None:
                 got.registers[tid] = blocked
         if any(one.state == "t" for one in sleepers.values()):
-            got.held_by = ptrace.tracers(pid)
+            got.held_by = ptrace.tracers(pid) - {self.holder.pid}
 
 
 def _torn(over: bool, stirred: set[int]) -> str:
