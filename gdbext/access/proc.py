@@ -17,11 +17,12 @@ from . import populated, readers
 from .base import Target
 from .model import Mapping, Module, Thread
 from .permission import permission_hint
+from .presence import Presence
 
 if TYPE_CHECKING:
     from typing import BinaryIO, Iterator, Sequence
 
-remote_memory = lazy_module("access.remote_memory")
+remote_memory, fetching = lazy_module("access.remote_memory"), lazy_module("access.fetcher")
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _THERE = bytes(i >> 6 != 0 for i in range(256))  # the upper byte of a pagemap entry: in memory, or in swap
@@ -172,6 +173,7 @@ class ProcTarget(Target):
         super().__init__()
         self.pid, self.label = int(pid), label
         self._mem: BinaryIO | None = None
+        self._presence: Presence | None = None
         self._carrier = 0  # the thread whose entry has the memory, once that was needed
         self._map: tuple[str, list[Mapping], list[Module] | None] = "", [], None  # as it was last read, and what it says
         self.arch = {"aarch64": "aarch64"}.get(os.uname().machine, "x86-64")
@@ -203,7 +205,15 @@ class ProcTarget(Target):
         """As `read`, of the process as it is now: what was read before is not asked."""
         return self._read(address, size)
 
+    def presence(self) -> Presence:
+        """What of it is in memory."""
+        if self._presence is None:
+            self._presence = Presence(self._memory_tid())
+        return self._presence
+
     def _read(self, address: int, size: int) -> bytes:
+        if self.presence().absent(address, size):
+            return self._read_away(address, size)
         descriptor = self.open_memory().fileno()
         parts, done = [], 0
         while done < size:
@@ -216,6 +226,15 @@ class ProcTarget(Target):
             parts.append(chunk)
             done += len(chunk)
         return b"".join(parts)
+
+    def _read_away(self, address: int, size: int) -> bytes:
+        """Memory that somebody has to bring, who may never do so."""
+        m = self.mapping_at(address)
+        if m is None:
+            raise FaultError(address, size, "" if os.path.exists(f"/proc/{self.pid}") else "the process is gone")
+        self.open_memory()  # says who lacks which permission
+        found: bytes = fetching.fetcher.read(self._memory_tid(), address, size, (m.start, m.end))
+        return found
 
     def gather(self, addresses: Sequence[int], size: int) -> memoryview | None:
         """By process_vm_readv(2), which some containers forbid."""
@@ -230,7 +249,7 @@ class ProcTarget(Target):
         try:
             with open(f"/proc/{self._memory_tid()}/pagemap", "rb", buffering=0) as f:
                 parts = populated.ranges(f.fileno(), start, end)
-                for at, stop in ((one, high) for low, high in parts for one in range(low, high, _ENTRIES * _PAGE)):
+                for at, stop in ((at, high) for low, high in parts for at in range(low, high, _ENTRIES * _PAGE)):
                     count = min(_ENTRIES, (stop - at) // _PAGE)
                     entries = os.pread(f.fileno(), 8 * count, at // _PAGE * 8)
                     if len(entries) != 8 * count:
@@ -316,3 +335,6 @@ class ProcTarget(Target):
         if self._mem is not None:
             self._mem.close()
             self._mem = None
+        if self._presence is not None:
+            self._presence.close()
+            self._presence = None

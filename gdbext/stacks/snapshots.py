@@ -115,13 +115,7 @@ def collect(
                 snap, pid, number = waiting.pop(0)
                 known = held.pop(pid) if held is not None else None
                 try:
-                    file: Any = (
-                        known[1]
-                        if known is not None
-                        else nameless_file()
-                        if paths is None
-                        else _draft(paths[number], force, folders)
-                    )
+                    file = known[1] if known is not None else _file(number, paths, force, folders)
                 except GdbextError as e:
                     snap.reason = str(e)
                     continue
@@ -158,8 +152,11 @@ def _copied(snap: ProcessSnapshot, file: Any) -> None:
         elf.drop_cached(snap.file)
 
 
-def _draft(path: str, force: bool, folders: bool) -> Draft:
-    return Draft(path, "-o", force, mode=0o600, may_replace=is_snapshot, folders=folders)
+def _file(number: int, paths: Sequence[str] | None, force: bool, folders: bool) -> Any:
+    """An empty file for the copy with this number."""
+    if paths is None:
+        return nameless_file()
+    return Draft(paths[number], "-o", force, mode=0o600, may_replace=is_snapshot, folders=folders)
 
 
 class Held:
