@@ -31,8 +31,8 @@ class Sleeper(NamedTuple):
 
 
 class Sleepers:
-    """Those of one process. `ours`: the pid of the one that stops it for us; `woken`: how many that slept were stopped at the last
-    look."""
+    """Those of one process. `ours`: the pid of the one that stops it for us; `woken`: how many that slept were stopped at the
+    last look."""
 
     def __init__(self, live: ProcTarget, ours: int) -> None:
         self._ours = ours
