@@ -225,17 +225,29 @@ class Collection:
         for thread in self.live.threads():
             self.threads.setdefault(thread.tid, thread)
 
+    def _now(self, address: int, size: int) -> bytes:
+        """Memory of the process that runs, whose map may just have changed."""
+        try:
+            return self.live.read_now(address, size)
+        except GdbextError:
+            self.live.invalidate()
+            return self.live.read_now(address, size)
+
     def _add_afterwards(self) -> None:
         """What was not in memory, and that for which the stop was too short, is copied while the process runs."""
         sizes, lost = {"late": 0, "away": 0}, []
-        for kind, ranges in (("late", self.stop.late), ("away", self.stop.away)):
+        for kind, ranges in (("late", self.stop.late), ("swapped", self.stop.swapped), ("away", self.stop.away)):
             for address, size in ranges:
                 try:
-                    data = self.live.read_now(address, size)
+                    data = self._now(address, size)
                 except GdbextError as e:
-                    lost.append((address, size, e))
+                    where = self.live.mapping_at(address)
+                    if where is not None and "r" in where.perms:  # else it is not mapped any more
+                        lost.append((address, size, e))
                     continue
-                sizes[kind] += size if kind == "late" or any(data) else 0  # zeros: it was never written to
+                where = self.live.mapping_at(address)
+                if kind != "away" or where is not None and where.path.startswith("/") and any(data):
+                    sizes["late" if kind == "late" else "away"] += size  # others were never written to
                 for i in range(0, size - PAGE + 1, PAGE):
                     self.stop.memory.setdefault(address + i, data[i : i + PAGE])
         if sizes["late"]:

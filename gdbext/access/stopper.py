@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 
 class Stop:
-    """The result of one stop: raw `registers` by tid, the raw `pac_mask`, `memory` by page, the `text` of the memory map and the
-    same as `maps`; `seconds` that it stood still, `woken`: how many threads slept and were stopped; `away`: `[(address, size)]`
-    that were not in memory, `late`: those for which there was no time; `stray`: threads that did not stop; `held_by`: other
-    tracers, which hold it; `torn`: why it is of different moments, ''; `again`: another stop may bring a better one."""
+    """The result of one stop: raw `registers` by tid, the raw `pac_mask`, `memory` by page, the `text` of the memory map and
+    the same as `maps`; `seconds` that it stood still, `woken`: how many threads slept and were stopped; `away`: `[(address,
+    size)]` that were not in memory, `swapped`: of those in use, `late`: those for which there was no time; `stray`: threads
+    that did not stop; `held_by`: other tracers, which hold it; `torn`: why it is of different moments, ''; `again`: another
+    stop may bring a better one."""
 
     def __init__(self) -> None:
         self.registers: dict[int, bytes] = {}
@@ -39,6 +40,7 @@ class Stop:
         self.text = ""
         self.seconds, self.woken, self.torn, self.again = 0.0, 0, "", False
         self.away: list[tuple[int, int]] = []
+        self.swapped: list[tuple[int, int]] = []
         self.late: list[tuple[int, int]] = []
         self.stray: set[int] = set()
         self.held_by: set[int] = set()
@@ -65,7 +67,7 @@ class Stopper:
         got, pid = Stop(), self.live.pid
         here, got.away = self.presence.split(pages)
         own, swapped = self.presence.split(heap)
-        got.away += swapped
+        got.swapped = swapped
         buffers = [ReadBuffer(own), ReadBuffer(here)]
         ends = [(m.start, m.end) for m in maps if "w" in m.perms]
         sleepers = self.sleepers.now()

@@ -6,11 +6,13 @@
 #include <linux/fuse.h>
 #include <linux/userfaultfd.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -73,7 +75,10 @@ static void *of_fuse(const char *folder) {
     device = open("/dev/fuse", O_RDWR);
     snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", device);
     if (device < 0 || mount("gdbext-test", folder, "fuse", MS_NOSUID | MS_NODEV, options)) return 0;
-    if (!fork()) serve();
+    if (!fork()) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* the kernel then fails all that waits */
+        serve();
+    }
     snprintf(path, sizeof path, "%s/stack", folder);
     int file = open(path, O_RDWR);
     void *found = file < 0 ? MAP_FAILED : mmap(0, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
