@@ -120,11 +120,10 @@ def _size(parts: Sequence[tuple[int, int]]) -> int:
 
 def _entries(fd: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
     """`(address, one byte for each page)`: 1 where the page is in use and not as in its file."""
-    for at, stop in (
-        (at, stop) for low, stop in populated.ranges(fd, start, end) for one in range(low, high, KERNEL_PAGE * CHUNK)
-    ):
-        count = min(CHUNK, (stop - at) // KERNEL_PAGE)
-        yield at, os.pread(fd, 8 * count, at // KERNEL_PAGE * 8)[7::8].translate(_OWN)
+    for low, high in populated.ranges(fd, start, end):
+        for at in range(low, high, KERNEL_PAGE * CHUNK):
+            count = min(CHUNK, (high - at) // KERNEL_PAGE)
+            yield at, os.pread(fd, 8 * count, at // KERNEL_PAGE * 8)[7::8].translate(_OWN)
 
 
 def spans(fd: int, start: int, end: int, enough: int | None = None) -> list[tuple[int, int]] | None:

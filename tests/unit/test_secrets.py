@@ -74,7 +74,8 @@ authkey authToken apiKey hf_token api-key signing_key clientSecret _passwd Autho
 """.split()
 NO_NAMES = """
 max_tokens MAX_TOKENS num_batched_tokens token_ids TOKENIZERS_PARALLELISM tokenizer stop_token_ids eos_token prompt_tokens key
-keys cache_key sort_key path pattern author compass PATH passed bypass authors block_hash signature model request_id spinning patience
+keys cache_key sort_key path pattern author compass PATH passed bypass authors block_hash signature
+model request_id spinning patience
 """.split()
 
 
