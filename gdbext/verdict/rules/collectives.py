@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MAX_RANKS = 1 << 16
 EXACT = "NCCL communicator"  # whose name no other job's has
+SOCKETS = ("listener", "served", "client", "unix")
 FROM_ONE = re.compile(r"broadcast|scatter|recv")  # collectives that wait for one rank
 
 
@@ -228,9 +229,14 @@ def _awaited(group: Sequence[ProcessState], inside: set[str]) -> set[str]:
 
 
 def _awaits_input(facts: Sequence[ProcessState], inside: Sequence[Any], outside: Sequence[Any]) -> bool:
-    """Whether all wait for one rank's next command (a broadcast, say), and who is not there waits for input from outside."""
+    """Whether all wait for one rank's next command (a broadcast, say), and who is not there waits for clients: at a socket. Who
+    reads a pipe or a file waits for something that was to come."""
     from_one = all(FROM_ONE.search(t.collective) for _, t in inside)
-    return from_one and all(outlook(facts, t.node).kind == "rests" for _, t in outside)
+    return from_one and all(outlook(facts, t.node).kind == "rests" and _at_socket(t) for _, t in outside)
+
+
+def _at_socket(t: ThreadState) -> bool:
+    return t.call is not None and any(source.kind in SOCKETS for source in t.call.sources)
 
 
 def _only_slow(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState) -> bool:
