@@ -51,6 +51,7 @@ class CoreFileTarget(Target):
         if self.file.type != elf.ET_CORE:
             raise NotFoundError(f"{path}: an ELF file, but not a core")
         self.path, self.arch = path, self.file.arch
+        self._owner = readers.of_owner(path)  # now: a copy without a name has this path only as long as it is open
         self._bytes = files.open_regular(path)  # memory is read, not mapped: each page looked at would bring its neighbours along
         self._loads = sorted((s for s in self.file.segments if s.type == elf.PT_LOAD and s.memsz), key=lambda s: s.vaddr)
         self._starts = [s.vaddr for s in self._loads]
@@ -134,7 +135,7 @@ class CoreFileTarget(Target):
 
     def user(self) -> readers.User | None:
         """Of a snapshot that we or root have written whose process it was; else the file's owner."""
-        owner, noted = readers.of_owner(self.path), self.note.get("user")
+        owner, noted = self._owner, self.note.get("user")
         if owner is not None and owner.uid in (0, os.geteuid()) and isinstance(noted, list) and len(noted) == 2:
             uid, groups = noted
             if isinstance(uid, int) and isinstance(groups, list) and all(isinstance(group, int) for group in groups):

@@ -66,6 +66,7 @@ BY_FUNCTION = {
 }
 ELSEWHERE = {
     ("llm-watch", "o"): "a new folder (tests/unit/test_access_files.py), its files through the same door",
+    ("llm-memory", "o"): "render/files.py's write, of a process with a GPU: tests/gdb/test_cuda_blocks.py",
     ("llm-save", "o"): "torch/files.py's save, as pytensor -save",
     ("llm-profile", "o"): "the engine writes it",
     ("llm-record", "read"): "read",
