@@ -140,7 +140,11 @@ def test_what_stands_in_the_way_is_said_and_nothing_stays_armed(gdb_path, torch_
         )
     assert "no step came to its end in 0.3 s" in said.text and said.json(0)["modules"] == []
     assert "needs 2 of the 4 debug registers" in said.outputs[4], said.text
-    assert "no folder that can be written to" in said.outputs[6] and "-step is 1 or more" in said.outputs[7] and "-o FILE" in said.outputs[8]
+    assert (
+        "no folder that can be written to" in said.outputs[6]
+        and "-step is 1 or more" in said.outputs[7]
+        and "-o FILE" in said.outputs[8]
+    )
     assert "takes no operand" in said.outputs[9]
     rank = said.json(12)["ranks"][0]
     assert (rank["root"], rank["step"], rank["calls"], rank["called"], rank["modules"]) == ("Small", 2, 10, 10, 11)

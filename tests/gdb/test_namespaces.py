@@ -148,7 +148,10 @@ def test_the_right_answer_or_the_line_that_mends_it(place, case):
         named = inner if "there" in answer else pid
         status, said = ask(how, place, pid, "llm-stacks", str(named))
         if not answer.startswith(RIGHT):
-            assert status == 1 and answer in said["error"], said
+            if "error" in said:
+                assert status == 1 and answer in said["error"], said
+            else:  # where all its threads slept nobody had to be stopped
+                assert status == 3 and said["partial"] and not any(pause["seconds"] for pause in said["pauses"]), said
             return
         (group,) = said["groups"]
         frames = [(f["function"], os.path.basename(f["file"])) for f in group["frames"] if f["kind"] == "python"]

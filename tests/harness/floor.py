@@ -2,6 +2,7 @@
 
 import functools
 import os
+import subprocess
 import sys
 
 from tools.system import find_pythons
@@ -15,6 +16,10 @@ def oldest():
     return find_pythons(FLOOR, FLOOR).get(FLOOR, "")
 
 
+@functools.lru_cache(None)
 def newest():
-    """The path of the newest interpreter that the tests were given."""
-    return ([p for p in os.environ.get("GDBEXT_TEST_PYTHONS", "").split(":") if p] or [sys.executable])[-1]
+    """The path of the newest interpreter that the tests were given, of those that find their own library without being told: one
+    that was unpacked somewhere is told by PYTHONHOME, and so is the gdb that it starts, wrongly."""
+    given = [p for p in os.environ.get("GDBEXT_TEST_PYTHONS", "").split(":") if p]
+    alone = [p for p in given if subprocess.run([p, "-I", "-c", ""], stderr=subprocess.DEVNULL).returncode == 0]
+    return (alone or [sys.executable])[-1]
