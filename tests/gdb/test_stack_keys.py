@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from harness.heartbeats import eventually
 from harness.subjects import PYTHONS, running
 
 from gdbext.cpython.runtime import open_runtime
@@ -10,6 +11,11 @@ from gdbext.cpython.stack_keys import advanced, stack_key
 from gdbext.errors import GdbextError
 
 LOOKS = 40
+
+
+def _clock(pid):
+    """Seconds that a process had a processor: on a busy machine it need not have run between two looks."""
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 @pytest.mark.parametrize("python", PYTHONS)
@@ -22,7 +28,8 @@ def test_a_count_whose_numbers_lie_at_two_places_by_turns_goes_on_at_every_look(
                 looks.append(stack_key(rt.frames(rt.threads()[0])))
             except GdbextError:  # it went on while it was read
                 continue
-            time.sleep(0.02)
+            ran = _clock(target.pid)
+            eventually(lambda ran=ran: _clock(target.pid) > ran + 0.01, "that it runs again")
     counted = [next(key for key in reversed(look) if key.numbers) for look in looks if len(look) > 1]
     assert len(counted) > LOOKS // 2
     assert len({key.words for key in counted}) < len(counted)  # its words alone come again
