@@ -57,6 +57,12 @@ def ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
         yield low, high
 
 
+def chunks(fd: int, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    """`ranges`, in pieces of at most `size` bytes, whole pages."""
+    for low, high in ranges(fd, start, end):
+        yield from ((at, min(at + size, high)) for at in range(low, high, size))
+
+
 def _pieces(start: int, end: int) -> Iterator[tuple[int, int]]:
     """A big range in pieces, as long as there is time."""
     deadline = time.monotonic() + SECONDS

@@ -248,9 +248,8 @@ class ProcTarget(Target):
         start, end = start - start % _PAGE, end + -end % _PAGE
         try:
             with open(f"/proc/{self._memory_tid()}/pagemap", "rb", buffering=0) as f:
-                parts = populated.ranges(f.fileno(), start, end)
-                for at, stop in ((at, high) for low, high in parts for at in range(low, high, _ENTRIES * _PAGE)):
-                    count = min(_ENTRIES, (stop - at) // _PAGE)
+                for at, stop in populated.chunks(f.fileno(), start, end, _ENTRIES * _PAGE):
+                    count = (stop - at) // _PAGE
                     entries = os.pread(f.fileno(), 8 * count, at // _PAGE * 8)
                     if len(entries) != 8 * count:
                         return [(start, end)]

@@ -120,10 +120,8 @@ def _size(parts: Sequence[tuple[int, int]]) -> int:
 
 def _entries(fd: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
     """`(address, one byte for each page)`: 1 where the page is in use and not as in its file."""
-    for at, stop in (
-        (at, high) for low, high in populated.ranges(fd, start, end) for at in range(low, high, KERNEL_PAGE * CHUNK)
-    ):
-        count = min(CHUNK, (stop - at) // KERNEL_PAGE)
+    for at, stop in populated.chunks(fd, start, end, KERNEL_PAGE * CHUNK):
+        count = (stop - at) // KERNEL_PAGE
         yield at, os.pread(fd, 8 * count, at // KERNEL_PAGE * 8)[7::8].translate(_OWN)
 
 
