@@ -1,5 +1,5 @@
 """Reads memory that may not come: a page that is not in memory waits for whoever has it, a disk, a file server (FUSE, NFS),
-another process (userfaultfd), and nothing ends that wait. A process of its own reads such pages (`presence.Presence` tells
+another process (userfaultfd), and nothing ends that wait. A process of its own reads such pages (`pagemap.Presence` tells
 which these are), and is left behind where they do not come."""
 
 from __future__ import annotations

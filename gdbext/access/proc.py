@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..lazy import lazy_module
-from . import populated, readers
+from . import pagemap, readers
 from .base import Target
 from .model import Mapping, Module, Thread
+from .pagemap import Presence
 from .permission import permission_hint
-from .presence import Presence
 
 if TYPE_CHECKING:
     from typing import BinaryIO, Iterator, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 remote_memory, fetching = lazy_module("access.remote_memory"), lazy_module("access.fetcher")
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_THERE = bytes(i >> 6 != 0 for i in range(256))  # the upper byte of a pagemap entry: in memory, or in swap
 _RUNS = re.compile(rb"\x01(?:\x00{0,15}\x01)*").finditer
 _ENTRIES = 1 << 20  # pagemap entries (4 GiB of addresses) that are read at once
 
@@ -248,12 +247,7 @@ class ProcTarget(Target):
         start, end = start - start % _PAGE, end + -end % _PAGE
         try:
             with open(f"/proc/{self._memory_tid()}/pagemap", "rb", buffering=0) as f:
-                for at, stop in populated.chunks(f.fileno(), start, end, _ENTRIES * _PAGE):
-                    count = (stop - at) // _PAGE
-                    entries = os.pread(f.fileno(), 8 * count, at // _PAGE * 8)
-                    if len(entries) != 8 * count:
-                        return [(start, end)]
-                    there = entries[7::8].translate(_THERE)
+                for at, there in pagemap.entries(f.fileno(), start, end, pagemap.THERE, _ENTRIES):
                     found += [(at + m.start() * _PAGE, at + m.end() * _PAGE) for m in _RUNS(there)]
         except (OSError, GdbextError):
             return [(start, end)]

@@ -11,14 +11,14 @@ from __future__ import annotations
 import bisect
 import contextlib
 import itertools
-import os
 import struct
 import time
 from typing import TYPE_CHECKING
 
 from ..errors import GdbextError
-from . import populated, remote_memory
+from . import pagemap, remote_memory
 from .model import PAGE
+from .pagemap import KERNEL_PAGE
 
 if TYPE_CHECKING:
     from typing import Iterator, Sequence
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from .model import Mapping
 
 CHUNK = 1 << 16  # pagemap entries (256 MiB of addresses, with pages of 4 KiB) that are read at once
-KERNEL_PAGE = os.sysconf("SC_PAGE_SIZE")  # what one pagemap entry stands for
-# The upper byte of a pagemap entry: bit 7 in memory, bit 6 in swap, bit 5 a page of the file, or shared.
-_OWN = bytes(int(b >> 6 != 0 and not b >> 5 & 1) for b in range(256))
 IS_MMAPPED, SIZE_BITS = 2, 7
 MIN_BLOCK = 128 << 10  # glibc maps no smaller block by itself
 WALK_SECONDS = 2.0  # that looking for blocks in one mapping may take
@@ -57,13 +54,13 @@ class Growth:
 
     def _blocks(self, maps: Sequence[Mapping]) -> Iterator[tuple[int, bytes]]:
         """`(address, one byte for each page)` of aligned pieces of BLOCK pages; nothing where it may not be looked at."""
-        with contextlib.suppress(OSError), open(f"/proc/{self._tid}/pagemap", "rb", buffering=0) as file:
+        with contextlib.suppress(OSError, GdbextError), open(f"/proc/{self._tid}/pagemap", "rb", buffering=0) as file:
             for m in maps:
                 if m.perms != "rw-p" or m.end - m.start > self._limit or "/dev/" in m.path:
                     continue
                 block = BLOCK * KERNEL_PAGE
                 low, high = m.start // block * block, -(-m.end // block) * block
-                for at, flags in _entries(file.fileno(), low, high):
+                for at, flags in pagemap.entries(file.fileno(), low, high, pagemap.OWN, CHUNK):
                     for i in range(0, len(flags), BLOCK):
                         yield at + KERNEL_PAGE * i, flags[i : i + BLOCK]
 
@@ -118,13 +115,6 @@ def _size(parts: Sequence[tuple[int, int]]) -> int:
     return sum(end - start for start, end in parts)
 
 
-def _entries(fd: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """`(address, one byte for each page)`: 1 where the page is in use and not as in its file."""
-    for at, stop in populated.chunks(fd, start, end, KERNEL_PAGE * CHUNK):
-        count = (stop - at) // KERNEL_PAGE
-        yield at, os.pread(fd, 8 * count, at // KERNEL_PAGE * 8)[7::8].translate(_OWN)
-
-
 def spans(fd: int, start: int, end: int, enough: int | None = None) -> list[tuple[int, int]] | None:
     """`[(start, end)]` of adjoining pages in use; None as soon as they are more than `enough` bytes, or more than `MAX_SPANS`, or
     where it takes too long to find them. `fd`: /proc/PID/pagemap."""
@@ -137,7 +127,7 @@ def spans(fd: int, start: int, end: int, enough: int | None = None) -> list[tupl
 def _spans(fd: int, start: int, end: int, enough: int | None) -> list[tuple[int, int]] | None:
     found: list[tuple[int, int]] = []
     total = 0
-    for base, flags in _entries(fd, start, end):
+    for base, flags in pagemap.entries(fd, start, end, pagemap.OWN, CHUNK):
         total += KERNEL_PAGE * flags.count(1)
         if enough is not None and total > enough:
             return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from . import ptrace
 from .holder import LONGEST, Holder, before_others
 from .model import PAGE
-from .presence import Presence
+from .pagemap import Presence
 from .proc import parse_maps, read_proc
 from .ranges import joined, stack_ranges
 from .remote_memory import ReadBuffer

@@ -72,11 +72,10 @@ class LlmTop(Command):
         if not watched:
             raise GdbextError(str(next(f["reason"] for f in failed if f)))
         ranks = live.Live([(proc.ProcTarget(_pid(one), _label(one)), _label(one)) for one in watched])
-        ranks.failed += [f for f in failed if f]
         opened = targets.Targets()  # of no debugger: what runs is read through /proc
         engines = [one for one in watched if hasattr(one, "family")]
         meters = [meter.EngineMeter(e) for e in groups.engines_of(engines, opened.of) if e.spec is not None]
-        view = _View(ranks, meters, args)
+        view = _View(ranks, meters, [f for f in failed if f], args)
         try:
             if args.once or args.json:
                 return view.stream(1 if args.once else args.frames)
@@ -108,10 +107,10 @@ def _refused(session: Session, one: Any) -> dict[str, Any] | None:
 
 
 class _View:
-    """The frames. `data`: the last one."""
+    """The frames. `refused`: what is not watched, and why; `data`: the last one."""
 
-    def __init__(self, ranks: Live, meters: list[EngineMeter], args: Args) -> None:
-        self.ranks, self.meters, self.args = ranks, meters, args
+    def __init__(self, ranks: Live, meters: list[EngineMeter], refused: list[dict[str, Any]], args: Args) -> None:
+        self.ranks, self.meters, self.refused, self.args = ranks, meters, refused, args
         self.sort, self.opened, self.said = args.sort, False, ""
         self.chosen: int | None = None  # the pid of a rank: rows change their places
         self.data: dict[str, Any] = {}
@@ -126,7 +125,7 @@ class _View:
         rows = self.ranks.frame(self.args.interval, meanwhile)
         self.readings = [m.read() for m in self.meters]
         self.rows = answers.sorted_rows(rows, self.sort)
-        self.data, self.partial = answers.frame_data(self.rows, self.readings, self.ranks.failed)
+        self.data, self.partial = answers.frame_data(self.rows, self.readings, self.ranks.failed + self.refused)
 
     def answer(self) -> Answer:
         return Answer(self.data, lambda style: "\n".join(answers.frame_lines(self.rows, self.readings, style)), self.partial)
@@ -172,6 +171,7 @@ class _View:
             return
         columns, lines = screen.size()
         shown = answers.frame_lines(self.rows, self.readings, style, self.place())
+        shown += [style.dim(styles.escape(f"{f['label']}: {f['reason']}")) for f in self.data["failed"]]
         if self.opened:
             shown += ["", *answers.stack_lines(self.rows[self.place()], lines - len(shown) - 4)]
         shown += ["", style.dim(self.said or f"{KEYS}  (sorted by {self.sort})")]

@@ -14,6 +14,7 @@ from ..errors import GdbextError
 from ..torch import collectives
 from ..torch import tensor_impl as tensors
 from . import async_waits, ipc_locks, locks
+from .holders import BY_SOURCE, WITH, Holders
 from .references import references_of
 from .threads import ProcessView, distributed_label, world
 
@@ -67,6 +68,9 @@ def _more(view: ProcessView, words: Sequence[str]) -> str:
             for thread in view.threads:  # who will be asked about is not known: whoever waits now may not when it is copied
                 for frame in thread.python:
                     references.reaches(frame)
+            holders = Holders(list(view.threads))
+            for how in (WITH, BY_SOURCE):
+                holders.of(how, 0)
         if view.rt is not None:
             async_waits.read(view.name, view.rt, view.threads)
         ipc_locks.held_semaphores(view)

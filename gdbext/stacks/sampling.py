@@ -214,8 +214,10 @@ class Sampling:
     def _settle(self) -> None:
         """The states in the end, and who has the other ends of what is waited for."""
         stops = lasting_stops({s.pid for s in self.live})
-        for s in self.live:
+        for s, watch in zip(self.live, self.watches):
             _last_state(s, s.pid in stops)
+            if watch.rt is not None:
+                _read_calls(s, watch.rt, [tid for tid in (e.waiter[1] for e in s.edges) if tid in s.after])
             if s.rank is None and (s.world or s.counts):
                 s.links = system_calls.connections(s.pid)
         wanted = {s.pid: _inodes(s) for s in self.live}
@@ -328,11 +330,7 @@ def _last_look(s: ProcessSamples, rt: Runtime, counted: dict[Any, int]) -> None:
         s.calls = system_calls.read(rt.target, tids)
         light = threads.read_threads(rt.target, rt, [], native=False) if async_waits.used(rt) else []
         s.tasks = async_waits.read(s.name, rt, light, time.monotonic())
-        for _ in range(TICKS):  # a loop that has just woken to look at its timers is soon where it waits
-            woken = [loop.tid for loop in s.tasks.loops if loop.tid and loop.tid not in s.calls]
-            if woken:
-                time.sleep(TICK)
-                s.calls.update(system_calls.read(rt.target, woken))
+        _read_calls(s, rt, [loop.tid for loop in s.tasks.loops if loop.tid])
         for loop in s.tasks.loops:
             taken = s.first.get("taken", {}).get(loop.address)
             if taken is not None and loop.taken is not None:
@@ -361,6 +359,17 @@ def _last_look(s: ProcessSamples, rt: Runtime, counted: dict[Any, int]) -> None:
     s.moved_tasks = {t.node for t in s.tasks.tasks if t.address in changed}
     if before or now:
         s.counters.append(Counter(s.name, s.pid, "asyncio tasks that went on or ended", 0, len(changed - slept) + gone))
+
+
+def _read_calls(s: ProcessSamples, rt: Runtime, tids: Sequence[int]) -> None:
+    """The calls of threads that wait: one that had just woken, to look at its timers or because its wait has a time limit, is
+    soon where it waits."""
+    for _ in range(TICKS):
+        woken = [tid for tid in tids if tid not in s.calls]
+        if not woken:
+            break
+        time.sleep(TICK)
+        s.calls.update(system_calls.read(rt.target, woken))
 
 
 def _unread(watched: Sequence[system_calls.Source]) -> set[int]:

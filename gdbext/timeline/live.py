@@ -42,33 +42,48 @@ class Row(NamedTuple):
 
 
 class Live:
-    """Looks at processes. `failed` names those that cannot be read."""
+    """Looks at processes. `failed` names those that cannot be read yet: one that just starts, or changes too fast, is tried again
+    with each frame."""
 
     def __init__(self, targets: Sequence[tuple[ProcTarget, str]]) -> None:
         self.failed: list[dict[str, object]] = []
-        self._rec, files = Recording(LOOKS, time.time()), Files()
-        self._samplers: list[ProcessSampler] = []
-        for target, label in targets:
-            try:
-                self._samplers.append(ProcessSampler(target, label, self._rec, files))
-            except GdbextError as e:
-                self.failed.append({"label": label, "pid": target.pid, "reason": str(e)})
-        if not self._samplers:
+        self._rec, self._files = Recording(LOOKS, time.time()), Files()
+        self._targets = targets
+        self._found: dict[int, ProcessSampler] = {}
+        self._cpu: dict[int, float] = {}
+        self._open()
+        if not self._found:
             raise GdbextError(str(self.failed[0]["reason"]) if self.failed else "no process to look at")
-        self._cpu = {s.track.pid: cpu_of(s.track.pid) for s in self._samplers}
+
+    def _open(self) -> None:
+        self.failed = []
+        for target, label in self._targets:
+            if target.pid not in self._found:
+                try:
+                    self._found[target.pid] = ProcessSampler(target, label, self._rec, self._files)
+                    self._cpu[target.pid] = cpu_of(target.pid)
+                except GdbextError as e:
+                    target.invalidate()
+                    self.failed.append({"label": label, "pid": target.pid, "reason": str(e)})
+
+    @property
+    def _samplers(self) -> list[ProcessSampler]:
+        """In the order in which they were asked for."""
+        return [self._found[target.pid] for target, _ in self._targets if target.pid in self._found]
 
     def frame(self, seconds: float, meanwhile: Callable[[float], bool]) -> list[Row]:
         """Looks for so many seconds; -> a row for each process. `meanwhile(seconds)` waits between two looks, and ends the frame
         early where it is true."""
-        began = time.monotonic()
+        self._open()
+        samplers, began = self._samplers, time.monotonic()
         if self._rec.tree.full:
             self._rec.tree.clear()
-            for sampler in self._samplers:
+            for sampler in samplers:
                 sampler.forget()
-        for sampler in self._samplers:
+        for sampler in samplers:
             sampler.restart()
         while True:
-            for sampler in self._samplers:
+            for sampler in samplers:
                 if sampler.alive:
                     with contextlib.suppress(LayoutError):
                         sampler.look(began)
@@ -76,7 +91,7 @@ class Live:
             if left <= 0 or meanwhile(min(1.0 / LOOKS, left)):
                 break
         passed = time.monotonic() - began
-        return [self._row(sampler, passed) for sampler in self._samplers]
+        return [self._row(sampler, passed) for sampler in samplers]
 
     def close(self) -> None:
         """Lets the processes go."""

@@ -14,8 +14,9 @@ from types import SimpleNamespace
 import pytest
 from harness.answers import answer, run
 from harness.gdb_run import ROOT
+from harness.heartbeats import eventually
 from harness.releases import release
-from harness.subjects import PYTHONS, running
+from harness.subjects import PYTHONS, running, spawned
 
 from gdbext.access.proc import ProcTarget
 from gdbext.engines.group import Engine
@@ -23,7 +24,7 @@ from gdbext.engines.targets import Targets
 from gdbext.errors import GdbextError
 from gdbext.requests import meter
 from gdbext.requests.meter import EngineMeter
-from gdbext.timeline import sampler
+from gdbext.timeline import live, sampler
 
 
 @pytest.mark.parametrize("python", PYTHONS)
@@ -72,6 +73,22 @@ def test_the_blocks_of_a_release_are_counted(torch_python):
     pool = truth["pools"][0]
     assert (found.running, found.waiting) == (len(truth["running"]), len(truth["waiting"]))
     assert found.free == len(pool["free"]) and found.blocks == pool["size"], (found, pool)
+
+
+def pause(seconds):
+    time.sleep(seconds)
+
+
+def test_a_process_that_is_no_python_yet_is_shown_as_soon_as_it_is():
+    later = ["/bin/sh", "-c", 'read line; exec "$0" -c "input()"', PYTHONS[-1]]
+    with running(PYTHONS[-1], "timeline.py", "60") as (target, _), spawned(later) as late:
+        pair = live.Live([(ProcTarget(late.pid), "late"), (ProcTarget(target.pid), "at once")])
+        assert [row.label for row in pair.frame(0.1, pause)] == ["at once"] and pair.failed[0]["label"] == "late"
+        late.stdin.write("go\n")
+        late.stdin.flush()
+        eventually(lambda: [row.label for row in pair.frame(0.1, pause)] == ["late", "at once"], "its row")
+        assert pair.failed == []
+        pair.close()
 
 
 def test_a_line_for_each_frame_until_nobody_reads():

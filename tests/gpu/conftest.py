@@ -44,10 +44,18 @@ def _tool(name):
     return found
 
 
+_IS_WORKER = []  # with pytest-xdist each result reaches the session that started the workers too
+
+
+def pytest_configure(config):
+    if hasattr(config, "workerinput"):
+        _IS_WORKER.append(config)
+
+
 def pytest_runtest_logreport(report):
     """A line of GDBEXT_TEST_RESULTS for each test, as soon as it is known: a run may be cut off."""
     path = os.environ.get("GDBEXT_TEST_RESULTS")
-    if path and "PYTEST_XDIST_WORKER" not in os.environ and (report.when == "call" or report.outcome != "passed"):
+    if path and not _IS_WORKER and (report.when == "call" or report.outcome != "passed"):
         why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")
         row = {"test": report.nodeid, "outcome": report.outcome, "seconds": round(report.duration, 1), "why": why[-4000:]}
         with open(path, "a") as f:

@@ -5,11 +5,15 @@ import mmap
 import os
 import tracemalloc
 
+import pytest
+
 from gdbext.access import resident
 from gdbext.access.model import Mapping
 from gdbext.access.proc import ProcTarget, parse_maps
+from gdbext.errors import GdbextError
 
 PAGE = mmap.PAGESIZE
+MADV_GUARD_INSTALL = 102  # Linux 6.13
 
 
 def test_memory_that_was_never_touched_is_passed_over():
@@ -30,6 +34,26 @@ def touched(memory, *pages):
     for page in pages:
         memory[page * PAGE] = 1
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def test_guard_pages_hold_nothing():
+    """As the ends of thread stacks of glibc 2.42: their pagemap entries are those of pages in swap."""
+    memory = mmap.mmap(-1, 64 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    start = touched(memory, *range(64))
+    libc = ctypes.CDLL(None, use_errno=True)
+    for first, count in ((0, 4), (20, 1), (60, 4)):
+        if libc.madvise(ctypes.c_void_p(start + first * PAGE), ctypes.c_size_t(count * PAGE), MADV_GUARD_INSTALL) != 0:
+            pytest.skip(f"no guard pages: {os.strerror(ctypes.get_errno())}")
+    own = [(start + a * PAGE, start + b * PAGE) for a, b in ((4, 20), (21, 60))]
+    target = ProcTarget(os.getpid())
+    assert own[0][0] >= target.populated(start, start + 64 * PAGE)[0][0] > start
+    maps = [Mapping(start, start + 64 * PAGE, "rw-p")]
+    assert resident.select(os.getpid(), maps, 1 << 30).spans == own
+    here, away = target.presence().split([(start, 64 * PAGE)])
+    assert [(at, at + size) for at, size in here] == own and away == []
+    with pytest.raises(GdbextError):
+        target.read(start + 20 * PAGE, 8)
 
 
 def test_what_a_snapshot_takes_is_counted_without_a_list_of_every_page():

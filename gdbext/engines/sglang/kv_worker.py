@@ -69,6 +69,8 @@ def _batches(rt: Runtime, scheduler: Object, worker: Worker, page: int) -> None:
 
 def _batch(rt: Runtime, batch: Object, worker: Worker, unread: Dict[str, str]) -> None:
     names = strings(rt, Records(rt, batch.attr("reqs").element_addresses(MAX_REQUESTS)).column("rid"), 1000)
+    if not names:
+        return  # whose last requests have ended keeps its tensors (ScheduleBatch.filter_batch)
     found = []
     for what in ("req_pool_indices", "seq_lens"):
         held = at(batch, f"{what}_cpu") or at(batch, what)
