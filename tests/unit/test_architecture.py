@@ -16,6 +16,7 @@ PACK = os.path.join(ROOT, "gdbext")
 READING = {"cpython", "torch", "access", "render"}
 MAY = {
     "errors": set(),
+    "log": {"render"},
     "lazy": set(),
     "package": set(),
     "wheels": set(),
@@ -56,7 +57,7 @@ MAY_GDB = (
     "frame_filters/",
     "access/libraries.py",
 )
-FOR_ALL = ("errors", "lazy", "package")
+FOR_ALL = ("errors", "lazy", "log", "package")
 # The one index of commands, and what `llm` lists and tells: read by commands, themselves none.
 INDEXES = {"gdbext.commands.table", "gdbext.commands.guide"}
 MAX_FILE, MAX_FUNCTION, MAX_PARAMETERS = 500, 60, 6
