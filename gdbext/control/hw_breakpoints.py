@@ -27,7 +27,7 @@ from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import names_for
 from ..errors import FaultError, GdbextError, LayoutError
-from . import attached_processes, inferior_breakpoints
+from . import attached_processes, inferior_breakpoints, urgency
 from .events import listen
 from .registers import JUMP, arguments, pthread, register
 
@@ -192,6 +192,7 @@ class Process:
             return
         attached_processes.armed(self.pid)
         self.armed = True
+        urgency.first(True)
         if in_foreground(self.pid):
             return
         for name in ("SIGSTOP", "SIGCONT"):
@@ -454,6 +455,11 @@ def note_offset(stop: StopContext) -> None:
 
 def _on_cont(_):
     live_gdb.pending_offsets.clear()
+    urgency.first(any(process.armed for process in Process.known.values()))
+
+
+def _on_stop(_):
+    urgency.first(False)
 
 
 def _on_exit(event):
@@ -471,6 +477,11 @@ def _on_exec(event):
             process.gone()
 
 
+def _on_prompt(_=None):
+    urgency.first(False)
+    sweep()
+
+
 def _at_exit():
     """gdb 13 crashes where internal breakpoints made here outlive its Python."""
     for process in Process.known.values():
@@ -481,4 +492,4 @@ def _at_exit():
 
 
 atexit.register(_at_exit)
-listen(cont=_on_cont, exited=_on_exit, clear_objfiles=_on_exec, before_prompt=sweep)
+listen(cont=_on_cont, stop=_on_stop, exited=_on_exit, clear_objfiles=_on_exec, before_prompt=_on_prompt)
