@@ -163,7 +163,7 @@ def commands(gdb, folder, pids, step="step", slower=1.0):
         "llm-hang": ([*PYTHON, "llm-hang", a, b, c], 2.2),
         "llm-locks": ([*PYTHON, "llm-locks", a, b, c], 1.2),
         "llm-snapshot": ([*PYTHON, "llm-snapshot", a, b, c, "-o", out], 1.5),
-        "llm-report": ([*PYTHON, "llm-report", a, b, c, "-o", f"{out}/r.html"], 2.5),
+        "llm-report": ([*PYTHON, "llm-report", f"{out}/r.html", a, b, c], 2.5),
         "llm-record": ([*PYTHON, "llm-record", a, b, "-for", "1", "-o", f"{out}/x.json.gz", "-force"], 2.0),
         "native": ([*PYTHON, "llm-record", a, b, "-for", "1", "-native", "-rate", "50", "-o", f"{out}/x.record", "-force"], 2.0),
         "llm-watch": ([*PYTHON, "llm-watch", a, c, "-after", "0.3", "-poll", "0.05", "-for", "2", "-o", out], 3.0),
@@ -227,20 +227,27 @@ class Rounds:
     def _new(self, number, stopped):
         return Subject(os.path.join(self.folder, f"subject{number}-{time.monotonic_ns()}"), stopped)
 
+    def _is_answer(self, status, what):
+        """A command that fails by itself is killed in nothing."""
+        with open(os.path.join(self.folder, "said"), errors="replace") as f:
+            text = f.read()
+        if status not in (0, 3) or "Error in sourced command file" in text:
+            self.wrong.append((*what, f"it failed by itself, {status}: {text[-300:]}"))
+
     def run(self, number):
         """One round."""
         found = commands(self.gdb, self.folder, [s.pid for s in self.subjects], **self.how)
         name = self.random.choice(self.only or sorted(set(found) - LIMITED))
         how, (words, seconds) = self.random.choice(HOW), found[name]
         moment = self.random.uniform(0.02, 0.9 * seconds)
-        null = subprocess.DEVNULL
-        process = subprocess.Popen(
-            words, env=self.env, cwd=self.folder, stdin=null, stdout=null, stderr=null, start_new_session=True
-        )
+        more = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "start_new_session": True}
+        with open(os.path.join(self.folder, "said"), "wb") as said:
+            process = subprocess.Popen(words, env=self.env, cwd=self.folder, stdout=said, **more)
         what = (number, name, how, round(moment, 3))
         try:
             process.wait(moment)
             how = "ended"
+            self._is_answer(process.returncode, what)
         except subprocess.TimeoutExpired:
             if not ended(process, how, SECONDS):
                 self.wrong.append((*what, "it did not end"))
