@@ -113,6 +113,13 @@ def proof_ranges(memory: Memory, base: int) -> list[tuple[int, int]]:
 
 def compare(file: Elf, memory: Memory, base: int) -> tuple[str, str]:
     """-> (`SAME`, `OTHER` or `UNKNOWN`, why it is not `SAME`) for `file` and what a process has mapped at `base`."""
+    verdict, why = _compared(file, memory, base)
+    if why:
+        log.note("symbols refused or in doubt: %s", why)
+    return verdict, why
+
+
+def _compared(file: Elf, memory: Memory, base: int) -> tuple[str, str]:
     try:
         head = MappedHead(memory, base)
     except GdbextError as e:

@@ -43,6 +43,7 @@ def places(target: Target) -> list[tuple[int, Module]]:
             if address is None and ".PyRuntime" in module.elf.sections:
                 address = module.bias + module.elf.sections[".PyRuntime"][0]
         except (NotFoundError, OSError) as e:
+            log.passed_over(e, f"{module.name} as a CPython")
             tried.append(str(e))
             continue
         if address is not None:

@@ -64,6 +64,7 @@ def _all_runtimes(target: Target) -> list[Runtime]:
         try:
             found.append(Runtime(target, address, library))
         except GdbextError as e:
+            log.passed_over(e, f"the CPython at {address:#x} of {library.name}")
             refused = refused or e
     if refused is not None and not found:
         raise refused

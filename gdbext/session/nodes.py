@@ -121,7 +121,10 @@ def ask(node: str, words: Sequence[str], pack: bytes, limit: float = LIMIT, room
         child.wait()
         for pipe in (child.stdout, child.stderr):
             pipe.close()  # type: ignore[union-attr]
-    text, complaints = out.decode("utf-8", "replace"), log.pass_on(err.decode("utf-8", "replace"), bool({"-debug", "--debug"} & set(words)))
+    text, complaints = (
+        out.decode("utf-8", "replace"),
+        log.pass_on(err.decode("utf-8", "replace"), bool({"-debug", "--debug"} & set(words))),
+    )
     parts: dict[str, list[str]] = {}
     for row in text.splitlines():
         task = re.match(r"\s*(\d{1,9}): ?", row) if node.startswith("slurm:") else None

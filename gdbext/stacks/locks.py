@@ -100,9 +100,14 @@ class Finder:
                 late = isinstance(e, FaultError) and isinstance(self.target, CoreFileTarget)
                 came = "what it waits for, if it waits, is not in the copy, as it had just come there" if late else str(e)
                 self.partial[thread.tid] = came
+                log.passed_over(e, f"what thread {thread.tid} waits for")
                 continue
-            if edge is not None:
-                found.append(edge)
+            if edge is None:
+                continue
+            if edge.owner is None:
+                log.note("nobody owns %s, which thread %d waits for: %s", edge.lock, thread.tid, edge.note or "it names no owner")
+                log.note("its candidates: %s; passed over for what they do: %s", edge.candidates, edge.bystanders)
+            found.append(edge)
         return found
 
     def node(self, thread: ThreadView) -> tuple[str, int]:
@@ -136,6 +141,7 @@ class Finder:
         if futex and self._stands_in(thread, _COND) and thread.python:
             what = f"a condition variable at {futex:#x}"
             return Edge(self.node(thread), what, "condition", address=futex, where=str(thread.top or ""))
+        log.note("thread %d waits for the futex %#x in %s: no lock that is known here", thread.tid, futex, thread.top)
         return None
 
     def _touch(self, address: int) -> None:

@@ -160,6 +160,7 @@ def for_process(target: Target, rt: Runtime | None = None) -> TorchLayout:
         try:
             return TorchLayout(minor_of(version), headers.row_of(target, version), old, target.arch)
         except LayoutError as e:
+            log.passed_over(e, f"the layout of torch {version}")
             return for_version(version, old, str(e))
 
     return target.cached("torch layout", find)

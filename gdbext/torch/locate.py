@@ -34,6 +34,7 @@ def at_address(target: Target, rt: Runtime | None, address: int) -> tuple[Tensor
     try:
         tensor, how = tensors.read_tensor_impl(target, table, address), "address of a TensorImpl"
     except (FaultError, LayoutError) as first:
+        log.passed_over(first, f"{address:#x} as a TensorImpl")
         try:
             pointer = target.u64(address)
             tensor, how = tensors.read_tensor_impl(target, table, pointer), "address of an at::Tensor"
