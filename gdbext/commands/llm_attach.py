@@ -21,10 +21,11 @@ def _processes(session, what):
     """`[(pid, label)]` of a WHAT, or of several with blanks or commas between; `GdbextError` for a core file."""
     found = []
     for one in resolve_processes(session, what):
-        if isinstance(one, str):
-            raise GdbextError(f"{one} is a core file, not a process: open it with core-file, or add -on to a reading command")
-        pid = one if isinstance(one, int) else one.pid
-        found.append((pid, getattr(one, "label", "") or ""))
+        if one.pid is None:
+            raise GdbextError(
+                f"{one.core} is a core file, not a process: open it with core-file, or add -on to a reading command"
+            )
+        found.append((one.pid, one.label))
     return found
 
 

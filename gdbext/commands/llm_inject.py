@@ -57,8 +57,8 @@ class LlmInject(Command):
         if not what.strip():
             raise UsageError("llm-inject: takes a tool and a process: llm-inject -unsafe faulthandler TP0")
         body = self.body(tool)
-        found = [(getattr(one, "pid", one), getattr(one, "label", "")) for one in session.resolve(what.strip())]
-        if any(not isinstance(pid, int) for pid, _ in found):
+        found = [(one.pid, one.label) for one in session.resolve(what.strip())]
+        if any(pid is None for pid, _ in found):
             raise GdbextError(f"{what.strip()} is a core file: nothing runs in it")
         if not args.unsafe:
             raise GdbextError("writes to the process and runs code in its main thread: add -unsafe if that is what you want")

@@ -93,7 +93,7 @@ class LlmMemory(Command):
             files.may_write(args.o, "-o", args.force)
         for one in resolve_processes(session, args.operand_text):
             target = session.open(one)
-            label = getattr(one, "label", "") or str(target.pid or one)
+            label = one.label or str(target.pid or one.core)
             try:
                 row, why, snapshot = _rank(session, target, label)
             except GdbextError as e:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..session.command import Args
     from ..session.session import Session
 
+processes = lazy_module("engines.processes")
 profiler = lazy_module("engines.profiler")
 
 
@@ -57,7 +58,7 @@ class LlmProfile(Command):
         if verb not in ("start", "stop"):
             given = f", not {verb!r}" if verb else ""
             raise UsageError(f"llm-profile: takes start or stop{given}, then a process of the engine: llm-profile start TP0")
-        ranks = [r for r in session.resolve(what.strip() or "all") if hasattr(r, "engine")]
+        ranks = processes.ranks_of(session.resolve(what.strip() or "all"))
         if not ranks:
             raise GdbextError(f"{what.strip() or 'this machine'} has no rank of an engine: see llm-ranks")
         chosen = _chosen(args)

@@ -11,6 +11,7 @@ from ..render.text import escape, table
 from ..session import process_selection
 from ..session.command import Answer, Command, Option, UsageError
 
+processes = lazy_module("engines.processes")
 sampler, store, flame, stalls, steps, page, recording, files = (
     lazy_module("timeline.sampler"),
     lazy_module("timeline.store"),
@@ -161,7 +162,7 @@ def _record(
 ) -> Recording:
     """Records processes, and beside them what their engines count."""
     opened = targets.Targets()  # of no debugger: a thread of its own reads the engines, through /proc
-    engines = groups.engines_of([one for one in found if hasattr(one, "family")], opened.of)
+    engines = groups.engines_of(processes.ranks_of(found), opened.of)
     schedulers = {rank.pid for engine in engines for rank in engine.with_role(*groups.SCHEDULERS, "frontend")}
     how: dict[str, Any] = {"realtime": args.realtime, "schedulers": schedulers}
     with contextlib.ExitStack() as around:
@@ -194,14 +195,11 @@ def _targets(session: Session, resolved: Sequence[Any], failed: list[dict[str, A
     """(ProcTarget, label) of each process; one that cannot move is a failed one."""
     found = []
     for one in resolved:
-        pid, label = getattr(one, "pid", one), getattr(one, "label", "") or str(getattr(one, "pid", one))
-        attached = session.targets.attached(one)
-        if isinstance(pid, str):
-            failed.append({"label": label, "pid": None, "reason": "a core does not move"})
-        elif attached is not None and attached.is_stopped:
-            failed.append({"label": label, "pid": pid, "reason": "gdb holds it stopped: llm-continue or llm-detach first"})
+        why = session.targets.why_still(one)
+        if why:
+            failed.append({"label": one.name, "pid": one.pid, "reason": why})
         else:
-            found.append((proc.ProcTarget(pid, label), label))
+            found.append((proc.ProcTarget(one.pid, one.name), one.name))
     if not found:
         raise GdbextError(f"{failed[0]['label']}: {failed[0]['reason']}" if failed else "no process to record")
     return found

@@ -114,7 +114,7 @@ class LlmRequest(Command):
         rows: List[Dict[str, Any]] = []
         hop = tracked.sighting("running", "queue")
         if args.sampling and hop is not None and tracked.request is not None:
-            rt = runtimes.open_runtime(session.open(next((r for r in session.ranks if r.pid == hop[0].pid), hop[0].pid)))
+            rt = runtimes.open_runtime(session.open(session.process(hop[0].pid)))
             sampling = answers.sampling_data(rt, tracked.request, session.private(rt, args))
             grammar = answers.grammar_data(rt, tracked.request, args.show_content)
             rows = self._rows(session, held, tracked.request_id, sampling)
@@ -127,11 +127,10 @@ class LlmRequest(Command):
         """By what each process that computes the model draws the request's next token; what cannot be read is in `partial`."""
         found = []
         for look in held.looks:
-            known = next((r for r in session.ranks if r.pid == look.pid), look.pid)
             if look.role not in ("worker", "engine-core"):
                 continue
             try:
-                target = session.open(known)
+                target = session.open(session.process(look.pid))
                 row = retry_reading(target, functools.partial(answers.sampling_row, target, request_id))
             except GdbextError as e:
                 held.partial.append(f"{look.label}: its row of the sampler was not read: {e}")
@@ -191,7 +190,7 @@ def _cache_of(session: Session, args: Args, engine: Engine, ranks: List[Rank], h
     """The cache that processes schedule for together, of the first that it can be read of; why of none goes to `partial`."""
     why = []
     for rank in ranks:
-        target = session.open(rank)
+        target = engine.target(rank)
         seen = [s.request for look in held.looks if look.pid == rank.pid for s in look.sightings if s.request is not None]
 
         def read(target: Target = target, seen: Optional[List[Request]] = None if args.show_content else seen) -> Cache:

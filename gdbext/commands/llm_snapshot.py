@@ -67,7 +67,7 @@ class LlmSnapshot(Command):
         if args.max_bytes < 0:
             raise UsageError("llm-snapshot: -max-bytes is 0 or more")
         found = process_selection.resolve_processes(session, args.operand_text)
-        if any(isinstance(one, str) for one in found):
+        if any(one.pid is None for one in found):
             raise GdbextError(f"{args.operand_text} is a core file already")
         taken = snapshots.snapshots_of(found)
         paths = _paths(taken, args.o)

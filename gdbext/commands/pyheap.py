@@ -14,6 +14,7 @@ from ..render.jsonline import Address
 from ..render.text import escape, seconds, size, table
 from ..session.command import Answer, Command, Option, UsageError
 
+processes = lazy_module("engines.processes")
 listing, growth, collector, model, files, opened_files, snapshots, runtimes, frames, places = (
     lazy_module("heap.listing"),
     lazy_module("heap.growth"),
@@ -170,7 +171,7 @@ class _Moment:
         return listing.Census(rt, found, clock=clock)
 
     def _copy(self, args: Args) -> None:
-        snap = snapshots.ProcessSnapshot("", self.target.pid)
+        snap = snapshots.ProcessSnapshot(processes.ProcessRef(self.target.pid))
         snapshots.collect([snap], None, heap=COPIED, seconds=args.deadline)
         if snap.target is None:
             self.partial.append(f"read while it runs, for no copy could be made: {snap.reason}")

@@ -168,9 +168,9 @@ class PyTensor(Command):
             raise GdbextError("-save and -plot write one file: name one process with -on")
         answers, partial = [], []
         for one in several:
-            label = escape(getattr(one, "label", str(one)))
+            label = escape(one.name)
             try:
-                answers.append((label, self.run(session, Args({**vars(args), "on": str(one.pid)}, args.operand_text))))
+                answers.append((label, self.run(session, Args({**vars(args), "on": one.exact}, args.operand_text))))
             except GdbextError as e:
                 partial.append(f"{label}: {e}")
         if not answers:

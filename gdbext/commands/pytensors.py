@@ -210,8 +210,7 @@ class PyTensors(Command):
         """-nan on every process that -on names: one answer, each row with its rank."""
         rows, partial, total, looked_at = [], [], 0, 0
         for one in session.resolve(args.on):
-            label = getattr(one, "label", str(one))
-            args.on = str(getattr(one, "pid", one))
+            label, args.on = one.name, one.exact
             try:
                 answer = self.run(session, args)
             except GdbextError as e:
@@ -258,9 +257,9 @@ def _ranks(session: Session, args: Args) -> Answer:
     held: list[Any] = []
     left_out: list[dict[str, str]] = []
     engines, _ = selection.engines_for(session, args.on)
-    for rank in [rank for engine in engines for rank in engine.shards()]:
+    for one, rank in [(engine, rank) for engine in engines for rank in engine.shards()]:
         try:
-            target = session.open(rank)
+            target = one.target(rank)
             partial += session.partial(target)
             held.append((rank.label, weights.of_process(session.runtime(str(rank.pid)))))
         except GdbextError as e:

@@ -96,10 +96,9 @@ def engines_for(session: Any, what: Optional[str]) -> Tuple[List[Engine], List[T
     target = None
     if what:
         found = session.resolve(what)
-        ranks = [one for one in found if hasattr(one, "engine")]
-        if len(ranks) == len(found):
-            families = {r.family for r in ranks}
-            return groups.engines_of([r for r in session.ranks if r.family in families], session.open), []
+        if all(one.rank is not None for one in found):
+            instances = {one.instance for one in found}
+            return groups.engines_of([r for r in session.ranks if r.family in instances], session.open), []
         target = session.open(found[0])
     elif session.in_gdb:
         target = session.target() if session.selected_pid() is not None else None

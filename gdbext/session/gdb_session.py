@@ -97,8 +97,7 @@ class GdbSession(Session):
         self._need_frames()
         if what is None:
             return gdb.selected_inferior()
-        one = self.resolve_one(what)
-        inferior = self._inferior(getattr(one, "pid", one))
+        inferior = self._inferior(self.resolve_one(what).pid)
         if inferior is None:
             raise GdbextError(f"{what} is not attached: llm-attach {what} first")
         return inferior

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from ..access.base import Target
     from ..cpython.frames import PyFrame
     from ..cpython.runtime import PyThread, Runtime
-    from ..engines.targets import What
+    from ..engines.processes import ProcessRef
     from .command import Args
 
 
-discover, naming, targets, runtimes, privacy, torch_adapter, adapters = (
+discover, naming, processes, targets, runtimes, privacy, torch_adapter, adapters = (
     lazy_module("engines.discover"),
     lazy_module("engines.what"),
+    lazy_module("engines.processes"),
     lazy_module("engines.targets"),
     lazy_module("cpython.runtime"),
     lazy_module("engines.sensitive_names"),
@@ -68,8 +69,8 @@ class Session:
         outside gdb."""
         return None
 
-    def resolve(self, what: str) -> list[What]:
-        """Resolves a WHAT to `[Rank, pid or core file]`, at least one."""
+    def resolve(self, what: str) -> list[ProcessRef]:
+        """Resolves a WHAT to at least one process or core file."""
         stale = what.strip().lower() == "all" and any(r.process.fate() for r in self.ranks)
         if stale or not self.ranks and not naming.is_path(what):
             self.ranks, _ = discover.discover()
@@ -78,29 +79,34 @@ class Session:
             self._refuse_ended(what, one)
         return found
 
-    def resolve_one(self, what: str) -> What:
+    def resolve_one(self, what: str) -> ProcessRef:
         """Resolves a WHAT that must name one process; `GdbextError` with the candidates where it names several."""
         found = self.resolve(what)
         if len(found) != 1:
-            raise GdbextError(f"{what} names {len(found)} processes: choose one of {', '.join(r.label for r in found)}")
+            raise GdbextError(f"{what} names {len(found)} processes: choose one of {', '.join(one.name for one in found)}")
         return found[0]
 
     @staticmethod
-    def _refuse_ended(what, rank):
-        """Raises `NotFoundError` for a `Rank` whose process has ended since it was listed: its pid may name another one by
+    def _refuse_ended(what, one):
+        """Raises `NotFoundError` for an engine's process that has ended since it was listed: its pid may name another one by
         now."""
-        fate = rank.process.fate() if hasattr(rank, "process") else ""
+        fate = one.rank.process.fate() if one.rank is not None else ""
         if fate:
-            named = f"{what} was {rank.label} (pid {rank.pid}), which" if what.isdigit() else f"{rank.label} (pid {rank.pid})"
+            named = f"{what} was {one.label} (pid {one.pid}), which" if what.isdigit() else f"{one.label} (pid {one.pid})"
             raise NotFoundError(f"{named} {fate}; llm-ranks lists what runs now")
 
-    def open(self, what: What) -> Target:
-        """A `Target` for a `Rank`, a pid or a core file."""
-        attached = self.targets.attached(what)
+    def process(self, pid: int) -> ProcessRef:
+        """The process with that pid, as the engine's process that it is where the last llm-ranks lists it."""
+        known = next((r for r in self.ranks if r.pid == pid), None)
+        return processes.ProcessRef(pid) if known is None else processes.ProcessRef.of_rank(known)
+
+    def open(self, one: ProcessRef) -> Target:
+        """A `Target` for a process or core file."""
+        attached = self.targets.attached(one)
         if attached is not None:
             return attached
-        self._refuse_ended("", what)
-        target = self.targets.of(what)
+        self._refuse_ended("", one)
+        target = self.targets.of(one)
         self.moving = self.moving or not target.is_stopped
         return target
 

@@ -117,8 +117,8 @@ def ranks(what: str) -> list[tuple[str, Optional[int], str]]:
         return [("a rank", None, PYTHON)]
     answer = []
     for one in found:
-        pid = getattr(one, "pid", one)
-        if not isinstance(pid, int):
+        pid = one.pid
+        if pid is None:
             raise GdbextError(f"{what} is a core file: the configuration that opens a core asks for its name")
         try:
             exe = os.readlink(f"/proc/{pid}/exe")
@@ -128,7 +128,7 @@ def ranks(what: str) -> list[tuple[str, Optional[int], str]]:
             raise GdbextError(
                 f"process {pid}: VS Code would take a part of its executable's path for a command of its own: {exe!r}"
             )
-        answer.append((getattr(one, "label", "") or str(pid), pid, exe))
+        answer.append((one.name, pid, exe))
     return answer
 
 
