@@ -11,10 +11,7 @@ from ..render.text import escape, seconds, size
 from ..session.command import Answer, Args, Command, Option, _take_options
 from ..session.gdb_only import require_gdb
 from ..session.process_selection import resolve_processes
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.session import Session
+from ..session.session import Session
 
 
 def _processes(session, what):

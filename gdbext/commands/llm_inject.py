@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
+from ..control import injected_scripts
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render import jsonline
 from ..render.text import escape
-from ..session.command import Answer, Command, Option, UsageError
+from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import require_gdb
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..session.command import Args
-    from ..session.session import Session
-
-injected_scripts = lazy_module("control.injected_scripts")
+from ..session.session import Session
 
 
 class LlmInject(Command):

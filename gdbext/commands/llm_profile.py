@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from ..engines import processes, profiler
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render.text import escape
-from ..session.command import Answer, Command, Option, UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..session.command import Args
-    from ..session.session import Session
-
-processes = lazy_module("engines.processes")
-profiler = lazy_module("engines.profiler")
+from ..session.command import Answer, Args, Command, Option, UsageError
+from ..session.session import Session
 
 
 class LlmProfile(Command):

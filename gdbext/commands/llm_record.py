@@ -4,42 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Sequence
+from typing import Any
 
+from ..access import holder, proc
+from ..engines import group as groups
+from ..engines import processes, targets
 from ..errors import GdbextError
-from ..lazy import lazy_module
-from ..render.text import escape, table
+from ..render import files
+from ..render.text import Style, escape, table
+from ..requests import meter
 from ..session import process_selection
-from ..session.command import Answer, Command, Option, UsageError
+from ..session.command import Answer, Args, Command, Option, UsageError
+from ..session.session import Session
+from ..timeline import flame, native, page, recording, sampler, stalls, steps, store
+from ..timeline.recording import Frame, ProcessTrack, Recording
+from ..timeline.stalls import Stall
 
-processes = lazy_module("engines.processes")
-sampler, store, flame, stalls, steps, page, recording, files = (
-    lazy_module("timeline.sampler"),
-    lazy_module("timeline.store"),
-    lazy_module("timeline.flame"),
-    lazy_module("timeline.stalls"),
-    lazy_module("timeline.steps"),
-    lazy_module("timeline.page"),
-    lazy_module("timeline.recording"),
-    lazy_module("render.files"),
-)
-native, holder = lazy_module("timeline.native"), lazy_module("access.holder")
-proc, meter = lazy_module("access.proc"), lazy_module("requests.meter")
-groups, targets = lazy_module("engines.group"), lazy_module("engines.targets")
 RATE = 100.0  # looks a second
 MAX_RATE, MAX_SECONDS = 1000.0, 24 * 3600.0
 SHOWN, LISTED, SHOWN_STALLS = 12, 100, 20  # functions of text, and of JSON; stalls of text
 SPARSE = 0.7  # part of the looks that were asked for: with fewer the answer warns
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
-    from ..timeline.recording import Frame, ProcessTrack, Recording
-    from ..timeline.stalls import Stall
 
 
 class LlmRecord(Command):

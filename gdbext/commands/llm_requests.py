@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import functools
+from typing import Any, Dict, List, Optional, Set, Tuple, Union
 
+from ..access.base import Target
 from ..access.retry import own_time, retry_reading
+from ..answers import requests as answers
+from ..cpython import runtime as runtimes
+from ..engines import kv_view
+from ..engines.group import Engine
+from ..engines.kv_view import NativeView, View
+from ..engines.rank import Rank
 from ..engines.registry import kv_releases
 from ..errors import GdbextError, NotFoundError
-from ..lazy import lazy_module
+from ..kvcache.model import Cache, Request
 from ..render.text import escape
-from ..session.command import Answer, Command, Option, UsageError
+from ..requests import collect as custody
+from ..requests import model
+from ..requests.collect import Custody
+from ..requests.model import Tracked
+from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.engine_selection import CONTENT, POOL, engines_for, view_of
-
-answers, custody, kv_view = lazy_module("answers.requests"), lazy_module("requests.collect"), lazy_module("engines.kv_view")
-runtimes, model = lazy_module("cpython.runtime"), lazy_module("requests.model")
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Set, Tuple, Union
-
-    from ..access.base import Target
-    from ..engines.group import Engine
-    from ..engines.kv_view import NativeView, View
-    from ..engines.rank import Rank
-    from ..kvcache.model import Cache, Request
-    from ..requests.collect import Custody
-    from ..requests.model import Tracked
-    from ..session.command import Args
-    from ..session.session import Session
+from ..session.session import Session
 
 READ = 2.0  # seconds for the blocks of one scheduler that runs on
 BETWEEN = Option(

@@ -6,18 +6,11 @@ import os
 
 from ..answers.places import woken_text
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render.text import escape, seconds, size
 from ..session import process_selection
-from ..session.command import SNAPSHOT_BYTES, Answer, Command, Option, UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.command import SNAPSHOT_BYTES, Args
-    from ..session.session import Session
-
-
-snapshots, prefetch = lazy_module("stacks.snapshots"), lazy_module("stacks.prefetch")
+from ..session.command import SNAPSHOT_BYTES, Answer, Args, Command, Option, UsageError
+from ..session.session import Session
+from ..stacks import prefetch, snapshots
 
 
 class LlmSnapshot(Command):

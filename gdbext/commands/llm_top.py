@@ -5,28 +5,24 @@ from __future__ import annotations
 import os
 import sys
 import time
+from typing import Any
 
+from ..access import proc
+from ..answers import top as answers
+from ..engines import group as groups
+from ..engines import processes, targets
 from ..errors import GdbextError
-from ..lazy import lazy_module
+from ..render import text as styles
+from ..requests import meter
+from ..requests.meter import EngineMeter
 from ..session import process_selection
-from ..session.command import SNAPSHOT_BYTES, Answer, Command, Option, UsageError
-
-processes = lazy_module("engines.processes")
-answers = lazy_module("answers.top")
-live, proc, meter = lazy_module("timeline.live"), lazy_module("access.proc"), lazy_module("requests.meter")
-groups, targets = lazy_module("engines.group"), lazy_module("engines.targets")
-styles = lazy_module("render.text")
-screens, snapshots, prefetch = lazy_module("session.screen"), lazy_module("stacks.snapshots"), lazy_module("stacks.prefetch")
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..requests.meter import EngineMeter
-    from ..session.command import Args
-    from ..session.screen import Screen
-    from ..session.session import Session
-    from ..timeline.live import Live
+from ..session import screen as screens
+from ..session.command import SNAPSHOT_BYTES, Answer, Args, Command, Option, UsageError
+from ..session.screen import Screen
+from ..session.session import Session
+from ..stacks import prefetch, snapshots
+from ..timeline import live
+from ..timeline.live import Live
 
 KEYS = "q quit  s sort  up/down choose  enter stack  w snapshot"
 SORTS = ("order", "cpu", "rss", "gil")

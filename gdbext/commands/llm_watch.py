@@ -10,22 +10,18 @@ import time
 from ..answers.hang import hang_lines
 from ..answers.places import nodes_of
 from ..answers.report import make_report
+from ..engines import group as groups
+from ..engines import processes
 from ..errors import GdbextError
-from ..lazy import lazy_module
+from ..render import files
 from ..render.text import escape, seconds
+from ..requests import watch as requests
 from ..session import process_selection
-from ..session.command import SNAPSHOT_BYTES, Answer, Command, Option, UsageError
+from ..session.command import SNAPSHOT_BYTES, Answer, Args, Command, Option, UsageError
+from ..session.session import Session
+from ..stacks import prefetch, snapshots, standstill
 
-processes = lazy_module("engines.processes")
-snapshots, prefetch = lazy_module("stacks.snapshots"), lazy_module("stacks.prefetch")
-standstill, files = lazy_module("stacks.standstill"), lazy_module("render.files")
-groups, requests = lazy_module("engines.group"), lazy_module("requests.watch")
 FINE = ("idle", "busy")
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.command import Args
-    from ..session.session import Session
 
 
 class LlmWatch(Command):

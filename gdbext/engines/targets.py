@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from ..access import proc
 from ..errors import NotFoundError
-from ..lazy import lazy_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from ..access.base import Target
     from .processes import ProcessRef
-
-proc, ptrace, snapshot = lazy_module("access.proc"), lazy_module("access.ptrace"), lazy_module("access.snapshot")
 
 
 class Targets:
@@ -38,6 +36,8 @@ class Targets:
     def of(self, one: ProcessRef) -> Target:
         """The Target of a process or core file: the debugger's own where it has attached the process, else one that reads through
         /proc. The caches of a process that runs are dropped at each call. `NotFoundError` where there is no such process."""
+        from ..access import ptrace  # it loads ctypes, which llm-ranks does without
+
         attached = self.attached(one)
         if attached is not None:
             return attached
@@ -61,6 +61,8 @@ class Targets:
                 raise NotFoundError(f"process {key} does not exist (any more); see: llm-ranks")
             opened: Target = proc.ProcTarget(key)
         else:
+            from ..access import snapshot
+
             opened = snapshot.CoreFileTarget(key)
         return opened
 

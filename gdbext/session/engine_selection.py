@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any, List, Optional, Tuple, Union
+
+from ..access.base import Target
+from ..cpython import expressions, objects
+from ..engines import discover, kv_view, registry
+from ..engines import group as groups
+from ..engines.group import Engine
+from ..engines.kv_view import NativeView, View
+from ..engines.rank import Rank
 from ..errors import GdbextError, NotFoundError
-from ..lazy import lazy_module
 from .command import Option
-
-discover, groups, kv_view, registry, expressions, objects = (
-    lazy_module("engines.discover"),
-    lazy_module("engines.group"),
-    lazy_module("engines.kv_view"),
-    lazy_module("engines.registry"),
-    lazy_module("cpython.expressions"),
-    lazy_module("cpython.objects"),
-)
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, List, Optional, Tuple, Union
-
-    from ..access.base import Target
-    from ..engines.group import Engine
-    from ..engines.kv_view import NativeView, View
-    from ..engines.rank import Rank
 
 POOL = Option(
     "pool",

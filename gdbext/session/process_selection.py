@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 
+from ..engines.processes import ProcessRef
 from ..errors import GdbextError, NotFoundError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..engines.processes import ProcessRef
-    from .session import Session
+from .session import Session
 
 
 def resolve_processes(session: Session, text: str) -> list[ProcessRef]:

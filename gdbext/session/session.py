@@ -7,44 +7,41 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Collection
+from typing import Any
 
+from ..access.base import Target
+from ..cpython import adapters
+from ..cpython import runtime as runtimes
+from ..cpython.frames import PyFrame
+from ..cpython.runtime import PyThread, Runtime
+from ..engines import discover, targets
+from ..engines import sensitive_names as privacy
 from ..errors import GdbextError, NotFoundError
-from ..lazy import lazy_module
 from ..render.text import Style
+from .command import Args
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import Any
-
-    from ..access.base import Target
-    from ..cpython.frames import PyFrame
-    from ..cpython.runtime import PyThread, Runtime
+if TYPE_CHECKING:  # loaded by who resolves a name: llm-ranks, the first that is run on a machine, does not
     from ..engines.processes import ProcessRef
-    from .command import Args
 
 
-discover, naming, processes, targets, runtimes, privacy, torch_adapter, adapters = (
-    lazy_module("engines.discover"),
-    lazy_module("engines.what"),
-    lazy_module("engines.processes"),
-    lazy_module("engines.targets"),
-    lazy_module("cpython.runtime"),
-    lazy_module("engines.sensitive_names"),
-    lazy_module("torch.adapter"),
-    lazy_module("cpython.adapters"),
-)
+def _torch() -> Any:
+    """What torch's room makes of objects, loaded with the first of them."""
+    from ..torch import adapter
+
+    return adapter
 
 
 def register_adapters() -> None:
-    """Tells the Python room what torch's room knows of its objects; torch's is loaded with the first of them."""
-    adapters.register(("torch._C.TensorBase", "torch._C._TensorBase"), lambda obj: torch_adapter.TensorAdapter(obj))
-    adapters.register(("torch.dtype",), lambda obj: torch_adapter.Dtype.of_object(obj))
-    adapters.register(("torch.device",), lambda obj: torch_adapter.Device.of_object(obj))
-    adapters.register(("torch.Size",), lambda obj: torch_adapter.Size.of_object(obj))
-    adapters.register(("torch.nn.modules.module.Module",), lambda obj: torch_adapter.ModuleAdapter(obj))
+    """Tells the Python room what torch's room knows of its objects."""
+    adapters.register(("torch._C.TensorBase", "torch._C._TensorBase"), lambda obj: _torch().TensorAdapter(obj))
+    adapters.register(("torch.dtype",), lambda obj: _torch().Dtype.of_object(obj))
+    adapters.register(("torch.device",), lambda obj: _torch().Device.of_object(obj))
+    adapters.register(("torch.Size",), lambda obj: _torch().Size.of_object(obj))
+    adapters.register(("torch.nn.modules.module.Module",), lambda obj: _torch().ModuleAdapter(obj))
     containers = [f"torch.nn.modules.container.{name}" for name in ("Sequential", "ModuleList", "ModuleDict")]
-    adapters.register(containers, lambda obj: torch_adapter.ContainerAdapter(obj))
+    adapters.register(containers, lambda obj: _torch().ContainerAdapter(obj))
 
 
 class Session:
@@ -71,6 +68,8 @@ class Session:
 
     def resolve(self, what: str) -> list[ProcessRef]:
         """Resolves a WHAT to at least one process or core file."""
+        from ..engines import what as naming
+
         stale = what.strip().lower() == "all" and any(r.process.fate() for r in self.ranks)
         if stale or not self.ranks and not naming.is_path(what):
             self.ranks, _ = discover.discover()
@@ -97,6 +96,8 @@ class Session:
 
     def process(self, pid: int) -> ProcessRef:
         """The process with that pid, as the engine's process that it is where the last llm-ranks lists it."""
+        from ..engines import processes
+
         known = next((r for r in self.ranks if r.pid == pid), None)
         return processes.ProcessRef(pid) if known is None else processes.ProcessRef.of_rank(known)
 

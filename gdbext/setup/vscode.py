@@ -10,17 +10,14 @@ import json
 import os
 import shlex
 import shutil
+from collections.abc import Sequence
+from typing import Any, Optional
 
 from ..access.permission import permission_hint
 from ..commands.llm_inject import attach_configuration
 from ..errors import GdbextError
 from ..session.session import Session
 from .unpack import init_script
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any, Optional
 
 PYTHON = "${command:python.interpreterPath}"  # VS Code fills it in
 PORT = 5678  # debugpy's habit; the next rank's is one higher
