@@ -12,9 +12,8 @@ from ..cpython.objects import Object
 from ..cpython.values import plain
 from ..engines import presets as data
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render.text import escape
-from . import follow, hw_breakpoints, pybreak, pycatch
+from . import follow, hw_breakpoints, module_nan, pybreak, pycatch
 
 if TYPE_CHECKING:
     from typing import Any, Sequence
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from .hw_breakpoints import StopContext
     from .module_nan import ModuleNanBreakpoint
 
-module_nan = lazy_module("control.module_nan")
 MAX_ELEMENTS = 1 << 24
 # dtype name -> (array type code, mask of the exponent): all its bits set is an infinity or NaN
 EXPONENTS = {

@@ -15,10 +15,11 @@ from ..cpython import codes
 from ..cpython.expressions import evaluate
 from ..cpython.objects import Object
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render import jsonline
 from ..render.text import escape
 from ..render.text import seconds as duration
+from ..torch import files
+from ..torch import tensor_impl as tensors
 from .frame_values import arguments, result
 from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, running_clock
 from .pybreak import PyBreakpoint, result_text, text_of
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from .hw_breakpoints import Process, StopContext
 
-files, tensors = lazy_module("torch.files"), lazy_module("torch.tensor_impl")
 KEPT = 10_000
 MAX_ARGUMENTS = 12
 MAX_DEPTH = 1000

@@ -13,12 +13,11 @@ from .. import log
 from ..access.retry import LASTING_TRIES, SECONDS, retry_reading
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError, NotFoundError
-from ..lazy import lazy_module
+from ..kvcache import invariants
+from ..torch import arrays, stats
 from . import registry
 from .batches import uncollected
 from .objects import frames_are_whole
-
-arrays, stats, invariants = lazy_module("torch.arrays"), lazy_module("torch.stats"), lazy_module("kvcache.invariants")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

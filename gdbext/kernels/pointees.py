@@ -6,9 +6,11 @@ import os
 
 from .. import log
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape
+from ..torch import layout as torch_layouts
+from ..torch import repr as reprs
+from ..torch import tensor_impl as tensors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from ..torch.tensor import Tensor
     from .launch import Argument
 
-tensors, torch_layouts, reprs = lazy_module("torch.tensor_impl"), lazy_module("torch.layout"), lazy_module("torch.repr")
 
 MAX_TENSORS = 4096  # of the thread's Python variables, looked at for what an argument points to
 MAX_FRAMES = 64

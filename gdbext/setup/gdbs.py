@@ -7,13 +7,9 @@ import os
 import re
 import shutil
 import subprocess
+from typing import Optional
 
 from ..errors import GdbextError, NotFoundError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Optional
-
 
 GET_GDB = "install one: apt-get install gdb   (dnf install gdb, apk add gdb, pacman -S gdb)"
 ASK = (

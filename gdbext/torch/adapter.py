@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 from ..cpython.adapters import Adapter
 from ..cpython.types import DICT
 from ..errors import GdbextError
-from ..lazy import import_package, lazy_module
-from . import dtypes
+from ..package import import_package
+from . import arrays, dtypes, stats
+from . import layout as layouts
+from . import repr as reprs
 from .scalars import Scalar, rounded
 from .tensor_impl import MAX_DIMS, device_name, read_tensor
 
@@ -24,12 +26,6 @@ if TYPE_CHECKING:
     from .dtypes import DType
     from .tensor import Tensor
 
-arrays, stats, reprs, layouts = (
-    lazy_module("torch.arrays"),
-    lazy_module("torch.stats"),
-    lazy_module("torch.repr"),
-    lazy_module("torch.layout"),
-)
 MAX_REDUCED = 1 << 28  # elements that one min(), mean() or any() looks at
 SMALL = 1 << 12  # elements up to which they are decoded without numpy
 
