@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import gdb
 
+from .. import log
 from ..access.cli_gdb import silently
 from ..access.elf import open_elf
 from ..cpython.runtime import open_runtime
@@ -279,7 +280,8 @@ class KernelBreakpoint:
             return False  # one after the other, from the same place
         try:
             return self.target.u64(seen[0]) == seen[1]
-        except FaultError:
+        except FaultError as e:
+            log.passed_over(e)
             return False
 
     def _host(self, function: int, registers: dict[str, int]) -> signatures.Signature | None:
@@ -295,14 +297,11 @@ class KernelBreakpoint:
             return None
         if (
             function not in self.compiled
-            and not (name and not self._may_fit(name))
+            and not (name and not self._fits(signatures.parse(name)))
             and time.monotonic() - self._compiled_at > LOOK_AGAIN
         ):
             self.compiled, self._compiled_at = triton.compiled(self.rt), time.monotonic()
         return self.compiled.get(function)
-
-    def _may_fit(self, name: str) -> bool:
-        return self._fits(signatures.parse(name))
 
     def _fits(self, signature: signatures.Signature) -> bool:
         """Whether a launched kernel is one that it is for; Triton 2's names tell its specialisation too (`NAME_0d1d2c`)."""
@@ -332,7 +331,8 @@ class KernelBreakpoint:
         try:
             at = self.target.symbol("_r_debug")
             address = self.target.u64(at + 16)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return
 
         def called() -> None:
@@ -360,17 +360,15 @@ class KernelBreakpoint:
 
     # ---- its end -------------------------------------------------------------------------------------------------
     def _all(self) -> list[gdb.Breakpoint]:
-        return [*self.numbered, *self.internal, *self.device]
+        return [b for b in (*self.numbered, *self.internal, *self.device) if b.is_valid()]
 
     def disable(self) -> None:
         for b in self._all():
-            if b.is_valid():
-                b.enabled = False
+            b.enabled = False
 
     def delete(self) -> None:
         for b in self._all():
-            if b.is_valid():
-                b.delete()
+            b.delete()
         if self in _State.breakpoints:
             _State.breakpoints.remove(self)
 
@@ -405,7 +403,8 @@ def runtime_or_none(target: Target) -> Runtime | None:
     """The process's Python; None where it has none (yet): then it has no Triton either."""
     try:
         return open_runtime(target)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None
 
 
@@ -496,5 +495,6 @@ def _look_through(one: KernelBreakpoint, path: str | None) -> None:
         ):
             return
         one.refresh()
-    except (GdbextError, gdb.error):
+    except (GdbextError, gdb.error) as e:
+        log.passed_over(e)
         return  # not a file of the process (the vdso), or it is not mapped yet: gdb tells of it again

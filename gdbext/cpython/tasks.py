@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError, LayoutError, NotFoundError
 from .dialects import RawFrame
 from .frames import CO_FAST_FREE, PyFrame
@@ -18,7 +19,6 @@ from .types import LONG, STR
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .dialects import RawFrame
     from .objects import Object
     from .runtime import Runtime
 
@@ -94,7 +94,8 @@ def running_loops(rt: Runtime) -> dict[int, int]:
                 loop = held.address if held is not None and not held.is_none() else 0
                 if held is not None and loop and held.type.builtin_name == "_RunningLoopHolder":
                     loop = t.u64(loop + layout["object.__size"])
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
         if loop:
             found[loop] = thread.tid
@@ -197,8 +198,7 @@ def chain(rt: Runtime, address: int) -> tuple[list[PyFrame], Object | None, bool
     """What a coroutine has suspended in: -> (`[PyFrame]` outermost first, the `Object` at the end that is no coroutine or None,
     whether the outermost frame is executing)."""
     found: list[PyFrame] = []
-    seen: set[int] = set()
-    executing = False
+    seen, executing = set(), False
     while address and address not in seen and len(found) < MAX_CHAIN:
         seen.add(address)
         obj = rt.object(address)
@@ -225,8 +225,7 @@ class _Reader:
         self.rt, self.target = rt, rt.target
         self.names: dict[int, str] = {}  # by address of the task
         self.reasons: list[str] = []
-        # by address of a frame: its thread's tid and stack, and where it stands there
-        self.by_frame: dict[int, tuple[int | None, list[PyFrame], int]] | None = None
+        self.by_frame: dict[int, tuple[int | None, list[PyFrame], int]] | None = None  # address: tid, stack, place in it
 
     def read(self, finished: bool) -> tuple[list[Task], list[str]]:
         rt = self.rt
@@ -256,7 +255,8 @@ class _Reader:
         for name in ("_all_tasks", "_scheduled_tasks", "_eager_tasks"):
             try:
                 held = module.item(name)
-            except NotFoundError:
+            except NotFoundError as e:
+                log.passed_over(e)
                 continue
             try:
                 for address in self._members(held, f"asyncio.tasks.{name}"):
@@ -308,8 +308,8 @@ class _Reader:
             found = {t.u64(th.address + L["tstateimpl.asyncio_running_task"]) for th in self.rt.states()}
         try:
             found |= {value.address for _, value in module.item("_current_tasks").items(MAX_TASKS)}
-        except GdbextError:
-            pass  # 3.14 has it no more for its own tasks
+        except GdbextError as e:
+            log.passed_over(e)  # 3.14 has it no more for its own tasks
         return found
 
     # ---- one task ----------------------------------------------------------------------------------------------------
@@ -392,7 +392,8 @@ class _Reader:
             for thread in self.rt.threads():
                 try:
                     stack = self.rt.frames(thread)
-                except GdbextError:
+                except GdbextError as e:
+                    log.passed_over(e)
                     continue
                 for i, frame in enumerate(stack):
                     self.by_frame[frame.address] = (thread.tid, stack, i)
@@ -458,8 +459,8 @@ class _Reader:
         own = {}
         try:
             own = {n: v for n, v in frame.locals() if v is not None}
-        except GdbextError:
-            pass  # a name is then all there is to say
+        except GdbextError as e:
+            log.passed_over(e)  # a name is then all there is to say
         name, owner = frame.code.name, own.get("self")
         if owner is not None:
             return Waiting("asyncio", f"{owner.type.name}.{name} on {owner.address:#x}", owner)
@@ -473,8 +474,8 @@ class _Reader:
             try:
                 members = [m for m in own["fs"].elements(MAX_CHILDREN) if self._state_of(m) == PENDING]
                 return self._of_many("wait", waiter, members)
-            except GdbextError:
-                pass  # still an iterator: it has not begun
+            except GdbextError as e:
+                log.passed_over(e)  # still an iterator: it has not begun
         return Waiting("asyncio", f"{name} ({waiter.type.name} {waiter.address:#x})", waiter)
 
 

@@ -11,7 +11,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
-from .. import package
+from .. import log, package
 from ..engines.registry import kernels_of
 from ..errors import GdbextError, NotFoundError
 from . import signatures
@@ -375,7 +375,8 @@ def _triton(rt: Runtime, pattern: re.Pattern[str] | None) -> list[Row]:
                 continue
             try:
                 value = contents.item(name)
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 continue
             if value.type.name != "JITFunction":
                 continue
@@ -393,7 +394,8 @@ def modules_with_kernels(rt: Runtime) -> Iterator[tuple[str, Object]]:
             continue
         try:
             contents = rt.module(name)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
         if contents is not None:
             yield name, contents

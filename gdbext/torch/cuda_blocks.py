@@ -15,6 +15,7 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..access.retry import retry_reading
 from ..errors import GdbextError, LayoutError
 from . import cuda_allocator
@@ -61,7 +62,8 @@ def snapshot(target: Target, rt: Runtime | None = None) -> dict[str, Any]:
         segments += retry_reading(target, functools.partial(of_device, target, row, number, address))
     try:
         environ = target.environ()
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         environ = {}
     settings = {name: environ[name] for name in SETTINGS if name in environ}
     count = max((number for number, _ in devices), default=-1) + 1

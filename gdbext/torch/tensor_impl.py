@@ -12,6 +12,7 @@ import math
 import struct
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
 from . import dtypes, rtti
 from . import layout as layouts
@@ -324,7 +325,8 @@ def _tensor_attributes(obj: Object) -> tuple[str, ...]:
         try:
             if is_tensor(value):
                 found.append(name)
-        except (GdbextError, AttributeError):
+        except (GdbextError, AttributeError) as e:
+            log.passed_over(e)
             continue  # a plain value, or damage beside the point
     return tuple(found[:8])
 
@@ -344,7 +346,8 @@ def is_flagged_parameter(obj: Object) -> bool:
     try:
         flagged: bool = obj.attr("_is_param").boolean()
         return flagged
-    except (GdbextError, AttributeError):
+    except (GdbextError, AttributeError) as e:
+        log.passed_over(e)
         return False
 
 
@@ -354,5 +357,6 @@ def _fake_device(t: Tensor, obj: Object) -> None:
         device = obj.attr("fake_device")
         kind, index = struct.unpack("<bb", t.target.read(device.address + obj.rt.layout["object.__size"], 2))
         t.device = device_name(t.table, kind, index) or t.device
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         t.notes.append("the device it stands for cannot be read")
