@@ -37,9 +37,10 @@ MAX_OWN = 1 << 30  # bytes of a parameter that is looked through
 class ModuleReturns:
     """What a `Where` is for a place: each return of every module's call."""
 
-    text, file, line, function = "NaN in a module's output", "", None, ""
+    text, file, function = "NaN in a module's output", "", ""
 
     def __init__(self) -> None:
+        self.line: int | None = None
         self.constants: dict[int, int | None] = {}  # address of an instruction -> the constant that it returns
 
     def places(self, rt: Runtime, code: Code | None = None) -> list[BytecodeLocation]:
@@ -87,8 +88,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
             for process in [] if self.dormant else processes:
                 self.arm(process, self.where.places(process.rt))
         except BaseException:
-            self.placeholder.delete()
-            hw_breakpoints.sweep()
+            self.take_back()
             raise
 
     def wake(self, stop: StopContext) -> str:

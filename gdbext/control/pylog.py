@@ -33,7 +33,7 @@ KEPT = 10_000
 MAX_ARGUMENTS = 12
 MAX_DEPTH = 1000
 
-events = collections.deque(maxlen=KEPT)
+events: collections.deque[dict[str, Any]] = collections.deque(maxlen=KEPT)
 
 
 def record(point: Spoken, stop: StopContext, place: Any, text: str, more: dict[str, Any] | None = None) -> None:
@@ -72,15 +72,16 @@ def arguments_text(stop: StopContext, show_content: bool) -> str:
     return ", ".join(shown) + (", …" if count > MAX_ARGUMENTS else "")
 
 
-def parse_template(text: str) -> list[Any]:
+def parse_template(text: str) -> list[str | tuple[str]]:
     """`a {x.y} b` -> ["a ", ("x.y",), " b"]; `{{` and `}}` are braces. `GdbextError` where a brace stays open."""
-    parts, at = [], 0
+    parts: list[str | tuple[str]] = []
+    at = 0
     for found in re.finditer(r"\{\{|\}\}|\{([^{}]*)\}", text):
         parts.append(text[at : found.start()])
         at = found.end()
         parts.append(found.group()[0] if found.group(1) is None else (found.group(1).strip(),))
     parts.append(text[at:])
-    rest = "".join(p for p in parts[::2])
+    rest = "".join(p for p in parts[::2] if isinstance(p, str))
     if "{" in rest or "}" in rest or ("",) in parts:
         raise GdbextError(f"in {text!r} a brace is open or empty: write {{expression}}, and {{{{ for a brace")
     return parts
