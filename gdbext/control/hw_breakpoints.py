@@ -28,7 +28,7 @@ from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import names_for
 from ..errors import FaultError, GdbextError, LayoutError
-from . import attached_processes, inferior_breakpoints
+from . import attached_processes, inferior_breakpoints, urgency
 from .events import listen
 from .registers import JUMP, arguments, pthread, register
 
@@ -204,6 +204,7 @@ class Process:
             return
         attached_processes.armed(self.pid)
         self.armed = True
+        urgency.first(True)
         if in_foreground(self.pid):
             return
         for name in ("SIGSTOP", "SIGCONT"):
@@ -468,6 +469,11 @@ def note_offset(stop: StopContext) -> None:
 
 def _on_cont(_: Any) -> None:
     live_gdb.pending_offsets.clear()
+    urgency.first(any(process.armed for process in Process.known.values()))
+
+
+def _on_stop(_):
+    urgency.first(False)
 
 
 def _on_exit(event: Any) -> None:
@@ -485,6 +491,11 @@ def _on_exec(event: Any) -> None:
             process.gone()
 
 
+def _on_prompt(_: object = None) -> None:
+    urgency.first(False)
+    sweep()
+
+
 def _at_exit() -> None:
     """gdb 13 crashes where internal breakpoints made here outlive its Python."""
     for process in Process.known.values():
@@ -495,4 +506,4 @@ def _at_exit() -> None:
 
 
 atexit.register(_at_exit)
-listen(cont=_on_cont, exited=_on_exit, clear_objfiles=_on_exec, before_prompt=sweep)
+listen(cont=_on_cont, stop=_on_stop, exited=_on_exit, clear_objfiles=_on_exec, before_prompt=_on_prompt)

@@ -16,6 +16,7 @@ from ..cpython.expressions import evaluate
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from ..render import jsonline
+from ..render.files import own_folder
 from ..render.text import escape
 from ..render.text import seconds as duration
 from ..torch import files
@@ -189,6 +190,7 @@ class Savepoint(Spoken):
                 if not isinstance(value, Object) or not tensors.is_tensor(value):
                     raise GdbextError("it is no tensor")
                 tensor = tensors.read_tensor(stop.process.rt, value.address)
+                own_folder(self.folder, "-o", make=True)
                 size, _ = files.save(tensor, path)
                 text = f"{name} = {expression}: {list(tensor.shape)} {tensor.dtype.name}, {size} bytes in {path}"
             except (*READ_ERRORS, OSError) as e:
