@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from ..answers.breakpoints import set_text
 from ..errors import GdbextError
 from ..render.files import own_folder
-from ..session.command import CONTENT, Answer, Command, Option, UsageError
+from ..render.text import Style
+from ..session.command import CONTENT, Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import (
     COUNT,
     PENDING,
@@ -19,14 +21,7 @@ from ..session.gdb_only import (
     require_gdb,
 )
 from ..session.optional_packages import need
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
+from ..session.session import Session
 
 LIMIT = Option("limit", "int", "says nothing more after N lines", 0, metavar="N")
 EVERY = Option("every", "int", "says something of the first pass and then of every Nth only", 1, metavar="N")

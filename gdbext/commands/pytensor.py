@@ -4,40 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any, Callable
 
 from ..answers.frames import frame_place
 from ..answers.tensors import comparison_text, histogram_text, statistics_text, tensor_data, tensor_header
+from ..engines import what as naming
 from ..errors import GdbextError
-from ..lazy import lazy_module
-from ..render.text import PLAIN, escape, size
+from ..render.text import PLAIN, Style, escape, size
 from ..session.command import CONTENT, Answer, Args, Command, Option
 from ..session.evaluation import ANY, FRAME, hides_values, runtime_or_none, tensor_of
 from ..session.optional_packages import need
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable
-
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
-    from ..torch.tensor import Tensor
-
-
-objects, layouts, reprs, tensors = (
-    lazy_module("cpython.objects"),
-    lazy_module("torch.layout"),
-    lazy_module("torch.repr"),
-    lazy_module("torch.tensor_impl"),
-)
-arrays, statistics, files, comparing = (
-    lazy_module("torch.arrays"),
-    lazy_module("torch.stats"),
-    lazy_module("torch.files"),
-    lazy_module("torch.compare"),
-)
-plots = lazy_module("torch.plot")
-naming = lazy_module("engines.what")
+from ..session.session import Session
+from ..torch import arrays, files
+from ..torch import compare as comparing
+from ..torch import plot as plots
+from ..torch import repr as reprs
+from ..torch import stats as statistics
+from ..torch.tensor import Tensor
 
 
 class _Bare(Answer):
@@ -169,9 +152,9 @@ class PyTensor(Command):
             raise GdbextError("-save and -plot write one file: name one process with -on")
         answers, partial = [], []
         for one in several:
-            label = escape(getattr(one, "label", str(one)))
+            label = escape(one.name)
             try:
-                answers.append((label, self.run(session, Args({**vars(args), "on": str(one.pid)}, args.operand_text))))
+                answers.append((label, self.run(session, Args({**vars(args), "on": one.exact}, args.operand_text))))
             except GdbextError as e:
                 partial.append(f"{label}: {e}")
         if not answers:

@@ -180,7 +180,7 @@ def own_folder(path: str, option: str, make: bool = False) -> str:
         if not os.access(there, os.W_OK | os.X_OK):
             raise GdbextError(f"{option} {path}: {os.strerror(errno.EACCES)}: name another folder")
         if there == path and os.stat(path).st_uid != os.geteuid():
-            raise GdbextError(f"{option} {path} belongs to another user, who could exchange the files: choose a folder of your own")
+            raise GdbextError(f"{option} {path} belongs to another user, who could exchange the files: choose one of your own")
     except OSError as e:
         raise GdbextError(f"{option} {path}: {e.strerror}") from None
     return path

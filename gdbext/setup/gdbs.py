@@ -7,13 +7,9 @@ import os
 import re
 import shutil
 import subprocess
+from typing import Optional
 
 from ..errors import GdbextError, NotFoundError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Optional
-
 
 GET_GDB = "install one: apt-get install gdb   (dnf install gdb, apk add gdb, pacman -S gdb)"
 ASK = (
@@ -39,9 +35,7 @@ def environment(**more: str) -> dict[str, str]:
     return {**{name: value for name, value in os.environ.items() if name != "PYTHONHOME"}, **more}
 
 
-def run_gdb(
-    path: str, *commands: str, timeout: float = 60, nx: bool = True
-) -> subprocess.CompletedProcess[str]:
+def run_gdb(path: str, *commands: str, timeout: float = 60, nx: bool = True) -> subprocess.CompletedProcess[str]:
     """`subprocess.CompletedProcess` of gdb -batch with these commands; `GdbextError` when it does not run."""
     argv = [path] + (["-nx"] if nx else []) + ["-q", "-batch"]
     for command in commands:

@@ -170,7 +170,10 @@ def commands(gdb, folder, pids, step="step", slower=1.0):
         "pyheap": ([*PYTHON, "pyheap", "-on", a], 1.2),
         "llm-attach": (in_gdb("llm-attach", f"llm-attach {a} {b} {c}", "llm-bt -all", "shell sleep 0.3", "llm-detach"), 2.0),
         "llm-continue": (in_gdb("llm-continue", f"llm-attach {a} {b}", "llm-continue", "shell sleep 1", "llm-detach"), 2.5),
-        "pybreak": (in_gdb("pybreak", f"llm-attach {a} {b}", f"pybreak {step}", "llm-continue", *["continue"] * 5, "llm-detach"), 3.0),
+        "pybreak": (
+            in_gdb("pybreak", f"llm-attach {a} {b}", f"pybreak {step}", "llm-continue", *["continue"] * 5, "llm-detach"),
+            3.0,
+        ),
         "pytrace": (in_gdb("pytrace", f"llm-attach {a}", f"pytrace {step} -for 1", "llm-detach"), 3.0),
     }
     return {name: (words, slower * seconds) for name, (words, seconds) in found.items()}
