@@ -14,7 +14,7 @@ from ..engines import presets as data
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import escape
-from . import follow, hw_breakpoints, pybreak, pycatch
+from . import device_work, follow, hw_breakpoints, pybreak, pycatch
 
 if TYPE_CHECKING:
     from typing import Any, Sequence
@@ -75,6 +75,7 @@ class NanBreakpoint(pybreak.PyBreakpoint):
     def reached(self, stop: StopContext, place: BytecodeLocation) -> bool:
         if self.condition and not self.holds(stop):
             return False
+        device_work.begin_stop(stop.process.view)
         try:
             bad = not_finite(stop.process.rt, evaluate(stop.process.rt, self.expression, stop.frame))
         except hw_breakpoints.READ_ERRORS as e:
@@ -100,8 +101,8 @@ def not_finite(rt: Runtime, value: Any) -> str:
     if not isinstance(value, Object) or not tensors.is_tensor(value):
         raise GdbextError("it is no tensor")
     found = tensors.read_tensor(rt, value.address)
-    if found.unavailable:
-        raise GdbextError(found.unavailable)
+    if found.doubt:
+        raise GdbextError(found.doubt)
     name = str(found.dtype.name).rpartition(".")[2]
     if name not in EXPONENTS:
         return ""
@@ -114,7 +115,7 @@ def not_finite(rt: Runtime, value: Any) -> str:
         raise GdbextError("its elements do not lie together")
     code, mask = EXPONENTS[name]
     words = array.array(code)
-    words.frombytes(rt.target.read(found.data_ptr, found.numel * words.itemsize))
+    words.frombytes(found.read_bytes(0, found.numel * words.itemsize))
     odd = [w for w in words if w & mask == mask]
     if not odd:
         return ""

@@ -11,7 +11,7 @@ from ...errors import FaultError, GdbextError, LayoutError
 from ...kvcache.addresses import order_of, strided_layer
 from ...kvcache.model import Table, Worker
 from ...torch.tensor_impl import is_tensor, read_tensor
-from ..objects import has, optional, path, without_padding
+from ..objects import has, left_out, optional, path, without_padding
 from . import kv_worker_v2
 from .paths import CPU_TRANSPOSED, MAX_REQUESTS, SPEC_FIELDS, known
 
@@ -195,12 +195,16 @@ def _worker_table(table: Object, number: int, request_ids: List[Optional[str]]) 
         a = numpy_objects.read_array(array)
         if len(a.shape) != 2 or a.dtype != "int32":
             raise LayoutError(f"a block table of shape {a.shape} and type {a.dtype}")
-        data, width, step, item = a.data, a.shape[1], a.strides[0], a.strides[1]
+        width, step, item = a.shape[1], a.strides[0], a.strides[1]
+
+        def read(start: int, size: int) -> bytes:
+            return table.rt.target.read(a.data + start, size)
+
     else:
         tensor = read_tensor(table.rt, known(table, "table tensor").address)
-        if tensor.unavailable:
-            raise GdbextError(tensor.unavailable)
-        data, width, step, item = tensor.data_ptr, tensor.shape[1], tensor.stride[0] * 4, tensor.stride[1] * 4
+        if tensor.doubt:
+            raise GdbextError(left_out(tensor))
+        read, width, step, item = tensor.read_bytes, tensor.shape[1], tensor.stride[0] * 4, tensor.stride[1] * 4
     if item != 4:
         raise LayoutError(f"a block table with {item} bytes between its columns")
     found = []
@@ -210,7 +214,7 @@ def _worker_table(table: Object, number: int, request_ids: List[Optional[str]]) 
             continue
         if not 0 <= count <= width:
             raise LayoutError(f"row {row} claims {count} blocks of {width}")
-        found.append((request_id, list(struct.unpack(f"<{count}i", table.rt.target.read(data + row * step, 4 * count)))))
+        found.append((request_id, list(struct.unpack(f"<{count}i", read(row * step, 4 * count)))))
     return Table(number, optional(table, "block_size") or 0, found, _slot_mapping(table))
 
 
@@ -223,14 +227,14 @@ def _slot_mapping(table: Object) -> List[int]:
             return []
         tensor = read_tensor(table.rt, obj.address)
         if (
-            tensor.unavailable
+            tensor.doubt
             or len(tensor.shape) != 1
             or tensor.dtype.itemsize != 8
             or tensor.stride != (1,)
             or not tensor.numel
         ):
             return []
-        slots = list(struct.unpack(f"<{tensor.numel}q", table.rt.target.read(tensor.data_ptr, 8 * tensor.numel)))
+        slots = list(struct.unpack(f"<{tensor.numel}q", tensor.read_bytes(0, 8 * tensor.numel)))
     except (FaultError, LayoutError):
         return []
     return without_padding(slots)
