@@ -1,4 +1,4 @@
-"""Whether a GPU's work has ended, as far as cuda-gdb tells: what is in its memory before that need not be what the program computed.
+"""Whether a GPU's work has ended, as far as cuda-gdb tells: what is in its memory before need not be what the program computed.
 
 A launch returns before its kernel has run, unless the process began with CUDA_LAUNCH_BLOCKING=1."""
 
@@ -41,7 +41,8 @@ def _unfinished(target: Target) -> str:
     running = cudagdb.device().kernels()
     if running:
         names = ", ".join(escape(kernel.name) for kernel in running[:MAX_NAMES]) + (", …" if running[MAX_NAMES:] else "")
-        return f"{len(running)} kernel{'s are' if running[1:] else ' is'} on the device ({names}): what it computes may not be there yet"
+        what = f"{len(running)} kernel{'s are' if running[1:] else ' is'} on the device ({names})"
+        return f"{what}: what {'they compute' if running[1:] else 'it computes'} may not be there yet"
     return "" if blocks(target) else _waiting(target)
 
 
@@ -71,7 +72,7 @@ def of_stops(target: Target) -> DeviceMemory | None:
         return None
     reader = cudagdb.free_reader()
     if reader is None:
-        return DeviceMemory(cudagdb.CudaGdb().read, lambda: "this cuda-gdb reads it at its prompt alone (that of CUDA 13 does here)")
+        return DeviceMemory(cudagdb.CudaGdb().read, lambda: "this cuda-gdb reads it at its prompt alone; CUDA 13's reads it here")
 
     def read(address: int, size: int) -> bytes:
         if gdb.selected_inferior().pid != target.pid:

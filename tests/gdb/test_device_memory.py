@@ -18,7 +18,7 @@ registers = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug reg
 @pytest.fixture
 def asked(torch_python, gdb_path):
     """-> function: commands -> (GdbRun, what the subject says of itself, what it says of its model's call); `how`: its words,
-    `env`: of the subject, `fake`: of the FAKE, `call`: whether the model is called while gdb waits"""
+    `env`: of the subject, `fake`: of the FAKE, `seen`: whether this gdb sees the GPU; "@go" lets the model be called"""
 
     def ask(commands, how=(), env=(), fake=(), seen=True):
         clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
@@ -27,9 +27,8 @@ def asked(torch_python, gdb_path):
             said = json.loads(process.said)
             words = [w.replace("@go", f"shell echo > /proc/{said['pid']}/fd/0") for w in commands]
             before = [*OFF, f"source {SUBJECTS}/fake_cuda_gdb.py"] if seen else OFF
-            run = run_gdb(
-                gdb_path, words, ["-p", str(said["pid"])], before=before, env={"FAKE_DEVICE": json.dumps(said["device"]), **dict(fake)}
-            )
+            more = {"FAKE_DEVICE": json.dumps(said["device"]), **dict(fake)}
+            run = run_gdb(gdb_path, words, ["-p", str(said["pid"])], before=before, env=more)
             called = None
             if "@go" in commands:
                 with contextlib.suppress(ValueError):
@@ -56,7 +55,8 @@ def test_values_are_those_that_torch_put_there(asked):
 
 
 def test_work_that_has_not_ended_is_said(asked):
-    run, *_ = asked(["pytensor -any -stats -json t", "pytensor -any -json t", "pytensor -any t"], fake={"FAKE_KERNEL": "slow_kernel"})
+    commands = ["pytensor -any -stats -json t", "pytensor -any -json t", "pytensor -any t"]
+    run, *_ = asked(commands, fake={"FAKE_KERNEL": "slow_kernel"})
     for number in (0, 1):
         (why,) = run.json(number)["partial"]
         assert why == "1 kernel is on the device (slow_kernel): what it computes may not be there yet"
@@ -97,8 +97,8 @@ def test_modules_outputs_are_not_made_up_where_they_do_not(asked):
 @registers
 @pytest.mark.parametrize("blocks", [True, False])
 def test_the_module_that_makes_the_first_nan_is_stopped_at(asked, blocks):
-    commands = ["llm-break nan", "@go", "continue", "pyprint self.number", "delete", "detach"]
-    run, *_ = asked(commands if blocks else [*commands[:2], "python __import__('threading').Timer(3, lambda: gdb.post_event(lambda: gdb.execute('interrupt'))).start()", *commands[2:]], ["nan"], BLOCKING if blocks else ())
+    commands = ["llm-break -layers nan", "@go", "continue", "pyprint self.number"]
+    run, *_ = asked([*commands, "delete", "detach"] if blocks else commands[:3], ["nan"], BLOCKING if blocks else ())
     if blocks:
         assert "layers.1 (Layer) returned 1 NaN of 128" in run.text and run.outputs[3] == "1", run.text
     else:

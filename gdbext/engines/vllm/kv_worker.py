@@ -226,13 +226,7 @@ def _slot_mapping(table: Object) -> List[int]:
         if obj is None or not is_tensor(obj):
             return []
         tensor = read_tensor(table.rt, obj.address)
-        if (
-            tensor.doubt
-            or len(tensor.shape) != 1
-            or tensor.dtype.itemsize != 8
-            or tensor.stride != (1,)
-            or not tensor.numel
-        ):
+        if tensor.doubt or len(tensor.shape) != 1 or tensor.dtype.itemsize != 8 or tensor.stride != (1,) or not tensor.numel:
             return []
         slots = list(struct.unpack(f"<{tensor.numel}q", tensor.read_bytes(0, 8 * tensor.numel)))
     except (FaultError, LayoutError):

@@ -1,7 +1,7 @@
 """A FAKE of cuda-gdb: sourced in a plain gdb before the pack, it makes it one that sees a GPU, as far as the pack asks.
 
-The GPU's memory is that of `on_device.Device`, of the process that is selected. FAKE_DEVICE: its `said()` as JSON; FAKE_KERNEL: the
-name of a kernel that runs there, none without it; FAKE_SECONDS: what each read takes."""
+The GPU's memory is that of `on_device.Device`, of the process that is selected. FAKE_DEVICE: its `said()` as JSON; FAKE_KERNEL:
+the name of a kernel that runs there, none without it; FAKE_SECONDS: what each read takes."""
 
 import json
 import os
@@ -51,7 +51,8 @@ def execute(text, *more, plain=gdb.execute, **names):
     if text != 'interpreter-exec mi "-cuda-info-kernels"':
         return plain(text, *more, **names)
     name = os.environ.get("FAKE_KERNEL")
-    row = f'current=" ",kernel="0",device="0",grid="1",status="Active",gridDim="(1,1,1)",blockDim="(32,1,1)",invocation="{name}()"'
+    numbers = 'current=" ",kernel="0",device="0",grid="1",status="Active",gridDim="(1,1,1)",blockDim="(32,1,1)"'
+    row = f'{numbers},invocation="{name}()"'
     return "^done,InfoCudaKernelsTable={body=[" + (f"InfoCudaKernelsRow={{{row}}}" if name else "") + "]}"
 
 
