@@ -28,7 +28,7 @@ from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import names_for
 from ..errors import FaultError, GdbextError, LayoutError
-from . import attached_processes, inferior_breakpoints, urgency
+from . import attached_processes, device_work, inferior_breakpoints, urgency
 from .events import listen
 from .registers import JUMP, arguments, pthread, register
 
@@ -128,6 +128,7 @@ class Process:
     def __init__(self, inferior: gdb.Inferior, label: str = "") -> None:
         self.inferior, self.pid, self.label = inferior, inferior.pid, label
         self.view = StopMemory(self.pid, label)
+        self.view.device_memory = device_work.of_stops(self.view)
         self.rt = open_runtime(self.view)
         if self.rt.layout.free_threaded:
             raise GdbextError(
