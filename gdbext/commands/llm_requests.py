@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from ..access.retry import own_time, retry_reading
+from ..access.retry import retry_reading
 from ..engines.registry import kv_releases
 from ..errors import GdbextError, NotFoundError
 from ..lazy import lazy_module
@@ -198,8 +198,7 @@ def _cache_of(session: Session, args: Args, engine: Engine, ranks: List[Rank], h
             return kv_view.View(target, engine, None, args.show_content).cache(seen)
 
         try:
-            with own_time():
-                cache = retry_reading(target, read, READ)
+            cache = retry_reading(target, read, READ)
             return [({one.pid for one in ranks}, cache)]
         except GdbextError as e:
             why.append(f"{rank.label}: blocks not read: {e}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..access.proc import read_maps, read_proc
-from ..access.retry import retry, retry_reading
+from ..access.retry import retry_reading
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import dialects, find, stdlib_reprs, stdlib_types, thirdparty  # noqa: F401  (the last three register what they know)
 from . import layout as layouts
@@ -297,7 +297,7 @@ class Runtime:
             return found
 
         def again() -> list[PyFrame]:
-            return retry(read, lambda: not self.target.is_stopped, self.target.drop_pages, seconds=FRAME_SECONDS)
+            return retry_reading(self.target, read, FRAME_SECONDS, before_retry=self.target.drop_pages)
 
         return retry_reading(
             self.target, lambda: self.target.cached(("python frames", thread.address), read), seconds=FRAME_SECONDS

@@ -9,7 +9,7 @@ import contextlib
 import gc
 import re
 
-from ..access.retry import retry
+from ..access.retry import Budget, retry
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render import jsonline
 from ..render.text import PLAIN, escape_output, one_line, shorten
@@ -178,7 +178,7 @@ class Command:
 
         try:
             with seldom_collected():
-                return retry(run, lambda: session.moving, errors=(FaultError, LayoutError, NotFoundError))
+                return retry(run, lambda: session.moving, Budget(), errors=(FaultError, LayoutError, NotFoundError))
         except (FaultError, LayoutError) as e:
             if session.moving and not e.final:  # each time something else
                 raise GdbextError(f"{e}; the process runs on and changes while it is read: ask again, or llm-attach it") from None

@@ -12,7 +12,7 @@ from ..access.cgroups import frozen_by
 from ..access.proc import process_clock
 from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
-from ..access.retry import own_time, settled_counts
+from ..access.retry import settled_counts
 from ..access.snapshot import CoreFileTarget
 from ..cpython import event_loops, gil
 from ..cpython.runtime import open_runtime
@@ -178,9 +178,8 @@ class Sampling:
         """The looks that stop nothing."""
         began = time.monotonic()
         for number in range(STACK_LOOKS):
-            with own_time():
-                for watch in self.watches:
-                    watch.look()
+            for watch in self.watches:
+                watch.look()
             left = began + seconds * (number + 1) / STACK_LOOKS - time.monotonic()
             if left > 0:
                 time.sleep(left)
