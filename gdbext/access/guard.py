@@ -15,6 +15,7 @@ import sys
 from ..errors import GdbextError, NotFoundError
 from . import ptrace
 from .liveness import LivenessMutex
+from .procfs import descriptors
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard_process.py")
 ANSWER = 20.0  # seconds that the guard may take to answer
@@ -167,6 +168,6 @@ def recovering() -> list[int]:
 def _has_channel(pid: str) -> bool:
     """Whether a process has a socket open, as a guard has until it ends."""
     try:
-        return any(os.readlink(f"/proc/{pid}/fd/{fd}").startswith("socket:") for fd in os.listdir(f"/proc/{pid}/fd"))
-    except OSError:
+        return any(link.startswith("socket:") for _, link in descriptors(int(pid)))
+    except GdbextError:
         return False

@@ -9,7 +9,7 @@ import time
 import zipfile
 import zlib
 
-from ..access import files, ptrace
+from ..access import files, procfs, ptrace
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 
@@ -106,6 +106,4 @@ def _began(pid: int | None) -> float:
     ticks = ptrace.start_time(pid) if pid else None
     if ticks is None:
         return 0.0
-    with open("/proc/uptime") as f:
-        booted = time.time() - float(f.read().split()[0])
-    return booted + (ticks + 1) / os.sysconf("SC_CLK_TCK")
+    return time.time() - procfs.uptime() + (ticks + 1) / procfs.TICKS

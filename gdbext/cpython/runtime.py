@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..access.proc import read_maps, read_proc
+from ..access.procfs import read_maps, read_stat
 from ..access.retry import retry_reading
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import dialects, find, stdlib_reprs, stdlib_types, thirdparty  # noqa: F401  (the last three register what they know)
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MAX_INTERPRETERS = 1000
 FRAME_SECONDS = 0.1  # for which the stack of a thread that runs on is read again, until it holds together
-PF_EXITING = 4  # include/linux/sched.h, in the ninth field of /proc/PID/stat
+
 # glibc's struct pthread: the tid (nptl/descr.h); proved against the thread list before use
 PTHREAD_TID = {"x86-64": 720, "aarch64": 208}
 
@@ -81,12 +81,12 @@ def _has_ended(target: Target) -> bool:
     if not target.is_live or target.is_stopped or not target.pid:
         return False
     try:
-        words = read_proc(target.pid, "stat").rpartition(b")")[2].split()
-        if words[0] not in (b"Z", b"X") and not int(words[6]) & PF_EXITING:
+        stat = read_stat(target.pid)
+        if stat.state not in ("Z", "X") and not stat.exits:
             return False
     except NotFoundError:
         return True
-    except (GdbextError, ValueError, IndexError):
+    except GdbextError:
         return False
     try:
         read_maps(target.pid)  # where only the main thread has ended, the others' memory is there

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..access import in_root
-from ..access.proc import read_maps, read_proc
+from ..access.procfs import TICKS, read_maps, read_stat, uptime
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
@@ -46,9 +46,7 @@ def _open(pid, name):
 
 def _started(pid):
     """When a process began, in seconds of the wall clock; field 22 of stat is in ticks after boot (proc(5))."""
-    ticks = int(read_proc(pid, "stat").rpartition(b")")[2].split()[19])
-    with open("/proc/uptime", encoding="ascii") as f:
-        return time.time() - float(f.read().split()[0]) + ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - uptime() + read_stat(pid).started / TICKS
 
 
 def _look(pid, name, user, since=0.0):

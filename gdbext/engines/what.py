@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 
-from ..access.proc import read_proc, status_field
+from ..access.procfs import read_proc, status_field
 from ..errors import GdbextError, NotFoundError
 from .rank import label_parts
 from .registry import SPECS

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..access.procfs import read_stat
 from ..cpython import codes, types
 from ..cpython.objects import Object
 from ..cpython.stack_keys import FrameKey
 from ..errors import GdbextError
-from .clocks import ticks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -83,9 +83,9 @@ def of_thread(rt: Runtime, pid: int, tid: int, frames: Sequence[Any], stacks: Se
     except (GdbextError, RecursionError):
         state = None
     try:
-        own, kernel = ticks_of(pid, tid)
+        own, kernel = read_stat(pid, tid).ticks
         return Effect(state, own + kernel, kernel)
-    except (GdbextError, IndexError, ValueError):
+    except GdbextError:
         return None
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..access.cgroups import frozen_by
 from ..access.proc import process_clock
+from ..access.procfs import cpu_of, state_of
 from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
 from ..access.retry import settled_counts
@@ -21,7 +22,7 @@ from ..engines import shm_rings
 from ..errors import GdbextError
 from ..torch import collectives
 from . import async_waits, effects, ipc_locks, locks, snapshots, system_calls, threads
-from .clocks import Clock, ancestors, clocks, cpu_of, descendants, ended_children, handled_signals, how_ended, state_of
+from .clocks import Clock, ancestors, clocks, descendants, ended_children, handled_signals, how_ended
 from .python_waits import path_of
 
 if TYPE_CHECKING:
