@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..access.cgroups import frozen_by
 from ..access.proc import process_clock
-from ..access.procfs import cpu_of, state_of
+from ..access.procfs import cpu_of, state_of, wait_channel
 from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
 from ..access.retry import settled_counts
@@ -99,6 +99,7 @@ class ProcessSamples:
     clients: int = 0
     unread: int = 0
     signals: list[str] = field(default_factory=list)  # that it has handlers of its own for
+    kernel: dict[int, str] = field(default_factory=dict)  # {tid: the function of the kernel it is in} of those in state D
     first: dict[str, Any] = field(default_factory=dict)  # what was counted at the first look, and what its loops had to do
 
     @property
@@ -216,6 +217,7 @@ class Sampling:
         stops = lasting_stops({s.pid for s in self.live})
         for s, watch in zip(self.live, self.watches):
             _last_state(s, s.pid in stops)
+            s.kernel = {tid: wait_channel(s.pid, tid) for tid, clock in s.after.items() if clock.state == "D"}
             if watch.rt is not None:
                 _read_calls(s, watch.rt, [tid for tid in (e.waiter[1] for e in s.edges) if tid in s.after])
             if s.rank is None and (s.world or s.counts):

@@ -31,7 +31,8 @@ class ThreadState:
     looks differ; `advanced`: variables of its frames changed; `load`: of a processor, None where it is not known; `wanted`: the
     same with the time that it waited for one; `woke`: times; `edge`: what it waits for; `native`: names of its native frames;
     `holds`: it had the GIL at every look; `call`: the system call it stands in; `waited`: it stood at some look in a wait without
-    a time limit that others end; `futile`: it runs, and is known to change nothing."""
+    a time limit that others end; `futile`: it runs, and is known to change nothing;
+    `kernel`: the function of the kernel that it is blocked in, of one in state D."""
 
     node: Node
     name: str = ""
@@ -51,6 +52,12 @@ class ThreadState:
     call: Call | None = None
     waited: bool = False
     futile: bool = False
+    kernel: str = ""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it was in one uninterruptible wait of the kernel all the while; not of a core, of which there is one sample."""
+        return self.state == "D" and self.load is not None and self.load <= STILL and not self.woke and not self.moved
 
     @property
     def works(self) -> bool:

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from .facts import Node, ProcessState, ThreadState
 
 # From good to bad. "moves": it goes on; "rests": it waits for input from outside that nobody owes; "ticks": it wakes from time to
-# time and does nothing else, so what it waits for is not known; "works": it runs, and what it should move is
-# not known; "unknown"; "answer": somebody outside owes an answer; "spins": it runs and changes nothing; "sleeps": it stands
-# and does nothing; "dead": who should end it has ended; "nobody": no one who could end it was found.
+# time and does nothing else, so what it waits for is not known; "works": it runs, and what it should move is not known;
+# "unknown"; "answer": somebody outside owes an answer; "spins": it runs and changes nothing; "sleeps": it stands and does
+# nothing; "blocked": it is in the kernel, uninterruptibly; "dead": who should end it has ended; "nobody": no one who could end
+# it was found.
 GOOD = ("moves", "rests")
-ORDER = ("moves", "rests", "ticks", "works", "unknown", "answer", "spins", "sleeps", "dead", "nobody")
+ORDER = ("moves", "rests", "ticks", "works", "unknown", "answer", "spins", "sleeps", "blocked", "dead", "nobody")
 OUTSIDE = ("listener", "served", "terminal")
 MAX_WAY = 100  # threads and tasks, one behind the other
 MAX_GIVERS = 64  # of a wait: where more could end it, those of them that wait themselves are not followed
@@ -163,6 +164,8 @@ def _thread(facts: Sequence[ProcessState], t: ThreadState, seen: _Way) -> Outloo
         if _was_given(t.edge, t):
             return Outlook("works", t.node)
         return _edge(facts, t.edge, seen, False)
+    if t.blocked:
+        return Outlook("blocked", t.node)
     if t.moved and t.advanced and not _turns_at_rest(t):
         return Outlook("moves", t.node)
     if t.works:
@@ -253,7 +256,7 @@ def _edge(facts: Sequence[ProcessState], edge: Edge, seen: _Way, every: bool) ->
             found.ended = edge.ended
         if edge.doubted and found.kind not in GOOD:
             found = Outlook("unknown", None, found.way)
-    if edge.limit and found.kind in ("nobody", "sleeps", "unknown") and edge.kind not in LOCKS:
+    if edge.limit and found.kind in ("nobody", "sleeps", "blocked", "unknown") and edge.kind not in LOCKS:
         found = Outlook("unknown", None, found.way, found.ended)
     return Outlook(found.kind, found.culprit, [said, *found.way], found.ended, found.lock)
 
@@ -284,7 +287,7 @@ def _any(facts: Sequence[ProcessState], nodes: Sequence[Node], seen: _Way, bysta
         return Outlook("unknown" if nodes else "nobody")
     best = min(found, key=lambda o: o.rank)
     bad = [o for o in found if o.kind == best.kind and o.culprit is not None]
-    if best.kind in ("spins", "sleeps", "dead") and len({o.culprit for o in bad}) > 1:
+    if best.kind in ("spins", "sleeps", "blocked", "dead") and len({o.culprit for o in bad}) > 1:
         return Outlook("unknown", None, [describe_node(facts, o.culprit) for o in bad[:4]])
     return best
 

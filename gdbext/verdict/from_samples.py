@@ -72,6 +72,7 @@ def _thread(s: ProcessSamples, th: object, edge: object) -> ThreadState:
         call=s.calls.get(tid),
         waited=s.waited and th is s.view.main,
         futile=s.futile(tid),
+        kernel=s.kernel.get(tid, ""),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..facts import Verdict
+from ..facts import Verdict, thread_of
 from ..follow import Outlook, outlook
 from ..words import describe_node, name_of
 
@@ -60,6 +60,24 @@ def livelock(facts: Sequence[ProcessState]) -> Verdict | None:
         if found.kind == "spins" and found.culprit is not None and found.culprit != node:
             line = f"{describe_node(facts, found.culprit)}: it is at work, and changes nothing"
             return Verdict("livelock", [found.culprit], [*found.way, line], _victims(facts, found.culprit, "spins"))
+    return None
+
+
+_AWAITED = {  # what a function of the kernel waits for: kernel/fork.c (vfork)
+    "kernel_clone": "a child of its vfork, which has neither ended nor started a program",
+    "_do_fork": "a child of its vfork, which has neither ended nor started a program",
+}
+
+
+def uninterruptible(facts: Sequence[ProcessState]) -> Verdict | None:
+    """A main thread, or one that others wait for, was blocked in the kernel all the while."""
+    for _, found in outlooks(facts):
+        t = thread_of(facts, found.culprit) if found.kind == "blocked" else None
+        if t is not None:
+            awaits = f": it waits for {_AWAITED[t.kernel]}" if t.kernel in _AWAITED else ""
+            where = f", in {t.kernel}" if t.kernel else ""
+            line = f"{describe_node(facts, t.node)}: blocked in the kernel, where no signal reaches it (state D){where}{awaits}"
+            return Verdict("uninterruptible", [t.node], [*found.way, line], _victims(facts, t.node, "blocked"))
     return None
 
 

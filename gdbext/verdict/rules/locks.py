@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..facts import Node, ProcessState
 
 CHAIN = (*LOCKS, "GIL", "Thread", "task")
-OWED = ("answer", "spins", "sleeps", "dead", "nobody")  # outlooks
+OWED = ("answer", "spins", "sleeps", "blocked", "dead", "nobody")  # outlooks
 
 
 def _held_up(facts: Sequence[ProcessState], node: Node) -> bool:
