@@ -11,7 +11,7 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
-from ..errors import GdbextError
+from .. import log
 from .procfs import task_ids, wait_channel
 
 if TYPE_CHECKING:
@@ -118,6 +118,6 @@ def frozen_by(pid: int) -> str:
                 if f.read(256).strip().endswith(words):
                     return f"the control group {folder}"
     waits: list[bool] = []
-    with contextlib.suppress(GdbextError):
+    with log.passing_over():
         waits = [wait_channel(pid, tid) in FREEZERS for tid in task_ids(pid)]
     return "its control group, which cannot be seen from here" if waits and all(waits) else ""

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
 from . import ptrace
 from .liveness import LivenessMutex
@@ -169,5 +170,6 @@ def _has_channel(pid: str) -> bool:
     """Whether a process has a socket open, as a guard has until it ends."""
     try:
         return any(link.startswith("socket:") for _, link in descriptors(int(pid)))
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return False

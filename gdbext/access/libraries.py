@@ -59,7 +59,8 @@ def read_symbols(path: str) -> bool:
     they are there."""
     try:
         gdb.execute(command("sharedlibrary {}", basic_regex(path)), to_string=True)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return False  # a path that is no text for a command
     have = symbols_of()
     return path in have or os.path.realpath(path) in have
@@ -196,7 +197,8 @@ def _blocked_at(pid: int, tid: int) -> tuple[int, int] | None:
     for _ in range(10):
         try:
             found = read_syscall(pid, tid)
-        except (GdbextError, OSError):
+        except (GdbextError, OSError) as e:
+            log.passed_over(e)
             return None
         if found is not None:
             return found.sp, found.pc
@@ -210,7 +212,8 @@ def likely(pid: int, threads: Iterable[int] | None = None, limit: int | None = A
     pause."""
     try:
         mapped = parse_maps(read_maps(pid)[0])
-    except (GdbextError, OSError, ValueError):
+    except (GdbextError, OSError, ValueError) as e:
+        log.passed_over(e)
         return []
     code = [(m.start, m.end, m.path) for m in mapped if "x" in m.perms and m.path.startswith("/")]
     found = {path: _size(path) for _, _, path in code if re.match(r"(libpython\d|libc[.-]|ld-)", os.path.basename(path))}

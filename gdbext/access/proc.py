@@ -11,6 +11,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..lazy import lazy_module
 from . import pagemap, readers
@@ -38,7 +39,8 @@ def list_threads(pid: int) -> list[Thread]:
         try:
             stat = read_stat(pid, tid)
             own = _ids(pid, tid) if nested else [tid]
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue  # it ended while we looked
         nested = len(own) > 1
         found.append(Thread(tid, stat.name.decode("utf-8", "replace"), stat.state, ns_tid=own[-1]))
@@ -124,7 +126,8 @@ class ProcTarget(Target):
     def _entry(self, name: str) -> bytes:
         try:
             found = read_proc(self.pid, name)
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             found = b""
         return found or read_proc(self._memory_tid(), name)
 
@@ -177,7 +180,8 @@ class ProcTarget(Target):
             with open(f"/proc/{self._memory_tid()}/pagemap", "rb", buffering=0) as f:
                 for at, there in pagemap.entries(f.fileno(), start, end, pagemap.THERE, _ENTRIES):
                     found += [(at + m.start() * _PAGE, at + m.end() * _PAGE) for m in _RUNS(there)]
-        except (OSError, GdbextError):
+        except (OSError, GdbextError) as e:
+            log.passed_over(e)
             return [(start, end)]
         return found
 

@@ -11,6 +11,7 @@ import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from .. import log
 from ..errors import GdbextError, LayoutError, NotFoundError
 from .model import Mapping
 from .permission import permission_hint
@@ -194,7 +195,8 @@ def read_or_empty(pid: int, name: str) -> bytes:
     """As `read_proc`; b"" where it cannot be read."""
     try:
         return read_proc(pid, name)
-    except (GdbextError, OSError):
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
         return b""
 
 
@@ -226,7 +228,8 @@ def state_of(pid: int, tid: int | None = None) -> str:
     """The state letter of a process, or of one thread of it; '' where it is gone."""
     try:
         return read_stat(pid, tid).state
-    except (GdbextError, OSError):
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
         return ""
 
 
@@ -234,7 +237,8 @@ def cpu_of(pid: int) -> float:
     """Seconds that a process has run, 0 where it is gone."""
     try:
         return read_stat(pid).cpu
-    except (GdbextError, OSError):
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
         return 0.0
 
 
@@ -242,7 +246,8 @@ def resident_bytes(pid: int) -> int:
     """Bytes of memory that a process has resident, 0 where it is gone."""
     try:
         return int(read_proc(pid, "statm").split()[1]) * PAGE_BYTES
-    except (GdbextError, IndexError, ValueError):
+    except (GdbextError, IndexError, ValueError) as e:
+        log.passed_over(e)
         return 0
 
 
@@ -290,7 +295,8 @@ def read_maps(pid: int) -> tuple[str, int]:
     for tid in _carriers(pid):
         try:
             text = read_proc(pid, f"task/{tid}/maps").decode("utf-8", "surrogateescape")
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             continue
         if text:
             return text, tid

@@ -15,6 +15,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
 from . import procfs
 from .permission import permission_hint
@@ -73,7 +74,8 @@ def ns_pid(pid: int) -> int | None:
     """A process's pid in its own pid namespace (NSpid of proc(5)'s status); None when it is gone, or the kernel does not tell."""
     try:
         return int(procfs.status_field(procfs.read_proc(pid, "status"), b"NSpid").split()[-1])
-    except (GdbextError, IndexError, ValueError):
+    except (GdbextError, IndexError, ValueError) as e:
+        log.passed_over(e)
         return None
 
 
@@ -90,7 +92,8 @@ def tids(pid: int) -> list[int]:
     """Thread ids, sorted; [] when the process is gone."""
     try:
         return procfs.task_ids(pid)
-    except NotFoundError:
+    except NotFoundError as e:
+        log.passed_over(e)
         return []
 
 
@@ -111,7 +114,8 @@ def status(pid: int, tid: int | None = None) -> dict[str, Any] | None:
             "blocked": signals[b"SigBlk"],
             "kthread": procfs.status_field(data, b"Kthread").strip() == b"1" or not procfs.status_field(data, b"VmSize"),
         }
-    except (GdbextError, OSError, ValueError):
+    except (GdbextError, OSError, ValueError) as e:
+        log.passed_over(e)
         return None
 
 
@@ -154,7 +158,8 @@ def thread_cpu(pid: int, tid: int) -> float | None:
     """Seconds for which a thread had a processor so far; None when it is gone."""
     try:
         return procfs.read_schedstat(pid, tid).ran / 1e9
-    except (GdbextError, OSError):  # a kernel without schedstat too
+    except (GdbextError, OSError) as e:  # a kernel without schedstat too
+        log.passed_over(e)
         return None
 
 
@@ -177,7 +182,8 @@ def start_time(pid: int) -> int | None:
     """Clock ticks after boot at which a process began (with the pid it names it for good), or None when it is gone."""
     try:
         return procfs.read_stat(pid).started
-    except (GdbextError, OSError):
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
         return None
 
 

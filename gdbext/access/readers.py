@@ -9,6 +9,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
 from .files import open_regular
 from .procfs import read_proc, status_field
@@ -37,7 +38,8 @@ def of_process(pid: int) -> User | None:
         data = read_proc(pid, "status")
         user, group, others = (status_field(data, name).split() for name in (b"Uid", b"Gid", b"Groups"))
         return User(int(user[3]), frozenset(map(int, (group[3], *others))))
-    except (GdbextError, OSError, IndexError, ValueError):
+    except (GdbextError, OSError, IndexError, ValueError) as e:
+        log.passed_over(e)
         return None
 
 

@@ -14,6 +14,7 @@ import stat
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError
 from . import in_root, ptrace, remote_memory
 from .debug_registers import clear_debug_registers
@@ -154,7 +155,8 @@ def stop_threads(pid: int, tracer: int, number: int = signal.SIGSTOP) -> None:
     debug register."""
     try:
         ours = status_field(read_proc(pid, "status"), b"TracerPid") == b"%d" % tracer
-    except (GdbextError, OSError):
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
         return
     if ours or not number:  # else it was let go in good order
         for tid in ptrace.tids(pid):
@@ -246,7 +248,8 @@ def _let_go(pid: int, one: Held, tracer: int, tries: dict[int, int]) -> bool:
         try:
             disarm(pid, one.known)
             discard_sigtraps(pid)
-        except (GdbextError, OSError):
+        except (GdbextError, OSError) as e:
+            log.passed_over(e)
             tries[pid] = tries.get(pid, 0) + 1
             if ptrace.tracers(pid) == {tracer} or tries[pid] < 200:
                 return False  # with a debug register armed it must not be resumed

@@ -119,6 +119,7 @@ def settled(
         agreed.update((key, value) for key, value in now.items() if key in before and agree(before[key], value))
         if agreed.keys() >= now.keys() | before.keys():
             break
+        log.note("reads again: two readings agree on %d of %d", len(agreed), len(now.keys() | before.keys()))
     return agreed, now
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from .. import log
 from ..errors import GdbextError
 from . import ptrace
 from .procfs import read_or_empty
@@ -47,7 +48,8 @@ class Sleepers:
         deadline = time.monotonic() + LEARN
         try:
             unwinder = Unwinder(self._live)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return
         self._live.drop_pages()
         for tid in ptrace.tids(self._pid):

@@ -12,7 +12,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from .. import __version__, package
+from .. import __version__, log, package
 from ..errors import GdbextError
 from ..render.text import one_line
 from . import tools
@@ -68,7 +68,7 @@ class Looks:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
                 await asyncio.shield(child.wait())
-        return child.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+        return child.returncode, out.decode("utf-8", "replace"), log.pass_on(err.decode("utf-8", "replace"))
 
 
 def listed(types: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .. import log
 from ..cpython import reprs
 from ..cpython.content import shown
 from ..cpython.runtime import open_runtime
@@ -43,7 +44,8 @@ class KvPlaces:
             except GdbextError as e:
                 self.partial.append(f"owners not known: {e}")
             self.workers = view.workers(self.cache.pools[0].size if self.cache else None)
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             self.partial = []  # no engine in this process: still an address
         except GdbextError as e:
             self.partial = [f"KV cache not read: {e}"]
@@ -163,7 +165,8 @@ def object_fields(target: Target, address: int, private: Collection[str] = froze
         if is_tensor(obj):
             return {"kind": "tensor", "object": said, "tensor": _tensor_data(read_tensor(rt, address), address, 0)}
         return {"kind": "object", "object": said}
-    except (FaultError, GdbextError):
+    except (FaultError, GdbextError) as e:
+        log.passed_over(e)
         return {}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
 from ..render.jsonline import Address
 from ..render.text import beneath, escape
@@ -96,7 +97,8 @@ class Source:
         if path not in self.files:
             try:
                 self.files[path] = self.target.source_lines(path)
-            except NotFoundError:
+            except NotFoundError as e:
+                log.passed_over(e)
                 self.files[path] = []
         lines = self.files[path]
         return lines[number - 1].strip() if number and 0 < number <= len(lines) else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from .. import log
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render import names
@@ -85,7 +86,8 @@ def launched_kernel(
         found = launches.launch_at(target, target.registers(thread))
         if found is not None and rt is not None and launches.is_driver(found.entry):
             own = triton.compiled(rt).get(found.function)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None  # its frames are all there; llm-launch says what could not be read
     if found is None:
         return None

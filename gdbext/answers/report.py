@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from .. import log
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import seconds, size
@@ -157,7 +158,8 @@ def memory_table(seen: list[ProcessSamples]) -> str:
             continue
         try:
             rss, parts = resident.parts(proc.ProcTarget(s.pid), s.view.rt if s.view is not None else None)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue  # it has ended, or is a core
         ranks.append((s.name, rss, parts))
         for what, count in parts.items():

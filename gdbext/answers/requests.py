@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from .. import log
 from ..cpython.reprs import SHORT, Repr
 from ..cpython.runtime import open_runtime
 from ..engines.objects import MAX_TOKENS_SHOWN
@@ -118,7 +119,8 @@ def sampling_data(rt: Runtime, request: Request, hidden: Collection[str]) -> Dic
             for n, v in held.fields()
             if n[:1] != "_"
         }
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return {}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from .. import log
 from ..access.retry import settled
 from ..errors import GdbextError
 from ..lazy import lazy_module
@@ -78,7 +79,8 @@ def variables(
             continue
         try:
             kind = value.type_name
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             kind = "?"
         shown.append(
             {
@@ -99,8 +101,8 @@ def fields_of(value: Object, private: Collection[str], limits: Limits) -> list[d
             kind, address = "?", Address(field.address)
             try:
                 kind = field.type_name
-            except GdbextError:
-                pass
+            except GdbextError as e:
+                log.passed_over(e)
         else:
             kind, address = type(field).__name__, None
         found.append(

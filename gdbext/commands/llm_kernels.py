@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from .. import log
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.jsonline import Address
@@ -40,8 +41,8 @@ def searched(
     rt, partial = None, session.partial(target)
     try:
         rt = session.runtime(args.on)
-    except GdbextError:
-        pass  # no Python there: then no Triton either
+    except GdbextError as e:
+        log.passed_over(e)  # no Python there: then no Triton either
     rows, entries, unread = target.cached(
         ("kernels", pattern and pattern.pattern), lambda: catalogues.search(target, pattern, rt)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from .. import log
 from ..access.retry import retry_reading
 from ..engines.registry import kv_releases
 from ..errors import GdbextError, NotFoundError
@@ -175,7 +176,8 @@ def _of_one(target: Target, view: Union[View, NativeView]) -> Tuple[Custody, Lis
     """As `custodies`, of one process."""
     try:
         held = custody.collect_one(target)
-    except NotFoundError:  # an engine in C++: what its cache says is all
+    except NotFoundError as e:  # an engine in C++: what its cache says is all
+        log.passed_over(e)
         cache = view.cache()
         return custody.Custody(cache.engine, [], [], [], view.partial), [(set(), cache)]
     try:

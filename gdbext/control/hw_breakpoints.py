@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import gdb
 
+from .. import log
 from ..access import debug_registers, live_gdb, ptrace
 from ..access.cfi import table_of
 from ..access.cli_gdb import command
@@ -46,7 +47,8 @@ def in_foreground(pid: int) -> bool:
     try:
         stat = read_stat(pid)
         return stat.terminal != 0 and stat.group == stat.foreground
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return True
 
 
@@ -269,8 +271,8 @@ class Process:
             try:
                 if self.view.u64(known[0] + key) == pthread and len(known) == 1:
                     return known
-            except FaultError:
-                pass
+            except FaultError as e:
+                log.passed_over(e)
         found = [a for i in self.rt.interpreters() for a in self.rt._thread_states(i) if self.view.u64(a + key) == pthread]
         if len(found) > 1:  # subinterpreters: the one that holds its interpreter's lock runs
             holders = {self.rt.gil(i)[1] for i in self.rt.interpreters()}
@@ -389,7 +391,8 @@ class WordWatchpoint(HardwareBreakpoint):
             return self.hit(self.process.view.u64(self.address))
         try:
             found = self.process.current_stop()
-        except (FaultError, LayoutError):
+        except (FaultError, LayoutError) as e:
+            log.passed_over(e)
             return False  # the interpreter is just linking a frame in
         return found is not None and self.hit(found)
 

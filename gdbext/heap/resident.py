@@ -11,6 +11,7 @@ import re
 import struct
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..access import remote_memory
 from ..access.procfs import read_proc, read_syscall, resident_bytes
 from ..access.resident import IS_MMAPPED, SIZE_BITS
@@ -137,7 +138,8 @@ def _stack_pointers(target: Target) -> set[int]:
     for thread in target.threads():
         try:
             waits = read_syscall(target.pid or thread.tid, thread.tid)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
         if waits is not None:
             found.add(waits.sp)

@@ -6,6 +6,7 @@ import os
 
 import gdb
 
+from .. import log
 from ..errors import GdbextError
 from ..lazy import lazy_module
 from ..render.text import Style, one_line
@@ -242,7 +243,8 @@ def _expression_words(text, word):
         else:
             value = evaluate(session.runtime(), base, frame)
             names = [n for n, _ in value.fields()]
-    except (GdbextError, gdb.error, AttributeError):
+    except (GdbextError, gdb.error, AttributeError) as e:
+        log.passed_over(e)
         return []
     prefix = word[: len(word) - len(part)] if part and word.endswith(part) else (word if not part else "")
     return [prefix + n for n in names if n.startswith(part)]

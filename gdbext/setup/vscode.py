@@ -11,6 +11,7 @@ import os
 import shlex
 import shutil
 
+from .. import log
 from ..access.permission import permission_hint
 from ..commands.llm_inject import attach_configuration
 from ..errors import GdbextError
@@ -111,7 +112,8 @@ def ranks(what: str) -> list[tuple[str, Optional[int], str]]:
     session = Session()
     try:
         found = session.resolve(what or "all")
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         if what:
             raise
         return [("a rank", None, PYTHON)]

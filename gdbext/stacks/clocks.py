@@ -9,6 +9,7 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..access.procfs import read_proc, read_schedstat, read_stat, status_field, task_ids
 from ..errors import GdbextError
 
@@ -41,7 +42,8 @@ def clocks(pid: int, whole: bool = True) -> dict[int, Clock]:
     saves a file each."""
     try:
         tids = task_ids(pid)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return {}
     found = {tid: clock_of(pid, tid, whole) for tid in tids}
     return {tid: clock for tid, clock in found.items() if clock is not None}
@@ -54,14 +56,16 @@ def clock_of(pid: int, tid: int, whole: bool = True) -> Clock | None:
         try:
             clock = read_schedstat(pid, tid)
             found.run, found.queued = clock.ran / 1e9, clock.queued / 1e9
-        except GdbextError:  # this kernel's other clock has ticks only
+        except GdbextError as e:  # this kernel's other clock has ticks only
+            log.passed_over(e)
             found.run, found.exact = read_stat(pid, tid).cpu, False
         if whole or not found.exact:
             status = read_proc(pid, f"task/{tid}/status")
             found.state = status_field(status, b"State")[:1].decode()
             found.sleeps = int(status_field(status, b"voluntary_ctxt_switches") or 0)
         return found
-    except (GdbextError, ValueError):
+    except (GdbextError, ValueError) as e:
+        log.passed_over(e)
         return None
 
 
@@ -70,7 +74,8 @@ def handled_signals(pid: int) -> list[str]:
     faulthandler handle."""
     try:
         caught = int(status_field(read_proc(pid, "status"), b"SigCgt") or b"0", 16)
-    except (GdbextError, ValueError):
+    except (GdbextError, ValueError) as e:
+        log.passed_over(e)
         return []
     return [s.name for s in signal.Signals if caught >> (s - 1) & 1 and s.name not in _EVERYBODYS]
 

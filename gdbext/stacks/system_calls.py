@@ -6,7 +6,6 @@ Sources: proc(5) (/proc/PID/task/TID/syscall, fd, fdinfo, net/tcp, net/unix), th
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import socket
@@ -16,11 +15,11 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..access.files import file_status
 from ..access.procfs import descriptors, read_or_empty, read_syscall, wait_channel
 from ..cpython.gil import RESTART
 from ..errors import GdbextError
-from ..log import passing_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -119,7 +118,7 @@ class Files:
     def watched(self) -> list[Source]:
         """What all epoll files of the process watch: all that its event loops wait for."""
         found: list[Source] = []
-        with passing_over():
+        with log.passing_over():
             for fd, link in descriptors(self.pid):
                 if link == "anon_inode:[eventpoll]":
                     found += self.watched_by(fd)
@@ -181,7 +180,8 @@ def connections(pid: int) -> set[Any] | None:
     try:
         links = [link for _, link in descriptors(pid)]
         space = os.readlink(f"/proc/{pid}/ns/net")
-    except (GdbextError, OSError):
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
         return None
     own, found = {link[8:-1] for link in links if link.startswith("socket:")}, set()
     for name in ("tcp", "tcp6"):
@@ -259,7 +259,8 @@ def read(target: Target, tids: Iterable[int]) -> dict[int, Call]:
             name = numbers.get(number)
             if name is not None:
                 found[tid] = _call(target, files, name, number, list(call.arguments))
-        except (GdbextError, ValueError, struct.error):
+        except (GdbextError, ValueError, struct.error) as e:
+            log.passed_over(e)
             continue  # it has gone on, or ended
     return found
 
@@ -269,7 +270,8 @@ def waits_for_others(pid: int, arch: str) -> bool:
     numbers = _NUMBERS.get(arch, {})
     try:
         call = read_syscall(pid, pid)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return False
     name = numbers.get(call.number, "") if call is not None else ""
     return name in _OTHERS_END or call is not None and name == "futex" and call.arguments[3] == 0
@@ -370,7 +372,7 @@ def all_descriptors() -> Iterator[tuple[int, int, str]]:
     opened and no file is asked about itself: a mount that does not answer holds nobody up."""
     deadline = time.monotonic() + HOLDERS_SECONDS
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        with contextlib.suppress(GdbextError):  # it has ended, or may not be looked into: most of a machine's do not
+        with log.passing_over():  # it has ended, or may not be looked into: most of a machine's do not
             for fd, link in descriptors(pid):
                 if time.monotonic() > deadline:  # whoever asks for the files may have waited for each
                     return

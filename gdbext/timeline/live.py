@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from .. import log
 from ..access.procfs import cpu_of, resident_bytes
 from ..errors import GdbextError, LayoutError
 from .recording import DROPPED, GIL, QUEUED, RUNNING, STATES, Frame, Recording
@@ -84,7 +84,7 @@ class Live:
         while True:
             for sampler in samplers:
                 if sampler.alive:
-                    with contextlib.suppress(LayoutError):
+                    with log.passing_over(LayoutError):
                         sampler.look(began)
             left = began + seconds - time.monotonic()
             if left <= 0 or meanwhile(min(1.0 / LOOKS, left)):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
+from .. import log
 from ..access.procfs import descriptors, parse_maps, read_maps, resident_bytes
 from ..errors import GdbextError
-from ..log import passing_over
 from ..render.text import size
 from ..stacks.system_calls import Files
 
@@ -27,10 +27,10 @@ def of_process(pid: int) -> str:
         shared = sorted({m.path for m in parse_maps(read_maps(pid)[0]) if m.path.startswith("/dev/shm/")})
         if shared:
             parts.append(f"shared memory {', '.join(shared[:SHOWN])}")
-    except GdbextError:
-        pass
+    except GdbextError as e:
+        log.passed_over(e)
     files, ports, devices = Files(pid), set(), set()
-    with passing_over():
+    with log.passing_over():
         for fd, link in descriptors(pid):
             if _DEVICES.match(link):
                 devices.add(link)
