@@ -41,8 +41,9 @@ class PyTensor(Command):
 
     EXPR is an expression of the selected Python frame as in pyprint, the address of a Python tensor, of a C++ at::Tensor or of
     its TensorImpl, or (in gdb) a C++ expression; the answer says which it was. Only the elements shown are read, so a cache of
-    many GiB prints at once. -slice takes ints, start:stop:step and ... and shows that view. Values on a GPU are not in the
-    process's memory: their metadata is shown, with the way to the values.
+    many GiB prints at once. -slice takes ints, start:stop:step and ... and shows that view. Values on a GPU are read in cuda-gdb,
+    at most 1 GiB or 30 s of reading for one command; while kernels run there it is said that they may not have been written yet.
+    Elsewhere their metadata is shown, with the way to the values.
 
       (gdb) pytensor kv_cache -stats -hist -bins 3
         min -4.03125  max 4.25  mean 0.000213  std 0.999  nan 0  inf 0  zeros 12  (67108864 elements)
@@ -115,6 +116,8 @@ class PyTensor(Command):
         work = self.work(args, tensor, data, partial)
         if args.compare is not None:
             work.append(self.compare(session, args, whole, tensor, data, partial))
+        if not tensor.unavailable and tensor.unfinished:
+            partial.append(tensor.unfinished)
         text = why = None
         if private:
             why = f"{args.operand_text} holds tokens, private: -show-content shows them"

@@ -19,7 +19,7 @@ from ..errors import FaultError, GdbextError, NotFoundError
 from ..kernels import parameters
 
 if TYPE_CHECKING:
-    from typing import Sequence
+    from typing import Callable, Sequence
 
 MAX_READ = 1 << 26
 _TRIPLE = r"\((\d+),(\d+),(\d+)\)"
@@ -42,6 +42,23 @@ def is_rocgdb() -> bool:
 def has_working_none() -> bool:
     """Whether this gdb returns Python's own None. Debian's cuda-gdb 11.8 does not: frames and values cannot be used there."""
     return gdb.execute("echo", False, True) is not None and gdb.execute("echo") is None
+
+
+def free_reader() -> Callable[[int, int], bytes] | None:
+    """cuda-gdb's function that reads global memory wherever the focus is, None where its Python has none, or it sees no device:
+    then it answers with bytes of its own."""
+    cuda = getattr(gdb, "cuda", None)
+    function = getattr(cuda, "read_global_memory", None)
+    if function is None or not getattr(cuda, "devices", list)():
+        return None
+
+    def read(address: int, size: int) -> bytes:
+        try:
+            return bytes(function(address, size))
+        except (RuntimeError, gdb.error) as e:
+            raise FaultError(address, size, str(e).strip()) from None
+
+    return read
 
 
 def device() -> CudaGdb:
@@ -163,13 +180,9 @@ class CudaGdb:
         cuda-gdb then answers zeros, or whatever it finds, without an error."""
         if not 0 < size <= MAX_READ:
             raise FaultError(address, size, "not a size")
-        cuda = getattr(gdb, "cuda", None)
-        reader = getattr(cuda, "read_global_memory", None)
-        if reader is not None and getattr(cuda, "devices", list)():
-            try:
-                return bytes(reader(address, size))
-            except (RuntimeError, gdb.error) as e:
-                raise FaultError(address, size, str(e).strip()) from None
+        reader = free_reader()
+        if reader is not None:
+            return reader(address, size)
         if self.focus() is None:
             raise GdbextError(
                 "device memory is read under a device focus: llm-focus (or cuda kernel 0) first; without one cuda-gdb answers "

@@ -23,12 +23,13 @@ from .. import log
 from ..access import debug_registers, live_gdb, ptrace
 from ..access.cfi import table_of
 from ..access.cli_gdb import command
-from ..access.proc import ProcTarget, read_proc
+from ..access.proc import ProcTarget
+from ..access.procfs import read_stat
 from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import names_for
 from ..errors import FaultError, GdbextError, LayoutError
-from . import attached_processes, inferior_breakpoints, urgency
+from . import attached_processes, device_work, inferior_breakpoints, urgency
 from .events import listen
 from .registers import JUMP, arguments, pthread, register
 
@@ -49,9 +50,9 @@ _HARDWARE = ("BP_HARDWARE_WATCHPOINT", "BP_READ_WATCHPOINT", "BP_ACCESS_WATCHPOI
 def in_foreground(pid: int) -> bool:
     """Whether a process is in the foreground of a terminal (proc(5): stat, pgrp and tpgid)."""
     try:
-        fields = read_proc(pid, "stat").rpartition(b")")[2].split()
-        return int(fields[4]) != 0 and int(fields[2]) == int(fields[5])
-    except (GdbextError, IndexError, ValueError) as e:
+        stat = read_stat(pid)
+        return stat.terminal != 0 and stat.group == stat.foreground
+    except GdbextError as e:
         log.passed_over(e)
         return True
 
@@ -128,6 +129,7 @@ class Process:
     def __init__(self, inferior: gdb.Inferior, label: str = "") -> None:
         self.inferior, self.pid, self.label = inferior, inferior.pid, label
         self.view = StopMemory(self.pid, label)
+        self.view.device_memory = device_work.of_stops(self.view)
         self.rt = open_runtime(self.view)
         if self.rt.layout.free_threaded:
             raise GdbextError(

@@ -13,7 +13,7 @@ from ..cpython.values import plain
 from ..engines import presets as data
 from ..errors import GdbextError
 from ..render.text import escape
-from . import follow, hw_breakpoints, module_nan, pybreak, pycatch
+from . import device_work, follow, hw_breakpoints, pybreak, pycatch
 
 if TYPE_CHECKING:
     from typing import Any, Sequence
@@ -73,6 +73,7 @@ class NanBreakpoint(pybreak.PyBreakpoint):
     def reached(self, stop: StopContext, place: BytecodeLocation) -> bool:
         if self.condition and not self.holds(stop):
             return False
+        device_work.begin_stop(stop.process.view)
         try:
             bad = not_finite(stop.process.rt, evaluate(stop.process.rt, self.expression, stop.frame))
         except hw_breakpoints.READ_ERRORS as e:
@@ -98,8 +99,8 @@ def not_finite(rt: Runtime, value: Any) -> str:
     if not isinstance(value, Object) or not tensors.is_tensor(value):
         raise GdbextError("it is no tensor")
     found = tensors.read_tensor(rt, value.address)
-    if found.unavailable:
-        raise GdbextError(found.unavailable)
+    if found.doubt:
+        raise GdbextError(found.doubt)
     name = str(found.dtype.name).rpartition(".")[2]
     if name not in EXPONENTS:
         return ""
@@ -112,7 +113,7 @@ def not_finite(rt: Runtime, value: Any) -> str:
         raise GdbextError("its elements do not lie together")
     code, mask = EXPONENTS[name]
     words = array.array(code)
-    words.frombytes(rt.target.read(found.data_ptr, found.numel * words.itemsize))
+    words.frombytes(found.read_bytes(0, found.numel * words.itemsize))
     odd = [w for w in words if w & mask == mask]
     if not odd:
         return ""
@@ -153,6 +154,8 @@ def _nan(places: Sequence[tuple[str, str]], condition: str, rank: str) -> list[p
     found = [NanBreakpoint(pybreak.Where(f), expression, condition, rank) for f, expression in places]
     if importlib.util.find_spec("numpy") is None:
         return [*found]
+    from . import module_nan
+
     inside = module_nan.ModuleNanBreakpoint("", rank, dormant=True)
     for point in found:
         point.modules = inside
@@ -161,6 +164,8 @@ def _nan(places: Sequence[tuple[str, str]], condition: str, rank: str) -> list[p
 
 def place_in_modules(labels: dict[int, str], condition: str = "", rank: str = "") -> Sequence[pybreak.PyBreakpoint]:
     """Looks at every module's output in every attached process, at once; -> `[PyBreakpoint]`."""
+    from . import module_nan
+
     point = module_nan.ModuleNanBreakpoint(condition, rank)
     point.set_in(follow.processes(labels, rank))
     return [point]

@@ -1,5 +1,6 @@
 """gdb's own thread comes first while a process runs with a debug register armed: a trap that gdb has not fetched when it is
-killed is given to the process, which SIGTRAP ends. On a machine whose processors are all taken gdb would wait with it for its turn.
+killed is given to the process, which SIGTRAP ends. On a machine whose processors are all taken gdb would wait with it for its
+turn.
 
 It is the lowest real-time priority, where this user may have it (root; RLIMIT_RTPRIO); what gdb starts does not inherit it."""
 

@@ -35,12 +35,12 @@ class Grammar:
         """Fills in `allowed` from a row of a mask as xgrammar and llguidance have it: int32 words, a bit for each token."""
         try:
             tensor = read_tensor(rt, mask.address)
-            if tensor.unavailable:
-                raise GdbextError(tensor.unavailable)
+            if tensor.doubt:
+                raise GdbextError(tensor.doubt)
             shape, stride = tensor.shape or (), tensor.stride or ()
             if tensor.dtype.name != "int32" or len(shape) != 2 or stride[1] != 1 or row >= shape[0]:
                 raise GdbextError(f"a mask of {tensor.dtype.name} {list(shape)} is not one of packed bits")
-            data = rt.target.read(tensor.data_ptr + 4 * row * stride[0], 4 * shape[1])
+            data = tensor.read_bytes(4 * row * stride[0], 4 * shape[1])
         except GdbextError as e:
             self.why = str(e)
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 
 from .. import log
-from ..access.retry import retry, settled_counts
+from ..access.retry import retry_reading, settled_counts
 from ..cpython import tasks
 from ..errors import GdbextError, LayoutError, NotFoundError
 from ..torch.tensor_impl import is_tensor, read_tensor
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from ..cpython.frames import PyFrame
     from ..cpython.objects import Object
     from ..cpython.runtime import PyThread, Runtime
+    from ..torch.tensor import Tensor
 
     Places = Sequence[Tuple[str, str]]
     T = TypeVar("T")
 
 MAX_THREADS = 256
-ON_DEVICE = "it is on the device ({}): not compared"
 MAX_NUMBERS = 1 << 28
 MAX_STEPS = 8  # of a scheduler that may lie between two readings of its counter, one after the other
 MAX_TOKENS_SHOWN = 4096
@@ -116,7 +116,7 @@ def counted(rt: Runtime, obj: Object, names: Mapping[str, str]) -> dict[str, int
 def at_once(rt: Runtime, read: Callable[[], T], lasts: Callable[[], bool] = lambda: True) -> T:
     """`read()` of a part of what is read; where the process runs on and it does not hold together, it is read again by itself for
     `MOMENT`, which costs less than to read all else anew. No more once `lasts()` says that what is read has gone."""
-    return retry(read, lambda: not rt.target.is_stopped and lasts(), rt.target.drop_pages, seconds=MOMENT, lasting=MOMENT)
+    return retry_reading(rt.target, read, MOMENT, MOMENT, rt.target.drop_pages, lasts)
 
 
 # ---- frames --------------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def sought(rt: Runtime, find: Callable[[Runtime], Object | None]) -> Object | No
         return found
 
     try:
-        return retry(read, lambda: not rt.target.is_stopped, rt.target.invalidate, seconds=MOMENT, lasting=MOMENT)
+        return retry_reading(rt.target, read, MOMENT, MOMENT)
     except NotFoundError as e:
         log.passed_over(e)
         return None
@@ -253,18 +253,26 @@ def numbers(rt: Runtime, obj: Object) -> list[int] | None:
         tensor = read_tensor(rt, obj.address)
         if tensor.numel == 0:
             return []
-        if tensor.unavailable:
+        if tensor.doubt:
             return None
         code = {("int64", 8): "q", ("int32", 4): "i"}.get((tensor.dtype.name, tensor.dtype.itemsize))
         shape, stride, count = tensor.shape or (), tensor.stride or (), tensor.numel or 0
         if code is None or count > MAX_NUMBERS or len(shape) != 1 or stride != (1,) and count > 1:
             raise LayoutError(f"the tensor at {obj.address:#x} is no plain list of numbers: {tensor.dtype.name} {list(shape)}")
         found = array.array(code)
-        found.frombytes(rt.target.read(tensor.data_ptr, count * tensor.dtype.itemsize))
+        found.frombytes(tensor.read_bytes(0, tensor.numel * tensor.dtype.itemsize))
         return found.tolist()
     if obj.isa("list", "tuple", "array.array"):
         return numbers_until(rt, obj, MAX_NUMBERS)
     raise GdbextError(f"the {obj.type_name} at {obj.address:#x} holds no numbers that can be read")
+
+
+def left_out(tensor: Tensor) -> str:
+    """Why a tensor whose values are in doubt is not compared, in one clause."""
+    if tensor.unavailable and not (tensor.on_device and tensor.storage_data):
+        return tensor.unavailable
+    why = f" ({tensor.unfinished})" if not tensor.unavailable else ""
+    return f"it is on the device ({tensor.device}): not compared{why}"
 
 
 def numbers_until(rt: Runtime, obj: Object, limit: int) -> list[int]:

@@ -12,14 +12,12 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence, Tuple
 
-from .. import log
 from ..errors import FaultError, GdbextError
 from . import dtypes
-from .tensor import SPARSE
+from .tensor import SPARSE, host_ranges
 from .tensor_kinds import sparse_parts
 
 if TYPE_CHECKING:
-    from ..access.base import Target
     from .dtypes import DType
     from .tensor import Quantizer, Tensor
 
@@ -223,6 +221,10 @@ class Placed:
         self.target, self.name, self.dtype, self.stride = target, name, dtype, stride
         self.storage_data, self.storage_bytes, self.storage_offset = storage_data, storage_bytes, 0
 
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+        """As of a `Tensor`."""
+        return host_ranges(self.target, ranges)
+
 
 def read_box(tensor: Tensor | Placed, box: Box) -> Any:
     """The stored elements of a box, in its own shape. `GdbextError` where they cannot be read."""
@@ -256,7 +258,7 @@ def read_box(tensor: Tensor | Placed, box: Box) -> Any:
         if a < 0 or (tensor.storage_bytes is not None and b > tensor.storage_bytes):
             raise GdbextError(f"the {tensor.name} reaches outside its storage of {tensor.storage_bytes} bytes")
     found = []
-    for (a, b), blob in zip(ranges, _bytes(tensor.target, [(tensor.storage_data + a, b - a) for a, b in ranges])):
+    for (a, b), blob in zip(ranges, tensor.read_ranges([(tensor.storage_data + a, b - a) for a, b in ranges])):
         if blob is None:
             raise FaultError(tensor.storage_data + a, b - a, "the tensor's memory was freed, or the core left it out")
         flat = numpy.frombuffer(blob, kind)
@@ -269,18 +271,6 @@ def read_box(tensor: Tensor | Placed, box: Box) -> Any:
     whole = numpy.stack(found).reshape([shape[d] for d in far] + [shape[d] for d in near])
     order = far + near
     return whole.transpose([order.index(d) for d in range(len(shape))])
-
-
-def _bytes(target: Target, ranges: list[tuple[int, int]]) -> Any:
-    return [_whole(target, *ranges[0])] if len(ranges) == 1 else target.read_many(ranges)
-
-
-def _whole(target: Target, address: int, size: int) -> bytes | None:
-    try:
-        return target.read(address, size)
-    except FaultError as e:
-        log.passed_over(e)
-        return None
 
 
 # ---- decoding ----------------------------------------------------------------------------------------------------------

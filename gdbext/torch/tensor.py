@@ -97,7 +97,7 @@ class Tensor:
             return "its dtype is not set, so nobody knows what its bytes are"
         if kind == "meta" or self.is_zero or self.numel == 0:
             return ""
-        if kind == "cuda" and self.target.device_memory is None and not self.in_host_memory:
+        if self.on_device and self.target.device_memory is None:
             return (
                 f"the values are in the memory of {self.device}, which gdb cannot read: attach with cuda-gdb and read there, "
                 f"for example: x/16bx (@global char*) {self.data_ptr:#x}"
@@ -111,6 +111,23 @@ class Tensor:
         if self.kind not in _DENSE or self.stride is None or self.layout != "strided":
             return f"a {self.layout} {self.kind} keeps its values in parts that are not decoded here"
         return self._out_of_storage()
+
+    @property
+    def on_device(self) -> bool:
+        """Whether its values are in the memory of a CUDA device."""
+        return self.device.startswith("cuda") and not self.in_host_memory
+
+    @property
+    def unfinished(self) -> str:
+        """Why what is in its memory need not be what the program computed, in one clause: it is a GPU's, whose work has not ended
+        or may not have. '' for others, and where no GPU is seen."""
+        memory = self.target.device_memory if self.numel and self.on_device else None
+        return "" if memory is None else memory.unfinished
+
+    @property
+    def doubt(self) -> str:
+        """Why no conclusion can rest on its values: `unavailable` or `unfinished`; ''."""
+        return self.unavailable or self.unfinished
 
     @property
     def in_host_memory(self) -> bool:
@@ -194,9 +211,7 @@ class Tensor:
             else:
                 runs.append([o, o + size])
         found, i = {}, 0
-        on_device = self.device.startswith("cuda") and not self.in_host_memory
-        read_many = self.target.read_device if on_device else self.target.read_many
-        for (start, end), blob in zip(runs, read_many([(self.storage_data + a, b - a) for a, b in runs])):
+        for (start, end), blob in zip(runs, self.read_ranges([(self.storage_data + a, b - a) for a, b in runs])):
             if blob is None:
                 raise FaultError(self.storage_data + start, end - start, "the tensor's memory was freed, or the core left it out")
             while i < len(offsets) and offsets[i] < end:
@@ -204,6 +219,19 @@ class Tensor:
                 found[offsets[i]] = blob[at : at + size]
                 i += 1
         return found
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | None]:
+        """As `Target.read_many`, in the memory that has its storage: the host's or a device's."""
+        if self.on_device:
+            return self.target.read_device(ranges)
+        return host_ranges(self.target, ranges)
+
+    def read_bytes(self, start: int, size: int) -> bytes:
+        """`size` bytes from byte `start` on, counted from its first element. `FaultError` where they cannot be read."""
+        (found,) = self.read_ranges([(self.data_ptr + start, size)])
+        if found is None:
+            raise FaultError(self.data_ptr + start, size)
+        return bytes(found)
 
     # ---- slices ----------------------------------------------------------------------------------------------------
     def sliced(self, text: str) -> Tensor:
@@ -249,6 +277,16 @@ class Tensor:
         if self.quantizer:
             sub.quantizer = self.quantizer.indexed(own)
         return sub
+
+
+def host_ranges(target: Any, ranges: Sequence[tuple[int, int]]) -> list[bytes | None]:
+    """As `Target.read_many`; one range alone is not cut into pages."""
+    if len(ranges) != 1:
+        return target.read_many(ranges)
+    try:
+        return [target.read(*ranges[0])]
+    except FaultError:
+        return [None]
 
 
 def _key(word: str, text: str) -> Any:

@@ -99,7 +99,8 @@ class Subject:
 
 
 class Rank:
-    """One process of a real engine (tools.engines) that never lacks requests. `truth`: what has it run Python (engines/conftest.py).
+    """One process of a real engine (tools.engines) that never lacks requests. `truth`: what has it run
+    Python (engines/conftest.py).
 
     Of it as of `Subject`: whether it is as before, which here means that nobody traces it, that it runs, and where it is `asked`
     that the engine answers a request which came afterwards."""
@@ -320,7 +321,7 @@ def end_of_a_group(gdb, folder, seed, name, subjects=(), slower=1.0):
         for one in subjects:
             if not one.goes_on():
                 return f"a process is not as before: {one.alive()} {states(one.pid)}"
-        if not all([one.loads_libraries() for one in subjects]):
+        if [one for one in subjects if not one.loads_libraries()]:
             return f"a process ended when it loaded a library, or did not go on: {[one.alive() for one in subjects]}"
         return "computed wrong" if any(one.wrong() for one in subjects) else ""
     finally:

@@ -63,7 +63,7 @@ def requests_of(
     for what in ("swa", "mamba"):
         if what in pools and (mapping or what == "mamba"):
             pools[what].counters["own"] = own[what]
-    if table.unavailable:
+    if table.doubt:
         pools["full"].notes.append("req_to_token is on the device: which slots a request holds is not known here")
     return requests
 
@@ -151,7 +151,8 @@ def _states(rt: Runtime, obj: Object) -> list[int]:
         held = first_present(obj, places)
         if held is not None and is_tensor(held):
             tensor = read_tensor(rt, held.address)
-            found += (numbers(rt, held) or []) if tensor.shape else [int.from_bytes(rt.target.read(tensor.data_ptr, 8), "little")]
+            scalar = not tensor.shape and not tensor.doubt
+            found += [int.from_bytes(tensor.read_bytes(0, 8), "little")] if scalar else numbers(rt, held) or []
     return [n for n in found if n >= 0]
 
 
@@ -236,15 +237,14 @@ def _hold(rt: Runtime, request: Request, table: Tensor, page: int) -> None:
     request.private = first_integer(obj, FIELDS["protected"])
     if request.private is None and is_set(obj, "prefix_indices"):  # before 0.5.6: whole pages of the prefix
         request.private = length(rt, obj.attr("prefix_indices")) // page * page
-    if request.allocated and not table.unavailable:
+    if request.allocated and not table.doubt:
         shape, row = table.shape or (0, 0), request.row
         if row is None or not 0 <= row < shape[0] or request.allocated > shape[1]:
             raise LayoutError(
                 f"{request.request_id} claims row {row} with {request.allocated} tokens of a table of {list(shape)}"
             )
         slots = array.array("i")
-        at = table.data_ptr + row * (table.stride or (0,))[0] * 4
-        slots.frombytes(rt.target.read(at, 4 * request.allocated))
+        slots.frombytes(table.read_bytes(row * (table.stride or (0,))[0] * 4, 4 * request.allocated))
         request.slots = slots.tolist()
         request.blocks[0] = request.slots if page == 1 else list(dict.fromkeys(s // page for s in request.slots))
 

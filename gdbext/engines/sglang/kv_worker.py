@@ -15,7 +15,7 @@ from ...kvcache.addresses import Layer, Part
 from ...kvcache.model import Row, Table, Worker
 from ...torch.tensor_impl import read_tensor
 from ..columns import Records, strings
-from ..objects import ON_DEVICE, at, at_once, is_set, numbers, optional, stands_in
+from ..objects import at, at_once, is_set, left_out, numbers, optional, stands_in
 from .paths import BATCHES, FORMING, GROUP_SWA, MAX_REQUESTS
 
 TYPE_CHECKING = False
@@ -60,8 +60,8 @@ def _batches(rt: Runtime, scheduler: Object, worker: Worker, page: int) -> None:
     worker.unread += list(unread.items())
     try:
         tensor = read_tensor(rt, scheduler.attr("req_to_token_pool").attr("req_to_token").address)
-        if tensor.unavailable:
-            raise GdbextError(ON_DEVICE.format(tensor.device) if tensor.storage_data else tensor.unavailable)
+        if tensor.doubt:
+            raise GdbextError(left_out(tensor))
         rows = [(name, _slots(tensor, row, page)) for name, row in worker.rows.items()]
         worker.tables.append(Table(0, page, rows))
     except GdbextError as e:
@@ -76,8 +76,8 @@ def _batch(rt: Runtime, batch: Object, worker: Worker, unread: dict[str, str]) -
     for what in ("req_pool_indices", "seq_lens"):
         held = at(batch, f"{what}_cpu") or at(batch, what)
         values = numbers(rt, held) if held is not None else []
-        if held is not None and values is None:
-            unread[what] = ON_DEVICE.format(read_tensor(rt, held.address).device)
+        if values is None:
+            unread[what] = left_out(read_tensor(rt, held.address))
         elif values and len(values) != len(names):
             raise NotFoundError(f"a batch of {len(names)} requests has {len(values)} of {what}: it changes while it is read")
         found.append(values or [None] * len(names))

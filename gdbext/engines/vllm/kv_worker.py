@@ -12,7 +12,7 @@ from ...errors import FaultError, GdbextError, LayoutError
 from ...kvcache.addresses import order_of, strided_layer
 from ...kvcache.model import Table, Worker
 from ...torch.tensor_impl import is_tensor, read_tensor
-from ..objects import has, optional, path, without_padding
+from ..objects import has, left_out, optional, path, without_padding
 from . import kv_worker_v2
 from .paths import CPU_TRANSPOSED, MAX_REQUESTS, SPEC_FIELDS, known
 
@@ -200,16 +200,16 @@ def _worker_table(table: Object, number: int, request_ids: list[str | None]) -> 
         a = numpy_objects.read_array(array)
         if len(a.shape) != 2 or a.dtype != "int32":
             raise LayoutError(f"a block table of shape {a.shape} and type {a.dtype}")
-        data, width, step, item = a.data, a.shape[1], a.strides[0], a.strides[1]
+        width, step, item = a.shape[1], a.strides[0], a.strides[1]
+
+        def read(start: int, size: int) -> bytes:
+            return table.rt.target.read(a.data + start, size)
+
     else:
-        held = known(table, "table tensor")
-        if held is None:
-            raise LayoutError(f"the {table.type_name} at {table.address:#x} has neither an array nor a tensor of blocks")
-        tensor = read_tensor(table.rt, held.address)
-        shape, stride = tensor.shape or (), tensor.stride or ()
-        if tensor.unavailable or len(shape) != 2 or len(stride) != 2:
-            raise GdbextError(tensor.unavailable or f"a block table of shape {list(shape)}")
-        data, width, step, item = tensor.data_ptr, shape[1], stride[0] * 4, stride[1] * 4
+        tensor = read_tensor(table.rt, known(table, "table tensor").address)
+        if tensor.doubt:
+            raise GdbextError(left_out(tensor))
+        read, width, step, item = tensor.read_bytes, tensor.shape[1], tensor.stride[0] * 4, tensor.stride[1] * 4
     if item != 4:
         raise LayoutError(f"a block table with {item} bytes between its columns")
     found = []
@@ -219,7 +219,7 @@ def _worker_table(table: Object, number: int, request_ids: list[str | None]) -> 
             continue
         if not 0 <= count <= width:
             raise LayoutError(f"row {row} claims {count} blocks of {width}")
-        found.append((request_id, list(struct.unpack(f"<{count}i", table.rt.target.read(data + row * step, 4 * count)))))
+        found.append((request_id, list(struct.unpack(f"<{count}i", read(row * step, 4 * count)))))
     return Table(number, optional(table, "block_size") or 0, found, _slot_mapping(table))
 
 
@@ -231,16 +231,9 @@ def _slot_mapping(table: Object) -> list[int]:
         if obj is None or not is_tensor(obj):
             return []
         tensor = read_tensor(table.rt, obj.address)
-        if (
-            tensor.unavailable
-            or len(tensor.shape or ()) != 1
-            or tensor.dtype.itemsize != 8
-            or tensor.stride != (1,)
-            or not tensor.numel
-        ):
+        if tensor.doubt or len(tensor.shape) != 1 or tensor.dtype.itemsize != 8 or tensor.stride != (1,) or not tensor.numel:
             return []
-        slots = list(struct.unpack(f"<{tensor.numel}q", table.rt.target.read(tensor.data_ptr, 8 * tensor.numel)))
-    except (FaultError, LayoutError) as e:
-        log.passed_over(e)
+        slots = list(struct.unpack(f"<{tensor.numel}q", tensor.read_bytes(0, 8 * tensor.numel)))
+    except (FaultError, LayoutError):
         return []
     return without_padding(slots)

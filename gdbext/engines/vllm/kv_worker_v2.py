@@ -14,7 +14,7 @@ from ...errors import GdbextError, LayoutError, NotFoundError
 from ...kvcache.model import Row, Table
 from ...kvcache.rules import WORKER_ROWS
 from ...torch.tensor_impl import is_tensor, read_tensor
-from ..objects import ON_DEVICE, at, at_once, has, numbers_until, optional, stands_in, without_padding
+from ..objects import at, at_once, has, left_out, numbers_until, optional, stands_in, without_padding
 from .paths import MAX_REQUESTS
 
 TYPE_CHECKING = False
@@ -128,8 +128,8 @@ def _staged(rt: Runtime, held: Object) -> tuple[Tensor, list[tuple[int, int, lis
     numbers)]."""
     plain = is_tensor(held)
     tensor = read_tensor(rt, (held if plain else held.attr("gpu")).address)
-    if tensor.unavailable:
-        raise GdbextError(ON_DEVICE.format(tensor.device) if tensor.storage_data else tensor.unavailable)
+    if tensor.doubt:
+        raise GdbextError(left_out(tensor))
     if plain:
         return tensor, []
 
@@ -206,7 +206,7 @@ def _table(rt: Runtime, held: Object, group: int, worker: Worker) -> list[tuple[
 def _slots(rt: Runtime, tables: Object, group: int) -> list[int]:
     """Slots of the last step's tokens, as `Table` wants them; [] where they are on a device."""
     tensor = read_tensor(rt, tables.attr("slot_mappings").address)
-    if tensor.unavailable or tensor.shape is None or len(tensor.shape) != 2 or tensor.dtype.name != "int64":
+    if tensor.doubt or tensor.shape is None or len(tensor.shape) != 2 or tensor.dtype.name != "int64":
         return []
     row = tensor.indexed([group])
     return without_padding(row.values([(i,) for i in range(tensor.shape[1])]))
