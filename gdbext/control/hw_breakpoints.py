@@ -475,7 +475,7 @@ def _on_cont(_: Any) -> None:
     urgency.first(any(process.armed for process in Process.known.values()))
 
 
-def _on_stop(_):
+def _on_stop(_: Any) -> None:
     urgency.first(False)
 
 

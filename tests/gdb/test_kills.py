@@ -6,6 +6,7 @@ GDBEXT_TEST_KILLS says how many rounds (default 3). Random kills of every comman
 import glob
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -202,7 +203,7 @@ def test_gdb_comes_first_while_a_register_is_armed_and_the_process_runs(gdb_path
     try:
         lines = ["pybreak step if n < 0", POLICY, "continue &", POLICY, CHILD, "llm-detach", POLICY]
         said = run_gdb(gdb_path, [f"llm-attach {one.pid}", *lines])
-        found = [line.split()[-1] for output in said.outputs for line in output.splitlines() if line.startswith(("policy", "child"))]
+        found = re.findall(r"^(?:policy|child) (\d+)$", said.text, re.M)
         assert found == [str(os.SCHED_OTHER), str(os.SCHED_FIFO), str(os.SCHED_OTHER), str(os.SCHED_OTHER)], said.text
         assert one.goes_on() and not one.wrong()
         said = run_gdb(gdb_path, [f"llm-attach {one.pid}", "pybreak step", "continue", POLICY])

@@ -321,8 +321,9 @@ def end_of_a_group(gdb, folder, seed, name, subjects=(), slower=1.0):
         for one in subjects:
             if not one.goes_on():
                 return f"a process is not as before: {one.alive()} {states(one.pid)}"
-        if [one for one in subjects if not one.loads_libraries()]:
-            return f"a process ended when it loaded a library, or did not go on: {[one.alive() for one in subjects]}"
+        for one in subjects:
+            if not one.loads_libraries():
+                return f"a process does not go on after it loaded a library: {one.alive()} {states(one.pid)}"
         return "computed wrong" if any(one.wrong() for one in subjects) else ""
     finally:
         for one in subjects:
