@@ -262,6 +262,7 @@ class Request:
     address: int = 0
     content: Optional[Dict[str, Any]] = None
     in_flight: Optional[int] = None  # output tokens of steps that were handed out and not heard of (async scheduling)
+    drafts: Optional[int] = None  # tokens that were guessed for its next step (speculative decoding)
 
 
 @dataclasses.dataclass

@@ -38,8 +38,8 @@ def test_tensors_print_as_torch_prints_them(cuda_gdb, standing, how):
     assert (bad["stats"]["nan"], bad["stats"]["inf"], bad["stats"]["min"], bad["stats"]["max"]) == (1, 1, -2.5, 1.0)
     assert (big["stats"]["count"], big["stats"]["zeros"], big["stats"]["max"]) == (40 << 20, (40 << 20) - 1, 7.0)
     assert [row["owner"] for row in found["tensors"]] == ["__main__:bad"]
-    for answer in (bad, big, found):  # all of it was computed before; what a debugger cannot know it says
-        assert ["is on the device" in why for why in answer["partial"]] == ([True] if how == "sync" else [])
+    for one in (bad, big, found):  # all of it was computed before; what a debugger cannot know it says
+        assert ["is on the device" in why for why in one["partial"]] == ([True] if how == "sync" else [])
     if how == "sync":
         assert ["spin_kernel" in k["function"] and k["grid"] == [1, 1, 1] for k in frames["kernels"]] == [True]
         assert "kernel 0, block (0,0,0), thread (0,0,0)" in said.outputs[-1]
