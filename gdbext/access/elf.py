@@ -13,6 +13,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
 from . import files
 
@@ -109,6 +110,7 @@ class Elf:
         self.arch = ARCH.get(self.machine, f"machine {self.machine}")
         self.segments = self._read_segments(fields[4], fields[8], fields[9])
         self.frame_table: list[Any] = []  # of cfi.table_of: kept here, so that it ends with the file
+        self.kept: dict[str, Any] = {}  # what rooms above found in it, by what they call it: it ends with the file too
         self._heads: list[SectionHead] | None = None
         self._sections: dict[str, tuple[int, int, int, int, int]] | None = None
         self._tables: list[SymbolTable] | None = None
@@ -355,8 +357,8 @@ class Elf:
             if own and self.path != path and os.path.exists(path):
                 try:
                     found = open_elf(path)
-                except GdbextError:
-                    pass
+                except GdbextError as e:
+                    log.passed_over(e)
             self._debug_file.append(found if found is not None and found.build_id == own else None)
         return self._debug_file[0]
 

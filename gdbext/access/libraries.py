@@ -15,6 +15,7 @@ from typing import Any, Iterable
 
 import gdb
 
+from .. import log
 from ..errors import GdbextError
 from . import remote_memory
 from .cli_gdb import basic_regex, command
@@ -39,7 +40,8 @@ class Loaded:
 def symbols_of(progspace: Any = None) -> set[str]:
     """Paths of the files whose symbols gdb has read into a program space (default: the selected one)."""
     found: set[str] = set()
-    for objfile in (progspace or gdb.current_progspace()).objfiles():
+    space = progspace or gdb.current_progspace()
+    for objfile in space.objfiles() if space is not None else ():
         if objfile.is_valid() and objfile.filename:
             found.update((objfile.filename, os.path.realpath(objfile.filename)))
     return found
@@ -57,7 +59,8 @@ def read_symbols(path: str) -> bool:
     they are there."""
     try:
         gdb.execute(command("sharedlibrary {}", basic_regex(path)), to_string=True)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return False  # a path that is no text for a command
     have = symbols_of()
     return path in have or os.path.realpath(path) in have
@@ -92,7 +95,8 @@ def _mapped(pid: int, pc: int) -> str:
 
 def _first_doubt(inferior: Any, have: set[str]) -> tuple[int, int, str, str] | None:
     """(level, pc, library or '', why) of the first frame of the selected thread that nothing vouches for, or None."""
-    frame, level = gdb.newest_frame(), 0
+    frame: gdb.Frame | None = gdb.newest_frame()
+    level = 0
     program = gdb.current_progspace()
     while frame and level < MAX_FRAMES:  # not "is not None": the None of cuda-gdb 11.8 is another
         pc = frame.pc()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from typing import TYPE_CHECKING, Any
 
 import gdb
 
+from .. import log
 from ..errors import FaultError, GdbextError
 from . import readers
 from .base import Target
@@ -59,10 +61,9 @@ class selected:
         self.was_focus = _device_focus()
         self.was_inferior = gdb.selected_inferior()
         self.was_thread = gdb.selected_thread()
-        try:
+        self.was_frame: gdb.Frame | None = None
+        with contextlib.suppress(gdb.error):
             self.was_frame = gdb.selected_frame() if self.was_thread else None
-        except gdb.error:
-            self.was_frame = None
         if self.inferior is not None and self.inferior != self.was_inferior:
             select_inferior(self.inferior)
         if self.thread is not None and self.thread.is_valid():
@@ -196,8 +197,8 @@ class LiveGdbTarget(GdbTarget):
                 return self._proc.read_now(address, size)
             except FaultError:
                 raise
-            except GdbextError:
-                pass  # its /proc is not ours to read, though gdb may trace it
+            except GdbextError as e:
+                log.passed_over(e)  # its /proc is not ours to read, though gdb may trace it
         with selected(self.inferior):
             return self._read_through_gdb(address, size)
 

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional
+
+from .. import log
+from ..access.base import Mapping as MemoryMapping
+from ..access.base import Target
 from ..cpython import reprs
 from ..cpython.content import shown
 from ..cpython.runtime import open_runtime
+from ..engines.kv_view import View
 from ..errors import FaultError, GdbextError, NotFoundError
+from ..kvcache.addresses import Layer
+from ..kvcache.model import Cache, Worker
 from ..render.jsonline import Address
-from ..render.text import escape
+from ..render.text import Style, escape
+from ..torch.tensor import Tensor
 from ..torch.tensor_impl import is_tensor, read_tensor
 from .kv import owners_data
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable, Collection, Dict, List, Mapping, Optional
-
-    from ..access.base import Mapping as MemoryMapping
-    from ..access.base import Target
-    from ..engines.kv_view import View
-    from ..kvcache.addresses import Layer
-    from ..kvcache.model import Cache, Worker
-    from ..render.text import Style
-    from ..torch.tensor import Tensor
 
 TYPE_SUBCLASS = 1 << 31  # Py_TPFLAGS_TYPE_SUBCLASS: the type of a type has it
 
@@ -43,7 +40,8 @@ class KvPlaces:
             except GdbextError as e:
                 self.partial.append(f"owners not known: {e}")
             self.workers = view.workers(self.cache.pools[0].size if self.cache else None)
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             self.partial = []  # no engine in this process: still an address
         except GdbextError as e:
             self.partial = [f"KV cache not read: {e}"]
@@ -163,7 +161,8 @@ def object_fields(target: Target, address: int, private: Collection[str] = froze
         if is_tensor(obj):
             return {"kind": "tensor", "object": said, "tensor": _tensor_data(read_tensor(rt, address), address, 0)}
         return {"kind": "object", "object": said}
-    except (FaultError, GdbextError):
+    except (FaultError, GdbextError) as e:
+        log.passed_over(e)
         return {}
 
 

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
+from typing import Any
 
+from .. import log
+from ..access.base import NativeFrame, Target, Thread
+from ..cpython.frames import PyFrame
+from ..cpython.reprs import Limits
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError
-from ..lazy import lazy_module
+from ..kernels import launch as launches
+from ..kernels import triton
 from ..render import names
 from ..render.jsonline import Address
-from ..render.text import escape
+from ..render.text import Style, escape
 from .variables import variables_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import Any
-
-    from ..access.base import NativeFrame, Target, Thread
-    from ..cpython.frames import PyFrame
-    from ..cpython.reprs import Limits
-    from ..cpython.runtime import Runtime
-    from ..render.text import Style
-
-
-launches, triton = lazy_module("kernels.launch"), lazy_module("kernels.triton")
 
 
 def python_frame(frame: PyFrame, private: Collection[str] | None = None, limits: Limits | None = None) -> dict[str, Any]:
@@ -85,7 +79,8 @@ def launched_kernel(
         found = launches.launch_at(target, target.registers(thread))
         if found is not None and rt is not None and launches.is_driver(found.entry):
             own = triton.compiled(rt).get(found.function)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None  # its frames are all there; llm-launch says what could not be read
     if found is None:
         return None

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import os
+from typing import Any, Sequence
 
+from ..access import files as opened_files
 from ..answers.layers import alike, comparison_text, rank_text
+from ..engines import models
 from ..errors import GdbextError
-from ..lazy import lazy_module
-from ..render.text import escape
+from ..render import files as render_files
+from ..render.text import Style, escape
 from ..render.text import seconds as duration
-from ..session.command import Answer, Command, Option, UsageError
+from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import RANK, labels_of_attached, require_gdb
 from ..session.optional_packages import need
+from ..session.session import Session
+from ..torch import layer_compare as comparing
+from ..torch import layer_records as records
+from ..torch import modules
+from ..torch import tensor_impl as tensors
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Sequence
-
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
-
-records, comparing = lazy_module("torch.layer_records"), lazy_module("torch.layer_compare")
-opened_files = lazy_module("access.files")
-models, render_files = lazy_module("engines.models"), lazy_module("render.files")
-modules, tensors = lazy_module("torch.modules"), lazy_module("torch.tensor_impl")
 PER_CALL = 0.003  # seconds that a call of a module is held, without the reading of a large output
 
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from .. import log
 from ..answers.exceptions import Source, cut_reasons, exception_data, exception_lines
+from ..cpython import exceptions
 from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render.text import escape
-from ..session.command import CONTENT, Answer, Command, Option
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.command import Args
-    from ..session.session import Session
-
-
-exceptions = lazy_module("cpython.exceptions")
+from ..session.command import CONTENT, Answer, Args, Command, Option
+from ..session.session import Session
 
 MEANING = {
     "raised": "on its way up",
@@ -85,5 +79,6 @@ class PyExc(Command):
 def _names(rt):
     try:
         return {th.tid: th.name for th in rt.target.threads()}
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return {}

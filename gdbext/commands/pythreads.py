@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from .. import log
+from ..cpython import gil
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render.text import escape
-from ..session.command import Answer, Command, Option, UsageError
+from ..session.command import Answer, Args, Command, Option, UsageError
+from ..session.session import Session
+from ..stacks import threads
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..cpython.runtime import Runtime
-    from ..session.command import Args
-    from ..session.session import Session
-
-
-gil, threads = lazy_module("cpython.gil"), lazy_module("stacks.threads")
 MAX_SAMPLES = 100_000
 
 
@@ -24,8 +20,8 @@ def daemons(rt: Runtime) -> dict[int, bool]:
     try:
         for key, value in module.item("_active").items() if module else ():
             found[key.integer()] = value.attr("_daemonic").boolean()
-    except GdbextError:
-        pass  # a table in the middle of an update; the names are read the same way
+    except GdbextError as e:
+        log.passed_over(e)  # a table in the middle of an update; the names are read the same way
     return found
 
 

@@ -77,7 +77,7 @@ class Running:
     """A kernel that is on the device. `id`: cuda-gdb's number, `grid_id`: the launch's, `name`, `grid`, `block`: extents,
     `device`: number, `current`: in focus."""
 
-    def __init__(self, row):
+    def __init__(self, row: dict[str, str]) -> None:
         self.id, self.grid_id, self.device = int(row["kernel"]), int(row["grid"]), int(row["device"])
         self.grid, self.block = triple(row["gridDim"]), triple(row["blockDim"])
         self.name = _without_arguments(row.get("invocation") or row.get("name") or "")
@@ -153,8 +153,8 @@ class CudaGdb:
         numbers = {k: int(v) for k, v in re.findall(r"\b(device|sm|warp|lane) (\d+)", text)}
         return Focus(
             int(kernel.group(1)),
-            triple(re.search(r"block " + _TRIPLE, text).group()),
-            triple(re.search(r"thread " + _TRIPLE, text).group()),
+            triple(text[text.find("block (") :]),
+            triple(text[text.find("thread (") :]),
             sm=numbers.get("sm"),
             warp=numbers.get("warp"),
             lane=numbers.get("lane"),
@@ -195,7 +195,7 @@ class CudaGdb:
         return self._dumped("parameter", parameters.first_address(self.capability()[0]) + offset, size)
 
     @staticmethod
-    def _dumped(space, address, size):
+    def _dumped(space: str, address: int, size: int) -> bytes:
         """The bulk path that every release has. Only bytes that are there are written: a short file is a fault."""
         handle, path = tempfile.mkstemp()
         os.close(handle)
@@ -229,6 +229,8 @@ class CudaGdb:
 
     def warp(self, focus: Focus) -> tuple[int, int] | None:
         """(active lanes, divergent lanes) as masks of the focused warp, None where cuda-gdb does not tell."""
+        if focus.sm is None or focus.warp is None:
+            return None
         for line in self.execute("info cuda warps device {} sm {} warp {}", focus.device, focus.sm, focus.warp).splitlines():
             found = re.match(r"\*?\s*(\d+)\s+(0x[0-9a-f]+)\s+(0x[0-9a-f]+)", line)
             if found and int(found.group(1)) == focus.warp:

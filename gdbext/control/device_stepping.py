@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
 from ..kernels import catalogue, parameters, signatures, triton
 from ..kernels import focus as rules
@@ -95,7 +96,8 @@ def triton_facts(runtime: Callable[[], Runtime], device: CudaGdb, kernel: Runnin
         )
     try:
         data = parameters.read(device)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         data = b""
     return parameters.Facts([parameters.of_triton(c, data) for c in own], f"Triton has no compiled kernel {name} in this process")
 
@@ -116,7 +118,10 @@ def step(device: CudaGdb, focus: Focus, kind: str) -> tuple[dict[str, Any], str]
             for name, t in (("blockIdx", focus.block), ("threadIdx", focus.thread))
             for axis, at in zip("xyz", t)
         )
-        device.execute("tbreak *{} if {}", hex(device.pc()), where)
+        pc = device.pc()
+        if pc is None:
+            raise GdbextError("cuda-gdb does not tell the program counter of the thread in focus: step by line or instruction")
+        device.execute("tbreak *{} if {}", hex(pc), where)
         device.execute("continue")
     now = device.focus()
     if now is None:

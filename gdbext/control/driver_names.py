@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..access.unwind import ARGUMENTS
 from ..errors import FaultError, NotFoundError
 from ..kernels import catalogue, launch
@@ -30,7 +31,9 @@ class DriverNames:
     def __init__(self, owner: KernelBreakpoint, found: Callable[[int, str], None]) -> None:
         self.owner, self.found = owner, found
         self.watched: set[int] = set()  # addresses
-        self.waiting: dict[int, dict] = {}  # return address -> {tid: (slot, name, what to do with it)}
+        self.waiting: dict[
+            int, dict[int, tuple[int, str, Callable[[int, str], None]]]
+        ] = {}  # return address -> {tid: (slot, name, what to do with it)}
         self.returns: dict[int, InternalBreakpoint] = {}  # return address -> where its calls come back
 
     def watch(self) -> None:
@@ -40,7 +43,8 @@ class DriverNames:
                 if not catalogue.launches_kernels(module.elf) and not re.search(r"lib(cuda|amdhip64)\.so", module.name):
                     continue
                 found = [(module.symbol(symbol), work) for symbol, work in _CALLS.items()]
-            except NotFoundError:
+            except NotFoundError as e:
+                log.passed_over(e)
                 continue  # a mapped file that is no library
             for address, work in found:
                 if address is not None:
@@ -110,7 +114,8 @@ class DriverNames:
         if found is not None:
             try:
                 value = self.owner.target.u64(found[0])
-            except FaultError:
+            except FaultError as e:
+                log.passed_over(e)
                 value = 0  # the call refused its own argument
             if value:
                 found[2](value, found[1])

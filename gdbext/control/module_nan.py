@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..cpython import codes
 from ..cpython.objects import Object
 from ..engines import models
@@ -37,16 +38,18 @@ MAX_OWN = 1 << 30  # bytes of a parameter that is looked through
 class ModuleReturns:
     """What a `Where` is for a place: each return of every module's call."""
 
-    text, file, line, function = "NaN in a module's output", "", None, ""
+    text, file, function = "NaN in a module's output", "", ""
 
     def __init__(self) -> None:
+        self.line: int | None = None
         self.constants: dict[int, int | None] = {}  # address of an instruction -> the constant that it returns
 
     def places(self, rt: Runtime, code: Code | None = None) -> list[BytecodeLocation]:
         """`[BytecodeLocation]` in a process; [] in one that has not imported torch."""
         try:
             found = codes.returns(modules.call_code(rt))
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             return []
         self.constants.update({place.address: constant for place, constant in found})
         return [place for place, _ in found]
@@ -86,8 +89,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
             for process in [] if self.dormant else processes:
                 self.arm(process, self.where.places(process.rt))
         except BaseException:
-            self.placeholder.delete()
-            hw_breakpoints.sweep()
+            self.take_back()
             raise
 
     def wake(self, stop: StopContext) -> str:
@@ -111,7 +113,8 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
         device_work.begin_stop(stop.process.view)
         try:
             found = self._with_nan(stop.process, result(stop.frame, self.where.constants[place.address], stop.pc))
-        except READ_ERRORS:
+        except READ_ERRORS as e:
+            log.passed_over(e)
             return False
         if not found or self.condition and not self.holds(stop):
             return False
@@ -183,7 +186,8 @@ def _note_origin(stop: StopContext, passed_on: bool) -> None:
                 source = source_of(read_tensor(rt, value.address)) if is_tensor(value) else None
                 if source is not None and source.numel * source.dtype.itemsize <= MAX_OWN and stats.has_nan(source):
                     found.append(key.string(200))
-            except READ_ERRORS:
+            except READ_ERRORS as e:
+                log.passed_over(e)
                 continue
     if found:
         hw_breakpoints.note(escape(f"of its own tensors these hold NaN: {', '.join(found)}"))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
 from ..kernels import launch, parameters, signatures, triton
 from .kernel_breakpoints import breakpoints, last_stop
 from .registers import dwarf_parameters, vector_register
 
 if TYPE_CHECKING:
+    from typing import Sequence
+
     from ..access.base import Target
     from ..cpython.runtime import Runtime
     from ..kernels.launch import Launch
+    from ..kernels.parameters import Parameter
     from .cudagdb import CudaGdb
 
 
@@ -24,7 +28,7 @@ def launch_here(target: Target, registers: dict[str, int], rt: Runtime | None) -
     known, signature = last_stop(), None
     hosts = {address: s for b in breakpoints() for address, s in b.hosts.items()}
 
-    def parameters_of(signature, function):
+    def parameters_of(signature: signatures.Signature, function: int) -> Sequence[Parameter] | None:
         return own.parameters if own is not None else dwarf_parameters(signature, function, hosts)
 
     if known is not None and known.function == function:
@@ -69,5 +73,6 @@ def launch_on_device(device: CudaGdb, rt: Runtime | None) -> Launch:
 def _by_triton(rt: Runtime, function: int) -> triton.Compiled | None:
     try:
         return triton.compiled(rt).get(function)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None  # its objects cannot be read now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ class Code:
         self.file = self._text("code.co_filename")
         self.first = t.i32(address + L["code.co_firstlineno"])
         self.flags = t.i32(address + L["code.co_flags"])
-        self._table, self._lines, self._variables = None, {}, None
+        self._table: bytes | None = None
+        self._lines: dict[int, int | None] = {}  # by offset of the instruction
+        self._variables: list[tuple[str, int]] | None = None
 
     def _pointer(self, key: str) -> int:
         return self.rt.target.u64(self.address + self.rt.layout[key])
@@ -161,13 +164,14 @@ class PyFrame:
         own = self.namespace()
         if own is not None:
             names = {n for n, _ in found}
-            for key, value in own.items(MAX_VARIABLES):
+            for key, held in own.items(MAX_VARIABLES):
                 try:
                     name = key.string(1000)
-                except GdbextError:
+                except GdbextError as e:
+                    log.passed_over(e)
                     continue
                 if name not in names:
-                    found.append((name, value))
+                    found.append((name, held))
         return found
 
     def _value(self, value: int, kind: int) -> Object | None:
@@ -179,6 +183,6 @@ class PyFrame:
                 if obj.type.builtin_name == "cell":
                     inner = self.rt.target.u64(value + self.rt.layout["cell.ob_ref"])
                     return self.rt.object(inner) if inner else None
-            except (FaultError, LayoutError):
-                pass
+            except (FaultError, LayoutError) as e:
+                log.passed_over(e)
         return obj

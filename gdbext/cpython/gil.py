@@ -14,6 +14,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..access.model import PAGE, Thread
 from ..access.proc import read_proc
 from ..errors import FaultError, GdbextError
@@ -44,7 +45,7 @@ def gil_range(rt: Runtime, interp: int) -> tuple[int, int]:
 def futex_of(target: Target, thread: Thread) -> int:
     """Return the address that a `Thread` waits on in futex(2), 0 when it is in no such call; `GdbextError` where neither
     registers nor /proc tell."""
-    if not target.is_stopped:
+    if not target.is_stopped and target.pid is not None:
         words = read_proc(target.pid, f"task/{thread.tid}/syscall").split()
         if len(words) < 2 or not words[0].isdigit():
             return 0
@@ -72,7 +73,8 @@ def _in_call(target: Target, thread: Thread) -> bool:
 def _code(target: Target, at: int, size: int) -> bytes | None:
     try:
         return target.read(at, size)
-    except FaultError:  # a core leaves code out: it comes from the file
+    except FaultError as e:  # a core leaves code out: it comes from the file
+        log.passed_over(e)
         module = target.module_at(at)
         return module.elf.at(at - module.bias, size) if module is not None else None
 
@@ -102,7 +104,8 @@ def waits(rt: Runtime, py: PyThread, thread: Thread) -> bool | None:
         if start <= futex_of(rt.target, thread) < end:
             return True
         return rt.target.is_stopped and _awake_waiter(rt, thread, start, end)
-    except (GdbextError, KeyError):
+    except (GdbextError, KeyError) as e:
+        log.passed_over(e)
         return None
 
 
@@ -133,7 +136,9 @@ class Samples:
     the lock; `switches`: the values of the lock's own count of them; `seconds` they took."""
 
     def __init__(self) -> None:
-        self.count, self.free, self.held, self.waited, self.seconds = 0, 0, {}, {}, 0.0
+        self.count, self.free, self.seconds = 0, 0, 0.0
+        self.held: dict[int, int] = {}
+        self.waited: dict[int, int] = {}
         self.switches: set[int] = set()
 
     def __add__(self, other: Samples) -> Samples:

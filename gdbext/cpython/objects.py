@@ -10,22 +10,11 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import GdbextError, LayoutError, NotFoundError
 from . import getsets
 from .spending import brief
-from .types import (
-    BYTES,
-    DICT,
-    LIST,
-    LONG,
-    MAX_NAME,
-    MEMBER_CODES,
-    MEMBER_OBJECT,
-    MEMBER_STRING,
-    STR,
-    TUPLE,
-    TYPE,
-)
+from .types import BYTES, DICT, LIST, LONG, MAX_NAME, MEMBER_CODES, MEMBER_OBJECT, MEMBER_STRING, STR, TUPLE, TYPE
 
 if TYPE_CHECKING:
     from .adapters import Adapter
@@ -232,7 +221,8 @@ class Object:
         count = t.i64(self.address + L["varobj.ob_size"])
         if not 0 <= count <= MAX_ITEMS:
             raise LayoutError(f"the deque at {self.address:#x} claims {count} items")
-        block, index, found = t.u64(self.address + L["deque.leftblock"]), t.u64(self.address + L["deque.leftindex"]), []
+        block, index = t.u64(self.address + L["deque.leftblock"]), t.u64(self.address + L["deque.leftindex"])
+        found: list[int] = []
         count = min(count, limit)
         while len(found) < count:
             if index > DEQUE_BLOCK:
@@ -247,7 +237,8 @@ class Object:
         if not self.isa("collections.OrderedDict"):
             return self.dict_entries(limit)
         L, t = self.rt.layout, self.rt.target
-        held, order, node = dict(self.dict_entries()), [], t.u64(self.address + L["odict.od_first"])
+        held, node = dict(self.dict_entries()), t.u64(self.address + L["odict.od_first"])
+        order: list[int] = []
         while node and len(order) < min(len(held), limit):
             order.append(t.u64(node + L["odictnode.key"]))
             node = t.u64(node + L["odictnode.next"])
@@ -318,12 +309,12 @@ class Object:
         """Whether it equals a plain Python value (str, bytes, int, float, bool, None, or a tuple of those)."""
         try:
             if isinstance(plain, Object):
-                return self.address == plain.address or self.plain() == plain.plain()
+                return self.address == plain.address or bool(self.plain() == plain.plain())
             if isinstance(plain, str):  # the length first: most keys of a dict are not even as long
                 length = self.rt.target.u64(self.address + self.rt.layout["ascii.length"])
                 return length == len(plain) and bool(self.type.flags & STR) and self.string() == plain
-            return self.plain() == plain
-        except GdbextError:
+            return bool(self.plain() == plain)
+        except GdbextError:  # an object of another kind: the usual answer, not a loss
             return False
 
     def plain(self, depth: int = 8) -> Any:
@@ -479,7 +470,8 @@ class Object:
         found = self.type.lookup("_fields")
         try:
             return [o.string(MAX_NAME) for o in self.rt.object(found).elements(1000)] if found else []
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return []
 
     def _close_to(self, name: str, own: dict[str, int]) -> str:

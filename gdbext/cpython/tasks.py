@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError, LayoutError, NotFoundError
 from .dialects import RawFrame
 from .frames import CO_FAST_FREE, PyFrame
@@ -18,7 +19,6 @@ from .types import LONG, STR
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .dialects import RawFrame
     from .objects import Object
     from .runtime import Runtime
 
@@ -92,9 +92,10 @@ def running_loops(rt: Runtime) -> dict[int, int]:
                 own = t.u64(thread.address + layout["tstate.dict"])
                 held = rt.object(own).item("__asyncio_running_event_loop__") if own else None
                 loop = held.address if held is not None and not held.is_none() else 0
-                if loop and held.type.builtin_name == "_RunningLoopHolder":
+                if held is not None and loop and held.type.builtin_name == "_RunningLoopHolder":
                     loop = t.u64(loop + layout["object.__size"])
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
         if loop:
             found[loop] = thread.tid
@@ -196,7 +197,8 @@ def awaited(rt: Runtime, step: RawFrame, state: str) -> int:
 def chain(rt: Runtime, address: int) -> tuple[list[PyFrame], Object | None, bool]:
     """What a coroutine has suspended in: -> (`[PyFrame]` outermost first, the `Object` at the end that is no coroutine or None,
     whether the outermost frame is executing)."""
-    found, seen, executing = [], set(), False
+    found: list[PyFrame] = []
+    seen, executing = set(), False
     while address and address not in seen and len(found) < MAX_CHAIN:
         seen.add(address)
         obj = rt.object(address)
@@ -221,7 +223,9 @@ def chain(rt: Runtime, address: int) -> tuple[list[PyFrame], Object | None, bool
 class _Reader:
     def __init__(self, rt: Runtime) -> None:
         self.rt, self.target = rt, rt.target
-        self.names, self.reasons, self.by_frame = {}, [], None
+        self.names: dict[int, str] = {}  # by address of the task
+        self.reasons: list[str] = []
+        self.by_frame: dict[int, tuple[int | None, list[PyFrame], int]] | None = None  # address: tid, stack, place in it
 
     def read(self, finished: bool) -> tuple[list[Task], list[str]]:
         rt = self.rt
@@ -251,7 +255,8 @@ class _Reader:
         for name in ("_all_tasks", "_scheduled_tasks", "_eager_tasks"):
             try:
                 held = module.item(name)
-            except NotFoundError:
+            except NotFoundError as e:
+                log.passed_over(e)
                 continue
             try:
                 for address in self._members(held, f"asyncio.tasks.{name}"):
@@ -287,7 +292,8 @@ class _Reader:
 
     def _list(self, head: int) -> list[int]:
         """3.14+: the tasks of one of CPython's own linked lists."""
-        L, t, found, seen = self.rt.layout, self.target, [], {head}
+        L, t, seen = self.rt.layout, self.target, {head}
+        found: list[int] = []
         node = t.u64(head + L["llistnode.next"])
         while node and node not in seen and len(found) < MAX_TASKS:
             seen.add(node)
@@ -302,8 +308,8 @@ class _Reader:
             found = {t.u64(th.address + L["tstateimpl.asyncio_running_task"]) for th in self.rt.states()}
         try:
             found |= {value.address for _, value in module.item("_current_tasks").items(MAX_TASKS)}
-        except GdbextError:
-            pass  # 3.14 has it no more for its own tasks
+        except GdbextError as e:
+            log.passed_over(e)  # 3.14 has it no more for its own tasks
         return found
 
     # ---- one task ----------------------------------------------------------------------------------------------------
@@ -329,12 +335,13 @@ class _Reader:
             if not 0 <= value < 3:
                 raise LayoutError(f"no future at {obj.address:#x}: its state is {value}")
             return _STATES[value]
-        return obj.attr("_state").string(20)
+        state: str = obj.attr("_state").string(20)
+        return state
 
     def name_of(self, obj: Object) -> str:
         """A task's name as `get_name()` gives it."""
         if obj.address not in self.names:
-            held = self._field(obj, "name")
+            held: Object | None = self._field(obj, "name")
             if held is None:
                 text = "?"
             elif held.type.flags & LONG:  # 3.12+: a number until someone asks for the name
@@ -385,7 +392,8 @@ class _Reader:
             for thread in self.rt.threads():
                 try:
                     stack = self.rt.frames(thread)
-                except GdbextError:
+                except GdbextError as e:
+                    log.passed_over(e)
                     continue
                 for i, frame in enumerate(stack):
                     self.by_frame[frame.address] = (thread.tid, stack, i)
@@ -451,8 +459,8 @@ class _Reader:
         own = {}
         try:
             own = {n: v for n, v in frame.locals() if v is not None}
-        except GdbextError:
-            pass  # a name is then all there is to say
+        except GdbextError as e:
+            log.passed_over(e)  # a name is then all there is to say
         name, owner = frame.code.name, own.get("self")
         if owner is not None:
             return Waiting("asyncio", f"{owner.type.name}.{name} on {owner.address:#x}", owner)
@@ -466,8 +474,8 @@ class _Reader:
             try:
                 members = [m for m in own["fs"].elements(MAX_CHILDREN) if self._state_of(m) == PENDING]
                 return self._of_many("wait", waiter, members)
-            except GdbextError:
-                pass  # still an iterator: it has not begun
+            except GdbextError as e:
+                log.passed_over(e)  # still an iterator: it has not begun
         return Waiting("asyncio", f"{name} ({waiter.type.name} {waiter.address:#x})", waiter)
 
 
@@ -480,7 +488,8 @@ def cycles(found: list[Task]) -> list[list[Task]]:
     by_address = {task.address: task for task in found}
     rings, done = [], set()
     for start in found:
-        path, here = [], start
+        path: list[Task] = []
+        here: Task | None = start
         while here is not None and here.address not in done and here not in path:
             path.append(here)
             following = [by_address[a] for a in (here.waits.on if here.waits else ()) if a in by_address]

@@ -9,16 +9,20 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
 from . import adapters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable
+    from typing import TypeVar
 
     from .adapters import Adapter
     from .objects import Object
     from .runtime import Runtime
+
+    T = TypeVar("T")
 
 LONG, LIST, TUPLE, BYTES, STR, DICT, EXCEPTION, TYPE = (1 << n for n in range(24, 32))  # tp_flags: subclass of …
 HEAPTYPE, MANAGED_DICT, INLINE_VALUES = 1 << 9, 1 << 4, 1 << 2
@@ -65,7 +69,8 @@ def named(rt: Runtime, pairs: Iterable[tuple[int, int]], wanted: Collection[str]
                     if length not in lengths:
                         continue
                 name = names[key] = rt.object(key).string(MAX_NAME)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue  # a key that is no str: not an attribute
         if wanted is None or name in wanted:
             found.append((name, value))
@@ -78,10 +83,12 @@ class TypeInfo:
     def __init__(self, rt: Runtime, address: int) -> None:
         L, t = rt.layout, rt.target
         self.rt, self.address = rt, address
+        self._memos: dict[Hashable, Any] = {}
         blob = t.read(address, L["type.__size"])
 
         def field(key: str) -> int:
-            return struct.unpack_from("<q", blob, L[key])[0]
+            found: int = struct.unpack_from("<q", blob, L[key])[0]
+            return found
 
         self.flags = field("type.tp_flags") & (1 << 64) - 1
         self.basicsize, self.itemsize = field("type.tp_basicsize"), field("type.tp_itemsize")
@@ -149,11 +156,11 @@ class TypeInfo:
         """`builtin_name` of each class of the MRO."""
         return self._memo("builtin bases", lambda: frozenset(b.builtin_name for b in self.bases()))
 
-    def _memo(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        memo = self.__dict__.setdefault("_memos", {})
-        if key not in memo:
-            memo[key] = make()
-        return memo[key]
+    def _memo(self, key: Hashable, make: Callable[[], T]) -> T:
+        if key not in self._memos:
+            self._memos[key] = make()
+        found: T = self._memos[key]
+        return found
 
     @property
     def namespace(self) -> dict[str, int]:
@@ -164,7 +171,7 @@ class TypeInfo:
     def entries(self) -> list[tuple[int, int]]:
         """[(address of the name, address of the value)] of the class's own dict; [] where it is not to be found."""
 
-        def read() -> Any:
+        def read() -> list[tuple[int, int]]:
             address = self.dict_address or self._static_dict()
             return list(self.rt.object(address).dict_entries()) if address else []
 
@@ -199,7 +206,7 @@ class TypeInfo:
     def slots(self) -> dict[str, tuple[int, int]]:
         """`{name: (offset, kind)}` of every `__slots__` member and C member along the MRO; kind as in structmember.h."""
 
-        def read() -> Any:
+        def read() -> dict[str, tuple[int, int]]:
             found: dict[str, tuple[int, int]] = {}
             for base in self.bases():
                 for name, member in base._own_slots.items():
@@ -212,8 +219,9 @@ class TypeInfo:
     def _own_slots(self) -> dict[str, tuple[int, int]]:
         """`slots` that the class itself defines: each class of an MRO is read once for all that come of it."""
 
-        def read() -> Any:
-            L, t, found = self.rt.layout, self.rt.target, {}
+        def read() -> dict[str, tuple[int, int]]:
+            L, t = self.rt.layout, self.rt.target
+            found: dict[str, tuple[int, int]] = {}
             for key, address in self.entries:
                 try:
                     if self.rt.object(address).type.builtin_name != "member_descriptor":
@@ -221,7 +229,8 @@ class TypeInfo:
                     member = t.u64(address + L["memberdescr.d_member"])
                     place = t.i64(member + L["memberdef.offset"]), t.i32(member + L["memberdef.type"])
                     found.update({name: place for name, _ in named(self.rt, [(key, address)])})
-                except FaultError:
+                except FaultError as e:
+                    log.passed_over(e)
                     continue
             return found
 
@@ -231,13 +240,13 @@ class TypeInfo:
     def module(self) -> str:
         """The `__module__` of a class, '' when it has none that is a str."""
 
-        def read() -> Any:
+        def read() -> str:
             value = self.namespace.get("__module__")
             try:
                 if value:
                     return self.rt.object(value).string(MAX_NAME)
-            except GdbextError:
-                pass
+            except GdbextError as e:
+                log.passed_over(e)
             return self.raw_name.rpartition(".")[0] or ("builtins" if not self.is_heap else "")
 
         return self._memo("module", read)
@@ -248,6 +257,6 @@ class TypeInfo:
         if self.is_heap:
             try:
                 return self.rt.object(self.rt.target.u64(self.address + self.rt.layout["heaptype.ht_qualname"])).string(MAX_NAME)
-            except GdbextError:
-                pass
+            except GdbextError as e:
+                log.passed_over(e)
         return self.name

@@ -4,8 +4,9 @@ leaves for the next one. What an engine's `grammar` module reads."""
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Dict, Iterator, List, Optional
+from typing import TYPE_CHECKING, Iterator
 
+from .. import log
 from ..errors import GdbextError
 from ..torch.tensor_impl import read_tensor
 from .objects import settled_frames
@@ -25,9 +26,9 @@ class Grammar:
 
     state: str
     backend: str = ""
-    accepted: Optional[int] = None
-    vocabulary: Optional[int] = None
-    allowed: Optional[List[int]] = None
+    accepted: int | None = None
+    vocabulary: int | None = None
+    allowed: list[int] | None = None
     why: str = ""
 
     def read_mask(self, rt: Runtime, mask: Object, row: int) -> None:
@@ -48,20 +49,26 @@ class Grammar:
         self.vocabulary, self.allowed = end, [token for token in bits if token < end]
 
 
-def variables(rt: Runtime, *names: str) -> Iterator[Dict[str, Object]]:
+def _is_set(value: Object) -> bool:
+    """Whether a variable holds an object that is not None."""
+    return hasattr(value, "is_none") and not value.is_none()
+
+
+def variables(rt: Runtime, *names: str) -> Iterator[dict[str, Object]]:
     """{name: Object} of the local variables of these names, for each frame that has one that is not None."""
     for frames in settled_frames(rt):
         for frame in frames:
             try:
                 held = [(name, value) for name, value in frame.locals() if name in names]
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 continue
-            found = {name: value for name, value in held if hasattr(value, "is_none") and not value.is_none()}
+            found = {name: value for name, value in held if value is not None and _is_set(value)}
             if found:
                 yield found
 
 
-def compiled(made: Object) -> Optional[Object]:
+def compiled(made: Object) -> Object | None:
     """A grammar that may be compiled in another thread (a Future): what came of it, None before."""
     if made.type_name != "Future":
         return made

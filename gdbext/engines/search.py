@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 
+from .. import log
 from ..access.proctable import ProcTable, is_python_name
 from ..errors import GdbextError, NotFoundError
 from .rank import Rank
@@ -17,7 +18,7 @@ from .spec import Match, environ_ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional
+    from typing import Callable
 
     from ..access.proctable import Process
     from ..cpython.runtime import Runtime
@@ -44,9 +45,9 @@ class Search:
     """The engine processes found so far (`ranks`, by pid), and the kinds of evidence, to be asked in the order of `survey`.
     `partial`: why that may not be all; `hidden`: how many large processes could not be looked into."""
 
-    def __init__(self, table: ProcTable, runtime_of: Optional[Callable[[int], Runtime]], verify: bool) -> None:
+    def __init__(self, table: ProcTable, runtime_of: Callable[[int], Runtime] | None, verify: bool) -> None:
         self.table, self.runtime_of, self.verify = table, runtime_of, verify
-        self.ranks: Dict[int, Rank] = {}
+        self.ranks: dict[int, Rank] = {}
         self.partial = list(table.reasons)
         self.hidden = 0
 
@@ -84,6 +85,7 @@ class Search:
             if match is None:
                 continue
             if not process.is_python:
+                log.note("process %d has a title of %s and is no Python", process.pid, spec.display)
                 return
             rank = self.add(process, spec, match, "title")
             if title.encode("utf-8", "surrogateescape")[:15] != process.comm.encode("utf-8", "surrogateescape"):
@@ -107,7 +109,7 @@ class Search:
                 return
 
     # ---- relatives ---------------------------------------------------------------------------------------------------
-    def relate(self, fresh: List[Rank]) -> None:
+    def relate(self, fresh: list[Rank]) -> None:
         """Parents and children of the Ranks `fresh`, until nothing new is found."""
         while fresh:
             found = []
@@ -115,15 +117,17 @@ class Search:
                 found += self._parent_of(rank) + self._children_of(rank)
             fresh = found
 
-    def _parent_of(self, rank: Rank) -> List[Rank]:
+    def _parent_of(self, rank: Rank) -> list[Rank]:
         spec = SPECS[rank.engine]
         role = spec.parent_roles.get(rank.role)
         parent = self.table.parent(rank.process)
         if role is None or parent is None or is_init(parent) or parent.pid in self.ranks or parent.state in "ZX":
             return []
         if rank.unconfirmed and rank.prefix:
-            return []  # a title of someone else's, perhaps: its parent is nobody yet
+            log.note("parent %d of process %d is not taken: its title may be another program's", parent.pid, rank.pid)
+            return []
         if not could_have_started(parent, rank.process):
+            log.note("parent %d of process %d is not taken: it cannot have started it", parent.pid, rank.pid)
             return []
         if parent.is_spawned and role == "frontend":
             role = "api-server"
@@ -132,7 +136,7 @@ class Search:
             new.note("the engine core runs in the user's own process")
         return [new]
 
-    def _children_of(self, rank: Rank) -> List[Rank]:
+    def _children_of(self, rank: Rank) -> list[Rank]:
         spec, found = SPECS[rank.engine], []
         for process in self.table.children.get(rank.pid, ()):
             known = self.ranks.get(process.pid)
@@ -166,6 +170,7 @@ class Search:
                 continue
             spec = next((s for s in ENGINES if s.libraries and re.search(s.libraries, maps)), None)
             if spec is None:
+                log.note("process %d (%s) is a large Python without libraries of an engine", process.pid, process.comm)
                 continue
             ranks = environ_ranks(spec, process.environ)
             parent = self.table.parent(process)
@@ -199,14 +204,14 @@ class Search:
                 if self.verify:
                     rank.note("memory not read")
                 continue
-            self._ask(rank)
+            self._ask(rank, self.runtime_of)
 
-    def _ask(self, rank: Rank) -> None:
+    def _ask(self, rank: Rank, runtime_of: Callable[[int], Runtime]) -> None:
         spec, said, why = SPECS[rank.engine], None, ""
         for attempt in range(5):  # it runs on while we read: a torn read is tried again
             runtime = None
             try:
-                runtime = self.runtime_of(rank.pid)
+                runtime = runtime_of(rank.pid)
                 said, why = spec.ranks_in_memory(runtime, rank), ""
                 if (
                     said is None
@@ -241,12 +246,12 @@ class Search:
             if rank.unconfirmed and (
                 rank.from_libraries or not rank.title_is_comm or rank.prefix not in SPECS[rank.engine].prefixes
             ):
-                del self.ranks[rank.pid]  # neither its title nor its memory is the engine's
+                self._drop(rank, "neither its title nor its memory is the engine's")
             elif rank.rank_source == "title":
                 rank.note(f"its Python has not loaded {spec.display}: its title is not confirmed")
             return
         if rank.from_libraries and not said.role and not said.ranks:
-            del self.ranks[rank.pid]  # it has the engine's libraries loaded and runs none: a client, a notebook
+            self._drop(rank, "it has the engine's libraries loaded and runs none: a client, a notebook")
             return
         for group in sorted(g for g, r in said.ranks.items() if rank.ranks.get(g, r) != r):
             rank.note(f"{rank.rank_source} says {group.upper()}{rank.ranks[group]}, memory {group.upper()}{said.ranks[group]}")
@@ -260,6 +265,10 @@ class Search:
         if said.role or said.ranks:
             rank.rank_source = "memory"
         rank.unconfirmed, rank.from_libraries = "", False
+
+    def _drop(self, rank: Rank, why: str) -> None:
+        log.note("process %d is no %s: %s", rank.pid, SPECS[rank.engine].display, why)
+        del self.ranks[rank.pid]
 
     # ---- what is wrong, who belongs together ----------------------------------------------------------------------------
     def confirm_prefixes(self) -> None:

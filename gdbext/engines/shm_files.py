@@ -14,6 +14,7 @@ import stat
 import time
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..access import in_root
 from ..access.proc import read_maps, read_proc
 from ..errors import GdbextError
@@ -35,7 +36,7 @@ def readers_of(size: int) -> int:
     return (each % MIB) - 1 if not rest and each >= MIB and 2 <= each % MIB <= MAX_READERS + 1 else 0
 
 
-def _open(pid, name):
+def _open(pid: int, name: str) -> int:
     """A descriptor of a ring's file: the process's own where its root may be entered, else of that name in our /dev/shm."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -44,14 +45,14 @@ def _open(pid, name):
         return os.open(f"{FOLDER}/{name}", flags)
 
 
-def _started(pid):
+def _started(pid: int) -> float:
     """When a process began, in seconds of the wall clock; field 22 of stat is in ticks after boot (proc(5))."""
     ticks = int(read_proc(pid, "stat").rpartition(b")")[2].split()[19])
     with open("/proc/uptime", encoding="ascii") as f:
         return time.time() - float(f.read().split()[0]) + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _look(pid, name, user, since=0.0):
+def _look(pid: int, name: str, user: int, since: float = 0.0) -> tuple[int, bytes] | None:
     """-> (readers, the flags of all chunks); None for a file that is no ring of that user, or was made before `since`."""
     try:
         f = _open(pid, name)
@@ -75,7 +76,8 @@ def names(pid: int) -> tuple[list[str], bool]:
     """(names of what may be a ring, whether the process's own maps say so: else of all in our /dev/shm)."""
     try:
         found, own = re.findall(rf" {FOLDER}/(\S+)", read_maps(pid)[0]), True
-    except (GdbextError, OSError):
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
         found, own = os.listdir(FOLDER) if os.path.isdir(FOLDER) else [], False
     return sorted({name for name in found if NAME.fullmatch(name)})[:MAX_FILES], own
 
@@ -89,7 +91,8 @@ def of_processes(pids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
             user = os.stat(f"/proc/{pid}").st_uid
             candidates, own = names(pid)
             since = 0.0 if own else _started(pid) - 1
-        except (OSError, GdbextError):
+        except (OSError, GdbextError) as e:
+            log.passed_over(e)
             continue
         for name in candidates:
             if name not in first:

@@ -8,10 +8,12 @@ indented below it, since gdb and its MI know one entry to a number. The interpre
 from __future__ import annotations
 
 import sys
+from typing import Any, Iterable, Iterator
 
 import gdb
 from gdb.FrameDecorator import FrameDecorator
 
+from .. import log
 from ..access import model
 from ..answers.variables import variables_of
 from ..engines import sensitive_names
@@ -19,11 +21,6 @@ from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 from ..session.gdb_session import session
 from ..stacks import merge
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Iterable, Iterator
-
 
 _STACK_POINTER = {"x86-64": "rsp"}  # gdb's own "sp" is no register there on every gdb
 
@@ -124,8 +121,8 @@ def merged(frames: Iterable[Any]) -> Iterator[Any]:
             yield from _walk(rt, python, taken, frames)
     except StopIteration:
         return
-    except NotFoundError:
-        pass  # no CPython here, or none on this thread: nothing to say
+    except NotFoundError as e:
+        log.passed_over(e)  # no CPython here, or none on this thread: nothing to say
     except Exception as e:  # whatever it is: a backtrace without Python frames is better than none
         gdb.write(f"gdbext-python: no Python frames from here on: {' '.join(str(e).split()) or type(e).__name__}\n", gdb.STDERR)
     yield from taken

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import gdb
 
+from .. import log
+from ..access.base import Target
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render.text import Style, one_line
-from .command import error_line
+from .command import Command, error_line
 from .session import Session
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..access.base import Target
-    from .command import Command
-
-
-nodes = lazy_module("session.nodes")
-
-_CLASSES = {"python": gdb.COMMAND_STACK, "tensors": gdb.COMMAND_DATA, "ranks": gdb.COMMAND_STATUS}
 _CHUNK = 8192
 
 
@@ -106,8 +97,7 @@ class GdbSession(Session):
         self._need_frames()
         if what is None:
             return gdb.selected_inferior()
-        one = self.resolve_one(what)
-        inferior = self._inferior(getattr(one, "pid", one))
+        inferior = self._inferior(self.resolve_one(what).pid)
         if inferior is None:
             raise GdbextError(f"{what} is not attached: llm-attach {what} first")
         return inferior
@@ -194,8 +184,8 @@ def run(command: type[Command], line: str) -> None:
     session.begin()
     try:
         args = command.parse(line)
-        planned = nodes.of_line(command, args) if "pod/" in line or "ssh:" in line or "slurm:" in line else []
-        answer = nodes.run(command, args, planned) if planned else command().answer(session, args)
+        answer = _on_nodes(command, args) if "pod/" in line or "ssh:" in line or "slurm:" in line else None
+        answer = answer or command().answer(session, args)
         text = answer.json(command.name) if args.json else answer.to_text(session.style())
     except (GdbextError, gdb.MemoryError) as e:
         raise gdb.GdbError(error_line(command.name, e)) from None
@@ -209,6 +199,14 @@ def run(command: type[Command], line: str) -> None:
         text += "\n"
     for start in range(0, len(text), _CHUNK):
         gdb.write(text[start : start + _CHUNK])
+
+
+def _on_nodes(command, args):
+    """The answer of other machines; None where the line names none."""
+    from . import nodes
+
+    planned = nodes.of_line(command, args)
+    return nodes.run(command, args, planned) if planned else None
 
 
 def complete(command: type[Command], text: str, word: str | None) -> Any:
@@ -244,28 +242,8 @@ def _expression_words(text, word):
         else:
             value = evaluate(session.runtime(), base, frame)
             names = [n for n, _ in value.fields()]
-    except (GdbextError, gdb.error, AttributeError):
+    except (GdbextError, gdb.error, AttributeError) as e:
+        log.passed_over(e)
         return []
     prefix = word[: len(word) - len(part)] if part and word.endswith(part) else (word if not part else "")
     return [prefix + n for n in names if n.startswith(part)]
-
-
-def register(command: type[Command]) -> Any:
-    """Makes one `Command` class a gdb command."""
-
-    class GdbCommandAdapter(gdb.Command):
-        __doc__ = command.help().replace("…", "...")  # gdb in the C locale takes ASCII only
-
-        def __init__(self) -> None:
-            super().__init__(command.name, _CLASSES.get(command.group, gdb.COMMAND_USER))
-            if command.resumes and not command.repeats:
-                self.dont_repeat()
-
-        def invoke(self, argument, from_tty):
-            run(command, argument)
-
-        def complete(self, text, word):
-            return complete(command, text, word)
-
-    GdbCommandAdapter.__name__ = command.__name__
-    return GdbCommandAdapter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from .. import log
 from ..access.proc import ProcTarget
 from ..cpython import reprs, resolution
 from ..cpython.runtime import open_runtime
@@ -15,11 +16,11 @@ from .clocks import state_of
 
 
 class MainThreadWatch:
-    """One process: since when its main thread stands where it stands. `one`: a `Rank` or a pid; `counter`: a Python expression of
+    """One process: since when its main thread stands where it stands. `counter`: a Python expression of
     the main thread that changes with progress, or None; `progressed`: something changed at the last look."""
 
     def __init__(self, one: Any, counter: str | None) -> None:
-        self.pid, self.name, self.counter = getattr(one, "pid", one), getattr(one, "label", "") or str(one), counter
+        self.pid, self.name, self.counter = one.pid, one.name, counter
         self.mark: Any = None
         self.since, self.progressed = time.monotonic(), False
 
@@ -53,5 +54,6 @@ class MainThreadWatch:
                 return (state in ("T", "t"), stack_key(frames))
             finally:
                 target.close()
-        except (GdbextError, IndexError):
+        except (GdbextError, IndexError) as e:
+            log.passed_over(e)
             return ("torn", time.monotonic())  # it changed while it was read

@@ -6,6 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..access import ptrace
 from ..cpython import gil
 from ..cpython.runtime import all_runtimes, open_runtime
@@ -42,6 +43,7 @@ IDLE = (
     ("multiprocessing/pool.py", "Pool._handle_tasks"),
     ("multiprocessing/pool.py", "Pool._handle_results"),
 )
+MOST_READ = 4096  # threads of a process: more would be an answer of gigabytes
 _BELOW_IDLE = ("threading.py", "queue.py", "selectors.py", "connection.py", "synchronize.py", "socket.py")
 
 
@@ -171,6 +173,14 @@ def read_threads(
         partial.append(f"its Python threads: {e}")
     if only is not None:
         system = [th for th in system if th.tid == only]
+    elif len(system) + len(lone) > MOST_READ:
+        many = len(system) + len(lone)
+        system = sorted(system, key=lambda th: (th.tid != target.pid, th.state != "R", th.tid not in pythons, th.tid))[:MOST_READ]
+        lone = lone[: MOST_READ - len(system)]
+        partial.append(
+            f"{many - MOST_READ:,} of {many:,} threads were not looked at: {MOST_READ:,} are, the main one, those that run, "
+            "then those of Python first"
+        )
     system = sorted(system, key=lambda th: (th.tid != target.pid, th.tid not in pythons, th.tid))
     found = [read_thread(target, rt, th, pythons.get(th.tid), native) for th in system]
     partial += target.doubts() if native else []
@@ -222,7 +232,8 @@ def read_python_thread(target: Target, rt: Runtime, py: PyThread) -> ThreadView:
     """Read the Python side of one thread."""
     try:
         thread = next((th for th in target.threads() if th.tid == py.tid), None)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         thread = None
     return read_thread(target, rt, thread, py, native=False)
 
@@ -307,7 +318,8 @@ def distributed_label(rt: Runtime) -> str:
         if not rt.has_module(("torch.distributed",)):
             return ""
         value = memory_environ(rt, ("RANK",)).get("RANK", "")
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return ""
     return f"R{int(value)}" if value.isdigit() and len(value) < 9 else ""
 
@@ -328,6 +340,6 @@ def world(rt: Runtime) -> tuple[int, int] | None:
                     rank, size = (own[k].integer() for k in ("rank", "world_size"))
                     if 0 <= rank < size:
                         return rank, size
-    except (GdbextError, KeyError, AttributeError):
-        pass
+    except (GdbextError, KeyError, AttributeError) as e:
+        log.passed_over(e)
     return None

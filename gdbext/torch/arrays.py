@@ -234,24 +234,25 @@ def read_box(tensor: Tensor | Placed, box: Box) -> Any:
     shape = [b.stop - b.start for b in box]
     if tensor.is_zero:
         return numpy.zeros(shape, kind)
+    stride = tensor.stride or ()
     far, near, span = [], [], 1
-    for d in sorted(range(len(shape)), key=lambda d: abs(tensor.stride[d])):
-        if shape[d] > 1 and (abs(tensor.stride[d]) - span) * size > GAP:
+    for d in sorted(range(len(shape)), key=lambda d: abs(stride[d])):
+        if shape[d] > 1 and (abs(stride[d]) - span) * size > GAP:
             far.append(d)
         else:
             near.append(d)
-            span += (shape[d] - 1) * abs(tensor.stride[d])
+            span += (shape[d] - 1) * abs(stride[d])
     near.sort()
     if span * size > 2 * PIECE:  # a box cut for another tensor's order: what it spans here is read in halves
-        d = max(near, key=lambda d: (shape[d] - 1) * abs(tensor.stride[d]))
+        d = max(near, key=lambda d: (shape[d] - 1) * abs(stride[d]))
         middle = (box[d].start + box[d].stop) // 2
         halves = [box[:d] + (part,) + box[d + 1 :] for part in (slice(box[d].start, middle), slice(middle, box[d].stop))]
         return numpy.concatenate([read_box(tensor, half) for half in halves], d)
-    start = tensor.storage_offset + sum(b.start * s for b, s in zip(box, tensor.stride))
-    lengths = [(shape[d] - 1) * tensor.stride[d] for d in near]
+    start = tensor.storage_offset + sum(b.start * s for b, s in zip(box, stride))
+    lengths = [(shape[d] - 1) * stride[d] for d in near]
     low, high = start + sum(n for n in lengths if n < 0), start + sum(n for n in lengths if n > 0) + 1
     outer = list(itertools.product(*[range(shape[d]) for d in far]))
-    offsets = [sum(i * tensor.stride[d] for i, d in zip(index, far)) for index in outer]
+    offsets = [sum(i * stride[d] for i, d in zip(index, far)) for index in outer]
     ranges = [((low + o) * size, (high + o) * size) for o in offsets]
     for a, b in ranges:
         if a < 0 or (tensor.storage_bytes is not None and b > tensor.storage_bytes):
@@ -262,7 +263,7 @@ def read_box(tensor: Tensor | Placed, box: Box) -> Any:
             raise FaultError(tensor.storage_data + a, b - a, "the tensor's memory was freed, or the core left it out")
         flat = numpy.frombuffer(blob, kind)
         part = numpy.lib.stride_tricks.as_strided(
-            flat[start - low :], [shape[d] for d in near], [tensor.stride[d] * size for d in near], writeable=False
+            flat[start - low :], [shape[d] for d in near], [stride[d] * size for d in near], writeable=False
         )
         found.append(part)
     if not far:

@@ -16,11 +16,14 @@ import re
 import struct
 from typing import TYPE_CHECKING, Any
 
-from .. import package
+from .. import log, package
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import rtti
 
 if TYPE_CHECKING:
+    from ..access.base import Target
+    from ..access.model import Module
+    from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
 
 MODULE = "torch.distributed.distributed_c10d"
@@ -47,26 +50,29 @@ def find(rt: Runtime) -> list[Count]:
     for read in (_of_torch, _of_nccl):
         try:
             found += read(rt)
-        except (GdbextError, struct.error, UnicodeError):
+        except (GdbextError, struct.error, UnicodeError) as e:
+            log.passed_over(e)
             continue
     return found
 
 
 # ---- torch.distributed -----------------------------------------------------------------------------------------------
-def _of_torch(rt):
-    if not rt.has_module((MODULE,)):
+def _of_torch(rt: Runtime) -> list[Count]:
+    contents = rt.module(MODULE) if rt.has_module((MODULE,)) else None
+    if contents is None:
         return []
-    contents, found = rt.module(MODULE), []
+    found: list[Count] = []
     names = {pg.address: name.string(256) for pg, name in contents.item("_pg_names").items(MAX_GROUPS)}
     for number, (pg, ranks) in enumerate(contents.item("_pg_group_ranks").items(MAX_GROUPS)):
         try:
             found += _of_group(rt, pg, names.get(pg.address, "?"), ranks.len(), number == 0)
-        except (GdbextError, struct.error):
+        except (GdbextError, struct.error) as e:
+            log.passed_over(e)
             continue  # a group that this rank is not in has a plain object for its key
     return found
 
 
-def _of_group(rt, pg, name, size, default):
+def _of_group(rt: Runtime, pg: Object, name: str, size: int, default: bool) -> list[Count]:
     """`[Count]` of one ProcessGroup, one for each backend of it."""
     found = []
     for kind, at in _backends(rt.target, rt.target.u64(pg.address + rt.layout["object.__size"])):
@@ -76,7 +82,7 @@ def _of_group(rt, pg, name, size, default):
     return found
 
 
-def _backends(target, group):
+def _backends(target: Target, group: int) -> list[tuple[str, int]]:
     """`[(class, address)]` of the backends of the C++ ProcessGroup at `group`: its members, hash maps, hold them in nodes of
     (next, device type, pointer)."""
     found = {}
@@ -91,21 +97,22 @@ def _backends(target, group):
             continue
         try:
             kind = BACKEND.match(rtti.class_hierarchy(target, at)[0][0])
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
         if kind:
             found[at] = kind.group(1)
     return [(kind, at) for at, kind in found.items()]
 
 
-def _words(target, address):
+def _words(target: Target, address: int) -> int:
     """How many words the object has at most: what malloc says of its piece (glibc's malloc.c: its size stands before it), where
     that is plausible."""
     size = target.u64(address - 8) & -8
     return (size - 8) // 8 if 64 <= size <= 8 * GROUP_WORDS else GROUP_WORDS // 2
 
 
-def _rank(target, backend, size):
+def _rank(target: Target, backend: int, size: int) -> int | None:
     """`rank_` and `size_` of a Backend follow each other behind its vtable and reference counts (Backend.hpp); None where they
     do not."""
     for word in target.words(backend + 8, 4):
@@ -114,37 +121,39 @@ def _rank(target, backend, size):
     return None
 
 
-def _is_pointer(target, word):
+def _is_pointer(target: Target, word: int) -> bool:
     mapping = target.mapping_at(word) if word and not word % 8 else None
     return mapping is not None and "w" in mapping.perms
 
 
-def _offset(target, kind):
+def _offset(target: Target, kind: str) -> int:
     """Where a backend keeps its counter."""
 
-    def read():
+    def read() -> int:
         code = target.read(target.symbol(f"_ZN4c10d{len(kind)}{kind}25getSequenceNumberForGroupEv", _torch_libraries(target)), 16)
         load = _LOAD.match(code)
         if not load:
             raise NotFoundError(f"{kind}'s counter: its getter is more than one load")
-        return struct.unpack("<i", load.group(1))[0] if load.group(1) else struct.unpack("<b", load.group(2))[0]
+        near, far = load.group(2), load.group(1)
+        return int.from_bytes(far or near, "little", signed=True)
 
     return target.cached(("collective counter", kind), read)
 
 
-def _torch_libraries(target):
+def _torch_libraries(target: Target) -> list[Module]:
     return [m for m in target.modules() if os.path.basename(m.path).startswith("libtorch_c")]
 
 
 # ---- NCCL ------------------------------------------------------------------------------------------------------------
-def _of_nccl(rt):
+def _of_nccl(rt: Runtime) -> list[Count]:
     target, found = rt.target, []
     for module in target.modules():
         if not os.path.basename(module.path).startswith("libnccl.so"):
             continue
         try:
             listed, count = (target.symbol(name, [module]) for name in ("ncclComms", "nNcclComms"))
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             continue  # stripped, or older than RAS
         for comm in target.words(target.u64(listed), min(target.u32(count), MAX_GROUPS)) if target.u32(count) else ():
             if comm:
@@ -152,7 +161,7 @@ def _of_nccl(rt):
     return [one for one in found if one is not None]
 
 
-def _communicator(target, comm):
+def _communicator(target: Target, comm: int) -> Count | None:
     """The `Count` of one communicator; None where no layout fits it."""
     if target.u64(comm) != NCCL_MAGIC:
         return None
@@ -171,12 +180,13 @@ def _communicator(target, comm):
                     size,
                     {k: n for k, n in begun.items() if n},
                 )
-        except FaultError:
+        except FaultError as e:
+            log.passed_over(e)
             continue  # another release's is larger
     return None
 
 
-_rows = []
+_rows: list[dict[str, Any]] = []
 
 
 def nccl_rows() -> list[dict[str, Any]]:

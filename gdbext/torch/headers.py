@@ -21,7 +21,7 @@ import sysconfig
 import tempfile
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
-from .. import package
+from .. import log, package
 from ..access.files import contents, json_of
 from ..errors import GdbextError, LayoutError
 
@@ -175,7 +175,8 @@ def probe(include: str, python: str, source: str, scratch: str, strings: int = 1
     """
     try:
         return _probe_as(include, python, source, scratch, "c++17", strings)
-    except LayoutError:
+    except LayoutError as e:
+        log.passed_over(e)
         return _probe_as(include, python, source, scratch, "c++20", strings)
 
 
@@ -204,7 +205,9 @@ def _probe_as(include: str, python: str, source: str, scratch: str, standard: st
     script = os.path.join(scratch, "read.py")
     with open(script, "w") as f:
         f.write(READER)
-    return json.loads(run(["gdb", "-nx", "-batch", "-iex", "set auto-load off", obj, "-x", script]).strip().splitlines()[-1])
+    said = run(["gdb", "-nx", "-batch", "-iex", "set auto-load off", obj, "-x", script])
+    found: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
+    return found
 
 
 def python_variable(include: str) -> dict[str, Any]:
@@ -257,9 +260,10 @@ def row_of(target: Target, version: str) -> dict[str, Any]:
     include, library = found
     kept = _kept(library)
     try:
-        return json_of(contents(kept, MAX_KEPT), kept)
-    except (ValueError, GdbextError):
-        pass
+        known: dict[str, Any] = json_of(contents(kept, MAX_KEPT), kept)
+        return known
+    except (ValueError, GdbextError) as e:
+        log.passed_over(e)
     why = _doubt(library)
     if why:
         raise LayoutError(
@@ -299,7 +303,8 @@ def _kept(library: Module) -> str:
     """The file that keeps the row for this build of libtorch; '' where the build has no name."""
     try:
         build = library.build_id
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         build = ""
     if not re.fullmatch(r"[0-9a-f]{8,128}", build):
         return ""
@@ -353,7 +358,7 @@ def _python_headers(target: Target) -> str:
         name = re.search(r"(?:lib)?python(3\.\d+)[^/]*$", module.path)
         if name:
             own = module.path
-            found = _beside(target, lambda path, own=own: path == own, "include/python" + name.group(1), "Python.h")
+            found = _beside(target, own.__eq__, "include/python" + name.group(1), "Python.h")
             if found and not distrust(found[0]):
                 return found[0]
     folder = sysconfig.get_paths()["include"]

@@ -11,36 +11,41 @@ import re
 import struct
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
 
 if TYPE_CHECKING:
-    from ..access.base import Mapping, Target
+    from ..access.base import Target
+    from ..access.model import Mapping
 
 MAX_BASES = 64
 _ABBREVIATIONS = {"St": "std", "Ss": "std::string", "Sa": "std::allocator"}
 
 
-def _bytes(target, address, size):
+def _bytes(target: Target, address: int, size: int) -> bytes:
     try:
         return target.read(address, size)
-    except FaultError:
+    except FaultError as e:
+        log.passed_over(e)
         module = target.module_at(address)
         if module is None:
             raise
         try:
-            blob = module.elf.at(address - module.bias, size)
-        except (GdbextError, OSError):
-            blob = None
-        if blob is None:
+            there = module.elf.at(address - module.bias, size)
+        except (GdbextError, OSError) as e:
+            log.passed_over(e)
+            there = None
+        if there is None:
             raise
-        return blob
+        return there
 
 
-def _string(target, address, limit):
+def _string(target: Target, address: int, limit: int) -> str:
     for size in (64, limit):
         try:
             blob = _bytes(target, address, size)
-        except FaultError:
+        except FaultError as e:
+            log.passed_over(e)
             if size == limit:
                 raise
             blob = target.read_partial(address, size)
@@ -94,7 +99,8 @@ def class_hierarchy(target: Target, address: int) -> tuple[list[str], Mapping]:
         try:
             top, info = struct.unpack("<qQ", _bytes(target, vptr - 16, 16))
             names = _names(target, info) if top == 0 else []
-        except FaultError:
+        except FaultError as e:
+            log.passed_over(e)
             names = []
         if not names:
             raise LayoutError(f"the word at {address:#x} points into {mapping.path}, but not at a vtable with type information")
@@ -103,8 +109,9 @@ def class_hierarchy(target: Target, address: int) -> tuple[list[str], Mapping]:
     return target.cached(("rtti", vptr), read)
 
 
-def _names(target, info):
-    found, seen = [], set()
+def _names(target: Target, info: int) -> list[str]:
+    found: list[str] = []
+    seen: set[int] = set()
     while info and info not in seen and len(found) < MAX_BASES:
         seen.add(info)
         (kind, pointer) = struct.unpack("<QQ", _bytes(target, info, 16))

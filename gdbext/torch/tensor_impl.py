@@ -12,6 +12,7 @@ import math
 import struct
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
 from . import dtypes, rtti
 from . import layout as layouts
@@ -58,7 +59,8 @@ class _Impl:
 
     def number(self, code: str, *path: str) -> int:
         """The field at `path`, as struct's `code` reads it."""
-        return struct.unpack_from("<" + code, self.blob, self.offset(*path))[0]
+        found: int = struct.unpack_from("<" + code, self.blob, self.offset(*path))[0]
+        return found
 
     def bits(self, field: str) -> int:
         return self.table.bits("TensorImpl", field, self.blob)
@@ -275,7 +277,7 @@ def _quantizer(t: Tensor) -> Quantizer | None:
         parts = [
             inner(t, target.u64(pointer + table.offset("PerChannelAffineQuantizer", f))) for f in ("scales_", "zero_points_")
         ]
-        found = [part.values([(i,) for i in range(part.shape[0])]) for part in parts]
+        found = [part.values([(i,) for i in range(part.numel or 0)]) for part in parts]
         axis = target.i64(pointer + table.offset("PerChannelAffineQuantizer", "axis_"))
         if t.shape is None or not 0 <= axis < len(t.shape) or len(found[0]) != t.shape[axis]:
             raise LayoutError(f"the quantizer at {pointer:#x} has {len(found[0])} scales for axis {axis} of {t.shape}")
@@ -323,7 +325,8 @@ def _tensor_attributes(obj: Object) -> tuple[str, ...]:
         try:
             if is_tensor(value):
                 found.append(name)
-        except (GdbextError, AttributeError):
+        except (GdbextError, AttributeError) as e:
+            log.passed_over(e)
             continue  # a plain value, or damage beside the point
     return tuple(found[:8])
 
@@ -341,8 +344,10 @@ def _own_repr(info: TypeInfo) -> bool:
 def is_flagged_parameter(obj: Object) -> bool:
     """Whether a tensor counts as a Parameter by its attribute `_is_param` alone, as subclasses do."""
     try:
-        return obj.attr("_is_param").boolean()
-    except (GdbextError, AttributeError):
+        flagged: bool = obj.attr("_is_param").boolean()
+        return flagged
+    except (GdbextError, AttributeError) as e:
+        log.passed_over(e)
         return False
 
 
@@ -352,5 +357,6 @@ def _fake_device(t: Tensor, obj: Object) -> None:
         device = obj.attr("fake_device")
         kind, index = struct.unpack("<bb", t.target.read(device.address + obj.rt.layout["object.__size"], 2))
         t.device = device_name(t.table, kind, index) or t.device
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         t.notes.append("the device it stands for cannot be read")

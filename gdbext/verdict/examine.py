@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..engines import endpoints, nccl_ras, shm_files
 from ..engines.group import engines_of
+from ..engines.processes import ranks_of
 from ..errors import GdbextError
 from ..requests import collect, join
 from ..requests.model import BEHIND, NEVER_FITS
@@ -94,8 +96,7 @@ class _Look:
     after."""
 
     def __init__(self, found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str]) -> None:
-        ranks = [one for one in found if hasattr(one, "family")]
-        self.engines = [engine for engine in engines_of(ranks, targets.of) if engine.spec]
+        self.engines = [engine for engine in engines_of(ranks_of(found), targets.of) if engine.spec]
         self.before = [(collect.looks_at(engine)[0], time.monotonic()) for engine in self.engines]
         self.seconds = seconds
         with sampling.Sampling(found, targets, words) as self.sampling:
@@ -132,7 +133,8 @@ def _requests_in(core: ProcessSamples) -> list[Any]:
     comes."""
     try:
         held = collect.collect_one(core.snapshot.target)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return []  # it is no engine's process, or its heap was not saved
     for tracked in held.requests:
         if tracked.verdict not in (NEVER_FITS, BEHIND):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import struct
 
+from ... import log
 from ...cpython.thirdparty import numpy_objects
 from ...errors import FaultError, GdbextError, LayoutError
 from ...kvcache.addresses import order_of, strided_layer
@@ -17,7 +18,7 @@ from .paths import CPU_TRANSPOSED, MAX_REQUESTS, SPEC_FIELDS, known
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ...torch.tensor import Tensor
 
 
-def read_worker(rt: Runtime, runner: Object, label: str, num_blocks: Optional[int]) -> Worker:
+def read_worker(rt: Runtime, runner: Object, label: str, num_blocks: int | None) -> Worker:
     """`Worker`: block tables and layers of a model runner. `num_blocks`: as its scheduler counts them, where that is known."""
     worker = Worker(label, target=rt.target)
     groups = _config_groups(runner)
@@ -37,7 +38,7 @@ def read_worker(rt: Runtime, runner: Object, label: str, num_blocks: Optional[in
     return worker
 
 
-def _config_groups(runner: Object) -> List[Tuple[List[str], Dict[str, Any]]]:
+def _config_groups(runner: Object) -> list[tuple[list[str], dict[str, Any]]]:
     """[(layer names, spec fields)] of the runner's own KV cache configuration; [] before 0.9."""
     try:
         found = []
@@ -55,7 +56,8 @@ def _config_groups(runner: Object) -> List[Tuple[List[str], Dict[str, Any]]]:
                 )
             )
         return found
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return []
 
 
@@ -65,7 +67,7 @@ def _layer_number(name: str) -> int:
 
 
 def _layers(
-    rt: Runtime, runner: Object, worker: Worker, groups: List[Tuple[List[str], Dict[str, Any]]], num_blocks: Optional[int]
+    rt: Runtime, runner: Object, worker: Worker, groups: list[tuple[list[str], dict[str, Any]]], num_blocks: int | None
 ) -> None:
     caches = runner.attr("kv_caches").elements(10_000)
     names = sorted(((_layer_number(n), n, g) for g, (layers, _) in enumerate(groups) for n in layers), key=lambda t: (t[0], t[1]))
@@ -78,8 +80,8 @@ def _layers(
     if num_blocks is None:
         try:
             num_blocks = runner.attr("kv_cache_config").attr("num_blocks").integer()
-        except GdbextError:
-            pass
+        except GdbextError as e:
+            log.passed_over(e)
     isa = _cpu_isa(runner)
     for index, ((_, name, group), obj) in enumerate(zip(names, caches)):
         spec = groups[group][1] if groups else {}
@@ -100,8 +102,8 @@ def _layers(
         worker.layers.append(layer)
     try:
         worker.layout = path(runner, "kv_cache_config").attr("kv_cache_layout").string(20)
-    except (GdbextError, AttributeError):
-        pass
+    except (GdbextError, AttributeError) as e:
+        log.passed_over(e)
 
 
 def layer_of(
@@ -109,16 +111,16 @@ def layer_of(
     name: str,
     group: int,
     tensor: Tensor,
-    spec: Dict[str, Any],
+    spec: dict[str, Any],
     *,
-    num_blocks: Optional[int] = None,
+    num_blocks: int | None = None,
     isa: str = "",
-) -> Optional[Layer]:
+) -> Layer | None:
     """`addresses.Layer` of a layer's tensor, or None for a shape that is not known. `spec`: block size, heads, head size as the
     engine says; `isa`: of the CPU backend, which decides how it orders K."""
-    cpu = tensor.device.startswith("cpu")
+    cpu, shape, stride = tensor.device.startswith("cpu"), tensor.shape or (), tensor.stride or ()
     order = order_of(
-        tensor.shape,
+        shape,
         num_blocks,
         spec.get("block_size"),
         spec.get("num_kv_heads"),
@@ -135,8 +137,8 @@ def layer_of(
         group,
         base,
         tensor.dtype.itemsize,
-        tensor.shape,
-        tensor.stride,
+        shape,
+        stride,
         order,
         head_size=spec.get("head_size"),
         slab=slab,
@@ -159,13 +161,15 @@ def _cpu_isa(runner: Object) -> str:
     """The ISA that the CPU attention backend wrote into the layers, ''."""
     try:
         layers = path(runner, "compilation_config.static_forward_context")
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         try:
             layers = path(runner, "vllm_config.compilation_config.static_forward_context")
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return ""
     for _, layer in layers.items(8):
-        value = optional(layer, "isa", "string")
+        value: str = optional(layer, "isa", "string")
         if value:
             return value
     return ""
@@ -175,7 +179,8 @@ def _worker_tables(runner: Object, worker: Worker) -> None:
     try:
         batch = runner.attr("input_batch")
         ids = known(batch, "request ids")
-        rows = [None if o.is_none() else o.string(1000) for o in ids.elements(MAX_REQUESTS)]
+        named = ids.elements(MAX_REQUESTS) if ids is not None else []
+        rows = [None if o.is_none() else o.string(1000) for o in named]
         holder = batch.attr("block_table")
         tables = holder.attr("block_tables").elements(1000) if has(holder, "block_tables") else [holder]
     except (GdbextError, AttributeError) as e:
@@ -188,7 +193,7 @@ def _worker_tables(runner: Object, worker: Worker) -> None:
             worker.unread.append((f"block table of group {number}", str(e)))
 
 
-def _worker_table(table: Object, number: int, request_ids: List[Optional[str]]) -> Table:
+def _worker_table(table: Object, number: int, request_ids: list[str | None]) -> Table:
     counts = numpy_objects.values(table.attr("num_blocks_per_row"), 1 << 20)
     array = known(table, "table array")
     if array is not None and numpy_objects.is_array(array):
@@ -218,7 +223,7 @@ def _worker_table(table: Object, number: int, request_ids: List[Optional[str]]) 
     return Table(number, optional(table, "block_size") or 0, found, _slot_mapping(table))
 
 
-def _slot_mapping(table: Object) -> List[int]:
+def _slot_mapping(table: Object) -> list[int]:
     """Slots of the last step's tokens; [] where they lie on a device, or the buffer was never padded (then its end is not
     known)."""
     try:
