@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from .device_memory import DeviceMemory
     from .model import Registers
+    from .retry import Budget
 
     T = TypeVar("T")
 
@@ -51,6 +52,7 @@ class Target:
         self._caches: dict[object, Any] = {}
         self._cache_epoch: object = None
         self._lasting: dict[object, Any] = {}
+        self.budgets: dict[int, Budget] = {}  # by thread: of the read that `retry_reading` is repeating
 
     # ---- what a backend implements -------------------------------------------------------------------------------
     def _read(self, address: int, size: int) -> bytes:

@@ -27,7 +27,8 @@ from ..errors import GdbextError, NotFoundError
 from . import core_writer, identity, loaded, ptrace, resident, room, secrets
 from .holder import LONGEST
 from .model import PAGE, Mapping, Thread
-from .proc import ProcTarget, boot_id, parse_maps, process_clock, read_maps, read_proc
+from .proc import ProcTarget, boot_id, process_clock
+from .procfs import parse_maps, read_maps, read_proc, wait_channel
 from .ranges import Writable, joined, runs
 from .room import text_size
 from .stopper import Stop, Stopper
@@ -361,12 +362,8 @@ class Collection:
 
 
 def _wait_channel(pid: int, tid: int) -> str:
-    try:
-        where = read_proc(pid, f"task/{tid}/wchan").decode("ascii", "replace")
-    except GdbextError as e:
-        log.passed_over(e)
-        return ""
-    return f", in {where}" if where.strip("0") else ""
+    where = wait_channel(pid, tid)
+    return f", in {where}" if where else ""
 
 
 def need_disk(path: str, size: int) -> None:

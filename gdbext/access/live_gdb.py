@@ -16,7 +16,8 @@ from .base import Target
 from .cfi import MASK
 from .cli_gdb import command
 from .model import Mapping, Thread
-from .proc import ProcTarget, list_threads, parse_maps, read_maps
+from .proc import ProcTarget, list_threads
+from .procfs import parse_maps, read_maps
 from .unwind import NUMBERS, PC
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from . import elf, files, identity, loaded, ptrace, readers
 from .base import Target
 from .core_writer import NOTE, NOTE_TYPE, PR_PID, PR_REGISTERS, PSINFO_ARGS, PSINFO_NAME, PSINFO_SIZE, VERSION
 from .model import DELETED, PAGE, Mapping, Thread
-from .proc import boot_id, parse_maps, process_root
+from .proc import boot_id, process_root
+from .procfs import parse_maps
 
 if TYPE_CHECKING:
     from typing import Any

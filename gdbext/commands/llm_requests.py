@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple, Union
 
 from .. import log
 from ..access.base import Target
-from ..access.retry import own_time, retry_reading
+from ..access.retry import retry_reading
 from ..answers import requests as answers
 from ..cpython import runtime as runtimes
 from ..engines import kv_view
@@ -195,8 +195,7 @@ def _cache_of(session: Session, args: Args, engine: Engine, ranks: List[Rank], h
             return kv_view.View(target, engine, None, args.show_content).cache(seen)
 
         try:
-            with own_time():
-                cache = retry_reading(target, read, READ)
+            cache = retry_reading(target, read, READ)
             return [({one.pid for one in ranks}, cache)]
         except GdbextError as e:
             why.append(f"{rank.label}: blocks not read: {e}")

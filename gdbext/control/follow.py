@@ -19,6 +19,7 @@ import gdb
 from .. import log
 from ..access import ptrace
 from ..access.cli_gdb import command, silently
+from ..access.procfs import read_stat
 from ..errors import GdbextError, NotFoundError
 from . import pybreak
 from .events import listen
@@ -214,9 +215,9 @@ def processes(labels: dict[int, str], rank: str = "") -> list[Process]:
 def _is_child(pid: int) -> bool:
     """Whether this gdb started a process itself, instead of attaching to it."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as f:
-            return int(f.read().rpartition(b") ")[2].split()[1]) == os.getpid()
-    except (OSError, IndexError, ValueError):
+        return read_stat(pid).parent == os.getpid()
+    except GdbextError as e:
+        log.passed_over(e)
         return False
 
 

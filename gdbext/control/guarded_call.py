@@ -24,6 +24,7 @@ import gdb
 from ..access import ptrace
 from ..access.background import background_thread
 from ..access.cli_gdb import command
+from ..access.procfs import read_or_empty, status_field
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
@@ -145,11 +146,7 @@ def _floating(raw: bytes) -> bytes:
 
 
 def _shadow_stack(pid: int, tid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/task/{tid}/status", encoding="utf-8", errors="replace") as f:
-            return any(line.startswith("x86_Thread_features:") and "shstk" in line for line in f)
-    except OSError:
-        return False
+    return b"shstk" in status_field(read_or_empty(pid, f"task/{tid}/status"), b"x86_Thread_features")
 
 
 def _restorer(target: Target) -> int:

@@ -23,7 +23,8 @@ from .. import log
 from ..access import debug_registers, live_gdb, ptrace
 from ..access.cfi import table_of
 from ..access.cli_gdb import command
-from ..access.proc import ProcTarget, read_proc
+from ..access.proc import ProcTarget
+from ..access.procfs import read_stat
 from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import names_for
@@ -49,9 +50,9 @@ _HARDWARE = ("BP_HARDWARE_WATCHPOINT", "BP_READ_WATCHPOINT", "BP_ACCESS_WATCHPOI
 def in_foreground(pid: int) -> bool:
     """Whether a process is in the foreground of a terminal (proc(5): stat, pgrp and tpgid)."""
     try:
-        fields = read_proc(pid, "stat").rpartition(b")")[2].split()
-        return int(fields[4]) != 0 and int(fields[2]) == int(fields[5])
-    except (GdbextError, IndexError, ValueError) as e:
+        stat = read_stat(pid)
+        return stat.terminal != 0 and stat.group == stat.foreground
+    except GdbextError as e:
         log.passed_over(e)
         return True
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .. import log
 from ..access.files import json_of
 from ..access.in_root import open_in_root
-from ..access.proc import read_proc, status_field
+from ..access.procfs import read_proc, status_field
 from ..errors import GdbextError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 
 from .. import log
-from ..access.retry import retry, settled_counts
+from ..access.retry import retry_reading, settled_counts
 from ..cpython import tasks
 from ..errors import GdbextError, LayoutError, NotFoundError
 from ..torch.tensor_impl import is_tensor, read_tensor
@@ -116,7 +116,7 @@ def counted(rt: Runtime, obj: Object, names: Mapping[str, str]) -> dict[str, int
 def at_once(rt: Runtime, read: Callable[[], T], lasts: Callable[[], bool] = lambda: True) -> T:
     """`read()` of a part of what is read; where the process runs on and it does not hold together, it is read again by itself for
     `MOMENT`, which costs less than to read all else anew. No more once `lasts()` says that what is read has gone."""
-    return retry(read, lambda: not rt.target.is_stopped and lasts(), rt.target.drop_pages, seconds=MOMENT, lasting=MOMENT)
+    return retry_reading(rt.target, read, MOMENT, MOMENT, rt.target.drop_pages, lasts)
 
 
 # ---- frames --------------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def sought(rt: Runtime, find: Callable[[Runtime], Object | None]) -> Object | No
         return found
 
     try:
-        return retry(read, lambda: not rt.target.is_stopped, rt.target.invalidate, seconds=MOMENT, lasting=MOMENT)
+        return retry_reading(rt.target, read, MOMENT, MOMENT)
     except NotFoundError as e:
         log.passed_over(e)
         return None

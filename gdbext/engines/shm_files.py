@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..access import in_root
-from ..access.proc import read_maps, read_proc
+from ..access.procfs import TICKS, read_maps, read_stat, uptime
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ def _open(pid: int, name: str) -> int:
 
 def _started(pid: int) -> float:
     """When a process began, in seconds of the wall clock; field 22 of stat is in ticks after boot (proc(5))."""
-    ticks = int(read_proc(pid, "stat").rpartition(b")")[2].split()[19])
-    with open("/proc/uptime", encoding="ascii") as f:
-        return time.time() - float(f.read().split()[0]) + ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - uptime() + read_stat(pid).started / TICKS
 
 
 def _look(pid: int, name: str, user: int, since: float = 0.0) -> tuple[int, bytes] | None:

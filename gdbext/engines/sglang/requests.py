@@ -6,7 +6,7 @@ detokenizer_manager.py, srt/disaggregation/*.py, srt/constrained/grammar_manager
 from __future__ import annotations
 
 from ... import log
-from ...access.retry import retry
+from ...access.retry import retry_reading
 from ...cpython.tasks import tasks_at
 from ...errors import GdbextError, NotFoundError
 from ...kvcache import waiting
@@ -130,7 +130,7 @@ def _at_one_moment(rt: Runtime, read: Callable[[], T]) -> T:
         rt.target.drop_pages()
         return read()
 
-    return retry(anew, lambda: not rt.target.is_stopped, seconds=MOMENT)
+    return retry_reading(rt.target, anew, MOMENT, before_retry=lambda: None)
 
 
 def _listens(rt: Runtime, manager: Object) -> bool:
