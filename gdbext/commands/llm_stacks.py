@@ -47,6 +47,7 @@ class LlmStacks(Command):
       gdbext llm-stacks -ray"""
 
     name = "llm-stacks"
+    copies = 1
     tool = "stacks"
     group = "hang"
     operand = "[WHAT...]"

@@ -60,6 +60,7 @@ class PyHeap(Command):
     ends after -deadline seconds, and says what it has not read by then; a million objects take about a second of CPU."""
 
     name = "pyheap"
+    copies = 2
     tool = "heap"
     group = "python"
     options = (

@@ -130,6 +130,8 @@ def run(name: str, words: Sequence[str]) -> int:
     """One command of the table, printed. -> exit status."""
     command = table.load(name)
     try:
+        if command.copies:
+            room.need(command.copies * room.LOOK, name)
         if any(":" in word or "pod/" in word for word in words):
             from ..session import nodes
 
