@@ -423,7 +423,7 @@ def test_the_door_loads_the_table_of_commands_and_nothing_else():
     names, loaded = (set(line.split()) for line in said_alone(GDB))
     assert {"llm-ranks", "pyprint"} <= names and len(names) > 50
     assert {name for name in loaded if name.startswith("gdbext")} == AT_START
-    assert not loaded & {"numpy", "typing", "re", "dataclasses", "inspect", "json", "subprocess", "ctypes", "argparse", "difflib"}
+    assert not loaded & {"numpy", "typing", "dataclasses", "inspect", "json", "subprocess", "ctypes", "argparse", "difflib"}
 
 
 def test_every_command_loads_without_gdb_and_is_what_the_table_says():
