@@ -15,10 +15,12 @@ from .errors import GdbextError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType
+    from types import FrameType, TracebackType
 
+VARIABLE = "GDBEXT_LOG"
+PREFIX = "gdbext: "
 MOST = 1000  # characters of one line's text
-_state = {"on": os.environ.get("GDBEXT_LOG", "").lower() == "debug"}  # of the process: one log for all that runs in it
+_state = {"on": os.environ.get(VARIABLE, "").lower() == "debug"}  # of the process: one log for all that runs in it
 _ROOT = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -27,9 +29,22 @@ def enabled() -> bool:
     return _state["on"]
 
 
-def enable(on: bool = True) -> None:
-    """Switches the log on or off, for `-debug`."""
-    _state["on"] = on
+@contextlib.contextmanager
+def during(on: bool) -> Iterator[None]:
+    """In this `with` block lines are written, also by child processes that it starts; `on` False: as before."""
+    before, variable = _state["on"], os.environ.get(VARIABLE)
+    if not on or before:
+        yield
+        return
+    _state["on"], os.environ[VARIABLE] = True, "debug"
+    try:
+        yield
+    finally:
+        _state["on"] = before
+        if variable is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = variable
 
 
 def passed_over(error: BaseException, what: str = "") -> None:
@@ -44,15 +59,34 @@ def note(text: str, *values: object) -> None:
         _write(sys._getframe(1), text % values if values else text)
 
 
-@contextlib.contextmanager
-def passing_over(*kinds: type[BaseException], what: str = "") -> Iterator[None]:
+class passing_over:  # as contextlib.suppress
     """`contextlib.suppress` that notes what it suppresses; without `kinds`: `GdbextError`."""
-    kinds = kinds or (GdbextError,)
-    try:
-        yield
-    except kinds as e:
+
+    __slots__ = ("_kinds", "_what")
+
+    def __init__(self, *kinds: type[BaseException], what: str = "") -> None:
+        self._kinds, self._what = kinds or (GdbextError,), what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if error is None or not isinstance(error, self._kinds):
+            return False
         if _state["on"]:
-            _write(sys._getframe(2), f"{what}: {e}" if what else str(e), e)
+            _write(sys._getframe(1), f"{self._what}: {error}" if self._what else str(error), error)
+        return True
+
+
+def pass_on(said: str, wanted: bool = False) -> str:
+    """`said`: what a child process wrote on its standard error. The log's lines in it are written on ours, where the log is on or
+    `wanted`. -> the other lines."""
+    if not (_state["on"] or wanted):
+        return said
+    lines = said.splitlines(True)
+    ours = [line for line in lines if line.startswith(PREFIX) and ".py:" in line]
+    _put("".join(ours))
+    return "".join(line for line in lines if line not in ours)
 
 
 def _write(frame: FrameType, text: str, error: BaseException | None = None) -> None:
@@ -61,6 +95,10 @@ def _write(frame: FrameType, text: str, error: BaseException | None = None) -> N
     code = frame.f_code
     place = code.co_filename[len(_ROOT) :] if code.co_filename.startswith(_ROOT) else os.path.basename(code.co_filename)
     kind = "" if error is None or isinstance(error, GdbextError) else f"{type(error).__name__}: "
-    line = f"gdbext: {place}:{frame.f_lineno} {code.co_name}: {kind}{escape(text[:MOST])}\n"
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(line)
+    _put(f"{PREFIX}{place}:{frame.f_lineno} {code.co_name}: {kind}{escape(text[:MOST])}\n")
+
+
+def _put(lines: str) -> None:
+    """On the descriptor itself: gdb's own stream pages what it gets, and only its main thread may write there."""
+    with contextlib.suppress(OSError):
+        os.write(2, lines.encode("utf-8", "backslashreplace"))

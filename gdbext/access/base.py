@@ -10,6 +10,7 @@ import bisect
 import struct
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import files, in_root, readers
 from .model import DELETED, PAGE, Mapping, Module, NativeFrame, ReadLog, Thread
@@ -166,7 +167,8 @@ class Target:
         if page is None and start not in pages:
             try:
                 page = self._read(start, PAGE)
-            except FaultError:
+            except FaultError as e:
+                log.passed_over(e)
                 page = None
             if len(pages) > MAX_CACHED_PAGES:
                 pages.clear()
@@ -181,14 +183,15 @@ class Target:
         """The readable beginning of a range: 0 to `size` bytes, never an error."""
         try:
             return self.read(address, size)
-        except FaultError:
-            pass
+        except FaultError as e:
+            log.passed_over(e)
         parts = []
         while size > 0:
             step = min(size, PAGE - address % PAGE)
             try:
                 parts.append(self.read(address, step))
-            except FaultError:
+            except FaultError as e:
+                log.passed_over(e)
                 break
             address, size = address + step, size - step
         return b"".join(parts)
@@ -207,7 +210,8 @@ class Target:
         for address, size in ranges:
             try:
                 found.append(self.read(address, size))
-            except FaultError:
+            except FaultError as e:
+                log.passed_over(e)
                 found.append(None)
         return found
 
@@ -376,7 +380,8 @@ class Target:
         for module in self.modules() if modules is None else modules:
             try:
                 address = module.symbol(name)
-            except (GdbextError, OSError):
+            except (GdbextError, OSError) as e:
+                log.passed_over(e)
                 continue
             if address is not None:
                 return address

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
 from .elf import PT_GNU_EH_FRAME
 
@@ -325,7 +326,8 @@ def table_of(elf: Elf) -> FrameTable | None:
     if not elf.frame_table:
         try:
             elf.frame_table = [FrameTable(elf)]
-        except _NOT_DECODED:
+        except _NOT_DECODED as e:
+            log.passed_over(e)
             elf.frame_table = [None]
     found: FrameTable | None = elf.frame_table[0]
     return found

@@ -14,7 +14,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from .. import package
+from .. import log, package
 from ..errors import GdbextError
 from . import collector, helpers, ptrace
 from .guard import find_python
@@ -51,7 +51,7 @@ class Started:
             out, err = self.process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             raise TimeoutError from None
-        return out, (err.strip().splitlines() or [f"exit status {self.process.returncode}"])[-1]
+        return out, (log.pass_on(err).strip().splitlines() or [f"exit status {self.process.returncode}"])[-1]
 
     def end(self) -> None:
         """Kills it where it has not ended; one that waits for what does not come is left to the kernel."""

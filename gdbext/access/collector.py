@@ -22,6 +22,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
 from . import core_writer, identity, loaded, ptrace, resident, room, secrets
 from .holder import LONGEST
@@ -148,20 +149,20 @@ class Collection:
     def _prefetch(self) -> None:
         """Reads until a pass finds no new page, so that the pages are learnt while the process runs, not while it is stopped."""
         for _ in range(PREFETCHES):
-            log, ran = self.recorder.read_log, process_clock(self.pid)
+            reads, ran = self.recorder.read_log, process_clock(self.pid)
             self.learnt = ran
             self.recorder.invalidate()
-            self.wanted |= log.pages
-            log.pages, began = set(), time.monotonic()
+            self.wanted |= reads.pages
+            reads.pages, began = set(), time.monotonic()
             self.read(self.recorder)
-            known = log.pages <= self.wanted
-            self.wanted |= log.pages
-            if log.repeated:
-                self.moving |= log.pages
+            known = reads.pages <= self.wanted
+            self.wanted |= reads.pages
+            if reads.repeated:
+                self.moving |= reads.pages
                 self.walk = time.monotonic() - began
                 if known:
                     break
-            log.repeated = True
+            reads.repeated = True
             if ran is not None and process_clock(self.pid) == ran:
                 break  # it did not run meanwhile: another pass would find the same
 
@@ -229,7 +230,8 @@ class Collection:
         """Memory of the process that runs, whose map may just have changed."""
         try:
             return self.live.read_now(address, size)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             self.live.invalidate()
             return self.live.read_now(address, size)
 
@@ -279,8 +281,8 @@ class Collection:
             if page not in self.stop.memory:
                 try:
                     self.stop.memory[page] = self.live.read(page, PAGE)
-                except GdbextError:
-                    pass  # unmapped since
+                except GdbextError as e:
+                    log.passed_over(e)  # unmapped since
 
     def _add_blocked(self) -> None:
         """Names the threads that could not be stopped."""
@@ -322,7 +324,8 @@ class Collection:
         stat, argv = read_proc(self.pid, "stat"), read_proc(self.tid, "cmdline").split(b"\0")
         try:
             environ = read_proc(self.tid, "environ").split(b"\0")
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             environ = []
         moved = secrets.moved_environment(self.live)
         environ += [pair for pair, _ in moved]
@@ -357,7 +360,8 @@ class Collection:
 def _wait_channel(pid: int, tid: int) -> str:
     try:
         where = read_proc(pid, f"task/{tid}/wchan").decode("ascii", "replace")
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return ""
     return f", in {where}" if where.strip("0") else ""
 

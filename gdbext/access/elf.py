@@ -13,6 +13,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
 from . import files
 
@@ -355,8 +356,8 @@ class Elf:
             if own and self.path != path and os.path.exists(path):
                 try:
                     found = open_elf(path)
-                except GdbextError:
-                    pass
+                except GdbextError as e:
+                    log.passed_over(e)
             self._debug_file.append(found if found is not None and found.build_id == own else None)
         return self._debug_file[0]
 

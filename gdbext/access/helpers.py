@@ -16,7 +16,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from .. import package
+from .. import log, package
 from . import ptrace
 from .guard import find_python
 
@@ -82,7 +82,7 @@ class Helper(Channel):
             self.pid = _forked(serve, theirs)
         else:
             env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-            null: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            null: Any = {"stdout": subprocess.DEVNULL, "stderr": None if log.enabled() else subprocess.DEVNULL}
             line = [*package.program(find_python(), module), str(os.getpid())]
             self._process = subprocess.Popen(line, cwd="/", env=env, stdin=theirs.fileno(), **null)
             self.pid = self._process.pid
@@ -138,7 +138,7 @@ def _forked(serve: Callable[[Channel], None], theirs: socket.socket) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         gc.disable()
         null = os.open(os.devnull, os.O_RDWR)
-        for number in (0, 1, 2):
+        for number in (0, 1) if log.enabled() else (0, 1, 2):
             os.dup2(null, number)
         keep = {0, 1, 2, theirs.fileno()}
         for number in {int(name) for name in os.listdir("/proc/self/fd")} - keep:

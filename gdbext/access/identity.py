@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError
 from . import elf as elf_format
 
@@ -56,7 +57,8 @@ class MappedHead:
         for address, size in self.notes():
             try:
                 data = self.memory.read_own(address, size)
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 return None
             for name, note, description in elf_format.notes_in(data):
                 if name == b"GNU" and note == elf_format.NT_GNU_BUILD_ID:
@@ -88,12 +90,13 @@ class MappedHead:
             try:
                 yield start, self.memory.read_own(start, min(size, COMPARED))
                 continue
-            except GdbextError:
-                pass  # a core that holds some pages of it
+            except GdbextError as e:
+                log.passed_over(e)  # a core that holds some pages of it
             for at in range(start, start + min(size, COMPARED), STEP):
                 try:
                     yield at, self.memory.read_own(at, min(STEP, start + size - at))
-                except GdbextError:
+                except GdbextError as e:
+                    log.passed_over(e)
                     continue
 
 
@@ -103,15 +106,24 @@ def proof_ranges(memory: Memory, base: int) -> list[tuple[int, int]]:
     try:
         head = MappedHead(memory, base)
         return head.notes() + ([] if head.build_id() else head.samples())
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return []
 
 
 def compare(file: Elf, memory: Memory, base: int) -> tuple[str, str]:
     """-> (`SAME`, `OTHER` or `UNKNOWN`, why it is not `SAME`) for `file` and what a process has mapped at `base`."""
+    verdict, why = _compared(file, memory, base)
+    if why:
+        log.note("symbols refused or in doubt: %s", why)
+    return verdict, why
+
+
+def _compared(file: Elf, memory: Memory, base: int) -> tuple[str, str]:
     try:
         head = MappedHead(memory, base)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return _by_dynamic(file, memory, base)
     mapped, here = head.build_id(), file.build_id
     if mapped and here:
@@ -157,7 +169,8 @@ def _by_dynamic(file: Elf, memory: Memory, base: int) -> tuple[str, str]:
     own = file.data[segment.offset : segment.offset + 16 * count]
     try:
         mapped = memory.read_own(bias + segment.vaddr, 16 * count)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return UNKNOWN, unknown
     for (tag, value), (other, found) in zip(struct.iter_unpack("<QQ", own), struct.iter_unpack("<QQ", mapped)):
         if tag != other or (tag != elf_format.DT_DEBUG and found not in (value, value + bias & (1 << 64) - 1)):

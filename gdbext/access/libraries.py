@@ -15,6 +15,7 @@ from typing import Any, Iterable
 
 import gdb
 
+from .. import log
 from ..errors import GdbextError
 from . import remote_memory
 from .cli_gdb import basic_regex, command
@@ -57,7 +58,8 @@ def read_symbols(path: str) -> bool:
     they are there."""
     try:
         gdb.execute(command("sharedlibrary {}", basic_regex(path)), to_string=True)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return False  # a path that is no text for a command
     have = symbols_of()
     return path in have or os.path.realpath(path) in have

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import gdb
 
+from .. import log
 from ..errors import FaultError, GdbextError
 from . import readers
 from .base import Target
@@ -196,8 +197,8 @@ class LiveGdbTarget(GdbTarget):
                 return self._proc.read_now(address, size)
             except FaultError:
                 raise
-            except GdbextError:
-                pass  # its /proc is not ours to read, though gdb may trace it
+            except GdbextError as e:
+                log.passed_over(e)  # its /proc is not ours to read, though gdb may trace it
         with selected(self.inferior):
             return self._read_through_gdb(address, size)
 

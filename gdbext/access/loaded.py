@@ -6,11 +6,11 @@ Sources: System V ABI; glibc <link.h>: struct r_debug, struct link_map; Linux in
 
 from __future__ import annotations
 
-import contextlib
 import os
 import struct
 from typing import TYPE_CHECKING, Iterator
 
+from .. import log
 from ..errors import FaultError, GdbextError
 from . import elf
 
@@ -44,8 +44,8 @@ def library_names(read: Read, auxv: bytes) -> list[bytes]:
         for _, name, section in _links(read, *_dynamic(read, aux[AT_PHDR], aux[AT_PHENT], aux[AT_PHNUM])):
             names.append(name)
             read(section, 16)  # as gdb does: what is recorded of the reads is enough for it
-    except (GdbextError, KeyError, struct.error):
-        pass
+    except (GdbextError, KeyError, struct.error) as e:
+        log.passed_over(e)
     return names
 
 
@@ -75,10 +75,10 @@ def mapped_files(core: CoreFileTarget, auxv: bytes) -> list[tuple[int, int, int,
         for at, name, _ in _links(read, base, dynamic):
             path = os.fsdecode(name)
             if path.startswith("/"):
-                with contextlib.suppress(GdbextError, OSError):
+                with log.passing_over(GdbextError, OSError):
                     found += _segments(elf.open_elf(core.local_file(path)), at, page, path)
-    except (GdbextError, KeyError, struct.error, OSError):
-        pass
+    except (GdbextError, KeyError, struct.error, OSError) as e:
+        log.passed_over(e)
     return found
 
 

@@ -11,6 +11,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import pagemap, readers
 from .base import Target
@@ -67,7 +68,8 @@ def resident_bytes(pid: int) -> int:
     """Bytes of memory that a process has resident, 0 where it is gone."""
     try:
         return int(read_proc(pid, "statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (GdbextError, IndexError, ValueError):
+    except (GdbextError, IndexError, ValueError) as e:
+        log.passed_over(e)
         return 0
 
 
@@ -78,7 +80,8 @@ def read_maps(pid: int) -> tuple[str, int]:
     for tid in _carriers(pid):
         try:
             text = read_proc(pid, f"task/{tid}/maps").decode("utf-8", "surrogateescape")
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             continue
         if text:
             return text, tid
@@ -107,7 +110,8 @@ def list_threads(pid: int) -> list[Thread]:
         try:
             stat = read_proc(pid, f"task/{tid}/stat").decode("utf-8", "replace")
             own = _ids(pid, tid) if nested else [tid]
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue  # it ended while we looked
         nested = len(own) > 1
         name, _, rest = stat.partition("(")[2].rpartition(")")
@@ -194,7 +198,8 @@ class ProcTarget(Target):
     def _entry(self, name: str) -> bytes:
         try:
             found = read_proc(self.pid, name)
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             found = b""
         return found or read_proc(self._memory_tid(), name)
 
@@ -251,7 +256,8 @@ class ProcTarget(Target):
             with open(f"/proc/{self._memory_tid()}/pagemap", "rb", buffering=0) as f:
                 for at, there in pagemap.entries(f.fileno(), start, end, pagemap.THERE, _ENTRIES):
                     found += [(at + m.start() * _PAGE, at + m.end() * _PAGE) for m in _RUNS(there)]
-        except (OSError, GdbextError):
+        except (OSError, GdbextError) as e:
+            log.passed_over(e)
             return [(start, end)]
         return found
 

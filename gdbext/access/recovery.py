@@ -15,6 +15,7 @@ import stat
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError
 from . import in_root, ptrace, remote_memory
 from .debug_registers import clear_debug_registers
@@ -250,7 +251,8 @@ def _let_go(pid: int, one: Held, tracer: int, tries: dict[int, int]) -> bool:
         try:
             disarm(pid, one.known)
             discard_sigtraps(pid)
-        except (GdbextError, OSError):
+        except (GdbextError, OSError) as e:
+            log.passed_over(e)
             tries[pid] = tries.get(pid, 0) + 1
             if ptrace.tracers(pid) == {tracer} or tries[pid] < 200:
                 return False  # with a debug register armed it must not be resumed

@@ -9,12 +9,12 @@ size has bit 1 set).
 from __future__ import annotations
 
 import bisect
-import contextlib
 import itertools
 import struct
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError
 from . import pagemap, remote_memory
 from .model import PAGE
@@ -54,7 +54,7 @@ class Growth:
 
     def _blocks(self, maps: Sequence[Mapping]) -> Iterator[tuple[int, bytes]]:
         """`(address, one byte for each page)` of aligned pieces of BLOCK pages; nothing where it may not be looked at."""
-        with contextlib.suppress(OSError, GdbextError), open(f"/proc/{self._tid}/pagemap", "rb", buffering=0) as file:
+        with log.passing_over(OSError, GdbextError), open(f"/proc/{self._tid}/pagemap", "rb", buffering=0) as file:
             for m in maps:
                 if m.perms != "rw-p" or m.end - m.start > self._limit or "/dev/" in m.path:
                     continue
@@ -120,7 +120,8 @@ def spans(fd: int, start: int, end: int, enough: int | None = None) -> list[tupl
     where it takes too long to find them. `fd`: /proc/PID/pagemap."""
     try:
         return _spans(fd, start, end, enough)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None
 
 

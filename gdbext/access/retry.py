@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
+from .. import log
 from ..errors import GdbextError
 
 TYPE_CHECKING = False
@@ -60,6 +61,7 @@ def retry(
                 if e.final or is_final or is_late or not changes():
                     e.final = is_final or e.final
                     raise
+                log.note("reads again, for try %d failed: %s", tries, e)
             time.sleep(pause)
             pause = min(_LONGEST_PAUSE, 2 * pause or _PAUSE)
             before_retry()
@@ -103,6 +105,7 @@ def settled(
         agreed.update((key, value) for key, value in now.items() if key in before and agree(before[key], value))
         if agreed.keys() >= now.keys() | before.keys():
             break
+        log.note("reads again: two readings agree on %d of %d", len(agreed), len(now.keys() | before.keys()))
     return agreed, now
 
 

@@ -11,6 +11,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError
 from .model import PAGE
 
@@ -200,8 +201,8 @@ def moved_environment(target: Target) -> list[tuple[bytes, int]]:
             if not pointer:
                 break
             found.append((target.cstring(pointer, 2 * MAX_VALUE), pointer))
-    except GdbextError:
-        pass
+    except GdbextError as e:
+        log.passed_over(e)
     return found
 
 

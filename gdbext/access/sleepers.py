@@ -11,6 +11,7 @@ import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from .. import log
 from ..errors import GdbextError
 from . import ptrace
 from .unwind import Unwinder
@@ -47,7 +48,8 @@ class Sleepers:
         deadline = time.monotonic() + LEARN
         try:
             unwinder = Unwinder(self._live)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return
         self._live.drop_pages()
         for tid in ptrace.tids(self._pid):

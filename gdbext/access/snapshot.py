@@ -11,6 +11,7 @@ import signal
 import struct
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import elf, files, identity, loaded, ptrace, readers
 from .base import Target
@@ -34,7 +35,8 @@ def is_snapshot(path: str) -> bool:
     """Whether a file is a snapshot that our collector wrote, whole."""
     try:
         return CoreFileTarget(path).kind == "snapshot"
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return False
 
 
@@ -245,8 +247,8 @@ class CoreFileTarget(Target):
         elif first is not None:
             try:
                 return self.read_own(first.start, PAGE)[: len(start)] == start
-            except FaultError:
-                pass
+            except FaultError as e:
+                log.passed_over(e)
         if m.inode:  # only a snapshot tells it
             return m.inode == here.st_ino and m.device == f"{os.major(here.st_dev):02x}:{os.minor(here.st_dev):02x}"
         return not m.path.endswith(DELETED)
@@ -314,7 +316,8 @@ class CoreFileTarget(Target):
         self._refuse_secrets("command line")
         try:
             return self._vectors()[0]
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return self._psinfo[PSINFO_ARGS:PSINFO_SIZE].split(b"\0")[0].decode("utf-8", "surrogateescape").split()
 
     def environ(self) -> dict[str, str]:

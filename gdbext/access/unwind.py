@@ -12,6 +12,7 @@ import os
 import struct
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
 from .cfi import MASK, Cursor, Row, table_of
 from .model import Module, NativeFrame
@@ -147,7 +148,8 @@ class Unwinder:
                         doubt = f"guessed, for the code {where} has no call-frame information"
                     pc, values = self._guess(pc, values, exact)
                     reliable = exact = False
-            except (KeyError, IndexError, GdbextError, struct.error):
+            except (KeyError, IndexError, GdbextError, struct.error) as e:
+                log.passed_over(e)
                 break
             new_sp = values.get(sp_number, 0)
             grows = new_sp > sp or (new_sp == sp and ran)  # a function that runs may have put nothing on the stack
@@ -170,7 +172,8 @@ class Unwinder:
                 return False
             try:
                 pc, values = self._caller(row, values)
-            except (KeyError, IndexError, GdbextError, struct.error):
+            except (KeyError, IndexError, GdbextError, struct.error) as e:
+                log.passed_over(e)
                 return False
             if not pc:
                 return True
@@ -185,7 +188,8 @@ class Unwinder:
         try:
             table = table_of(module.elf) if module is not None else None
             found = table.find(pc - module.bias - (0 if exact else 1)) if table and module is not None else None
-        except (GdbextError, struct.error, IndexError, KeyError):
+        except (GdbextError, struct.error, IndexError, KeyError) as e:
+            log.passed_over(e)
             return None
         return found[1] if found else None
 
@@ -208,13 +212,15 @@ class Unwinder:
             return NOWHERE
         try:
             elf = module.elf
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             return module, "", None
         place = pc - module.bias - (0 if exact else 1)
         table = table_of(elf)
         try:
             found = table.find(place) if table else None
-        except (GdbextError, struct.error, IndexError, KeyError):
+        except (GdbextError, struct.error, IndexError, KeyError) as e:
+            log.passed_over(e)
             found = None
         if found is None:
             return module, elf.function_at(place), None
@@ -236,7 +242,8 @@ class Unwinder:
         try:
             data = self.memory.read(mapping.start, min(mapping.end - mapping.start, 1 << 16))
             return Module.of_bytes("[vdso]", mapping.start, mapping.end, data)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return None
 
     def _caller(self, row: Row, values: Values) -> tuple[int, Values]:
@@ -272,7 +279,8 @@ class Unwinder:
             return False
         try:
             return self.memory.read(pc, len(SIGRETURN)) == SIGRETURN
-        except FaultError:
+        except FaultError as e:
+            log.passed_over(e)
             return False
 
     def _interrupted(self, values: Values) -> tuple[int, Values]:
@@ -298,7 +306,8 @@ class Unwinder:
         if fp >= sp and fp - sp < MAX_GUESS and fp % 8 == 0:
             try:
                 next_fp, pc = self.memory.words(fp, 2)
-            except FaultError:
+            except FaultError as e:
+                log.passed_over(e)
                 next_fp, pc = 0, 0
             pc = self._code(pc)
             if self._is_code(pc):

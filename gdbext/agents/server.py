@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from .. import __version__, package
+from .. import __version__, log, package
 from ..errors import GdbextError
 from ..render.text import one_line
 from . import tools
@@ -65,7 +65,7 @@ class Looks:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
                 await asyncio.shield(child.wait())
-        return child.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+        return child.returncode, out.decode("utf-8", "replace"), log.pass_on(err.decode("utf-8", "replace"))
 
 
 def listed(types: Any) -> list[Any]:

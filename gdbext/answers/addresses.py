@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Collection, Dict, List, Mapping, Optional
 
+from .. import log
 from ..access.base import Mapping as MemoryMapping
 from ..access.base import Target
 from ..cpython import reprs
@@ -39,7 +40,8 @@ class KvPlaces:
             except GdbextError as e:
                 self.partial.append(f"owners not known: {e}")
             self.workers = view.workers(self.cache.pools[0].size if self.cache else None)
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             self.partial = []  # no engine in this process: still an address
         except GdbextError as e:
             self.partial = [f"KV cache not read: {e}"]
@@ -159,7 +161,8 @@ def object_fields(target: Target, address: int, private: Collection[str] = froze
         if is_tensor(obj):
             return {"kind": "tensor", "object": said, "tensor": _tensor_data(read_tensor(rt, address), address, 0)}
         return {"kind": "object", "object": said}
-    except (FaultError, GdbextError):
+    except (FaultError, GdbextError) as e:
+        log.passed_over(e)
         return {}
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from .. import log
 from ..access.base import Target
 from ..cpython.exceptions import Raised, TraceFrame
 from ..errors import GdbextError, NotFoundError
@@ -90,7 +91,8 @@ class Source:
         if path not in self.files:
             try:
                 self.files[path] = self.target.source_lines(path)
-            except NotFoundError:
+            except NotFoundError as e:
+                log.passed_over(e)
                 self.files[path] = []
         lines = self.files[path]
         return lines[number - 1].strip() if number and 0 < number <= len(lines) else ""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection
 from typing import Any
 
+from .. import log
 from ..access.base import NativeFrame, Target, Thread
 from ..cpython.frames import PyFrame
 from ..cpython.reprs import Limits
@@ -78,7 +79,8 @@ def launched_kernel(
         found = launches.launch_at(target, target.registers(thread))
         if found is not None and rt is not None and launches.is_driver(found.entry):
             own = triton.compiled(rt).get(found.function)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None  # its frames are all there; llm-launch says what could not be read
     if found is None:
         return None

@@ -6,6 +6,7 @@ import os
 import time
 from typing import Any, Sequence
 
+from .. import log
 from ..access import proc
 from ..engines import kv_view
 from ..engines.targets import Targets
@@ -149,7 +150,8 @@ def memory_table(seen: list[ProcessSamples]) -> str:
             continue
         try:
             rss, parts = resident.parts(proc.ProcTarget(s.pid), s.view.rt if s.view is not None else None)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue  # it has ended, or is a core
         ranks.append((s.name, rss, parts))
         for what, count in parts.items():

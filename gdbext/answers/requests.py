@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Collection, Dict, List, Optional, Sequence, Set, Tuple
 
+from .. import log
 from ..access.base import Target
 from ..cpython.reprs import SHORT, Repr
 from ..cpython.runtime import Runtime, open_runtime
@@ -112,7 +113,8 @@ def sampling_data(rt: Runtime, request: Request, hidden: Collection[str]) -> Dic
             for n, v in held.fields()
             if n[:1] != "_"
         }
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return {}
 
 

@@ -9,6 +9,7 @@ import time
 import zipfile
 import zlib
 
+from .. import log
 from ..access import files, ptrace
 from ..access.base import Target
 from ..cpython.frames import Code, PyFrame
@@ -25,7 +26,8 @@ def lines_of(frame: PyFrame) -> list[str]:
     target = frame.rt.target
     try:
         return target.source_lines(frame.file)
-    except NotFoundError:
+    except NotFoundError as e:
+        log.passed_over(e)
         found = target.cached(("source in an archive", frame.file), lambda: _archived(target, frame.file))
         if found is None:
             raise NotFoundError(f"the source {escape(frame.file)} is not on this machine") from None
@@ -42,7 +44,8 @@ def _archived(target: Target, path: str) -> list[str] | None:
                 continue
             with files.open_regular(local) as f, zipfile.ZipFile(f) as opened, opened.open(path[len(archive) + 1 :]) as member:
                 text = member.read(MAX_MEMBER).decode("utf-8", "replace")
-        except (GdbextError, OSError, KeyError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, NotImplementedError):
+        except (GdbextError, OSError, LookupError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as e:
+            log.passed_over(e)
             continue
         return [line.rstrip("\r\n") for line in io.StringIO(text, newline="\n")]
     return None
@@ -55,7 +58,8 @@ def doubt(frame: PyFrame) -> str:
     core was written, it may be so: Python reads a file once, when it imports it."""
     try:
         lines = lines_of(frame)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return ""
     name = escape(os.path.basename(frame.file))
     if not begins_at(frame.code, lines):
@@ -92,7 +96,8 @@ def _changed(target: Target, path: str) -> tuple[float, str]:
             began, since = _began(target.pid), "the process began"
         else:
             began, since = os.stat(getattr(target, "path", "")).st_mtime, f"the {target.kind} was written"
-    except (GdbextError, OSError, ValueError):
+    except (GdbextError, OSError, ValueError) as e:
+        log.passed_over(e)
         return 0.0, ""
     changed = max(status.st_mtime, status.st_ctime)  # installers keep the time of the content: it is the inode that is new
     return (changed, since) if began and changed > began + 0.02 else (0.0, "")

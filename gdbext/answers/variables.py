@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
+from .. import log
 from ..access.base import Target
 from ..access.retry import settled
 from ..cpython import objects, reprs
@@ -70,7 +71,8 @@ def variables(
             continue
         try:
             kind = value.type_name
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             kind = "?"
         shown.append(
             {
@@ -91,8 +93,8 @@ def fields_of(value: Object, private: Collection[str], limits: Limits) -> list[d
             kind, address = "?", Address(field.address)
             try:
                 kind = field.type_name
-            except GdbextError:
-                pass
+            except GdbextError as e:
+                log.passed_over(e)
         else:
             kind, address = type(field).__name__, None
         found.append(

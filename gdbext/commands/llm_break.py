@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from .. import log
 from ..answers.breakpoints import set_text
 from ..answers.launches import breakpoint_data, breakpoint_lines, breakpoint_rows, row_lines
 from ..control import launch_conditions as conditions
@@ -104,7 +105,8 @@ def _kv_shape(session: Session, args: Args) -> tuple[int, str] | None:
         view = view_of(session, args, session.target())
         sizes = [group.spec.get("head_size") for group in view.cache().groups]
         dtypes = [layer.dtype for worker in view.workers() for layer in worker.layers]
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None
     return (sizes[0], dtypes[0]) if sizes and sizes[0] and dtypes else None
 

@@ -6,6 +6,7 @@ import os
 import re
 from typing import Any
 
+from .. import log
 from ..access.base import Target
 from ..errors import GdbextError
 from ..kernels import catalogue as catalogues
@@ -31,8 +32,8 @@ def searched(
     rt, partial = None, session.partial(target)
     try:
         rt = session.runtime(args.on)
-    except GdbextError:
-        pass  # no Python there: then no Triton either
+    except GdbextError as e:
+        log.passed_over(e)  # no Python there: then no Triton either
     rows, entries, unread = target.cached(
         ("kernels", pattern and pattern.pattern), lambda: catalogues.search(target, pattern, rt)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import log
 from ..access.base import Target
 from ..access.retry import retry_reading
 from ..cpython import runtime as runtimes
@@ -138,7 +139,8 @@ def _caches(target: Target) -> list[int]:
     """Addresses of the storages of the KV cache that this process holds; [] where it has none that can be read."""
     try:
         workers = kv_view.View(target).workers()
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return []
     parts = [part for worker in workers for layer in worker.layers for part in layer.parts]
     return [part.tensor.storage_data for part in parts if part.tensor is not None]

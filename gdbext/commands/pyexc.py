@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .. import log
 from ..answers.exceptions import Source, cut_reasons, exception_data, exception_lines
 from ..cpython import exceptions
 from ..engines.sensitive_names import shown_name
@@ -78,5 +79,6 @@ class PyExc(Command):
 def _names(rt):
     try:
         return {th.tid: th.name for th in rt.target.threads()}
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from .. import log
 from ..answers import sources
 from ..answers.frames import frame_place, frame_text, python_frame
 from ..answers.variables import variable_lines, variables_of
@@ -107,7 +108,8 @@ def _source(frame, line, count):
     """`[(number, text)]` of lines around `line`; [] where the source is not here."""
     try:
         lines = sources.lines_of(frame)
-    except NotFoundError:
+    except NotFoundError as e:
+        log.passed_over(e)
         return []
     start = max(1, line - count // 2)
     return [(n, lines[n - 1]) for n in range(start, min(len(lines), start + count - 1) + 1)]

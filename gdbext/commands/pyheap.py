@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from typing import Any
 
+from .. import log
 from ..access.base import Target
 from ..answers import heap as listed
 from ..answers import places
@@ -134,7 +134,8 @@ class _Moment:
                 self._look()
                 self.collecting: float | None = sightings.seconds(self.census.heap.rt)
                 return
-            except (FaultError, LayoutError):
+            except (FaultError, LayoutError) as e:
+                log.passed_over(e)
                 for reason in self.partial:
                     if self.copied and "to spare" in reason:
                         raise GdbextError(f"process {self.target.pid}: not all of its heap could be copied: {reason}") from None
@@ -143,7 +144,7 @@ class _Moment:
 
     def _look(self) -> None:
         if self._running is not None:
-            with contextlib.suppress(GdbextError):
+            with log.passing_over(GdbextError):
                 self._sightings.look(runtimes.open_runtime(self._running))
 
     def _census(self, session: Session, args: Args, seconds: float) -> Census:
@@ -169,7 +170,8 @@ def _frames(rt: Any) -> list[Any]:
     for thread in rt.threads():
         try:
             found += rt.frames(thread)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
+from .. import log
 from ..errors import GdbextError
 from ..render.text import escape
 from ..session.command import Answer, Args, Command, UsageError
@@ -111,6 +112,7 @@ class PyFinish(_Step):
     def step(self, session: Session, pystep: ModuleType, label: str, args: Args) -> StopContext | None:
         try:
             level = session.level()
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             level = 0
         return pystep.out(label, level)

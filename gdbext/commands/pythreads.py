@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .. import log
 from ..cpython import gil
 from ..cpython.runtime import Runtime
 from ..errors import GdbextError
@@ -19,8 +20,8 @@ def daemons(rt: Runtime) -> dict[int, bool]:
     try:
         for key, value in module.item("_active").items() if module else ():
             found[key.integer()] = value.attr("_daemonic").boolean()
-    except GdbextError:
-        pass  # a table in the middle of an update; the names are read the same way
+    except GdbextError as e:
+        log.passed_over(e)  # a table in the middle of an update; the names are read the same way
     return found
 
 

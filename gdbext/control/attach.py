@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import gdb
 
+from .. import log
 from ..access import guard as guards
 from ..access import libraries, ptrace, recovery
 from ..access.cli_gdb import command, quoted
@@ -120,7 +121,8 @@ def _read_ahead(plan: list[AttachedProcess], which: str) -> int | None:
         for path in wanted:
             try:
                 gdb.execute(command("add-symbol-file {}", quoted(path)), to_string=True)
-            except (gdb.error, GdbextError):
+            except (gdb.error, GdbextError) as e:
+                log.passed_over(e)
                 continue  # no object file, or a name that is none for a command: the attach does without
     finally:
         select(current)
@@ -150,8 +152,9 @@ def _attach_one(h: AttachedProcess, which: str) -> None:
         exe = os.readlink(f"/proc/{h.pid}/exe")
         if os.path.samefile(f"/proc/{h.pid}/exe", exe):
             gdb.execute(command("file {}", quoted(exe)), to_string=True)  # read before the stop, not after
-    except (OSError, gdb.error, GdbextError):
-        pass  # in a container, deleted, or a name that is none for a command: gdb finds it itself, at the price of a longer pause
+    except (OSError, gdb.error, GdbextError) as e:
+        # in a container, deleted, or a name that is none for a command: gdb finds it itself, at the price of a longer pause
+        log.passed_over(e)
     if ptrace.start_time(h.pid) != h.start:
         raise GdbextError(f"process {h.pid} ended while it was being attached")
     with WayOut(h.pid):
@@ -175,7 +178,8 @@ def _roll_back(fresh: list[AttachedProcess]) -> None:
     for h in reversed(fresh):
         try:
             _detach_one(h)
-        except (gdb.error, GdbextError):
+        except (gdb.error, GdbextError) as e:
+            log.passed_over(e)
             attached_processes.still_held(h)  # the error that is raised says what went wrong
     attached_processes.give_back()
 

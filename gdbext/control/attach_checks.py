@@ -11,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..access import ptrace
 from ..access.background import background_thread
 from ..access.cgroups import frozen_by
@@ -115,7 +116,8 @@ def _refuse_odd_files(pid: int, force: bool) -> None:
     try:
         names = {target.exe(), *(os.fsdecode(name) for name in library_names(target.read, read_proc(pid, "auxv")))}
         root = process_root(pid)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return  # it has ended: the attach says so
     finally:
         target.close()

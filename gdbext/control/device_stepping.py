@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
 from ..kernels import catalogue, parameters, signatures, triton
 from ..kernels import focus as rules
@@ -95,7 +96,8 @@ def triton_facts(runtime: Callable[[], Runtime], device: CudaGdb, kernel: Runnin
         )
     try:
         data = parameters.read(device)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         data = b""
     return parameters.Facts([parameters.of_triton(c, data) for c in own], f"Triton has no compiled kernel {name} in this process")
 

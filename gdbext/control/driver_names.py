@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..access.unwind import ARGUMENTS
 from ..errors import FaultError, NotFoundError
 from ..kernels import catalogue, launch
@@ -40,7 +41,8 @@ class DriverNames:
                 if not catalogue.launches_kernels(module.elf) and not re.search(r"lib(cuda|amdhip64)\.so", module.name):
                     continue
                 found = [(module.symbol(symbol), work) for symbol, work in _CALLS.items()]
-            except NotFoundError:
+            except NotFoundError as e:
+                log.passed_over(e)
                 continue  # a mapped file that is no library
             for address, work in found:
                 if address is not None:
@@ -110,7 +112,8 @@ class DriverNames:
         if found is not None:
             try:
                 value = self.owner.target.u64(found[0])
-            except FaultError:
+            except FaultError as e:
+                log.passed_over(e)
                 value = 0  # the call refused its own argument
             if value:
                 found[2](value, found[1])

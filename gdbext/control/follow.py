@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import gdb
 
+from .. import log
 from ..access import ptrace
 from ..access.cli_gdb import command, silently
 from ..errors import GdbextError, NotFoundError
@@ -170,7 +171,8 @@ def arrived(inferior: Any) -> None:
     """A new process has an interpreter: sets in it what waits."""
     try:
         process = Process.of(inferior)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return  # too early: its next code comes by here again
     _State.known[inferior.num] = inferior.pid
     for point in pybreak.listed():
@@ -200,7 +202,8 @@ def processes(labels: dict[int, str], rank: str = "") -> list[Process]:
     for inferior in found:
         try:
             there.append(Process.of(inferior, labels.get(inferior.pid, "")))
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             if not _is_child(inferior.pid):
                 raise
             watch_starts()

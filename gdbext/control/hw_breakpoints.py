@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import gdb
 
+from .. import log
 from ..access import debug_registers, live_gdb, ptrace
 from ..access.cfi import table_of
 from ..access.cli_gdb import command
@@ -45,7 +46,8 @@ def in_foreground(pid: int) -> bool:
     try:
         fields = read_proc(pid, "stat").rpartition(b")")[2].split()
         return int(fields[4]) != 0 and int(fields[2]) == int(fields[5])
-    except (GdbextError, IndexError, ValueError):
+    except (GdbextError, IndexError, ValueError) as e:
+        log.passed_over(e)
         return True
 
 
@@ -268,8 +270,8 @@ class Process:
             try:
                 if self.view.u64(known[0] + key) == pthread and len(known) == 1:
                     return known
-            except FaultError:
-                pass
+            except FaultError as e:
+                log.passed_over(e)
         found = [a for i in self.rt.interpreters() for a in self.rt._thread_states(i) if self.view.u64(a + key) == pthread]
         if len(found) > 1:  # subinterpreters: the one that holds its interpreter's lock runs
             holders = {self.rt.gil(i)[1] for i in self.rt.interpreters()}
@@ -388,7 +390,8 @@ class WordWatchpoint(HardwareBreakpoint):
             return self.hit(self.process.view.u64(self.address))
         try:
             found = self.process.current_stop()
-        except (FaultError, LayoutError):
+        except (FaultError, LayoutError) as e:
+            log.passed_over(e)
             return False  # the interpreter is just linking a frame in
         return found is not None and self.hit(found)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import gdb
 
+from .. import log
 from ..access.cli_gdb import silently
 from ..access.elf import open_elf
 from ..cpython.runtime import open_runtime
@@ -262,7 +263,8 @@ class KernelBreakpoint:
             return False  # one after the other, from the same place
         try:
             return self.target.u64(seen[0]) == seen[1]
-        except FaultError:
+        except FaultError as e:
+            log.passed_over(e)
             return False
 
     def _host(self, function, registers):
@@ -315,7 +317,8 @@ class KernelBreakpoint:
         try:
             at = self.target.symbol("_r_debug")
             address = self.target.u64(at + 16)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return
 
         def called():
@@ -385,7 +388,8 @@ def runtime_or_none(target: Target) -> Runtime | None:
     """The process's Python; None where it has none (yet): then it has no Triton either."""
     try:
         return open_runtime(target)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None
 
 
@@ -476,5 +480,6 @@ def _look_through(one: KernelBreakpoint, path: str | None) -> None:
         ):
             return
         one.refresh()
-    except (GdbextError, gdb.error):
+    except (GdbextError, gdb.error) as e:
+        log.passed_over(e)
         return  # not a file of the process (the vdso), or it is not mapped yet: gdb tells of it again

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..cpython import codes
 from ..cpython.objects import Object
 from ..engines import models
@@ -45,7 +46,8 @@ class ModuleReturns:
         """`[BytecodeLocation]` in a process; [] in one that has not imported torch."""
         try:
             found = codes.returns(modules.call_code(rt))
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             return []
         self.constants.update({place.address: constant for place, constant in found})
         return [place for place, _ in found]
@@ -109,7 +111,8 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
             return False
         try:
             found = self._with_nan(stop.process, result(stop.frame, self.where.constants[place.address], stop.pc))
-        except READ_ERRORS:
+        except READ_ERRORS as e:
+            log.passed_over(e)
             return False
         if not found or self.condition and not self.holds(stop):
             return False
@@ -174,7 +177,8 @@ def _note_origin(stop: StopContext, passed_on: bool) -> None:
                 source = arrays.of_tensor(read_tensor(rt, value.address)) if is_tensor(value) else None
                 if source is not None and source.numel * source.dtype.itemsize <= MAX_OWN and stats.has_nan(source):
                     found.append(key.string(200))
-            except READ_ERRORS:
+            except READ_ERRORS as e:
+                log.passed_over(e)
                 continue
     if found:
         hw_breakpoints.note(escape(f"of its own tensors these hold NaN: {', '.join(found)}"))
@@ -196,6 +200,7 @@ def _inputs(stop: StopContext) -> tuple[list[str], list[str]]:
                 tensor = read_tensor(stop.process.rt, obj.address)
                 text = f"{place} {list(tensor.shape or ())} {tensor.dtype.name}"
                 (bad if stats.has_nan(arrays.of_tensor(tensor)) else good).append(escape(text))
-            except READ_ERRORS:
+            except READ_ERRORS as e:
+                log.passed_over(e)
                 continue
     return bad, good

@@ -8,6 +8,7 @@ import difflib
 import os
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..access.proc import ProcTarget
 from ..cpython import codes
 from ..cpython.runtime import open_runtime
@@ -69,7 +70,8 @@ def _in_a_module(rt: Runtime, name: str) -> bool:
             if found is not None:
                 found.item(name)
                 return True
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
     return False
 
@@ -79,7 +81,8 @@ def _has(where: Where, pid: int) -> bool:
         rt = open_runtime(ProcTarget(pid))
         name = os.path.basename(where.file) if where.line is not None else where.function.rpartition(".")[2]
         return codes.can_name(rt, name) and bool(where.places(rt))
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return False
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..cpython import codes, exceptions
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
@@ -158,7 +159,8 @@ class Catchpoint(pybreak.PyBreakpoint):
         text = exceptions.class_name(rt.type(kind))
         try:
             message, _ = exceptions.message(rt.object(value)) if value else ("", "")
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             message = ""
         text = escape(text + (": " + message if message else ""))
         thread = f"thread {stop.tid}" + (f' "{escape(stop.thread.name)}"' if stop.thread.name else "")
@@ -208,5 +210,6 @@ def handled_here(rt: Runtime, step: RawFrame) -> bool:
             table = rt.object(t.u64(step.code + L["code.co_exceptiontable"])).raw_bytes()
             return any(start <= step.lasti < end for start, end in codes.handlers(table))
         return t.i32(step.address + L["frameobj.f_iblock"]) > 0
-    except (FaultError, LayoutError):
+    except (FaultError, LayoutError) as e:
+        log.passed_over(e)
         return False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import gdb
 
+from .. import log
 from ..access import live_gdb
 from ..cpython import codes
 from ..cpython.frames import PyFrame
@@ -60,7 +61,8 @@ class Run:
                 if stop.frame.address == left.address:
                     try:
                         self.returned = result_text(stop.process, code.name, result(stop.frame, constant, stop.pc))
-                    except READ_ERRORS:
+                    except READ_ERRORS as e:
+                        log.passed_over(e)
                         self.returned = None
                 return False
 
@@ -165,8 +167,8 @@ def _left(now, address, code):
     try:
         if rt.target.u64(address + L[key]) & ~rt.dialect.tag_mask == code:
             return False
-    except FaultError:
-        pass
+    except FaultError as e:
+        log.passed_over(e)
     hw_breakpoints.note("the frame was left on a way that could not be followed")
     return True
 
@@ -222,7 +224,8 @@ def into(label: str) -> StopContext | None:
     if switched:
         try:
             now = process.current_stop()
-        except (FaultError, LayoutError):
+        except (FaultError, LayoutError) as e:
+            log.passed_over(e)
             now = None
         if (
             switched[-1] > current
@@ -280,5 +283,6 @@ def source_line(target: Any, path: str, number: int) -> str | None:
     """A line of a source file that a process names, None where it is not to be had."""
     try:
         return target.source_lines(path)[number - 1].rstrip().expandtabs()
-    except (NotFoundError, IndexError, TypeError):
+    except (NotFoundError, IndexError, TypeError) as e:
+        log.passed_over(e)
         return None

@@ -8,6 +8,7 @@ import secrets
 import stat
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..access.files import json_of
 from ..access.in_root import open_in_root
 from ..access.proc import read_proc, status_field
@@ -96,7 +97,8 @@ class SharedTempDir:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
                     return None
                 found = json_of(f.read(MAX_RESULT), name)
-        except (OSError, ValueError, GdbextError):
+        except (OSError, ValueError, GdbextError) as e:
+            log.passed_over(e)
             return None
         return found if isinstance(found, dict) else None
 

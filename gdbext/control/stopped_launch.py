@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
 from ..kernels import launch, parameters, signatures, triton
 from .kernel_breakpoints import breakpoints, last_stop
@@ -69,5 +70,6 @@ def launch_on_device(device: CudaGdb, rt: Runtime | None) -> Launch:
 def _by_triton(rt: Runtime, function: int) -> triton.Compiled | None:
     try:
         return triton.compiled(rt).get(function)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None  # its objects cannot be read now

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import gdb
 
+from .. import log
 from ..access import libraries
 from ..access.proc import ProcTarget
 from ..errors import GdbextError
@@ -39,7 +40,8 @@ def holders(pid: int, name: str) -> list[str]:
             continue
         try:
             symbols = module.elf.symbols_named([word])
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue  # a file that is gone or damaged: gdb could read no symbols of it either
         if any(_is(symbol, name) for symbol, _, _ in symbols):
             found.append(module.path)

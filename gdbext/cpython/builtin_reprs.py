@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError, LayoutError
 from . import lock_objects
 from .objects import Object
@@ -72,7 +73,8 @@ def _array(printer: Repr, value: Object, depth: int) -> str:
         count = value.len()
         take = min(count, printer.limits.items)
         code, numbers = value.array_numbers(0, take)
-    except LayoutError:
+    except LayoutError as e:
+        log.passed_over(e)
         return default_repr(value)
     if not count:
         return f"array('{code}')"
@@ -96,7 +98,8 @@ def _qualname(func: Object) -> str:
                 return found
             if found.type.flags & STR:
                 return str(found.string(MAX_TEXT))
-        except (GdbextError, AttributeError):
+        except (GdbextError, AttributeError) as e:
+            log.passed_over(e)
             continue
     return "?"
 
@@ -265,7 +268,8 @@ def _own_name(target: Object) -> str:
         if isinstance(found, Object):
             return found.string(MAX_TEXT) if found.type.flags & STR else ""
         return found if isinstance(found, str) else ""
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return ""
 
 

@@ -11,7 +11,7 @@ import re
 import struct
 from typing import TYPE_CHECKING, Any
 
-from .. import package
+from .. import log, package
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from .frames import CO_OPTIMIZED
 
@@ -211,7 +211,8 @@ def _every(rt: Runtime) -> Found:
         if at + size > len(data):
             try:
                 data, at = rt.target.read(address, size), 0
-            except FaultError:
+            except FaultError as e:
+                log.passed_over(e)
                 continue
         (file,), (title,) = word(data, at + name_at), word(data, at + title_at)
         entries = by_name.get(file)
@@ -232,7 +233,8 @@ def _has_executors(rt: Runtime, array: int) -> bool:
     try:
         size, capacity = rt.target.u32(array), rt.target.u32(array + 4)
         return 0 < size <= capacity <= 256
-    except FaultError:
+    except FaultError as e:
+        log.passed_over(e)
         return False
 
 
@@ -252,7 +254,8 @@ def jit_wanted(rt: Runtime) -> bool:
     """Whether the program was started with a JIT that its CPython has."""
     try:
         return rt.version >= (3, 13) and rt.target.environ().get("PYTHON_JIT", "0") not in ("0", "") and _knows_jit(rt)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return False
 
 
@@ -265,7 +268,8 @@ def _string(rt: Runtime, pointer: int) -> str | None:
         if rt.object(pointer).type.builtin_name != "str":
             return None
         return rt.object(pointer).string(4096)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None
 
 
@@ -324,7 +328,8 @@ def _codes(rt: Runtime, entries: Iterable[tuple[int, int]], name: str | None = N
             code = rt.code(address)
             if 0 <= code.first < 1 << 24 and rt.target.u64(address) >> 62 != 3:
                 found.append(code)
-        except (GdbextError, UnicodeError):
+        except (GdbextError, UnicodeError) as e:
+            log.passed_over(e)
             continue  # freed since, or no code object at all
     return found
 
@@ -459,7 +464,8 @@ def _by_functions(rt: Runtime, files: dict[str, list[tuple[int, int]]], name: st
             code = rt.target.u64(address + L["func.func_code"])
             if code in wanted and plain(rt.object(rt.target.u64(address + L["func.func_qualname"])).string(4096)) == name:
                 found[code] = wanted[code]
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
     return list(found.values())
 
@@ -470,7 +476,8 @@ def _file_of(rt: Runtime, module: str) -> str | None:
         return None
     try:
         return contents.item("__file__").string(4096)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import GdbextError
 from .expressions import free_names, index_node, last_name, parsed
 from .objects import Object
@@ -62,7 +63,8 @@ def _is_record(value: Any) -> bool:
             return False
         items = [value.item(i) for i in range(value.len())]
         return all(is_text(item) or item.isa("int", "float", "NoneType") for item in items)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return False
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import FaultError, LayoutError
 from . import linetable
 from .objects import MAX_ITEMS
@@ -262,8 +263,8 @@ def _step(rt: Runtime, address: int, code: int, lasti: int, owner: int, anchor: 
     if owner != OWNED_BY_GENERATOR and key in rt.layout:
         try:  # a frame whose code has not reached its RESUME is not shown by Python itself
             complete = lasti >= 2 * rt.target.i32(code + rt.layout[key])
-        except FaultError:
-            pass
+        except FaultError as e:
+            log.passed_over(e)
     return RawFrame(address, code, lasti, owner, anchor, complete)
 
 
@@ -314,7 +315,8 @@ class Dialect:
         """`[(key address, value address)]` of an instance's own attributes."""
         try:
             pointer, values = self._place(rt, obj)
-        except FaultError:
+        except FaultError as e:
+            log.passed_over(e)
             return []
         if pointer:
             return rt.object(pointer).dict_entries()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import GdbextError
 from . import tasks
 from .objects import Object
@@ -68,8 +69,8 @@ def _read(rt: Runtime, address: int, tid: int | None, max_timers: int) -> EventL
             loop.ready, loop.taken = ready.len(), _taken(ready)
         if scheduled is not None:
             loop.timers = [Callback(handle) for handle in scheduled.elements(max_timers)]
-    except GdbextError:
-        pass  # it changed while it was read, or is damaged: what was read by then counts
+    except GdbextError as e:
+        log.passed_over(e)  # it changed while it was read, or is damaged: what was read by then counts
     return loop
 
 
@@ -83,8 +84,8 @@ def callbacks_taken(rt: Runtime) -> dict[int, int]:
             taken = _taken(ready) if ready is not None else None
             if taken is not None:
                 found[address] = taken
-    except GdbextError:
-        pass  # it changed while it was read: what was read by then counts
+    except GdbextError as e:
+        log.passed_over(e)  # it changed while it was read: what was read by then counts
     return found
 
 
@@ -116,7 +117,8 @@ def _current(rt: Runtime, loop: EventLoop) -> Callback | None:
 def _attribute(obj: Object, name: str) -> Object | None:
     try:
         found = obj.attr(name)
-    except (GdbextError, AttributeError):
+    except (GdbextError, AttributeError) as e:
+        log.passed_over(e)
         return None
     return found if isinstance(found, Object) else None
 
@@ -127,7 +129,8 @@ def _name(callback: Object) -> str:
         try:
             found = attribute(attribute(callback, "__func__") if callback.isa("method") else callback, name)
             return str(found.string(200) if isinstance(found, Object) else found)
-        except (GdbextError, AttributeError):
+        except (GdbextError, AttributeError) as e:
+            log.passed_over(e)
             continue
     if callback.isa("functools.partial"):
         return _name(attribute(callback, "func"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError, LayoutError
 from .dialects import RawFrame
 from .frames import PyFrame
@@ -112,7 +113,8 @@ def last_unhandled(rt: Runtime) -> list[InFlight]:
             value = contents.item(name)
             if value.type.flags & EXCEPTION:
                 return [InFlight(None, UNHANDLED, read(rt, value.address))]
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
     return []
 

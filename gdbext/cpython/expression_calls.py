@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 from . import comparisons, containers, spending, value_attributes
@@ -241,7 +242,8 @@ def _docstring(value: Object) -> str:
             return _text(value, "__doc__")
         found = value.rt.object(info.namespace["__doc__"])
         return found.string(100_000) if found.type.flags & STR else "(no docstring)"
-    except (GdbextError, KeyError):
+    except (GdbextError, KeyError) as e:
+        log.passed_over(e)
         return "(no docstring)"
 
 
@@ -360,7 +362,8 @@ def _plain_owner(owner: Any) -> Any:
     if isinstance(owner, Object) and (owner.type.flags & (STR | BYTES) or not kind(owner)):
         try:
             return plain(owner)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return owner
     return owner
 
@@ -381,6 +384,7 @@ def _of_dict(owner: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any],
     if name == "get" and 1 <= len(args) <= 2:
         try:
             return containers.item(owner, args[0])
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             return args[1] if len(args) == 2 else None
     raise _refusal(shown)

@@ -13,6 +13,7 @@ import re
 import types as python_types
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
 from . import arithmetic, comparisons, containers, expression_calls, spending, value_attributes, values
 from .adapters import Adapter
@@ -45,7 +46,8 @@ def condition(rt: Runtime | None, text: str, frame: PyFrame | None = None, *, na
     """Whether `text` holds. It does not where an operation on text, a container or a number meets None instead."""
     try:
         return values.truth(evaluate(rt, text, frame, names=names))
-    except NoneOperand:
+    except NoneOperand as e:
+        log.passed_over(e)
         return False
 
 
@@ -365,9 +367,11 @@ def in_frame(frame: PyFrame, name: str, builtins: bool = True) -> Object | None:
         try:
             found: Object = space().item(name)
             return found
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             continue
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             break
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import layout as layouts
 
@@ -42,6 +43,7 @@ def places(target: Target) -> list[tuple[int, Module]]:
             if address is None and ".PyRuntime" in module.elf.sections:
                 address = module.bias + module.elf.sections[".PyRuntime"][0]
         except (NotFoundError, OSError) as e:
+            log.passed_over(e, f"{module.name} as a CPython")
             tried.append(str(e))
             continue
         if address is not None:
@@ -66,7 +68,8 @@ def _written_version(target: Target, module: Module) -> re.Match[bytes] | None:
             try:
                 data = target.read(mapping.start, mapping.end - mapping.start)
                 found = re.search(rb"\b3\.(\d+)\.\d+\S* \([^()\0]{1,80}\)\s{1,2}\[", data)
-            except FaultError:
+            except FaultError as e:
+                log.passed_over(e)
                 continue
             if found:
                 return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 
 if TYPE_CHECKING:
@@ -164,7 +165,8 @@ class PyFrame:
             for key, value in own.items(MAX_VARIABLES):
                 try:
                     name = key.string(1000)
-                except GdbextError:
+                except GdbextError as e:
+                    log.passed_over(e)
                     continue
                 if name not in names:
                     found.append((name, value))
@@ -179,6 +181,6 @@ class PyFrame:
                 if obj.type.builtin_name == "cell":
                     inner = self.rt.target.u64(value + self.rt.layout["cell.ob_ref"])
                     return self.rt.object(inner) if inner else None
-            except (FaultError, LayoutError):
-                pass
+            except (FaultError, LayoutError) as e:
+                log.passed_over(e)
         return obj

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class Windows:
         if found is None:
             try:
                 found = self.target.read(number << WINDOW, 1 << WINDOW)
-            except FaultError:
+            except FaultError as e:
+                log.passed_over(e)
                 found = b""
             if len(held) >= MAX_WINDOWS:
                 self.clear()
@@ -117,7 +119,8 @@ def stretches(rt: Runtime, head: int, windows: Windows) -> Iterator[tuple[list[i
                 _compare(rt, head, windows, addresses, following)
             if following == mark or count + len(addresses) > MAX_OBJECTS:
                 raise LayoutError(f"the garbage collector's list at {head:#x} does not come back to its head")
-        except (LayoutError, FaultError):
+        except (LayoutError, FaultError) as e:
+            log.passed_over(e)
             tries += 1
             if not runs_on or restarts == RESTARTS:
                 raise

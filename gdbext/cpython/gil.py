@@ -14,6 +14,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..access.model import PAGE, Thread
 from ..access.proc import read_proc
 from ..errors import FaultError, GdbextError
@@ -72,7 +73,8 @@ def _in_call(target: Target, thread: Thread) -> bool:
 def _code(target: Target, at: int, size: int) -> bytes | None:
     try:
         return target.read(at, size)
-    except FaultError:  # a core leaves code out: it comes from the file
+    except FaultError as e:  # a core leaves code out: it comes from the file
+        log.passed_over(e)
         module = target.module_at(at)
         return module.elf.at(at - module.bias, size) if module is not None else None
 
@@ -102,7 +104,8 @@ def waits(rt: Runtime, py: PyThread, thread: Thread) -> bool | None:
         if start <= futex_of(rt.target, thread) < end:
             return True
         return rt.target.is_stopped and _awake_waiter(rt, thread, start, end)
-    except (GdbextError, KeyError):
+    except (GdbextError, KeyError) as e:
+        log.passed_over(e)
         return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..access.secrets import is_kept, pairs
 from ..errors import GdbextError
 from .runtime import open_runtime
@@ -45,8 +46,8 @@ def read(target: Target) -> tuple[list[bytes], list[bytes], set[bytes], list[tup
                     places += _place(value)
         for process in ("_current_process", "_parent_process"):
             keys |= set(_authkeys(rt, process))
-    except GdbextError:
-        pass
+    except GdbextError as e:
+        log.passed_over(e)
     return argv, environ, keys, places
 
 
@@ -71,7 +72,8 @@ def _place(value: Object, skipped: int = 0) -> Iterator[tuple[int, int, int]]:
         if value.len() > 1:
             at, count, unit = value.characters()
             yield at + skipped * unit, (count - skipped) * unit, unit
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return
 
 
@@ -80,7 +82,8 @@ def _each(rt: Runtime, module: str, name: str) -> Iterator[Object]:
     scope = rt.module(module)
     try:
         value = None if scope is None else scope.item(name)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return
     if value is not None:
         yield from value.elements(MAX_WORDS) if value.isa("list") else [value]
@@ -90,7 +93,8 @@ def _encoded(value: Object) -> bytes:
     """A str or bytes as the kernel was given it; b"" for what is neither, or cannot be read."""
     try:
         return value.raw_bytes(MAX_WORD) if value.isa("bytes") else os.fsencode(value.string(MAX_WORD))
-    except (GdbextError, UnicodeEncodeError):
+    except (GdbextError, UnicodeEncodeError) as e:
+        log.passed_over(e)
         return b""
 
 
@@ -100,5 +104,6 @@ def _authkeys(rt: Runtime, name: str) -> Iterator[bytes]:
         try:
             key = process.attr("_config").item("authkey")
             yield key.raw_bytes(MAX_WORD)
-        except (GdbextError, AttributeError):
+        except (GdbextError, AttributeError) as e:
+            log.passed_over(e)
             continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from .. import package
+from .. import log, package
 from ..errors import LayoutError
 
 if TYPE_CHECKING:
@@ -82,7 +82,12 @@ def from_process(target: Target, runtime_address: int, version: tuple[int, int],
             if value > 1 << 20:
                 raise LayoutError(f"the debug offsets of this CPython {layout.name} make no sense: {theirs} = {value}")
             told[ours] = value
-    return Layout(layout.version, layout.free_threaded, _corrected(layout.offsets, told))
+    corrected = _corrected(layout.offsets, told)
+    if log.enabled():
+        moved = [f"{key} {layout.offsets[key]} to {at}" for key, at in corrected.items() if layout.offsets[key] != at]
+        gone = sorted(layout.offsets.keys() - corrected.keys())
+        log.note("the debug offsets move %d of the table for %s: %s; not there: %s", len(moved), layout.name, moved, gone)
+    return Layout(layout.version, layout.free_threaded, corrected)
 
 
 def _corrected(table: dict[str, int], told: dict[str, int]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError, LayoutError
 
 if TYPE_CHECKING:
@@ -76,6 +77,6 @@ def parked_at(rt: Runtime, futex: int) -> Object | None:
             obj = rt.object(byte - L[key])
             if KINDS.get(obj.type.builtin_name) == kind and (kind == "RLock" or _byte_at(obj) is not None):
                 return obj
-    except GdbextError:
-        pass  # something else parks there: a mutex of the interpreter's own
+    except GdbextError as e:
+        log.passed_over(e)  # something else parks there: a mutex of the interpreter's own
     return None

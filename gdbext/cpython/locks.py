@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
 from .expressions import evaluate
 from .objects import Object
@@ -83,7 +84,8 @@ def entered(frame: PyFrame) -> list[Object]:
     L, t = rt.layout, rt.target
     try:
         values = _sure_values(frame)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return []
     found = []
     for i, address in enumerate(values):
@@ -104,7 +106,8 @@ def entered(frame: PyFrame) -> list[Object]:
             if manager:
                 rt.object(manager).type  # noqa: B018  (an object stands there)
                 found.append(rt.object(manager))
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
     return found
 
@@ -129,7 +132,8 @@ def acquired(frame: PyFrame) -> list[tuple[str, Object, int, int]]:
     for path, taken, given in frame.rt.target.cached(("acquired", frame.code.address, line), lambda: _kept(frame, line)):
         try:
             value = evaluate(frame.rt, path, frame)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
         if isinstance(value, Object):
             found.append((path, value, taken, given))
@@ -155,7 +159,8 @@ def _source(frame: PyFrame) -> dict[int, str] | None:
     path = frame.file
     try:
         every = frame.rt.target.source_lines(path)
-    except NotFoundError:
+    except NotFoundError as e:
+        log.passed_over(e)
         return None
     start = frame.code.first - 1
     if not 0 <= start < len(every):
@@ -164,7 +169,8 @@ def _source(frame: PyFrame) -> dict[int, str] | None:
     def numbered() -> Any:
         try:
             block = every if frame.code.name == "<module>" else inspect.getblock([line + "\n" for line in every[start:]])
-        except (SyntaxError, IndentationError, FaultError):
+        except (SyntaxError, IndentationError, FaultError) as e:
+            log.passed_over(e)
             return None
         return {start + 1 + i: text.split("#")[0] for i, text in enumerate(block)}
 

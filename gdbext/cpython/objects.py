@@ -10,22 +10,11 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import GdbextError, LayoutError, NotFoundError
 from . import getsets
 from .spending import brief
-from .types import (
-    BYTES,
-    DICT,
-    LIST,
-    LONG,
-    MAX_NAME,
-    MEMBER_CODES,
-    MEMBER_OBJECT,
-    MEMBER_STRING,
-    STR,
-    TUPLE,
-    TYPE,
-)
+from .types import BYTES, DICT, LIST, LONG, MAX_NAME, MEMBER_CODES, MEMBER_OBJECT, MEMBER_STRING, STR, TUPLE, TYPE
 
 if TYPE_CHECKING:
     from .adapters import Adapter
@@ -323,7 +312,7 @@ class Object:
                 length = self.rt.target.u64(self.address + self.rt.layout["ascii.length"])
                 return length == len(plain) and bool(self.type.flags & STR) and self.string() == plain
             return self.plain() == plain
-        except GdbextError:
+        except GdbextError:  # an object of another kind: the usual answer, not a loss
             return False
 
     def plain(self, depth: int = 8) -> Any:
@@ -479,7 +468,8 @@ class Object:
         found = self.type.lookup("_fields")
         try:
             return [o.string(MAX_NAME) for o in self.rt.object(found).elements(1000)] if found else []
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return []
 
     def _close_to(self, name: str, own: dict[str, int]) -> str:

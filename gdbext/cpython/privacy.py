@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from .. import log
 from ..access.secrets import is_secret_name, secret_parts
 from ..errors import GdbextError
 from .adapters import Adapter
@@ -123,8 +124,8 @@ def is_content(value: Any, depth: int = 4) -> bool:
             pairs = value.items(MAX_LOOKED_AT)
             return bool(pairs) and all(is_number(one) for pair in pairs for one in pair)
         return value.isa("numpy.ndarray")
-    except GdbextError:
-        pass
+    except GdbextError as e:
+        log.passed_over(e)
     return False
 
 
@@ -195,5 +196,6 @@ def content_length(value: Any) -> int:
             inner = _wrapped(value)
             return content_length(inner) if inner is not None else 0
         return value.len()
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return 0

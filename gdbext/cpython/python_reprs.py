@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError
 from .objects import Object
 from .types import LONG, STR, TUPLE, TYPE
@@ -53,8 +54,8 @@ def _counter(printer: Repr, value: Object, depth: int) -> str:
     entries = value.dict_entries()
     try:
         entries.sort(key=lambda p: -value.rt.object(p[1]).plain())
-    except (GdbextError, TypeError):
-        pass
+    except (GdbextError, TypeError) as e:
+        log.passed_over(e)
     inner = printer.each(len(entries), entries[: printer.limits.items], printer.pair(value, depth))
     return f"{value.type.name}({{{inner}}})" if entries else f"{value.type.name}()"
 
@@ -124,7 +125,8 @@ def _dataclass(printer: Repr, value: Object, definer: TypeInfo, depth: int) -> s
         key = name.string()
         try:
             got = held[key] if key in held else value.attr(key)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             shown.append(f"{key}=<not set>")
             continue
         shown.append(f"{key}={printer.named(key, got, depth + 1)}")
@@ -144,5 +146,6 @@ def _repr_code(rt: Runtime, definer: TypeInfo) -> Code | None:
         own = dict(func.instance_entries())  # wrapped against recursion: __wrapped__ is the generated one
         func = rt.object(own["__wrapped__"]) if "__wrapped__" in own else func
         return rt.code(rt.target.u64(func.address + rt.layout["func.func_code"]))
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None

@@ -10,6 +10,7 @@ import collections
 import struct
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import GdbextError
 from .gc import WINDOW, Windows
 from .types import BYTES, DICT, LIST, LONG, MEMBER_OBJECT, STR, TUPLE, TYPE
@@ -55,7 +56,8 @@ def frame_roots(frames: Iterable[tuple[PyFrame, bool]]) -> list[Root]:
     for frame, selected in frames:
         try:
             found += _variables(frame, selected)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
     return found
 
@@ -82,7 +84,8 @@ def _module_of(frame: PyFrame) -> str:
     try:
         name = frame.globals().item("__name__").string(200)
         contents = rt.module(name)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return ""
     same = own is not None and contents is not None and own.address == contents.address
     return name if same and all(p.isidentifier() for p in name.split(".")) else ""
@@ -113,7 +116,8 @@ def module_roots(rt: Runtime, last: Collection[str] = ("torch", "numpy", "sympy"
         try:
             contents = rt.module_dict(modules[name])
             pairs = contents.dict_entries(MAX_WIDE) if contents is not None else ()
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
         for key, value in pairs:
             yield ModuleRoot(rt, name, key, value)
@@ -125,7 +129,8 @@ def _text(rt: Runtime, address: int) -> str | None:
     if address not in memo:
         try:
             memo[address] = rt.object(address).string(200)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             memo[address] = None
     return memo[address]
 
@@ -142,12 +147,14 @@ class _Kinds:
         blob, inside = self.window(at >> WINDOW), at & MASK
         try:
             pointer = _WORD(blob, inside)[0] if inside + 8 <= len(blob) else self.rt.target.u64(at)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return None
         if pointer not in self.known:
             try:
                 self.known[pointer] = self._classify(self.rt.type(pointer)) if pointer % 8 == 0 and pointer else None
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 self.known[pointer] = None
         return self.known[pointer]
 
@@ -175,7 +182,8 @@ def key_text(rt: Runtime, address: int) -> str | None:
         return repr(text) if len(text) < 200 and text.isprintable() else None
     try:
         value = rt.object(address).plain()
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None
     return repr(value) if isinstance(value, (int, tuple)) else None
 
@@ -238,7 +246,8 @@ def find(rt: Runtime, wanted: Iterable[int], roots: Iterable[Root], max_edges: i
                 edges += 1
                 if value:
                     reach(value, address, step)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue  # damaged, or changed while it is read: what is elsewhere can still be found
     found = {}
     for address in wanted:

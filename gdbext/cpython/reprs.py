@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render.text import escape
 from . import builtin_reprs, privacy, python_reprs
@@ -160,8 +161,8 @@ class Repr:
                 text = adapter.text(self, depth)
                 if text is not NotImplemented:
                     return str(text)
-            except (LayoutError, NotFoundError, *DAMAGED):
-                pass  # damaged, or a release that is not known here: an object like any other
+            except (LayoutError, NotFoundError, *DAMAGED) as e:
+                log.passed_over(e)  # damaged, or a release that is not known here: an object like any other
         if definer is not None:
             known = python_reprs.show(self, value, definer, depth)
             if known is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..access.proc import read_maps, read_proc
 from ..access.retry import retry, retry_reading
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
@@ -63,6 +64,7 @@ def _all_runtimes(target: Target) -> list[Runtime]:
         try:
             found.append(Runtime(target, address, library))
         except GdbextError as e:
+            log.passed_over(e, f"the CPython at {address:#x} of {library.name}")
             refused = refused or e
     if refused is not None and not found:
         raise refused
@@ -84,14 +86,17 @@ def _has_ended(target: Target) -> bool:
         words = read_proc(target.pid, "stat").rpartition(b")")[2].split()
         if words[0] not in (b"Z", b"X") and not int(words[6]) & PF_EXITING:
             return False
-    except NotFoundError:
+    except NotFoundError as e:
+        log.passed_over(e)
         return True
-    except (GdbextError, ValueError, IndexError):
+    except (GdbextError, ValueError, IndexError) as e:
+        log.passed_over(e)
         return False
     try:
         read_maps(target.pid)  # where only the main thread has ended, the others' memory is there
         return False
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return True
 
 
@@ -244,7 +249,8 @@ class Runtime:
         """{tid as the process sees it: tid as we see it}; {} where the backend has no thread list."""
         try:
             return self.target.own_tids()
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return {}
 
     def _tid(self, tstate: int, os_tids: dict[int, int]) -> int:
@@ -262,7 +268,8 @@ class Runtime:
             blob = t.read(pthread, 2304)
             near = {int.from_bytes(blob[i : i + 4], "little") for i in range(at - 80, at + 80, 4)} & set(os_tids)
             return os_tids[near.pop()] if len(near) == 1 else 0
-        except FaultError:
+        except FaultError as e:
+            log.passed_over(e)
             return 0
 
     # ---- frames --------------------------------------------------------------------------------------------------
@@ -313,8 +320,8 @@ class Runtime:
             try:
                 for key, value in module.item("_active").items(dialects.MAX_THREADS) if module else ():
                     found[key.integer()] = value
-            except GdbextError:
-                pass  # what is asked of it is a courtesy: a table in the middle of an update costs no answer
+            except GdbextError as e:
+                log.passed_over(e)  # what is asked of it is a courtesy: a table in the middle of an update costs no answer
             return found
 
         known: dict[int, Object] = self.target.cached(("threading's threads", self.address), read)
@@ -328,7 +335,8 @@ class Runtime:
             for ident, thread in self.registered_threads().items():
                 try:
                     found[ident] = thread.attr("_name").string(200)
-                except GdbextError:
+                except GdbextError as e:
+                    log.passed_over(e)
                     continue
             return found
 
@@ -371,7 +379,8 @@ class Runtime:
             for key, value in self.object(self._modules_address(self.interpreters()[0])).items():
                 try:
                     found[key.string(MAX_NAME)] = value
-                except GdbextError:
+                except GdbextError as e:
+                    log.passed_over(e)
                     continue
             return found
 
@@ -408,7 +417,8 @@ class Runtime:
         """Whether a module of one of these names is imported."""
         try:
             return any(self._imported(name) is not None for name in names)
-        except (FaultError, LayoutError):
+        except (FaultError, LayoutError) as e:
+            log.passed_over(e)
             return False  # a table in the middle of an update
 
     def module(self, name: str) -> Object | None:
@@ -429,7 +439,8 @@ class Runtime:
             try:
                 if scope is not None:
                     return scope.item("__version__").string(60)
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 continue
         return ""
 

@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import GdbextError
 from .frames import CO_FAST_CELL, CO_FAST_FREE
 
@@ -61,6 +62,7 @@ def _variables(frame: Any) -> tuple[bytes, tuple[tuple[int, int], ...]]:
         try:
             if value is not None and value.type_name == "int":
                 numbers.append((i, value.integer()))
-        except GdbextError:  # it changes while it is read, or is no object yet
+        except GdbextError as e:  # it changes while it is read, or is no object yet
+            log.passed_over(e)
             continue
     return words, tuple(numbers)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import GdbextError, LayoutError
 from .adapters import Adapter, PlainAdapter, register
 from .objects import Object
@@ -228,7 +229,8 @@ class LoggerAdapter(_Fields):
         try:
             names = module.item("_levelToName") if module is not None else None
             return _text(names.item(level)) if names is not None else f"Level {level}"
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return _LEVELS.get(level, f"Level {level}")
 
 
@@ -272,7 +274,8 @@ class ThreadAdapter(_Fields):
             raise LayoutError("threads without their module")
         try:
             found = module.item("_active").item(_number(held["_ident"]))
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return True
         return bool(found.address != obj.address)
 

@@ -10,6 +10,7 @@ import datetime
 import struct
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import GdbextError, LayoutError
 from .adapters import Adapter, PlainAdapter, register
 from .objects import Object
@@ -311,7 +312,8 @@ class ChainMapAdapter(Adapter):
         for one in self._maps():
             try:
                 return one.item(key)
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 continue
         raise GdbextError(f"the ChainMap has no key {brief(key)}")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError, LayoutError, NotFoundError
 from .dialects import RawFrame
 from .frames import CO_FAST_FREE, PyFrame
@@ -94,7 +95,8 @@ def running_loops(rt: Runtime) -> dict[int, int]:
                 loop = held.address if held is not None and not held.is_none() else 0
                 if loop and held.type.builtin_name == "_RunningLoopHolder":
                     loop = t.u64(loop + layout["object.__size"])
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
         if loop:
             found[loop] = thread.tid
@@ -251,7 +253,8 @@ class _Reader:
         for name in ("_all_tasks", "_scheduled_tasks", "_eager_tasks"):
             try:
                 held = module.item(name)
-            except NotFoundError:
+            except NotFoundError as e:
+                log.passed_over(e)
                 continue
             try:
                 for address in self._members(held, f"asyncio.tasks.{name}"):
@@ -302,8 +305,8 @@ class _Reader:
             found = {t.u64(th.address + L["tstateimpl.asyncio_running_task"]) for th in self.rt.states()}
         try:
             found |= {value.address for _, value in module.item("_current_tasks").items(MAX_TASKS)}
-        except GdbextError:
-            pass  # 3.14 has it no more for its own tasks
+        except GdbextError as e:
+            log.passed_over(e)  # 3.14 has it no more for its own tasks
         return found
 
     # ---- one task ----------------------------------------------------------------------------------------------------
@@ -385,7 +388,8 @@ class _Reader:
             for thread in self.rt.threads():
                 try:
                     stack = self.rt.frames(thread)
-                except GdbextError:
+                except GdbextError as e:
+                    log.passed_over(e)
                     continue
                 for i, frame in enumerate(stack):
                     self.by_frame[frame.address] = (thread.tid, stack, i)
@@ -451,8 +455,8 @@ class _Reader:
         own = {}
         try:
             own = {n: v for n, v in frame.locals() if v is not None}
-        except GdbextError:
-            pass  # a name is then all there is to say
+        except GdbextError as e:
+            log.passed_over(e)  # a name is then all there is to say
         name, owner = frame.code.name, own.get("self")
         if owner is not None:
             return Waiting("asyncio", f"{owner.type.name}.{name} on {owner.address:#x}", owner)
@@ -466,8 +470,8 @@ class _Reader:
             try:
                 members = [m for m in own["fs"].elements(MAX_CHILDREN) if self._state_of(m) == PENDING]
                 return self._of_many("wait", waiter, members)
-            except GdbextError:
-                pass  # still an iterator: it has not begun
+            except GdbextError as e:
+                log.passed_over(e)  # still an iterator: it has not begun
         return Waiting("asyncio", f"{name} ({waiter.type.name} {waiter.address:#x})", waiter)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
 from . import adapters
@@ -65,7 +66,8 @@ def named(rt: Runtime, pairs: Iterable[tuple[int, int]], wanted: Collection[str]
                     if length not in lengths:
                         continue
                 name = names[key] = rt.object(key).string(MAX_NAME)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue  # a key that is no str: not an attribute
         if wanted is None or name in wanted:
             found.append((name, value))
@@ -221,7 +223,8 @@ class TypeInfo:
                     member = t.u64(address + L["memberdescr.d_member"])
                     place = t.i64(member + L["memberdef.offset"]), t.i32(member + L["memberdef.type"])
                     found.update({name: place for name, _ in named(self.rt, [(key, address)])})
-                except FaultError:
+                except FaultError as e:
+                    log.passed_over(e)
                     continue
             return found
 
@@ -236,8 +239,8 @@ class TypeInfo:
             try:
                 if value:
                     return self.rt.object(value).string(MAX_NAME)
-            except GdbextError:
-                pass
+            except GdbextError as e:
+                log.passed_over(e)
             return self.raw_name.rpartition(".")[0] or ("builtins" if not self.is_heap else "")
 
         return self._memo("module", read)
@@ -248,6 +251,6 @@ class TypeInfo:
         if self.is_heap:
             try:
                 return self.rt.object(self.rt.target.u64(self.address + self.rt.layout["heaptype.ht_qualname"])).string(MAX_NAME)
-            except GdbextError:
-                pass
+            except GdbextError as e:
+                log.passed_over(e)
         return self.name

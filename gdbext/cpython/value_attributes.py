@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
 from . import codes, getsets
 from .adapters import Adapter
@@ -151,7 +152,8 @@ def _returned_path(descriptor: Object) -> list[str]:
         shift = 1 if rt.version >= (3, 12) else 0
         in_order = [argument for _, _, argument in steps[1:-1]] == [i << shift for i in range(len(names))]
         return names if loads and in_order else []
-    except (GdbextError, IndexError):
+    except (GdbextError, IndexError) as e:
+        log.passed_over(e)
         return []
 
 

@@ -14,6 +14,7 @@ import pathlib
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import FaultError, GdbextError
 from . import spending
 from .adapters import Adapter, PlainAdapter
@@ -241,15 +242,16 @@ def truth(value: Any) -> bool:
         return bool(value.plain())
     except FaultError:
         raise
-    except GdbextError:
-        pass
+    except GdbextError as e:
+        log.passed_over(e)
     if value.isa("range", *VIEWS):
         return length(value) > 0
     try:
         return value.len() > 0
     except FaultError:
         raise
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         if value.type.lookup("__bool__") or value.type.lookup("__len__"):
             raise GdbextError(f"whether {describe(value)} counts as true is up to its own code; compare a field") from None
         return True

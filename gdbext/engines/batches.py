@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 
+from .. import log
 from ..access.retry import retry
 from ..errors import GdbextError
 
@@ -55,7 +56,8 @@ def read_in_batches(
         first, size = first + size, min(2 * size, LARGEST)
         try:
             found += read(batch)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             _read_parts(rt, there(batch), read, found, torn)
     left = set(there([one for _, one in torn])) if torn else set()
     for at, one in reversed(torn):
@@ -69,7 +71,8 @@ def _read_parts(
 ) -> None:
     try:
         found += read(batch)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         if len(batch) == 1:
             torn.append((len(found), batch[0]))
             return

@@ -12,6 +12,7 @@ import itertools
 import operator
 from itertools import chain, compress, repeat
 
+from .. import log
 from ..cpython.types import named
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 
@@ -151,7 +152,8 @@ def _pieces(target: Target, runs: List[Run], size: int) -> List[Piece]:
             view = memoryview(target.read(low, high - low)).cast("Q")
             for _, _, number in spans[at:upto]:
                 found[number] = (low, view)
-        except FaultError:
+        except FaultError as e:
+            log.passed_over(e)
             for start, end, number in spans[at:upto]:  # the gap between two was not there
                 found[number] = (start, memoryview(target.read(start, end - start + -(end - start) % 8)).cast("Q"))
         at = upto
@@ -408,7 +410,8 @@ def _common_type(rt: Runtime, addresses: Sequence[int]) -> Any:
     for a in addresses[:7]:
         try:
             info = rt.object(a).type
-        except (FaultError, LayoutError):
+        except (FaultError, LayoutError) as e:
+            log.passed_over(e)
             continue
         seen[info.address] = seen.get(info.address, 0) + 1
     if not seen:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Dict, Iterator, List, Optional
 
+from .. import log
 from ..errors import GdbextError
 from ..torch.tensor_impl import read_tensor
 from .objects import settled_frames
@@ -54,7 +55,8 @@ def variables(rt: Runtime, *names: str) -> Iterator[Dict[str, Object]]:
         for frame in frames:
             try:
                 held = [(name, value) for name, value in frame.locals() if name in names]
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 continue
             found = {name: value for name, value in held if hasattr(value, "is_none") and not value.is_none()}
             if found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .. import log
 from ..access.ptrace import thread_cpu, thread_state
 from ..cpython.stack_keys import stack_key
 from ..cpython.tasks import running_loops
@@ -34,7 +35,8 @@ def keeper(
     try:
         frames = rt.frames(thread)
         key = key_of(frames, turns_in)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         if rt.target.is_stopped:
             raise
         return Keeper(name, thread.tid, woken=True)  # it goes on

@@ -6,6 +6,7 @@ positions all the same (0 times NaN is NaN). Blocks of one hash stand for the sa
 
 from __future__ import annotations
 
+from .. import log
 from ..errors import GdbextError
 from ..kvcache.model import ValueFault, Values
 from ..kvcache.rules import BLOCK_NAN, PREFIX_COPY, RANK_COPY, RESERVED_NAN
@@ -127,7 +128,8 @@ def _of_pair(one: Worker, other: Worker, blocks: Dict[int, List[int]]) -> Tuple[
                 where = f"layer {a[0].index} {a[1].name} of block {block}"
                 found.append(ValueFault(RANK_COPY, other.rank, block, f"{where} differs {why} on {one.rank} and {other.rank}"))
         return found, len(pairs)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return [], 0  # told of the rank itself
 
 

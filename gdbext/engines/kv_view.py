@@ -9,6 +9,7 @@ import re
 import time
 from collections import Counter
 
+from .. import log
 from ..access.retry import LASTING_TRIES, SECONDS, retry_reading
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError, NotFoundError
@@ -129,7 +130,8 @@ class View:
 
         try:
             return _sought_in_frames(rt, find)
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             return None
 
     def _read(self, rt: Runtime, root: Object, requests: Optional[List[Request]] = None) -> Cache:

@@ -3,6 +3,7 @@ is started so that each module is called from Python."""
 
 from __future__ import annotations
 
+from .. import log
 from ..errors import GdbextError
 from ..torch import modules
 from . import registry
@@ -76,7 +77,8 @@ def shard_of(module: Object) -> Optional[Dict[str, Any]]:
             return None
         parts = [n.integer() for n in rt.object(own["output_partition_sizes"]).elements(MAX_PARTS)]
         return {"dim": -1, "parts": parts, "copies": number("num_kv_head_replicas", 1)}
-    except (GdbextError, KeyError):
+    except (GdbextError, KeyError) as e:
+        log.passed_over(e)
         return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 
+from .. import log
 from ..errors import NotFoundError
 
 TYPE_CHECKING = False
@@ -21,7 +22,8 @@ def first(obj: Any, paths: Iterable[str]) -> Any:
     for path in paths:
         try:
             found = obj.field(path) if path else obj.object()
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             continue
         if found is not None:
             return found

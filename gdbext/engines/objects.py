@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 
+from .. import log
 from ..access.retry import retry, settled_counts
 from ..cpython import tasks
 from ..errors import GdbextError, LayoutError, NotFoundError
@@ -41,7 +42,8 @@ def has(obj: Object, name: str) -> bool:
     """Whether an object has an attribute, None or not."""
     try:
         obj.attr(name)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return False
     return True
 
@@ -50,7 +52,8 @@ def at(obj: Object, text: str) -> Optional[Object]:
     """The Object at a dotted path; None where it is not there, or is None, or a plain number."""
     try:
         found = path(obj, text)
-    except (GdbextError, AttributeError):
+    except (GdbextError, AttributeError) as e:
+        log.passed_over(e)
         return None
     return found if hasattr(found, "is_none") and not found.is_none() else None
 
@@ -67,7 +70,8 @@ def optional(obj: Object, name: str, convert: str = "integer", default: Any = No
         if not hasattr(value, "attr"):
             return value
         return default if value.is_none() else getattr(value, convert)()
-    except (NotFoundError, GdbextError):
+    except (NotFoundError, GdbextError) as e:
+        log.passed_over(e)
         return default
 
 
@@ -121,7 +125,8 @@ def settled_frames(rt: Runtime) -> Iterator[List[PyFrame]]:
     for thread in rt.threads()[:MAX_THREADS]:
         try:
             yield rt.frames(thread)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             if rt.target.is_stopped:
                 raise
 
@@ -157,7 +162,8 @@ def sought(rt: Runtime, find: Callable[[Runtime], Optional[Object]]) -> Optional
 
     try:
         return retry(read, lambda: not rt.target.is_stopped, rt.target.invalidate, seconds=MOMENT, lasting=MOMENT)
-    except NotFoundError:
+    except NotFoundError as e:
+        log.passed_over(e)
         return None
 
 
@@ -179,14 +185,16 @@ def _among(frames: Iterable[PyFrame], roots: Mapping[str, str]) -> Iterator[Obje
     for frame in frames:
         try:
             held = frame.locals()
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
         for _, value in held:
             try:  # inner frames of a running thread hold anything
                 if not hasattr(value, "type") or value.type_name not in roots:
                     continue
                 found = _led_to(value, roots[value.type_name])
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 continue
             if found is not None:
                 yield found
@@ -198,7 +206,8 @@ def thread_in(rt: Runtime, function: str) -> Optional[PyThread]:
         try:
             if any(f.function.rpartition(".")[2] == function for f in rt.frames(thread)):
                 return thread
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             if rt.target.is_stopped:
                 raise
     return None
@@ -287,6 +296,7 @@ def tokens(rt: Runtime, held: Iterable[Tuple[str, Optional[Object]]]) -> dict[st
     for name, obj in held:
         try:
             found[name] = None if obj is None else numbers_until(rt, obj, MAX_TOKENS_SHOWN)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             found[name] = None
     return found

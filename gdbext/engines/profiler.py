@@ -14,6 +14,7 @@ import re
 import socket
 import time
 
+from .. import log
 from ..access.proc import ProcTarget
 from ..errors import GdbextError, NotFoundError
 from . import listeners
@@ -78,7 +79,8 @@ def speaks_http(row: listeners.Row) -> bool:
     """Whether somebody answers HTTP on a port."""
     try:
         return ask(row, "GET", "/health", PROBE) is not None
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return False
 
 
@@ -142,7 +144,8 @@ def _switch(family: List[Rank], verb: str, options: Dict[str, Any]) -> ProfilerR
 def _folder(profiler: Profiler, rank: Rank) -> str:
     try:
         return folder_of(profiler, ProcTarget(rank.pid))
-    except (NotFoundError, OSError):
+    except (NotFoundError, OSError) as e:
+        log.passed_over(e)
         return ""
 
 

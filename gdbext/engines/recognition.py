@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
 
 TYPE_CHECKING = False
@@ -37,7 +38,8 @@ def group_ranks(runtime: Runtime, module: str, names: Mapping[str, str]) -> Opti
     for name, group in names.items():
         try:
             coordinator = scope.item(name)
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             continue
         if coordinator.type_name == "NoneType":
             continue
@@ -95,6 +97,7 @@ def memory_environ(runtime: Runtime, names: Sequence[str]) -> Dict[str, str]:
             name = key.raw_bytes(64).decode("ascii", "replace")
             if name in names:
                 found[name] = value.raw_bytes(64).decode("ascii", "replace")
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 
+from .. import log
 from ..access.proctable import ProcTable, is_python_name
 from ..errors import GdbextError, NotFoundError
 from .rank import Rank
@@ -84,6 +85,7 @@ class Search:
             if match is None:
                 continue
             if not process.is_python:
+                log.note("process %d has a title of %s and is no Python", process.pid, spec.display)
                 return
             rank = self.add(process, spec, match, "title")
             if title.encode("utf-8", "surrogateescape")[:15] != process.comm.encode("utf-8", "surrogateescape"):
@@ -122,8 +124,10 @@ class Search:
         if role is None or parent is None or is_init(parent) or parent.pid in self.ranks or parent.state in "ZX":
             return []
         if rank.unconfirmed and rank.prefix:
-            return []  # a title of someone else's, perhaps: its parent is nobody yet
+            log.note("parent %d of process %d is not taken: its title may be another program's", parent.pid, rank.pid)
+            return []
         if not could_have_started(parent, rank.process):
+            log.note("parent %d of process %d is not taken: it cannot have started it", parent.pid, rank.pid)
             return []
         if parent.is_spawned and role == "frontend":
             role = "api-server"
@@ -166,6 +170,7 @@ class Search:
                 continue
             spec = next((s for s in ENGINES if s.libraries and re.search(s.libraries, maps)), None)
             if spec is None:
+                log.note("process %d (%s) is a large Python without libraries of an engine", process.pid, process.comm)
                 continue
             ranks = environ_ranks(spec, process.environ)
             parent = self.table.parent(process)
@@ -241,12 +246,12 @@ class Search:
             if rank.unconfirmed and (
                 rank.from_libraries or not rank.title_is_comm or rank.prefix not in SPECS[rank.engine].prefixes
             ):
-                del self.ranks[rank.pid]  # neither its title nor its memory is the engine's
+                self._drop(rank, "neither its title nor its memory is the engine's")
             elif rank.rank_source == "title":
                 rank.note(f"its Python has not loaded {spec.display}: its title is not confirmed")
             return
         if rank.from_libraries and not said.role and not said.ranks:
-            del self.ranks[rank.pid]  # it has the engine's libraries loaded and runs none: a client, a notebook
+            self._drop(rank, "it has the engine's libraries loaded and runs none: a client, a notebook")
             return
         for group in sorted(g for g, r in said.ranks.items() if rank.ranks.get(g, r) != r):
             rank.note(f"{rank.rank_source} says {group.upper()}{rank.ranks[group]}, memory {group.upper()}{said.ranks[group]}")
@@ -260,6 +265,10 @@ class Search:
         if said.role or said.ranks:
             rank.rank_source = "memory"
         rank.unconfirmed, rank.from_libraries = "", False
+
+    def _drop(self, rank: Rank, why: str) -> None:
+        log.note("process %d is no %s: %s", rank.pid, SPECS[rank.engine].display, why)
+        del self.ranks[rank.pid]
 
     # ---- what is wrong, who belongs together ----------------------------------------------------------------------------
     def confirm_prefixes(self) -> None:

@@ -14,6 +14,7 @@ import stat
 import time
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..access import in_root
 from ..access.proc import read_maps, read_proc
 from ..errors import GdbextError
@@ -75,7 +76,8 @@ def names(pid: int) -> tuple[list[str], bool]:
     """(names of what may be a ring, whether the process's own maps say so: else of all in our /dev/shm)."""
     try:
         found, own = re.findall(rf" {FOLDER}/(\S+)", read_maps(pid)[0]), True
-    except (GdbextError, OSError):
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
         found, own = os.listdir(FOLDER) if os.path.isdir(FOLDER) else [], False
     return sorted({name for name in found if NAME.fullmatch(name)})[:MAX_FILES], own
 
@@ -89,7 +91,8 @@ def of_processes(pids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
             user = os.stat(f"/proc/{pid}").st_uid
             candidates, own = names(pid)
             since = 0.0 if own else _started(pid) - 1
-        except (OSError, GdbextError):
+        except (OSError, GdbextError) as e:
+            log.passed_over(e)
             continue
         for name in candidates:
             if name not in first:

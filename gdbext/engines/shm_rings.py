@@ -9,6 +9,7 @@ it.
 
 from __future__ import annotations
 
+from .. import log
 from ..errors import GdbextError, LayoutError
 from .registry import ENGINES
 from .spec import named
@@ -73,7 +74,8 @@ def find(rt: Runtime) -> List[Ring]:
             try:
                 me = dict(frame.locals()).get("self")
                 queues = list(_queues(me)) if me is not None else ()
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 continue
             for held, queue in queues:
                 if queue.address not in found:
@@ -143,7 +145,8 @@ def _ring(queue: Object, held: str) -> Optional[Ring]:
         if start is None:
             return None
         flags = target.read(start + offset, count * (1 + readers))
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None
     chunks = []
     for at in range(0, len(flags), 1 + readers):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 
+from .. import log
 from ..access.proc import read_proc, status_field
 from ..errors import GdbextError, NotFoundError
 from .processes import ProcessRef
@@ -28,7 +29,8 @@ def _thread_group(number: int) -> Optional[int]:
     too."""
     try:
         return int(status_field(read_proc(number, "status"), b"Tgid"))
-    except (GdbextError, ValueError):
+    except (GdbextError, ValueError) as e:
+        log.passed_over(e)
         return None
 
 

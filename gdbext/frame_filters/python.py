@@ -13,6 +13,7 @@ from typing import Any, Iterable, Iterator
 import gdb
 from gdb.FrameDecorator import FrameDecorator
 
+from .. import log
 from ..access import model
 from ..answers.variables import variables_of
 from ..engines import sensitive_names
@@ -120,8 +121,8 @@ def merged(frames: Iterable[Any]) -> Iterator[Any]:
             yield from _walk(rt, python, taken, frames)
     except StopIteration:
         return
-    except NotFoundError:
-        pass  # no CPython here, or none on this thread: nothing to say
+    except NotFoundError as e:
+        log.passed_over(e)  # no CPython here, or none on this thread: nothing to say
     except Exception as e:  # whatever it is: a backtrace without Python frames is better than none
         gdb.write(f"gdbext-python: no Python frames from here on: {' '.join(str(e).split()) or type(e).__name__}\n", gdb.STDERR)
     yield from taken

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gdb
 
+from .. import log
+
 
 def _tensor(value):
     """The `Tensor` that a `gdb.Value` means: a C++ tensor, an address, or a str with a Python expression. Tokens of users are
@@ -27,7 +29,8 @@ def _tensor(value):
         return found.tensor
     try:
         rt = session.runtime()
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         rt = None  # a C++ program
     address = address_of(value)
     found = at_address(session.target(), rt, address)[0]
@@ -67,7 +70,8 @@ class TensorText(_Function):
         found = _tensor(value)
         try:
             rt = session.runtime()
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             rt = None
         return escape(" ".join(reprs.tensor_repr(found, reprs.process_options(rt, found.table)).split()))
 

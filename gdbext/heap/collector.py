@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..cpython import gc
 from ..errors import FaultError
 
@@ -116,7 +117,8 @@ def _take_stats(rt: Runtime, interp: int, number: int, generation: Generation) -
                 return
             began, ended = t.i64(at + L["gcstat.ts_start"]), t.i64(at + L["gcstat.ts_stop"])
             generation.seconds, generation.last = t.f64(at + L["gcstat.duration"]), (ended - began) / 1e9
-        except FaultError:
+        except FaultError as e:
+            log.passed_over(e)
             return
     else:
         at += number * L["gcstat.__size"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..cpython import gc
 from ..errors import GdbextError
 from .marks import PAGE, TOP, Numbers, Places, Seen, blocks, distinct, give_back
@@ -231,7 +232,8 @@ class VectorWalk:
         for i in np.flatnonzero(c.word(shape.var)).tolist():
             try:
                 words = np.array(self.heap.rt.object(int(c.at[i])).element_addresses(), dtype=np.int64)
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 continue  # damaged, or changed while it is read
             yield np.full(len(words), nodes[i], dtype=np.int32), words
 

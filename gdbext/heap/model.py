@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..cpython import gc
 from ..cpython.types import TYPE
 from ..errors import FaultError, GdbextError, LayoutError
@@ -71,7 +72,8 @@ class Heap:
         if kind not in self.shapes:
             try:
                 self.shapes[kind] = Shape(self.rt, self.rt.type(kind))
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 self.shapes[kind] = None
         return self.shapes[kind]
 
@@ -137,7 +139,8 @@ class Heap:
         shape = self.shape(kind)
         try:
             name = shape.info.full_name if shape is not None else f"? {kind:#x}"
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             name = f"? {kind:#x}"
         return name[9:] if name.startswith("builtins.") else name
 
@@ -152,7 +155,8 @@ def stretches(heap: Heap, generation: int, head: int, windows: gc.Windows) -> It
             if heap.clock.late("listing objects", count):
                 heap.partial.append(f"not all objects could be listed in {heap.clock.seconds:g} s (-deadline)")
                 return
-    except (LayoutError, FaultError):
+    except (LayoutError, FaultError) as e:
+        log.passed_over(e)
         if generation or heap.rt.target.is_stopped:
             raise
         heap.partial.append("the youngest objects come and go faster than they can be read: some may be missing")

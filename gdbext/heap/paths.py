@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..cpython import referrers
 from ..cpython.types import DICT, LIST, MEMBER_OBJECT, TUPLE, TYPE
 from ..errors import FaultError, GdbextError
@@ -116,7 +117,8 @@ class Names:
                 self._steps[key] = _step(
                     self.rt, self.rt.object(int(self.heap.addresses[parent])), int(self.heap.addresses[child])
                 )
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 self._steps[key] = None
         return self._steps[key]
 
@@ -151,8 +153,8 @@ def _attribute(rt: Runtime, obj: Object, child: int) -> str | None:
     try:
         if rt.dialect.dict_pointer(rt, obj) == child:
             return NAMESPACE
-    except FaultError:
-        pass
+    except FaultError as e:
+        log.passed_over(e)
     for name, value in rt.dialect.instance_entries(rt, obj):
         if value == child and name.isidentifier():
             return f".{name}"

@@ -11,6 +11,7 @@ import re
 import struct
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..access import remote_memory
 from ..access.proc import read_proc, resident_bytes
 from ..access.resident import IS_MMAPPED, SIZE_BITS
@@ -138,7 +139,8 @@ def _stack_pointers(target: Target) -> set[int]:
         try:
             words = read_proc(thread.tid, "syscall").split()
             found.add(int(words[-2], 16))
-        except (GdbextError, ValueError, IndexError):
+        except (GdbextError, ValueError, IndexError) as e:
+            log.passed_over(e)
             continue
     return found
 

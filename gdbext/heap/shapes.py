@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..cpython.objects import DEQUE_BLOCK
 from ..cpython.types import BYTES, DICT, HEAPTYPE, INLINE_VALUES, LIST, LONG, MANAGED_DICT, STR, TUPLE, TYPE
 from ..errors import GdbextError
@@ -74,7 +75,8 @@ class Shape:
         """Whether `size` gives what `sys.getsizeof` gives."""
         try:
             return _sizeof_known(self.rt, self.info)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return False
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError
 from .marks import PAGE, TOP
 from .model import ring_numbers, stretches
@@ -100,8 +101,8 @@ class ScalarWalk:
         if shape.kind == "deque":
             try:
                 yield from self.heap.rt.object(c.at).element_addresses()
-            except GdbextError:
-                pass  # damaged, or changed while it is read
+            except GdbextError as e:
+                log.passed_over(e)  # damaged, or changed while it is read
 
     def _reach_all(self, node: int, words: set[int], metatypes: set[int]) -> None:
         for word in words:

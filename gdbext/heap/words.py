@@ -10,6 +10,7 @@ import bisect
 import struct
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..cpython.gc import WINDOW, Windows
 from ..errors import FaultError
 from .marks import PAGE, TOP, Sparse, blocks, distinct, runs_of
@@ -90,7 +91,8 @@ class Scalar:
             return blob[inside : inside + size]
         try:
             return self.target.read(address, size)
-        except FaultError:
+        except FaultError as e:
+            log.passed_over(e)
             return self.target.read_partial(address, size).ljust(size, b"\0")
 
     def words(self, address: int, count: int) -> tuple[int, ...]:
@@ -196,7 +198,8 @@ class Vector:
         """As `read_into`, of one mapping: where a part of it cannot be read, in ever smaller steps."""
         try:
             self.target.read_into(address, view)
-        except FaultError:
+        except FaultError as e:
+            log.passed_over(e)
             step = 1 << WINDOW if size > 1 << WINDOW else PAGE
             if size <= PAGE:
                 view[:] = bytes(size)
@@ -269,6 +272,7 @@ def _readable(target: Target, address: int, size: int) -> bytes:
     """`size` bytes, or the whole words of them that can be read."""
     try:
         return target.read(address, size)
-    except FaultError:
+    except FaultError as e:
+        log.passed_over(e)
         blob = target.read_partial(address, size)
         return blob[: len(blob) & ~7]

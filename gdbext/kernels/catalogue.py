@@ -11,7 +11,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
-from .. import package
+from .. import log, package
 from ..engines.registry import kernels_of
 from ..errors import GdbextError, NotFoundError
 from . import signatures
@@ -372,7 +372,8 @@ def _triton(rt, pattern):
                 continue
             try:
                 value = contents.item(name)
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 continue
             if value.type.name != "JITFunction":
                 continue
@@ -390,7 +391,8 @@ def modules_with_kernels(rt: Runtime) -> Iterator[tuple[str, Object]]:
             continue
         try:
             contents = rt.module(name)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
         if contents is not None:
             yield name, contents

@@ -15,6 +15,7 @@ import dataclasses
 import struct
 from typing import Any
 
+from .. import log
 from ..access import elf
 from ..errors import GdbextError, LayoutError, NotFoundError
 
@@ -437,7 +438,8 @@ class GpuCore:
             self._room -= size
             try:
                 self._images[index] = elf.Elf(f"{self.path}, module {self._heads[index][0]}", self.elf.data[start : start + size])
-            except (NotFoundError, struct.error):
+            except (NotFoundError, struct.error) as e:
+                log.passed_over(e)
                 self._problem(f"module {self._heads[index][0]}: no ELF image, its functions have no names")
         return self._images[index]
 

@@ -11,6 +11,7 @@ import dataclasses
 import struct
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
+from .. import log
 from ..access.unwind import ARGUMENTS
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import signatures
@@ -169,7 +170,8 @@ def signature_at(target: Target, function: int, registers: Registers) -> signatu
             symbol = (
                 module.elf.function_from(address - module.bias) if exact else module.elf.function_at(address - 1 - module.bias)
             )
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             continue
         if symbol:
             found = signatures.parse(symbol)
@@ -206,7 +208,8 @@ def _holds(target, slot, bias, handle):
     """Whether a word of a module, by its place in the file, holds a kernel's handle."""
     try:
         return slot is not None and target.u64(slot + bias) == handle
-    except FaultError:
+    except FaultError as e:
+        log.passed_over(e)
         return False
 
 
@@ -370,7 +373,8 @@ def entry_at(target: Target, pc: int) -> str:
         return ""
     try:
         return catalogue_entry(module, pc)
-    except NotFoundError:
+    except NotFoundError as e:
+        log.passed_over(e)
         return ""
 
 
@@ -383,7 +387,8 @@ def function_at(target: Target, pc: int) -> str:
         return ""
     try:
         symbol = module.elf.function_from(pc - module.bias)
-    except NotFoundError:
+    except NotFoundError as e:
+        log.passed_over(e)
         return ""
     found = signatures.parse(symbol) if symbol else None
     known = found is not None and any(

@@ -12,7 +12,7 @@ import re
 import struct
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
-from .. import package
+from .. import log, package
 from ..errors import GdbextError, NotFoundError
 from . import launch, signatures
 
@@ -166,7 +166,8 @@ def read(device: Any, limit: int = MOST) -> bytes:
     while step >= 4 and len(data) < limit:
         try:
             data += device.parameter_bytes(len(data), step)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             if not data and step == 4:
                 raise
             step //= 2

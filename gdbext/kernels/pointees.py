@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from .. import log
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render.jsonline import Address
 from ..render.text import escape
@@ -43,7 +44,8 @@ class TensorVariables:
             try:
                 thread = self.rt.thread(self.tid) if self.rt is not None else None
                 frames = self.rt.frames(thread) if thread is not None else []
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 return self._found
             for frame in frames[:MAX_FRAMES]:
                 for name, value in frame.locals():
@@ -51,7 +53,8 @@ class TensorVariables:
                         continue
                     try:
                         self._look(name, value, frame.function)
-                    except (GdbextError, FaultError):
+                    except (GdbextError, FaultError) as e:
+                        log.passed_over(e)
                         continue
         return self._found
 
@@ -115,7 +118,8 @@ def describe(argument: Argument, find: Callable[[int], Any], variables: TensorVa
     mapping = None
     try:
         mapping = target.mapping_at(argument.value)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None
     if mapping is None:
         return {"kind": "unmapped", "text": "nothing that the CPU has mapped (GPU memory?)"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import NotFoundError
 from .stripped import Code
 from .stripped_arm64 import Arm64Code
@@ -21,6 +22,6 @@ def code_of(elf: Elf) -> Code | None:
         if elf.arch in BY_ARCHITECTURE and ".nv_fatbin" in elf.sections:
             try:
                 elf.stripped_code = BY_ARCHITECTURE[elf.arch](elf)
-            except NotFoundError:
-                pass
+            except NotFoundError as e:
+                log.passed_over(e)
     return elf.stripped_code

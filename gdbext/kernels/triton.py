@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import GdbextError
 from . import signatures
 from .catalogue import modules_with_kernels
@@ -69,7 +70,8 @@ def compiled(rt: Runtime) -> dict[int, Any]:
     for function in _functions(rt):
         try:
             caches = _caches(function)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
         for cache in caches:
             for kernel in _values(cache):
@@ -80,7 +82,8 @@ def compiled(rt: Runtime) -> dict[int, Any]:
                     if not handle.is_none():
                         one = _read(kernel, handle.integer())
                         found[one.function] = one
-                except GdbextError:
+                except GdbextError as e:
+                    log.passed_over(e)
                     continue  # compiled by another thread just now, or another kind of object
     return found
 
@@ -91,7 +94,8 @@ def _functions(rt):
     for _, contents in modules_with_kernels(rt):
         try:
             items = contents.items()
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
         for _, value in items:
             for _ in range(4):  # Autotuner(Heuristics(JITFunction))
@@ -99,7 +103,8 @@ def _functions(rt):
                     break
                 try:
                     value = value.attr("fn")
-                except GdbextError:
+                except GdbextError as e:
+                    log.passed_over(e)
                     break
             if value.type.name == "JITFunction" and value.address not in seen:
                 seen.add(value.address)
@@ -110,7 +115,8 @@ def _caches(function):
     try:
         per_device = function.attr("device_caches")
         return [entry.item(0) for entry in _values(per_device)]
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return list(_values(function.attr("cache")))
 
 
@@ -126,7 +132,8 @@ def _read(kernel, handle):
     for name, kind in kernel.attr("src").attr("signature").items():
         try:
             text = kind.string(64)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             whole = False
             break
         if text == "constexpr":
@@ -151,6 +158,6 @@ def _constants(source):
                 key = key.item(0)
             name = key.string(200) if key.type.name == "str" else names[key.integer()]
             found[name] = value.integer()
-    except (GdbextError, IndexError):
-        pass  # of another release: then nothing is known of them
+    except (GdbextError, IndexError) as e:
+        log.passed_over(e)  # of another release: then nothing is known of them
     return found

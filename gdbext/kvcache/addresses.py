@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Dict, List, Sequence, Tuple
 
+from .. import log
 from ..errors import GdbextError
 
 NAMES = ("block", "slot", "head", "element")
@@ -81,7 +82,8 @@ class Layer:
         for part in self.parts:
             try:
                 found[part.name] = part.address(block=block * self.ratio)
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 continue
         return found
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import gdb
 
+from .. import log
 from ..errors import GdbextError, LayoutError
 from ..render.text import escape
 from ..session.gdb_session import session
@@ -53,7 +54,8 @@ class _Printer(_Base):
 def _table(target):
     try:
         rt = session.runtime()
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         rt = None  # a C++ program
     return layouts.for_process(target, rt)
 
@@ -94,7 +96,8 @@ class TensorPrinter(_Printer):
                 return
             indices = [index for index, _ in zip(_indices(found.shape), range(_limit() + 1))]
             values = found.values(indices)
-        except (GdbextError, gdb.error):
+        except (GdbextError, gdb.error) as e:
+            log.passed_over(e)
             return  # the text says why
         for index, value in zip(indices, values):
             yield str(list(index)), str(value) if isinstance(value, complex) else value
@@ -173,7 +176,8 @@ def dtype_text(enumerator: str) -> str:
     """A c10::ScalarType as torch names the dtype."""
     try:
         return "torch." + dtypes.from_scalar_type(enumerator).name
-    except LayoutError:
+    except LayoutError as e:
+        log.passed_over(e)
         return enumerator
 
 
@@ -281,7 +285,8 @@ class OptionalPrinter(_Printer):
     def children(self) -> Iterator[tuple[str, Any]]:
         try:
             found = _engaged(self._value)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return
         if found is not None:
             yield "value", found
@@ -326,7 +331,8 @@ class IValuePrinter(_Printer):
         try:
             if _enumerator(self._value["tag"]).endswith("List"):
                 yield from _list_items(_list_impl(self._value["payload"]["u"]["as_intrusive_ptr"]))
-        except (GdbextError, gdb.error):
+        except (GdbextError, gdb.error) as e:
+            log.passed_over(e)
             return
 
 
@@ -358,7 +364,8 @@ class ListPrinter(_Printer):
     def children(self) -> Iterator[tuple[str, Any]]:
         try:
             yield from _list_items(self._value["impl_"]["target_"].dereference())
-        except (GdbextError, gdb.error):
+        except (GdbextError, gdb.error) as e:
+            log.passed_over(e)
             return
 
     def display_hint(self) -> str:

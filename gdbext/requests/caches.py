@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import List, Optional, Set, Tuple, Union
 
+from .. import log
 from ..access.base import Target
 from ..access.retry import own_time, retry_reading
 from ..engines.group import Engine
@@ -31,7 +32,8 @@ def of_one(target: Target, view: Union[View, NativeView]) -> Tuple[Custody, Cach
     """As `of_engine`, of one process, by a view of its cache."""
     try:
         held = collect_one(target)
-    except NotFoundError:  # an engine in C++: what its cache says is all
+    except NotFoundError as e:  # an engine in C++: what its cache says is all
+        log.passed_over(e)
         cache = view.cache()
         return Custody(cache.engine, [], [], [], view.partial), [(set(), cache)]
     try:

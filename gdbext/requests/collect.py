@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 
+from .. import log
 from ..access.ptrace import stopped_by
 from ..access.retry import own_time, retry_reading
 from ..cpython.runtime import open_runtime
@@ -121,7 +122,8 @@ def _runs(engine: Engine) -> bool:
         try:
             if engine.target(rank).is_stopped:
                 return False
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
     return True
 

@@ -9,6 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..access.background import background_thread
 from ..access.retry import retry_reading
 from ..cpython.runtime import open_runtime
@@ -112,7 +113,8 @@ class EngineMeter:
             try:
                 target = self._engine.target(rank)
                 rings = retry_reading(target, lambda t=target: shm_rings.find(open_runtime(t)), READ)  # type: ignore[misc]
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 continue
             for ring in rings:
                 found[rank.pid, f"unread in ring {ring.held or ring.name}"] = max(ring.unread, default=0)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable
 
+from .. import log
 from ..access.retry import retry
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render import jsonline
@@ -143,6 +144,7 @@ def seldom_collected() -> Iterator[None]:
 SNAPSHOT_BYTES = 512 << 20  # of private memory in a snapshot, where nobody says otherwise
 CONTENT = Option("show-content", help="also what users sent and got: prompts, texts, token ids", for_agents=False)
 JSON = Option("json", help="one line of JSON instead of text")
+DEBUG = Option("debug", help="log on standard error why something is missing or unknown", for_agents=False)
 ON = Option("on", "str", "read this process or core instead of the selected one", metavar="WHAT")
 
 
@@ -174,7 +176,7 @@ class Command:
             return self.run(session, args)
 
         try:
-            with seldom_collected():
+            with log.during(getattr(args, "debug", False)), seldom_collected():
                 return retry(run, lambda: session.moving, errors=(FaultError, LayoutError, NotFoundError))
         except (FaultError, LayoutError) as e:
             if session.moving and not e.final:  # each time something else
@@ -193,7 +195,7 @@ class Command:
     # ---- the rest is for the doors -------------------------------------------------------------------------------
     @classmethod
     def all_options(cls) -> list[Option]:
-        return list(cls.options) + ([ON] if cls.takes_target else []) + [JSON]
+        return list(cls.options) + ([ON] if cls.takes_target else []) + [JSON, DEBUG]
 
     @classmethod
     def help(cls) -> str:
@@ -219,7 +221,8 @@ class Command:
                 if _take_options(cls, rest[cut:].strip(), options, trial, False) == "":
                     values, rest = trial, rest[:cut].rstrip()
                     break
-            except UsageError:
+            except UsageError as e:
+                log.passed_over(e)
                 continue
         if rest and not cls.operand:
             mend = f"another process is named by -on {rest.split()[0]}" if cls.takes_target else f"see: help {cls.name}"
@@ -227,7 +230,7 @@ class Command:
         if "WHAT" in cls.operand and "COMMAND" not in cls.operand and " -- " not in f" {line} ":
             words = rest.split()
             for i, word in enumerate(words):  # no process is named like an option
-                if _OPTION.match(word) and not _match(word, options):
+                if _OPTION.match(word) and not matching(word, options):
                     raise _unknown_option(cls, word, " ".join(words[i + 1 :]), options)
         return Args(values, rest)
 
@@ -245,10 +248,11 @@ def _word(text):
     return word, rest.lstrip()
 
 
-def _match(word, options):
+def matching(word: str, options: list[Option]) -> list[Option]:
+    """The options that a word like "-so" means. `-debug`, which every command has, makes no prefix of another one ambiguous."""
     name = word[2:] if word.startswith("--") else word[1:]
-    exact = [o for o in options if o.name == name]
-    return exact or [o for o in options if name and o.name.startswith(name)]
+    found = [o for o in options if o.name == name] or [o for o in options if name and o.name.startswith(name)]
+    return [o for o in found if o is not DEBUG] or found
 
 
 def _unknown(command, word, rest, options):
@@ -278,7 +282,7 @@ def _take_options(command, line, options, values, operand):
         if "=" in word and word.startswith("--"):
             word, _, value = word.partition("=")
             rest = value + " " + rest
-        found = _match(word, options)
+        found = matching(word, options)
         if len(found) != 1:
             if operand and not found and not _OPTION.match(word):
                 return line  # an operand that starts with a minus sign
@@ -317,7 +321,7 @@ def _trailing(text, options):
             depth += 1
         elif c in ")]}":
             depth -= 1
-        elif c == "-" and depth == 0 and i and text[i - 1] == " " and _match(text[i:].split(" ", 1)[0], options):
+        elif c == "-" and depth == 0 and i and text[i - 1] == " " and matching(text[i:].split(" ", 1)[0], options):
             found.append(i)
         i += 1
     return found

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from .. import log
 from ..cpython import content, objects, resolution
 from ..cpython.frames import PyFrame
 from ..cpython.resolution import Resolved
@@ -34,7 +35,8 @@ def value_of(session: Session, args: Args) -> tuple[Runtime, Resolved]:
     outward = args.any or args.on is not None and not args.frame and not session.has_selected(args.on)
     try:
         frames = session.frames(args.on)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         if args.frame:
             raise
         # the selected thread runs no Python, as the driver's own one at a stop on the GPU: the main thread's are what is outward
@@ -105,7 +107,8 @@ def runtime_or_none(session: Session, on: str | None = None) -> Runtime | None:
     """The process's Python, or None: a C++ program has tensors too."""
     try:
         return session.runtime(on)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None
 
 
@@ -129,11 +132,12 @@ def all_frames(session: Session, rt: Runtime, on: str | None) -> list[tuple[PyFr
     try:
         selected = session.frame(on)
         found = [(selected, True)] + [(f, False) for f in session.frames(on) if f is not selected]
-    except GdbextError:
-        pass  # no thread runs Python: modules still hold tensors
+    except GdbextError as e:
+        log.passed_over(e)  # no thread runs Python: modules still hold tensors
     for thread in rt.threads():
         try:
             found += [(f, False) for f in rt.frames(thread) if all(f is not known for known, _ in found)]
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
     return found

@@ -7,6 +7,7 @@ from typing import Any
 
 import gdb
 
+from .. import log
 from ..access.base import Target
 from ..errors import GdbextError
 from ..render.text import Style, one_line
@@ -239,7 +240,8 @@ def _expression_words(text, word):
         else:
             value = evaluate(session.runtime(), base, frame)
             names = [n for n, _ in value.fields()]
-    except (GdbextError, gdb.error, AttributeError):
+    except (GdbextError, gdb.error, AttributeError) as e:
+        log.passed_over(e)
         return []
     prefix = word[: len(word) - len(part)] if part and word.endswith(part) else (word if not part else "")
     return [prefix + n for n in names if n.startswith(part)]

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from .. import archive
+from .. import archive, log
 from ..access.background import background_thread
 from ..access.files import JSON_SIZE, Budget, json_of
 from ..errors import GdbextError
@@ -116,13 +116,16 @@ def ask(node: str, words: Sequence[str], pack: bytes, limit: float = LIMIT, room
         child.wait()
         for pipe in (child.stdout, child.stderr):
             pipe.close()  # type: ignore[union-attr]
-    text = out.decode("utf-8", "replace")
+    text, complaints = (
+        out.decode("utf-8", "replace"),
+        log.pass_on(err.decode("utf-8", "replace"), bool({"-debug", "--debug"} & set(words))),
+    )
     parts: dict[str, list[str]] = {}
     for row in text.splitlines():
         task = re.match(r"\s*(\d{1,9}): ?", row) if node.startswith("slurm:") else None
         parts.setdefault(f"{node} task {task[1]}" if task else node, []).append(row[task.end() :] if task else row)
     if not parts or status not in (0, 3) and not text.startswith("{"):
-        said = err.decode("utf-8", "replace").strip().splitlines() or [f"{line[0]}: exit status {status}"]
+        said = complaints.strip().splitlines() or [f"{line[0]}: exit status {status}"]
         raise GdbextError(said[-1])
     return [(name, "\n".join(rows)) for name, rows in parts.items()]
 
@@ -188,7 +191,7 @@ def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[st
     if command.gdb_only or command.resumes:
         raise UsageError(f"{command.name} acts on gdb's own inferiors: run gdb there   (gdbext.pyz gdb prints what it sources)")
     for option in command.all_options():
-        if not option.for_agents and option.name != "show-content" and getattr(args, option.key) != option.default:
+        if not option.for_agents and option.name not in ("show-content", "debug") and getattr(args, option.key) != option.default:
             raise UsageError(f"{command.name}: -{option.name} is for this machine, not for another")
     import concurrent.futures
 

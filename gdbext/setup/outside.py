@@ -10,12 +10,13 @@ import sys
 from collections.abc import Sequence
 from typing import Optional
 
+from .. import log
 from ..access import room
 from ..commands import table
 from ..errors import GdbextError
 from ..render import jsonline
 from ..render.text import one_line
-from ..session.command import Command, UsageError, error_line
+from ..session.command import Command, UsageError, error_line, matching
 from ..session.session import Session
 
 OK, ERROR, PARTIAL = 0, 1, 3
@@ -34,9 +35,7 @@ def line_of(command: type[Command], words: Sequence[str]) -> str:
         was_value, value_next = value_next, False
         name = word.lstrip("-")
         if not was_value and word.startswith("-") and name:
-            found = [o for o in command.all_options() if o.name == name] or [
-                o for o in command.all_options() if o.name.startswith(name)
-            ]
+            found = matching(word, command.all_options())
             value_next = len(found) == 1 and found[0].kind != "flag"
         line.append(word)
     return " ".join(line)
@@ -46,7 +45,8 @@ def wants_json(command: type[Command], line: str) -> bool:
     """Whether errors are to be JSON, also those about the line itself."""
     try:
         return command.parse(line).json
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return any(w in ("-json", "--json") for w in line.split())
 
 
@@ -81,7 +81,8 @@ def needs_gdb(command: type[Command], line: str) -> bool:
     try:
         args = command.parse(line)
         return not (command.takes_target and (args.on or command.finds_engines(args)))
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return False  # a wrong line needs no gdb to say so
 
 
@@ -118,12 +119,13 @@ def in_gdb(name: str, line: str, gdb: Optional[str] = None) -> tuple[int, str, s
             env=env,
             pass_fds=[file.fileno()],
         )
+        errors = log.pass_on(done.stderr)
         try:
             file.seek(0)
             said = json.load(file)
             return said["status"], said["out"], said["err"]
         except (OSError, ValueError):
-            words = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()
+            words = (errors.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()
             raise GdbextError(f"{program.path} did not run the command: {words[-1]}") from None
 
 

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Any, Optional
 
+from .. import log
 from ..access.permission import permission_hint
 from ..commands.llm_inject import attach_configuration
 from ..errors import GdbextError
@@ -108,7 +109,8 @@ def ranks(what: str) -> list[tuple[str, Optional[int], str]]:
     session = Session()
     try:
         found = session.resolve(what or "all")
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         if what:
             raise
         return [("a rank", None, PYTHON)]

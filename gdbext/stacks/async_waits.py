@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..cpython import tasks as asyncio_tasks
 from ..cpython.event_loops import EventLoop, event_loops
 from ..cpython.stack_keys import stack_key
@@ -132,7 +133,8 @@ def used(rt: Runtime) -> bool:
     """Whether the process has imported asyncio."""
     try:
         return rt.has_module(("asyncio.tasks",))
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return True  # `read` says what is wrong
 
 
@@ -140,7 +142,8 @@ def key_of(task: Any) -> Any:
     """A key of a task that changes as the task goes on: its state, and the places and variables of its frames."""
     try:
         return task.state, stack_key(task.frames)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return task.state, time.monotonic()  # it changed while it was read
 
 
@@ -151,7 +154,8 @@ def keys(rt: Runtime) -> dict[int, Any] | None:
             return {}
         found, _ = asyncio_tasks.tasks(rt)
         return {task.address: key_of(task) for task in found[:MAX_TASKS]}
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None
 
 
@@ -231,7 +235,8 @@ def _descriptor(task: TaskState) -> int:
             if path_of(frame).endswith("streams.py"):
                 transport = own["self"].attr("_transport")
                 return int(transport.attr("_sock_fd").integer())
-        except (GdbextError, KeyError, AttributeError):
+        except (GdbextError, KeyError, AttributeError) as e:
+            log.passed_over(e)
             continue
     return -1
 
@@ -275,6 +280,7 @@ def _main_task(loop: LoopState, threads: list[ThreadView]) -> int:
             try:
                 own: dict[str, Any] = dict(frame.locals())
                 return int(own[name].address)
-            except (GdbextError, KeyError, AttributeError):
+            except (GdbextError, KeyError, AttributeError) as e:
+                log.passed_over(e)
                 return 0
     return 0

@@ -10,6 +10,7 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..access.proc import read_proc, status_field
 from ..errors import GdbextError
 
@@ -54,14 +55,16 @@ def clock_of(pid: int, tid: int, whole: bool = True) -> Clock | None:
         found = Clock(0.0, 0.0)
         try:
             found.run, found.queued = (int(n) / 1e9 for n in read_proc(pid, f"task/{tid}/schedstat").split()[:2])
-        except (GdbextError, ValueError):  # this kernel's other clock has ticks only
+        except (GdbextError, ValueError) as e:  # this kernel's other clock has ticks only
+            log.passed_over(e)
             found.run, found.exact = sum(ticks_of(pid, tid)) / os.sysconf("SC_CLK_TCK"), False
         if whole or not found.exact:
             status = read_proc(pid, f"task/{tid}/status")
             found.state = status_field(status, b"State")[:1].decode()
             found.sleeps = int(status_field(status, b"voluntary_ctxt_switches") or 0)
         return found
-    except (GdbextError, IndexError, ValueError):
+    except (GdbextError, IndexError, ValueError) as e:
+        log.passed_over(e)
         return None
 
 
@@ -75,7 +78,8 @@ def state_of(pid: int) -> str:
     """The state letter of a process, '' where it is gone."""
     try:
         return read_proc(pid, "stat").rpartition(b")")[2].split()[0].decode()
-    except (GdbextError, IndexError):
+    except (GdbextError, IndexError) as e:
+        log.passed_over(e)
         return ""
 
 
@@ -84,7 +88,8 @@ def cpu_of(pid: int) -> float:
     try:
         fields = read_proc(pid, "stat").rpartition(b")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    except (GdbextError, IndexError, ValueError):
+    except (GdbextError, IndexError, ValueError) as e:
+        log.passed_over(e)
         return 0.0
 
 
@@ -93,7 +98,8 @@ def handled_signals(pid: int) -> list[str]:
     faulthandler handle."""
     try:
         caught = int(status_field(read_proc(pid, "status"), b"SigCgt") or b"0", 16)
-    except (GdbextError, ValueError):
+    except (GdbextError, ValueError) as e:
+        log.passed_over(e)
         return []
     return [s.name for s in signal.Signals if caught >> (s - 1) & 1 and s.name not in _EVERYBODYS]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .. import log
 from ..cpython import codes, types
 from ..cpython.objects import Object
 from ..cpython.stack_keys import FrameKey
@@ -80,12 +81,14 @@ def of_thread(rt: Runtime, pid: int, tid: int, frames: Sequence[Any], stacks: Se
         inner = [n for n in loops if n < turning] or loops[:1]  # what turns, turns in these
         reached = _Reached(rt, [frames[n] for n in sorted({*range(turning), *inner})])
         state: Hashable | None = (*reached.facts(), *(reached.around(frames[n]) for n in loops if n not in inner))
-    except (GdbextError, RecursionError):
+    except (GdbextError, RecursionError) as e:
+        log.passed_over(e)
         state = None
     try:
         own, kernel = ticks_of(pid, tid)
         return Effect(state, own + kernel, kernel)
-    except (GdbextError, IndexError, ValueError):
+    except (GdbextError, IndexError, ValueError) as e:
+        log.passed_over(e)
         return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ class Folding:
         def look() -> bool:
             try:
                 around = rt.library.elf.globals_around(pc - rt.library.bias - 1)
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 return False
             return all(re.match("_?Py", name) for name in around)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError
 from .python_waits import ASYNCIO, LIBRARY, path_of
 
@@ -52,6 +53,7 @@ def waits_for(agent: Any, address: int, library: tuple[str, ...]) -> bool:
         try:
             if path_of(frame).endswith(library) and getattr(dict(frame.locals()).get("self"), "address", 0) == address:
                 return True
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue  # what cannot be read is not known to wait
     return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..cpython import locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
@@ -79,5 +80,6 @@ def inner_lock(obj: Any) -> int:
     try:
         inner = obj.attr("_lock")
         return inner.address if isinstance(inner, Object) else 0
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return 0

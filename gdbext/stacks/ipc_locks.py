@@ -14,6 +14,7 @@ import re
 import stat
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..access.files import file_status
 from ..access.proc import read_proc
 from ..cpython import gil, locks
@@ -62,7 +63,8 @@ def polled_lock_file(thread: ThreadView) -> str:
                     for part in name.split("."):
                         value = value.attr(part)
                     return str(value.string(4096))
-                except (GdbextError, KeyError, AttributeError):
+                except (GdbextError, KeyError, AttributeError) as e:
+                    log.passed_over(e)
                     continue
     return ""
 
@@ -73,7 +75,8 @@ def locked_descriptor(view: ProcessView, thread: ThreadView) -> int | None:
         return None
     try:
         return view.target.registers(thread.thread).get(gil.FIRST_ARGUMENT[view.target.arch])
-    except (GdbextError, KeyError):
+    except (GdbextError, KeyError) as e:
+        log.passed_over(e)
         return None
 
 
@@ -90,7 +93,8 @@ def held_semaphores(view: ProcessView) -> dict[Any, list[ThreadView]]:
             for obj in inside + [obj for _, obj in references.of_frame(frame)]:
                 try:
                     _claim(view, obj, found, thread if obj in inside else None)
-                except GdbextError:
+                except GdbextError as e:
+                    log.passed_over(e)
                     continue  # what cannot be read is no lock
     return found
 
@@ -130,7 +134,8 @@ def file_holders(paths: Iterable[str]) -> dict[tuple[int, int], tuple[list[int],
         try:
             if re.search(rb"^lock:\s*\S+\s+(FLOCK|POSIX|OFDLCK)", read_proc(pid, f"fdinfo/{fd}"), re.M):
                 locked.append(pid)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue  # closed meanwhile
     return {key: (list(dict.fromkeys(locked)), list(dict.fromkeys(opened))) for key, (locked, opened) in found.items()}
 
@@ -207,5 +212,6 @@ def set_file_owner(edge: Edge, holders: dict[Any, Any], by_name: dict[str, Proce
 def _comm(pid: int) -> str:
     try:
         return read_proc(pid, "comm").decode("utf-8", "replace").strip()
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return "a process that has ended"

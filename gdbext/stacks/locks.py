@@ -9,6 +9,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..access.model import PAGE
 from ..access.snapshot import CoreFileTarget
 from ..cpython import gil, lock_objects
@@ -58,7 +59,8 @@ def buffered_owner(obj: Any, futex: int) -> int | None:
         if kind == _TEXT:
             inner = (obj.rt.object(word) for word in words[2:6] if word)
             return next((owner for one in inner if (owner := _owner_in(one, futex)) is not None), None)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None
     return _owner_in(obj, futex)
 
@@ -68,7 +70,8 @@ def _owner_in(obj: Any, futex: int) -> int | None:
         if obj.type.builtin_name not in _BUFFERED:
             return None
         words = obj.rt.target.words(obj.address, IO_WORDS)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None
     return next((owner for word, owner in zip(words[2:], words[3:]) if word == futex), None)
 
@@ -97,9 +100,14 @@ class Finder:
                 late = isinstance(e, FaultError) and isinstance(self.target, CoreFileTarget)
                 came = "what it waits for, if it waits, is not in the copy, as it had just come there" if late else str(e)
                 self.partial[thread.tid] = came
+                log.passed_over(e, f"what thread {thread.tid} waits for")
                 continue
-            if edge is not None:
-                found.append(edge)
+            if edge is None:
+                continue
+            if edge.owner is None:
+                log.note("nobody owns %s, which thread %d waits for: %s", edge.lock, thread.tid, edge.note or "it names no owner")
+                log.note("its candidates: %s; passed over for what they do: %s", edge.candidates, edge.bystanders)
+            found.append(edge)
         return found
 
     def node(self, thread: ThreadView) -> tuple[str, int]:
@@ -133,13 +141,14 @@ class Finder:
         if futex and self._stands_in(thread, _COND) and thread.python:
             what = f"a condition variable at {futex:#x}"
             return Edge(self.node(thread), what, "condition", address=futex, where=str(thread.top or ""))
+        log.note("thread %d waits for the futex %#x in %s: no lock that is known here", thread.tid, futex, thread.top)
         return None
 
     def _touch(self, address: int) -> None:
         try:
             self.target.read(address, 48)
-        except GdbextError:
-            pass
+        except GdbextError as e:
+            log.passed_over(e)
 
     def _stands_in(self, thread: ThreadView, pattern: re.Pattern[str]) -> bool:
         return any(pattern.match(f.function or "") for f in thread.native[:6])
@@ -260,14 +269,16 @@ class Finder:
                         self._offer(edge, thread)
                         edge.ended = self._ended_threads(thread, obj.address)
                         return edge
-                except GdbextError:
+                except GdbextError as e:
+                    log.passed_over(e)
                     continue
         return None
 
     def _lock(self, obj: Any) -> Any:
         try:
             return lock_objects.read(obj)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return None
 
     def _lock_edge(self, thread: ThreadView, obj: Any, name: str, frame: Any) -> Edge:
@@ -388,7 +399,8 @@ class Finder:
     def _was_started(self, thread: Any) -> bool:
         try:
             return bool(thread.attr("_started").attr("_flag").boolean())
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return False
 
     def _semaphore(self, edge: Edge, address: int, waiter: ThreadView) -> Edge:
@@ -415,8 +427,8 @@ class Finder:
             edge = Edge(node, f"the end of the process {text(me, '_name')}", "Process", address=me.address, where=where)
             try:
                 edge.pid = me.attr("_popen").attr("pid").integer()
-            except (GdbextError, AttributeError):
-                pass  # not started yet
+            except (GdbextError, AttributeError) as e:
+                log.passed_over(e)  # not started yet
             return edge
         edge = Edge(node, f"the end of thread {text(me, '_name')}", "Thread", address=me.address, where=where)
         owner = self._runs(me)

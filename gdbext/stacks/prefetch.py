@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..cpython import kept_secrets as secrets
 from ..cpython import prefetch, resolution
 from ..cpython.objects import Object
@@ -39,11 +40,11 @@ def read(target: Target, *words: str) -> str:
     error = next(iter(view.partial), "") or next(
         (r for th in view.threads if target.is_stopped for r in th.reasons if "cannot read" in r), ""
     )
-    log = target.read_log
-    if log is not None and log.repeated:
+    reads = target.read_log
+    if reads is not None and reads.repeated:
         return error
-    if log is not None and log.of_copy:  # what the copy lacks of the rest is not worth another stop
-        with log.optional():
+    if reads is not None and reads.of_copy:  # what the copy lacks of the rest is not worth another stop
+        with reads.optional():
             return error or (_more(view, words) if words else "")
     return error or _more(view, words)
 
@@ -95,7 +96,8 @@ def versions(rt: Runtime) -> dict[str, str]:
     for name in registry.packages() + PACKAGES:
         try:
             version = rt.release((name,))
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
         if version:
             found[name] = version
@@ -107,8 +109,8 @@ def _cache(target: Target) -> None:
     if kv_view.has_engine(open_runtime(target)):
         try:
             kv_view.View(target).cache()
-        except GdbextError:
-            pass  # a worker has no scheduler; what one has and cannot be read, llm-kv on the snapshot will say
+        except GdbextError as e:
+            log.passed_over(e)  # a worker has no scheduler; what one has and cannot be read, llm-kv on the snapshot will say
 
 
 def _value(rt: Runtime, text: str) -> None:

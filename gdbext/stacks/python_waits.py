@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from .waits import Edge
@@ -81,7 +82,8 @@ def find(frames: Sequence[Any]) -> Wait | None:
             own = dict(frame.locals())
             me = own.get("self")
             kind = _kind(frame, me)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
         if kind and me is not None:
             best = Wait(kind, me, frame, _limited(own))
@@ -122,7 +124,8 @@ def find_async(frames: Sequence[Any]) -> Wait | None:
             if me is None or name not in ("acquire", "wait", "get", "put", "join", "__aenter__"):
                 continue
             kind = me.type_name
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
         if kind in ("Lock", "Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier"):
             best = Wait("Semaphore" if kind == "BoundedSemaphore" else kind, me, frame, False)
@@ -175,7 +178,8 @@ def attribute(obj: Any, name: str) -> Any:
     try:
         value = obj.attr(name)
         return value.plain() if isinstance(value, Object) else value
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None
 
 
@@ -204,7 +208,8 @@ def queue_size(me: Any) -> tuple[int | None, int]:
         try:
             size = me.attr(name).len()
             break
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
     bound = next((b for b in (number(me, "maxsize"), number(me, "_maxsize")) if isinstance(b, int)), 0)
     return size, max(bound, 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..cpython import types
 from ..cpython.objects import Object
 from ..errors import GdbextError
@@ -72,14 +73,16 @@ class References:
             try:
                 held = frame.rt.object(frame.rt.target.u64(key + frame.rt.layout["code.co_names"]))
                 self._codes[key] = frozenset(o.string(200) for o in held.elements(1000))
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 self._codes[key] = frozenset()
         return self._codes[key]
 
     def _locals_of(self, frame: Any) -> Reach:
         try:
             variables = [(name, value) for name, value in frame.locals() if isinstance(value, Object) and not _is_leaf(value)]
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return NOTHING
         if not variables:
             return NOTHING
@@ -99,7 +102,8 @@ class References:
             names = self.names(frame)
             try:
                 held = types.named(frame.rt, frame.globals().dict_entries(), names) if names else []
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 held = []
             wanted = [(name, frame.rt.object(value)) for name, value in held]
             self._globals[key] = Reach(self._expand([(name, obj) for name, obj in wanted if not _is_leaf(obj)], names))
@@ -134,7 +138,8 @@ class References:
                     found = self._children.get(key)
                 if found is None:
                     found = self._read_children(obj, names)
-            except GdbextError:
+            except GdbextError as e:
+                log.passed_over(e)
                 found = []  # what cannot be read cannot be the lock
             self._children[key] = found
         return found
@@ -215,7 +220,8 @@ def _is_leaf(obj: Any) -> bool:
     """Whether an object is of a kind that is no lock and leads to none; what cannot be read is."""
     try:
         return obj.type.builtin_name in _LEAVES
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return True
 
 
@@ -223,6 +229,7 @@ def _short(rt: Any, key: int) -> str:
     """A dict's key for a path: a number, or a short word. Longer text may be a user's and stays out."""
     try:
         text = repr(rt.object(key).plain(1))
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return "…"
     return text if re.fullmatch(r"-?\d{1,20}|'[\w.:-]{1,24}'", text) else "…"

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..access.cgroups import frozen_by
 from ..access.proc import process_clock
 from ..access.proctable import ProcTable
@@ -246,8 +247,8 @@ def _open(live: list[ProcessSamples], targets: Targets, table: ProcTable) -> dic
         try:
             found[s.pid] = rt = open_runtime(targets.of(s.snapshot.ref))
             s.snapshot.label = s.snapshot.label or threads.distributed_label(rt)  # the name that its copy will have
-        except GdbextError:
-            pass  # no Python that can be read: clocks and native stacks are left
+        except GdbextError as e:
+            log.passed_over(e)  # no Python that can be read: clocks and native stacks are left
     return found
 
 
@@ -399,8 +400,8 @@ def _counts(rt: Runtime) -> dict[Any, int]:
         for ring in shm_rings.find(rt):
             end = "written" if ring.reader is None else "read"
             found[f"place that is {end} next in ring {ring.name}", ring.name, ring.reader] = ring.index
-    except (GdbextError, AttributeError):
-        pass  # it changed while it was read: what was counted by then counts
+    except (GdbextError, AttributeError) as e:
+        log.passed_over(e)  # it changed while it was read: what was counted by then counts
     return found
 
 
@@ -442,14 +443,16 @@ def _python_stacks(s: ProcessSamples, rt: Runtime, active: set[int]) -> None:
     rt.target.invalidate()
     try:
         pythons = rt.threads()
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return
     for py in [py for py in pythons if py.tid in active][:MAX_LOOKED]:
         stacks = s.stacks.setdefault(py.tid, [])
         try:
             frames = rt.frames(py)
             stacks.append(stack_key(frames))
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             stacks.append(("torn", time.monotonic()))  # it changed while it was read: it moves
             continue
         if len(stacks) > SEEN_OFTEN and not advanced(stacks):
@@ -461,5 +464,6 @@ def _python_stacks(s: ProcessSamples, rt: Runtime, active: set[int]) -> None:
 def _gil(rt: Runtime) -> gil.Samples | None:
     try:
         return gil.sample(rt, GIL_LOOKS // STACK_LOOKS, 0.005)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from .. import log
 from ..access.proc import ProcTarget
 from ..cpython import reprs, resolution
 from ..cpython.runtime import open_runtime
@@ -53,5 +54,6 @@ class MainThreadWatch:
                 return (state in ("T", "t"), stack_key(frames))
             finally:
                 target.close()
-        except (GdbextError, IndexError):
+        except (GdbextError, IndexError) as e:
+            log.passed_over(e)
             return ("torn", time.monotonic())  # it changed while it was read

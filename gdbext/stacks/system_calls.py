@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..access.files import file_status
 from ..access.proc import read_proc
 from ..cpython.gil import RESTART
@@ -235,7 +236,8 @@ def _unix_peer(message: bytes, found: dict[int, int]) -> None:
 def _text(pid: int, name: str) -> str:
     try:
         return read_proc(pid, name).decode("utf-8", "replace")
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return ""
 
 
@@ -262,7 +264,8 @@ def read(target: Target, tids: Iterable[int]) -> dict[int, Call]:
             name = numbers.get(number)
             if name is not None:
                 found[tid] = _call(target, files, name, number, [int(w, 16) for w in words[1:7]])
-        except (GdbextError, ValueError, struct.error):
+        except (GdbextError, ValueError, struct.error) as e:
+            log.passed_over(e)
             continue  # it has gone on, or ended
     return found
 

@@ -6,6 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..access import ptrace
 from ..cpython import gil
 from ..cpython.runtime import all_runtimes, open_runtime
@@ -222,7 +223,8 @@ def read_python_thread(target: Target, rt: Runtime, py: PyThread) -> ThreadView:
     """Read the Python side of one thread."""
     try:
         thread = next((th for th in target.threads() if th.tid == py.tid), None)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         thread = None
     return read_thread(target, rt, thread, py, native=False)
 
@@ -307,7 +309,8 @@ def distributed_label(rt: Runtime) -> str:
         if not rt.has_module(("torch.distributed",)):
             return ""
         value = memory_environ(rt, ("RANK",)).get("RANK", "")
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return ""
     return f"R{int(value)}" if value.isdigit() and len(value) < 9 else ""
 
@@ -328,6 +331,6 @@ def world(rt: Runtime) -> tuple[int, int] | None:
                     rank, size = (own[k].integer() for k in ("rank", "world_size"))
                     if 0 <= rank < size:
                         return rank, size
-    except (GdbextError, KeyError, AttributeError):
-        pass
+    except (GdbextError, KeyError, AttributeError) as e:
+        log.passed_over(e)
     return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..access.proc import read_proc
 from ..errors import GdbextError
 
@@ -40,7 +41,8 @@ def data(s: ProcessSamples) -> dict[str, Any]:
 def _text(pid: int, tid: int, name: str) -> str:
     try:
         return read_proc(pid, f"task/{tid}/{name}").decode("utf-8", "replace").strip()
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return ""
 
 

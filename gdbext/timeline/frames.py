@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..access.ptrace import IOV_MAX
 from ..cpython.dialects import OWNED_BY_GENERATOR
 from ..cpython.frames import Code
@@ -123,7 +124,8 @@ class Codes:
             try:
                 data = self._bulk.read_ranges([n for a in part for n in (a, self._size)], self._size * len(part))
                 heads = [data[k * self._size : (k + 1) * self._size] for k in range(len(part))]
-            except FaultError:
+            except FaultError as e:
+                log.passed_over(e)
                 heads = [self._head(a) for a in part]
             found |= {a for a, head in zip(part, heads) if not head or self._key(head) != self._known[a].key}
         for address in found:
@@ -133,7 +135,8 @@ class Codes:
     def _head(self, address: int) -> bytes:
         try:
             return self._bulk.read(address, self._size)
-        except FaultError:
+        except FaultError as e:
+            log.passed_over(e)
             return b""
 
 
@@ -198,9 +201,11 @@ class StackReader:
                 return self._node(self.chain(places))
             except GoneError:
                 raise
-            except TornError:
+            except TornError as e:
+                log.passed_over(e)
                 self.torn += 1
-            except FaultError:
+            except FaultError as e:
+                log.passed_over(e)
                 self.torn += 1
                 places.hints, places.ranges = {}, []
         raise TornError("the stack changes faster than it can be read")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from .. import log
 from ..access.proc import resident_bytes
 from ..errors import GdbextError, LayoutError
 from ..stacks.clocks import cpu_of
@@ -85,7 +85,7 @@ class Live:
         while True:
             for sampler in samplers:
                 if sampler.alive:
-                    with contextlib.suppress(LayoutError):
+                    with log.passing_over(LayoutError):
                         sampler.look(began)
             left = began + seconds - time.monotonic()
             if left <= 0 or meanwhile(min(1.0 / LOOKS, left)):

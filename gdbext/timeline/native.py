@@ -14,6 +14,7 @@ import zlib
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from .. import log
 from ..access import ptrace, remote_memory
 from ..access.base import Target
 from ..access.bulk import BulkReader
@@ -203,7 +204,8 @@ class NativeSampler(ProcessSampler):
             return self.reader.chain(thread.places) == chain
         except GoneError:
             raise
-        except (TornError, FaultError):
+        except (TornError, FaultError) as e:
+            log.passed_over(e)
             return False
 
     def _copy(self, due: list[Thread], now: float) -> tuple[dict[int, Copy], float]:
@@ -237,9 +239,11 @@ class NativeSampler(ProcessSampler):
             self._keeper.kept = []
             try:
                 return self.reader.chain(thread.places)
-            except TornError:
+            except TornError as e:
+                log.passed_over(e)
                 continue
-            except FaultError:
+            except FaultError as e:
+                log.passed_over(e)
                 thread.places.hints, thread.places.ranges = {}, []
         return None
 
@@ -267,7 +271,8 @@ class NativeSampler(ProcessSampler):
             memory = zlib.compress(b"".join(data for _, data in copy.pieces), 1)
         except GoneError:
             raise
-        except TornError:
+        except TornError as e:
+            log.passed_over(e)
             self.track.dropped += 1
             thread.node = DROPPED
             self._note(thread, look, DROPPED)
@@ -290,7 +295,8 @@ class NativeSampler(ProcessSampler):
         if isinstance(node, Packed):
             try:
                 node = self._merged(node)
-            except GdbextError:  # it has ended since, or its libraries are gone
+            except GdbextError as e:  # it has ended since, or its libraries are gone
+                log.passed_over(e)
                 self.track.unstopped += 1
                 node = functools.reduce(self.rec.tree.child, [n for n in reversed(node.numbers) if n >= 0], 0)
         elif node is None:

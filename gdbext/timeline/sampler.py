@@ -14,6 +14,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..access.bulk import BulkReader
 from ..access.proc import read_proc, resident_bytes
 from ..cpython.gil import FUTEX, RESTART, gil_range
@@ -101,7 +102,8 @@ class Thread:
             if self.call_file < 0:
                 return read_proc(int(self.folder.partition("/")[0]), self.folder.partition("/")[2] + "/syscall")
             return os.pread(self.call_file, 200, 0)
-        except (OSError, GdbextError):
+        except (OSError, GdbextError) as e:
+            log.passed_over(e)
             return b""
 
     def ran(self, clock: bytes, now: float) -> bool:
@@ -188,7 +190,8 @@ class ProcessSampler:
         try:
             found = {py.address: py for py in rt.states() if py.tid}
             names = rt.thread_names() if found.keys() - self._threads.keys() else {}
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return  # a list in the middle of an update: the next look
         for address in [a for a, th in self._threads.items() if a not in found or found[a].tid != th.track.tid]:
             self._end(address, look)
@@ -197,7 +200,8 @@ class ProcessSampler:
                 continue
             try:
                 ident = self.target.u64(address + rt.layout["tstate.thread_id"])
-            except FaultError:
+            except FaultError as e:
+                log.passed_over(e)
                 continue
             track = ThreadTrack(py.tid, shown_name(rt, names.get(ident, "")))
             self.track.threads.append(track)
@@ -224,7 +228,8 @@ class ProcessSampler:
                 self._check_codes()
                 if self.steps is not None:
                     self.steps.find()
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             self.alive = state_of(self.track.pid) not in ("", "Z", "X")
             return
         self.track.begins.append(start - began)
@@ -242,7 +247,8 @@ class ProcessSampler:
         """Ends the track of a thread that is found to have ended."""
         try:
             yield
-        except (GoneError, NotFoundError):
+        except (GoneError, NotFoundError) as e:
+            log.passed_over(e)
             self._end(address, look)
             self._head = b""
 
@@ -293,7 +299,8 @@ class ProcessSampler:
             thread.node = self.reader.read(thread.places)
         except GoneError:
             raise
-        except TornError:
+        except TornError as e:
+            log.passed_over(e)
             thread.node = DROPPED
             self.track.dropped += 1
         self._add(thread, look, thread.node, thread.state)
@@ -328,7 +335,7 @@ class ProcessSampler:
 
     def _letter(self, thread: Thread) -> bytes:
         """A thread's state as proc(5) tells it; empty where it is gone."""
-        with contextlib.suppress(GdbextError, IndexError):
+        with log.passing_over(GdbextError, IndexError):
             return read_proc(self.track.pid, f"task/{thread.track.tid}/stat").rpartition(b")")[2].split()[0]
         return b""
 
@@ -372,7 +379,7 @@ class ProcessSampler:
         """Ends the recording of it, `at` seconds after it began."""
         self.track.finish = at
         if self.alive:
-            with contextlib.suppress(GdbextError):
+            with log.passing_over(GdbextError):
                 self._check_codes()
         self.track.drop_halves()
         self._end_kept(len(self.track.begins))
@@ -459,7 +466,7 @@ def _rounds(
         round_began = time.monotonic()
         alive = [s for s in samplers if s.alive]
         for sampler in alive:
-            with contextlib.suppress(LayoutError):
+            with log.passing_over(LayoutError):
                 sampler.look(began)
         now = time.monotonic() - began
         if beside is not None:

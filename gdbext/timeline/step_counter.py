@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..engines import registry
 from ..engines.objects import sought
 from ..errors import GdbextError
@@ -24,7 +24,7 @@ class StepCounter:
     def __init__(self, rt: Runtime, bulk: BulkReader) -> None:
         self._rt, self._bulk, self._place, self._word = rt, bulk, 0, b""
         self._scheduler: Object | None = None
-        with contextlib.suppress(GdbextError):
+        with log.passing_over(GdbextError):
             spec = registry.spec_of_runtime(rt)
             reader = spec.kv if spec is not None else None
             self._name: str = getattr(reader, "STEP_COUNTER", "")
@@ -35,7 +35,7 @@ class StepCounter:
         """Where the word stands, which may have changed: Python moves an object's attributes now and then."""
         self._place, before = 0, self._place
         if self._scheduler is not None:
-            with contextlib.suppress(GdbextError):
+            with log.passing_over(GdbextError):
                 self._place = self._rt.dialect.attribute_place(self._rt, self._scheduler, self._name)
         if self._place != before:
             self._word = b""
@@ -46,7 +46,8 @@ class StepCounter:
             return False
         try:
             word = self._bulk.read(self._place, 8)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             self._place = 0
             return False
         before, self._word = self._word, word

@@ -12,6 +12,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence, Tuple
 
+from .. import log
 from ..errors import FaultError, GdbextError
 from . import dtypes
 from .tensor import SPARSE
@@ -276,7 +277,8 @@ def _bytes(target: Target, ranges: list[tuple[int, int]]) -> Any:
 def _whole(target: Target, address: int, size: int) -> bytes | None:
     try:
         return target.read(address, size)
-    except FaultError:
+    except FaultError as e:
+        log.passed_over(e)
         return None
 
 

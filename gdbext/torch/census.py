@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Callable, Iterator
 
+from .. import log
 from ..cpython import gc, referrers
 from ..errors import FaultError, GdbextError
 from . import layout as layouts
@@ -38,7 +39,8 @@ def _base_type(rt):
     torch = rt.module("torch")
     try:
         own = rt.type(torch.item("Tensor").address) if torch is not None else None
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return 0
     return next((b.address for b in own.bases() if b.raw_name in TENSOR_BASES), 0) if own is not None else 0
 
@@ -50,7 +52,8 @@ def _inherits(rt, kind, base):
         mro = t.u64(kind + L["type.tp_mro"])
         count = t.i64(mro + L["varobj.ob_size"])
         return 0 < count <= MAX_BASES and base in t.words(mro + L["tuple.ob_item"], count)
-    except (FaultError, struct.error):
+    except (FaultError, struct.error) as e:
+        log.passed_over(e)
         return False
 
 

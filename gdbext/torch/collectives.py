@@ -16,7 +16,7 @@ import re
 import struct
 from typing import TYPE_CHECKING, Any
 
-from .. import package
+from .. import log, package
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import rtti
 
@@ -47,7 +47,8 @@ def find(rt: Runtime) -> list[Count]:
     for read in (_of_torch, _of_nccl):
         try:
             found += read(rt)
-        except (GdbextError, struct.error, UnicodeError):
+        except (GdbextError, struct.error, UnicodeError) as e:
+            log.passed_over(e)
             continue
     return found
 
@@ -61,7 +62,8 @@ def _of_torch(rt):
     for number, (pg, ranks) in enumerate(contents.item("_pg_group_ranks").items(MAX_GROUPS)):
         try:
             found += _of_group(rt, pg, names.get(pg.address, "?"), ranks.len(), number == 0)
-        except (GdbextError, struct.error):
+        except (GdbextError, struct.error) as e:
+            log.passed_over(e)
             continue  # a group that this rank is not in has a plain object for its key
     return found
 
@@ -91,7 +93,8 @@ def _backends(target, group):
             continue
         try:
             kind = BACKEND.match(rtti.class_hierarchy(target, at)[0][0])
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
         if kind:
             found[at] = kind.group(1)
@@ -144,7 +147,8 @@ def _of_nccl(rt):
             continue
         try:
             listed, count = (target.symbol(name, [module]) for name in ("ncclComms", "nNcclComms"))
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             continue  # stripped, or older than RAS
         for comm in target.words(target.u64(listed), min(target.u32(count), MAX_GROUPS)) if target.u32(count) else ():
             if comm:
@@ -171,7 +175,8 @@ def _communicator(target, comm):
                     size,
                     {k: n for k, n in begun.items() if n},
                 )
-        except FaultError:
+        except FaultError as e:
+            log.passed_over(e)
             continue  # another release's is larger
     return None
 

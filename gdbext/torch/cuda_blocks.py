@@ -14,6 +14,7 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..access.retry import retry_reading
 from ..errors import GdbextError, LayoutError
 from . import cuda_allocator
@@ -47,7 +48,8 @@ def snapshot(target: Target, rt: Runtime | None = None) -> dict[str, Any]:
         segments += retry_reading(target, lambda n=number, a=address: of_device(target, row, n, a))
     try:
         environ = target.environ()
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         environ = {}
     settings = {name: environ[name] for name in SETTINGS if name in environ}
     count = max((number for number, _ in devices), default=-1) + 1

@@ -21,7 +21,7 @@ import sysconfig
 import tempfile
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
-from .. import package
+from .. import log, package
 from ..access.files import contents, json_of
 from ..errors import GdbextError, LayoutError
 
@@ -175,7 +175,8 @@ def probe(include: str, python: str, source: str, scratch: str, strings: int = 1
     """
     try:
         return _probe_as(include, python, source, scratch, "c++17", strings)
-    except LayoutError:
+    except LayoutError as e:
+        log.passed_over(e)
         return _probe_as(include, python, source, scratch, "c++20", strings)
 
 
@@ -258,8 +259,8 @@ def row_of(target: Target, version: str) -> dict[str, Any]:
     kept = _kept(library)
     try:
         return json_of(contents(kept, MAX_KEPT), kept)
-    except (ValueError, GdbextError):
-        pass
+    except (ValueError, GdbextError) as e:
+        log.passed_over(e)
     why = _doubt(library)
     if why:
         raise LayoutError(
@@ -299,7 +300,8 @@ def _kept(library: Module) -> str:
     """The file that keeps the row for this build of libtorch; '' where the build has no name."""
     try:
         build = library.build_id
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         build = ""
     if not re.fullmatch(r"[0-9a-f]{8,128}", build):
         return ""

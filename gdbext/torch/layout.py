@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from .. import package
+from .. import log, package
 from ..errors import GdbextError, LayoutError, NotFoundError
 
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ def pre_cxx11_abi(target: Target) -> bool:
         if m.name.startswith("libc10.so"):
             try:
                 return m.elf.data.find(_OLD_STRING) >= 0
-            except (GdbextError, OSError):
+            except (GdbextError, OSError) as e:
+                log.passed_over(e)
                 continue
     return False
 
@@ -127,15 +128,16 @@ def torch_version(target: Target, rt: Runtime | None = None) -> str:
     if module is not None:
         try:
             return module.item("__version__").string(64)
-        except GdbextError:
-            pass  # half imported or changed: the file still tells
+        except GdbextError as e:
+            log.passed_over(e)  # half imported or changed: the file still tells
     for m in target.modules():
         folder, _, name = m.path.rpartition("/")
         if name.startswith(("libtorch_cpu.so", "libtorch.so", "libc10.so")) and folder.endswith("/lib"):
             for file, pattern in _VERSION_FILES:
                 try:
                     lines = target.source_lines(folder[: -len("lib")] + file)
-                except NotFoundError:
+                except NotFoundError as e:
+                    log.passed_over(e)
                     continue
                 found = re.search(pattern, "\n".join(lines[:1000]), re.M)
                 if found:
@@ -158,6 +160,7 @@ def for_process(target: Target, rt: Runtime | None = None) -> TorchLayout:
         try:
             return TorchLayout(minor_of(version), headers.row_of(target, version), old, target.arch)
         except LayoutError as e:
+            log.passed_over(e, f"the layout of torch {version}")
             return for_version(version, old, str(e))
 
     return target.cached("torch layout", find)

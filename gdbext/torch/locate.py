@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
 from . import layout as layouts
@@ -23,7 +24,8 @@ def at_address(target: Target, rt: Runtime | None, address: int) -> tuple[Tensor
     if rt is not None:
         try:
             is_object = tensors.is_tensor(rt.object(address))
-        except (FaultError, LayoutError):
+        except (FaultError, LayoutError) as e:
+            log.passed_over(e)
             is_object = False
         if is_object:
             return tensors.read_tensor(rt, address), "address of a Python object"
@@ -31,6 +33,7 @@ def at_address(target: Target, rt: Runtime | None, address: int) -> tuple[Tensor
     try:
         tensor, how = tensors.read_tensor_impl(target, table, address), "address of a TensorImpl"
     except (FaultError, LayoutError) as first:
+        log.passed_over(first, f"{address:#x} as a TensorImpl")
         try:
             pointer = target.u64(address)
             tensor, how = tensors.read_tensor_impl(target, table, pointer), "address of an at::Tensor"
@@ -39,8 +42,8 @@ def at_address(target: Target, rt: Runtime | None, address: int) -> tuple[Tensor
     if rt is not None and tensor.address:
         try:  # the Python object knows the class's name
             tensor = tensors.read_tensor(rt, tensor.address)
-        except GdbextError:
-            pass
+        except GdbextError as e:
+            log.passed_over(e)
     return tensor, how
 
 
@@ -68,6 +71,6 @@ def where_to_look(text: str, value: Object) -> str:
             keys = [repr(k.string(60)) for k, v in value.items()[:200] if tensors.is_tensor(v)][:3]
             if keys:
                 return escape(f"; take one of its items, such as {text}[{keys[0]}]")
-    except GdbextError:
-        pass
+    except GdbextError as e:
+        log.passed_over(e)
     return "; pyprint shows it"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
+from .. import log
 from ..cpython.objects import Object
 from ..cpython.types import DICT, LIST, TUPLE
 from ..errors import GdbextError, NotFoundError
@@ -115,5 +116,6 @@ def tensors_in(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str
 def _key(key: Object) -> str:
     try:
         return repr(key.string(200))
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return key.type_name

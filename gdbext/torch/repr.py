@@ -11,6 +11,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any, Sequence
 
+from .. import log
 from ..cpython.runtime import open_runtime
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import dtypes
@@ -58,8 +59,8 @@ def process_options(rt: Runtime | None, table: TorchLayout) -> Options:
                     setattr(options, name, value)
             sci = own.attr("sci_mode")
             options.sci_mode = None if sci.is_none() else sci.boolean()
-        except (GdbextError, AttributeError):
-            pass
+        except (GdbextError, AttributeError) as e:
+            log.passed_over(e)
     if rt is not None:
         options.default_dtype = _default_dtype(rt.target, table) or options.default_dtype
     return options
@@ -71,7 +72,8 @@ def options_in(target: Target) -> Options:
     def read() -> Options:
         try:
             rt = open_runtime(target)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return Options()
         return process_options(rt, layouts.for_process(target, rt))
 
@@ -82,7 +84,8 @@ def _number(obj):
     for read in (obj.integer, obj.floating):
         try:
             return read()
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
     return None
 
@@ -93,7 +96,8 @@ def _default_dtype(target, table):
     try:
         name = table.name("ScalarType", target.u16(target.symbol("_ZN3c10L13default_dtypeE", libraries)))
         found = dtypes.from_scalar_type(name) if name else None
-    except (NotFoundError, FaultError):
+    except (NotFoundError, FaultError) as e:
+        log.passed_over(e)
         return None
     return found.name if found and found.kind == "float" else None
 

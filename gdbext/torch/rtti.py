@@ -11,6 +11,7 @@ import re
 import struct
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
 
 if TYPE_CHECKING:
@@ -23,13 +24,15 @@ _ABBREVIATIONS = {"St": "std", "Ss": "std::string", "Sa": "std::allocator"}
 def _bytes(target, address, size):
     try:
         return target.read(address, size)
-    except FaultError:
+    except FaultError as e:
+        log.passed_over(e)
         module = target.module_at(address)
         if module is None:
             raise
         try:
             blob = module.elf.at(address - module.bias, size)
-        except (GdbextError, OSError):
+        except (GdbextError, OSError) as e:
+            log.passed_over(e)
             blob = None
         if blob is None:
             raise
@@ -40,7 +43,8 @@ def _string(target, address, limit):
     for size in (64, limit):
         try:
             blob = _bytes(target, address, size)
-        except FaultError:
+        except FaultError as e:
+            log.passed_over(e)
             if size == limit:
                 raise
             blob = target.read_partial(address, size)
@@ -94,7 +98,8 @@ def class_hierarchy(target: Target, address: int) -> tuple[list[str], Mapping]:
         try:
             top, info = struct.unpack("<qQ", _bytes(target, vptr - 16, 16))
             names = _names(target, info) if top == 0 else []
-        except FaultError:
+        except FaultError as e:
+            log.passed_over(e)
             names = []
         if not names:
             raise LayoutError(f"the word at {address:#x} points into {mapping.path}, but not at a vtable with type information")

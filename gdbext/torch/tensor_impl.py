@@ -12,6 +12,7 @@ import math
 import struct
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
 from . import dtypes, rtti
 from . import layout as layouts
@@ -323,7 +324,8 @@ def _tensor_attributes(obj: Object) -> tuple[str, ...]:
         try:
             if is_tensor(value):
                 found.append(name)
-        except (GdbextError, AttributeError):
+        except (GdbextError, AttributeError) as e:
+            log.passed_over(e)
             continue  # a plain value, or damage beside the point
     return tuple(found[:8])
 
@@ -342,7 +344,8 @@ def is_flagged_parameter(obj: Object) -> bool:
     """Whether a tensor counts as a Parameter by its attribute `_is_param` alone, as subclasses do."""
     try:
         return obj.attr("_is_param").boolean()
-    except (GdbextError, AttributeError):
+    except (GdbextError, AttributeError) as e:
+        log.passed_over(e)
         return False
 
 
@@ -352,5 +355,6 @@ def _fake_device(t: Tensor, obj: Object) -> None:
         device = obj.attr("fake_device")
         kind, index = struct.unpack("<bb", t.target.read(device.address + obj.rt.layout["object.__size"], 2))
         t.device = device_name(t.table, kind, index) or t.device
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         t.notes.append("the device it stands for cannot be read")

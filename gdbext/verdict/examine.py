@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..engines import endpoints, nccl_ras, shm_files
 from ..engines.group import engines_of
 from ..engines.processes import ranks_of
@@ -132,7 +133,8 @@ def _requests_in(core: ProcessSamples) -> list[Any]:
     comes."""
     try:
         held = collect.collect_one(core.snapshot.target)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return []  # it is no engine's process, or its heap was not saved
     for tracked in held.requests:
         if tracked.verdict not in (NEVER_FITS, BEHIND):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import log
 from .facts import Verdict, edges_of
 from .follow import outlook
 from .kinds import GRAVITY, QUIET
@@ -95,10 +96,14 @@ def judge_group(facts: Sequence[ProcessState]) -> Verdict:
         found = rule(facts)
         if found is None:
             continue
+        log.note("%s: %s, by %s; what stands before it in ORDER does not apply", facts[0].name, found.kind, rule.__qualname__)
         if found.kind not in QUIET:
             more = count_lines(facts) + ring_lines(facts) + notes(facts)
             found.evidence += [line for line in more if line not in found.evidence]
         return found
+    log.note(
+        "%s: no rule applies: %s", facts[0].name, [f"{rule.__module__.rpartition('.')[2]}.{rule.__name__}" for rule in ORDER]
+    )
     return _unknown(facts)
 
 

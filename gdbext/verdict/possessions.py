@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 
+from .. import log
 from ..access.proc import read_proc, resident_bytes
 from ..errors import GdbextError
 from ..render.text import size
@@ -28,8 +29,8 @@ def of_process(pid: int) -> str:
         shared = sorted(set(re.findall(r"(/dev/shm/\S+)$", maps, re.M)))
         if shared:
             parts.append(f"shared memory {', '.join(shared[:SHOWN])}")
-    except GdbextError:
-        pass
+    except GdbextError as e:
+        log.passed_over(e)
     files, ports, devices = Files(pid), set(), set()
     try:
         descriptors = [int(fd) for fd in os.listdir(f"/proc/{pid}/fd")]

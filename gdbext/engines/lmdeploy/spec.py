@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 
+from ... import log
 from ...errors import NotFoundError
 from ..recognition import memory_environ
 from ..spec import EngineSpec, Match, Memory, environ_names, environ_ranks, words
@@ -51,7 +52,8 @@ class LmDeploy(EngineSpec):
         scope = runtime.module("multiprocessing.process")
         try:
             name = scope.item("_current_process").attr("_name").string() if scope is not None else ""
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             name = ""
         m = re.fullmatch(r"ExecutorProc-([0-9]{1,6})", name)
         if m:

@@ -8,6 +8,7 @@ on), and the older CacheManager, which keeps free blocks and counters itself. Th
 
 from __future__ import annotations
 
+from ... import log
 from ...errors import GdbextError, LayoutError, NotFoundError
 from ...kvcache.model import Cache, Group, Pool, Request
 from ..native_objects import first, middle_of
@@ -75,7 +76,8 @@ def _manager(name: str, this: Any) -> Any:
     for path in MANAGER:
         try:
             found = this.field(path) if path else this.object()
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             continue
         if found is not None and (first(found, POOL[:2]) is not None or first(found, FREE) is not None):
             return found
@@ -128,12 +130,14 @@ def _streams(name: str, this: Any) -> List[Request]:
     found: List[Request] = []
     try:
         scheduler = first(this, SCHEDULER)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return found
     for queue, member in QUEUES:
         try:
             streams = scheduler.field(member)
-        except NotFoundError:
+        except NotFoundError as e:
+            log.passed_over(e)
             continue
         for one in streams.items(MAX_STREAMS):
             stream = one.object()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import struct
 
+from ... import log
 from ...errors import GdbextError
 from ...kvcache.model import TokenHashes
 from ..objects import at, numbers_until, optional
@@ -48,7 +49,8 @@ def check(rt: Runtime, cache: Cache) -> TokenHashes:
                 expected = chain(parts, named)
                 if named and [d.hex() for d in chain(parts[:1])] == carried[:1]:
                     expected = chain(parts)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             if rt.target.is_stopped:
                 raise
             found.unread += 1  # it was evicted since the tree was read, and its memory is another's

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import array
 
+from ... import log
 from ...errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ...kvcache import waiting
 from ...kvcache.model import Request
@@ -84,19 +85,21 @@ def _listed(rt: Runtime, scheduler: Object) -> List[Request]:
             batch = scheduler.attr(name)
             if not batch.is_none():
                 add(batch.attr("reqs").element_addresses(MAX_REQUESTS), queue)
-        except (NotFoundError, AttributeError):
+        except (NotFoundError, AttributeError) as e:
+            log.passed_over(e)
             continue
     try:
         chunked = scheduler.attr("chunked_req")
         if not chunked.is_none():
             add([chunked.address], "running")
-    except NotFoundError:
-        pass
+    except NotFoundError as e:
+        log.passed_over(e)
     add(scheduler.attr("waiting_queue").element_addresses(MAX_REQUESTS), "waiting")
     for name in ("grammar_queue", "grammar_manager.grammar_queue"):
         try:
             add(path(scheduler, name).element_addresses(MAX_REQUESTS), "grammar")
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             continue
     return list(found.values())
 
@@ -106,7 +109,8 @@ def _with_rows(rt: Runtime, listed: List[Request]) -> List[Request]:
     held = [request for request in listed if request.row is not None]
     try:
         fresh = requests_at(rt, [request.address for request in held])
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         fresh = [one for request in held for one in _still_there(rt, request)]
     rows = {now.request_id: now for now in fresh}
     for request in held:
@@ -118,7 +122,8 @@ def _with_rows(rt: Runtime, listed: List[Request]) -> List[Request]:
 def _still_there(rt: Runtime, request: Request) -> List[Request]:
     try:
         return requests_at(rt, [request.address])
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return []
 
 
@@ -190,7 +195,8 @@ def _integers(rt: Runtime, records: Records, places: Places, owners: Owners) -> 
         values: List[Optional[int]] = list(integers(rt, held))
     except FaultError:
         raise
-    except GdbextError:  # some are numbers of another kind
+    except GdbextError as e:  # some are numbers of another kind
+        log.passed_over(e)
         values = [_integer(rt.object(p)) for p in held]
     known = iter(values)
     return [next(known) if p else None for p in pointers]
@@ -199,7 +205,8 @@ def _integers(rt: Runtime, records: Records, places: Places, owners: Owners) -> 
 def _integer(obj: Object) -> Optional[int]:
     try:
         return int(obj.integer())
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from ... import log
 from ...errors import GdbextError, LayoutError
 from ...kvcache.model import Tree, TreeNode
 from ...torch.tensor_impl import is_tensor
@@ -76,7 +77,8 @@ def _read_nodes(rt: Runtime, trees: Dict[str, Tree], root: int, unified: bool, p
                 partial(_read_node, rt, address, trees, unified, mapping),
                 partial(_is_listed, rt, address, above.get(address)),
             )
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             if rt.target.is_stopped or _is_listed(rt, address, above.get(address)):
                 raise
             gone = True
@@ -117,7 +119,8 @@ def _is_listed(rt: Runtime, address: int, above: Optional[int]) -> bool:
     rt.target.drop_pages()
     try:
         return above is None or any(child == address for _, child in _children(rt, above))
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return False  # so has that one gone
 
 
@@ -179,7 +182,8 @@ def _filed_right(rt: Runtime, key: Object, child: int, page: int) -> bool:
         own = rt.object(child).attr("key")
         own = own.attr("token_ids") if is_set(own, "token_ids") else own
         head = numbers_until(rt, own, page + 1)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return True
     while isinstance(plain, tuple) and len(plain) == 2 and not isinstance(plain[0], int):
         plain = plain[1]  # (namespace, key)

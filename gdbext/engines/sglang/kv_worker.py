@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from ... import log
 from ...errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ...kvcache.addresses import Layer, Part
 from ...kvcache.model import Row, Table, Worker
@@ -39,8 +40,8 @@ def read_worker(rt: Runtime, scheduler: Object, label: str) -> Worker:
     start = optional(pool, "start_layer", default=0) or 0
     try:
         worker.layout = pool.attr("kv_cache_layout").string(20)
-    except (GdbextError, AttributeError):
-        pass
+    except (GdbextError, AttributeError) as e:
+        log.passed_over(e)
     for sub, group, indices in _sub_pools(pool):
         _layers(rt, worker, sub, group, page, indices, start)
     _batches(rt, scheduler, worker, page)
@@ -134,7 +135,8 @@ def layer_of(
     for name, obj in zip(names, objects):
         try:
             tensor = read_tensor(rt, obj.address)
-        except (FaultError, LayoutError):
+        except (FaultError, LayoutError) as e:
+            log.passed_over(e)
             return None
         if tensor.shape is None or tensor.stride is None or len(tensor.shape) != 3:
             return None

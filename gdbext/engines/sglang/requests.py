@@ -5,6 +5,7 @@ detokenizer_manager.py, srt/disaggregation/*.py, srt/constrained/grammar_manager
 
 from __future__ import annotations
 
+from ... import log
 from ...access.retry import retry
 from ...cpython.tasks import tasks_at
 from ...errors import GdbextError, NotFoundError
@@ -144,7 +145,8 @@ def _manager(rt: Runtime) -> Optional[Object]:
     module = rt.module(SERVER)
     try:
         found = at(module.item("_global_state"), "tokenizer_manager") if module is not None else None
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         found = None
     return found or in_frames(rt, MANAGERS) or in_tasks(rt, MANAGERS)
 
@@ -198,7 +200,8 @@ def _held(rt: Runtime, scheduler: Object, text: str, known: Dict[int, Request]) 
         return []
     try:
         return _at_one_moment(rt, read)
-    except NotFoundError:  # of a release that keeps it elsewhere
+    except NotFoundError as e:  # of a release that keeps it elsewhere
+        log.passed_over(e)
         return []
 
 

@@ -14,6 +14,7 @@ import pickle
 import struct
 from typing import NamedTuple
 
+from ... import log
 from ...errors import GdbextError
 from ...kvcache.model import TokenHashes
 from ...package import import_package
@@ -123,7 +124,8 @@ def check(rt: Runtime, cache: Cache) -> TokenHashes:
             continue
         try:
             chain = _chain(rt, request, none)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             if rt.target.is_stopped:
                 raise
             found.unread += 1  # it ended since its cache was read, and its memory is another's
@@ -144,7 +146,8 @@ def check(rt: Runtime, cache: Cache) -> TokenHashes:
             for group in groups:
                 here = expected if size == group.block_size else []
                 _compare_blocks(rt, found, cache, group, chain.request, chain.tokens, here)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             if rt.target.is_stopped:
                 raise
             found.unread += 1
@@ -176,7 +179,8 @@ def _none_hash(rt: Runtime) -> Optional[bytes]:
     module = rt.module(MODULE)
     try:
         value = module.item("NONE_HASH") if module is not None else None
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return None
     return value.raw_bytes() if value is not None and value.isa("bytes") else None
 

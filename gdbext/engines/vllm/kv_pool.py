@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import compress
 
+from ... import log
 from ...errors import GdbextError, LayoutError
 from ...kvcache.model import DANGLING, HEAD, NONE, TAIL, Pool
 from ..columns import Columns, Places, Records
@@ -39,7 +40,8 @@ def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> Tuple[Pool, Pl
     try:
         null = index.get(holder.attr("null_block").address, DANGLING)
         pool.reserved = (null,) if null >= 0 else ()
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         pool.reserved = ()
     if addresses:
         pool.ids = records.integers("block_id", -1)

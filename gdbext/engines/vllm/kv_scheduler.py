@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from ... import log
 from ...errors import GdbextError
 from ...kvcache.model import DANGLING, Cache, Group, Request
 from ..objects import at_once, has, is_set, optional, path, updating
@@ -113,7 +114,8 @@ def _group(one: Object, group_id: int, pool: int, config: Optional[Object]) -> G
         other = described.type_name
         kind = KINDS.get(other, "other")
         spec = {"class": other, **{n: v for n in SPEC_FIELDS for v in [optional(described, n)] if v is not None}}
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         kind = "full"
     layers = []
     try:
@@ -122,8 +124,8 @@ def _group(one: Object, group_id: int, pool: int, config: Optional[Object]) -> G
             if config
             else []
         )
-    except GdbextError:
-        pass  # the names are a courtesy
+    except GdbextError as e:
+        log.passed_over(e)  # the names are a courtesy
     return Group(group_id, kind, optional(one, "block_size") or 0, pool, layers, spec)
 
 
@@ -140,8 +142,8 @@ def _limits(cache: Cache, scheduler: Object) -> None:
     try:
         watermark = optional(scheduler.attr("kv_cache_manager"), "watermark_blocks", default=0)
         cache.limits["watermark_blocks"] = watermark
-    except GdbextError:
-        pass
+    except GdbextError as e:
+        log.passed_over(e)
 
 
 def _pins(cache: Cache, scheduler: Optional[Object], manager: Optional[Object], pools: List[Tuple[Pool, Places]]) -> None:
@@ -171,7 +173,8 @@ def _stats(cache: Cache, manager: Optional[Object]) -> None:
     """Hit counters since the engine last reported them."""
     try:
         stats = manager.attr("prefix_cache_stats") if manager is not None else None
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         stats = None
     if stats is None or not hasattr(stats, "attr") or stats.is_none():
         return

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 
+from ... import log
 from ...errors import GdbextError, LayoutError, NotFoundError
 from ...kvcache import waiting
 from ...kvcache.model import Cache, Group, Pool, Request, Worker
@@ -324,7 +325,8 @@ def _sequence(rt: Runtime, seq: Object, name: str, content: bool) -> Request:
     request = Request(name, address=seq.address)
     try:
         request.status = seq.attr("status").attr("_name_").string(60)
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         request.status = "?"
     prompt, output, computed = (first_present(seq, PATHS[what]) for what in ("prompt", "output", "computed"))
     if prompt is None or output is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import struct
 
+from ... import log
 from ...cpython.thirdparty import numpy_objects
 from ...errors import FaultError, GdbextError, LayoutError
 from ...kvcache.addresses import order_of, strided_layer
@@ -55,7 +56,8 @@ def _config_groups(runner: Object) -> List[Tuple[List[str], Dict[str, Any]]]:
                 )
             )
         return found
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return []
 
 
@@ -78,8 +80,8 @@ def _layers(
     if num_blocks is None:
         try:
             num_blocks = runner.attr("kv_cache_config").attr("num_blocks").integer()
-        except GdbextError:
-            pass
+        except GdbextError as e:
+            log.passed_over(e)
     isa = _cpu_isa(runner)
     for index, ((_, name, group), obj) in enumerate(zip(names, caches)):
         spec = groups[group][1] if groups else {}
@@ -100,8 +102,8 @@ def _layers(
         worker.layers.append(layer)
     try:
         worker.layout = path(runner, "kv_cache_config").attr("kv_cache_layout").string(20)
-    except (GdbextError, AttributeError):
-        pass
+    except (GdbextError, AttributeError) as e:
+        log.passed_over(e)
 
 
 def layer_of(
@@ -159,10 +161,12 @@ def _cpu_isa(runner: Object) -> str:
     """The ISA that the CPU attention backend wrote into the layers, ''."""
     try:
         layers = path(runner, "compilation_config.static_forward_context")
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         try:
             layers = path(runner, "vllm_config.compilation_config.static_forward_context")
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return ""
     for _, layer in layers.items(8):
         value = optional(layer, "isa", "string")
@@ -231,6 +235,7 @@ def _slot_mapping(table: Object) -> List[int]:
         ):
             return []
         slots = list(struct.unpack(f"<{tensor.numel}q", table.rt.target.read(tensor.data_ptr, 8 * tensor.numel)))
-    except (FaultError, LayoutError):
+    except (FaultError, LayoutError) as e:
+        log.passed_over(e)
         return []
     return without_padding(slots)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 
+from ... import log
 from ...cpython.tasks import tasks_at
 from ...errors import GdbextError, NotFoundError
 from ...kvcache import waiting
@@ -277,7 +278,8 @@ def _transfers(rt: Runtime, found: Look) -> None:
     module = rt.module(CONNECTOR)
     try:
         agent = module.item("_KV_CONNECTOR_AGENT") if module is not None else None
-    except NotFoundError:  # a release that keeps it elsewhere
+    except NotFoundError as e:  # a release that keeps it elsewhere
+        log.passed_over(e)
         return
     if agent is None or agent.is_none():
         return
@@ -332,7 +334,8 @@ def _ids_of(item: Object) -> List[Tuple[str, str]]:
         for one in outputs.elements(MAX_REQUESTS) if outputs is not None else [value]:
             if at(one, "request_id") is not None:
                 found.append((one.attr("request_id").string(1000), optional(one, "external_req_id", "string", "") or ""))
-    except GdbextError:
+    except GdbextError as e:
+        log.passed_over(e)
         return found
     return found
 
