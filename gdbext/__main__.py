@@ -34,7 +34,10 @@ def _usage():
     lines = [f"Usage: {package.how()} COMMAND [ARGUMENT]...", "", "Set-up:"]
     lines += [f"  {name:<14}{text}" for name, text in SETUP.items()]
     lines += ["", "Commands that read, as in gdb (COMMAND --help; -on WHAT names the process, --json gives JSON):"]
-    lines += [f"  {c.name:<14}{c.summary}" for c in table.entries() if not c.gdb_only]
+    more = [(title, [e for e in entries if e.name not in table.FIRST]) for title, entries in table.grouped()]
+    for title, entries in [(table.FIRST_TITLE, [table.entry("llm"), *table.first()]), *more]:
+        shown = [f"    {e.name:<14}{e.summary}" for e in entries if not e.gdb_only]
+        lines += [f"  {title}", *shown] if shown else []
     return "\n".join(lines)
 
 

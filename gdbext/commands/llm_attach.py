@@ -246,7 +246,7 @@ class LlmApply(Command):
         """Options stand before WHAT only: those behind belong to the command that is run."""
         options = cls.all_options()
         values = {o.key: o.default for o in options}
-        return Args(values, _take_options(cls, line.strip(), options, values, True))
+        return Args(values, cls.with_process(_take_options(cls, line.strip(), options, values, True), values))
 
     def run(self, session: Session, args: Args) -> Answer:
         attach = require_gdb(session, "attach")

@@ -10,7 +10,7 @@ from ..control import layer_ranks
 from ..errors import GdbextError
 from ..render.text import Style, escape
 from ..session.command import Answer, Args, Command, Option, UsageError
-from ..session.gdb_only import RANK, labels_of_attached, require_gdb
+from ..session.gdb_only import ATTACHED, labels_of_attached, require_gdb
 from ..session.optional_packages import need
 from ..session.session import Session
 from ..torch import layer_compare as comparing
@@ -50,7 +50,7 @@ class LlmLayers(Command):
     standalone = True  # comparing needs no gdb
     options = (
         Option("step", "int", "the Nth whole step from now", 1, metavar="N"),
-        RANK,
+        ATTACHED,
         Option("o", "str", "write the record to FILE (JSON lines), for -compare", metavar="FILE", for_agents=False),
         Option("save", help="the values too, in a .safetensors beside FILE"),
         Option("force", help="replace files that are there"),
@@ -76,7 +76,7 @@ class LlmLayers(Command):
             raise UsageError("llm-layers: -save writes beside the record: name one with -o FILE.jsonl")
         need("numpy", "llm-layers")
         steps = require_gdb(session, "layer_steps")
-        processes = require_gdb(session, "follow").processes(labels_of_attached(session), args.rank or "")
+        processes = require_gdb(session, "follow").processes(labels_of_attached(session), args.on or "")
         if not processes:
             raise GdbextError("no process is attached: llm-attach one")
         roots = [layer_ranks.root_of(process) for process in processes]

@@ -70,7 +70,7 @@ class LlmMemory(Command):
     print(v.segment_plot(json.load(open('FILE'))))" > FILE.html"""
 
     name = "llm-memory"
-    group = "ranks"
+    group = "tensors"
     operand = "[WHAT...]"
     completion = "what"
     options = (

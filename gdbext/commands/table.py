@@ -82,6 +82,21 @@ def load_all() -> list[type[Command]]:
     return [load(name) for name in COMMANDS]
 
 
+FIRST = ("llm-ranks", "llm-hang", "llm-stacks", "llm-requests", "llm-bt", "pyprint", "pytensor", "llm-kv", "llm-record")
+FIRST += ("llm-snapshot",)
+FIRST_TITLE = "The first hour"
+GROUPS = (
+    ("ranks", "Ranks: find, attach, resume"),
+    ("python", "Python: stacks and objects"),
+    ("break", "Python: stop, step, log"),
+    ("tensors", "Tensors and memory"),
+    ("kv", "Requests and KV cache"),
+    ("kernels", "Kernels"),
+    ("hang", "Hangs and snapshots"),
+    ("time", "Time: what each rank did"),
+)
+
+
 class Entry:
     """One command as `help.txt` has it. `gdb_only`: it acts on gdb's own inferiors; `once`: Enter does not repeat it."""
 
@@ -110,6 +125,18 @@ def entry(name: str) -> Entry:
     if found is None:
         raise GdbextError(f"{name} is not in gdbext/{HELP}: run scripts/make-commands-reference")
     return found
+
+
+def first() -> list[Entry]:
+    """The ten commands of the first hour, in the order in which they are used."""
+    found = {e.name: e for e in entries()}
+    return [found[name] for name in FIRST]
+
+
+def grouped() -> list[tuple[str, list[Entry]]]:
+    """[(title, its commands)], every command but `llm` itself."""
+    every = entries()
+    return [(title, [e for e in every if e.group == group]) for group, title in GROUPS]
 
 
 def written(commands: list[type[Command]]) -> str:

@@ -53,7 +53,8 @@ def finite(word: str, kind: type = float) -> Any:
 
 class Option:
     """`-name VALUE`. `kind`: "flag", "int", "float", "str", or a list of allowed words. Repeatable ones collect a list.
-    `for_agents`: not for what names or writes files, starts something elsewhere, or shows what users sent."""
+    `for_agents`: not for what names or writes files, starts something elsewhere, or shows what users sent. `was`: its name of
+    earlier releases, which goes on working."""
 
     def __init__(
         self,
@@ -65,8 +66,9 @@ class Option:
         repeat: bool = False,
         *,
         for_agents: bool = True,
+        was: str = "",
     ) -> None:
-        self.for_agents = for_agents
+        self.for_agents, self.was = for_agents, was
         self.name, self.kind, self.help, self.repeat = name, kind, help, repeat
         self.default = False if kind == "flag" and default is None else ([] if repeat else default)
         self.metavar = metavar or (kind[0].upper() if isinstance(kind, str) else "|".join(kind))
@@ -146,6 +148,7 @@ CONTENT = Option("show-content", help="also what users sent and got: prompts, te
 JSON = Option("json", help="one line of JSON instead of text")
 DEBUG = Option("debug", help="log on standard error why something is missing or unknown", for_agents=False)
 ON = Option("on", "str", "read this process or core instead of the selected one", metavar="WHAT")
+ON_OPERAND = Option("on", "str", "the same as WHAT; several have commas between them", metavar="WHAT", for_agents=False)
 
 
 class Command:
@@ -195,7 +198,8 @@ class Command:
     # ---- the rest is for the doors -------------------------------------------------------------------------------
     @classmethod
     def all_options(cls) -> list[Option]:
-        return list(cls.options) + ([ON] if cls.takes_target else []) + [JSON, DEBUG]
+        on = [ON] if cls.takes_target else [ON_OPERAND] if "WHAT" in cls.operand else []
+        return [*cls.options, *on, JSON, DEBUG]
 
     @classmethod
     def help(cls) -> str:
@@ -232,7 +236,21 @@ class Command:
             for i, word in enumerate(words):  # no process is named like an option
                 if _OPTION.match(word) and not matching(word, options):
                     raise _unknown_option(cls, word, " ".join(words[i + 1 :]), options)
-        return Args(values, rest)
+        return Args(values, cls.with_process(rest, values))
+
+    @classmethod
+    def with_process(cls, rest: str, values: dict[str, Any]) -> str:
+        """The operand with the process that -on names in the place of its WHAT; `UsageError` where it has one there already."""
+        if cls.takes_target or "WHAT" not in cls.operand or not values.get(ON_OPERAND.key):
+            return rest
+        before, _, behind = cls.operand.partition("WHAT")
+        count = len(before.replace("[", " ").split())
+        words = rest.split(None, count)
+        more = words[count] if len(words) > count else ""
+        if len(words) < count or more and "COMMAND" not in behind and more not in behind:
+            given = f"{rest!r} and -on {values['on']}"
+            raise UsageError(f"{cls.name}: takes {cls.operand}, with WHAT there or as -on WHAT; got {given}")
+        return " ".join(filter(None, [*words[:count], values[ON_OPERAND.key], more]))
 
 
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*$")
@@ -249,10 +267,11 @@ def _word(text):
 
 
 def matching(word: str, options: list[Option]) -> list[Option]:
-    """The options that a word like "-so" means. `-debug`, which every command has, makes no prefix of another one ambiguous."""
+    """The options that a word like "-so" means. What nearly every command has makes no prefix of another one ambiguous."""
     name = word[2:] if word.startswith("--") else word[1:]
-    found = [o for o in options if o.name == name] or [o for o in options if name and o.name.startswith(name)]
-    return [o for o in found if o is not DEBUG] or found
+    found = [o for o in options if o.name == name] or [o for o in options if name and name == o.was]
+    found = found or [o for o in options if name and (o.name.startswith(name) or o.was.startswith(name))]
+    return [o for o in found if o not in (DEBUG, ON_OPERAND)] or found
 
 
 def _unknown(command, word, rest, options):
@@ -260,8 +279,6 @@ def _unknown(command, word, rest, options):
     name = word.lstrip("-")
     if name == "on":
         what = _word(rest)[0] if rest else "TP0"
-        if "WHAT" in command.operand:
-            return f"the process is an operand here: {command.name} {command.operand}, with {what} for WHAT"
         return f"it acts on the process that gdb has selected: llm-attach {what}, then {command.name}" if command.gdb_only else ""
     import difflib  # only here: 10 ms that a start of gdb need not spend
 

@@ -12,7 +12,7 @@ from . import session as session_room
 from .command import Option, UsageError
 from .session import Session
 
-RANK = Option("rank", "str", "only in this attached process: a label or pid", metavar="R")
+ATTACHED = Option("on", "str", "only in this attached process: a label or pid", metavar="WHAT", was="rank")
 COUNT = Option("count", "int", "the first N-1 passes are let go by", 1, metavar="N")
 
 
