@@ -10,7 +10,7 @@ import zipfile
 import zlib
 
 from .. import log
-from ..access import files, ptrace
+from ..access import files, procfs, ptrace
 from ..access.base import Target
 from ..cpython.frames import Code, PyFrame
 from ..errors import GdbextError, NotFoundError
@@ -108,6 +108,4 @@ def _began(pid: int | None) -> float:
     ticks = ptrace.start_time(pid) if pid else None
     if ticks is None:
         return 0.0
-    with open("/proc/uptime") as f:
-        booted = time.time() - float(f.read().split()[0])
-    return booted + (ticks + 1) / os.sysconf("SC_CLK_TCK")
+    return time.time() - procfs.uptime() + (ticks + 1) / procfs.TICKS

@@ -233,11 +233,14 @@ def totals_text(data: dict[str, Any], rows: list[dict[str, Any]], style: Style) 
 def with_nan(found: list[Any], every: bool, partial: list[str]) -> tuple[list[Any], dict[int, int], int]:
     """-> ([Found], {address: how many NaN}, how many tensors' values were looked at)"""
     kept, counts, failed, looked_at = [], {}, [], 0
+    unfinished: dict[str, None] = {}
 
     def has_nan(tensor: Tensor) -> bool:
         nonlocal looked_at
         bad = statistics.has_nan(arrays.of_tensor(tensor))
         looked_at += 1
+        if tensor.unfinished:
+            unfinished[tensor.unfinished] = None
         return bool(bad)
 
     for f, why in census.with_nan(found, has_nan):
@@ -248,6 +251,7 @@ def with_nan(found: list[Any], every: bool, partial: list[str]) -> tuple[list[An
         counts[f.tensor.address] = statistics.statistics(arrays.of_tensor(f.tensor))[0]["nan"]
         if not every:
             break
+    partial += unfinished
     if failed:
         partial.append(f"{len(failed)} tensors' values cannot be read, the first: {failed[0]}")
     return kept, counts, looked_at

@@ -104,6 +104,12 @@ class LlmKv(Command):
                 {"rank": worker.rank, "layer": layer.index, **kv_view.block_stats(layer, number)}
                 for worker, layer in shapes.layers_of(cache, data["group"], workers)
             ]
+            view.partial += dict.fromkeys(
+                part.tensor.unfinished
+                for worker, layer in shapes.layers_of(cache, data["group"], workers)
+                for part in layer.parts
+                if part.tensor is not None and part.tensor.unfinished
+            )
         return Answer({"block": data}, lambda style: "\n".join(lines.block_lines(cache, data, style)), view.partial)
 
     def request(self, session: Session, args: Args, view: View, rest: str) -> Answer:

@@ -39,7 +39,8 @@ class LlmLayers(Command):
     layer's hidden states and residual are added up; [1, T, H] is [T, H]. What has no counterpart is named. Use -save for both.
 
     A compiled model or a CUDA graph calls no modules: the answer says which are missing, and how the engine is started eagerly.
-    GPU memory cannot be read from here. Needs numpy."""
+    Values on a GPU are read in cuda-gdb (13 or newer), of a process that began with CUDA_LAUNCH_BLOCKING=1: without it a module
+    returns before its kernels have run, and the answer says so instead of values. Needs numpy."""
 
     name = "llm-layers"
     group = "tensors"

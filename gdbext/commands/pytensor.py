@@ -8,6 +8,7 @@ from typing import Any, Callable
 
 from ..answers.frames import frame_place
 from ..answers.tensors import comparison_text, histogram_text, statistics_text, tensor_data, tensor_header
+from ..engines import what as naming
 from ..errors import GdbextError
 from ..render.text import PLAIN, Style, escape, size
 from ..session.command import CONTENT, Answer, Args, Command, Option
@@ -40,8 +41,9 @@ class PyTensor(Command):
 
     EXPR is an expression of the selected Python frame as in pyprint, the address of a Python tensor, of a C++ at::Tensor or of
     its TensorImpl, or (in gdb) a C++ expression; the answer says which it was. Only the elements shown are read, so a cache of
-    many GiB prints at once. -slice takes ints, start:stop:step and ... and shows that view. Values on a GPU are not in the
-    process's memory: their metadata is shown, with the way to the values.
+    many GiB prints at once. -slice takes ints, start:stop:step and ... and shows that view. Values on a GPU are read in cuda-gdb,
+    at most 1 GiB or 30 s of reading for one command; while kernels run there it is said that they may not have been written yet.
+    Elsewhere their metadata is shown, with the way to the values.
 
       (gdb) pytensor kv_cache -stats -hist -bins 3
         min -4.03125  max 4.25  mean 0.000213  std 0.999  nan 0  inf 0  zeros 12  (67108864 elements)
@@ -50,7 +52,7 @@ class PyTensor(Command):
         [ 1.48958,     4.25]  6650722 #######
 
       (gdb) pytensor self.w -save before.pt
-      (gdb) pytensor self.w -compare before.pt
+      (gdb) pytensor self.w -compare ./before.pt
         different from before.pt in 3 of 1048576 elements
         first at [0, 17]: 0.5 against 0.25
         largest difference 0.25 at [0, 17], relative 1, 8388608 ulps
@@ -83,7 +85,7 @@ class PyTensor(Command):
         Option(
             "compare",
             "str",
-            "with X: an expression, a file (F.npy, F.pt:NAME), WHAT:EXPR of another process or core",
+            "with X: an expression, a file (./F.npy, ./F.pt:NAME), WHAT:EXPR of another process or core",
             metavar="X",
         ),
         Option("sample", "int", "look at about N elements, in pieces spread over the tensor", metavar="N"),
@@ -114,6 +116,8 @@ class PyTensor(Command):
         work = self.work(args, tensor, data, partial)
         if args.compare is not None:
             work.append(self.compare(session, args, whole, tensor, data, partial))
+        if not tensor.unavailable and tensor.unfinished:
+            partial.append(tensor.unfinished)
         text = why = None
         if private:
             why = f"{args.operand_text} holds tokens, private: -show-content shows them"
@@ -213,15 +217,26 @@ class PyTensor(Command):
 
 
 def _other(session, args, whole, tensor, partial):
-    """The `Source` that -compare names: a file, an expression of another process or core, or one of this."""
-    named = files.split_name(os.path.expanduser(args.compare))
+    """The `Source` that -compare names: a file, meant by a path with a slash, an expression of another process or core, or one of
+    this."""
+    file = files.split_name(os.path.expanduser(args.compare))
+    named = file if file is not None and naming.is_path(file[0]) else None
     if named is not None and os.path.exists(named[0]):
         return files.read(*named)
+    try:
+        return _other_tensor(session, args, whole, tensor, partial, named)
+    except GdbextError as e:
+        if file is not None and named is None and os.path.isfile(file[0]):
+            raise GdbextError(f"{e}; is the file of that name meant? ./{args.compare}") from None
+        raise
+
+
+def _other_tensor(session, args, whole, tensor, partial, named):
+    """As `_other`, of what is no file; `named`: the file that a path names which is not there."""
     trial = Args(vars(args), args.compare)
     found = re.match(r"([\w./~+-]+):(?=\S)", args.compare)
     if found and not _is_module(session, args, found.group(1)):
-        what = os.path.expanduser(found.group(1))
-        trial = Args({**vars(args), "on": what}, args.compare[found.end() :])
+        trial = Args({**vars(args), "on": os.path.expanduser(found.group(1))}, args.compare[found.end() :])
     elif named is not None:
         raise GdbextError(f"-compare {args.compare}: there is no file {named[0]}")
     other = tensor_of(session, trial).tensor

@@ -98,6 +98,10 @@ class RankRecord:
                 f"{self.process.name}: no module was called from Python: if the model runs, it is compiled or in a CUDA graph: "
                 f"{self.eager}"
             )
+        unread = [row for row in self.rows if row["shape"] is not None and row["hash"] is None]
+        if unread:
+            first = f"{unread[0]['path'] or 'the model'}: {unread[0]['why']}"
+            partial.append(f"{self.process.name}: {len(unread)} outputs' values were not read, the first of {first}")
         if self.path and recorder.calls:
             self._write(partial)
         return partial

@@ -7,7 +7,7 @@ import os
 import re
 
 from .. import log
-from ..access.proc import read_proc, status_field
+from ..access.procfs import read_proc, status_field
 from ..errors import GdbextError, NotFoundError
 from .processes import ProcessRef
 from .rank import label_parts

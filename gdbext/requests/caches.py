@@ -6,7 +6,7 @@ from typing import List, Optional, Set, Tuple, Union
 
 from .. import log
 from ..access.base import Target
-from ..access.retry import own_time, retry_reading
+from ..access.retry import retry_reading
 from ..engines.group import Engine
 from ..engines.kv_view import NativeView, View
 from ..engines.rank import Rank
@@ -56,8 +56,7 @@ def _cache_of(engine: Engine, ranks: List[Rank], held: Custody, show_content: bo
             return View(target, engine, None, show_content).cache(seen)
 
         try:
-            with own_time():
-                cache = retry_reading(target, read, READ)
+            cache = retry_reading(target, read, READ)
             return [({one.pid for one in ranks}, cache)]
         except GdbextError as e:
             why.append(f"{rank.label}: blocks not read: {e}")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable
 
 from .. import log
-from ..access.retry import retry
+from ..access.retry import Budget, retry
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render import jsonline
 from ..render.text import PLAIN, Style, escape_output, one_line, shorten
@@ -180,7 +180,7 @@ class Command:
 
         try:
             with log.during(getattr(args, "debug", False)), seldom_collected():
-                return retry(run, lambda: session.moving, errors=(FaultError, LayoutError, NotFoundError))
+                return retry(run, lambda: session.moving, Budget(), errors=(FaultError, LayoutError, NotFoundError))
         except (FaultError, LayoutError) as e:
             if session.moving and not e.final:  # each time something else
                 raise GdbextError(f"{e}; the process runs on and changes while it is read: ask again, or llm-attach it") from None

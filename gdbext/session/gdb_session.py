@@ -53,8 +53,17 @@ class GdbSession(Session):
                     raise GdbextError("a GPU core is open: it has no host side (llm-gpucore FILE shows what it holds)")
                 label = next((r.label for r in self.ranks if r.pid == inferior.pid and not r.process.fate()), "")
                 known = self._inferiors[inferior.num] = kind(inferior, label)
-            known.device_memory = self._device_memory()
+            if self.sees_device():
+                from ..control import device_work
+
+                known.device_memory = device_work.of_stopped(known)
         return known
+
+    def begin(self) -> None:
+        """A command begins: each process's GPU memory may be read anew, so far as one command may."""
+        for target in self._inferiors.values():
+            if target.device_memory is not None:
+                target.device_memory.begin()
 
     def _attached(self, pid: int) -> Target | None:
         inferior = self._inferior(pid)
@@ -94,25 +103,17 @@ class GdbSession(Session):
         return inferior
 
     @staticmethod
-    def _device_memory():
-        """What reads GPU memory in this gdb, None where nothing does."""
+    def sees_device() -> bool:
+        """Whether this is a gdb that can stop in a kernel."""
         try:
             gdb.parameter("cuda break_on_launch")
         except RuntimeError:
-            return None  # a gdb that knows no CUDA
-        from ..control.cudagdb import device
-
-        return device().read
-
-    def sees_device(self) -> bool:
-        """Whether this is a gdb that can stop in a kernel."""
-        return self._device_memory() is not None
+            return False  # a gdb that knows no CUDA
+        return True
 
     def device_kernels(self) -> list[Any]:
         """The kernels that run on the GPU, as cuda-gdb sees them; [] where nothing sees it."""
-        if self._device_memory() is None:
-            return []
-        return self.device().kernels()
+        return self.device().kernels() if self.sees_device() else []
 
     def device(self) -> Any:
         """cuda-gdb's view of the GPU; `GdbextError` in a gdb that has none."""
@@ -180,6 +181,7 @@ session = GdbSession()
 
 def run(command: type[Command], line: str) -> None:
     """Parses, runs and prints one command; every expected failure leaves as `gdb.GdbError`, one line."""
+    session.begin()
     try:
         args = command.parse(line)
         answer = _on_nodes(command, args) if "pod/" in line or "ssh:" in line or "slurm:" in line else None

@@ -5,7 +5,6 @@ is that of the last command only and its output may carry warnings."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Optional
@@ -96,9 +95,7 @@ def in_gdb(name: str, line: str, gdb: Optional[str] = None) -> tuple[int, str, s
     program = gdbs.need(gdb)
     with room.nameless_file() as file:
         result = f"/proc/self/fd/{file.fileno()}"
-        env = dict(
-            os.environ, GDBEXT_RUN=json.dumps({"name": name, "line": line, "result": result, "colour": sys.stdout.isatty()})
-        )
+        asked = {"name": name, "line": line, "result": result, "colour": sys.stdout.isatty()}
         done = subprocess.run(
             [
                 program.path,
@@ -116,7 +113,7 @@ def in_gdb(name: str, line: str, gdb: Optional[str] = None) -> tuple[int, str, s
             capture_output=True,
             text=True,
             errors="replace",
-            env=env,
+            env=gdbs.environment(GDBEXT_RUN=json.dumps(asked)),
             pass_fds=[file.fileno()],
         )
         errors = log.pass_on(done.stderr)

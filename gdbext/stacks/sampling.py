@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..access.cgroups import frozen_by
 from ..access.proc import process_clock
+from ..access.procfs import cpu_of, state_of, wait_channel
 from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
-from ..access.retry import own_time, settled_counts
+from ..access.retry import settled_counts
 from ..access.snapshot import CoreFileTarget
 from ..cpython import event_loops, gil
 from ..cpython.runtime import open_runtime
@@ -22,7 +23,7 @@ from ..engines import shm_rings
 from ..errors import GdbextError
 from ..torch import collectives
 from . import async_waits, effects, ipc_locks, locks, snapshots, system_calls, threads
-from .clocks import Clock, ancestors, clocks, cpu_of, descendants, ended_children, handled_signals, how_ended, state_of
+from .clocks import Clock, ancestors, clocks, descendants, ended_children, handled_signals, how_ended
 from .python_waits import path_of
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class ProcessSamples:
     clients: int = 0
     unread: int = 0
     signals: list[str] = field(default_factory=list)  # that it has handlers of its own for
+    kernel: dict[int, str] = field(default_factory=dict)  # {tid: the function of the kernel it is in} of those in state D
     first: dict[str, Any] = field(default_factory=dict)  # what was counted at the first look, and what its loops had to do
 
     @property
@@ -179,9 +181,8 @@ class Sampling:
         """The looks that stop nothing."""
         began = time.monotonic()
         for number in range(STACK_LOOKS):
-            with own_time():
-                for watch in self.watches:
-                    watch.look()
+            for watch in self.watches:
+                watch.look()
             left = began + seconds * (number + 1) / STACK_LOOKS - time.monotonic()
             if left > 0:
                 time.sleep(left)
@@ -217,6 +218,7 @@ class Sampling:
         stops = lasting_stops({s.pid for s in self.live})
         for s, watch in zip(self.live, self.watches):
             _last_state(s, s.pid in stops)
+            s.kernel = {tid: wait_channel(s.pid, tid) for tid, clock in s.after.items() if clock.state == "D"}
             if watch.rt is not None:
                 _read_calls(s, watch.rt, [tid for tid in (e.waiter[1] for e in s.edges) if tid in s.after])
             if s.rank is None and (s.world or s.counts):

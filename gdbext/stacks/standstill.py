@@ -7,12 +7,12 @@ from typing import Any
 
 from .. import log
 from ..access.proc import ProcTarget
+from ..access.procfs import state_of
 from ..cpython import reprs, resolution
 from ..cpython.runtime import open_runtime
 from ..cpython.stack_keys import stack_key
 from ..errors import GdbextError
 from ..render.text import seconds
-from .clocks import state_of
 
 
 class MainThreadWatch:

@@ -387,9 +387,8 @@ def test_nothing_cites_what_is_not_in_the_repository():
 
 
 # What `source gdbext/init.py` loads of the pack.
-AT_START = {"gdbext", "gdbext.package", "gdbext.wheels", "gdbext.session", "gdbext.session.gdb_commands", "gdbext.commands"}
-AT_START |= {"gdbext.commands.table", "gdbext.errors", "gdbext.log"}
-AT_START |= {"gdbext.frame_filters", "gdbext.functions", "gdbext.printers"}
+AT_START = "package wheels log errors session session.gdb_commands commands commands.table frame_filters functions printers"
+AT_START = {"gdbext", *(f"gdbext.{name}" for name in AT_START.split())}
 GDB = """
 import sys, types
 registered = []
