@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from typing import Any
 
 from . import package
 
@@ -30,7 +31,7 @@ SETUP = {
 }
 
 
-def _usage():
+def _usage() -> str:
     lines = [f"Usage: {package.how()} COMMAND [ARGUMENT]...", "", "Set-up:"]
     lines += [f"  {name:<14}{text}" for name, text in SETUP.items()]
     lines += ["", "Commands that read, as in gdb (COMMAND --help; -on WHAT names the process, --json gives JSON):"]
@@ -41,7 +42,7 @@ def _usage():
     return "\n".join(lines)
 
 
-def _parser(name):
+def _parser(name: str) -> Any:
     import argparse
 
     parser = argparse.ArgumentParser(prog=f"{package.how()} {name}", description=SETUP[name])
@@ -79,10 +80,11 @@ def _parser(name):
     return parser
 
 
-def _setup(name, words):
+def _setup(name: str, words: list[str]) -> int:
     options = _parser(name).parse_args(words)
     say = (lambda text: None) if options.json else print
-    status, partial = 0, []
+    status = 0
+    partial: list[str] = []
     if name == "doctor":
         from .setup import doctor
 

@@ -124,9 +124,11 @@ def summary_text(data: dict[str, Any], style: Style) -> str:
     lines = []
     for d in data["devices"]:
         lines.append(f"device {d['index']}  {style.title(d['name'])}  {d['architecture']}  {d['sms']} SMs")
-    triples = lambda t: "(" + ",".join(map(str, t)) + ")"  # noqa: E731
 
-    def place(pc, name, offset):
+    def triples(t: Any) -> str:
+        return "(" + ",".join(map(str, t)) + ")"
+
+    def place(pc: Any, name: str, offset: Any) -> str:
         return style.address(hex(pc)) + (f" <{short(name, 60)}+{offset:#x}>" if name else " (no function known)")
 
     for f in data["faults"][:SHOWN]:
@@ -186,7 +188,7 @@ def core_data(core: gpucore.GpuCore) -> dict[str, Any]:
 
 def setup_data(cuda: str | None) -> dict[str, Any]:
     """The fields of llm-gpucore -setup: the lines for a shell, with what the release `cuda` wants ("12.8"; without, each one)."""
-    wanted = RELEASES
+    wanted = list(RELEASES)
     if cuda:
         major, _, minor = cuda.partition(".")
         if not (major.isdigit() and (minor or "0").isdigit()):

@@ -11,11 +11,13 @@ from ..access import holder
 from ..engines import group as groups
 from ..engines import targets
 from ..engines.processes import ProcessRef, ranks_of
+from ..engines.spec import SCHEDULERS
 from ..render.text import Style, escape, table
 from ..requests import meter
 from ..timeline import flame, native, page, recording, sampler, stalls, steps
 from ..timeline.recording import Frame, ProcessTrack, Recording
 from ..timeline.stalls import Stall
+from ..timeline.step_counter import STEPS
 
 SHOWN, LISTED, SHOWN_STALLS = 12, 100, 20  # functions of text, and of JSON; stalls of text
 
@@ -37,7 +39,7 @@ def record(
     `frames`: native frames too; `realtime`: the recorder goes before other processes. `failed`: gets what ends."""
     opened = targets.Targets()  # of no debugger: a thread of its own reads the engines, through /proc
     engines = groups.engines_of(ranks_of(found), opened.of)
-    schedulers = {rank.pid for engine in engines for rank in engine.with_role(*groups.SCHEDULERS, "frontend")}
+    schedulers = {rank.pid for engine in engines for rank in engine.with_role(*SCHEDULERS, "frontend")}
     how: dict[str, Any] = {"realtime": realtime, "schedulers": schedulers}
     with contextlib.ExitStack() as around:
         beside = around.enter_context(meter.Beside(engines))
@@ -50,16 +52,16 @@ def record(
     steps.count_loop_lags(rec)
     tracks = {p.pid: p for p in rec.processes}
     for engine in engines:  # a step that its scheduler counts is one of each of its ranks
-        for rank in engine.with_role(*groups.SCHEDULERS):
-            counted = tracks[rank.pid].counters.get(steps.STEPS) if rank.pid in tracks else None
-            for shard in engine.shards_for(rank) if counted else ():
-                if shard.pid in tracks:
-                    tracks[shard.pid].counters.setdefault(steps.STEPS, counted)
+        for rank in engine.with_role(*SCHEDULERS):
+            counted = tracks[rank.pid].counters.get(STEPS) if rank.pid in tracks else None
+            for shard in engine.shards_for(rank):
+                if counted and shard.pid in tracks:
+                    tracks[shard.pid].counters.setdefault(STEPS, counted)
     for at, engine, reading in beside.readings:
         for (pid, name), number in reading.counted.items() if rec.clock <= at <= rec.clock + rec.seconds else ():
             if pid in tracks:
                 tracks[pid].counters.setdefault(name, []).append((at - rec.clock, float(number)))
-        pids = [r.pid for r in (*engine.with_role(*groups.SCHEDULERS), *engine.ranks) if r.pid in tracks]
+        pids = [r.pid for r in (*engine.with_role(*SCHEDULERS), *engine.ranks) if r.pid in tracks]
         for name, value in meter.counters(reading).items() if pids and rec.clock <= at <= rec.clock + rec.seconds else ():
             tracks[pids[0]].counters.setdefault(name, []).append((at - rec.clock, value))
     return rec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Collection, Dict, List, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from .. import log
 from ..access.base import Target
@@ -101,7 +101,7 @@ def counter_data(counter: Counter) -> Dict[str, Any]:
     return {"label": counter.label, "pid": counter.pid, "what": counter.what, "before": counter.before, "after": counter.after}
 
 
-def sampling_data(rt: Runtime, request: Request, hidden: Collection[str]) -> Dict[str, str]:
+def sampling_data(rt: Runtime, request: Request, hidden: AbstractSet[str]) -> Dict[str, str]:
     """{name: text} of a request's sampling parameters, as the scheduler keeps them; {} where it has none. `hidden`: names that
     are not shown."""
     try:

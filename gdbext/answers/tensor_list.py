@@ -82,18 +82,19 @@ def difference(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> dict[str
     largest growth first, which finds leaks also where addresses are used again.
     """
 
-    def identity(row):
+    def identity(row: dict[str, Any]) -> tuple[Any, ...]:
         return (
             int(str(row["address"]), 0) if isinstance(row["address"], str) else int(row["address"]),
             str(row["shape"]),
             row["dtype"],
         )
 
-    def plain(row):
+    def plain(row: dict[str, Any]) -> dict[str, Any]:
         return {**row, "shape": list(row["shape"]) if row["shape"] is not None else None}
 
     old, new = [plain(r) for r in old], [plain(r) for r in new]
-    before, after, groups = {identity(r) for r in old}, {identity(r) for r in new}, {}
+    before, after = {identity(r) for r in old}, {identity(r) for r in new}
+    groups: dict[Any, list[Any]] = {}
     for sign, rows in ((-1, old), (1, new)):
         for row in rows:
             own = groups.setdefault((str(row["shape"]), row["dtype"], row["device"]), [row["shape"], 0, 0])
@@ -140,7 +141,8 @@ def load_listing(path: str) -> list[dict[str, Any]]:
         jsonline.expect(data, {"tensors": [ROW]})
         for row in data["tensors"]:
             int(row["address"], 0)
-        return data["tensors"]
+        rows: list[dict[str, Any]] = data["tensors"]
+        return rows
     except GdbextError as e:
         raise GdbextError(f"-diff {e}") from None
     except ValueError:
@@ -155,7 +157,7 @@ def total(rows: list[dict[str, Any]]) -> int:
 def _owner_text(row: dict[str, Any]) -> str:
     if row["owner"] is None:
         return f"{int(row['address']):#x}" + (f"  (storage of {row['shares_with']})" if row["shares_with"] else "")
-    return row["owner_shown"] + (f"  ({row['owner_frame']})" if row["owner_frame"] else "")
+    return str(row["owner_shown"]) + (f"  ({row['owner_frame']})" if row["owner_frame"] else "")
 
 
 def cells_of(row: dict[str, Any], style: Style) -> list[str]:

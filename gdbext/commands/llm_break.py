@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from .. import log
 from ..answers.breakpoints import set_text
@@ -156,13 +157,13 @@ def _preset(session: Session, args: Args, name: str, condition: str) -> Answer:
 def _split(text: str) -> tuple[str, str]:
     """`NAME if COND` -> (NAME, COND)"""
     found = re.match(r"(.*?)(?:\s+if\s+(.*))?$", text.strip(), re.S)
-    name, condition = found.group(1).strip(), (found.group(2) or "").strip()
+    name, condition = (found[1].strip(), (found[2] or "").strip()) if found else (text.strip(), "")
     if re.search(r"\sif$", text):
         raise UsageError("llm-break: there is nothing behind 'if'")
     return name.strip("'\""), condition
 
 
-def _delete(kernel_breakpoints, name: str) -> Answer:
+def _delete(kernel_breakpoints: Any, name: str) -> Answer:
     kernel_breakpoints.sweep()
     found = kernel_breakpoints.breakpoints()
     gone = [one for one in found if not name or one.name == name]

@@ -15,6 +15,7 @@ from ..session.optional_packages import need
 from ..session.session import Session
 from ..torch import layer_compare as comparing
 from ..torch import layer_records as records
+from ..torch.layer_pairs import Side
 
 
 class LlmLayers(Command):
@@ -82,7 +83,8 @@ class LlmLayers(Command):
             raise GdbextError("no process is attached: llm-attach one")
         roots = [layer_ranks.root_of(process) for process in processes]
         if any(roots):  # an engine's: its front end and its scheduler may have no model
-            processes, roots = zip(*((process, root) for process, root in zip(processes, roots) if root))
+            processes = [process for process, root in zip(processes, roots) if root]
+            roots = [root for root in roots if root]
         ranks = []
         for process in processes:
             path = layer_ranks.path_for(args.o, process, len(processes) > 1) if args.o else ""
@@ -115,9 +117,9 @@ def _compare(args: Args) -> Answer:
 
 def compare_records(words: Sequence[str], tolerance: float | None, every: bool = False) -> Answer:
     """The answer of -compare; each of the two `words` is a file, or several of one step with commas between them."""
-    sides = [comparing.Side([records.read(name) for name in filter(None, word.split(","))]) for word in words]
+    a, b = [Side([records.read(name) for name in filter(None, word.split(","))]) for word in words]
     with opened_files.reading(" and ".join(words)):
-        found = comparing.compare_sides(*sides, tolerance)
+        found = comparing.compare_sides(a, b, tolerance)
     if not found["rows"]:
         raise GdbextError(f"{words[0]} and {words[1]} have no module in common: they are records of different models")
     partial = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ..answers.breakpoints import registers_text
+from ..render.text import Style
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import ATTACHED, COUNT, PENDING, check_condition, labels_of_attached, require_gdb
 from ..session.session import Session
@@ -48,7 +49,7 @@ class PyCatch(Command):
         point.set_in(processes)
         data = point.data()
 
-        def text(style):
+        def text(style: Style) -> str:
             named = f"{data['function']}{', uncaught' if args.uncaught else ''}{'  if ' + condition if condition else ''}"
             return f"pycatch {data['number']}: {named}  ({registers_text(data)})"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from typing import Any, Callable
 
 from .. import log
 from ..access.base import Target
@@ -17,6 +17,7 @@ from ..heap import collector, growth, listing, model
 from ..heap.collector import Sightings
 from ..heap.growth import Look
 from ..heap.listing import Census
+from ..render.text import Style
 from ..session import evaluation as frames
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
@@ -72,7 +73,9 @@ class PyHeap(Command):
             raise UsageError("pyheap: -diff and -watch exclude each other")
         if not 1 <= args.deadline <= 86400:
             raise UsageError("pyheap: -deadline is 1 to 86400 seconds")
-        before, moments, sightings = None, [], collector.Sightings()
+        before: Look | None = None
+        moments: list[_Moment] = []
+        sightings = collector.Sightings()
         if args.watch is not None:
             before = _first_look(session, args, moments, sightings)
         elif args.diff is not None:
@@ -81,7 +84,7 @@ class PyHeap(Command):
         target, census = moments[-1].target, moments[-1].census
         partial = moments[-1].partial + census.heap.partial
         data = listed.heap_data(census, moments[-1].collecting)
-        parts = [
+        parts: list[Callable[[Style], str]] = [
             lambda style: listed.types_text(data, args.all, style),
             lambda style: listed.containers_text(data, args.all, style),
         ]
@@ -182,13 +185,13 @@ def _first_look(session: Session, args: Args, moments: list[_Moment], sightings:
         raise GdbextError("-watch needs a process that runs: name it by -on PID while gdb does not hold it stopped")
     moment = _Moment(session, args, sightings)
     before = growth.look(moment.census, _process(target))
-    moment.census = moment.target = None  # a heap's worth of memory
+    del moment.census, moment.target  # a heap's worth of memory
     moments.append(moment)
     time.sleep(max(0.0, min(args.watch, 3600.0)))
     target.invalidate()
     return before
 
 
-def _process(target):
+def _process(target: Target) -> str:
     """Which process a look is of: a copy of it counts as the same one."""
     return f"{target.pid}"

@@ -208,11 +208,11 @@ class LlmSave(Command):
 
     def run(self, session: Session, args: Args) -> Answer:
         named = [re.match(r"([A-Za-z_]\w*)=(.+)$", word) for word in _words(args.operand_text)]
-        if not named or not all(named) or not args.at or not args.o:
+        pairs = [(found.group(1), found.group(2)) for found in named if found is not None]
+        if not named or len(pairs) < len(named) or not args.at or not args.o:
             raise UsageError(
                 "llm-save: takes names and expressions, a place and a folder: llm-save q=query k=key -at attention.py:80 -o DIR"
             )
-        pairs = [(found.group(1), found.group(2)) for found in named]
         for _, expression in pairs:
             check_condition(expression, self.name)
         condition = getattr(args, "if")

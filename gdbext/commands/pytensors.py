@@ -68,7 +68,7 @@ class PyTensors(Command):
         found = [
             f for f in found if f.bytes >= args.min_bytes and (args.device is None or listing.is_on(f.tensor.device, args.device))
         ]
-        bad = {}
+        bad: dict[int, int] = {}
         if args.nan:
             found, bad, looked_at = listing.with_nan(found, args.all or args.json, partial)
         census.name_owners(rt, found, all_frames(session, rt, args.on))
@@ -80,7 +80,7 @@ class PyTensors(Command):
             rows.append(row)
         listing.say_sharers(rows)
         rows.sort(key=listing.SORTS[args.sort])
-        data = {
+        data: dict[str, Any] = {
             "tensors": rows,
             "total_bytes": census.total_bytes(found),
             "devices": listing.sums(rows, lambda r: r["device"], "device"),
@@ -93,7 +93,7 @@ class PyTensors(Command):
         if before is not None:
             data["diff"] = {**listing.difference(before, rows), "total_bytes": data["total_bytes"] - listing.total(before)}
 
-        def people(style):
+        def people(style: Style) -> str:
             if before is None:
                 text = listing.rows_text(rows, args.all, style, data.get("looked_at"))
             else:
@@ -150,7 +150,7 @@ def _ranks(session: Session, args: Args) -> Answer:
     return Answer(data, lambda style: compared_text(data, args.all, style), partial + more)
 
 
-def _save(path, data, force):
+def _save(path: str, data: dict[str, Any], force: Any) -> Any:
     path = os.path.expanduser(path)
     with files.writing(path, "-save", force) as f:
         f.write(Answer(data, "").json(PyTensors.name).encode() + b"\n")

@@ -75,15 +75,15 @@ COMMANDS = {
 def load(name: str) -> type[Command]:
     """The `Command` class of a name."""
     module, cls = COMMANDS[name]
-    return getattr(importlib.import_module(f"{FOLDER}.{module}"), cls)
+    found: type[Command] = getattr(importlib.import_module(f"{FOLDER}.{module}"), cls)
+    return found
 
 
 def load_all() -> list[type[Command]]:
     return [load(name) for name in COMMANDS]
 
 
-FIRST = ("llm-ranks", "llm-hang", "llm-stacks", "llm-requests", "llm-bt", "pyprint", "pytensor", "llm-kv", "llm-record")
-FIRST += ("llm-snapshot",)
+FIRST = tuple("llm-ranks llm-hang llm-stacks llm-requests llm-bt pyprint pytensor llm-kv llm-record llm-snapshot".split())
 FIRST_TITLE = "The first hour"
 GROUPS = (
     ("ranks", "Ranks: find, attach, resume"),

@@ -98,6 +98,9 @@ class Args:
         self.__dict__.update(values)
         self.operand_text = operand_text
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__dict__[name] = value
+
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"this command has no option {name}")
 
@@ -118,8 +121,12 @@ class Answer:
     def _reasons(self) -> list[str]:
         return list(dict.fromkeys(one_line(reason) for reason in self.partial))
 
+    def in_style(self, style: Style) -> str:
+        """The text, not escaped yet and without `partial`."""
+        return self.text(style) if callable(self.text) else self.text
+
     def to_text(self, style: Style = PLAIN) -> str:
-        text = self.text(style) if callable(self.text) else self.text
+        text = self.in_style(style)
         text = escape_output(text, style.enabled)
         if self.partial:
             reasons = "; ".join(IN_WORDS.get(reason, reason) for reason in self._reasons())
@@ -157,7 +164,7 @@ class Command:
 
     name = ""
     group = ""  # "ranks", "python", "tensors", …: how `llm` lists it
-    options: tuple[Option, ...] = ()
+    options: Sequence[Option] = ()
     operand = ""  # how the help names what follows the options
     completion = ""  # "what", "expression", "file" or "": what the operand completes to
     takes_target = True  # takes -on WHAT
@@ -174,7 +181,7 @@ class Command:
     def answer(self, session: Session, args: Args) -> Answer:
         """`run`, again where a process that is read while it runs changed under the reader."""
 
-        def run():
+        def run() -> Answer:
             session.moving = False
             return self.run(session, args)
 
@@ -204,7 +211,7 @@ class Command:
     @classmethod
     def help(cls) -> str:
         """The text that gdb's `help` shows."""
-        doc = clean(cls.__doc__)
+        doc = clean(cls.__doc__ or "")
         usage = f"Usage: {cls.name} [OPTION]..." + (f" {cls.operand}" if cls.operand else "")
         lines = []
         for o in cls.all_options():
@@ -217,7 +224,7 @@ class Command:
     def parse(cls, line: str) -> Args:
         """gdb-style arguments: options first, or after the operand where no bracket or string is open; `--` ends them."""
         options = cls.all_options()
-        values = {o.key: (list(o.default) if o.repeat else o.default) for o in options}
+        values = {o.key: (list(o.default) if isinstance(o.default, list) else o.default) for o in options}
         rest = _take_options(cls, line.strip(), options, values, bool(cls.operand))
         for cut in _trailing(rest, options):
             trial = {k: (list(v) if isinstance(v, list) else v) for k, v in values.items()}
@@ -256,7 +263,7 @@ class Command:
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*$")
 
 
-def _word(text):
+def _word(text: str) -> tuple[Any, ...]:
     """The first word of `text` (quotes respected) and what follows it."""
     if text[:1] in "'\"":
         end = text.find(text[0], 1)
@@ -274,7 +281,7 @@ def matching(word: str, options: list[Option]) -> list[Option]:
     return [o for o in found if o not in (DEBUG, ON_OPERAND)] or found
 
 
-def _unknown(command, word, rest, options):
+def _unknown(command: type[Command], word: str, rest: str, options: list[Option]) -> str:
     """What to do about an option that a command does not have."""
     name = word.lstrip("-")
     if name == "on":
@@ -286,12 +293,12 @@ def _unknown(command, word, rest, options):
     return f"did you mean {' or '.join('-' + n for n in near)}?" if near else f"it has {', '.join('-' + o.name for o in options)}"
 
 
-def _unknown_option(command, word, rest, options):
+def _unknown_option(command: type[Command], word: str, rest: str, options: list[Option]) -> Any:
     mend = "; ".join(filter(None, (_unknown(command, word, rest, options), f"see: help {command.name}")))
     return UsageError(f"{command.name}: option {word} is unknown; {mend}")
 
 
-def _take_options(command, line, options, values, operand):
+def _take_options(command: type[Command], line: str, options: list[Option], values: dict[str, Any], operand: Any) -> Any:
     while line.startswith("-"):
         word, rest = _word(line)
         if word == "--":
@@ -322,7 +329,7 @@ def _take_options(command, line, options, values, operand):
     return line
 
 
-def _trailing(text, options):
+def _trailing(text: str, options: list[Option]) -> Any:
     """Offsets in an operand where options may begin: outside brackets and strings, a word that names an option."""
     depth, quote, found, i = 0, "", [], 0
     while i < len(text):

@@ -19,7 +19,7 @@ COUNT = Option("count", "int", "the first N-1 passes are let go by", 1, metavar=
 def require_gdb(session: Session, name: str) -> ModuleType:
     """The module `name` of gdbext.control, which exists only inside gdb. `GdbextError` outside."""
     if not session.in_gdb:
-        raise GdbextError("this command works inside gdb: source gdbext/init.py there")
+        raise GdbextError(session_room.NEEDS_GDB)
     session_room.register_adapters()  # conditions and logs are read where no command of the session is at work
     return importlib.import_module("gdbext.control." + name)
 
