@@ -49,6 +49,7 @@ MAY = {
 MAY_GDB = (
     "init.py",
     "control/",
+    "setup/inside.py",
     "session/gdb_commands.py",
     "session/gdb_session.py",
     "commands/",
