@@ -415,8 +415,7 @@ print(*(set(sys.modules) - before))
 
 def said_alone(code):
     """The lines that Python prints which has nothing but its standard library."""
-    line = [sys.executable, "-I", "-S", "-c", code, ROOT]
-    return subprocess.run(line, stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines()
+    return subprocess.check_output([sys.executable, "-I", "-S", "-c", code, ROOT], text=True).splitlines()
 
 
 def test_the_door_loads_the_table_of_commands_and_nothing_else():
