@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..access.model import PAGE, Thread
+from ..access.procfs import read_syscall
 from ..errors import FaultError, GdbextError
 
 if TYPE_CHECKING:
