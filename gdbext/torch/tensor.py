@@ -8,6 +8,7 @@ import re
 import struct
 from typing import TYPE_CHECKING, Any, Sequence
 
+from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
 
@@ -286,7 +287,8 @@ def host_ranges(target: Target, ranges: Sequence[tuple[int, int]]) -> list[bytes
         return found
     try:
         return [target.read(*ranges[0])]
-    except FaultError:
+    except FaultError as e:
+        log.passed_over(e)
         return [None]
 
 
