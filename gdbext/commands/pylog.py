@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
+from typing import Any
 
 from ..answers.breakpoints import set_text
 from ..errors import GdbextError
-from ..session.command import CONTENT, Answer, Command, Option, UsageError
+from ..render.files import own_folder
+from ..render.text import Style
+from ..session.command import CONTENT, Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import (
     COUNT,
     PENDING,
@@ -19,14 +21,7 @@ from ..session.gdb_only import (
     require_gdb,
 )
 from ..session.optional_packages import need
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
+from ..session.session import Session
 
 LIMIT = Option("limit", "int", "says nothing more after N lines", 0, metavar="N")
 EVERY = Option("every", "int", "says something of the first pass and then of every Nth only", 1, metavar="N")
@@ -75,6 +70,7 @@ class PyLog(Command):
     WHERE is as pybreak takes it. The text's {expressions} are read from memory when the line is about to run; {{ is a brace.
     -json prints each event as one line of JSON. Without WHERE: what was said so far (the last 10,000 events). delete N removes
     it. Each pass costs the thread about a millisecond: a place that is reached ten thousand times a second slows down.
+    What becomes of the process if gdb is killed meanwhile: help pybreak.
 
         (gdb) pylog scheduler.py:412 "{len(self.running)} running, first {self.running[0].request_id}"
         pylog 1: /…/scheduler.py:412  Scheduler.schedule  (1 debug register)
@@ -119,7 +115,7 @@ class PyTrace(Command):
 
     FUNCTION is as pybreak takes it. A call takes one debug register, each of the function's returns another; where they do not
     suffice, calls are shown without results. A call that ends by an exception shows no result. Without FUNCTION: what was said so
-    far. delete N removes it.
+    far. delete N removes it. What becomes of the process if gdb is killed meanwhile: help pybreak.
 
     -calls follows every call of some modules (and of those inside them) in the selected thread, indented. It takes one register,
     and the thread stands still for about a millisecond at each Python call and return, also at those of other modules: so it
@@ -204,7 +200,7 @@ class LlmSave(Command):
     gdb_only = True
     options = [
         Option("at", "str", "the place, as pybreak takes it", metavar="WHERE"),
-        Option("o", "str", "the folder for the files; it is made where it is not there", metavar="DIR"),
+        Option("o", "str", "the folder for the files; it is made with the first of them where it is not there", metavar="DIR"),
         Option("if", "str", "only where this is true", "", metavar="COND"),
         RANK,
         PENDING,
@@ -225,13 +221,7 @@ class LlmSave(Command):
         condition = getattr(args, "if")
         check_condition(condition, self.name)
         need("numpy", "llm-save")  # now, not when the first tensor is to be written
-        folder = os.path.abspath(os.path.expanduser(args.o))
-        try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-        except OSError as e:
-            raise GdbextError(f"{args.o}: {e.strerror}") from None
-        if os.stat(folder).st_uid != os.geteuid():
-            raise GdbextError(f"{args.o} belongs to another user, who could exchange the files: choose a folder of your own")
+        folder = own_folder(args.o, "-o")  # made with the first file
         log, pybreak = require_gdb(session, "pylog"), require_gdb(session, "pybreak")
         args.show_content = False
         pace = _pace(self.name, log, args)

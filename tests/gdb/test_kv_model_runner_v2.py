@@ -18,14 +18,13 @@ from gdbext.engines.vllm import kv, kv_worker, kv_worker_v2
 from gdbext.kvcache import invariants
 
 RELEASES = [
-    ("0.13.0", "full"),
-    ("0.16.0", "full"),
-    ("0.20.2", "full"),
-    ("0.20.2", "hybrid"),
-    ("0.24.0", "full"),
-    ("0.26.0", "full"),
-    ("0.26.0", "hybrid"),
-    ("installed", "full"),
+    *[
+        (version, "full")
+        for version in ("0.12.0", "0.13.0", "0.14.0", "0.16.0", "0.18.0", "0.20.2", "0.22.0", "0.24.0", "0.26.0")
+    ],
+    *[(version, "hybrid") for version in ("0.20.2", "0.26.0")],
+    *[(version, "draft") for version in ("0.13.0", "0.14.0", "0.18.0", "0.22.0", "0.26.0")],
+    *[("installed", kind) for kind in ("full", "draft")],
 ]
 
 
@@ -63,6 +62,9 @@ def test_every_row_is_as_it_says_of_itself_and_faults_are_found(torch_python, fo
         frame = next(f for f in rt.frames(rt.threads()[0]) if f.function == "main")
         cache = kv.read(rt)
         assert {r.request_id for r in cache.requests if r.queue == "running"} == set(said["running"]) == set(said["rows"])
+        drafts = {r.request_id: r.drafts for r in cache.requests}
+        assert drafts == {name: one["draft_tokens"] for name, one in said["requests"].items()}
+        assert not kind == "draft" or any(drafts[name] for name in said["rows"])
         for name, expected in said["expected"].items():
             runner = evaluate(rt, f"runners[{name!r}]", frame)
             worker = kv_worker.read_worker(rt, runner, "it", None)
@@ -107,6 +109,25 @@ def on_the_device(worker, report, said):
         assert (row.row, row.prompt, row.prefill, row.total) == (true["row"], true["prompt"], true["prefill"], None)
         assert {str(g): n for g, n in row.blocks.items()} == (true["blocks"] if len(worker.sizes) else {})
     assert report.compared[0].counts == len(said["rows"])
+
+
+def test_where_the_gpu_is_seen_its_tables_are_compared(torch_python, gdb_path, folder_of):
+    """With a FAKE of cuda-gdb; and while a kernel runs that may still write them, they are not."""
+    argv = [torch_python, os.path.join(SUBJECTS, "vllm_v2_worker.py"), *folder_of("0.26.0"), "full", "device"]
+    before = ["set auto-solib-add off", f"source {SUBJECTS}/fake_cuda_gdb.py"]
+    with spawned(argv, ready='{"pid"', env=_environ()) as child:
+        said = json.loads(child.said)
+        at, device = ["-p", str(said["pid"])], {"FAKE_DEVICE": json.dumps(said["device"])}
+        run = run_gdb(gdb_path, ["llm-kv check -ranks -json"], at, before=before, env=device)
+        busy = run_gdb(gdb_path, ["llm-kv check -ranks -json"], at, before=before, env={**device, "FAKE_KERNEL": "post_update"})
+    check = run.json(0)
+    assert check["ok"] is True and check["ranks"] and not check["not_compared"] and not check["partial"], check
+    rows, blocks = len(said["rows"]), sum(len(t) for true in said["rows"].values() for t in true["tables"])
+    compared = [(row["rows"], row["blocks"], row["counts"]) for row in check["compared"] if row.get("tables")]
+    assert compared == [(rows, blocks, rows)], check["compared"]
+    check = busy.json(0)
+    assert check["ok"] is None and not check["ranks"] and not check["violations"]
+    assert any("1 kernel is on the device (post_update)" in one["why"] for one in check["not_compared"]), check
 
 
 def test_on_a_gpu_the_command_says_what_it_compared(torch_python, gdb_path, folder_of):

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from gdbext.access import files
+from gdbext.engines.processes import ProcessRef
 from gdbext.errors import GdbextError, NotFoundError
 from gdbext.render import files as written
 from gdbext.stacks import snapshots
@@ -44,8 +45,8 @@ def test_a_budget_ends_what_a_file_makes_endless(monkeypatch):
     with pytest.raises(GdbextError, match="^f: damaged"):
         files.Budget("f").take(-1)
     late = files.Budget("f", seconds=1.0)
-    now = time.monotonic()
-    monkeypatch.setattr(files.time, "monotonic", lambda: now + 2)
+    now = time.thread_time()
+    monkeypatch.setattr(files.time, "thread_time", lambda: now + 2)
     with pytest.raises(GdbextError, match="not read in 1 s"):
         late.take(0)
 
@@ -146,5 +147,8 @@ def test_a_folder_for_what_is_captured_is_new_and_nobody_elses(tmp_path):
 
 
 def test_a_label_leads_a_snapshot_nowhere():
-    snap = snapshots.ProcessSnapshot("../../etc/x\n TP0", 7)
-    assert snapshots.file_name(snap) == ".._.._etc_x__TP0-7.core" and snapshots.file_name(snapshots.snapshot_of(8)) == "8.core"
+    snap = snapshots.ProcessSnapshot(ProcessRef(7, "../../etc/x\n TP0"))
+    assert (
+        snapshots.file_name(snap) == ".._.._etc_x__TP0-7.core"
+        and snapshots.file_name(snapshots.ProcessSnapshot(ProcessRef(8))) == "8.core"
+    )
