@@ -12,7 +12,9 @@ def test_a_name_that_a_release_lost_is_told_with_its_place(tmp_path):
     reader, before, now = (tmp_path / name for name in ("reader", "before", "now"))
     for folder in (reader, before, now):
         folder.mkdir()
-    (reader / "kv.py").write_text('"""a docstring with free_blocks"""\nX = "pool.free_blocks"\nY = ("num_free", "not_of_theirs")\n')
+    (reader / "kv.py").write_text(
+        '"""a docstring with free_blocks"""\nX = "pool.free_blocks"\nY = ("num_free", "not_of_theirs")\n'
+    )
     (before / "pool.py").write_text("class P:\n    free_blocks = num_free = pool = 1\n")
     (now / "pool.py").write_text("class P:\n    free_list = num_free = pool = 1\n")
     words = try_newest.used(str(reader))
