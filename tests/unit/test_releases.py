@@ -37,7 +37,7 @@ def test_every_action_is_pinned_by_its_hash_and_says_its_version():
             used += re.findall(r"uses: (.*)", f.read())
     assert len(used) > 8
     assert [line for line in used if not re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", line)] == []
-    assert len({line for line in used}) == len({line.partition("@")[0] for line in used}), "one version of each"
+    assert len(set(used)) == len({line.partition("@")[0] for line in used}), "one version of each"
 
 
 def test_every_script_that_a_workflow_runs_is_there():
