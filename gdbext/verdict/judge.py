@@ -92,18 +92,17 @@ def _linked(f: ProcessState, other: ProcessState) -> bool:
 
 def judge_group(facts: Sequence[ProcessState]) -> Verdict:
     """The `Verdict` on processes that belong together: the first rule that applies."""
+    names = ", ".join(f.name for f in facts[:8])
     for rule in ORDER:
         found = rule(facts)
         if found is None:
             continue
-        log.note("%s: %s, by %s; what stands before it in ORDER does not apply", facts[0].name, found.kind, rule.__qualname__)
+        log.note("%s: %s, by %s; what stands before it in ORDER does not apply", names, found.kind, rule.__qualname__)
         if found.kind not in QUIET:
             more = count_lines(facts) + ring_lines(facts) + notes(facts)
             found.evidence += [line for line in more if line not in found.evidence]
         return found
-    log.note(
-        "%s: no rule applies: %s", facts[0].name, [f"{rule.__module__.rpartition('.')[2]}.{rule.__name__}" for rule in ORDER]
-    )
+    log.note("%s: no rule applies: %s", names, [f"{rule.__module__.rpartition('.')[2]}.{rule.__name__}" for rule in ORDER])
     return _unknown(facts)
 
 
