@@ -13,6 +13,7 @@ from ..render import jsonline
 from ..render.jsonline import Address
 from ..render.text import escape, seconds, size, table
 from ..session.command import Answer, Command, Option, UsageError
+from ..session.optional_packages import need
 
 listing, growth, collector, model, files, opened_files, snapshots, runtimes, frames, places = (
     lazy_module("heap.listing"),
@@ -70,7 +71,8 @@ class PyHeap(Command):
 
     A process that runs is copied in one short stop, and the copy is read ("stood still" says how long it took). With -unstopped,
     or where it cannot be copied, it is read while it runs: objects that come and go meanwhile may be missing. Either way the look
-    ends after -deadline seconds, and says what it has not read by then; a million objects take about a second of CPU."""
+    ends after -deadline seconds, and says what it has not read by then; a million objects take about a second of CPU. Needs
+    numpy."""
 
     name = "pyheap"
     tool = "heap"
@@ -92,6 +94,7 @@ class PyHeap(Command):
             raise UsageError("pyheap: -diff and -watch exclude each other")
         if not 1 <= args.deadline <= 86400:
             raise UsageError("pyheap: -deadline is 1 to 86400 seconds")
+        need("numpy", "pyheap")
         before, moments, sightings = None, [], collector.Sightings()
         if args.watch is not None:
             before = _first_look(session, args, moments, sightings)
