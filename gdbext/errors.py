@@ -5,6 +5,7 @@ class GdbextError(Exception):
     """An expected failure. Commands turn it into `gdb.GdbError`, `python -m gdbext` into exit status 1."""
 
     final = False  # whether `access.retry` has found that reading again does not help
+    spent = 0.0  # seconds of the budget that `access.retry` spent on it
 
 
 class FaultError(GdbextError):

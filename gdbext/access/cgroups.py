@@ -11,6 +11,9 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
+from .. import log
+from .procfs import task_ids, wait_channel
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -22,7 +25,7 @@ FROZEN: Sequence[tuple[str, tuple[bytes, ...]]] = (
     ("freezer.state", (b"FROZEN", b"FREEZING")),
     ("cgroup.events", (b"frozen 1",)),
 )
-FREEZERS = (b"__refrigerator", b"do_freezer_trap")  # where its threads wait: kernel/freezer.c, kernel/cgroup/freezer.c
+FREEZERS = ("__refrigerator", "do_freezer_trap")  # where its threads wait: kernel/freezer.c, kernel/cgroup/freezer.c
 MOVED = (V2, "name=systemd", "freezer", "devices", "pids")  # by what container engines and systemd end a group
 
 
@@ -114,9 +117,7 @@ def frozen_by(pid: int) -> str:
             with contextlib.suppress(OSError), open(f"{folder}/{name}", "rb") as f:
                 if f.read(256).strip().endswith(words):
                     return f"the control group {folder}"
-    waits = []
-    with contextlib.suppress(OSError):
-        for tid in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{tid}/wchan", "rb") as f:
-                waits.append(f.read(64) in FREEZERS)
+    waits: list[bool] = []
+    with log.passing_over():
+        waits = [wait_channel(pid, tid) in FREEZERS for tid in task_ids(pid)]
     return "its control group, which cannot be seen from here" if waits and all(waits) else ""

@@ -27,7 +27,8 @@ from ..errors import GdbextError, NotFoundError
 from . import core_writer, identity, loaded, ptrace, resident, room, secrets
 from .holder import LONGEST
 from .model import PAGE, Mapping, Thread
-from .proc import ProcTarget, boot_id, parse_maps, process_clock, read_maps, read_proc
+from .proc import ProcTarget, boot_id, process_clock
+from .procfs import parse_maps, read_maps, read_proc, wait_channel
 from .ranges import Writable, joined, runs
 from .room import text_size
 from .stopper import Stop, Stopper
@@ -52,6 +53,7 @@ OPEN = "/proc/self/fd/"  # the name of a file that was given open, and may have 
 LEAST_PAGES = 512  # of Python's state, before they are known
 STACK_GUESS = 8 << 10  # bytes of a thread's stack
 WHOLE = 0.45  # of what is to spare: a copy is in memory twice while it is written
+NAMED_THREADS = 32  # of those that did not stop
 NAMED = 1 << 20  # bytes: what is left out and smaller is not worth a line
 
 
@@ -286,7 +288,7 @@ class Collection:
 
     def _add_blocked(self) -> None:
         """Names the threads that could not be stopped."""
-        for tid in sorted(self.stop.stray):
+        for tid in sorted(self.stop.stray)[:NAMED_THREADS]:
             name = self.threads[tid].name if tid in self.threads else ""
             where = _wait_channel(self.pid, tid)
             what = (
@@ -294,6 +296,8 @@ class Collection:
             )
             known = "its stack is read from where it entered the kernel" if tid in self.stop.registers else "no registers of it"
             self.partial.append(f"thread {tid} ({name}) {what}{where}: {known}")
+        if len(self.stop.stray) > NAMED_THREADS:
+            self.partial.append(f"{len(self.stop.stray) - NAMED_THREADS:,} more threads did not stop, in time or at all")
 
     # ---- writing -------------------------------------------------------------------------------------------------
     def write(self, path: str, label: str) -> int:
@@ -358,12 +362,8 @@ class Collection:
 
 
 def _wait_channel(pid: int, tid: int) -> str:
-    try:
-        where = read_proc(pid, f"task/{tid}/wchan").decode("ascii", "replace")
-    except GdbextError as e:
-        log.passed_over(e)
-        return ""
-    return f", in {where}" if where.strip("0") else ""
+    where = wait_channel(pid, tid)
+    return f", in {where}" if where else ""
 
 
 def need_disk(path: str, size: int) -> None:

@@ -12,9 +12,11 @@ import socket
 import subprocess
 import sys
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
 from . import ptrace
 from .liveness import LivenessMutex
+from .procfs import descriptors
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard_process.py")
 ANSWER = 20.0  # seconds that the guard may take to answer
@@ -167,6 +169,7 @@ def recovering() -> list[int]:
 def _has_channel(pid: str) -> bool:
     """Whether a process has a socket open, as a guard has until it ends."""
     try:
-        return any(os.readlink(f"/proc/{pid}/fd/{fd}").startswith("socket:") for fd in os.listdir(f"/proc/{pid}/fd"))
-    except OSError:
+        return any(link.startswith("socket:") for _, link in descriptors(int(pid)))
+    except GdbextError as e:
+        log.passed_over(e)
         return False

@@ -19,6 +19,7 @@ from .. import log
 from ..errors import GdbextError
 from . import remote_memory
 from .cli_gdb import basic_regex, command
+from .procfs import parse_maps, read_maps, read_syscall
 
 BIG = 100 << 20  # with the process stopped, a library file above this is read only when asked for: it costs seconds
 AHEAD = BIG  # before the stop it costs nobody but the user, who need not wait either: the pack's own stacks need no symbols
@@ -40,7 +41,8 @@ class Loaded:
 def symbols_of(progspace: Any = None) -> set[str]:
     """Paths of the files whose symbols gdb has read into a program space (default: the selected one)."""
     found: set[str] = set()
-    for objfile in (progspace or gdb.current_progspace()).objfiles():
+    space = progspace or gdb.current_progspace()
+    for objfile in space.objfiles() if space is not None else ():
         if objfile.is_valid() and objfile.filename:
             found.update((objfile.filename, os.path.realpath(objfile.filename)))
     return found
@@ -81,20 +83,17 @@ def _size(path: str) -> int:
 def _mapped(pid: int, pc: int) -> str:
     """Whether `pc` lies in an executable mapping of a live process that needs no library: the vdso, or code made at run time."""
     try:
-        with open(f"/proc/{pid}/maps") as f:
-            for line in f:
-                span, perms, *rest = line.split(None, 5)
-                low, high = (int(x, 16) for x in span.split("-"))
-                if low <= pc < high:
-                    return rest[3].strip() if len(rest) > 3 else "code that belongs to no file"
-    except OSError:
-        pass
-    return ""
+        found = next((m for m in parse_maps(read_maps(pid)[0]) if m.start <= pc < m.end), None)
+    except (GdbextError, OSError, ValueError) as e:
+        log.passed_over(e)
+        return ""
+    return "" if found is None else found.path or "code that belongs to no file"
 
 
 def _first_doubt(inferior: Any, have: set[str]) -> tuple[int, int, str, str] | None:
     """(level, pc, library or '', why) of the first frame of the selected thread that nothing vouches for, or None."""
-    frame, level = gdb.newest_frame(), 0
+    frame: gdb.Frame | None = gdb.newest_frame()
+    level = 0
     program = gdb.current_progspace()
     while frame and level < MAX_FRAMES:  # not "is not None": the None of cuda-gdb 11.8 is another
         pc = frame.pc()
@@ -199,13 +198,13 @@ def _blocked_at(pid: int, tid: int) -> tuple[int, int] | None:
     """(stack pointer, program counter) of a thread that waits in the kernel; None for one that runs on and on."""
     for _ in range(10):
         try:
-            with open(f"/proc/{pid}/task/{tid}/syscall") as f:
-                words = f.read().split()
-            return int(words[-2], 16), int(words[-1], 16)
-        except (OSError, ValueError):
+            found = read_syscall(pid, tid)
+        except (GdbextError, OSError) as e:
+            log.passed_over(e)
             return None
-        except IndexError:
-            time.sleep(0.002)  # "running"
+        if found is not None:
+            return found.sp, found.pc
+        time.sleep(0.002)
     return None
 
 
@@ -214,15 +213,11 @@ def likely(pid: int, threads: Iterable[int] | None = None, limit: int | None = A
     stacks of `threads` (tids; default: the main one). Reading their symbols before an attach takes that time out of the
     pause."""
     try:
-        with open(f"/proc/{pid}/maps") as f:
-            code = []
-            for line in f:
-                parts = line.rstrip("\n").split(None, 5)
-                if len(parts) == 6 and "x" in parts[1] and parts[5].startswith("/"):
-                    low, high = (int(x, 16) for x in parts[0].split("-"))
-                    code.append((low, high, parts[5]))
-    except (OSError, ValueError):
+        mapped = parse_maps(read_maps(pid)[0])
+    except (GdbextError, OSError, ValueError) as e:
+        log.passed_over(e)
         return []
+    code = [(m.start, m.end, m.path) for m in mapped if "x" in m.perms and m.path.startswith("/")]
     found = {path: _size(path) for _, _, path in code if re.match(r"(libpython\d|libc[.-]|ld-)", os.path.basename(path))}
     ranges: list[tuple[int, int]] = []
     counters: list[int] = []

@@ -13,95 +13,20 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
-from ..lazy import lazy_module
 from . import pagemap, readers
 from .base import Target
 from .model import Mapping, Module, Thread
 from .pagemap import Presence
 from .permission import permission_hint
+from .procfs import parse_maps, read_maps, read_proc, read_stat, status_field, task_ids
 
 if TYPE_CHECKING:
-    from typing import BinaryIO, Iterator, Sequence
+    from typing import BinaryIO, Sequence
 
-remote_memory, fetching = lazy_module("access.remote_memory"), lazy_module("access.fetcher")
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _RUNS = re.compile(rb"\x01(?:\x00{0,15}\x01)*").finditer
 _ENTRIES = 1 << 20  # pagemap entries (4 GiB of addresses) that are read at once
-
-
-def parse_maps(text: str) -> list[Mapping]:
-    """The text of /proc/PID/maps -> `[Mapping]`; `ValueError` for another text."""
-    found = []
-    for line in text.split("\n"):  # splitlines() would let a path begin a line of its own
-        parts = line.split(None, 5)
-        if len(parts) < 5:
-            continue
-        start, _, end = parts[0].partition("-")
-        path = parts[5].replace("\\012", "\n") if len(parts) > 5 else ""
-        found.append(Mapping(int(start, 16), int(end, 16), parts[1], int(parts[2], 16), path, int(parts[4]), device=parts[3]))
-    return found
-
-
-def read_proc(pid: int, name: str) -> bytes:
-    """Bytes of /proc/PID/NAME; `NotFoundError` when the process is gone, `GdbextError` when it may not be read."""
-    try:
-        file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)  # no file object: a look at many threads reads thousands
-        try:
-            parts = [os.read(file, 1 << 16)]
-            while parts[-1]:
-                parts.append(os.read(file, 1 << 16))
-        finally:
-            os.close(file)
-        return b"".join(parts)
-    except PermissionError:
-        raise GdbextError(f"process {pid}: no permission to read its {name}; {permission_hint(pid)}") from None
-    except (FileNotFoundError, ProcessLookupError):
-        raise NotFoundError(f"process {pid} does not exist (any more)") from None
-
-
-def status_field(text: bytes, name: bytes) -> bytes:
-    """The value of a field in the text of /proc/PID/status, b"" where it has none."""
-    at = text.find(b"\n" + name + b":\t")  # none of interest comes first
-    return text[at : text.find(b"\n", at + 1)].partition(b"\t")[2] if at >= 0 else b""
-
-
-def resident_bytes(pid: int) -> int:
-    """Bytes of memory that a process has resident, 0 where it is gone."""
-    try:
-        return int(read_proc(pid, "statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (GdbextError, IndexError, ValueError) as e:
-        log.passed_over(e)
-        return 0
-
-
-def read_maps(pid: int) -> tuple[str, int]:
-    """-> (text of the memory map, the thread whose /proc entry shows it).
-
-    The entry of a process whose main thread has ended shows nothing: its memory is then that of any other thread."""
-    for tid in _carriers(pid):
-        try:
-            text = read_proc(pid, f"task/{tid}/maps").decode("utf-8", "surrogateescape")
-        except NotFoundError as e:
-            log.passed_over(e)
-            continue
-        if text:
-            return text, tid
-    raise GdbextError(f"process {pid} has no memory: it is a zombie or a kernel thread, or it has just ended")
-
-
-def _carriers(pid: int) -> Iterator[int]:
-    """The main thread; the others, where it has ended."""
-    yield pid
-    yield from task_ids(pid)
-
-
-def task_ids(pid: int) -> list[int]:
-    """Thread ids, sorted; `NotFoundError` when the process is gone."""
-    try:
-        return sorted(map(int, os.listdir(f"/proc/{pid}/task")))
-    except OSError:
-        raise NotFoundError(f"process {pid} does not exist (any more)") from None
 
 
 def list_threads(pid: int) -> list[Thread]:
@@ -110,14 +35,13 @@ def list_threads(pid: int) -> list[Thread]:
     nested = True  # in a pid namespace below ours, with other numbers: one thread tells it of all
     for tid in task_ids(pid):
         try:
-            stat = read_proc(pid, f"task/{tid}/stat").decode("utf-8", "replace")
+            stat = read_stat(pid, tid)
             own = _ids(pid, tid) if nested else [tid]
         except GdbextError as e:
             log.passed_over(e)
             continue  # it ended while we looked
         nested = len(own) > 1
-        name, _, rest = stat.partition("(")[2].rpartition(")")
-        found.append(Thread(tid, name, (rest.split() or ["?"])[0], ns_tid=own[-1]))
+        found.append(Thread(tid, stat.name.decode("utf-8", "replace"), stat.state, ns_tid=own[-1]))
     return found
 
 
@@ -233,15 +157,19 @@ class ProcTarget(Target):
 
     def _read_away(self, address: int, size: int) -> bytes:
         """Memory that somebody has to bring, who may never do so."""
+        from .fetcher import fetcher  # it loads subprocess
+
         m = self.mapping_at(address)
         if m is None:
             raise FaultError(address, size, "" if os.path.exists(f"/proc/{self.pid}") else "the process is gone")
         self.open_memory()  # says who lacks which permission
-        found: bytes = fetching.fetcher.read(self._memory_tid(), address, size, (m.start, m.end))
+        found: bytes = fetcher.read(self._memory_tid(), address, size, (m.start, m.end))
         return found
 
     def gather(self, addresses: Sequence[int], size: int) -> memoryview | None:
         """By process_vm_readv(2), which some containers forbid."""
+        from . import remote_memory  # it loads ctypes
+
         found: memoryview | None = remote_memory.gather(self._memory_tid(), addresses, size)
         return found
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from typing import TYPE_CHECKING
 
 from . import secrets
-from .proc import status_field
+from .procfs import TICKS, parse_stat, status_field, uptime
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, TypeVar
@@ -26,12 +25,6 @@ SPAWN_MAIN = "from multiprocessing.spawn import spawn_main"
 _PYTHON = re.compile(r"\.?(python|pypy)[0-9.]*[a-z]{0,2}(-wrapped)?( \(deleted\))?")
 _GPU = re.compile(r"/dev/nvidia([0-9]{1,3})")
 _SEPARATE = "XWQ"  # interpreter options whose value may be the next word
-
-try:
-    _TICKS = os.sysconf("SC_CLK_TCK")
-    _PAGE = os.sysconf("SC_PAGE_SIZE")
-except (AttributeError, ValueError, OSError):
-    _TICKS, _PAGE = 100, 4096
 
 
 def _slurp(path: str, limit: int) -> bytes:
@@ -62,16 +55,12 @@ class Process:
     def __init__(self, root: str, pid: int, stat: bytes, cmdline: bytes, uptime: float | None, has_gpus: bool = True) -> None:
         self.root, self.pid, self.cmdline, self.has_gpus = root, pid, cmdline, has_gpus
         self.unreadable: list[str] = []
-        close = stat.rfind(b")")
-        self.comm = stat[stat.find(b"(") + 1 : close].decode("utf-8", "surrogateescape")
-        f = stat[close + 2 :].split()
-        self.state = f[0].decode("ascii", "replace")
-        self.ppid, self.pgrp, self.session = int(f[1]), int(f[2]), int(f[3])
-        self.cpu = (int(f[11]) + int(f[12])) / _TICKS
-        self.threads, self.started = int(f[17]), int(f[19])
-        self.rss = max(0, int(f[21])) * _PAGE
-        self.age = None if uptime is None else max(0.0, uptime - self.started / _TICKS)
-        self.exit_status = int(f[49]) if len(f) > 49 else 0
+        seen = parse_stat(stat)
+        self.comm = seen.name.decode("utf-8", "surrogateescape")
+        self.state, self.ppid, self.pgrp, self.session = seen.state, seen.parent, seen.group, seen.session
+        self.cpu, self.threads, self.started, self.rss = seen.cpu, seen.threads, seen.started, seen.resident
+        self.age = None if uptime is None else max(0.0, uptime - self.started / TICKS)
+        self.exit_status = seen.exit_status
         self._lazy: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -80,9 +69,8 @@ class Process:
     def fate(self) -> str:
         """Whether the process still runs: '' if so, else words for an error that say what became of it."""
         try:
-            fields = _slurp(f"{self.root}/{self.pid}/stat", MAX_FILE).rpartition(b")")[2].split()
-            started = int(fields[19])
-        except (OSError, IndexError, ValueError):
+            started = parse_stat(_slurp(f"{self.root}/{self.pid}/stat", MAX_FILE)).started
+        except (OSError, ValueError):
             return "has ended"
         return "" if started == self.started else "has ended, and its pid belongs to another process now"
 
@@ -273,7 +261,7 @@ class ProcTable:
         self.processes: dict[int, Process] = {}
         self.children: dict[int, list[Process]] = {}
         self.reasons: list[str] = []
-        uptime = self._uptime()
+        now = self._uptime()
         try:  # without the driver no process holds its device files, and thousands of links need not be read
             has_gpus = b"nvidia" in _slurp(f"{root}/devices", MAX_FILE)
         except OSError:
@@ -293,7 +281,7 @@ class ProcTable:
                     cmdline = _slurp(f"{root}/{name}/cmdline", MAX_CMDLINE)
                 except PermissionError:
                     cmdline, denied = b"", denied + 1
-                process = Process(root, int(name), stat, cmdline, uptime, has_gpus)
+                process = Process(root, int(name), stat, cmdline, now, has_gpus)
             except PermissionError:
                 denied += 1
                 continue
@@ -310,9 +298,9 @@ class ProcTable:
             group.sort(key=lambda p: (p.started, p.pid))
 
     def _uptime(self) -> float | None:
-        if self.root == "/proc" and hasattr(time, "CLOCK_BOOTTIME"):
-            return time.clock_gettime(time.CLOCK_BOOTTIME)  # /proc/uptime is the container's own under lxcfs
         try:
+            if self.root == "/proc":
+                return uptime()
             return float(_slurp(f"{self.root}/uptime", 256).split()[0])
         except (OSError, ValueError, IndexError):
             return None

@@ -15,7 +15,9 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
 from ..errors import GdbextError, NotFoundError
+from . import procfs
 from .permission import permission_hint
 
 if TYPE_CHECKING:
@@ -71,10 +73,9 @@ def call(request: int, tid: int, address: int = 0, data: int = 0) -> int:
 def ns_pid(pid: int) -> int | None:
     """A process's pid in its own pid namespace (NSpid of proc(5)'s status); None when it is gone, or the kernel does not tell."""
     try:
-        with open(f"/proc/{pid}/status", "rb") as f:
-            found = [line.split()[1:] for line in f if line.startswith(b"NSpid:")]
-        return int(found[0][-1])
-    except (OSError, IndexError, ValueError):
+        return int(procfs.status_field(procfs.read_proc(pid, "status"), b"NSpid").split()[-1])
+    except (GdbextError, IndexError, ValueError) as e:
+        log.passed_over(e)
         return None
 
 
@@ -90,8 +91,9 @@ def end_with_parent(parent: int) -> None:
 def tids(pid: int) -> list[int]:
     """Thread ids, sorted; [] when the process is gone."""
     try:
-        return sorted(map(int, os.listdir(f"/proc/{pid}/task")))
-    except OSError:
+        return procfs.task_ids(pid)
+    except NotFoundError as e:
+        log.passed_over(e)
         return []
 
 
@@ -102,27 +104,24 @@ def status(pid: int, tid: int | None = None) -> dict[str, Any] | None:
     `state` is the letter of proc(5); `pending`: signal mask of the thread and the process together; `blocked`: of what
     the thread lets wait."""
     try:
-        with open(f"/proc/{pid}/task/{tid or pid}/status", "rb") as f:
-            fields = dict(line.partition(b":\t")[::2] for line in f.read().splitlines())
+        data = procfs.read_proc(pid, f"task/{tid or pid}/status")
+        signals = {name: int(procfs.status_field(data, name) or b"0", 16) for name in (b"SigPnd", b"ShdPnd", b"SigBlk")}
         return {
-            "state": fields[b"State"][:1].decode(),
-            "tracer": int(fields[b"TracerPid"]),
-            "tgid": int(fields[b"Tgid"]),
-            "pending": int(fields.get(b"SigPnd", b"0"), 16) | int(fields.get(b"ShdPnd", b"0"), 16),
-            "blocked": int(fields.get(b"SigBlk", b"0"), 16),
-            "kthread": fields.get(b"Kthread", b"").strip() == b"1" or b"VmSize" not in fields,
+            "state": procfs.status_field(data, b"State")[:1].decode(),
+            "tracer": int(procfs.status_field(data, b"TracerPid")),
+            "tgid": int(procfs.status_field(data, b"Tgid")),
+            "pending": signals[b"SigPnd"] | signals[b"ShdPnd"],
+            "blocked": signals[b"SigBlk"],
+            "kthread": procfs.status_field(data, b"Kthread").strip() == b"1" or not procfs.status_field(data, b"VmSize"),
         }
-    except (OSError, KeyError, ValueError):
+    except (GdbextError, OSError, ValueError) as e:
+        log.passed_over(e)
         return None
 
 
 def thread_state(pid: int, tid: int) -> str:
     """The letter of proc(5), '' when the thread is gone. Cheaper than `status`."""
-    try:
-        with open(f"/proc/{pid}/task/{tid}/stat", "rb", buffering=0) as f:
-            return f.read(1024).rpartition(b") ")[2][:1].decode()
-    except OSError:
-        return ""
+    return procfs.state_of(pid, tid)
 
 
 def lasting_stops(pids: Iterable[int]) -> dict[int, dict[str, Any]]:
@@ -151,20 +150,16 @@ def stopper(tracer: int) -> str:
     """Who has stopped a process that `tracer` traces, or nobody (0), in words."""
     if not tracer:
         return "a signal"
-    try:
-        with open(f"/proc/{tracer}/comm", encoding="utf-8", errors="replace") as f:
-            name = f.read().strip()
-    except OSError:  # it has just ended, or is of another pid namespace
-        name = "?"
+    name = procfs.read_or_empty(tracer, "comm").decode("utf-8", "replace").strip() or "?"  # it has just ended, say
     return f"process {tracer} ({name}), which traces it"
 
 
 def thread_cpu(pid: int, tid: int) -> float | None:
     """Seconds for which a thread had a processor so far; None when it is gone."""
     try:
-        with open(f"/proc/{pid}/task/{tid}/schedstat", "rb", buffering=0) as f:
-            return int(f.read(100).split()[0]) / 1e9
-    except (OSError, ValueError, IndexError):  # a kernel without schedstat too
+        return procfs.read_schedstat(pid, tid).ran / 1e9
+    except (GdbextError, OSError) as e:  # a kernel without schedstat too
+        log.passed_over(e)
         return None
 
 
@@ -186,9 +181,9 @@ def memory_tid(pid: int) -> int | None:
 def start_time(pid: int) -> int | None:
     """Clock ticks after boot at which a process began (with the pid it names it for good), or None when it is gone."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as f:
-            return int(f.read().rpartition(b")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
+        return procfs.read_stat(pid).started
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
         return None
 
 
@@ -387,22 +382,20 @@ def set_registers(tid: int, kind: int, data: bytes) -> None:
 def blocked_registers(pid: int, tid: int, arch: str) -> bytes | None:
     """A NT_PRSTATUS set of a thread that waits in the kernel and cannot be stopped, as `call_registers`. None for a thread that
     runs, or may not be asked."""
-    try:
-        with open(f"/proc/{pid}/task/{tid}/syscall", "rb") as f:
-            return call_registers(f.read(), arch)
-    except OSError:
-        return None
+    return call_registers(procfs.read_or_empty(pid, f"task/{tid}/syscall"), arch)
 
 
 def known_registers(call: bytes, arch: str) -> dict[str, int]:
     """`{name: value}` of what /proc/PID/task/TID/syscall says of a thread that waits in the kernel: the arguments of its system
     call, its stack pointer and its program counter; {} for one that runs."""
     try:
-        values = [int(word, 0) for word in call.split()]
+        found = procfs.parse_syscall(call)
     except ValueError:
         return {}
-    names = BLOCKED[arch] if len(values) == 9 else BLOCKED[arch][-2:] if len(values) == 3 else []
-    return {name: value & (1 << 64) - 1 for name, value in zip(names, values[-len(names) :])} if names else {}
+    if found is None:
+        return {}
+    values = (found.number, *found.arguments, found.sp, found.pc) if found.arguments else (found.sp, found.pc)
+    return {name: value & (1 << 64) - 1 for name, value in zip(BLOCKED[arch][-len(values) :], values)}
 
 
 def call_registers(call: bytes, arch: str) -> bytes | None:

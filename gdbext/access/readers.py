@@ -9,8 +9,10 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import NotFoundError
+from .. import log
+from ..errors import GdbextError, NotFoundError
 from .files import open_regular
+from .procfs import read_proc, status_field
 
 if TYPE_CHECKING:
     from typing import BinaryIO, FrozenSet
@@ -33,10 +35,11 @@ class User(NamedTuple):
 def of_process(pid: int) -> User | None:
     """Who a process is to the file system; None where it is gone."""
     try:
-        with open(f"/proc/{pid}/status", "rb") as f:
-            rows = dict(line.partition(b":")[::2] for line in f.read().splitlines())
-        return User(int(rows[b"Uid"].split()[3]), frozenset(map(int, (rows[b"Gid"].split()[3], *rows[b"Groups"].split()))))
-    except (OSError, KeyError, IndexError, ValueError):
+        data = read_proc(pid, "status")
+        user, group, others = (status_field(data, name).split() for name in (b"Uid", b"Gid", b"Groups"))
+        return User(int(user[3]), frozenset(map(int, (group[3], *others))))
+    except (GdbextError, OSError, IndexError, ValueError) as e:
+        log.passed_over(e)
         return None
 
 
@@ -45,12 +48,10 @@ def ourselves() -> User:
     return User(os.geteuid(), frozenset((os.getegid(), *os.getgroups())))
 
 
-def of_owner(path: str) -> User | None:
-    """Whose a core or snapshot is: what it names is its owner's word."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
+def of_owner(descriptor: int) -> User:
+    """Whose a core or snapshot is that is open: what it names is its owner's word. (Its path may be another file's by now, or
+    nobody's.)"""
+    found = os.fstat(descriptor)
     return User(found.st_uid, frozenset((found.st_gid,) if found.st_gid else ()))
 
 

@@ -9,7 +9,6 @@ gdb.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import stat
 import time
@@ -20,6 +19,7 @@ from ..errors import GdbextError
 from . import in_root, ptrace, remote_memory
 from .debug_registers import clear_debug_registers
 from .model import PAGE
+from .procfs import parse_maps, read_proc, status_field
 from .resident import spans
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ BREAKPOINTS = {"x86_64": b"\xcc", "aarch64": b"\x00\x00\x20\xd4"}  # int3, brk #
 TGKILL = {"x86_64": 234, "aarch64": 131}
 STRAY_SECONDS = 0.5  # that threads which did not stop are waited for: the end of the guard lets go of the rest
 TRAP_BIT = 1 << signal.SIGTRAP - 1
-_CODE = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) ..xp ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+)\s+(/.*)")
 
 
 class Held:
@@ -74,12 +73,10 @@ def restore_run_state(pid: int, start: int, was_stopped: bool, seconds: float = 
 def _code_mappings(pid: int) -> list[tuple[int, int, int, tuple[int, int], str]]:
     """`[(start, end, file offset, (device, inode), path)]` of a process's executable private mappings of files."""
     found = []
-    with open(f"/proc/{pid}/maps", "rb") as m:
-        for line in m:
-            head = _CODE.match(line)
-            if head:
-                start, end, offset, major, minor = (int(head[i], 16) for i in range(1, 6))
-                found.append((start, end, offset, (os.makedev(major, minor), int(head[6])), os.fsdecode(head[7])))
+    for m in parse_maps(os.fsdecode(read_proc(pid, "maps"))):
+        if m.perms[2:] == "xp" and m.path.startswith("/"):
+            major, minor = (int(number, 16) for number in m.device.split(":"))
+            found.append((m.start, m.end, m.offset, (os.makedev(major, minor), m.inode), m.path))
     return found
 
 
@@ -157,9 +154,9 @@ def stop_threads(pid: int, tracer: int, number: int = signal.SIGSTOP) -> None:
     """Sends SIGSTOP to each thread of a process that `tracer` still traces while it exits, so that no thread runs into an armed
     debug register."""
     try:
-        with open(f"/proc/{pid}/status", "rb", buffering=0) as f:
-            ours = b"\nTracerPid:\t%d\n" % tracer in f.read(4096)  # no more than this: each microsecond counts
-    except OSError:
+        ours = status_field(read_proc(pid, "status"), b"TracerPid") == b"%d" % tracer
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
         return
     if ours or not number:  # else it was let go in good order
         for tid in ptrace.tids(pid):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import threading
 import time
 
 from .. import log
@@ -10,14 +10,14 @@ from ..errors import GdbextError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, Hashable, Iterator, Optional, Tuple, Type, TypeVar
+    from typing import Callable, Dict, Hashable, Optional, Tuple, Type, TypeVar
 
     from .base import Target
 
     T = TypeVar("T")
     K = TypeVar("K", bound=Hashable)
 
-SECONDS = 5.0  # no read is repeated for longer, where that was time for TRIES; of nested reads the outermost one's time counts
+SECONDS = 5.0  # no read is repeated for longer, where that was time for TRIES
 TRIES = 5  # on a machine at full load one read may take seconds: so many it may always have, in at most SLOWER times as long
 SLOWER = 4
 LASTING = 0.3  # an error that has said the same for so long, and LASTING_TRIES times, does not come of a race
@@ -25,65 +25,79 @@ LASTING_TRIES = 8
 READINGS = 4  # of what changes under the reader, until two agree
 _PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
 
-_deadline: Optional[float] = None  # of the outermost `retry` that is at work
+
+class Budget:
+    """How long one read may be repeated: for `seconds`, and `TRIES` times where those take longer. One that is `within` another
+    ends with it at the latest, and has no tries of its own after that."""
+
+    def __init__(self, seconds: float = SECONDS, within: Optional[Budget] = None) -> None:
+        self.seconds, self.nested = seconds, within is not None
+        self.deadline = time.monotonic() + seconds
+        if within is not None:
+            self.deadline = min(self.deadline, within.deadline)
+
+    def is_spent(self, at: float, tries: int) -> bool:
+        """Whether there is no further try at a moment, after so many tries."""
+        late = at - self.deadline
+        return late >= 0 and (self.nested or tries >= TRIES or late >= (SLOWER - 1) * self.seconds)
 
 
 def retry(
     read: Callable[[], T],
     changes: Callable[[], bool],
+    budget: Budget,
     before_retry: Callable[[], None] = lambda: None,
-    seconds: float = SECONDS,
     lasting: float = LASTING,
     errors: Tuple[Type[GdbextError], ...] = (GdbextError,),
 ) -> T:
     """Return `read()`, called again while it raises one of `errors` and `changes()` says that the memory it reads may change
     meanwhile.
 
-    The last error is raised after `seconds` and `TRIES`, or as soon as it has been the same for `lasting` seconds. `before_retry`
-    drops what was cached."""
-    global _deadline
-    outer, began = _deadline, time.monotonic()
-    _deadline = began + seconds if outer is None else min(outer, began + seconds)
+    The last error is raised when `budget` is spent, or as soon as it has been the same for `lasting` seconds. An error for which
+    a read inside of this one has spent as large a budget is not repeated after the deadline. `before_retry` drops what was
+    cached."""
     first, same, tries, pause = "", 0, 0, 0.0
-    since = began
+    since = time.monotonic()
+    while True:
+        try:
+            return read()
+        except errors as e:
+            now = time.monotonic()
+            if str(e) != first:
+                first, same, since = str(e), 0, now
+            same, tries = same + 1, tries + 1
+            is_final = same >= LASTING_TRIES and now - since >= lasting
+            is_late = budget.is_spent(now + pause, TRIES if e.spent >= budget.seconds else tries)
+            if e.final or is_final or is_late or not changes():
+                e.final, e.spent = is_final or e.final, max(e.spent, budget.seconds if is_late else 0.0)
+                raise
+            log.note("try %d is repeated: %s", tries, e)
+        time.sleep(pause)
+        pause = min(_LONGEST_PAUSE, 2 * pause or _PAUSE)
+        before_retry()
+
+
+def retry_reading(
+    target: Target,
+    read: Callable[[], T],
+    seconds: float = SECONDS,
+    lasting: float = LASTING,
+    before_retry: Optional[Callable[[], None]] = None,
+    lasts: Callable[[], bool] = lambda: True,
+) -> T:
+    """`retry` for what is read of one process: once where it is stopped, else again while `lasts()`, each time without what was
+    cached of it (`before_retry`: what is dropped instead). Reads of the same process inside of this one, in the same thread, end
+    with its budget; those of other processes, and of other threads, have their own."""
+    thread, budgets = threading.get_ident(), target.budgets
+    outer = budgets.get(thread)
+    budget = budgets[thread] = Budget(seconds, outer)
     try:
-        while True:
-            try:
-                return read()
-            except errors as e:
-                now = time.monotonic()
-                if str(e) != first:
-                    first, same, since = str(e), 0, now
-                same, tries = same + 1, tries + 1
-                is_final = same >= LASTING_TRIES and now - since >= lasting
-                late = now + pause - _deadline
-                is_late = late >= 0 and (outer is not None or tries >= TRIES or late >= (SLOWER - 1) * seconds)
-                if e.final or is_final or is_late or not changes():
-                    e.final = is_final or e.final
-                    raise
-                log.note("reads again, for try %d failed: %s", tries, e)
-            time.sleep(pause)
-            pause = min(_LONGEST_PAUSE, 2 * pause or _PAUSE)
-            before_retry()
+        return retry(read, lambda: not target.is_stopped and lasts(), budget, before_retry or target.invalidate, lasting)
     finally:
-        _deadline = outer
-
-
-@contextlib.contextmanager
-def own_time() -> Iterator[None]:
-    """In this `with` block reads have all the time that they ask for: what the outermost one has used went by on purpose, between
-    two looks say."""
-    global _deadline
-    outer, _deadline = _deadline, None
-    try:
-        yield
-    finally:
-        _deadline = outer
-
-
-def retry_reading(target: Target, read: Callable[[], T], seconds: float = SECONDS, lasting: float = LASTING) -> T:
-    """`retry` for what is read of one process: once where it is stopped, else again, each time without what was cached of it."""
-    return retry(read, lambda: not target.is_stopped, target.invalidate, seconds, lasting)
+        if outer is not None:
+            budgets[thread] = outer
+        else:
+            del budgets[thread]
 
 
 def settled(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from .. import log
 from ..errors import GdbextError
 from .model import PAGE
+from .procfs import parse_stat
 
 if TYPE_CHECKING:
     from typing import Iterable, Iterator, MutableMapping
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from .base import Target
     from .model import Mapping
 
-ARG_START = 45  # fields of /proc/PID/stat behind the name, from `state` as 0
 MAX_VARIABLES = 10_000
 MIN_VALUE, MAX_VALUE = 6, 16 << 10  # bytes: shorter ones would blank words that mean nothing
 PIECE = 16  # characters: what a vector register holds
@@ -180,8 +180,10 @@ def values(argv: Iterable[bytes], environ: Iterable[bytes]) -> tuple[set[bytes],
 
 def kernel_area(stat: bytes, maps: Iterable[Mapping]) -> tuple[int, int] | None:
     """(start, end) of the strings that the kernel put above the main thread's stack; None where /proc/PID/stat does not say."""
-    fields = stat.rpartition(b")")[2].split()
-    start = int(fields[ARG_START]) if len(fields) > ARG_START else 0
+    try:
+        start = parse_stat(stat).arguments
+    except ValueError:
+        return None
     mapping = next((m for m in maps if start and m.start <= start < m.end), None)
     return (start, mapping.end) if mapping else None
 

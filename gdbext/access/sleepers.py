@@ -7,13 +7,13 @@ can be walked from them alone; whether it slept all the while is told by how oft
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import log
 from ..errors import GdbextError
 from . import ptrace
+from .procfs import read_or_empty
 from .unwind import Unwinder
 
 if TYPE_CHECKING:
@@ -101,13 +101,4 @@ def _mark(pid: int, tid: int) -> bytes:
 
 
 def _read(pid: int, tid: int, name: str) -> bytes:
-    try:
-        file = os.open(f"/proc/{pid}/task/{tid}/{name}", os.O_RDONLY)
-    except OSError:
-        return b""
-    try:
-        return os.read(file, 1 << 14)
-    except OSError:
-        return b""
-    finally:
-        os.close(file)
+    return read_or_empty(pid, f"task/{tid}/{name}")

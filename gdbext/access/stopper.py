@@ -10,7 +10,7 @@ from . import ptrace
 from .holder import LONGEST, Holder, before_others
 from .model import PAGE
 from .pagemap import Presence
-from .proc import parse_maps, read_proc
+from .procfs import parse_maps, read_proc
 from .ranges import joined, stack_ranges
 from .remote_memory import ReadBuffer
 from .sleepers import Sleeper, Sleepers

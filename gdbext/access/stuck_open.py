@@ -21,6 +21,7 @@ from typing import Any
 
 from . import ptrace
 from .background import background_thread
+from .procfs import parse_syscall
 
 PATH_ARGUMENT = {"x86_64": {2: 0, 257: 1, 437: 1}, "aarch64": {56: 1, 437: 1}}  # open, openat, openat2: which one is the path
 READS = {"x86_64": (0, 17, 19), "aarch64": (63, 67, 65)}  # read, pread64, readv
@@ -88,18 +89,19 @@ def waits_in(tid: int) -> str | int | None:
     """The absolute path that a thread of this process opens at this moment, or the descriptor that it reads from; None where it
     does anything else."""
     try:
-        with open(f"/proc/self/task/{tid}/syscall") as f:
-            words = f.read().split()
-        number = int(words[0])
-        if number in READS.get(ptrace.MACHINE, ()):
-            return int(words[1], 16)
-        which = PATH_ARGUMENT.get(ptrace.MACHINE, {}).get(number)
+        with open(f"/proc/self/task/{tid}/syscall", "rb") as f:  # by `self`: /proc may number another pid namespace
+            call = parse_syscall(f.read())
+        if call is None or call.number < 0:
+            return None
+        if call.number in READS.get(ptrace.MACHINE, ()):
+            return call.arguments[0]
+        which = PATH_ARGUMENT.get(ptrace.MACHINE, {}).get(call.number)
         if which is None:
             return None
         with open("/proc/self/mem", "rb", buffering=0) as mem:
-            text = os.pread(mem.fileno(), MAX_PATH, int(words[1 + which], 16))
-    except (OSError, ValueError, IndexError, OverflowError):
-        return None  # it runs
+            text = os.pread(mem.fileno(), MAX_PATH, call.arguments[which])
+    except (OSError, ValueError, OverflowError):
+        return None  # it has ended, or is elsewhere by now
     path = os.fsdecode(text.partition(b"\0")[0])
     return path if path.startswith("/") else None
 

@@ -10,14 +10,11 @@ import zipfile
 import zlib
 
 from .. import log
-from ..access import files, ptrace
+from ..access import files, procfs, ptrace
+from ..access.base import Target
+from ..cpython.frames import Code, PyFrame
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..access.base import Target
-    from ..cpython.frames import Code, PyFrame
 
 MAX_MEMBER = 8 << 20  # bytes of a source file inside an archive
 MAX_DIRECTORY = 256 << 20  # bytes of an archive that is looked into
@@ -111,6 +108,4 @@ def _began(pid: int | None) -> float:
     ticks = ptrace.start_time(pid) if pid else None
     if ticks is None:
         return 0.0
-    with open("/proc/uptime") as f:
-        booted = time.time() - float(f.read().split()[0])
-    return booted + (ticks + 1) / os.sysconf("SC_CLK_TCK")
+    return time.time() - procfs.uptime() + (ticks + 1) / procfs.TICKS

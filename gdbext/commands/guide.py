@@ -26,6 +26,7 @@ It will happen again:          llm-watch -after 60 -o DIR   captures before the 
     livelock                   others wait for a thread that is at work and changes nothing: an eviction that evicts nothing, say
     loop-blocked               an API server cannot run its ready tasks: the callback that keeps its loop, and how many wait
     dead-thread                somebody waits for a thread that has ended: its name, and for what
+    uninterruptible            a thread is blocked in the kernel (state D), and where: a disk, a file server, a driver
     stuck-requests             no thread is stuck, requests are: each with its place, its holder and what it waits for
     unknown                    what was seen does not tell; the evidence says what each thread waits for
   llm-requests                 every request over all processes that know it: where it is, since when, who must act.

@@ -18,7 +18,8 @@ from ..access.cgroups import frozen_by
 from ..access.in_root import is_of_who_opens, open_in_root
 from ..access.loaded import library_names
 from ..access.permission import permission_hint
-from ..access.proc import ProcTarget, process_root, read_proc
+from ..access.proc import ProcTarget, process_root
+from ..access.procfs import read_or_empty, read_proc
 from ..errors import GdbextError, NotFoundError
 
 if TYPE_CHECKING:
@@ -67,11 +68,7 @@ def process_name(pid: int) -> str:
 
 
 def _proc_text(pid: int, name: str) -> str:
-    try:
-        with open(f"/proc/{pid}/{name}", encoding="utf-8", errors="replace") as f:
-            return ascii(f.read().strip())[1:-1]
-    except OSError:
-        return "?"
+    return ascii(read_or_empty(pid, name).decode("utf-8", "replace").strip())[1:-1] or "?"
 
 
 def uninterruptible(pid: int) -> list[int]:
@@ -185,8 +182,9 @@ class WayOut:
             if self.taken > 1 or taken.si_signo == signal.SIGTERM:
                 os.kill(os.getpid(), signal.SIGKILL)
             tids = ", ".join(map(str, uninterruptible(self.pid))) or "its threads"
-            sys.__stderr__.write(
+            print(
                 f"gdb waits for {tids} of process {self.pid} and cannot be interrupted: Ctrl-C again ends gdb, and every process "
-                "runs on\n"
+                "runs on",
+                file=sys.__stderr__,
+                flush=True,
             )
-            sys.__stderr__.flush()

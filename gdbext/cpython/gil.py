@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..access.model import PAGE, Thread
-from ..access.proc import read_proc
+from ..access.procfs import read_syscall
 from ..errors import FaultError, GdbextError
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ def gil_range(rt: Runtime, interp: int) -> tuple[int, int]:
 def futex_of(target: Target, thread: Thread) -> int:
     """Return the address that a `Thread` waits on in futex(2), 0 when it is in no such call; `GdbextError` where neither
     registers nor /proc tell."""
-    if not target.is_stopped:
-        words = read_proc(target.pid, f"task/{thread.tid}/syscall").split()
-        if len(words) < 2 or not words[0].isdigit():
+    if not target.is_stopped and target.pid is not None:
+        call = read_syscall(target.pid, thread.tid)
+        if call is None or call.number < 0:
             return 0
-        number, address = int(words[0]), int(words[1], 16)
+        number, address = call.number, call.arguments[0]
     elif _in_call(target, thread):
         registers = target.registers(thread)
         number, address = registers.get(_NUMBER[target.arch], FUTEX[target.arch]), registers[FIRST_ARGUMENT[target.arch]]
@@ -136,7 +136,9 @@ class Samples:
     the lock; `switches`: the values of the lock's own count of them; `seconds` they took."""
 
     def __init__(self) -> None:
-        self.count, self.free, self.held, self.waited, self.seconds = 0, 0, {}, {}, 0.0
+        self.count, self.free, self.seconds = 0, 0, 0.0
+        self.held: dict[int, int] = {}
+        self.waited: dict[int, int] = {}
         self.switches: set[int] = set()
 
     def __add__(self, other: Samples) -> Samples:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import log
-from ..access.proc import read_maps, read_proc
-from ..access.retry import retry, retry_reading
+from ..access.procfs import read_maps, read_stat
+from ..access.retry import retry_reading
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import dialects, find, stdlib_reprs, stdlib_types, thirdparty  # noqa: F401  (the last three register what they know)
 from . import layout as layouts
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_INTERPRETERS = 1000
 FRAME_SECONDS = 0.1  # for which the stack of a thread that runs on is read again, until it holds together
-PF_EXITING = 4  # include/linux/sched.h, in the ninth field of /proc/PID/stat
+
 # glibc's struct pthread: the tid (nptl/descr.h); proved against the thread list before use
 PTHREAD_TID = {"x86-64": 720, "aarch64": 208}
 
@@ -83,13 +83,13 @@ def _has_ended(target: Target) -> bool:
     if not target.is_live or target.is_stopped or not target.pid:
         return False
     try:
-        words = read_proc(target.pid, "stat").rpartition(b")")[2].split()
-        if words[0] not in (b"Z", b"X") and not int(words[6]) & PF_EXITING:
+        stat = read_stat(target.pid)
+        if stat.state not in ("Z", "X") and not stat.exits:
             return False
     except NotFoundError as e:
         log.passed_over(e)
         return True
-    except (GdbextError, ValueError, IndexError) as e:
+    except GdbextError as e:
         log.passed_over(e)
         return False
     try:
@@ -157,7 +157,8 @@ class Runtime:
     # ---- interpreters, threads -----------------------------------------------------------------------------------
     def interpreters(self) -> list[int]:
         """Addresses of all PyInterpreterStates, the main one first; `NotFoundError` where there is none (any more)."""
-        t, found = self.target, []
+        t = self.target
+        found: list[int] = []
         at = t.u64(self.address + self.layout["runtime.interpreters.head"])
         while at and at not in found and len(found) < MAX_INTERPRETERS:
             found.append(at)
@@ -169,7 +170,9 @@ class Runtime:
     def _thread_states(self, interp: int) -> list[int]:
         L, t = self.layout, self.target
         head = "interp.threads.head" if "interp.threads.head" in L else "interp.tstate_head"
-        at, found, seen = t.u64(interp + L[head]), [], set()
+        at = t.u64(interp + L[head])
+        found: list[int] = []
+        seen: set[int] = set()
         while at and at not in seen and len(seen) < dialects.MAX_THREADS:
             seen.add(at)
             found.append(at)
@@ -304,7 +307,7 @@ class Runtime:
             return found
 
         def again() -> list[PyFrame]:
-            return retry(read, lambda: not self.target.is_stopped, self.target.drop_pages, seconds=FRAME_SECONDS)
+            return retry_reading(self.target, read, FRAME_SECONDS, before_retry=self.target.drop_pages)
 
         return retry_reading(
             self.target, lambda: self.target.cached(("python frames", thread.address), read), seconds=FRAME_SECONDS
@@ -438,7 +441,8 @@ class Runtime:
             scope = self.module(name)
             try:
                 if scope is not None:
-                    return scope.item("__version__").string(60)
+                    version: str = scope.item("__version__").string(60)
+                    return version
             except GdbextError as e:
                 log.passed_over(e)
                 continue

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
+from functools import partial
 
 from .. import log
-from ..access.retry import retry
+from ..access.retry import retry_reading
 from ..errors import GdbextError
 
 TYPE_CHECKING = False
@@ -62,7 +63,7 @@ def read_in_batches(
     left = set(there([one for _, one in torn])) if torn else set()
     for at, one in reversed(torn):
         if one in left:
-            found[at:at] = retry(lambda one=one: read([one]), lambda: True, rt.target.drop_pages, seconds=MOMENT)  # type: ignore[misc]
+            found[at:at] = retry_reading(rt.target, partial(read, [one]), MOMENT, before_retry=rt.target.drop_pages)
     return found
 
 

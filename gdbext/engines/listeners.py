@@ -15,7 +15,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Iterator, NamedTuple
 
-from ..access.proc import status_field
+from ..access.procfs import status_field
 
 if TYPE_CHECKING:
     from typing import Union

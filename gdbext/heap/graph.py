@@ -24,7 +24,7 @@ class Ways:
         count = len(heap.addresses)
         self._begin, self._targets = heap.begin, heap.targets
         self.parents: Any = self.np.full(count, UNREACHED, dtype=self.np.int32)
-        self._slots = self.np.zeros(count, dtype=self.np.int32)
+        self._slots: Any = self.np.zeros(count, dtype=self.np.int32)
         level = []
         for root in roots:
             if self.parents[root] == UNREACHED:

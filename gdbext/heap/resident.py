@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..access import remote_memory
-from ..access.proc import read_proc, resident_bytes
+from ..access.procfs import read_proc, read_syscall, resident_bytes
 from ..access.resident import IS_MMAPPED, SIZE_BITS
 from ..errors import GdbextError
 
@@ -137,11 +137,12 @@ def _stack_pointers(target: Target) -> set[int]:
     found = set()
     for thread in target.threads():
         try:
-            words = read_proc(thread.tid, "syscall").split()
-            found.add(int(words[-2], 16))
-        except (GdbextError, ValueError, IndexError) as e:
+            waits = read_syscall(target.pid or thread.tid, thread.tid)
+        except GdbextError as e:
             log.passed_over(e)
             continue
+        if waits is not None:
+            found.add(waits.sp)
     return found
 
 

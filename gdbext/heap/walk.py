@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..cpython import gc
-from ..lazy import import_package
+from ..package import import_package
 from .columns import VectorWalk
 from .model import Clock, Heap
 

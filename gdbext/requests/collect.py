@@ -9,7 +9,7 @@ import time
 
 from .. import log
 from ..access.ptrace import stopped_by
-from ..access.retry import own_time, retry_reading
+from ..access.retry import retry_reading
 from ..cpython.runtime import open_runtime
 from ..engines import registry
 from ..engines.batches import uncollected
@@ -166,7 +166,7 @@ def _look_at(spec: EngineSpec, target: Target, rank: object, schedules: bool = F
         return found
 
     try:
-        with uncollected(), own_time():
+        with uncollected():
             return retry_reading(target, read, READ)
     except GdbextError as e:
         return Look(rank.label, rank.pid, rank.role, notes=[str(e)])  # type: ignore[attr-defined]

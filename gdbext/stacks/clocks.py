@@ -5,13 +5,12 @@ Source: proc(5), Documentation/scheduler/sched-stats.
 
 from __future__ import annotations
 
-import os
 import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import log
-from ..access.proc import read_proc, status_field
+from ..access.procfs import read_proc, read_schedstat, read_stat, status_field, task_ids
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
@@ -42,8 +41,9 @@ def clocks(pid: int, whole: bool = True) -> dict[int, Clock]:
     """{tid: Clock}; {} where the process is gone. Not `whole`: without states and sleeps where the rest tells who ran, which
     saves a file each."""
     try:
-        tids = [int(tid) for tid in os.listdir(f"/proc/{pid}/task")]
-    except OSError:
+        tids = task_ids(pid)
+    except GdbextError as e:
+        log.passed_over(e)
         return {}
     found = {tid: clock_of(pid, tid, whole) for tid in tids}
     return {tid: clock for tid, clock in found.items() if clock is not None}
@@ -54,43 +54,19 @@ def clock_of(pid: int, tid: int, whole: bool = True) -> Clock | None:
     try:
         found = Clock(0.0, 0.0)
         try:
-            found.run, found.queued = (int(n) / 1e9 for n in read_proc(pid, f"task/{tid}/schedstat").split()[:2])
-        except (GdbextError, ValueError) as e:  # this kernel's other clock has ticks only
+            clock = read_schedstat(pid, tid)
+            found.run, found.queued = clock.ran / 1e9, clock.queued / 1e9
+        except GdbextError as e:  # this kernel's other clock has ticks only
             log.passed_over(e)
-            found.run, found.exact = sum(ticks_of(pid, tid)) / os.sysconf("SC_CLK_TCK"), False
+            found.run, found.exact = read_stat(pid, tid).cpu, False
         if whole or not found.exact:
             status = read_proc(pid, f"task/{tid}/status")
             found.state = status_field(status, b"State")[:1].decode()
             found.sleeps = int(status_field(status, b"voluntary_ctxt_switches") or 0)
         return found
-    except (GdbextError, IndexError, ValueError) as e:
+    except (GdbextError, ValueError) as e:
         log.passed_over(e)
         return None
-
-
-def ticks_of(pid: int, tid: int) -> tuple[int, int]:
-    """(clock ticks that a thread has run in its own code, in the kernel): proc(5). `GdbextError` where it is gone."""
-    stat = read_proc(pid, f"task/{tid}/stat").rpartition(b")")[2].split()
-    return int(stat[11]), int(stat[12])
-
-
-def state_of(pid: int) -> str:
-    """The state letter of a process, '' where it is gone."""
-    try:
-        return read_proc(pid, "stat").rpartition(b")")[2].split()[0].decode()
-    except (GdbextError, IndexError) as e:
-        log.passed_over(e)
-        return ""
-
-
-def cpu_of(pid: int) -> float:
-    """Seconds that a process has run, 0 where it is gone."""
-    try:
-        fields = read_proc(pid, "stat").rpartition(b")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    except (GdbextError, IndexError, ValueError) as e:
-        log.passed_over(e)
-        return 0.0
 
 
 def handled_signals(pid: int) -> list[str]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import log
+from ..access.procfs import read_stat
 from ..cpython import codes, types
 from ..cpython.objects import Object
 from ..cpython.stack_keys import FrameKey
 from ..errors import GdbextError
-from .clocks import ticks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -85,9 +85,9 @@ def of_thread(rt: Runtime, pid: int, tid: int, frames: Sequence[Any], stacks: Se
         log.passed_over(e)
         state = None
     try:
-        own, kernel = ticks_of(pid, tid)
+        own, kernel = read_stat(pid, tid).ticks
         return Effect(state, own + kernel, kernel)
-    except (GdbextError, IndexError, ValueError) as e:
+    except GdbextError as e:
         log.passed_over(e)
         return None
 

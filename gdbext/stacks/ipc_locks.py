@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..access.files import file_status
-from ..access.proc import read_proc
+from ..access.procfs import read_proc
 from ..cpython import gil, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from .references import references_of
-from .system_calls import descriptors
+from .system_calls import all_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -123,7 +123,7 @@ def file_holders(paths: Iterable[str]) -> dict[tuple[int, int], tuple[list[int],
     wanted = {key: os.path.basename(_name(path)) for path in paths for key in [_file(path)] if key is not None}
     found: dict[tuple[int, int], tuple[list[int], list[int]]] = {key: ([], []) for key in wanted}
     names = set(wanted.values())
-    for pid, fd, link in descriptors() if wanted else ():
+    for pid, fd, link in all_descriptors() if wanted else ():
         if os.path.basename(link.replace(" (deleted)", "")) not in names:
             continue
         key = _file(f"/proc/{pid}/fd/{fd}")

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..access.cgroups import frozen_by
 from ..access.proc import process_clock
+from ..access.procfs import cpu_of, state_of, wait_channel
 from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
-from ..access.retry import own_time, settled_counts
+from ..access.retry import settled_counts
 from ..access.snapshot import CoreFileTarget
 from ..cpython import event_loops, gil
 from ..cpython.runtime import open_runtime
@@ -22,7 +23,7 @@ from ..engines import shm_rings
 from ..errors import GdbextError
 from ..torch import collectives
 from . import async_waits, effects, ipc_locks, locks, snapshots, system_calls, threads
-from .clocks import Clock, ancestors, clocks, cpu_of, descendants, ended_children, handled_signals, how_ended, state_of
+from .clocks import Clock, ancestors, clocks, descendants, ended_children, handled_signals, how_ended
 from .python_waits import path_of
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class ProcessSamples:
     clients: int = 0
     unread: int = 0
     signals: list[str] = field(default_factory=list)  # that it has handlers of its own for
+    kernel: dict[int, str] = field(default_factory=dict)  # {tid: the function of the kernel it is in} of those in state D
     first: dict[str, Any] = field(default_factory=dict)  # what was counted at the first look, and what its loops had to do
 
     @property
@@ -160,7 +162,7 @@ class Sampling:
         self.found, self.targets, self.words = found, targets, words
         table = ProcTable()
         self.seen = [ProcessSamples(snap) for snap in snapshots.snapshots_of(found)]
-        attached = [isinstance(one, str) or targets.attached(one) is not None for one in found]
+        attached = [one.pid is None or targets.attached(one) is not None for one in found]
         self.live = [s for s, kept in zip(self.seen, attached) if not kept]
         runtimes = _open(self.live, targets, table)
         self.began = time.monotonic()
@@ -179,9 +181,8 @@ class Sampling:
         """The looks that stop nothing."""
         began = time.monotonic()
         for number in range(STACK_LOOKS):
-            with own_time():
-                for watch in self.watches:
-                    watch.look()
+            for watch in self.watches:
+                watch.look()
             left = began + seconds * (number + 1) / STACK_LOOKS - time.monotonic()
             if left > 0:
                 time.sleep(left)
@@ -217,6 +218,7 @@ class Sampling:
         stops = lasting_stops({s.pid for s in self.live})
         for s, watch in zip(self.live, self.watches):
             _last_state(s, s.pid in stops)
+            s.kernel = {tid: wait_channel(s.pid, tid) for tid, clock in s.after.items() if clock.state == "D"}
             if watch.rt is not None:
                 _read_calls(s, watch.rt, [tid for tid in (e.waiter[1] for e in s.edges) if tid in s.after])
             if s.rank is None and (s.world or s.counts):
@@ -245,7 +247,7 @@ def _open(live: list[ProcessSamples], targets: Targets, table: ProcTable) -> dic
         s.ancestors, s.signals = ancestors(table, s.pid), handled_signals(s.pid)
         s.ended_children = ended_children(table, s.pid)
         try:
-            found[s.pid] = rt = open_runtime(targets.of(s.rank or s.pid))
+            found[s.pid] = rt = open_runtime(targets.of(s.snapshot.ref))
             s.snapshot.label = s.snapshot.label or threads.distributed_label(rt)  # the name that its copy will have
         except GdbextError as e:
             log.passed_over(e)  # no Python that can be read: clocks and native stacks are left

@@ -7,20 +7,20 @@ from typing import Any
 
 from .. import log
 from ..access.proc import ProcTarget
+from ..access.procfs import state_of
 from ..cpython import reprs, resolution
 from ..cpython.runtime import open_runtime
 from ..cpython.stack_keys import stack_key
 from ..errors import GdbextError
 from ..render.text import seconds
-from .clocks import state_of
 
 
 class MainThreadWatch:
-    """One process: since when its main thread stands where it stands. `one`: a `Rank` or a pid; `counter`: a Python expression of
+    """One process: since when its main thread stands where it stands. `counter`: a Python expression of
     the main thread that changes with progress, or None; `progressed`: something changed at the last look."""
 
     def __init__(self, one: Any, counter: str | None) -> None:
-        self.pid, self.name, self.counter = getattr(one, "pid", one), getattr(one, "label", "") or str(one), counter
+        self.pid, self.name, self.counter = one.pid, one.name, counter
         self.mark: Any = None
         self.since, self.progressed = time.monotonic(), False
 

@@ -6,7 +6,6 @@ Sources: proc(5) (/proc/PID/task/TID/syscall, fd, fdinfo, net/tcp, net/unix), th
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import socket
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..access.files import file_status
-from ..access.proc import read_proc
+from ..access.procfs import descriptors, read_or_empty, read_syscall, wait_channel
 from ..cpython.gil import RESTART
 from ..errors import GdbextError
 
@@ -119,11 +118,10 @@ class Files:
     def watched(self) -> list[Source]:
         """What all epoll files of the process watch: all that its event loops wait for."""
         found: list[Source] = []
-        with contextlib.suppress(OSError):
-            for fd in os.listdir(f"/proc/{self.pid}/fd"):
-                with contextlib.suppress(OSError):  # closed meanwhile
-                    if os.readlink(f"/proc/{self.pid}/fd/{fd}") == "anon_inode:[eventpoll]":
-                        found += self.watched_by(int(fd))
+        with log.passing_over():
+            for fd, link in descriptors(self.pid):
+                if link == "anon_inode:[eventpoll]":
+                    found += self.watched_by(fd)
         return found
 
     def _socket(self, inode: int) -> Source:
@@ -180,9 +178,10 @@ class Files:
 def connections(pid: int) -> set[Any] | None:
     """The TCP connections of a process, each as what is equal at its two ends; None where its files cannot be looked at."""
     try:
-        links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        links = [link for _, link in descriptors(pid)]
         space = os.readlink(f"/proc/{pid}/ns/net")
-    except OSError:
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
         return None
     own, found = {link[8:-1] for link in links if link.startswith("socket:")}, set()
     for name in ("tcp", "tcp6"):
@@ -234,11 +233,7 @@ def _unix_peer(message: bytes, found: dict[int, int]) -> None:
 
 
 def _text(pid: int, name: str) -> str:
-    try:
-        return read_proc(pid, name).decode("utf-8", "replace")
-    except GdbextError as e:
-        log.passed_over(e)
-        return ""
+    return read_or_empty(pid, name).decode("utf-8", "replace")
 
 
 def _is_fifo(pid: int, descriptor: int) -> bool:
@@ -255,15 +250,15 @@ def read(target: Target, tids: Iterable[int]) -> dict[int, Call]:
     files = Files(pid)
     for tid in tids:
         try:
-            words = read_proc(pid, f"task/{tid}/syscall").split()
-            if len(words) < 7 or not words[0].isdigit():
+            call = read_syscall(pid, tid)
+            if call is None or call.number < 0:
                 continue  # it runs
-            number = int(words[0])
+            number = call.number
             if number == RESTART.get(target.arch):
                 number = _restarted(pid, tid, target.arch)
             name = numbers.get(number)
             if name is not None:
-                found[tid] = _call(target, files, name, number, [int(w, 16) for w in words[1:7]])
+                found[tid] = _call(target, files, name, number, list(call.arguments))
         except (GdbextError, ValueError, struct.error) as e:
             log.passed_over(e)
             continue  # it has gone on, or ended
@@ -273,17 +268,19 @@ def read(target: Target, tids: Iterable[int]) -> dict[int, Call]:
 def waits_for_others(pid: int, arch: str) -> bool:
     """Whether the main thread of a running process stands in a call without a time limit that others end."""
     numbers = _NUMBERS.get(arch, {})
-    words = _text(pid, f"task/{pid}/syscall").split()
-    if len(words) < 7 or not words[0].isdigit():
+    try:
+        call = read_syscall(pid, pid)
+    except GdbextError as e:
+        log.passed_over(e)
         return False
-    name = numbers.get(int(words[0]), "")
-    return name in _OTHERS_END or name == "futex" and int(words[4], 16) == 0
+    name = numbers.get(call.number, "") if call is not None else ""
+    return name in _OTHERS_END or call is not None and name == "futex" and call.arguments[3] == 0
 
 
 def _restarted(pid: int, tid: int, arch: str) -> int:
     """The number of the call that restart_syscall(2) goes on with, by where the kernel says that the thread sleeps; -1 where it
     does not say."""
-    place = _text(pid, f"task/{tid}/wchan")
+    place = wait_channel(pid, tid)
     name = next((n for n, part in (("futex", "futex"), ("nanosleep", "nanosleep"), ("poll", "poll")) if part in place), "")
     return _BY_NAME.get(arch, {}).get(name, -1)
 
@@ -362,7 +359,7 @@ def holders_of(inodes: Iterable[int], kinds: tuple[str, ...] = ("socket", "pipe"
     found: dict[int, list[tuple[int, bool]]] = {}
     if not wanted:
         return found
-    for pid, fd, link in descriptors():
+    for pid, fd, link in all_descriptors():
         if link in wanted:
             flags = re.search(r"flags:\s+([0-7]+)", _text(pid, f"fdinfo/{fd}"))
             writes = flags is not None and int(flags.group(1), 8) & os.O_ACCMODE != os.O_RDONLY
@@ -370,19 +367,13 @@ def holders_of(inodes: Iterable[int], kinds: tuple[str, ...] = ("socket", "pipe"
     return found
 
 
-def descriptors() -> Iterator[tuple[int, str, str]]:
+def all_descriptors() -> Iterator[tuple[int, int, str]]:
     """(pid, file descriptor, where it leads) of the processes that may be looked into, for `HOLDERS_SECONDS` at most. Nothing is
     opened and no file is asked about itself: a mount that does not answer holds nobody up."""
     deadline = time.monotonic() + HOLDERS_SECONDS
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        try:
-            numbers = os.listdir(f"/proc/{pid}/fd")
-        except OSError:
-            continue  # it has ended, or may not be looked into
-        for fd in numbers:
-            if time.monotonic() > deadline:  # whoever asks for the files may have waited for each
-                return
-            try:
-                yield pid, fd, os.readlink(f"/proc/{pid}/fd/{fd}")
-            except OSError:
-                continue  # closed meanwhile
+        with log.passing_over():  # it has ended, or may not be looked into: most of a machine's do not
+            for fd, link in descriptors(pid):
+                if time.monotonic() > deadline:  # whoever asks for the files may have waited for each
+                    return
+                yield pid, fd, link

@@ -7,9 +7,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from .. import log
-from ..access.proc import read_proc
-from ..errors import GdbextError
+from ..access.procfs import read_or_empty
 
 if TYPE_CHECKING:
     from .sampling import ProcessSamples
@@ -39,11 +37,7 @@ def data(s: ProcessSamples) -> dict[str, Any]:
 
 
 def _text(pid: int, tid: int, name: str) -> str:
-    try:
-        return read_proc(pid, f"task/{tid}/{name}").decode("utf-8", "replace").strip()
-    except GdbextError as e:
-        log.passed_over(e)
-        return ""
+    return read_or_empty(pid, f"task/{tid}/{name}").decode("utf-8", "replace").strip()
 
 
 def lines(one: dict[str, Any]) -> list[str]:

@@ -6,9 +6,8 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import log
-from ..access.proc import resident_bytes
+from ..access.procfs import cpu_of, resident_bytes
 from ..errors import GdbextError, LayoutError
-from ..stacks.clocks import cpu_of
 from .recording import DROPPED, GIL, QUEUED, RUNNING, STATES, Frame, Recording
 from .sampler import Files, ProcessSampler
 

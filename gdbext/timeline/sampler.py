@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..access.bulk import BulkReader
-from ..access.proc import read_proc, resident_bytes
+from ..access.procfs import cpu_of, parse_schedstat, parse_syscall, read_proc, resident_bytes, state_of
 from ..cpython.gil import FUTEX, RESTART, gil_range
 from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import shown_name
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from ..stacks.clocks import cpu_of, state_of
 from ..stacks.system_calls import family
 from . import recording
 from .frames import GoneError, StackReader, ThreadPlaces, TornError
@@ -111,7 +110,7 @@ class Thread:
         kernel counts the time of one that runs at each of its ticks, and how long one waited when that is over."""
         if not clock:
             return True
-        run, delayed = (int(word) for word in clock.split()[:2])
+        run, delayed, _ = parse_schedstat(clock)
         if self.first_run < 0:
             self.first_run, self.last = run, (run, delayed, now)
         spent, waited, passed = run - self.last[0], delayed - self.last[1], now - self.last[2]
@@ -311,19 +310,20 @@ class ProcessSampler:
             self._unchecked.append((look, thread.track, len(thread.track.looks) - 1))
 
     def _state(self, call: bytes, thread: Thread) -> int:
-        words = call.split(None, 5)
-        if not words:
+        try:
+            waits = parse_syscall(call)
+        except ValueError:
             return self._blocked(thread, recording.OTHER)
-        if words[0] == b"running":
+        if waits is None:
             return recording.RUNNING
-        number = int(words[0])
-        if number in (FUTEX[self.target.arch], RESTART[self.target.arch]) and len(words) > 1:
-            of_gil = self._gil[0] <= int(words[1], 16) < self._gil[1]
+        number = waits.number
+        if number in (FUTEX[self.target.arch], RESTART[self.target.arch]):
+            of_gil = self._gil[0] <= waits.arguments[0] < self._gil[1]
             return self._unless_held(thread, recording.GIL if of_gil else recording.LOCK)
         if number in _SYNC[self.target.arch]:
             return recording.DISK
         found = _BY_FAMILY.get(family(number, self.target.arch), recording.OTHER)
-        if found == recording.POLL and words[1:5] == [b"0x0"] * 4:  # select of no file: how time.sleep waits before 3.11
+        if found == recording.POLL and not any(waits.arguments[:4]):  # select of no file: how time.sleep waits before 3.11
             found = recording.SLEEP
         if found in (recording.DISK, recording.OTHER):
             return self._blocked(thread, found)
@@ -331,18 +331,16 @@ class ProcessSampler:
 
     def _unless_held(self, thread: Thread, said: int) -> int:
         """A thread that a signal holds still names the call that it was in. All stand together: the main thread's tells."""
-        return recording.STOPPED if thread.track.tid == self.track.pid and self._letter(thread) in (b"T", b"t") else said
-
-    def _letter(self, thread: Thread) -> bytes:
-        """A thread's state as proc(5) tells it; empty where it is gone."""
-        with log.passing_over(GdbextError, IndexError):
-            return read_proc(self.track.pid, f"task/{thread.track.tid}/stat").rpartition(b")")[2].split()[0]
-        return b""
+        return (
+            recording.STOPPED
+            if thread.track.tid == self.track.pid and state_of(self.track.pid, thread.track.tid) in ("T", "t")
+            else said
+        )
 
     def _blocked(self, thread: Thread, said: int) -> int:
         """A read or a write is of a file where the kernel waits for a device (state D); else of a pipe or a socket."""
-        found = {b"D": recording.DISK, b"T": recording.STOPPED, b"t": recording.STOPPED, b"R": recording.RUNNING}
-        return found.get(self._letter(thread), recording.NETWORK if said == recording.DISK else said)
+        found = {"D": recording.DISK, "T": recording.STOPPED, "t": recording.STOPPED, "R": recording.RUNNING}
+        return found.get(state_of(self.track.pid, thread.track.tid), recording.NETWORK if said == recording.DISK else said)
 
     def _check_codes(self) -> bool:
         """Drops the stacks of the last second that show a code object in whose place there is another by now. -> whether there

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..engines import endpoints, nccl_ras, shm_files
 from ..engines.group import engines_of
+from ..engines.processes import ranks_of
 from ..errors import GdbextError
 from ..requests import collect, join
 from ..requests.model import BEHIND, NEVER_FITS
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from .facts import Verdict
 
 LONGER = 3.0  # times the first look, on a machine that left others little
-AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0}  # times as long, for what may only take its time
+AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0, "uninterruptible": 3.0}  # times as long, for what may only take its time
 PRESSED = 0.2  # part of a look for which a thread waited for a processor: it moved less than it would have
 
 
@@ -49,9 +50,9 @@ class Examination:
 def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str] = ()) -> Examination:
     """Samples what `resolve_processes` returned for `seconds` and judges it.
 
-    A kernel, or a call of a second or two that keeps the GIL or an event loop, may only take its time: it is sampled on, and the
-    verdict says that it does not end when all that was seen says so after `AGAIN` times as long. A process of which nothing can
-    be told while its threads wait for a processor is sampled again from the start."""
+    A kernel, a disk, or a call of a second or two that keeps the GIL or an event loop, may only take its time: it is sampled on,
+    and the verdict says that it does not end when all that was seen says so after `AGAIN` times as long. A process of which
+    nothing can be told while its threads wait for a processor is sampled again from the start."""
     look = _Look(found, targets, seconds, words)
     first = look.examination()
     first.untraced = _untraced([s for s in first.seen if untraced.is_refused(s)])
@@ -95,8 +96,7 @@ class _Look:
     after."""
 
     def __init__(self, found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str]) -> None:
-        ranks = [one for one in found if hasattr(one, "family")]
-        self.engines = [engine for engine in engines_of(ranks, targets.of) if engine.spec]
+        self.engines = [engine for engine in engines_of(ranks_of(found), targets.of) if engine.spec]
         self.before = [(collect.looks_at(engine)[0], time.monotonic()) for engine in self.engines]
         self.seconds = seconds
         with sampling.Sampling(found, targets, words) as self.sampling:

@@ -12,7 +12,7 @@ from . import patterns
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ..stacks.async_waits import LoopState, TaskState
     from ..stacks.sampling import Counter
@@ -27,30 +27,32 @@ Node = Any
 
 @dataclass(eq=False)
 class ThreadState:
-    """One thread. `frames` innermost first; `python`: it has Python frames; `idle`: a helper that waits for work; `moved`: two
-    looks differ; `advanced`: variables of its frames changed; `load`: of a processor, None where it is not known; `wanted`: the
-    same with the time that it waited for one; `woke`: times; `edge`: what it waits for; `native`: names of its native frames;
-    `holds`: it had the GIL at every look; `call`: the system call it stands in; `waited`: it stood at some look in a wait without
-    a time limit that others end; `futile`: it runs, and is known to change nothing."""
+    """One thread during the window."""
 
     node: Node
     name: str = ""
     main: bool = False
-    frames: Sequence[Any] = ()
-    python: bool = True
-    idle: bool = False
-    moved: bool = False
-    advanced: bool = False
-    load: float | None = 0.0
-    woke: int = 0
-    state: str = "S"
-    edge: Edge | None = None
-    native: Sequence[str] = ()
-    holds: bool = False
-    wanted: float | None = None
-    call: Call | None = None
-    waited: bool = False
-    futile: bool = False
+    frames: Sequence[Any] = ()  # innermost first
+    python: bool = True  # it has Python frames
+    idle: bool = False  # a helper that waits for work
+    moved: bool = False  # two samples of its stack differ
+    advanced: bool = False  # variables of its frames changed
+    load: float | None = 0.0  # part of a CPU that it used, None where that is not known
+    woke: int = 0  # how often it went to sleep of itself
+    state: str = "S"  # the letter of proc(5)
+    edge: Edge | None = None  # what it waits for
+    native: Sequence[str] = ()  # names of its native frames
+    holds: bool = False  # it had the GIL in every sample
+    wanted: float | None = None  # as `load`, with the time that it waited for a CPU
+    call: Call | None = None  # the system call that it is in
+    waited: bool = False  # it was, in some sample, in a wait without a time limit that others end
+    futile: bool = False  # it runs, and is known to change nothing
+    kernel: str = ""  # the function of the kernel that it is blocked in, of one in state D
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it was in one uninterruptible wait of the kernel all the while; not of a core, of which there is one sample."""
+        return self.state == "D" and self.load is not None and self.load <= STILL and not self.woke and not self.moved
 
     @property
     def works(self) -> bool:
@@ -169,66 +171,94 @@ class ThreadState:
 
 @dataclass(eq=False)
 class ProcessState:
-    """One process: `threads` (the main one first), `gil_hog`: (node that holds the GIL and never gives it back, [nodes that wait
-    for it]) or None, `world`: (rank, size) or None, `links`: its connections, equal at both
-    ends, None where they are not known, `why` it could not be read, `tasks`, `moved_tasks`: nodes, `loops`,
-    `counters`: of progress, `rings`, `shared`: names of its shared memory, `counts` of collectives, `children`: {pid: seconds it
-    ran}, `dead_children`: [(pid, what)], `ended`: how it has ended, `frozen`: what has frozen it, `died`: (tid, signal) of the
-    thread whose error ended it, of a core, `peers`: {inode: [(pid, writes)]}, `requests`: of its engine
-    (`requests.model.Tracked`), None where they are not known, `clients`: connections that clients have to its event loops,
-    `unread`: on how many of them something waits, `signals`: that it has handlers of its own for."""
+    """One process during the window."""
 
     name: str
-    role: str = ""
-    state: str = "S"
-    threads: list[ThreadState] = field(default_factory=list)
-    gil_hog: tuple[Node, list[Node]] | None = None
-    world: tuple[int, int] | None = None
-    links: set[Any] | None = None
-    why: str = ""
+    role: str = ""  # in its engine
+    state: str = "S"  # the letter of proc(5)
+    threads: list[ThreadState] = field(default_factory=list)  # the main one first
+    gil_hog: tuple[Node, list[Node]] | None = None  # (the thread that holds the GIL and never releases it, those that wait)
+    world: tuple[int, int] | None = None  # (rank, size) of its torch.distributed group
+    links: set[Any] | None = None  # its connections, equal at both ends; None where they are not known
+    why: str = ""  # it could not be read
     pid: int = 0
     engine: str = ""
-    family: Any = None
-    tasks: list[TaskState] = field(default_factory=list)
+    family: Any = None  # equal for the processes of one engine
+    tasks: list[TaskState] = field(default_factory=list)  # of asyncio
     moved_tasks: set[Node] = field(default_factory=set)
     loops: list[LoopState] = field(default_factory=list)
-    counters: list[Counter] = field(default_factory=list)
-    rings: Sequence[Any] = ()
-    shared: set[str] = field(default_factory=set)
-    counts: Sequence[Any] = ()
-    children: dict[int, float] = field(default_factory=dict)
-    dead_children: Sequence[tuple[int, str]] = ()
-    ended: str = ""
-    frozen: str = ""
-    died: tuple[int, str] | None = None
-    ancestors: set[int] = field(default_factory=set)
-    peers: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)
-    orphan: str = ""
-    requests: list[Any] | None = None
-    clients: int = 0
-    unread: int = 0
-    signals: Sequence[str] = ()
+    counters: list[Counter] = field(default_factory=list)  # what progress changes
+    rings: Sequence[Any] = ()  # its ends of rings in shared memory
+    shared: set[str] = field(default_factory=set)  # names of its shared memory
+    counts: Sequence[Any] = ()  # of collectives
+    children: dict[int, float] = field(default_factory=dict)  # {pid of a descendant: seconds that it ran}
+    dead_children: Sequence[tuple[int, str]] = ()  # [(pid, what)] that it has not asked about
+    ended: str = ""  # how it has ended
+    frozen: str = ""  # what has frozen it
+    died: tuple[int, str] | None = None  # of a core: (tid, signal) of the thread whose error ended it
+    ancestors: set[int] = field(default_factory=set)  # pids
+    peers: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)  # {inode: [(pid that has it, whether for writing)]}
+    orphan: str = ""  # why nobody can reach it any more
+    requests: list[Any] | None = None  # of its engine (`requests.model.Tracked`), None where they are not known
+    clients: int = 0  # connections that clients have to its event loops
+    unread: int = 0  # on how many of them, and of its listeners, something waits
+    signals: Sequence[str] = ()  # that it has handlers of its own for
 
     @property
     def main(self) -> ThreadState | None:
         return self.threads[0] if self.threads else None
 
-    def thread(self, node: Node) -> ThreadState | None:
-        return next((t for t in self.threads if t.node == node), None)
-
-    def task(self, node: Node) -> TaskState | None:
-        return next((t for t in self.tasks if t.node == node), None)
+    @property
+    def edges(self) -> list[Edge]:
+        """What its threads wait for, then its tasks."""
+        return [t.edge for t in self.threads if t.edge is not None] + [t.edge for t in self.tasks if t.edge is not None]
 
     def loop_of(self, tid: int) -> LoopState | None:
         return next((loop for loop in self.loops if loop.tid == tid), None)
 
 
+class Facts:
+    """Processes that are judged together: their `ProcessState`s, and each thread and task by its node. They do not change."""
+
+    def __init__(self, processes: Iterable[ProcessState] = ()) -> None:
+        self._processes = list(processes)
+        self._names: dict[str, ProcessState] = {}
+        self._threads: dict[Node, ThreadState] = {}
+        self._tasks: dict[Node, TaskState] = {}
+        for f in self._processes:
+            self._names.setdefault(f.name, f)
+            for thread in f.threads:
+                self._threads.setdefault(thread.node, thread)
+            for task in f.tasks:
+                self._tasks.setdefault(task.node, task)
+        self.edges = [edge for f in self._processes for edge in f.edges]
+
+    def __iter__(self) -> Iterator[ProcessState]:
+        return iter(self._processes)
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    def __getitem__(self, index: int) -> ProcessState:
+        return self._processes[index]
+
+    def process(self, node: Node) -> ProcessState | None:
+        """The process of a node, None where there is none."""
+        return self._names.get(node[0])
+
+    def thread(self, node: Node) -> ThreadState | None:
+        """The thread of a node, None where there is none."""
+        return self._threads.get(node)
+
+    def task(self, node: Node) -> TaskState | None:
+        """The asyncio task of a node, None where there is none."""
+        return self._tasks.get(node)
+
+
 class Verdict:
     """`kind` (docs/json.md), `culprits`: [node, or (process name, None) for a whole process], `evidence`: [text], `victims`:
     [text]; `processes`: names of those it is about, `children`: pids of culprits that were not looked at, by name, `not_asked`:
-    ranks that
-    are awaited and were not looked at, `engine`,
-    `group`: set by `judge`; `answers`: an unknown that waits for an outside answer."""
+    ranks that are awaited and were not looked at, `engine`, `group`: set by `judge`."""
 
     def __init__(
         self, kind: str, culprits: Iterable[Node] = (), evidence: Iterable[str] = (), victims: Iterable[str] = ()
@@ -242,20 +272,3 @@ class Verdict:
 
     def __repr__(self) -> str:
         return f"Verdict({self.kind}, {self.culprits})"
-
-
-def edges_of(facts: Iterable[ProcessState]) -> list[Edge]:
-    """All edges, of threads and of tasks."""
-    facts = list(facts)
-    found = [t.edge for f in facts for t in f.threads if t.edge is not None]
-    return found + [t.edge for f in facts for t in f.tasks if t.edge is not None]
-
-
-def thread_of(facts: Iterable[ProcessState], node: Node) -> ThreadState | None:
-    """The thread of a node, None where there is none."""
-    return next((t for f in facts for t in f.threads if t.node == node), None)
-
-
-def task_of(facts: Iterable[ProcessState], node: Node) -> TaskState | None:
-    """The asyncio task of a node, None where there is none."""
-    return next((t for f in facts for t in f.tasks if t.node == node), None)

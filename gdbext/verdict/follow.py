@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..engines import shm_rings
 from ..stacks.system_calls import Call
-from .facts import LOCKS, STILL, edges_of, task_of, thread_of
+from .facts import LOCKS, STILL
 from .turns import behind
 from .words import describe_node, name_of
 
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from ..engines.shm_rings import Ring
     from ..stacks.async_waits import TaskState
     from ..stacks.waits import Edge
-    from .facts import Node, ProcessState, ThreadState
+    from .facts import Facts, Node, ProcessState, ThreadState
 
 # From good to bad. "moves": it goes on; "rests": it waits for input from outside that nobody owes; "ticks": it wakes from time to
-# time and does nothing else, so what it waits for is not known; "works": it runs, and what it should move is
-# not known; "unknown"; "answer": somebody outside owes an answer; "spins": it runs and changes nothing; "sleeps": it stands
-# and does nothing; "dead": who should end it has ended; "nobody": no one who could end it was found.
+# time and does nothing else, so what it waits for is not known; "works": it runs, and what it should move is not known;
+# "unknown"; "answer": somebody outside owes an answer; "spins": it runs and changes nothing; "sleeps": it stands and does
+# nothing; "blocked": it is in the kernel, uninterruptibly; "dead": who should end it has ended; "nobody": no one who could end
+# it was found.
 GOOD = ("moves", "rests")
-ORDER = ("moves", "rests", "ticks", "works", "unknown", "answer", "spins", "sleeps", "dead", "nobody")
+ORDER = ("moves", "rests", "ticks", "works", "unknown", "answer", "spins", "sleeps", "blocked", "dead", "nobody")
 OUTSIDE = ("listener", "served", "terminal")
 MAX_WAY = 100  # threads and tasks, one behind the other
 MAX_GIVERS = 64  # of a wait: where more could end it, those of them that wait themselves are not followed
@@ -68,28 +69,23 @@ class _Way:
         return _Way(self.nodes | {node}, self.known)
 
 
-def moves(facts: Sequence[ProcessState], node: Node) -> bool:
+def moves(facts: Facts, node: Node) -> bool:
     """Whether a thread or task makes progress, rather than repeating itself in one place."""
-    t = thread_of(facts, node)
+    t = facts.thread(node)
     if t is not None:
         return t.moved and t.advanced
     return any(node in f.moved_tasks for f in facts)
 
 
-def naps(facts: Sequence[ProcessState], node: Node) -> bool:
+def naps(facts: Facts, node: Node) -> bool:
     """Whether a thread or task is in one sleep that ends soon, rather than in one after the other."""
-    t, task = thread_of(facts, node), task_of(facts, node)
+    t, task = facts.thread(node), facts.task(node)
     if t is not None:
         return t.call is not None and t.call.name == "nanosleep" and not t.woke and 0 < t.call.seconds < LONG
     return task is not None and task.kind == "sleep" and (task.seconds or 0.0) < LONG
 
 
-def process_of(facts: Sequence[ProcessState], node: Node) -> ProcessState | None:
-    """The process of a node, None where there is none."""
-    return next((f for f in facts if f.name == node[0]), None)
-
-
-def outlook(facts: Sequence[ProcessState], node: Node, seen: _Way | None = None) -> Outlook:
+def outlook(facts: Facts, node: Node, seen: _Way | None = None) -> Outlook:
     """The `Outlook` of the wait that a thread or task is in; `seen`: from whom it was come to."""
     seen = seen or _Way()
     if node in seen or len(seen.nodes) >= MAX_WAY:
@@ -99,12 +95,12 @@ def outlook(facts: Sequence[ProcessState], node: Node, seen: _Way | None = None)
     return replace(seen.known[node])
 
 
-def _outlook(facts: Sequence[ProcessState], node: Node, seen: _Way) -> Outlook:
-    t = thread_of(facts, node)
+def _outlook(facts: Facts, node: Node, seen: _Way) -> Outlook:
+    t = facts.thread(node)
     if t is not None:
         return _thread(facts, t, seen)
-    task = task_of(facts, node)
-    f = process_of(facts, node)
+    task = facts.task(node)
+    f = facts.process(node)
     if task is None or f is None:
         return Outlook("unknown")
     if node in f.moved_tasks:
@@ -143,14 +139,14 @@ def _streams_call(f: ProcessState, task: TaskState, thread: ThreadState | None) 
     return Call("recv", far) if len(far) == 1 else None
 
 
-def _executor(facts: Sequence[ProcessState], f: ProcessState, seen: _Way) -> Outlook:
+def _executor(facts: Facts, f: ProcessState, seen: _Way) -> Outlook:
     """What becomes of the work that a loop has given to a pool's threads."""
     pool = [t for t in f.threads if not t.idle and any(x.file.endswith("concurrent/futures/thread.py") for x in t.frames)]
     return _any(facts, [t.node for t in pool], seen)
 
 
-def _thread(facts: Sequence[ProcessState], t: ThreadState, seen: _Way) -> Outlook:
-    f = process_of(facts, t.node)
+def _thread(facts: Facts, t: ThreadState, seen: _Way) -> Outlook:
+    f = facts.process(t.node)
     if f is None:
         return Outlook("unknown")
     loop = f.loop_of(t.node[1])
@@ -163,6 +159,8 @@ def _thread(facts: Sequence[ProcessState], t: ThreadState, seen: _Way) -> Outloo
         if _was_given(t.edge, t):
             return Outlook("works", t.node)
         return _edge(facts, t.edge, seen, False)
+    if t.blocked:
+        return Outlook("blocked", t.node)
     if t.moved and t.advanced and not _turns_at_rest(t):
         return Outlook("moves", t.node)
     if t.works:
@@ -193,7 +191,7 @@ def _from_outside(call: Call) -> bool:
     return any(source.kind in OUTSIDE for source in call.sources)
 
 
-def _ring(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
+def _ring(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
     """A process that waits at its end of a ring waits for those at the other: for the writer's next message, or for the readers
     that have not read its oldest one."""
     if any(c.moved and " in ring " in c.what for c in f.counters):
@@ -211,7 +209,7 @@ def _ring(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: 
     return Outlook(worst.kind, worst.culprit, [said, *worst.way], worst.ended, worst.lock)
 
 
-def _other_ends(facts: Sequence[ProcessState], f: ProcessState, ring: Ring) -> list[Node]:
+def _other_ends(facts: Facts, f: ProcessState, ring: Ring) -> list[Node]:
     """Main threads of those that a process waits for at its end of a ring. Where none of their frames names the other end, it is
     with those that have the same memory."""
     others = [other for other in facts if other is not f and other.main is not None]
@@ -225,7 +223,7 @@ def _other_ends(facts: Sequence[ProcessState], f: ProcessState, ring: Ring) -> l
     return [other.main.node for other in known or (unknown if len(unknown) == 1 else ()) if other.main is not None]
 
 
-def _loop(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
+def _loop(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
     """A loop that waits in its selector is as well as the task that it runs for."""
     loop = f.loop_of(t.node[1])
     if loop is not None and loop.main is not None:
@@ -233,7 +231,7 @@ def _loop(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: 
     return _call(facts, f, t, seen)
 
 
-def _edge(facts: Sequence[ProcessState], edge: Edge, seen: _Way, every: bool) -> Outlook:
+def _edge(facts: Facts, edge: Edge, seen: _Way, every: bool) -> Outlook:
     said = f"{name_of(facts, edge.waiter)} waits for {edge.lock}" + (f" in {edge.where}" if edge.where else "")
     if edge.kind == "Process":
         found = _child(facts, edge, seen)
@@ -253,26 +251,26 @@ def _edge(facts: Sequence[ProcessState], edge: Edge, seen: _Way, every: bool) ->
             found.ended = edge.ended
         if edge.doubted and found.kind not in GOOD:
             found = Outlook("unknown", None, found.way)
-    if edge.limit and found.kind in ("nobody", "sleeps", "unknown") and edge.kind not in LOCKS:
+    if edge.limit and found.kind in ("nobody", "sleeps", "blocked", "unknown") and edge.kind not in LOCKS:
         found = Outlook("unknown", None, found.way, found.ended)
     return Outlook(found.kind, found.culprit, [said, *found.way], found.ended, found.lock)
 
 
-def _givers(facts: Sequence[ProcessState], edge: Edge) -> list[Node]:
+def _givers(facts: Facts, edge: Edge) -> list[Node]:
     """The candidates without those who wait for the very same: somebody else has to come first."""
-    f = process_of(facts, edge.waiter)
+    f = facts.process(edge.waiter)
     if f is None or not edge.address:
         return edge.candidates
     same = {t.node for t in f.threads if t.edge is not None and t.edge.address == edge.address and t.held_up}
     return [node for node in edge.candidates if node not in same]
 
 
-def _waits(facts: Sequence[ProcessState], node: Node) -> bool:
-    one = thread_of(facts, node) or task_of(facts, node)
+def _waits(facts: Facts, node: Node) -> bool:
+    one = facts.thread(node) or facts.task(node)
     return one is not None and one.edge is not None
 
 
-def _any(facts: Sequence[ProcessState], nodes: Sequence[Node], seen: _Way, bystanders: Sequence[Node] = ()) -> Outlook:
+def _any(facts: Facts, nodes: Sequence[Node], seen: _Way, bystanders: Sequence[Node] = ()) -> Outlook:
     """Any of `nodes` can end the wait: the best of their outlooks. Whether `bystanders` that stand would end it is not known."""
     found = []
     for node in nodes:
@@ -284,16 +282,16 @@ def _any(facts: Sequence[ProcessState], nodes: Sequence[Node], seen: _Way, bysta
         return Outlook("unknown" if nodes else "nobody")
     best = min(found, key=lambda o: o.rank)
     bad = [o for o in found if o.kind == best.kind and o.culprit is not None]
-    if best.kind in ("spins", "sleeps", "dead") and len({o.culprit for o in bad}) > 1:
+    if best.kind in ("spins", "sleeps", "blocked", "dead") and len({o.culprit for o in bad}) > 1:
         return Outlook("unknown", None, [describe_node(facts, o.culprit) for o in bad[:4]])
     return best
 
 
-def _child(facts: Sequence[ProcessState], edge: Edge, seen: _Way) -> Outlook:
-    return _pids(facts, [edge.pid] if edge.pid else [], process_of(facts, edge.waiter), seen)
+def _child(facts: Facts, edge: Edge, seen: _Way) -> Outlook:
+    return _pids(facts, [edge.pid] if edge.pid else [], facts.process(edge.waiter), seen)
 
 
-def _pids(facts: Sequence[ProcessState], pids: Sequence[int], f: ProcessState | None, seen: _Way) -> Outlook:
+def _pids(facts: Facts, pids: Sequence[int], f: ProcessState | None, seen: _Way) -> Outlook:
     """The outlook of a wait that any of some processes can end."""
     known = [p.main for p in facts if p.pid in pids and p.main is not None]
     if known:
@@ -310,7 +308,7 @@ def _pids(facts: Sequence[ProcessState], pids: Sequence[int], f: ProcessState | 
     return Outlook("answer", None, [f"process {pid} was not looked at: look at that one too" for pid in list(pids)[:4]])
 
 
-def _call(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
+def _call(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
     """The outlook of a thread that waits for nothing that Python names, by the system call that it stands in."""
     call = t.call
     if t.victim or call is None:
@@ -324,7 +322,7 @@ def _call(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState, seen: 
     return _sources(facts, f, t.node, call, seen)
 
 
-def _sources(facts: Sequence[ProcessState], f: ProcessState, node: Node, call: Call, seen: _Way) -> Outlook:
+def _sources(facts: Facts, f: ProcessState, node: Node, call: Call, seen: _Way) -> Outlook:
     """The outlook of a wait for files, by what they are and who has their other ends."""
     kinds = {source.kind for source in call.sources}
     if not kinds:
@@ -370,10 +368,10 @@ def awaited_pids(f: ProcessState) -> set[int]:
     return found
 
 
-def owed(facts: Sequence[ProcessState]) -> set[Node]:
+def owed(facts: Facts) -> set[Node]:
     """Threads and tasks that somebody waits for."""
     found: set[Node] = set()
-    for e in edges_of(facts):
+    for e in facts.edges:
         if e.owner is not None:
             found.add(e.owner)
         elif len(e.candidates) == 1 or e.kind == "task":

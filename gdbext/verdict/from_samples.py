@@ -8,6 +8,8 @@ from .facts import ProcessState, ThreadState
 
 if TYPE_CHECKING:
     from ..stacks.sampling import ProcessSamples
+    from ..stacks.threads import ThreadView
+    from ..stacks.waits import Edge
 
 MIN_GIL_LOOKS = 6
 SHM = "/dev/shm/"
@@ -50,28 +52,29 @@ def facts_of(s: ProcessSamples) -> ProcessState:
     return facts
 
 
-def _thread(s: ProcessSamples, th: object, edge: object) -> ThreadState:
-    tid = th.tid  # type: ignore[attr-defined]
+def _thread(s: ProcessSamples, th: ThreadView, edge: Edge | None) -> ThreadState:
+    tid = th.tid
     ran, wanted, after = s.ran(tid), s.wanted(tid), s.after.get(tid)
     return ThreadState(
         (s.view.name, tid),
-        th.name,  # type: ignore[attr-defined]
+        th.name,
         th is s.view.main,
-        th.frames,  # type: ignore[attr-defined]
-        bool(th.python),  # type: ignore[attr-defined]
-        th.idle,  # type: ignore[attr-defined]
+        th.frames,
+        bool(th.python),
+        th.idle,
         s.moved(tid),
         s.advanced(tid),
         load=ran / s.window if ran is not None and s.window else None,
         woke=s.woke(tid),
-        state=after.state if after else th.state or "S",  # type: ignore[attr-defined]
-        edge=edge,  # type: ignore[arg-type]
-        native=[n.function for n in th.native],  # type: ignore[attr-defined]
+        state=after.state if after else th.state or "S",
+        edge=edge,
+        native=[n.function for n in th.native],
         holds=bool(s.gil and s.gil.count and s.gil.held.get(tid, 0) == s.gil.count and len(s.gil.switches) == 1),
         wanted=wanted / s.window if wanted is not None and s.window else None,
         call=s.calls.get(tid),
         waited=s.waited and th is s.view.main,
         futile=s.futile(tid),
+        kernel=s.kernel.get(tid, ""),
     )
 
 

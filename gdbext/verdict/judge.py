@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import log
-from .facts import Verdict, edges_of
+from .facts import Facts, Verdict
 from .follow import outlook
 from .kinds import GRAVITY, QUIET
 from .rules import ORDER, collectives
@@ -19,13 +19,14 @@ from .rules.rings import lines as ring_lines
 from .words import describe, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from .facts import ProcessState
 
 
-def judge(facts: Sequence[ProcessState]) -> list[Verdict]:
+def judge(processes: Iterable[ProcessState]) -> list[Verdict]:
     """One `Verdict` for each engine, group or lone process, the gravest first."""
+    facts = Facts(processes)
     collectives.disown(facts)
     found = []
     for number, group in enumerate(families(facts)):
@@ -37,7 +38,7 @@ def judge(facts: Sequence[ProcessState]) -> list[Verdict]:
     return sorted(found, key=lambda v: GRAVITY.index(v.kind))
 
 
-def families(facts: Sequence[ProcessState]) -> list[list[ProcessState]]:
+def families(facts: Facts) -> list[list[ProcessState]]:
     """Which processes belong together: those of one engine, ranks of one group, parents and children, and those that wait for
     each other's locks, pipes or sockets."""
     parent = list(range(len(facts)))
@@ -66,7 +67,7 @@ def families(facts: Sequence[ProcessState]) -> list[list[ProcessState]]:
         for pid in [*f.children, *(pid for peers in f.peers.values() for pid, _ in peers)]:
             if pid in by_pid and _linked(f, facts[by_pid[pid]]):
                 join(i, by_pid[pid])
-    for e in edges_of(facts):
+    for e in facts.edges:
         for name in {node[0] for node in (e.owner, *e.candidates) if node is not None} - {e.waiter[0]}:
             if name in by_name and e.waiter[0] in by_name:
                 join(by_name[e.waiter[0]], by_name[name])
@@ -90,25 +91,31 @@ def _linked(f: ProcessState, other: ProcessState) -> bool:
     return f.family is None or other.family is None or f.family == other.family
 
 
-def judge_group(facts: Sequence[ProcessState]) -> Verdict:
+def judge_group(processes: Iterable[ProcessState]) -> Verdict:
     """The `Verdict` on processes that belong together: the first rule that applies."""
-    names = ", ".join(f.name for f in facts[:8])
+    facts = Facts(processes)
     for rule in ORDER:
         found = rule(facts)
         if found is None:
             continue
-        log.note("%s: %s, by %s; what stands before it in ORDER does not apply", names, found.kind, rule.__qualname__)
+        log.note("%s: %s, by %s; what stands before it in ORDER does not apply", _names(facts), found.kind, rule.__qualname__)
         if found.kind not in QUIET:
             more = count_lines(facts) + ring_lines(facts) + notes(facts)
             found.evidence += [line for line in more if line not in found.evidence]
         return found
-    log.note("%s: no rule applies: %s", names, [f"{rule.__module__.rpartition('.')[2]}.{rule.__name__}" for rule in ORDER])
+    log.note(
+        "%s: no rule applies: %s", _names(facts), [f"{rule.__module__.rpartition('.')[2]}.{rule.__name__}" for rule in ORDER]
+    )
     return _unknown(facts)
 
 
-def _unknown(facts: Sequence[ProcessState]) -> Verdict:
+def _names(facts: Facts) -> str:
+    return ", ".join(f.name for f in facts)
+
+
+def _unknown(facts: Facts) -> Verdict:
     evidence: list[str] = [
-        f"{name_of(facts, e.waiter)} waits for {e.lock}: {e.note}; look at that one too" for e in edges_of(facts) if e.outside
+        f"{name_of(facts, e.waiter)} waits for {e.lock}: {e.note}; look at that one too" for e in facts.edges if e.outside
     ]
     for node in roots(facts):
         found = outlook(facts, node)
@@ -120,7 +127,7 @@ def _unknown(facts: Sequence[ProcessState]) -> Verdict:
     return Verdict("unknown", [], [*evidence, *more, "nothing that was seen tells why it stands there"])
 
 
-def _timers(facts: Iterable[ProcessState]) -> list[str]:
+def _timers(facts: Facts) -> list[str]:
     """Threads that go on beside those that stand: they say nothing about them."""
     found = [t for f in facts for t in f.threads[1:] if t.moved]
     return [f"{describe(t)}: that says nothing about the others" for t in found[:2]]

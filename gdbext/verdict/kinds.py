@@ -27,6 +27,7 @@ KINDS: Tuple[Kind, ...] = (
     Kind("loop-blocked", "an event loop cannot run its ready tasks"),
     Kind("collective", "ranks wait in a collective for others that are not there"),
     Kind("kernel", "a device kernel does not end"),
+    Kind("uninterruptible", "a thread is blocked in the kernel, where no signal reaches it (state D)"),
     Kind("starved", "somebody waits for what another does not give"),
     Kind("stuck-requests", "no thread is stuck by itself, requests are"),
     Kind("orphaned", "an engine's processes whose parent is gone"),

@@ -12,14 +12,14 @@ import re
 from typing import TYPE_CHECKING
 
 from ..stacks.python_waits import ASYNCIO, LIBRARY, path_of
-from .facts import LOCKS, edges_of, task_of, thread_of
+from .facts import LOCKS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
     from ..stacks.waits import Edge
-    from .facts import Node, ProcessState
+    from .facts import Facts, Node
 
 _ENTERS = ("__enter__", "__aenter__", "acquire")
 _LOCKS = re.compile(r"lock|mutex", re.I)  # of native code, on the way to a mutex
@@ -32,37 +32,37 @@ def same_lock(e: Edge) -> Any:
     return e.shared if e.shared is not None else (e.waiter[0], e.address)
 
 
-def taken_in_turn(facts: Sequence[ProcessState], edge: Edge) -> bool:
+def taken_in_turn(facts: Facts, edge: Edge) -> bool:
     """Whether the owner of a lock waits for work in the place where all who want that lock would wait for it."""
     if edge.owner is None or edge.kind not in LOCKS or not _waits(facts, edge.owner):
         return False
     key = same_lock(edge)
-    waiters = [e.waiter for e in edges_of(facts) if same_lock(e) == key]
+    waiters = [e.waiter for e in facts.edges if same_lock(e) == key]
     inside = set(_places(facts, edge.owner))
     return all(_place(facts, waiter) in inside for waiter in waiters)
 
 
-def gets_for_all(facts: Sequence[ProcessState], node: Node) -> bool:
+def gets_for_all(facts: Facts, node: Node) -> bool:
     """Whether a thread receives from a queue of multiprocessing, whose own lock it has meanwhile: who gives that owes it nothing
     as long as there is none."""
     return any(name in names and path.endswith(end) for path, name in _places(facts, node) for end, names in _GETS)
 
 
-def behind(facts: Sequence[ProcessState], node: Node) -> set[int]:
+def behind(facts: Facts, node: Node) -> set[int]:
     """Pids of processes that wait for a lock which a thread has while it waits for work in the place of all."""
-    names = {e.waiter[0] for e in edges_of(facts) if e.owner == node and taken_in_turn(facts, e)}
+    names = {e.waiter[0] for e in facts.edges if e.owner == node and taken_in_turn(facts, e)}
     return {f.pid for f in facts if f.name in names}
 
 
-def _waits(facts: Sequence[ProcessState], node: Node) -> bool:
-    t, task = thread_of(facts, node), task_of(facts, node)
+def _waits(facts: Facts, node: Node) -> bool:
+    t, task = facts.thread(node), facts.task(node)
     if t is not None:
         return not t.works and not t.moved and t.does in _WAITS
     return task is not None and task.state == "waiting" and task.kind not in ("sleep", "executor")
 
 
-def _frames(facts: Sequence[ProcessState], node: Node) -> Sequence[Any]:
-    t, task = thread_of(facts, node), task_of(facts, node)
+def _frames(facts: Facts, node: Node) -> Sequence[Any]:
+    t, task = facts.thread(node), facts.task(node)
     return t.frames if t is not None else task.python if task is not None else ()
 
 
@@ -70,13 +70,13 @@ def _key(frame: Any) -> tuple[str, str]:
     return path_of(frame), frame.function or ""
 
 
-def _places(facts: Sequence[ProcessState], node: Node) -> list[tuple[str, str]]:
+def _places(facts: Facts, node: Node) -> list[tuple[str, str]]:
     return [_key(f) for f in _frames(facts, node) if f.function]
 
 
-def _place(facts: Sequence[ProcessState], node: Node) -> tuple[str, str] | None:
+def _place(facts: Facts, node: Node) -> tuple[str, str] | None:
     """The function that wants the lock: the innermost that is not the lock's own."""
-    t = thread_of(facts, node)
+    t = facts.thread(node)
     frames = _frames(facts, node)
     if t is not None and t.edge is not None and t.edge.kind == "mutex":
         libc = ("libc.so.6", "libpthread.so.0")

@@ -5,22 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import patterns
-from .facts import edges_of, task_of, thread_of
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection
 
-    from .facts import Node, ProcessState, ThreadState
+    from .facts import Facts, Node, ThreadState
 
 
-def name_of(facts: Iterable[ProcessState], node: Node) -> str:
+_AWAITED = {  # what a function of the kernel waits for: kernel/fork.c (vfork)
+    "kernel_clone": "a child of its vfork, which has neither ended nor started a program",
+    "_do_fork": "a child of its vfork, which has neither ended nor started a program",
+}
+
+
+def name_of(facts: Facts, node: Node) -> str:
     """`TP0 thread 4242 (MainThread)`, or `TP0 task worker-3`."""
     if node is None:
         return "nobody"
     if node[1] is None:
         return str(node[0])
-    t = thread_of(facts, node)
+    t = facts.thread(node)
     if t is None and isinstance(node[1], str):
         return f"{node[0]} {node[1]}"
     return f"{node[0]} thread {node[1]}" + (f" ({t.name})" if t is not None and t.name else "")
@@ -36,12 +41,19 @@ def describe(t: ThreadState | None) -> str:
     return f"{t.node[0]} thread {t.node[1]}{f' ({t.name})' if t.name else ''} {how} in {t.top}{wait}{load}"
 
 
-def describe_node(facts: Sequence[ProcessState], node: Node) -> str:
+def kept_line(t: ThreadState) -> str:
+    """Where in the kernel a thread in state D is, and what it waits for there where that is known."""
+    awaits = f": it waits for {_AWAITED[t.kernel]}" if t.kernel in _AWAITED else ""
+    where = f", in {t.kernel}" if t.kernel else ""
+    return f"{describe(t)}: blocked in the kernel, where no signal reaches it (state D){where}{awaits}"
+
+
+def describe_node(facts: Facts, node: Node) -> str:
     """What a thread or a task does."""
-    t = thread_of(facts, node)
+    t = facts.thread(node)
     if t is not None:
         return describe(t)
-    task = task_of(facts, node)
+    task = facts.task(node)
     if task is None:
         return ""
     wait = f", waits for {task.edge.lock if task.edge is not None else task.text}" if task.text or task.edge else ""
@@ -63,15 +75,15 @@ def caller_of(t: ThreadState) -> str:
     return t.top
 
 
-def waiting(facts: Iterable[ProcessState], culprits: Collection[Any]) -> list[str]:
+def waiting(facts: Facts, culprits: Collection[Any]) -> list[str]:
     """Names of processes that are not culprits and whose main thread stands still."""
     return [f.name for f in facts if f not in culprits and f.main is not None and f.main.still]
 
 
-def blocked(facts: Sequence[ProcessState], nodes: Collection[Node], addresses: Collection[int] = ()) -> list[str]:
+def blocked(facts: Facts, nodes: Collection[Node], addresses: Collection[int] = ()) -> list[str]:
     """Threads and tasks that wait for one of `nodes`, or for a lock at one of `addresses`, without being one."""
     return [
         name_of(facts, e.waiter)
-        for e in edges_of(facts)
+        for e in facts.edges
         if e.waiter not in nodes and (e.owner in nodes or e.address and e.address in addresses)
     ]

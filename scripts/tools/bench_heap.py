@@ -32,9 +32,9 @@ os.read(0, 1)
 # The least that a copy's stop can take: the bytes themselves, into memory that is there, while nothing stands still.
 FLOOR = """
 import sys, time
-from gdbext.access import proc, remote_memory, resident
+from gdbext.access import procfs, remote_memory, resident
 pid = int(sys.argv[1])
-spans = resident.select(pid, proc.parse_maps(proc.read_maps(pid)[0]), 16 << 30).spans
+spans = resident.select(pid, procfs.parse_maps(procfs.read_maps(pid)[0]), 16 << 30).spans
 runs = [(at, min(32 << 20, end - at)) for start, end in spans for at in range(start, end, 32 << 20)]
 buffer, took = remote_memory.ReadBuffer(runs), []
 for _ in range(5):

@@ -186,7 +186,8 @@ def _probe_as(include, python, source, scratch, standard, strings):
     script = os.path.join(scratch, "read.py")
     with open(script, "w") as f:
         f.write(READER)
-    return json.loads(run(["gdb", "-nx", "-batch", "-iex", "set auto-load off", obj, "-x", script]).strip().splitlines()[-1])
+    said = run(["gdb", "-nx", "-batch", "-iex", "set auto-load off", obj, "-x", script])
+    return json.loads(said.strip().splitlines()[-1])
 
 
 def python_variable(include):

@@ -12,7 +12,7 @@ from harness.engines import advances, processes
 from harness.heartbeats import eventually
 
 from gdbext.access import ptrace
-from gdbext.access.proc import read_proc
+from gdbext.access.procfs import read_proc, state_of
 
 
 def labelled(said):
@@ -99,7 +99,7 @@ def test_a_dead_worker_whose_parent_does_not_notice(running, truth, name, parent
     pids = processes(running.get(name))
     with truth(pids[parent]):
         os.kill(pids[process], signal.SIGKILL)
-        eventually(lambda: read_proc(pids[process], "stat").rpartition(b")")[2].split()[0] == b"Z", "its end")
+        eventually(lambda: state_of(pids[process]) == "Z", "its end")
         said = look(pids, f"{process} dead, {parent} keeps its GIL", ("crashed",), process)
         assert any("killed by SIGKILL" in e for e in said["evidence"]), said
     running.stop()

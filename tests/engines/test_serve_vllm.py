@@ -10,7 +10,7 @@ from harness.answers import answer
 from harness.mcp_calls import client, found_by_agent
 from harness.served import STUCK, named
 
-from gdbext.access.proc import read_proc
+from gdbext.access.procfs import read_proc
 
 TAKES_IN = "process_input_sockets"
 

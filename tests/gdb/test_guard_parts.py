@@ -15,7 +15,7 @@ import types
 import pytest
 from harness.subjects import spawned
 
-from gdbext.access import guard, ptrace, recovery, remote_memory, resident
+from gdbext.access import guard, pagemap, ptrace, recovery, remote_memory
 from gdbext.errors import GdbextError, NotFoundError
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -271,16 +271,14 @@ def test_only_our_own_guards_are_waited_for(tmp_path):
 
 def test_the_guard_looks_at_pages_of_code_alone(sleeper, monkeypatch):
     """Whatever else a process has mapped: an attach to 200 GB of memory costs what one to a small process costs."""
-    read, opened, entries = [], [], resident.os.pread
-    monkeypatch.setattr(resident, "os", types.SimpleNamespace(pread=lambda fd, n, at: read.append(n) or entries(fd, n, at)))
-    monkeypatch.setattr(
-        recovery, "open", lambda path, *more, **options: opened.append(path) or open(path, *more, **options), raising=False
-    )
+    read, opened, entries, whole = [], [], pagemap.os.pread, recovery.read_proc
+    monkeypatch.setattr(pagemap, "os", types.SimpleNamespace(pread=lambda fd, n, at: read.append(n) or entries(fd, n, at)))
+    monkeypatch.setattr(recovery, "read_proc", lambda pid, name: opened.append(name) or whole(pid, name))
     recovery.planted_breakpoints(sleeper.pid)
     with open(f"/proc/{sleeper.pid}/maps") as f:
         code = [[int(x, 16) for x in line.split()[0].split("-")] for line in f if line.split()[1][2:] == "xp"]
     assert 0 < sum(read) <= sum(end - start for start, end in code) // 4096 * 8
-    assert not any("smaps" in path for path in opened)
+    assert opened == ["maps"]
 
 
 OWN_TRAPS = """

@@ -12,7 +12,7 @@ from gdbext.answers.requests import sampling_data
 from gdbext.cpython.runtime import open_runtime
 from gdbext.engines.registry import SPECS
 from gdbext.requests.join import join
-from gdbext.verdict.facts import ProcessState
+from gdbext.verdict.facts import Facts, ProcessState
 from gdbext.verdict.rules import requests as rule
 
 ROLES = {"server": "api-server", "scheduler": "scheduler", "detokenizer": "detokenizer"}
@@ -73,7 +73,7 @@ def test_who_stands_on_its_way_is_named(python, faults, verdict, label, thread):
     assert ("has ended" if tid is None else "endless") in found.evidence[0]
     process = ProcessState(label, pid=pids[label])
     process.requests = [found]
-    said = rule.stuck([process])
+    said = rule.stuck(Facts([process]))
     assert said.kind == "stuck-requests" and said.culprits == [(label, None)] and found.evidence[0] in said.evidence[0]
 
 

@@ -152,3 +152,23 @@ def test_a_recording_with_native_frames_leaves_it_alone_and_has_its_python_frame
     rec = store.read(path)
     named = {th.tid: [f.function for f in rec.tree.stack(th.nodes[-1])] for th in rec.processes[0].threads}
     assert named[tid][-1] == "stuck" and "wait" in named[pid] and named[pid][-1] != "wait"
+
+
+MAIN_VFORKS = VFORKS.replace("threading.Thread(target=stuck, daemon=True).start()\nwait()", "print('up', flush=True)\nstuck()")
+
+
+@pytest.mark.parametrize("waits", ["itself", "joins"])
+def test_a_hang_of_a_main_thread_in_the_kernel_is_named_with_its_place(tmp_path, waits):
+    """The main thread is in D itself, or joins a thread that is."""
+    library = str(tmp_path / "lib.so")
+    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=SOURCE.encode(), check=True)
+    source = MAIN_VFORKS if waits == "itself" else VFORKS.replace("time.sleep(1000)", "threading.enumerate()[1].join()")
+    assert source != VFORKS
+    with spawned([sys.executable, "-c", source, library], ready="up") as process:
+        eventually(lambda: ptrace.uninterruptible(process.pid), "a thread in state D")
+        (tid,) = ptrace.uninterruptible(process.pid)
+        found = answer(f"llm-hang {process.pid} -json")
+        assert found["verdict"] == "uninterruptible", found
+        assert [c["tid"] for c in found["culprits"]] == [tid] and (tid == process.pid) is (waits == "itself")
+        told = " ".join(found["evidence"])
+        assert "vfork" in told and ("kernel_clone" in told or "_do_fork" in told)

@@ -4,7 +4,7 @@ import json
 import os
 import time
 
-from gdbext.access.proc import read_proc
+from gdbext.access.procfs import read_proc
 
 
 def kv_said(running, pid):

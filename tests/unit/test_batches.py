@@ -15,7 +15,7 @@ class Moves:
 
     def __init__(self, seed, leaves):
         self.draw, self.leaves = random.Random(seed), leaves
-        self.members, self.dropped = dict.fromkeys(range(3000)), 0
+        self.members, self.dropped, self.budgets = dict.fromkeys(range(3000)), 0, {}
         self.target = self
 
     def drop_pages(self):

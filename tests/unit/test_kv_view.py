@@ -14,7 +14,7 @@ class Rt:
 
     def __init__(self, whole, stopped=False, torn=None):
         self.whole, self.torn, self.looks = whole, torn, 0
-        self.target = types.SimpleNamespace(is_stopped=stopped, invalidate=lambda: None, describe=lambda: "process 7")
+        self.target = types.SimpleNamespace(is_stopped=stopped, budgets={}, invalidate=lambda: None, describe=lambda: "process 7")
 
     def threads(self):
         return ["main"]

@@ -67,7 +67,7 @@ def test_each_retry_is_noted_with_its_error(lines):
             raise left.pop(0)
         return 7
 
-    assert retry.retry(read, lambda: True) == 7
+    assert retry.retry(read, lambda: True, retry.Budget()) == 7
     first, second = lines()
     assert "access/retry.py:" in first and "try 1" in first and first.endswith(": moved")
     assert "try 2" in second and second.endswith(": moved again")

@@ -9,7 +9,8 @@ import pytest
 
 from gdbext.access import resident
 from gdbext.access.model import Mapping
-from gdbext.access.proc import ProcTarget, parse_maps
+from gdbext.access.proc import ProcTarget
+from gdbext.access.procfs import parse_maps
 from gdbext.errors import GdbextError
 
 PAGE = mmap.PAGESIZE

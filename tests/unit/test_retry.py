@@ -1,11 +1,17 @@
-"""The one loop that reads changing memory again: what it repeats, what it takes as final, and that nested ones share one
-deadline."""
+"""The one loop that reads changing memory again: what it repeats, what it takes as final, that nested reads of one process share
+one budget, and that what runs for minutes, or in two threads, has its own for each read."""
+
+import threading
 
 import pytest
 
 from gdbext.access import retry as retrying
-from gdbext.access.retry import LASTING, SECONDS, own_time, retry
+from gdbext.access.fake import FakeTarget
+from gdbext.access.retry import LASTING, SECONDS, Budget, retry_reading
+from gdbext.access.retry import retry as retry_within
 from gdbext.errors import FaultError, GdbextError, NotFoundError
+from gdbext.session.command import Command
+from gdbext.session.session import Session
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +30,16 @@ def clock(monkeypatch):
     found = Clock()
     monkeypatch.setattr(retrying, "time", found)
     return found
+
+
+class Running(FakeTarget):
+    """A process that runs on while it is read."""
+
+    is_stopped = False
+
+
+def retry(read, changes, *drop, **how):
+    return retry_within(read, changes, Budget(), *drop, **how)
 
 
 def failing(clock, times, error, value="read"):
@@ -80,31 +96,91 @@ def test_a_slow_machine_gets_as_many_tries(clock):
     assert clock.now - began < retrying.SLOWER * SECONDS + 13
 
 
-def test_nested_reads_share_the_time_of_the_outermost(clock):
-    inner, began = failing(clock, 10**6, moving_fault), clock.now
+def test_nested_reads_of_one_process_share_the_budget_of_the_outermost(clock):
+    target, inner, began = Running(), failing(clock, 10**6, moving_fault), clock.now
     with pytest.raises(FaultError):
-        retry(lambda: retry(lambda: retry(inner, lambda: True), lambda: True), lambda: True, seconds=1.0)
+        retry_reading(target, lambda: retry_reading(target, lambda: retry_reading(target, inner)), seconds=1.0)
     assert clock.now - began < 1.2  # those in the middle have no tries of their own
     fresh = failing(clock, 40, moving_fault)
-    assert retry(fresh, lambda: True) == "read"  # the next one has its own time
+    assert retry_reading(target, fresh) == "read"  # the next one has its own time
+    assert target.budgets == {}
 
 
-def test_a_read_after_a_pause_has_its_own_time(clock):
-    def look(read):
-        clock.sleep(SECONDS + 1)  # on purpose
-        return retry(read, lambda: True, seconds=1.0)
+def test_reads_of_another_process_have_their_own_budget(clock):
+    one, other = Running(), Running()
 
-    def own(read):
-        with own_time():
-            return look(read)
+    def outer():
+        clock.sleep(SECONDS + 1)
+        return retry_reading(other, failing(clock, 20, moving_fault), seconds=1.0)
 
+    assert retry_reading(one, outer) == "read"
+
+
+def test_what_an_inner_read_spent_its_budget_on_is_not_repeated_after_the_deadline(clock):
+    target, inner, began, outer = Running(), failing(clock, 10**6, moving_fault), clock.now, []
     with pytest.raises(FaultError):
-        retry(lambda: look(failing(clock, 20, moving_fault)), lambda: False)
-    assert retry(lambda: own(failing(clock, 20, moving_fault)), lambda: False) == "read"
-    late = failing(clock, 20, moving_fault)
-    with pytest.raises(FaultError):
-        retry(lambda: (own(failing(clock, 1, moving_fault)), look(late)), lambda: False)
-    assert late.calls == 1  # outside of it, the outermost one's time counts as before
+        retry(lambda: outer.append(0) or retry_reading(target, inner), lambda: True)
+    assert len(outer) == 1 and clock.now - began < SECONDS + 0.2
+
+
+@pytest.mark.parametrize("runs", ["retries", "command"])
+def test_a_read_of_a_command_that_has_run_for_minutes_has_its_tries(clock, runs):
+    """llm-record, llm-top, llm-watch: each reading is one read, the command is none."""
+    target, found = Running(), []
+
+    def record():
+        for _ in range(60):
+            clock.sleep(2 * SECONDS)
+            found.append(retry_reading(target, failing(clock, 3, moving_fault), seconds=0.5))
+
+    class Recorder(Command):
+        name = "llm-made-up"
+
+        def run(self, session, args):
+            session.moving = True
+            return record()
+
+    if runs == "command":
+        Recorder().answer(Session(), None)
+    else:
+        retry(record, lambda: True)
+    assert found == ["read"] * 60
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("ends_first", ["first", "second"])
+def test_two_threads_that_read_again_leave_nothing_to_each_other(shared, ends_first):
+    """In real time: the two reads overlap, and the one that began first ends first, or last."""
+    one = Running()
+    other = one if shared else Running()
+    inside, end = [threading.Event(), threading.Event()], [threading.Event(), threading.Event()]
+    nested = []
+
+    def body(number, target):
+        def read():
+            inside[number].set()
+            assert end[number].wait(10)
+            calls = []
+            nested.append(retry_reading(target, lambda: calls.append(0) or fails_at_first(calls), seconds=1.0))
+
+        retry_reading(target, read, seconds=100.0)
+
+    threads = [threading.Thread(target=body, args=(i, target)) for i, target in enumerate((one, other))]
+    for number, thread in enumerate(threads):
+        thread.start()
+        assert inside[number].wait(10)
+    for number in (0, 1) if ends_first == "first" else (1, 0):
+        end[number].set()
+        threads[number].join(10)
+    assert nested == ["read", "read"] and one.budgets == other.budgets == {}
+    calls = []
+    assert retry_reading(one, lambda: calls.append(0) or fails_at_first(calls)) == "read"
+
+
+def fails_at_first(calls):
+    if len(calls) < 3:
+        raise moving_fault(len(calls))
+    return "read"
 
 
 def test_what_an_inner_read_took_as_final_is_not_repeated(clock):

@@ -424,3 +424,25 @@ def test_many_threads_of_which_each_might_end_the_waits_of_the_others_are_each_f
     add(facts, 59, "sleeps", native=SLEEP, call=Call("nanosleep", seconds=1000))
     said = judge([facts])
     assert (said.kind, said.culprits) == ("starved", [("a", 59)])
+
+
+def test_a_thread_that_the_kernel_keeps_is_named_with_its_place_and_not_one_that_only_reads():
+    def main(**more):
+        one = process("7", python("start"), role="", kernel="kernel_clone", **more)
+        one.main.state = "D"
+        return one
+
+    said = judge([main()])
+    assert (said.kind, said.culprits) == ("uninterruptible", [node("7")])
+    assert "kernel_clone" in " ".join(said.evidence) and "vfork" in " ".join(said.evidence)
+    waits = process("7", python("main"), role="", edge=Edge(node("7"), "the thread 9", "Thread", ("7", 9)))
+    said = judge([add(waits, 9, "writer", state="D", kernel="folio_wait_bit_common")])
+    assert (said.kind, said.culprits) == ("uninterruptible", [("7", 9)]) and said.victims
+    assert "folio_wait_bit_common" in " ".join(said.evidence)
+    for well in ({"woke": 3}, {"load": 0.2}, {"moved": True}, {"moved": True, "advanced": True}, {"load": None}):
+        assert judge([main(**well)]).kind != "uninterruptible", well
+    # one that keeps a lock is that lock's holder, with its place; one of which nobody waits is nobody's culprit
+    waits = process("7", python("take"), role="", edge=Edge(node("7"), "the Lock x", "Lock", ("7", 9)))
+    said = judge([add(waits, 9, "keeper", state="D", kernel="rpc_wait_bit_killable")])
+    assert (said.kind, said.culprits) == ("lock-held", [("7", 9)])
+    assert judge([add(process("7", python("f"), role="", moved=True, advanced=True, load=0.9), 9, "x", state="D")]).kind == "busy"

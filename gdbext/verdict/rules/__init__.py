@@ -25,6 +25,7 @@ ORDER = (
     rings.starved,
     chains.dead_thread,
     chains.livelock,
+    chains.uninterruptible,
     chains.starved,
     ended.orphaned,
     requests.stuck,

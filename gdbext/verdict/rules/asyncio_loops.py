@@ -8,14 +8,12 @@ from ..facts import Verdict
 from ..words import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..facts import ProcessState, ThreadState
+    from ..facts import Facts, ThreadState
 
 LATE = 0.5  # seconds by which a timer of a loop that turns may be late on a machine at full load
 
 
-def blocked(facts: Sequence[ProcessState]) -> Verdict | None:
+def blocked(facts: Facts) -> Verdict | None:
     """A loop's thread stands in one callback or task for the whole while, and others of the loop could run, or clients of it
     wait: what they sent lies unread, or the thread does nothing while they are connected. A loop that took another callback from
     its queue between the looks is not kept."""

@@ -7,30 +7,28 @@ from typing import TYPE_CHECKING
 
 from ..facts import Verdict
 from ..follow import Outlook, outlook
-from ..words import describe_node, name_of
+from ..words import describe_node, kept_line, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..facts import Node, ProcessState
+    from ..facts import Facts, Node
 
 
-def roots(facts: Sequence[ProcessState]) -> list[Node]:
+def roots(facts: Facts) -> list[Node]:
     """The threads and tasks whose waits count by themselves: main threads, and the tasks that loops run for."""
     mains = [f.main.node for f in facts if f.main is not None]
     return mains + [loop.main for f in facts for loop in f.loops if loop.main is not None]
 
 
-def outlooks(facts: Sequence[ProcessState]) -> list[tuple[Node, Outlook]]:
+def outlooks(facts: Facts) -> list[tuple[Node, Outlook]]:
     """`[(root, the outlook of its wait)]`."""
     return [(node, outlook(facts, node)) for node in dict.fromkeys(roots(facts))]
 
 
-def _victims(facts: Sequence[ProcessState], culprit: Node, kind: str) -> list[str]:
+def _victims(facts: Facts, culprit: Node, kind: str) -> list[str]:
     return [name_of(facts, node) for node, o in outlooks(facts) if o.culprit == culprit and o.kind == kind and node != culprit]
 
 
-def dead_thread(facts: Sequence[ProcessState]) -> Verdict | None:
+def dead_thread(facts: Facts) -> Verdict | None:
     """Somebody waits for the product of a thread that has ended, and nobody else can give it. An event that only the waiter can
     name is waited for until the program ends, and one may be set by a signal's handler."""
     for f in facts:
@@ -54,7 +52,7 @@ def dead_thread(facts: Sequence[ProcessState]) -> Verdict | None:
     return None
 
 
-def livelock(facts: Sequence[ProcessState]) -> Verdict | None:
+def livelock(facts: Facts) -> Verdict | None:
     """Somebody waits for a thread that uses a processor without making progress."""
     for node, found in outlooks(facts):
         if found.kind == "spins" and found.culprit is not None and found.culprit != node:
@@ -63,7 +61,16 @@ def livelock(facts: Sequence[ProcessState]) -> Verdict | None:
     return None
 
 
-def starved(facts: Sequence[ProcessState]) -> Verdict | None:
+def uninterruptible(facts: Facts) -> Verdict | None:
+    """A main thread, or one that others wait for, was blocked in the kernel all the while."""
+    for _, found in outlooks(facts):
+        t = facts.thread(found.culprit) if found.kind == "blocked" else None
+        if t is not None:
+            return Verdict("uninterruptible", [t.node], [*found.way, kept_line(t)], _victims(facts, t.node, "blocked"))
+    return None
+
+
+def starved(facts: Facts) -> Verdict | None:
     """Somebody waits for a thread that stands still and does nothing."""
     for node, found in outlooks(facts):
         if found.kind == "sleeps" and found.culprit is not None and found.culprit != node and found.way:

@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ...stacks import tree, waits
-from ..facts import Verdict, edges_of
+from ..facts import Facts, Verdict
 from ..follow import outlook
 from ..words import caller_of, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ..facts import ProcessState, ThreadState
 
@@ -21,7 +21,7 @@ SOCKETS = ("listener", "served", "client", "unix")
 FROM_ONE = re.compile(r"broadcast|scatter|recv")  # collectives that wait for one rank
 
 
-def disown(facts: Sequence[ProcessState]) -> None:
+def disown(facts: Facts) -> None:
     """Who made a group is its rank: a copy of it (a fork, or a child that was given the same variables) is none."""
     for f in facts:
         for other in facts:
@@ -31,7 +31,7 @@ def disown(facts: Sequence[ProcessState]) -> None:
             copy.world, copy.counts = None, ()
 
 
-def groups(facts: Sequence[ProcessState]) -> list[list[ProcessState]]:
+def groups(facts: Facts) -> list[list[ProcessState]]:
     """Processes that ought to do the same: the shards of an engine, the ranks of one group."""
     found: dict[str, list[ProcessState]] = {}
     for f in facts:
@@ -49,7 +49,7 @@ def missing(group: Sequence[ProcessState]) -> list[int]:
     return [r for r in range(size) if r not in there] if size < MAX_RANKS else []
 
 
-def counters(facts: Sequence[ProcessState]) -> list[tuple[str, str, dict[str, int]]]:
+def counters(facts: Iterable[ProcessState]) -> list[tuple[str, str, dict[str, int]]]:
     """`[(group, operation, {process: how many it has begun})]` of the groups that several of the processes are in."""
     found: dict[tuple[str, str], dict[str, int]] = {}
     members: dict[str, list[str]] = {}
@@ -65,7 +65,7 @@ def counters(facts: Sequence[ProcessState]) -> list[tuple[str, str, dict[str, in
     ]
 
 
-def count_lines(facts: Sequence[ProcessState]) -> list[str]:
+def count_lines(facts: Facts) -> list[str]:
     """Where ranks of one group have begun different numbers of collectives, as evidence: who is behind."""
     lines = []
     for group, operation, begun in counters(facts):
@@ -81,7 +81,7 @@ def count_lines(facts: Sequence[ProcessState]) -> list[str]:
     return lines
 
 
-def behind(facts: Sequence[ProcessState]) -> list[ProcessState]:
+def behind(facts: Iterable[ProcessState]) -> list[ProcessState]:
     """The processes that have begun fewer collectives of a group than most of its ranks, which wait for them."""
     for _, _, begun in counters(facts):
         most = max(begun.values())
@@ -95,11 +95,11 @@ def effective(f: ProcessState) -> ThreadState | None:
     """The thread that a process's main thread hangs on: itself, or the end of its chain of joins and locks."""
     if f.main is None:
         return None
-    end, _ = waits.root(edges_of([f]), f.main.node)
-    return f.thread(end) or f.main
+    end, _ = waits.root(f.edges, f.main.node)
+    return next((t for t in f.threads if t.node == end), f.main)
 
 
-def crossed(facts: Sequence[ProcessState]) -> Verdict | None:
+def crossed(facts: Facts) -> Verdict | None:
     """Ranks that wait in collectives of different groups for one another: in each group who has begun more waits for those who
     have begun less, and these waits close a ring."""
     inside = {f.name: (f, t) for f in facts for t in [effective(f)] if t is not None and t.collective and not t.moved}
@@ -129,17 +129,17 @@ def crossed(facts: Sequence[ProcessState]) -> Verdict | None:
     return Verdict("collective", culprits, [*evidence, closing], [name for name in inside if name not in names])
 
 
-def waiting(facts: Sequence[ProcessState]) -> Verdict | None:
+def waiting(facts: Facts) -> Verdict | None:
     """Ranks that stand in a collective, and those of their group that do not."""
     for group in groups(facts):
         verdict = _of_group(facts, group)
         if verdict is not None:
             return verdict
     following = followers(facts)
-    return _begun_unseen([f for f in facts if f.name not in following])
+    return _begun_unseen(Facts(f for f in facts if f.name not in following))
 
 
-def _begun_unseen(facts: Sequence[ProcessState]) -> Verdict | None:
+def _begun_unseen(facts: Facts) -> Verdict | None:
     """Ranks that stand in torch's own code without a collective among their frames (a backward pass that averages gradients,
     say), and have begun one more than others, which have not come to it."""
     if any(c.moved and c.what.startswith("collectives begun") for f in facts for c in f.counters):
@@ -161,7 +161,7 @@ def _waits_in_torch(t: ThreadState) -> bool:
     return t.still and inner is not None and "/torch/" in inner.file.replace("\\", "/") and not named
 
 
-def followers(facts: Sequence[ProcessState]) -> set[str]:
+def followers(facts: Facts) -> set[str]:
     """Names of ranks that wait for the next command of one that waits for input from outside: they rest as it does."""
     found: set[str] = set()
     for group in groups(facts):
@@ -181,7 +181,7 @@ def _divided(group: Sequence[ProcessState]) -> tuple[list[Any], list[Any]]:
     return found
 
 
-def _of_group(facts: Sequence[ProcessState], group: Sequence[ProcessState]) -> Verdict | None:
+def _of_group(facts: Facts, group: Sequence[ProcessState]) -> Verdict | None:
     inside, outside = _divided(group)
     if not inside:
         return None
@@ -228,7 +228,7 @@ def _awaited(group: Sequence[ProcessState], inside: set[str]) -> set[str]:
     return found
 
 
-def _awaits_input(facts: Sequence[ProcessState], inside: Sequence[Any], outside: Sequence[Any]) -> bool:
+def _awaits_input(facts: Facts, inside: Sequence[Any], outside: Sequence[Any]) -> bool:
     """Whether all wait for one rank's next command (a broadcast, say), and who is not there waits for clients: at a socket. Who
     reads a pipe or a file waits for something that was to come."""
     from_one = all(FROM_ONE.search(t.collective) for _, t in inside)
@@ -239,7 +239,7 @@ def _at_socket(t: ThreadState) -> bool:
     return t.call is not None and any(source.kind in SOCKETS for source in t.call.sources)
 
 
-def _only_slow(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState) -> bool:
+def _only_slow(facts: Facts, f: ProcessState, t: ThreadState) -> bool:
     """Whether a rank that has not come was seen to get on, or to want a processor that it was not given: it may still come."""
     reads = t.state == "D" or t.call is not None and any(source.kind == "file" for source in t.call.sources)
     nodes = {t.node, f.main.node if f.main else t.node}
@@ -247,7 +247,7 @@ def _only_slow(facts: Sequence[ProcessState], f: ProcessState, t: ThreadState) -
 
 
 def _outside(
-    facts: Sequence[ProcessState], seen: list[str], outside: list[tuple[ProcessState, ThreadState]], victims: list[str]
+    facts: Facts, seen: list[str], outside: list[tuple[ProcessState, ThreadState]], victims: list[str]
 ) -> Verdict | None:
     if any(t.collective and t.moved for _, t in outside):
         return None  # some go in and out of it: they make progress

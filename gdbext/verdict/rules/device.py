@@ -12,13 +12,13 @@ from .collectives import behind, counters
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..facts import ProcessState, ThreadState
+    from ..facts import Facts, ProcessState, ThreadState
 
 
 NOT_SEEN = "it did not move; which kernel runs there cannot be seen without cuda-gdb"
 
 
-def waiting(facts: Sequence[ProcessState]) -> Verdict | None:
+def waiting(facts: Facts) -> Verdict | None:
     """Main threads that stand in a device's synchronisation: "collective" where some of the ranks have not come to it, else
     "kernel", which `examine` believes only after a second, longer look. Where no main thread stands there, threads that fetch
     results for one that waits for more work."""
@@ -40,7 +40,7 @@ def waiting(facts: Sequence[ProcessState]) -> Verdict | None:
     return _kernel(found, alike)
 
 
-def _fetching(facts: Sequence[ProcessState]) -> Verdict | None:
+def _fetching(facts: Facts) -> Verdict | None:
     """Helper threads that wait for a device while the main thread of their process waits for something else (vLLM's scheduling
     ahead: a thread fetches each step's result). Often one rank alone fetches, so who does not wait there is accused only where
     it has begun fewer collectives."""

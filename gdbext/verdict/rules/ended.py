@@ -10,9 +10,7 @@ from ..follow import awaited_pids
 from ..words import describe_node, waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..facts import ProcessState
+    from ..facts import Facts, ProcessState
 
 _ENDED = {"Z": "is a zombie: it has ended and its parent has not asked why", "X": "ended while it was looked at"}
 _STOPPED = {
@@ -21,7 +19,7 @@ _STOPPED = {
 }
 
 
-def crashed(facts: Sequence[ProcessState]) -> Verdict | None:
+def crashed(facts: Facts) -> Verdict | None:
     """A process that was looked at has ended, or a child that somebody waits for. A dead child that nobody waits for is a note
     (`notes`)."""
     died = [(f, *f.died) for f in facts if f.died is not None]
@@ -48,7 +46,7 @@ def crashed(facts: Sequence[ProcessState]) -> Verdict | None:
     return None
 
 
-def notes(facts: Sequence[ProcessState]) -> list[str]:
+def notes(facts: Facts) -> list[str]:
     """Children that have ended and that nobody here waits for."""
     return [
         f"{f.name}'s child {pid} ({what}) has ended and was not asked about"
@@ -66,7 +64,7 @@ def _engines_own(f: ProcessState) -> set[int]:
     return {pid for pid, what in f.dead_children if what.startswith(starts) or "::" in what.partition(",")[0]}
 
 
-def frozen(facts: Sequence[ProcessState]) -> Verdict | None:
+def frozen(facts: Facts) -> Verdict | None:
     """A process in a frozen control group: no signal and no debugger makes it run, but its thaw."""
     found = [f for f in facts if f.frozen]
     if not found:
@@ -76,7 +74,7 @@ def frozen(facts: Sequence[ProcessState]) -> Verdict | None:
     return Verdict("frozen", [(f.name, None) for f in found], evidence, waiting(facts, found))
 
 
-def stopped(facts: Sequence[ProcessState]) -> Verdict | None:
+def stopped(facts: Facts) -> Verdict | None:
     """A process that is stopped by a signal or a tracer."""
     found = [f for f in facts if f.state in ("T", "t")]
     if not found:
@@ -85,7 +83,7 @@ def stopped(facts: Sequence[ProcessState]) -> Verdict | None:
     return Verdict("stopped", [(f.name, None) for f in found], evidence, waiting(facts, found))
 
 
-def orphaned(facts: Sequence[ProcessState]) -> Verdict | None:
+def orphaned(facts: Facts) -> Verdict | None:
     """An engine's processes whose parent is gone and that nobody can reach any more; what they still hold."""
     found = [f for f in facts if f.orphan and f.state not in ("Z", "X")]
     if not found or len(found) < len(facts):

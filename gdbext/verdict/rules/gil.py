@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...stacks import waits
-from ..facts import LOCKS, STILL, Verdict, edges_of
+from ..facts import LOCKS, STILL, Verdict
 from ..words import name_of, waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..facts import ProcessState
+    from ..facts import Facts
 
 
-def not_released(facts: Sequence[ProcessState]) -> Verdict | None:
+def not_released(facts: Facts) -> Verdict | None:
     """A thread had the GIL in every sample while others asked for it and never got it. A garbage collection is no such case: it
     keeps the GIL for its whole run and gives it back. Nor is who runs bytecode, which gives it back when it is asked: then the
     machine had no processor for who asks."""
@@ -22,10 +20,10 @@ def not_released(facts: Sequence[ProcessState]) -> Verdict | None:
         if not f.gil_hog:
             continue
         node, waiters = f.gil_hog
-        holder = f.thread(node)
+        holder = facts.thread(node)
         if holder is None or holder.victim or holder.collects:
             continue
-        _, way = waits.root(edges_of(facts), node)
+        _, way = waits.root(facts.edges, node)
         if way and way[-1].kind in LOCKS:
             return None  # it holds the GIL and waits for a lock itself: the lock's owner is the culprit
         native = next((n for n in holder.native if n), "")
@@ -48,7 +46,7 @@ def not_released(facts: Sequence[ProcessState]) -> Verdict | None:
     return None
 
 
-def held_while_blocked(facts: Sequence[ProcessState]) -> Verdict | None:
+def held_while_blocked(facts: Facts) -> Verdict | None:
     """A thread had the GIL in every sample and did not run: it blocks in a call that does not release the GIL. Who wants a
     processor in vain, and a garbage collection, do not block."""
     found = [

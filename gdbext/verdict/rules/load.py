@@ -15,13 +15,13 @@ from .rings import rests
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..facts import Node, ProcessState, ThreadState
+    from ..facts import Facts, Node, ThreadState
 
 SHOWN = 4
 FAR = 30.0  # seconds: who waits no longer than that may have been woken by its time limit
 
 
-def busy(facts: Sequence[ProcessState]) -> Verdict | None:
+def busy(facts: Facts) -> Verdict | None:
     """Every main thread, and every task that a loop runs for, goes on or waits for one that does, and something was seen to move.
     A thread beside it that works, ticks or collects garbage says nothing about it."""
     nodes = roots(facts)
@@ -51,7 +51,7 @@ def busy(facts: Sequence[ProcessState]) -> Verdict | None:
     return Verdict("busy", shown, evidence)
 
 
-def _givers(facts: Sequence[ProcessState], working: Sequence[ThreadState]) -> set[Node]:
+def _givers(facts: Facts, working: Sequence[ThreadState]) -> set[Node]:
     """Main threads of the processes from which those that go on were given something meanwhile: what they do between two gifts
     looks like a timer's turns."""
     pids: set[int] = set()
@@ -71,7 +71,7 @@ def _givers(facts: Sequence[ProcessState], working: Sequence[ThreadState]) -> se
     return found
 
 
-def _engine(facts: Sequence[ProcessState]) -> Verdict:
+def _engine(facts: Facts) -> Verdict:
     """An engine some of whose requests moved."""
     known = requests.custody(facts) or []
     moved = [r.request_id for r in known if r.verdict == "moving"]
@@ -81,7 +81,7 @@ def _engine(facts: Sequence[ProcessState]) -> Verdict:
     return Verdict("busy", working[:SHOWN], [line, *(f"{c.label}: {c.what}: {c.before} -> {c.after}" for c in counted[:8])])
 
 
-def _at_work(facts: Sequence[ProcessState], t: ThreadState) -> bool:
+def _at_work(facts: Facts, t: ThreadState) -> bool:
     """A main thread that nobody waits for, that runs, and whose variables change."""
     f = next(f for f in facts if t in f.threads)
     if f.role and (rests(f) or registry.spec_of(f.engine) is not None):
@@ -107,6 +107,6 @@ def _waits_end(t: ThreadState) -> bool:
     return t.call.name in ("read", "recv", "accept", "wait", "futex") and not t.call.limited
 
 
-def _line(facts: Sequence[ProcessState], t: ThreadState) -> str:
+def _line(facts: Facts, t: ThreadState) -> str:
     load = f" and used {100 * t.load:.0f} % of a processor" if t.load is not None else ""
     return f"{name_of(facts, t.node)} moves from look to look{load}, last in {t.top}"

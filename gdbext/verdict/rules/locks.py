@@ -6,31 +6,29 @@ from typing import TYPE_CHECKING
 
 from ...stacks import waits
 from .. import turns
-from ..facts import LOCKS, Verdict, edges_of, task_of, thread_of
+from ..facts import LOCKS, Verdict
 from ..follow import moves, naps, outlook
 from ..words import blocked, describe_node, name_of, waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ...stacks.waits import Edge
-    from ..facts import Node, ProcessState
+    from ..facts import Facts, Node
 
 CHAIN = (*LOCKS, "GIL", "Thread", "task")
-OWED = ("answer", "spins", "sleeps", "dead", "nobody")  # outlooks
+OWED = ("answer", "spins", "sleeps", "blocked", "dead", "nobody")  # outlooks
 
 
-def _held_up(facts: Sequence[ProcessState], node: Node) -> bool:
+def _held_up(facts: Facts, node: Node) -> bool:
     """Whether a thread or task waited for its edge all the while."""
-    t = thread_of(facts, node)
+    t = facts.thread(node)
     if t is not None:
         return t.held_up
-    return task_of(facts, node) is not None and not any(node in f.moved_tasks for f in facts)
+    return facts.task(node) is not None and not any(node in f.moved_tasks for f in facts)
 
 
-def cycle(facts: Sequence[ProcessState]) -> Verdict | None:
+def cycle(facts: Facts) -> Verdict | None:
     """Threads or tasks that wait for one another in a ring, all the while."""
-    found = [c for c in waits.cycles(edges_of(facts)) if all(_held_up(facts, e.waiter) for e in c)]
+    found = [c for c in waits.cycles(facts.edges) if all(_held_up(facts, e.waiter) for e in c)]
     if not found:
         return None
     nodes = [e.waiter for c in found for e in c]
@@ -39,9 +37,9 @@ def cycle(facts: Sequence[ProcessState]) -> Verdict | None:
     return Verdict("lock-cycle", nodes, evidence, blocked(facts, nodes))
 
 
-def held(facts: Sequence[ProcessState]) -> Verdict | None:
+def held(facts: Facts) -> Verdict | None:
     """A lock that blocks a thread or a task which did not move: the end of its chain of owners."""
-    edges, found = edges_of(facts), []
+    edges, found = facts.edges, []
     for f in facts:
         waiters = [(not t.main, t.node, t.edge) for t in f.threads] + [(True, t.node, t.edge) for t in f.tasks]
         for helper, node, edge in waiters:
@@ -63,12 +61,12 @@ def held(facts: Sequence[ProcessState]) -> Verdict | None:
     return Verdict("lock-held", [end], evidence, waiting(facts, [f]) + blocked(facts, [end]))
 
 
-def _only_rests(facts: Sequence[ProcessState], node: Node) -> bool:
+def _only_rests(facts: Facts, node: Node) -> bool:
     """Whether nobody is known to owe it what it waits for."""
     return turns.gets_for_all(facts, node) or outlook(facts, node).kind not in OWED
 
 
-def _kept(facts: Sequence[ProcessState], edges: list[Edge], node: Node, helper: bool) -> tuple[Edge, list[Edge], Node] | None:
+def _kept(facts: Facts, edges: list[Edge], node: Node, helper: bool) -> tuple[Edge, list[Edge], Node] | None:
     """(the last lock of the chain from `node`, the chain, who has that lock), None where nobody can be blamed for it."""
     end, way = waits.root(edges, node)
     last = way[-1]
@@ -82,7 +80,7 @@ def _kept(facts: Sequence[ProcessState], edges: list[Edge], node: Node, helper: 
         return None  # nobody can say who has it
     if turns.taken_in_turn(facts, locked[-1]) and _only_rests(facts, locked[-1].owner):
         return None
-    owner = thread_of(facts, end) if last.owner is not None else None
+    owner = facts.thread(end) if last.owner is not None else None
     if last.owner is not None and (moves(facts, end) or naps(facts, end)):
         return None  # it is at work and may only be slow
     if owner is not None and (owner.victim or owner.works or owner.denied):

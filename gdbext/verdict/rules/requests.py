@@ -7,25 +7,23 @@ from typing import TYPE_CHECKING, Any
 from ..facts import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..facts import ProcessState
+    from ..facts import Facts
 
 SURE = ("lost", "zombie", "never-fits", "behind")  # stuck beside others that move too
 SHOWN = 8
 
 
-def custody(facts: Sequence[ProcessState]) -> list[Any] | None:
+def custody(facts: Facts) -> list[Any] | None:
     """The requests of the engine that the processes are of (`requests.model.Tracked`), None where they are not known."""
     return next((f.requests for f in facts if f.requests is not None), None)
 
 
-def moving(facts: Sequence[ProcessState]) -> bool:
+def moving(facts: Facts) -> bool:
     """Whether a request moved between the two looks."""
     return any(r.verdict == "moving" for r in custody(facts) or ())
 
 
-def stuck(facts: Sequence[ProcessState]) -> Verdict | None:
+def stuck(facts: Facts) -> Verdict | None:
     """Requests whose answer cannot come, or, where none of the engine's moves, that wait for what does not come."""
     known = custody(facts) or []
     found = [r for r in known if r.verdict in SURE and r.sure or not moving(facts) and r.verdict in (*SURE, "parked")]
@@ -36,7 +34,7 @@ def stuck(facts: Sequence[ProcessState]) -> Verdict | None:
     for r in found:
         if r.holder is not None:
             f = by_label.get(r.holder.label)
-            known_thread = f is not None and f.thread((f.name, r.holder.tid)) is not None
+            known_thread = f is not None and facts.thread((f.name, r.holder.tid)) is not None
             culprits.append((r.holder.label, r.holder.tid if known_thread else None))
     evidence = [_line(r) for r in found[:SHOWN]]
     if len(found) > SHOWN:

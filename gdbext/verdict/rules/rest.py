@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..facts import Verdict, task_of, thread_of
+from ..facts import Verdict
 from ..follow import outlook, owed
 from ..words import name_of
 from . import collectives, requests
@@ -12,12 +12,10 @@ from .chains import roots
 from .rings import rests
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..facts import Node, ProcessState, ThreadState
+    from ..facts import Facts, Node, ThreadState
 
 
-def idle(facts: Sequence[ProcessState]) -> Verdict | None:
+def idle(facts: Facts) -> Verdict | None:
     """Every main thread rests: its wait can be ended from outside. No other thread and no task waits for one that cannot come.
 
     Of an engine whose requests are known, none of them open, a server's task that looks at the time over and over rests too."""
@@ -38,7 +36,7 @@ def idle(facts: Sequence[ProcessState]) -> Verdict | None:
             nodes = [n for n in nodes if n != f.main.node]
     for node in nodes:
         found = outlook(facts, node)
-        turns = known is not None and found.kind in ("ticks", "moves") and task_of(facts, found.culprit) is not None
+        turns = known is not None and found.kind in ("ticks", "moves") and facts.task(found.culprit) is not None
         if found.kind != "rests" and not turns:
             return None
         does = "waits for input from outside" if found.kind == "rests" else "looks at the time, and nothing is asked of it"
@@ -56,9 +54,9 @@ def _counts(t: ThreadState) -> bool:
     return t.python and not t.idle
 
 
-def _at_peace(facts: Sequence[ProcessState], node: Node) -> bool:
+def _at_peace(facts: Facts, node: Node) -> bool:
     found = outlook(facts, node)
     if found.kind == "works" and found.culprit == node and node not in owed(facts):
-        t = thread_of(facts, node)
+        t = facts.thread(node)
         return t is not None and t.collects
     return found.kind in ("rests", "ticks", "moves")

@@ -12,10 +12,10 @@ from ..words import describe
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..facts import ProcessState
+    from ..facts import Facts, ProcessState
 
 
-def ends(facts: Sequence[ProcessState]) -> dict[str, tuple[Any, dict[int, Any]]]:
+def ends(facts: Facts) -> dict[str, tuple[Any, dict[int, Any]]]:
     """{name of a ring: ((the `ProcessState` of its writer, its end) or None, {reader's number: (ProcessState, end)})}"""
     writers: dict[str, Any] = {}
     readers: dict[str, dict[int, Any]] = {}
@@ -29,7 +29,7 @@ def ends(facts: Sequence[ProcessState]) -> dict[str, tuple[Any, dict[int, Any]]]
     return {name: (writers.get(name), readers[name]) for name in readers}
 
 
-def lines(facts: Sequence[ProcessState]) -> list[str]:
+def lines(facts: Facts) -> list[str]:
     """What lies in the rings, as evidence: who has not read what, and who cannot write before that."""
     return [line for name, (writer, readers) in ends(facts).items() for line in _lines(name, writer, readers)]
 
@@ -56,18 +56,18 @@ def _lines(name: str, writer: Any, readers: dict[int, Any]) -> list[str]:
     return [f"{title}: {called(range(len(ring.unread)))} have read all that was written"] if ring.hands_out_work else []
 
 
-def starved(facts: Sequence[ProcessState]) -> Verdict | None:
+def starved(facts: Facts) -> Verdict | None:
     """A full ring, whose writer waits for a reader. An engine core that waits for its workers' answer, and a worker that is not
     waiting for work. Workers that wait for a core which stands elsewhere."""
     return _full(facts) or _absent_worker(facts) or _absent_core(facts)
 
 
-def _starved(late: list[Any], facts: Sequence[ProcessState], evidence: list[str], more: Sequence[Any] = ()) -> Verdict:
+def _starved(late: list[Any], facts: Facts, evidence: list[str], more: Sequence[Any] = ()) -> Verdict:
     nodes = [f.main.node for f in late] + list(more)
     return Verdict("starved", nodes, evidence + [describe(f.main) for f in late], [f.name for f in facts if f not in late])
 
 
-def _full(facts: Sequence[ProcessState]) -> Verdict | None:
+def _full(facts: Facts) -> Verdict | None:
     for writer, readers in ends(facts).values():
         if not writer or not writer[0].main or not writer[1].full:
             continue
@@ -81,7 +81,7 @@ def _full(facts: Sequence[ProcessState]) -> Verdict | None:
     return None
 
 
-def _absent_worker(facts: Sequence[ProcessState]) -> Verdict | None:
+def _absent_worker(facts: Facts) -> Verdict | None:
     cores = [
         f
         for f in facts
@@ -96,7 +96,7 @@ def _absent_worker(facts: Sequence[ProcessState]) -> Verdict | None:
     return _starved(late, facts, [f"{c.name} waits for its workers: {c.main.top}" for c in cores if c.main])
 
 
-def _absent_core(facts: Sequence[ProcessState]) -> Verdict | None:
+def _absent_core(facts: Facts) -> Verdict | None:
     workers = [f for f in facts if f.role == "worker" and f.main]
     waiting = [f for f in workers if f.main and f.main.stands_in(shm_rings.waits_in)]
     if not waiting or len(waiting) < len(workers):

@@ -12,12 +12,10 @@ from ..words import describe, place_of
 from .collectives import groups, missing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..facts import ProcessState
+    from ..facts import Facts
 
 
-def starting(facts: Sequence[ProcessState]) -> Verdict | None:
+def starting(facts: Facts) -> Verdict | None:
     """A group of ranks that is being set up, or an engine's own start."""
     for group in groups(facts):
         waiting = [f for f in group if f.main and f.main.find(patterns.STORE, "python") and not f.main.collective]

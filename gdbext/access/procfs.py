@@ -1,0 +1,309 @@
+"""The files of /proc: how each is read, and the one parser of each.
+
+A parser is a pure function of a file's bytes; `ValueError` for bytes that are no such file. A read raises `GdbextError`. A
+program chooses the name that stands in `stat`, `status` and paths: parentheses, spaces and line breaks in it are not the file's.
+Sources: proc(5), Documentation/filesystems/proc.rst, Documentation/scheduler/sched-stats.rst.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from .. import log
+from ..errors import GdbextError, LayoutError, NotFoundError
+from .model import Mapping
+from .permission import permission_hint
+
+if TYPE_CHECKING:
+    from typing import Callable, Iterator, TypeVar
+
+    T = TypeVar("T")
+
+try:
+    TICKS = os.sysconf("SC_CLK_TCK")  # a second
+    PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+except (AttributeError, ValueError, OSError):
+    TICKS, PAGE_BYTES = 100, 4096
+PF_EXITING = 4  # include/linux/sched.h
+
+
+# ---- parsers ---------------------------------------------------------------------------------------------------------
+class Stat:
+    """/proc/PID/stat of a process, /proc/PID/task/TID/stat of a thread. `name`: the program's, its bytes; `fields`: those behind
+    it, the state first."""
+
+    __slots__ = ("name", "fields")
+
+    def __init__(self, name: bytes, fields: list[bytes]) -> None:
+        self.name, self.fields = name, fields
+
+    @property
+    def state(self) -> str:
+        """The letter."""
+        return self.fields[0].decode("ascii", "replace")
+
+    @property
+    def parent(self) -> int:
+        """The parent's pid."""
+        return int(self.fields[1])
+
+    @property
+    def group(self) -> int:
+        """Of processes."""
+        return int(self.fields[2])
+
+    @property
+    def session(self) -> int:
+        """The id of its session."""
+        return int(self.fields[3])
+
+    @property
+    def terminal(self) -> int:
+        """The number of its controlling terminal, 0 where it has none."""
+        return int(self.fields[4])
+
+    @property
+    def foreground(self) -> int:
+        """The group in the foreground of that terminal."""
+        return int(self.fields[5])
+
+    @property
+    def exits(self) -> bool:
+        """Whether it is on its way out."""
+        return bool(int(self.fields[6]) & PF_EXITING)
+
+    @property
+    def ticks(self) -> tuple[int, int]:
+        """(clock ticks in its own code, in the kernel)."""
+        return int(self.fields[11]), int(self.fields[12])
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of both."""
+        return sum(self.ticks) / TICKS
+
+    @property
+    def threads(self) -> int:
+        """How many it has."""
+        return int(self.fields[17])
+
+    @property
+    def started(self) -> int:
+        """Clock ticks after boot."""
+        return int(self.fields[19])
+
+    @property
+    def resident(self) -> int:
+        """Bytes."""
+        return max(0, int(self.fields[21])) * PAGE_BYTES
+
+    @property
+    def arguments(self) -> int:
+        """The address of its command line, 0 where the kernel does not tell."""
+        return int(self.fields[45]) if len(self.fields) > 45 else 0
+
+    @property
+    def exit_status(self) -> int:
+        """As wait(2) gives it; 0 where it may not be seen."""
+        return int(self.fields[49]) if len(self.fields) > 49 else 0
+
+
+def parse_stat(data: bytes) -> Stat:
+    """The bytes of a `stat` file."""
+    start, end = data.find(b"("), data.rfind(b")")
+    fields = data[end + 1 :].split()
+    if not 0 < start < end or len(fields) < 22 or len(fields[0]) != 1:
+        raise ValueError("no stat file")
+    return Stat(data[start + 1 : end], fields)
+
+
+class Schedstat(NamedTuple):
+    """A thread's clock: nanoseconds on a CPU, nanoseconds that it waited for one, how often it got one."""
+
+    ran: int
+    queued: int
+    turns: int
+
+
+def parse_schedstat(data: bytes) -> Schedstat:
+    """The bytes of a `schedstat` file."""
+    ran, queued, turns = data.split()
+    return Schedstat(int(ran), int(queued), int(turns))
+
+
+class Syscall(NamedTuple):
+    """What a thread waits in: the `number` of a system call (-1: the kernel, but no call) with its six `arguments` (() without
+    one), the stack pointer, the program counter."""
+
+    number: int
+    arguments: tuple[int, ...]
+    sp: int
+    pc: int
+
+
+def parse_syscall(data: bytes) -> Syscall | None:
+    """The bytes of a `syscall` file; None for a thread that runs."""
+    words = data.split()
+    if words == [b"running"]:
+        return None
+    if len(words) not in (3, 9):
+        raise ValueError("no syscall file")
+    arguments = tuple(int(word, 16) for word in words[1:])
+    return Syscall(int(words[0]), arguments[:-2], arguments[-2], arguments[-1])
+
+
+def status_field(data: bytes, name: bytes) -> bytes:
+    """The value of a field in the bytes of a `status` file, b"" where it has none."""
+    at = data.find(b"\n" + name + b":\t")  # none of interest comes first
+    return data[at : data.find(b"\n", at + 1)].partition(b"\t")[2] if at >= 0 else b""
+
+
+def parse_maps(text: str) -> list[Mapping]:
+    """The text of a `maps` file -> `[Mapping]`."""
+    found = []
+    for line in text.split("\n"):  # splitlines() would let a path begin a line of its own
+        parts = line.split(None, 5)
+        if len(parts) < 5:
+            continue
+        start, _, end = parts[0].partition("-")
+        path = parts[5].replace("\\012", "\n") if len(parts) > 5 else ""
+        found.append(Mapping(int(start, 16), int(end, 16), parts[1], int(parts[2], 16), path, int(parts[4]), device=parts[3]))
+    return found
+
+
+# ---- reads -----------------------------------------------------------------------------------------------------------
+def read_proc(pid: int, name: str) -> bytes:
+    """Bytes of /proc/PID/NAME; `NotFoundError` when the process is gone, `GdbextError` when it may not be read."""
+    try:
+        file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)  # no file object: a sample of many threads reads thousands
+        try:
+            parts = [os.read(file, 1 << 16)]
+            while parts[-1]:
+                parts.append(os.read(file, 1 << 16))
+        finally:
+            os.close(file)
+        return b"".join(parts)
+    except PermissionError:
+        raise GdbextError(f"process {pid}: no permission to read its {name}; {permission_hint(pid)}") from None
+    except (FileNotFoundError, ProcessLookupError):
+        raise NotFoundError(f"process {pid} does not exist (any more)") from None
+
+
+def read_or_empty(pid: int, name: str) -> bytes:
+    """As `read_proc`; b"" where it cannot be read."""
+    try:
+        return read_proc(pid, name)
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
+        return b""
+
+
+def _parsed(parse: Callable[[bytes], T], pid: int, tid: int | None, name: str) -> T:
+    name = name if tid is None else f"task/{tid}/{name}"
+    data = read_proc(pid, name)
+    try:
+        return parse(data)
+    except ValueError:
+        raise LayoutError(f"process {pid}: its {name} is not as proc(5) says") from None
+
+
+def read_stat(pid: int, tid: int | None = None) -> Stat:
+    """Of a process, or of one thread of it."""
+    return _parsed(parse_stat, pid, tid, "stat")
+
+
+def read_schedstat(pid: int, tid: int) -> Schedstat:
+    """A thread's clock; `NotFoundError` also where this kernel keeps none."""
+    return _parsed(parse_schedstat, pid, tid, "schedstat")
+
+
+def read_syscall(pid: int, tid: int) -> Syscall | None:
+    """What a thread waits in; None for one that runs."""
+    return _parsed(parse_syscall, pid, tid, "syscall")
+
+
+def state_of(pid: int, tid: int | None = None) -> str:
+    """The state letter of a process, or of one thread of it; '' where it is gone."""
+    try:
+        return read_stat(pid, tid).state
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
+        return ""
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds that a process has run, 0 where it is gone."""
+    try:
+        return read_stat(pid).cpu
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
+        return 0.0
+
+
+def resident_bytes(pid: int) -> int:
+    """Bytes of memory that a process has resident, 0 where it is gone."""
+    try:
+        return int(read_proc(pid, "statm").split()[1]) * PAGE_BYTES
+    except (GdbextError, IndexError, ValueError) as e:
+        log.passed_over(e)
+        return 0
+
+
+def wait_channel(pid: int, tid: int) -> str:
+    """The function of the kernel that a thread sleeps in; '' for one that does not, or where the kernel does not tell."""
+    name = read_or_empty(pid, f"task/{tid}/wchan").decode("ascii", "replace").strip()
+    return name if name.strip("0") else ""
+
+
+def uptime() -> float:
+    """Seconds since the machine's boot. /proc/uptime may be a container's own (lxcfs)."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    with open("/proc/uptime", "rb") as f:
+        return float(f.read().split()[0])
+
+
+def task_ids(pid: int) -> list[int]:
+    """Thread ids, sorted; `NotFoundError` when the process is gone."""
+    try:
+        return sorted(map(int, os.listdir(f"/proc/{pid}/task")))
+    except OSError:
+        raise NotFoundError(f"process {pid} does not exist (any more)") from None
+
+
+def descriptors(pid: int) -> Iterator[tuple[int, str]]:
+    """(file descriptor, where it leads) of those that a process has open; `GdbextError` where they cannot be listed. Nothing is
+    opened: a mount that does not answer holds nobody up."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        names = os.listdir(folder)
+    except OSError as e:
+        raise GdbextError(f"process {pid}: its descriptors cannot be listed: {e.strerror}") from None
+    for name in names:
+        try:
+            yield int(name), os.readlink(f"{folder}/{name}")
+        except OSError:
+            continue  # closed meanwhile
+
+
+def read_maps(pid: int) -> tuple[str, int]:
+    """-> (text of the memory map, the thread whose /proc entry shows it).
+
+    The entry of a process whose main thread has ended shows nothing: its memory is then that of any other thread."""
+    for tid in _carriers(pid):
+        try:
+            text = read_proc(pid, f"task/{tid}/maps").decode("utf-8", "surrogateescape")
+        except NotFoundError as e:
+            log.passed_over(e)
+            continue
+        if text:
+            return text, tid
+    raise GdbextError(f"process {pid} has no memory: it is a zombie or a kernel thread, or it has just ended")
+
+
+def _carriers(pid: int) -> Iterator[int]:
+    """The main thread; the others, where it has ended."""
+    yield pid
+    yield from task_ids(pid)
