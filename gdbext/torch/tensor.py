@@ -280,10 +280,11 @@ class Tensor:
         return sub
 
 
-def host_ranges(target: Any, ranges: Sequence[tuple[int, int]]) -> list[bytes | None]:
+def host_ranges(target: Target, ranges: Sequence[tuple[int, int]]) -> list[bytes | None]:
     """As `Target.read_many`; one range alone is not cut into pages."""
     if len(ranges) != 1:
-        return target.read_many(ranges)
+        found: list[bytes | None] = target.read_many(ranges)
+        return found
     try:
         return [target.read(*ranges[0])]
     except FaultError as e:
