@@ -20,6 +20,7 @@ from ..heap.listing import Census
 from ..render.text import Style
 from ..session import evaluation as frames
 from ..session.command import Answer, Args, Command, Option, UsageError
+from ..session.optional_packages import need
 from ..session.session import Session
 from ..stacks import snapshots
 
@@ -51,7 +52,8 @@ class PyHeap(Command):
 
     A process that runs is copied in one short stop, and the copy is read ("stood still" says how long it took). With -unstopped,
     or where it cannot be copied, it is read while it runs: objects that come and go meanwhile may be missing. Either way the look
-    ends after -deadline seconds, and says what it has not read by then; a million objects take about a second of CPU."""
+    ends after -deadline seconds, and says what it has not read by then; a million objects take about a second of CPU. Needs
+    numpy."""
 
     name = "pyheap"
     tool = "heap"
@@ -73,6 +75,7 @@ class PyHeap(Command):
             raise UsageError("pyheap: -diff and -watch exclude each other")
         if not 1 <= args.deadline <= 86400:
             raise UsageError("pyheap: -deadline is 1 to 86400 seconds")
+        need("numpy", "pyheap")
         before: Look | None = None
         moments: list[_Moment] = []
         sightings = collector.Sightings()

@@ -19,9 +19,8 @@ from .environments import cache_folder, environment
 from .say import Failed, ends_with, say
 
 RELEASES = [
-    "vllm-0.6.0",
-    "vllm-0.6.6.post1",
-    "vllm-0.7.3",  # V0's block manager; 0.6.6: the first V1
+    "vllm-0.6.6.post1",  # the first V1
+    "vllm-0.7.3",
     "vllm-0.8.5",
     "vllm-0.9.2",
     "vllm-0.10.2",

@@ -27,7 +27,6 @@ OWN = {  # what this pack writes itself, to itself: JSON that nobody else has a 
     "package.py": "the pack's own tables",
     "setup/inside.py": "what the outer process asks",
     "setup/outside.py": "what gdb, started for it, answers",
-    "torch/headers.py": "what gdb, started for it, answers",
 }
 
 
