@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..render.text import Style
 
 
-clocks = lazy_module("stacks.clocks")
+clocks = lazy_module("observe.clocks")
 reprs = lazy_module("cpython.reprs")
 objects = lazy_module("cpython.objects")
 MAX_FIELDS = 200
