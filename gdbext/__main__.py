@@ -16,7 +16,6 @@ from .commands import table
 from .errors import GdbextError
 from .render import jsonline
 from .render.text import Style, one_line
-from .session.command import finite
 
 SETUP = {
     "doctor": "what works on this machine, what does not, and the line that mends it",
@@ -35,7 +34,7 @@ def _usage():
     lines = [f"Usage: {package.how()} COMMAND [ARGUMENT]...", "", "Set-up:"]
     lines += [f"  {name:<14}{text}" for name, text in SETUP.items()]
     lines += ["", "Commands that read, as in gdb (COMMAND --help; -on WHAT names the process, --json gives JSON):"]
-    lines += [f"  {c.name:<14}{c.help().splitlines()[0]}" for c in table.load_all() if not c.gdb_only]
+    lines += [f"  {c.name:<14}{c.summary}" for c in table.entries() if not c.gdb_only]
     return "\n".join(lines)
 
 
@@ -52,6 +51,8 @@ def _parser(name):
     if name == "skill":
         parser.add_argument("folder", metavar="DIR", help="the folder; made where it is not there")
     if name == "mcp":
+        from .session.command import finite
+
         parser.add_argument("--limit", type=finite, default=60, metavar="S", help="seconds that one answer may take (60)")
     if name == "vscode":
         parser.add_argument(
@@ -152,11 +153,11 @@ def main(words: list[str]) -> int:
         if name not in table.COMMANDS:
             meant = _meant(name)
             raise GdbextError(f"there is no command {name!r}{meant}; {package.how()} --help lists them")
-        command = table.load(name)
+        entry = table.entry(name)
         if rest and rest[0] in ("-h", "--help"):
-            print(command.help())
+            print(entry.help)
             return 0
-        if command.gdb_only:
+        if entry.gdb_only:
             raise GdbextError(f"{name} acts on gdb's own inferiors: type it in gdb, after `source gdbext/init.py`")
         from .setup import outside
 

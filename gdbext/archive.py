@@ -35,7 +35,7 @@ def made(more: Optional[Mapping[str, bytes]] = None) -> bytes:
     for folder, folders, names in os.walk(package.FOLDER):
         folders[:] = set(folders) - {"__pycache__"}
         for name in names:
-            if name.endswith((".py", ".json", ".gdb")):
+            if name.endswith((".py", ".json", ".gdb", ".txt")):
                 path = os.path.join(folder, name)
                 with open(path, "rb") as f:
                     found[os.path.relpath(path, package.ROOT).replace(os.sep, "/")] = f.read()

@@ -18,14 +18,14 @@ def _load():
         sys.path.insert(0, parent)
     from gdbext import frame_filters, functions, printers
     from gdbext.commands import table
-    from gdbext.session import gdb_session
+    from gdbext.session import gdb_commands
     from gdbext.wheels import use
 
     refused = use(sys.version_info[:2])
     if refused:
         gdb.write(f"gdbext: {refused}\n")
-    for command in table.load_all():
-        gdb_session.register(command)
+    for entry in table.entries():
+        gdb_commands.register(entry.name, entry.group, entry.help, entry.once, table.load)
     for part in (frame_filters, functions, printers):
         part.register()
 

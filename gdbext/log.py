@@ -6,7 +6,6 @@ not taken writes one line on standard error: `gdbext: ROOM/FILE.py:LINE FUNCTION
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 
@@ -14,7 +13,6 @@ from .errors import GdbextError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import FrameType, TracebackType
 
 VARIABLE = "GDBEXT_LOG"
@@ -29,22 +27,25 @@ def enabled() -> bool:
     return _state["on"]
 
 
-@contextlib.contextmanager
-def during(on: bool) -> Iterator[None]:
+class during:
     """In this `with` block lines are written, also by child processes that it starts; `on` False: as before."""
-    before, variable = _state["on"], os.environ.get(VARIABLE)
-    if not on or before:
-        yield
-        return
-    _state["on"], os.environ[VARIABLE] = True, "debug"
-    try:
-        yield
-    finally:
-        _state["on"] = before
-        if variable is None:
-            del os.environ[VARIABLE]
-        else:
-            os.environ[VARIABLE] = variable
+
+    __slots__ = ("_before", "_on", "_variable")
+
+    def __init__(self, on: bool) -> None:
+        self._on, self._before, self._variable = on, _state["on"], os.environ.get(VARIABLE)
+
+    def __enter__(self) -> None:
+        if self._on and not self._before:
+            _state["on"], os.environ[VARIABLE] = True, "debug"
+
+    def __exit__(self, *_: object) -> None:
+        if self._on and not self._before:
+            _state["on"] = self._before
+            if self._variable is None:
+                del os.environ[VARIABLE]
+            else:
+                os.environ[VARIABLE] = self._variable
 
 
 def passed_over(error: BaseException, what: str = "") -> None:
@@ -100,5 +101,7 @@ def _write(frame: FrameType, text: str, error: BaseException | None = None) -> N
 
 def _put(lines: str) -> None:
     """On the descriptor itself: gdb's own stream pages what it gets, and only its main thread may write there."""
-    with contextlib.suppress(OSError):
+    try:
         os.write(2, lines.encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass  # nobody reads it

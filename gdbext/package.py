@@ -9,10 +9,13 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import Any
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))  # ROOT/gdbext
 ROOT = os.path.dirname(FOLDER)  # what stands on sys.path for it: a folder, or the archive
+# What says how many threads a BLAS starts when it is loaded.
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 # As `first_to_go`, before anything is loaded.
 FIRST_TO_GO = """try:
     with open("/proc/self/oom_score_adj", "w") as f: f.write("1000")
@@ -81,6 +84,20 @@ def names(folder: str) -> list[str]:
     with zipfile.ZipFile(ROOT) as archive:
         found = [name[len(inside) :] for name in archive.namelist() if name.startswith(inside)]
     return sorted(name for name in found if name and "/" not in name)
+
+
+def import_package(name: str) -> ModuleType:
+    """Imports a package that is not the pack's with one BLAS thread where the user says nothing else; the environment is then as
+    before. By itself a BLAS starts a thread per processor when numpy is loaded, inside gdb."""
+    import importlib
+
+    ours = {variable: "1" for variable in BLAS_THREADS if variable not in os.environ}
+    os.environ.update(ours)
+    try:
+        return importlib.import_module(name)
+    finally:
+        for variable in ours:
+            os.environ.pop(variable, None)
 
 
 def program(python: str, module: str) -> list[str]:

@@ -14,10 +14,12 @@ GDBEXT_TEST_COUNTS        a file for what came of the run: {"passed": N, "failur
 """
 
 import collections
+import contextlib
 import importlib.util
 import json
 import os
 import shutil
+import signal
 import sys
 
 import pytest
@@ -39,6 +41,18 @@ def _load_harness():
 
 
 _load_harness()
+from tools import own_pids  # noqa: E402  (from `scripts`, which is on the path now)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_orphans():
+    """Where tests see their own processes alone (scripts/tools/own_pids.py), orphans of a file end with it: no other file meets
+    them."""
+    before = own_pids.orphans()
+    yield
+    for pid in own_pids.orphans() - before:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _paths(name):
@@ -82,6 +96,33 @@ def torch_python():
 def pythons():
     """Interpreters of several minor versions; at least the one that runs the tests."""
     return _paths("GDBEXT_TEST_PYTHONS") or [sys.executable]
+
+
+FAILED = pytest.StashKey()  # of a test: whether it, its setup or its teardown failed
+SETUPS = pytest.StashKey()  # of a module: how many tests failed while they were set up
+AGAIN = 2  # so many failures of a module's setup may be bad luck
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+        module = item.getparent(pytest.Module)
+        module.stash[SETUPS] = module.stash.get(SETUPS, 0) + (report.when == "setup")
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item, nextitem):
+    """A failure fails one test: what its module has set up ends with it, and the next test gets a process of its own. A setup
+    that fails again and again is not tried for every test."""
+    try:
+        return (yield)
+    finally:
+        module = item.getparent(pytest.Module)
+        if item.stash.get(FAILED, False) and module.stash.get(SETUPS, 0) < AGAIN:
+            item.session._setupstate.teardown_exact(module.parent)
 
 
 def pytest_terminal_summary(terminalreporter):

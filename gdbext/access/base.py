@@ -19,6 +19,7 @@ from .unwind import Unwinder
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterable, Sequence, TypeVar
 
+    from .device_memory import DeviceMemory
     from .model import Registers
     from .retry import Budget
 
@@ -44,9 +45,7 @@ class Target:
     pid: int | None = None
     label = ""
     read_log: ReadLog | None = None  # of a collector's Target
-    device_memory: Callable[[int, int], bytes] | None = (
-        None  # read(address, size) of GPU memory, where the debugger can (cuda-gdb)
-    )
+    device_memory: DeviceMemory | None = None  # where the debugger sees the GPU (cuda-gdb)
 
     def __init__(self) -> None:
         self._pages: dict[int, bytes | None] = {}
@@ -226,7 +225,7 @@ class Target:
         """As `read_many`, in the GPU's memory; `GdbextError` where this debugger cannot read it."""
         if self.device_memory is None:
             raise GdbextError(f"{self.describe()}: the GPU's memory cannot be read from here")
-        return [self.device_memory(address, size) for address, size in ranges]
+        return [self.device_memory.read(address, size) for address, size in ranges]
 
     def _number(self, code: str, address: int, size: int) -> Any:
         return struct.unpack(code, self.read(address, size))[0]

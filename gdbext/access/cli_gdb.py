@@ -16,7 +16,9 @@ import gdb
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, TypeVar
+
+    T = TypeVar("T")
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -48,7 +50,7 @@ _results: list[Any] = []
 _errors: list[BaseException] = []
 
 
-def silently(make: Callable[[], Any]) -> Any:
+def silently(make: Callable[[], T]) -> T:
     """What `make()` returns, with gdb's own messages swallowed.
 
     gdb.Breakpoint's constructor writes "Breakpoint 1 at 0x..." to the terminal. gdb can catch the output of a command only, so
@@ -58,7 +60,8 @@ def silently(make: Callable[[], Any]) -> Any:
     gdb.execute("python __import__('gdbext.access.cli_gdb').access.cli_gdb._call()", to_string=True)
     if _errors:
         raise _errors.pop()
-    return _results.pop()
+    made: T = _results.pop()
+    return made
 
 
 def _call() -> None:

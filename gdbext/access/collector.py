@@ -53,6 +53,7 @@ OPEN = "/proc/self/fd/"  # the name of a file that was given open, and may have 
 LEAST_PAGES = 512  # of Python's state, before they are known
 STACK_GUESS = 8 << 10  # bytes of a thread's stack
 WHOLE = 0.45  # of what is to spare: a copy is in memory twice while it is written
+NAMED_THREADS = 32  # of those that did not stop
 NAMED = 1 << 20  # bytes: what is left out and smaller is not worth a line
 
 
@@ -287,7 +288,7 @@ class Collection:
 
     def _add_blocked(self) -> None:
         """Names the threads that could not be stopped."""
-        for tid in sorted(self.stop.stray):
+        for tid in sorted(self.stop.stray)[:NAMED_THREADS]:
             name = self.threads[tid].name if tid in self.threads else ""
             where = _wait_channel(self.pid, tid)
             what = (
@@ -295,6 +296,8 @@ class Collection:
             )
             known = "its stack is read from where it entered the kernel" if tid in self.stop.registers else "no registers of it"
             self.partial.append(f"thread {tid} ({name}) {what}{where}: {known}")
+        if len(self.stop.stray) > NAMED_THREADS:
+            self.partial.append(f"{len(self.stop.stray) - NAMED_THREADS:,} more threads did not stop, in time or at all")
 
     # ---- writing -------------------------------------------------------------------------------------------------
     def write(self, path: str, label: str) -> int:

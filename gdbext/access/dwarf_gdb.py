@@ -250,7 +250,7 @@ def this_of(classes: Sequence[str], types: Sequence[str]) -> tuple[str, Cxx, lis
 
 def _methods(classes: Sequence[str]) -> dict[str, tuple[str, Cxx, list[tuple[str, str]]]]:
     """{class: (class, its object, inner)} of the selected thread's frames."""
-    frame = gdb.newest_frame()
+    frame: gdb.Frame | None = gdb.newest_frame()
     inner: list[tuple[str, str]] = []
     found: dict[str, tuple[str, Cxx, list[tuple[str, str]]]] = {}
     for _ in range(MAX_FRAMES):

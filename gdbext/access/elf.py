@@ -110,6 +110,7 @@ class Elf:
         self.arch = ARCH.get(self.machine, f"machine {self.machine}")
         self.segments = self._read_segments(fields[4], fields[8], fields[9])
         self.frame_table: list[Any] = []  # of cfi.table_of: kept here, so that it ends with the file
+        self.kept: dict[str, Any] = {}  # what rooms above found in it, by what they call it: it ends with the file too
         self._heads: list[SectionHead] | None = None
         self._sections: dict[str, tuple[int, int, int, int, int]] | None = None
         self._tables: list[SymbolTable] | None = None

@@ -124,6 +124,10 @@ class FileBytes:
     def __len__(self) -> int:
         return self._size
 
+    def fileno(self) -> int:
+        """The descriptor of the open file."""
+        return self._file.fileno()
+
     @overload
     def __getitem__(self, where: int) -> int: ...
 

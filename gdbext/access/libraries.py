@@ -41,7 +41,8 @@ class Loaded:
 def symbols_of(progspace: Any = None) -> set[str]:
     """Paths of the files whose symbols gdb has read into a program space (default: the selected one)."""
     found: set[str] = set()
-    for objfile in (progspace or gdb.current_progspace()).objfiles():
+    space = progspace or gdb.current_progspace()
+    for objfile in space.objfiles() if space is not None else ():
         if objfile.is_valid() and objfile.filename:
             found.update((objfile.filename, os.path.realpath(objfile.filename)))
     return found
@@ -91,7 +92,8 @@ def _mapped(pid: int, pc: int) -> str:
 
 def _first_doubt(inferior: Any, have: set[str]) -> tuple[int, int, str, str] | None:
     """(level, pc, library or '', why) of the first frame of the selected thread that nothing vouches for, or None."""
-    frame, level = gdb.newest_frame(), 0
+    frame: gdb.Frame | None = gdb.newest_frame()
+    level = 0
     program = gdb.current_progspace()
     while frame and level < MAX_FRAMES:  # not "is not None": the None of cuda-gdb 11.8 is another
         pc = frame.pc()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from typing import TYPE_CHECKING, Any
@@ -61,10 +62,9 @@ class selected:
         self.was_focus = _device_focus()
         self.was_inferior = gdb.selected_inferior()
         self.was_thread = gdb.selected_thread()
-        try:
+        self.was_frame: gdb.Frame | None = None
+        with contextlib.suppress(gdb.error):
             self.was_frame = gdb.selected_frame() if self.was_thread else None
-        except gdb.error:
-            self.was_frame = None
         if self.inferior is not None and self.inferior != self.was_inferior:
             select_inferior(self.inferior)
         if self.thread is not None and self.thread.is_valid():

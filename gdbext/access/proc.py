@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
-from ..lazy import lazy_module
 from . import pagemap, readers
 from .base import Target
 from .model import Mapping, Module, Thread
@@ -24,7 +23,6 @@ from .procfs import parse_maps, read_maps, read_proc, read_stat, status_field, t
 if TYPE_CHECKING:
     from typing import BinaryIO, Sequence
 
-remote_memory, fetching = lazy_module("access.remote_memory"), lazy_module("access.fetcher")
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _RUNS = re.compile(rb"\x01(?:\x00{0,15}\x01)*").finditer
@@ -159,15 +157,19 @@ class ProcTarget(Target):
 
     def _read_away(self, address: int, size: int) -> bytes:
         """Memory that somebody has to bring, who may never do so."""
+        from .fetcher import fetcher  # it loads subprocess
+
         m = self.mapping_at(address)
         if m is None:
             raise FaultError(address, size, "" if os.path.exists(f"/proc/{self.pid}") else "the process is gone")
         self.open_memory()  # says who lacks which permission
-        found: bytes = fetching.fetcher.read(self._memory_tid(), address, size, (m.start, m.end))
+        found: bytes = fetcher.read(self._memory_tid(), address, size, (m.start, m.end))
         return found
 
     def gather(self, addresses: Sequence[int], size: int) -> memoryview | None:
         """By process_vm_readv(2), which some containers forbid."""
+        from . import remote_memory  # it loads ctypes
+
         found: memoryview | None = remote_memory.gather(self._memory_tid(), addresses, size)
         return found
 

@@ -48,12 +48,10 @@ def ourselves() -> User:
     return User(os.geteuid(), frozenset((os.getegid(), *os.getgroups())))
 
 
-def of_owner(path: str) -> User | None:
-    """Whose a core or snapshot is: what it names is its owner's word."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
+def of_owner(descriptor: int) -> User:
+    """Whose a core or snapshot is that is open: what it names is its owner's word. (Its path may be another file's by now, or
+    nobody's.)"""
+    found = os.fstat(descriptor)
     return User(found.st_uid, frozenset((found.st_gid,) if found.st_gid else ()))
 
 

@@ -18,7 +18,6 @@ from .. import log
 from ..errors import GdbextError
 from . import pagemap, remote_memory
 from .model import PAGE
-from .pagemap import KERNEL_PAGE
 
 if TYPE_CHECKING:
     from typing import Iterator, Sequence
@@ -58,11 +57,11 @@ class Growth:
             for m in maps:
                 if m.perms != "rw-p" or m.end - m.start > self._limit or "/dev/" in m.path:
                     continue
-                block = BLOCK * KERNEL_PAGE
+                block = BLOCK * pagemap.KERNEL_PAGE
                 low, high = m.start // block * block, -(-m.end // block) * block
                 for at, flags in pagemap.entries(file.fileno(), low, high, pagemap.OWN, CHUNK):
                     for i in range(0, len(flags), BLOCK):
-                        yield at + KERNEL_PAGE * i, flags[i : i + BLOCK]
+                        yield at + pagemap.KERNEL_PAGE * i, flags[i : i + BLOCK]
 
     def spans(self, maps: Sequence[Mapping]) -> list[tuple[int, int]]:
         """`[(start, end)]` of the pages that have come into use; `maps`: the memory map as it is now. Takes milliseconds: the
@@ -71,8 +70,8 @@ class Growth:
         for base, flags in dict(self._blocks(maps)).items():  # two mappings may share a piece
             before = self._known.get(base, b"")
             if flags != before:
-                new = [base + KERNEL_PAGE * i for i, (a, b) in enumerate(zip(flags, before or bytes(BLOCK))) if a > b]
-                found += [(page, page + KERNEL_PAGE) for page in new]
+                new = [base + pagemap.KERNEL_PAGE * i for i, (a, b) in enumerate(zip(flags, before or bytes(BLOCK))) if a > b]
+                found += [(page, page + pagemap.KERNEL_PAGE) for page in new]
         return found
 
 
@@ -129,14 +128,14 @@ def _spans(fd: int, start: int, end: int, enough: int | None) -> list[tuple[int,
     found: list[tuple[int, int]] = []
     total = 0
     for base, flags in pagemap.entries(fd, start, end, pagemap.OWN, CHUNK):
-        total += KERNEL_PAGE * flags.count(1)
+        total += pagemap.KERNEL_PAGE * flags.count(1)
         if enough is not None and total > enough:
             return None
         at = flags.find(1)
         while at >= 0:
             stop = flags.find(0, at)
             stop = len(flags) if stop < 0 else stop
-            low, high = base + KERNEL_PAGE * at, base + KERNEL_PAGE * stop
+            low, high = base + pagemap.KERNEL_PAGE * at, base + pagemap.KERNEL_PAGE * stop
             if found and found[-1][1] == low:
                 found[-1] = (found[-1][0], high)
             else:

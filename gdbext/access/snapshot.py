@@ -9,7 +9,7 @@ import bisect
 import os
 import signal
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
@@ -54,8 +54,8 @@ class CoreFileTarget(Target):
         if self.file.type != elf.ET_CORE:
             raise NotFoundError(f"{path}: an ELF file, but not a core")
         self.path, self.arch = path, self.file.arch
-        self._owner = readers.of_owner(path)  # now: a copy without a name has this path only as long as it is open
-        self._bytes = files.open_regular(path)  # memory is read, not mapped: each page looked at would bring its neighbours along
+        # memory is read, not mapped: each page looked at would bring its neighbours along
+        self._descriptor = cast(files.FileBytes, self.file.data).fileno()
         self._loads = sorted((s for s in self.file.segments if s.type == elf.PT_LOAD and s.memsz), key=lambda s: s.vaddr)
         self._starts = [s.vaddr for s in self._loads]
         self.truncated = any(s.offset + s.filesz > len(self.file.data) for s in self.file.segments)
@@ -138,8 +138,8 @@ class CoreFileTarget(Target):
 
     def user(self) -> readers.User | None:
         """Of a snapshot that we or root have written whose process it was; else the file's owner."""
-        owner, noted = self._owner, self.note.get("user")
-        if owner is not None and owner.uid in (0, os.geteuid()) and isinstance(noted, list) and len(noted) == 2:
+        owner, noted = readers.of_owner(self._descriptor), self.note.get("user")
+        if owner.uid in (0, os.geteuid()) and isinstance(noted, list) and len(noted) == 2:
             uid, groups = noted
             if isinstance(uid, int) and isinstance(groups, list) and all(isinstance(group, int) for group in groups):
                 return readers.User(uid, frozenset(groups))
@@ -163,7 +163,7 @@ class CoreFileTarget(Target):
         s, size = self._segment_at(address), len(view)
         if s is None or address + size > s.vaddr + s.filesz:
             super().read_into(address, view)
-        elif os.preadv(self._bytes.fileno(), [view], s.offset + address - s.vaddr) < size:
+        elif os.preadv(self._descriptor, [view], s.offset + address - s.vaddr) < size:
             raise FaultError(address, size, f"the core {self.path} is cut short")
 
     def read_own(self, address: int, size: int) -> bytes:
@@ -201,7 +201,7 @@ class CoreFileTarget(Target):
         inside = at - s.vaddr
         if inside < s.filesz:
             start = s.offset + inside
-            data = os.pread(self._bytes.fileno(), min(left, s.filesz - inside), start) if start < len(self.file.data) else b""
+            data = os.pread(self._descriptor, min(left, s.filesz - inside), start) if start < len(self.file.data) else b""
             if not data:
                 raise FaultError(address, size, f"the core {self.path} is cut short")
             return data

@@ -5,13 +5,10 @@
 from __future__ import annotations
 
 import sys
+from typing import Optional
 
 from ..access.ptrace import end_with_parent
 from ..setup import outside
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Optional
 
 
 def main(words: Optional[list[str]] = None) -> int:

@@ -10,17 +10,14 @@ import contextlib
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 from .. import __version__, log, package
 from ..errors import GdbextError
 from ..render.text import one_line
 from . import tools
 from .pages import Pages
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 LIMIT = 60.0  # seconds of one call
 AT_ONCE = 2  # calls that look at the same time

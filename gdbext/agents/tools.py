@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from ..commands import table
 from ..errors import GdbextError
 from ..session import nodes
 from ..session.command import Command, Option, UsageError, clean
 from ..setup.outside import line_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 CURSOR = "cursor"
 TYPES = {"flag": "boolean", "int": "integer", "float": "number", "str": "string"}

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional
+
 from .. import log
+from ..access.base import Mapping as MemoryMapping
+from ..access.base import Target
 from ..cpython import reprs
 from ..cpython.content import shown
 from ..cpython.runtime import open_runtime
+from ..engines.kv_view import View
 from ..errors import FaultError, GdbextError, NotFoundError
+from ..kvcache.addresses import Layer
+from ..kvcache.model import Cache, Worker
 from ..render.jsonline import Address
-from ..render.text import escape
+from ..render.text import Style, escape
+from ..torch.tensor import Tensor
 from ..torch.tensor_impl import is_tensor, read_tensor
 from .kv import owners_data
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable, Collection, Dict, List, Mapping, Optional
-
-    from ..access.base import Mapping as MemoryMapping
-    from ..access.base import Target
-    from ..engines.kv_view import View
-    from ..kvcache.addresses import Layer
-    from ..kvcache.model import Cache, Worker
-    from ..render.text import Style
-    from ..torch.tensor import Tensor
 
 TYPE_SUBCLASS = 1 << 31  # Py_TPFLAGS_TYPE_SUBCLASS: the type of a type has it
 

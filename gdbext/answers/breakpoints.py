@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from ..render.text import escape, table
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..render.text import Style
+from ..render.text import Style, escape, table
 
 
 def registers_text(data: dict[str, Any]) -> str:

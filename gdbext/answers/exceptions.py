@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from typing import Any
 
 from .. import log
+from ..access.base import Target
+from ..cpython.exceptions import Raised, TraceFrame
 from ..errors import GdbextError, NotFoundError
 from ..render.jsonline import Address
-from ..render.text import beneath, escape
+from ..render.text import Style, beneath, escape
 from .frames import python_frame
 from .variables import frame_variable_lines
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import Any
-
-    from ..access.base import Target
-    from ..cpython.exceptions import Raised, TraceFrame
-    from ..render.text import Style
-
 
 CAUSE = "The above exception was the direct cause of the following exception:"
 CONTEXT = "During handling of the above exception, another exception occurred:"

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
+from typing import Any
 
 from .. import log
+from ..access.base import NativeFrame, Target, Thread
+from ..cpython.frames import PyFrame
+from ..cpython.reprs import Limits
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError
-from ..lazy import lazy_module
+from ..kernels import launch as launches
+from ..kernels import triton
 from ..render import names
 from ..render.jsonline import Address
-from ..render.text import escape
+from ..render.text import Style, escape
 from .variables import variables_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import Any
-
-    from ..access.base import NativeFrame, Target, Thread
-    from ..cpython.frames import PyFrame
-    from ..cpython.reprs import Limits
-    from ..cpython.runtime import Runtime
-    from ..render.text import Style
-
-
-launches, triton = lazy_module("kernels.launch"), lazy_module("kernels.triton")
 
 
 def python_frame(frame: PyFrame, private: Collection[str] | None = None, limits: Limits | None = None) -> dict[str, Any]:

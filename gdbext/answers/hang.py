@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
+from ..engines import nccl_ras, shm_files
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render.text import escape
+from ..stacks import snapshots, untraced
+from ..verdict.examine import Examination
 from ..verdict.kinds import MEANING
+from . import requests
 from .places import node_text, nodes_of, place
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..verdict.examine import Examination
-
-requests, snapshots = lazy_module("answers.requests"), lazy_module("stacks.snapshots")
-untraced = lazy_module("stacks.untraced")
-nccl_ras, shm_files = lazy_module("engines.nccl_ras"), lazy_module("engines.shm_files")
 
 STUCK = ("never-fits", "parked", "behind", "lost", "zombie")
 GOOD = ("busy", "idle")

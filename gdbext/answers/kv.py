@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from ..errors import NotFoundError
 from ..kvcache import invariants, model, picture
+from ..kvcache.invariants import Report
+from ..kvcache.invariants.findings import Violation
+from ..kvcache.model import Cache, Group, Request, Worker
 from ..render.jsonline import Address
 from ..render.text import escape
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
-
-    from ..kvcache.invariants import Report
-    from ..kvcache.invariants.findings import Violation
-    from ..kvcache.model import Cache, Group, Request, Worker
 
 COUNTS = ("num_blocks", "free", "used", "cached", "shared", "held", "reserved")
 MAX_CELLS = 1 << 16  # of a map that JSON holds

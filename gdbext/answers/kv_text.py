@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, Dict, List, Sequence
+
 from ..kvcache import invariants, model
-from ..render.text import escape, table
+from ..kvcache.model import Cache, Request, Worker
+from ..render.text import Style, escape, table
 from .kv import tokens_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Dict, List, Sequence
-
-    from ..kvcache.model import Cache, Request, Worker
-    from ..render.text import Style
 
 LISTED = 64  # ids shown in text
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
-from ..lazy import lazy_module
+from ..kernels import signatures
+from ..kernels.launch import Launch
 from ..render.jsonline import Address
-from ..render.text import escape, seconds
+from ..render.text import Style, escape, seconds
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
+if TYPE_CHECKING:  # it needs gdb
     from ..control.kernel_breakpoints import KernelBreakpoint
-    from ..kernels.launch import Launch
-    from ..render.text import Style
 
-signatures = lazy_module("kernels.signatures")
 MAX_SHOWN = 24  # kernels
 
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
+from typing import Any, Sequence
 
-from ..render.text import escape, table
+from ..render.text import Style, escape, table
 from ..render.text import seconds as duration
 from .tensors import number_text
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Sequence
-
-    from ..render.text import Style
 
 HEAD = ["module", "type", "output", "shape", "dtype", "NaN", "inf", "min", "max", "mean", "hash"]
 SHOWN_HASH = 12

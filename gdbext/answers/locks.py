@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..render.jsonline import Address
-from ..render.text import escape
-from .places import node_text, place
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..render.text import Style
-    from ..stacks.waits import Edge
-    from .places import Nodes
+from ..render.text import Style, escape
+from ..stacks.waits import Edge
+from .places import Nodes, node_text, place
 
 
 def edge_data(edge: Edge, nodes: Nodes) -> dict[str, Any]:

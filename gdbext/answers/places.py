@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import Any, Dict, Iterable, Tuple
 
-from ..render.text import escape, seconds
+from ..render.text import Style, escape, seconds
+from ..stacks.threads import ProcessView, ThreadView
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, Tuple
-
-    from ..render.text import Style
-    from ..stacks.threads import ProcessView, ThreadView
-
-    Node = Tuple[str, int]  # (name of a process, tid)
-    Nodes = Dict[Node, Tuple[ProcessView, ThreadView]]
+Node = Tuple[str, int]  # (name of a process, tid)
+Nodes = Dict[Node, Tuple[ProcessView, ThreadView]]
 
 
 def place(view: ProcessView, thread: ThreadView | None = None) -> dict[str, Any]:

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any, Sequence
 
 from .. import log
+from ..access import proc
+from ..engines import kv_view
+from ..engines.targets import Targets
 from ..errors import GdbextError
-from ..lazy import lazy_module
+from ..heap import resident
+from ..kvcache import model
+from ..render import html
 from ..render.text import seconds, size
+from ..stacks import prefetch, waits
+from ..stacks.sampling import ProcessSamples
+from ..stacks.threads import ProcessView
+from ..verdict import examine as examining
 from .hang import hang_data
 from .places import node_text, nodes_of
 from .stack_tree import html_tree, parting
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Sequence
-
-    from ..engines.targets import Targets
-    from ..stacks.sampling import ProcessSamples
-    from ..stacks.threads import ProcessView
-
-examining = lazy_module("verdict.examine")
-html = lazy_module("render.html")
-kv_view, model, prefetch, waits = (
-    lazy_module("engines.kv_view"),
-    lazy_module("kvcache.model"),
-    lazy_module("stacks.prefetch"),
-    lazy_module("stacks.waits"),
-)
-resident, proc = lazy_module("heap.resident"), lazy_module("access.proc")
 
 
 def make_report(found: Sequence[Any], targets: Targets, wait: float) -> tuple[str, dict[str, Any], list[ProcessView]]:

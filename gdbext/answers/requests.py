@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import Any, Collection, Dict, List, Optional, Sequence
 
 from .. import log
+from ..access.base import Target
 from ..cpython.reprs import SHORT, Repr
-from ..cpython.runtime import open_runtime
+from ..cpython.runtime import Runtime, open_runtime
 from ..engines.objects import MAX_TOKENS_SHOWN
 from ..engines.registry import spec_of_runtime
 from ..errors import GdbextError
-from ..render.text import escape, seconds, table
-from ..requests.model import MOVING, STUCK, Tracked
+from ..kvcache.model import Request
+from ..render.text import Style, escape, seconds, table
+from ..requests.model import MOVING, STUCK, Counter, Place, Tracked
 from .kv import tokens_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Collection, Dict, List, Optional, Sequence
-
-    from ..access.base import Target
-    from ..cpython.runtime import Runtime
-    from ..kvcache.model import Request
-    from ..render.text import Style
-    from ..requests.model import Counter, Place
 
 NUMBERS = ("tokens", "prompt_tokens", "computed_tokens", "output_tokens", "blocks")
 MAX_LINE = 32  # ids of tokens in a line

@@ -11,13 +11,10 @@ import zlib
 
 from .. import log
 from ..access import files, procfs, ptrace
+from ..access.base import Target
+from ..cpython.frames import Code, PyFrame
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..access.base import Target
-    from ..cpython.frames import Code, PyFrame
 
 MAX_MEMBER = 8 << 20  # bytes of a source file inside an archive
 MAX_DIRECTORY = 256 << 20  # bytes of an archive that is looked into

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from ..lazy import lazy_module
-from ..render.text import escape
+from typing import Any
+
+from ..render import html
+from ..render.text import Style, escape
+from ..stacks import tree
+from ..stacks.threads import Frame, ProcessView, ThreadView
+from ..stacks.tree import Node
 from .places import closing, place, role_of
 from .threads import thread_frames
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..render.text import Style
-    from ..stacks.threads import Frame, ProcessView, ThreadView
-    from ..stacks.tree import Node
-
-
-tree, html = lazy_module("stacks.tree"), lazy_module("render.html")
 LONG = 12  # frames of one run that are shown whole
 WIDE = 58  # characters before the ranks
 _GIL = {"holds": ", holds the GIL", "waits": ", waits for the GIL"}

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
+from ..cpython.tasks import Task
 from ..render.jsonline import Address
-from ..render.text import escape
+from ..render.text import Style, escape
 from .frames import frame_text, python_frame
 from .variables import frame_variable_lines
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import Any
-
-    from ..cpython.tasks import Task
-    from ..render.text import Style
 
 
 def task_data(task: Task, private: Collection[str] | None = None) -> dict[str, Any]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..render.jsonline import Address
-from ..render.text import escape, size
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..render.text import Style
-    from ..torch.tensor import Tensor
+from ..render.text import Style, escape, size
+from ..torch.tensor import Tensor
 
 
 def tensor_data(tensor: Tensor) -> dict[str, Any]:

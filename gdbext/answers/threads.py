@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from ..lazy import lazy_module
-from ..render.text import escape
+from typing import Any, Collection, Dict, List
+
+from ..access.base import Target
+from ..cpython import runtime as runtimes
+from ..cpython.runtime import Runtime
+from ..render.text import Style, escape
+from ..stacks.threads import ThreadView
 from .frames import launched_kernel, native_frame, python_frame
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Collection, Dict, List
-
-    from ..access.base import Target
-    from ..cpython.runtime import Runtime
-    from ..render.text import Style
-    from ..stacks.threads import ThreadView
-
-
-runtimes = lazy_module("cpython.runtime")
 
 
 def thread_frames(

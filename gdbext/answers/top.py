@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
-from ..render.text import escape, seconds, shorten, size, table, visible_length
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from ..render.text import Style
-    from ..requests.meter import Reading
-    from ..timeline.live import Row
+from ..render.text import Style, escape, seconds, shorten, size, table, visible_length
+from ..requests.meter import Reading
+from ..timeline.live import Row
 
 HEAD = ("label", "pid", "state", "in", "part", "GIL", "waits", "CPU", "RSS", "steps/s")
 RIGHT = ("pid", "part", "GIL", "waits", "CPU", "RSS", "steps/s")

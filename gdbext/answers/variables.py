@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection
+from typing import Any
 
 from .. import log
+from ..access.base import Target
 from ..access.retry import settled
+from ..cpython import objects, reprs
+from ..cpython.frames import PyFrame
+from ..cpython.objects import Object
+from ..cpython.reprs import Limits
 from ..errors import GdbextError
-from ..lazy import lazy_module
+from ..observe import clocks
 from ..render.jsonline import Address
-from ..render.text import escape
+from ..render.text import Style, escape
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-    from typing import Any
-
-    from ..access.base import Target
-    from ..cpython.frames import PyFrame
-    from ..cpython.objects import Object
-    from ..cpython.reprs import Limits
-    from ..render.text import Style
-
-
-clocks = lazy_module("observe.clocks")
-reprs = lazy_module("cpython.reprs")
-objects = lazy_module("cpython.objects")
 MAX_FIELDS = 200
 CHANGED = "<changed while it was read>"
 RAN = "<not shown: its thread ran on while it was read>"

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from ..errors import GdbextError
 from ..render.text import table
-from ..session.command import Answer, Command, clean
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.command import Args
-    from ..session.session import Session
-
+from ..session.command import Answer, Args, Command
+from ..session.session import Session
+from .table import entries
 
 GROUPS = (
     ("ranks", "Ranks: find, attach, resume"),
@@ -44,9 +40,7 @@ class Llm(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if args.operand_text:
             return guide(args.operand_text)
-        from . import table as registry
-
-        rows = [{"name": c.name, "group": c.group, "summary": clean(c.__doc__).split("\n")[0]} for c in registry.load_all()]
+        rows = [{"name": e.name, "group": e.group, "summary": e.summary} for e in entries()]
 
         def text(style):
             parts = []

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+from ..answers import addresses as answers
+from ..answers.addresses import KvPlaces
 from ..engines.registry import kv_releases
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render.jsonline import Address
-from ..session.command import CONTENT, Answer, Command, Option, UsageError
+from ..session.command import CONTENT, Answer, Args, Command, Option, UsageError
 from ..session.engine_selection import POOL, view_of
 from ..session.evaluation import gdb_address, hidden_names
-
-answers = lazy_module("answers.addresses")
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..answers.addresses import KvPlaces
-    from ..session.command import Args
-    from ..session.session import Session
+from ..session.session import Session
 
 _KEYS = ("rank", "layer", "part", "block", "slot", "head", "element")
 

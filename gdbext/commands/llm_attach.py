@@ -11,20 +11,18 @@ from ..render.text import escape, seconds, size
 from ..session.command import Answer, Args, Command, Option, _take_options
 from ..session.gdb_only import require_gdb
 from ..session.process_selection import resolve_processes
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.session import Session
+from ..session.session import Session
 
 
 def _processes(session, what):
     """`[(pid, label)]` of a WHAT, or of several with blanks or commas between; `GdbextError` for a core file."""
     found = []
     for one in resolve_processes(session, what):
-        if isinstance(one, str):
-            raise GdbextError(f"{one} is a core file, not a process: open it with core-file, or add -on to a reading command")
-        pid = one if isinstance(one, int) else one.pid
-        found.append((pid, getattr(one, "label", "") or ""))
+        if one.pid is None:
+            raise GdbextError(
+                f"{one.core} is a core file, not a process: open it with core-file, or add -on to a reading command"
+            )
+        found.append((one.pid, one.label))
     return found
 
 

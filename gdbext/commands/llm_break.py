@@ -7,20 +7,15 @@ import re
 from .. import log
 from ..answers.breakpoints import set_text
 from ..answers.launches import breakpoint_data, breakpoint_lines, breakpoint_rows, row_lines
+from ..control import launch_conditions as conditions
 from ..errors import GdbextError, NotFoundError
-from ..lazy import lazy_module
-from ..session.command import Answer, Command, Option, UsageError
+from ..kernels import catalogue as catalogues
+from ..render.text import Style
+from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.engine_selection import view_of
 from ..session.gdb_only import PENDING, labels_of_attached, require_gdb
 from ..session.optional_packages import need
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
-
-catalogues, conditions = lazy_module("kernels.catalogue"), lazy_module("control.launch_conditions")
+from ..session.session import Session
 
 RESERVED = ("request", "step", "oom", "nan")
 

@@ -10,16 +10,9 @@ from ..answers.frames import (
 from ..answers.threads import thread_data, thread_head
 from ..answers.variables import frame_variable_lines
 from ..errors import GdbextError
-from ..lazy import lazy_module
-from ..session.command import CONTENT, Answer, Command, Option
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.command import Args
-    from ..session.session import Session
-
-
-threads = lazy_module("stacks.threads")
+from ..session.command import CONTENT, Answer, Args, Command, Option
+from ..session.session import Session
+from ..stacks import threads
 
 
 class LlmBt(Command):

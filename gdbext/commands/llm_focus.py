@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from ..errors import GdbextError
-from ..session.command import Answer, Command, Option, UsageError
+from ..render.text import Style
+from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import require_gdb
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
+from ..session.session import Session
 
 KINDS = ("line", "instruction", "kv-block")
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from ..render.text import escape, table
-from ..session.command import Answer, Command, Option, UsageError
+from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import require_gdb
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.command import Args
-    from ..session.session import Session
+from ..session.session import Session
 
 
 class LlmFollow(Command):

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
-from ..lazy import lazy_module
+from ..kernels import gpucore
 from ..render import names
 from ..render.jsonline import Address
-from ..render.text import escape, size
-from ..session.command import Answer, Command, Option, UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
-
-
-gpucore = lazy_module("kernels.gpucore")
+from ..render.text import Style, escape, size
+from ..session.command import Answer, Args, Command, Option, UsageError
+from ..session.session import Session
 
 SHOWN = 16  # faults and kernels in text
 

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from ..answers.hang import hang_data, hang_lines
 from ..answers.places import closing, nodes_of
-from ..lazy import lazy_module
 from ..session import process_selection
-from ..session.command import Answer, Command, Option, UsageError
-
-examining = lazy_module("verdict.examine")
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.command import Args
-    from ..session.session import Session
+from ..session.command import Answer, Args, Command, Option, UsageError
+from ..session.session import Session
+from ..verdict import examine as examining
 
 
 class LlmHang(Command):

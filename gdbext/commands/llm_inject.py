@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
+from ..control import injected_scripts
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render import jsonline
 from ..render.text import escape
-from ..session.command import Answer, Command, Option, UsageError
+from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import require_gdb
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..session.command import Args
-    from ..session.session import Session
-
-injected_scripts = lazy_module("control.injected_scripts")
+from ..session.session import Session
 
 
 class LlmInject(Command):
@@ -57,8 +50,8 @@ class LlmInject(Command):
         if not what.strip():
             raise UsageError("llm-inject: takes a tool and a process: llm-inject -unsafe faulthandler TP0")
         body = self.body(tool)
-        found = [(getattr(one, "pid", one), getattr(one, "label", "")) for one in session.resolve(what.strip())]
-        if any(not isinstance(pid, int) for pid, _ in found):
+        found = [(one.pid, one.label) for one in session.resolve(what.strip())]
+        if any(pid is None for pid, _ in found):
             raise GdbextError(f"{what.strip()} is a core file: nothing runs in it")
         if not args.unsafe:
             raise GdbextError("writes to the process and runs code in its main thread: add -unsafe if that is what you want")

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
 from .. import log
+from ..access.base import Target
 from ..errors import GdbextError
-from ..lazy import lazy_module
+from ..kernels import catalogue as catalogues
 from ..render.jsonline import Address
-from ..render.text import escape, table
-from ..session.command import Answer, Command, Option, UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..access.base import Target
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
-
-
-catalogues = lazy_module("kernels.catalogue")
+from ..render.text import Style, escape, table
+from ..session.command import Answer, Args, Command, Option, UsageError
+from ..session.session import Session
 
 
 def compiled(pattern: str) -> re.Pattern[str]:

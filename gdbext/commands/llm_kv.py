@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any, List
+
+from ..answers import kv as shapes
+from ..answers import kv_text as lines
+from ..engines import kv_deep, kv_view
+from ..engines.kv_view import View
 from ..engines.registry import kv_releases
 from ..errors import NotFoundError
-from ..lazy import lazy_module
+from ..kvcache import plot as plots
 from ..render.text import escape
-from ..session.command import Answer, Command, Option, UsageError
+from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.engine_selection import CONTENT, POOL, view_of
 from ..session.optional_packages import need
-
-kv_view, kv_deep, shapes, lines, plots = (
-    lazy_module("engines.kv_view"),
-    lazy_module("engines.kv_deep"),
-    lazy_module("answers.kv"),
-    lazy_module("answers.kv_text"),
-    lazy_module("kvcache.plot"),
-)
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, List
-
-    from ..engines.kv_view import View
-    from ..session.command import Args
-    from ..session.session import Session
+from ..session.session import Session
 
 
 class LlmKv(Command):
@@ -113,6 +104,12 @@ class LlmKv(Command):
                 {"rank": worker.rank, "layer": layer.index, **kv_view.block_stats(layer, number)}
                 for worker, layer in shapes.layers_of(cache, data["group"], workers)
             ]
+            view.partial += dict.fromkeys(
+                part.tensor.unfinished
+                for worker, layer in shapes.layers_of(cache, data["group"], workers)
+                for part in layer.parts
+                if part.tensor is not None and part.tensor.unfinished
+            )
         return Answer({"block": data}, lambda style: "\n".join(lines.block_lines(cache, data, style)), view.partial)
 
     def request(self, session: Session, args: Args, view: View, rest: str) -> Answer:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from ..answers import addresses
 from ..answers.launches import launch_data, launch_lines
 from ..errors import GdbextError
-from ..lazy import lazy_module
-from ..session.command import Answer, Command, Option
+from ..kernels import pointees
+from ..session.command import Answer, Args, Command, Option
 from ..session.engine_selection import view_of
 from ..session.evaluation import runtime_or_none
 from ..session.gdb_only import require_gdb
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.command import Args
-    from ..session.session import Session
-
-addresses, pointees = lazy_module("answers.addresses"), lazy_module("kernels.pointees")
+from ..session.session import Session
 
 
 class LlmLaunch(Command):

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import os
+from typing import Any, Sequence
 
+from ..access import files as opened_files
 from ..answers.layers import alike, comparison_text, rank_text
+from ..engines import models
 from ..errors import GdbextError
-from ..lazy import lazy_module
-from ..render.text import escape
+from ..render import files as render_files
+from ..render.text import Style, escape
 from ..render.text import seconds as duration
-from ..session.command import Answer, Command, Option, UsageError
+from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import RANK, labels_of_attached, require_gdb
 from ..session.optional_packages import need
+from ..session.session import Session
+from ..torch import layer_compare as comparing
+from ..torch import layer_records as records
+from ..torch import modules
+from ..torch import tensor_impl as tensors
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Sequence
-
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
-
-records, comparing = lazy_module("torch.layer_records"), lazy_module("torch.layer_compare")
-opened_files = lazy_module("access.files")
-models, render_files = lazy_module("engines.models"), lazy_module("render.files")
-modules, tensors = lazy_module("torch.modules"), lazy_module("torch.tensor_impl")
 PER_CALL = 0.003  # seconds that a call of a module is held, without the reading of a large output
 
 
@@ -50,7 +46,8 @@ class LlmLayers(Command):
     layer's hidden states and residual are added up; [1, T, H] is [T, H]. What has no counterpart is named. Use -save for both.
 
     A compiled model or a CUDA graph calls no modules: the answer says which are missing, and how the engine is started eagerly.
-    GPU memory cannot be read from here. Needs numpy."""
+    Values on a GPU are read in cuda-gdb (13 or newer), of a process that began with CUDA_LAUNCH_BLOCKING=1: without it a module
+    returns before its kernels have run, and the answer says so instead of values. Needs numpy."""
 
     name = "llm-layers"
     group = "tensors"
@@ -217,6 +214,10 @@ class _Rank:
                 f"{self.process.name}: no module was called from Python: if the model runs, it is compiled or in a CUDA graph: "
                 f"{self.eager}"
             )
+        unread = [row for row in self.rows if row["shape"] is not None and row["hash"] is None]
+        if unread:
+            first = f"{unread[0]['path'] or 'the model'}: {unread[0]['why']}"
+            partial.append(f"{self.process.name}: {len(unread)} outputs' values were not read, the first of {first}")
         if self.path and recorder.calls:
             self._write(partial)
         return partial

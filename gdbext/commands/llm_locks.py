@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from ..answers.locks import edge_data, edge_lines
 from ..answers.places import closing, node_text, nodes_of
-from ..lazy import lazy_module
 from ..session import process_selection
-from ..session.command import Answer, Command
-
-async_waits, ipc_locks, snapshots, locks, threads, waits = (
-    lazy_module("stacks.async_waits"),
-    lazy_module("stacks.ipc_locks"),
-    lazy_module("stacks.snapshots"),
-    lazy_module("stacks.locks"),
-    lazy_module("stacks.threads"),
-    lazy_module("stacks.waits"),
-)
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.command import Args
-    from ..session.session import Session
+from ..session.command import Answer, Args, Command
+from ..session.session import Session
+from ..stacks import async_waits, ipc_locks, locks, snapshots, waits
 
 
 class LlmLocks(Command):

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from .. import log
-from ..access.retry import retry_reading
-from ..errors import GdbextError
-from ..lazy import lazy_module
-from ..render.text import escape, size, table
-from ..session.command import Answer, Command, Option
-from ..session.process_selection import resolve_processes
+from typing import Any
 
-census, resident, runtimes = lazy_module("torch.census"), lazy_module("heap.resident"), lazy_module("cpython.runtime")
-cuda_allocator, cuda_blocks, cuda_owners = (
-    lazy_module("torch.cuda_allocator"),
-    lazy_module("torch.cuda_blocks"),
-    lazy_module("torch.cuda_owners"),
-)
-kv_view, files = lazy_module("engines.kv_view"), lazy_module("render.files")
+from .. import log
+from ..access.base import Target
+from ..access.retry import retry_reading
+from ..cpython import runtime as runtimes
+from ..cpython.runtime import Runtime
+from ..engines import kv_view
+from ..errors import GdbextError
+from ..heap import resident
+from ..render import files
+from ..render.text import Style, escape, size, table
+from ..session.command import Answer, Args, Command, Option
+from ..session.process_selection import resolve_processes
+from ..session.session import Session
+from ..torch import census, cuda_allocator, cuda_blocks, cuda_owners
+from ..torch.census import Found
+
 OWNERS = {  # what a part of a GPU's reserved memory is called in text, and what is said of it
     "parameter": ("parameters", ""),
     "kv-cache": ("KV caches", ""),
@@ -28,17 +31,6 @@ OWNERS = {  # what a part of a GPU's reserved memory is called in text, and what
     "split": ("free pieces", "in segments with blocks in use: what fragmentation keeps; the largest is {}"),
     "free": ("free segments", "torch.cuda.empty_cache() gives them back"),
 }
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..access.base import Target
-    from ..cpython.runtime import Runtime
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
-    from ..torch.census import Found
 
 
 class LlmMemory(Command):
@@ -94,7 +86,7 @@ class LlmMemory(Command):
             files.may_write(args.o, "-o", args.force)
         for one in resolve_processes(session, args.operand_text):
             target = session.open(one)
-            label = getattr(one, "label", "") or str(target.pid or one)
+            label = one.label or str(target.pid or one.core)
             try:
                 row, why, snapshot = _rank(session, target, label)
             except GdbextError as e:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from ..engines import processes, profiler
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render.text import escape
-from ..session.command import Answer, Command, Option, UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..session.command import Args
-    from ..session.session import Session
-
-profiler = lazy_module("engines.profiler")
+from ..session.command import Answer, Args, Command, Option, UsageError
+from ..session.session import Session
 
 
 class LlmProfile(Command):
@@ -57,7 +51,7 @@ class LlmProfile(Command):
         if verb not in ("start", "stop"):
             given = f", not {verb!r}" if verb else ""
             raise UsageError(f"llm-profile: takes start or stop{given}, then a process of the engine: llm-profile start TP0")
-        ranks = [r for r in session.resolve(what.strip() or "all") if hasattr(r, "engine")]
+        ranks = processes.ranks_of(session.resolve(what.strip() or "all"))
         if not ranks:
             raise GdbextError(f"{what.strip() or 'this machine'} has no rank of an engine: see llm-ranks")
         chosen = _chosen(args)

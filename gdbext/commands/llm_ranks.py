@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
+from ..engines import discover
 from ..engines.rank import STATES
 from ..engines.registry import SPECS, displayed
-from ..lazy import lazy_module
 from ..render.text import escape, seconds, shorten, size, table
 from ..session.command import Answer, Command, Option
-
-discover = lazy_module("engines.discover")
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _HEAD = ["#", "label", "engine", "role", "pid", "parent", "GPUs", "state", "thr", "RSS", "CPU", "age", "inf", "user", "note"]
 _RIGHT = ("#", "pid", "parent", "thr", "RSS", "CPU", "age", "inf")

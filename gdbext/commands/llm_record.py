@@ -4,41 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Sequence
+from typing import Any
 
+from ..access import holder, proc
+from ..engines import group as groups
+from ..engines import processes, targets
 from ..errors import GdbextError
-from ..lazy import lazy_module
-from ..render.text import escape, table
+from ..render import files
+from ..render.text import Style, escape, table
+from ..requests import meter
 from ..session import process_selection
-from ..session.command import Answer, Command, Option, UsageError
+from ..session.command import Answer, Args, Command, Option, UsageError
+from ..session.session import Session
+from ..timeline import flame, native, page, recording, sampler, stalls, steps, store
+from ..timeline.recording import Frame, ProcessTrack, Recording
+from ..timeline.stalls import Stall
 
-sampler, store, flame, stalls, steps, page, recording, files = (
-    lazy_module("timeline.sampler"),
-    lazy_module("timeline.store"),
-    lazy_module("timeline.flame"),
-    lazy_module("timeline.stalls"),
-    lazy_module("timeline.steps"),
-    lazy_module("timeline.page"),
-    lazy_module("timeline.recording"),
-    lazy_module("render.files"),
-)
-native, holder = lazy_module("timeline.native"), lazy_module("access.holder")
-proc, meter = lazy_module("access.proc"), lazy_module("requests.meter")
-groups, targets = lazy_module("engines.group"), lazy_module("engines.targets")
 RATE = 100.0  # looks a second
 MAX_RATE, MAX_SECONDS = 1000.0, 24 * 3600.0
 SHOWN, LISTED, SHOWN_STALLS = 12, 100, 20  # functions of text, and of JSON; stalls of text
 SPARSE = 0.7  # part of the looks that were asked for: with fewer the answer warns
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
-    from ..timeline.recording import Frame, ProcessTrack, Recording
-    from ..timeline.stalls import Stall
 
 
 class LlmRecord(Command):
@@ -161,7 +147,7 @@ def _record(
 ) -> Recording:
     """Records processes, and beside them what their engines count."""
     opened = targets.Targets()  # of no debugger: a thread of its own reads the engines, through /proc
-    engines = groups.engines_of([one for one in found if hasattr(one, "family")], opened.of)
+    engines = groups.engines_of(processes.ranks_of(found), opened.of)
     schedulers = {rank.pid for engine in engines for rank in engine.with_role(*groups.SCHEDULERS, "frontend")}
     how: dict[str, Any] = {"realtime": args.realtime, "schedulers": schedulers}
     with contextlib.ExitStack() as around:
@@ -194,14 +180,11 @@ def _targets(session: Session, resolved: Sequence[Any], failed: list[dict[str, A
     """(ProcTarget, label) of each process; one that cannot move is a failed one."""
     found = []
     for one in resolved:
-        pid, label = getattr(one, "pid", one), getattr(one, "label", "") or str(getattr(one, "pid", one))
-        attached = session.targets.attached(one)
-        if isinstance(pid, str):
-            failed.append({"label": label, "pid": None, "reason": "a core does not move"})
-        elif attached is not None and attached.is_stopped:
-            failed.append({"label": label, "pid": pid, "reason": "gdb holds it stopped: llm-continue or llm-detach first"})
+        why = session.targets.why_still(one)
+        if why:
+            failed.append({"label": one.name, "pid": one.pid, "reason": why})
         else:
-            found.append((proc.ProcTarget(pid, label), label))
+            found.append((proc.ProcTarget(one.pid, one.name), one.name))
     if not found:
         raise GdbextError(f"{failed[0]['label']}: {failed[0]['reason']}" if failed else "no process to record")
     return found

@@ -7,15 +7,10 @@ import os
 from ..answers.places import closing
 from ..answers.report import make_report
 from ..render import files
-from ..render.text import size
+from ..render.text import Style, size
 from ..session import process_selection
-from ..session.command import Answer, Command, Option, UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
+from ..session.command import Answer, Args, Command, Option, UsageError
+from ..session.session import Session
 
 
 class LlmReport(Command):

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import functools
+from typing import Any, Dict, List, Optional, Set, Tuple, Union
 
 from .. import log
+from ..access.base import Target
 from ..access.retry import retry_reading
+from ..answers import requests as answers
+from ..cpython import runtime as runtimes
+from ..engines import kv_view
+from ..engines.group import Engine
+from ..engines.kv_view import NativeView, View
+from ..engines.rank import Rank
 from ..engines.registry import kv_releases
 from ..errors import GdbextError, NotFoundError
-from ..lazy import lazy_module
+from ..kvcache.model import Cache, Request
 from ..render.text import escape
-from ..session.command import Answer, Command, Option, UsageError
+from ..requests import collect as custody
+from ..requests import model
+from ..requests.collect import Custody
+from ..requests.model import Tracked
+from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.engine_selection import CONTENT, POOL, engines_for, view_of
-
-answers, custody, kv_view = lazy_module("answers.requests"), lazy_module("requests.collect"), lazy_module("engines.kv_view")
-runtimes, model = lazy_module("cpython.runtime"), lazy_module("requests.model")
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Set, Tuple, Union
-
-    from ..access.base import Target
-    from ..engines.group import Engine
-    from ..engines.kv_view import NativeView, View
-    from ..engines.rank import Rank
-    from ..kvcache.model import Cache, Request
-    from ..requests.collect import Custody
-    from ..requests.model import Tracked
-    from ..session.command import Args
-    from ..session.session import Session
+from ..session.session import Session
 
 READ = 2.0  # seconds for the blocks of one scheduler that runs on
 BETWEEN = Option(
@@ -115,7 +111,7 @@ class LlmRequest(Command):
         rows: List[Dict[str, Any]] = []
         hop = tracked.sighting("running", "queue")
         if args.sampling and hop is not None and tracked.request is not None:
-            rt = runtimes.open_runtime(session.open(next((r for r in session.ranks if r.pid == hop[0].pid), hop[0].pid)))
+            rt = runtimes.open_runtime(session.open(session.process(hop[0].pid)))
             sampling = answers.sampling_data(rt, tracked.request, session.private(rt, args))
             grammar = answers.grammar_data(rt, tracked.request, args.show_content)
             rows = self._rows(session, held, tracked.request_id, sampling)
@@ -128,11 +124,10 @@ class LlmRequest(Command):
         """By what each process that computes the model draws the request's next token; what cannot be read is in `partial`."""
         found = []
         for look in held.looks:
-            known = next((r for r in session.ranks if r.pid == look.pid), look.pid)
             if look.role not in ("worker", "engine-core"):
                 continue
             try:
-                target = session.open(known)
+                target = session.open(session.process(look.pid))
                 row = retry_reading(target, functools.partial(answers.sampling_row, target, request_id))
             except GdbextError as e:
                 held.partial.append(f"{look.label}: its row of the sampler was not read: {e}")
@@ -193,7 +188,7 @@ def _cache_of(session: Session, args: Args, engine: Engine, ranks: List[Rank], h
     """The cache that processes schedule for together, of the first that it can be read of; why of none goes to `partial`."""
     why = []
     for rank in ranks:
-        target = session.open(rank)
+        target = engine.target(rank)
         seen = [s.request for look in held.looks if look.pid == rank.pid for s in look.sightings if s.request is not None]
 
         def read(target: Target = target, seen: Optional[List[Request]] = None if args.show_content else seen) -> Cache:

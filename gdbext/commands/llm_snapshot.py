@@ -6,18 +6,11 @@ import os
 
 from ..answers.places import woken_text
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render.text import escape, seconds, size
 from ..session import process_selection
-from ..session.command import SNAPSHOT_BYTES, Answer, Command, Option, UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.command import SNAPSHOT_BYTES, Args
-    from ..session.session import Session
-
-
-snapshots, prefetch = lazy_module("stacks.snapshots"), lazy_module("stacks.prefetch")
+from ..session.command import SNAPSHOT_BYTES, Answer, Args, Command, Option, UsageError
+from ..session.session import Session
+from ..stacks import prefetch, snapshots
 
 
 class LlmSnapshot(Command):
@@ -67,7 +60,7 @@ class LlmSnapshot(Command):
         if args.max_bytes < 0:
             raise UsageError("llm-snapshot: -max-bytes is 0 or more")
         found = process_selection.resolve_processes(session, args.operand_text)
-        if any(isinstance(one, str) for one in found):
+        if any(one.pid is None for one in found):
             raise GdbextError(f"{args.operand_text} is a core file already")
         taken = snapshots.snapshots_of(found)
         paths = _paths(taken, args.o)

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from typing import Any
 
 from ..answers.places import named
 from ..answers.stack_tree import folded_stacks, html_tree, stacks_data, text_lines
 from ..errors import GdbextError
-from ..lazy import lazy_module
+from ..render import files, html
 from ..session import process_selection
-from ..session.command import Answer, Command, Option, UsageError
+from ..session.command import Answer, Args, Command, Option, UsageError
+from ..session.session import Session
+from ..stacks import cluster, snapshots, tree
 
-snapshots, cluster, threads, tree = (
-    lazy_module("stacks.snapshots"),
-    lazy_module("stacks.cluster"),
-    lazy_module("stacks.threads"),
-    lazy_module("stacks.tree"),
-)
-files, html = lazy_module("render.files"), lazy_module("render.html")
 MAX_SAMPLES = 1000
 ENOUGH = 2  # looks, which show who moves
 PATIENCE, PER_LOOK = 30.0, 1.0  # seconds that all looks may take on a machine at full load, and each of them more
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from ..session.command import Args
-    from ..session.session import Session
 
 
 class LlmStacks(Command):

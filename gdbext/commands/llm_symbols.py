@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
+from ..access import stuck_open
 from ..errors import GdbextError, NotFoundError
-from ..lazy import lazy_module
-from ..render.text import escape
-from ..session.command import Answer, Command
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
-
-stuck_open = lazy_module("access.stuck_open")
+from ..render.text import Style, escape
+from ..session.command import Answer, Args, Command
+from ..session.session import Session
 
 
 class LlmSymbols(Command):

@@ -5,27 +5,24 @@ from __future__ import annotations
 import os
 import sys
 import time
+from typing import Any
 
+from ..access import proc
+from ..answers import top as answers
+from ..engines import group as groups
+from ..engines import processes, targets
 from ..errors import GdbextError
-from ..lazy import lazy_module
+from ..render import text as styles
+from ..requests import meter
+from ..requests.meter import EngineMeter
 from ..session import process_selection
-from ..session.command import SNAPSHOT_BYTES, Answer, Command, Option, UsageError
-
-answers = lazy_module("answers.top")
-live, proc, meter = lazy_module("timeline.live"), lazy_module("access.proc"), lazy_module("requests.meter")
-groups, targets = lazy_module("engines.group"), lazy_module("engines.targets")
-styles = lazy_module("render.text")
-screens, snapshots, prefetch = lazy_module("session.screen"), lazy_module("stacks.snapshots"), lazy_module("stacks.prefetch")
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..requests.meter import EngineMeter
-    from ..session.command import Args
-    from ..session.screen import Screen
-    from ..session.session import Session
-    from ..timeline.live import Live
+from ..session import screen as screens
+from ..session.command import SNAPSHOT_BYTES, Answer, Args, Command, Option, UsageError
+from ..session.screen import Screen
+from ..session.session import Session
+from ..stacks import prefetch, snapshots
+from ..timeline import live
+from ..timeline.live import Live
 
 KEYS = "q quit  s sort  up/down choose  enter stack  w snapshot"
 SORTS = ("order", "cpu", "rss", "gil")
@@ -67,15 +64,15 @@ class LlmTop(Command):
         if not 0.05 <= args.interval <= 3600 or args.frames is not None and args.frames < 1:
             raise UsageError("llm-top: -interval is 0.05 to 3600 seconds, -frames at least 1")
         found = process_selection.resolve_processes(session, args.operand_text)
-        failed = [_refused(session, one) for one in found]
-        watched = [one for one, why in zip(found, failed) if why is None]
+        reasons = {one: session.targets.why_still(one) for one in found}
+        failed = [{"label": one.name, "pid": one.pid, "reason": why} for one, why in reasons.items() if why]
+        watched = [one for one, why in reasons.items() if not why]
         if not watched:
-            raise GdbextError(str(next(f["reason"] for f in failed if f)))
-        ranks = live.Live([(proc.ProcTarget(_pid(one), _label(one)), _label(one)) for one in watched])
+            raise GdbextError(failed[0]["reason"])
+        ranks = live.Live([(proc.ProcTarget(one.pid, one.name), one.name) for one in watched])
         opened = targets.Targets()  # of no debugger: what runs is read through /proc
-        engines = [one for one in watched if hasattr(one, "family")]
-        meters = [meter.EngineMeter(e) for e in groups.engines_of(engines, opened.of) if e.spec is not None]
-        view = _View(ranks, meters, [f for f in failed if f], args)
+        meters = [meter.EngineMeter(e) for e in groups.engines_of(processes.ranks_of(watched), opened.of) if e.spec is not None]
+        view = _View(ranks, meters, failed, args)
         try:
             if args.once or args.json:
                 return view.stream(1 if args.once else args.frames)
@@ -86,24 +83,6 @@ class LlmTop(Command):
         finally:
             ranks.close()
         return Answer(view.data, "") if view.data else Answer({"ranks": [], "engines": [], "requests": []}, "")
-
-
-def _pid(one: Any) -> Any:
-    return getattr(one, "pid", one)
-
-
-def _label(one: Any) -> str:
-    return getattr(one, "label", "") or str(_pid(one))
-
-
-def _refused(session: Session, one: Any) -> dict[str, Any] | None:
-    """Why a process is not watched; None where it is."""
-    attached = session.targets.attached(one)
-    if isinstance(one, str):
-        return {"label": one, "pid": None, "reason": "a core does not move"}
-    if attached is not None and attached.is_stopped:
-        return {"label": _label(one), "pid": _pid(one), "reason": "gdb holds it stopped: llm-continue or llm-detach first"}
-    return None
 
 
 class _View:
@@ -201,7 +180,7 @@ class _View:
     @staticmethod
     def snapshot(pid: int) -> str:
         """Writes a snapshot of one process into the current folder; -> what came of it."""
-        shots = snapshots.snapshots_of([pid])
+        shots = snapshots.snapshots_of([processes.ProcessRef(pid)])
         name = f"{pid}-{time.strftime('%H%M%S')}.core"
         try:
             snapshots.collect(shots, [name], [prefetch.KV], SNAPSHOT_BYTES)

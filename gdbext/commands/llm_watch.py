@@ -10,21 +10,18 @@ import time
 from ..answers.hang import hang_lines
 from ..answers.places import nodes_of
 from ..answers.report import make_report
+from ..engines import group as groups
+from ..engines import processes
 from ..errors import GdbextError
-from ..lazy import lazy_module
+from ..render import files
 from ..render.text import escape, seconds
+from ..requests import watch as requests
 from ..session import process_selection
-from ..session.command import SNAPSHOT_BYTES, Answer, Command, Option, UsageError
+from ..session.command import SNAPSHOT_BYTES, Answer, Args, Command, Option, UsageError
+from ..session.session import Session
+from ..stacks import prefetch, snapshots, standstill
 
-snapshots, prefetch = lazy_module("stacks.snapshots"), lazy_module("stacks.prefetch")
-standstill, files = lazy_module("stacks.standstill"), lazy_module("render.files")
-groups, requests = lazy_module("engines.group"), lazy_module("requests.watch")
 FINE = ("idle", "busy")
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.command import Args
-    from ..session.session import Session
 
 
 class LlmWatch(Command):
@@ -66,7 +63,7 @@ class LlmWatch(Command):
         if args.after <= 0 or not 0.01 <= args.poll <= 3600 or args.max_bytes < 0:
             raise UsageError("llm-watch: -after is above 0, -poll 0.01 to 3600 seconds, -max-bytes 0 or more")
         found = process_selection.resolve_processes(session, args.operand_text)
-        if any(isinstance(one, str) for one in found):
+        if any(one.pid is None for one in found):
             raise GdbextError("llm-watch watches processes that run; a core does not")
         if any(session.targets.attached(one) is not None for one in found):
             raise GdbextError("a process that this gdb has attached does not run: llm-detach it first")
@@ -129,8 +126,8 @@ class LlmWatch(Command):
 
 def _engines(found, targets):
     """The watches over the open requests of the engines that are among the processes."""
-    ranks = [one for one in found if hasattr(one, "family")]
-    return [requests.RequestsWatch(engine) for engine in groups.engines_of(ranks, targets.of) if engine.spec is not None]
+    engines = groups.engines_of(processes.ranks_of(found), targets.of)
+    return [requests.RequestsWatch(engine) for engine in engines if engine.spec is not None]
 
 
 def _text(data, nodes, style):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..answers.breakpoints import list_text, set_text
-from ..session.command import Answer, Command, UsageError
+from ..session.command import Answer, Args, Command, UsageError
 from ..session.gdb_only import (
     COUNT,
     PENDING,
@@ -14,11 +14,7 @@ from ..session.gdb_only import (
     refuse_typos,
     require_gdb,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.command import Args
-    from ..session.session import Session
+from ..session.session import Session
 
 
 class PyBreak(Command):

@@ -5,13 +5,9 @@ from __future__ import annotations
 import re
 
 from ..answers.breakpoints import registers_text
-from ..session.command import Answer, Command, Option, UsageError
+from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import COUNT, PENDING, RANK, check_condition, labels_of_attached, require_gdb
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.command import Args
-    from ..session.session import Session
+from ..session.session import Session
 
 
 class PyCatch(Command):

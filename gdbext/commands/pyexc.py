@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from .. import log
 from ..answers.exceptions import Source, cut_reasons, exception_data, exception_lines
+from ..cpython import exceptions
 from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render.text import escape
-from ..session.command import CONTENT, Answer, Command, Option
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.command import Args
-    from ..session.session import Session
-
-
-exceptions = lazy_module("cpython.exceptions")
+from ..session.command import CONTENT, Answer, Args, Command, Option
+from ..session.session import Session
 
 MEANING = {
     "raised": "on its way up",

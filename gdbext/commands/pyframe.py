@@ -6,21 +6,14 @@ import os
 import re
 
 from .. import log
+from ..answers import sources
 from ..answers.frames import frame_place, frame_text, python_frame
 from ..answers.variables import variable_lines, variables_of
+from ..cpython import reprs, resolution
 from ..errors import GdbextError, NotFoundError
-from ..lazy import lazy_module
 from ..render.text import escape
-from ..session.command import CONTENT, Answer, Command, Option, UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.command import Args
-    from ..session.session import Session
-
-
-reprs, resolution = lazy_module("cpython.reprs"), lazy_module("cpython.resolution")
-sources = lazy_module("answers.sources")
+from ..session.command import CONTENT, Answer, Args, Command, Option, UsageError
+from ..session.session import Session
 
 
 def _frame_answer(session, args, frame):

@@ -5,40 +5,27 @@ from __future__ import annotations
 import os
 import sys
 import time
+from typing import Any
 
 from .. import log
+from ..access import files as opened_files
+from ..access.base import Target
+from ..answers import places
+from ..cpython import runtime as runtimes
+from ..cpython.referrers import Path
+from ..engines import processes
 from ..errors import FaultError, GdbextError, LayoutError
-from ..lazy import lazy_module
-from ..render import jsonline
+from ..heap import collector, growth, listing, model
+from ..heap.collector import Sightings
+from ..heap.growth import Look, Row
+from ..heap.listing import Census, Container
+from ..render import files, jsonline
 from ..render.jsonline import Address
-from ..render.text import escape, seconds, size, table
-from ..session.command import Answer, Command, Option, UsageError
-
-listing, growth, collector, model, files, opened_files, snapshots, runtimes, frames, places = (
-    lazy_module("heap.listing"),
-    lazy_module("heap.growth"),
-    lazy_module("heap.collector"),
-    lazy_module("heap.model"),
-    lazy_module("render.files"),
-    lazy_module("access.files"),
-    lazy_module("stacks.snapshots"),
-    lazy_module("cpython.runtime"),
-    lazy_module("session.evaluation"),
-    lazy_module("answers.places"),
-)
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..access.base import Target
-    from ..cpython.referrers import Path
-    from ..heap.collector import Sightings
-    from ..heap.growth import Look, Row
-    from ..heap.listing import Census, Container
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
+from ..render.text import Style, escape, seconds, size, table
+from ..session import evaluation as frames
+from ..session.command import Answer, Args, Command, Option, UsageError
+from ..session.session import Session
+from ..stacks import snapshots
 
 COPIED = 2 << 30  # bytes of private memory; blocks that malloc mapped by themselves, tensors say, are the first to stay out
 COPIES = 3  # of one process, where pages that its objects lie in were not copied
@@ -171,7 +158,7 @@ class _Moment:
         return listing.Census(rt, found, clock=clock)
 
     def _copy(self, args: Args) -> None:
-        snap = snapshots.ProcessSnapshot("", self.target.pid)
+        snap = snapshots.ProcessSnapshot(processes.ProcessRef(self.target.pid))
         snapshots.collect([snap], None, heap=COPIED, seconds=args.deadline)
         if snap.target is None:
             self.partial.append(f"read while it runs, for no copy could be made: {snap.reason}")

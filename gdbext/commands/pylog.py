@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
+from typing import Any
 
 from ..answers.breakpoints import set_text
 from ..errors import GdbextError
-from ..session.command import CONTENT, Answer, Command, Option, UsageError
+from ..render.files import own_folder
+from ..render.text import Style
+from ..session.command import CONTENT, Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import (
     COUNT,
     PENDING,
@@ -19,14 +21,7 @@ from ..session.gdb_only import (
     require_gdb,
 )
 from ..session.optional_packages import need
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
+from ..session.session import Session
 
 LIMIT = Option("limit", "int", "says nothing more after N lines", 0, metavar="N")
 EVERY = Option("every", "int", "says something of the first pass and then of every Nth only", 1, metavar="N")
@@ -204,7 +199,7 @@ class LlmSave(Command):
     gdb_only = True
     options = [
         Option("at", "str", "the place, as pybreak takes it", metavar="WHERE"),
-        Option("o", "str", "the folder for the files; it is made where it is not there", metavar="DIR"),
+        Option("o", "str", "the folder for the files; it is made with the first of them where it is not there", metavar="DIR"),
         Option("if", "str", "only where this is true", "", metavar="COND"),
         RANK,
         PENDING,
@@ -225,13 +220,7 @@ class LlmSave(Command):
         condition = getattr(args, "if")
         check_condition(condition, self.name)
         need("numpy", "llm-save")  # now, not when the first tensor is to be written
-        folder = os.path.abspath(os.path.expanduser(args.o))
-        try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-        except OSError as e:
-            raise GdbextError(f"{args.o}: {e.strerror}") from None
-        if os.stat(folder).st_uid != os.geteuid():
-            raise GdbextError(f"{args.o} belongs to another user, who could exchange the files: choose a folder of your own")
+        folder = own_folder(args.o, "-o")  # made with the first file
         log, pybreak = require_gdb(session, "pylog"), require_gdb(session, "pybreak")
         args.show_content = False
         pace = _pace(self.name, log, args)

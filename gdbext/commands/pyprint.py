@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from ..answers.frames import frame_place
 from ..answers.variables import CHANGED, fields_of, settled_rows
+from ..cpython import content, objects, reprs
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape
-from ..session.command import CONTENT, Answer, Command, Option
+from ..session.command import CONTENT, Answer, Args, Command, Option
 from ..session.evaluation import ANY, FRAME, value_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.command import Args
-    from ..session.session import Session
-
-
-content, objects, reprs = lazy_module("cpython.content"), lazy_module("cpython.objects"), lazy_module("cpython.reprs")
+from ..session.session import Session
 
 
 class PyPrint(Command):

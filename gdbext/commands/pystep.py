@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 from .. import log
 from ..errors import GdbextError
 from ..render.text import escape
-from ..session.command import Answer, Command, UsageError
+from ..session.command import Answer, Args, Command, UsageError
 from ..session.gdb_only import labels_of_attached, require_gdb
+from ..session.session import Session
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import ModuleType
-
+if TYPE_CHECKING:  # it needs gdb
     from ..control.hw_breakpoints import StopContext
-    from ..session.command import Args
-    from ..session.session import Session
 
 
 class _Step(Command):

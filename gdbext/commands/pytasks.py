@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from ..answers.tasks import task_data, task_lines
+from ..cpython import tasks as asyncio_tasks
 from ..engines.sensitive_names import shown_name
-from ..lazy import lazy_module
 from ..render.text import escape
-from ..session.command import CONTENT, Answer, Command, Option
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..session.command import Args
-    from ..session.session import Session
-
-
-asyncio_tasks = lazy_module("cpython.tasks")
+from ..session.command import CONTENT, Answer, Args, Command, Option
+from ..session.session import Session
 
 
 class PyTasks(Command):

@@ -4,39 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any, Callable
 
 from ..answers.frames import frame_place
 from ..answers.tensors import comparison_text, histogram_text, statistics_text, tensor_data, tensor_header
+from ..engines import what as naming
 from ..errors import GdbextError
-from ..lazy import lazy_module
-from ..render.text import PLAIN, escape, size
+from ..render.text import PLAIN, Style, escape, size
 from ..session.command import CONTENT, Answer, Args, Command, Option
 from ..session.evaluation import ANY, FRAME, hides_values, runtime_or_none, tensor_of
 from ..session.optional_packages import need
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable
-
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
-    from ..torch.tensor import Tensor
-
-
-objects, layouts, reprs, tensors = (
-    lazy_module("cpython.objects"),
-    lazy_module("torch.layout"),
-    lazy_module("torch.repr"),
-    lazy_module("torch.tensor_impl"),
-)
-arrays, statistics, files, comparing = (
-    lazy_module("torch.arrays"),
-    lazy_module("torch.stats"),
-    lazy_module("torch.files"),
-    lazy_module("torch.compare"),
-)
-plots = lazy_module("torch.plot")
+from ..session.session import Session
+from ..torch import arrays, files
+from ..torch import compare as comparing
+from ..torch import plot as plots
+from ..torch import repr as reprs
+from ..torch import stats as statistics
+from ..torch.tensor import Tensor
 
 
 class _Bare(Answer):
@@ -57,8 +41,9 @@ class PyTensor(Command):
 
     EXPR is an expression of the selected Python frame as in pyprint, the address of a Python tensor, of a C++ at::Tensor or of
     its TensorImpl, or (in gdb) a C++ expression; the answer says which it was. Only the elements shown are read, so a cache of
-    many GiB prints at once. -slice takes ints, start:stop:step and ... and shows that view. Values on a GPU are not in the
-    process's memory: their metadata is shown, with the way to the values.
+    many GiB prints at once. -slice takes ints, start:stop:step and ... and shows that view. Values on a GPU are read in cuda-gdb,
+    at most 1 GiB or 30 s of reading for one command; while kernels run there it is said that they may not have been written yet.
+    Elsewhere their metadata is shown, with the way to the values.
 
       (gdb) pytensor kv_cache -stats -hist -bins 3
         min -4.03125  max 4.25  mean 0.000213  std 0.999  nan 0  inf 0  zeros 12  (67108864 elements)
@@ -67,7 +52,7 @@ class PyTensor(Command):
         [ 1.48958,     4.25]  6650722 #######
 
       (gdb) pytensor self.w -save before.pt
-      (gdb) pytensor self.w -compare before.pt
+      (gdb) pytensor self.w -compare ./before.pt
         different from before.pt in 3 of 1048576 elements
         first at [0, 17]: 0.5 against 0.25
         largest difference 0.25 at [0, 17], relative 1, 8388608 ulps
@@ -100,7 +85,7 @@ class PyTensor(Command):
         Option(
             "compare",
             "str",
-            "with X: an expression, a file (F.npy, F.pt:NAME), WHAT:EXPR of another process or core",
+            "with X: an expression, a file (./F.npy, ./F.pt:NAME), WHAT:EXPR of another process or core",
             metavar="X",
         ),
         Option("sample", "int", "look at about N elements, in pieces spread over the tensor", metavar="N"),
@@ -131,6 +116,8 @@ class PyTensor(Command):
         work = self.work(args, tensor, data, partial)
         if args.compare is not None:
             work.append(self.compare(session, args, whole, tensor, data, partial))
+        if not tensor.unavailable and tensor.unfinished:
+            partial.append(tensor.unfinished)
         text = why = None
         if private:
             why = f"{args.operand_text} holds tokens, private: -show-content shows them"
@@ -168,9 +155,9 @@ class PyTensor(Command):
             raise GdbextError("-save and -plot write one file: name one process with -on")
         answers, partial = [], []
         for one in several:
-            label = escape(getattr(one, "label", str(one)))
+            label = escape(one.name)
             try:
-                answers.append((label, self.run(session, Args({**vars(args), "on": str(one.pid)}, args.operand_text))))
+                answers.append((label, self.run(session, Args({**vars(args), "on": one.exact}, args.operand_text))))
             except GdbextError as e:
                 partial.append(f"{label}: {e}")
         if not answers:
@@ -230,15 +217,26 @@ class PyTensor(Command):
 
 
 def _other(session, args, whole, tensor, partial):
-    """The `Source` that -compare names: a file, an expression of another process or core, or one of this."""
-    named = files.split_name(os.path.expanduser(args.compare))
+    """The `Source` that -compare names: a file, meant by a path with a slash, an expression of another process or core, or one of
+    this."""
+    file = files.split_name(os.path.expanduser(args.compare))
+    named = file if file is not None and naming.is_path(file[0]) else None
     if named is not None and os.path.exists(named[0]):
         return files.read(*named)
+    try:
+        return _other_tensor(session, args, whole, tensor, partial, named)
+    except GdbextError as e:
+        if file is not None and named is None and os.path.isfile(file[0]):
+            raise GdbextError(f"{e}; is the file of that name meant? ./{args.compare}") from None
+        raise
+
+
+def _other_tensor(session, args, whole, tensor, partial, named):
+    """As `_other`, of what is no file; `named`: the file that a path names which is not there."""
     trial = Args(vars(args), args.compare)
     found = re.match(r"([\w./~+-]+):(?=\S)", args.compare)
     if found and not _is_module(session, args, found.group(1)):
-        what = os.path.expanduser(found.group(1))
-        trial = Args({**vars(args), "on": what}, args.compare[found.end() :])
+        trial = Args({**vars(args), "on": os.path.expanduser(found.group(1))}, args.compare[found.end() :])
     elif named is not None:
         raise GdbextError(f"-compare {args.compare}: there is no file {named[0]}")
     other = tensor_of(session, trial).tensor

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import itertools
 import os
+from typing import Any
 
+from ..access import files as opened_files
 from ..answers.layers import alike
+from ..engines import rank_weights as weights
 from ..errors import GdbextError
-from ..lazy import lazy_module
-from ..render import jsonline
+from ..render import files, jsonline
 from ..render.jsonline import Address
-from ..render.text import escape, size, table
-from ..session.command import Answer, Command, Option
+from ..render.text import Style, escape, size, table
+from ..session import engine_selection as selection
+from ..session.command import Answer, Args, Command, Option
 from ..session.evaluation import all_frames
 from ..session.optional_packages import need
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..render.text import Style
-    from ..session.command import Args
-    from ..session.session import Session
-    from ..torch.tensor import Tensor
-
-
-selection, weights = lazy_module("session.engine_selection"), lazy_module("engines.rank_weights")
-census, arrays, statistics, files, opened_files = (
-    lazy_module("torch.census"),
-    lazy_module("torch.arrays"),
-    lazy_module("torch.stats"),
-    lazy_module("render.files"),
-    lazy_module("access.files"),
-)
+from ..session.session import Session
+from ..torch import arrays, census
+from ..torch import stats as statistics
+from ..torch.tensor import Tensor
 
 SHOWN = 40  # rows without -all
 GROUP_STEPS = 3  # owners are summed up by so many leading steps of their paths
@@ -210,8 +198,7 @@ class PyTensors(Command):
         """-nan on every process that -on names: one answer, each row with its rank."""
         rows, partial, total, looked_at = [], [], 0, 0
         for one in session.resolve(args.on):
-            label = getattr(one, "label", str(one))
-            args.on = str(getattr(one, "pid", one))
+            label, args.on = one.name, one.exact
             try:
                 answer = self.run(session, args)
             except GdbextError as e:
@@ -232,11 +219,14 @@ class PyTensors(Command):
     def with_nan(found: list[Any], every: bool, partial: list[str]) -> tuple[list[Any], dict[int, int], int]:
         """-> ([Found], {address: how many NaN}, how many tensors' values were looked at)"""
         kept, counts, failed, looked_at = [], {}, [], 0
+        unfinished: dict[str, None] = {}
 
         def has_nan(tensor: Tensor) -> bool:
             nonlocal looked_at
             bad = statistics.has_nan(arrays.of_tensor(tensor))
             looked_at += 1
+            if tensor.unfinished:
+                unfinished[tensor.unfinished] = None
             return bool(bad)
 
         for f, why in census.with_nan(found, has_nan):
@@ -247,6 +237,7 @@ class PyTensors(Command):
             counts[f.tensor.address] = statistics.statistics(arrays.of_tensor(f.tensor))[0]["nan"]
             if not every:
                 break
+        partial += unfinished
         if failed:
             partial.append(f"{len(failed)} tensors' values cannot be read, the first: {failed[0]}")
         return kept, counts, looked_at
@@ -258,9 +249,9 @@ def _ranks(session: Session, args: Args) -> Answer:
     held: list[Any] = []
     left_out: list[dict[str, str]] = []
     engines, _ = selection.engines_for(session, args.on)
-    for rank in [rank for engine in engines for rank in engine.shards()]:
+    for one, rank in [(engine, rank) for engine in engines for rank in engine.shards()]:
         try:
-            target = session.open(rank)
+            target = one.target(rank)
             partial += session.partial(target)
             held.append((rank.label, weights.of_process(session.runtime(str(rank.pid)))))
         except GdbextError as e:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from .. import log
+from ..cpython import gil
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render.text import escape
-from ..session.command import Answer, Command, Option, UsageError
+from ..session.command import Answer, Args, Command, Option, UsageError
+from ..session.session import Session
+from ..stacks import threads
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..cpython.runtime import Runtime
-    from ..session.command import Args
-    from ..session.session import Session
-
-
-gil, threads = lazy_module("cpython.gil"), lazy_module("stacks.threads")
 MAX_SAMPLES = 100_000
 
 

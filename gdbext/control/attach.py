@@ -54,7 +54,8 @@ def attach(processes: Iterable[tuple[int, str]], which: str = "main", force: boo
     attached_processes.loader_breakpoints_out()
     listen(gdb_exiting=_on_gdb_exit)
     with QuietGdb(keep_focus=False) as focus, inferior_breakpoints.suspended():
-        scratch, places = None, []
+        scratch: int | None = None
+        places: list[tuple[int, bool]] = []  # (inferior's number, whether it is one that we made)
         try:
             attached_processes.save_setting("auto-solib-add", "off")
             attached_processes.save_setting("breakpoint pending", "on")  # else gdb asks, and answers no where nobody can
@@ -62,7 +63,8 @@ def attach(processes: Iterable[tuple[int, str]], which: str = "main", force: boo
             for _ in plan:
                 places.append(_free_inferior(places))
             scratch = _read_ahead(plan, which)
-            for one, (one.inferior, one.added) in zip(plan, places):
+            for one, place in zip(plan, places):
+                one.inferior, one.added = place
                 fresh.append(one)
                 _attach_one(one, which)
             select(fresh[0].inferior)
@@ -74,8 +76,8 @@ def attach(processes: Iterable[tuple[int, str]], which: str = "main", force: boo
                 raise GdbextError(_reason(fresh[-1] if fresh else None, e)) from None
             raise
         finally:
-            for number, added in places + [(scratch, True)]:
-                if added and number not in attached_processes.numbers():
+            for number, added in [*places, (scratch, True)]:
+                if added and number is not None and number not in attached_processes.numbers():
                     remove_inferior(number)
         if focus.inferior.is_valid() and focus.inferior.pid:
             focus.keep_focus = focus.inferior.pid not in {p.pid for p in fresh} and bool(focus.thread)
@@ -215,7 +217,7 @@ def _detach_one(h: AttachedProcess) -> None:
         _take_interrupts(h)
         gdb.execute(command("detach inferiors {}", h.inferior), to_string=True)
     h.let_go()
-    if ptrace.start_time(h.pid) == h.start and not ptrace.tracers(h.pid):
+    if h.start is not None and ptrace.start_time(h.pid) == h.start and not ptrace.tracers(h.pid):
         # gdb's own SIGSTOP may still be on its way when an attach was broken off.
         recovery.restore_run_state(h.pid, h.start, h.was_stopped and not h.ran, 0.02)
     attached_processes.drop(h)
@@ -226,6 +228,8 @@ def _take_interrupts(h: AttachedProcess) -> None:
     as it is let go, so gdb takes that too."""
     bit = 1 << signal.SIGINT - 1
     inferior = attached_processes.inferior_of(h)
+    if inferior is None:
+        return
     for _ in range(8):
         states = [ptrace.status(h.pid, tid) for tid in ptrace.tids(h.pid)]
         if not any(s and s["pending"] & bit and not s["blocked"] & bit for s in states) or any(

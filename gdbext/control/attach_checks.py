@@ -182,8 +182,9 @@ class WayOut:
             if self.taken > 1 or taken.si_signo == signal.SIGTERM:
                 os.kill(os.getpid(), signal.SIGKILL)
             tids = ", ".join(map(str, uninterruptible(self.pid))) or "its threads"
-            sys.__stderr__.write(
+            print(
                 f"gdb waits for {tids} of process {self.pid} and cannot be interrupted: Ctrl-C again ends gdb, and every process "
-                "runs on\n"
+                "runs on",
+                file=sys.__stderr__,
+                flush=True,
             )
-            sys.__stderr__.flush()

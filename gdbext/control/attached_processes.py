@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ class AttachedProcess:
     def __init__(self, pid: int, label: str, was_stopped: bool) -> None:
         self.pid, self.label, self.was_stopped = pid, label, was_stopped
         self.start = ptrace.start_time(pid)
-        self.inferior: int | None = None
+        self.inferior = 0  # its number in gdb, from 1 on; 0 before it has one
         self.added = self.ran = False
         self.since: float | None = None  # of time.monotonic, while it stands still
         self.past = self.pause = 0.0
@@ -84,7 +85,7 @@ def numbers() -> set[int | None]:
     return {one.inferior for one in _State.attached.values()}
 
 
-def inferior_of(one: AttachedProcess) -> Any:
+def inferior_of(one: AttachedProcess) -> gdb.Inferior | None:
     """Its gdb.Inferior, or None when that is gone."""
     return next((i for i in gdb.inferiors() if i.num == one.inferior), None)
 
@@ -265,7 +266,7 @@ def _on_continue(_: Any) -> None:
     for one in _State.attached.values():
         if together or one.inferior == current:
             if one.since is not None and one.was_stopped and not one.ran:
-                _tell(lambda guard, pid=one.pid: guard.resumed(pid))
+                _tell(functools.partial(guards.Guard.resumed, pid=one.pid))
             one.resumed()
 
 

@@ -20,7 +20,7 @@ from ..errors import GdbextError, LayoutError, NotFoundError
 from ..render.text import escape
 from ..render.text import seconds as duration
 from .frame_values import result
-from .hw_breakpoints import READ_ERRORS, Process, WordWatchpoint, running_clock, sweep
+from .hw_breakpoints import READ_ERRORS, Process, WordWatchpoint, running_clock
 from .pybreak import result_text
 from .pylog import Spoken, arguments_text, record
 
@@ -56,9 +56,10 @@ class Known:
 class _Modules:
     """What a `Where` is for a place: the modules that are followed."""
 
-    file, line = "", None
+    file = ""
 
     def __init__(self, names: list[str]) -> None:
+        self.line: int | None = None
         self.names = names
         self.text = self.function = " ".join(["-calls", *names])
 
@@ -80,6 +81,8 @@ class CallTrace(Spoken):
         self.counter = ""
         self.left: tuple[int, int] | None = None  # the frame that the event before this one left
         self._chosen: dict[tuple[int, int], bool] = {}
+
+    where: _Modules
 
     @property
     def pending(self) -> bool:
@@ -106,8 +109,7 @@ class CallTrace(Spoken):
                     raise LayoutError("the layout of this Python's thread state names no word that changes with each call")
                 watch = WordWatchpoint(process, stop.tstate + L[key], self.title, self.switched)
         except BaseException:
-            self.placeholder.delete()
-            sweep()
+            self.take_back()
             raise
         self.hw_breakpoints.append(watch)
 
@@ -154,8 +156,9 @@ class CallTrace(Spoken):
         """Makes the stack that is known agree with the thread's, but for a frame that was just entered: frames that are gone go
         without a word, unseen ones come so."""
         rt, unseen = stop.process.rt, []
-        if self._index(stop.frame.raw) is not None:
-            del self.stack[self._index(stop.frame.raw) + 1 :]
+        known = self._index(stop.frame.raw)
+        if known is not None:
+            del self.stack[known + 1 :]
             return
         for number, step in enumerate(rt.dialect.walk(rt, self.tstate, limit=UNKNOWN_FRAMES)):
             found = self._index(step) if number else None

@@ -19,7 +19,7 @@ from ..errors import FaultError, GdbextError, NotFoundError
 from ..kernels import parameters
 
 if TYPE_CHECKING:
-    from typing import Sequence
+    from typing import Callable, Sequence
 
 MAX_READ = 1 << 26
 _TRIPLE = r"\((\d+),(\d+),(\d+)\)"
@@ -44,6 +44,23 @@ def has_working_none() -> bool:
     return gdb.execute("echo", False, True) is not None and gdb.execute("echo") is None
 
 
+def free_reader() -> Callable[[int, int], bytes] | None:
+    """cuda-gdb's function that reads global memory wherever the focus is, None where its Python has none, or it sees no device:
+    then it answers with bytes of its own."""
+    cuda = getattr(gdb, "cuda", None)
+    function = getattr(cuda, "read_global_memory", None)
+    if function is None or not getattr(cuda, "devices", list)():
+        return None
+
+    def read(address: int, size: int) -> bytes:
+        try:
+            return bytes(function(address, size))
+        except (RuntimeError, gdb.error) as e:
+            raise FaultError(address, size, str(e).strip()) from None
+
+    return read
+
+
 def device() -> CudaGdb:
     """A `CudaGdb`; `GdbextError` in a gdb that cannot see a device."""
     if is_cuda_gdb():
@@ -60,7 +77,7 @@ class Running:
     """A kernel that is on the device. `id`: cuda-gdb's number, `grid_id`: the launch's, `name`, `grid`, `block`: extents,
     `device`: number, `current`: in focus."""
 
-    def __init__(self, row):
+    def __init__(self, row: dict[str, str]) -> None:
         self.id, self.grid_id, self.device = int(row["kernel"]), int(row["grid"]), int(row["device"])
         self.grid, self.block = triple(row["gridDim"]), triple(row["blockDim"])
         self.name = _without_arguments(row.get("invocation") or row.get("name") or "")
@@ -136,8 +153,8 @@ class CudaGdb:
         numbers = {k: int(v) for k, v in re.findall(r"\b(device|sm|warp|lane) (\d+)", text)}
         return Focus(
             int(kernel.group(1)),
-            triple(re.search(r"block " + _TRIPLE, text).group()),
-            triple(re.search(r"thread " + _TRIPLE, text).group()),
+            triple(text[text.find("block (") :]),
+            triple(text[text.find("thread (") :]),
             sm=numbers.get("sm"),
             warp=numbers.get("warp"),
             lane=numbers.get("lane"),
@@ -163,13 +180,9 @@ class CudaGdb:
         cuda-gdb then answers zeros, or whatever it finds, without an error."""
         if not 0 < size <= MAX_READ:
             raise FaultError(address, size, "not a size")
-        cuda = getattr(gdb, "cuda", None)
-        reader = getattr(cuda, "read_global_memory", None)
-        if reader is not None and getattr(cuda, "devices", list)():
-            try:
-                return bytes(reader(address, size))
-            except (RuntimeError, gdb.error) as e:
-                raise FaultError(address, size, str(e).strip()) from None
+        reader = free_reader()
+        if reader is not None:
+            return reader(address, size)
         if self.focus() is None:
             raise GdbextError(
                 "device memory is read under a device focus: llm-focus (or cuda kernel 0) first; without one cuda-gdb answers "
@@ -182,7 +195,7 @@ class CudaGdb:
         return self._dumped("parameter", parameters.first_address(self.capability()[0]) + offset, size)
 
     @staticmethod
-    def _dumped(space, address, size):
+    def _dumped(space: str, address: int, size: int) -> bytes:
         """The bulk path that every release has. Only bytes that are there are written: a short file is a fault."""
         handle, path = tempfile.mkstemp()
         os.close(handle)
@@ -216,6 +229,8 @@ class CudaGdb:
 
     def warp(self, focus: Focus) -> tuple[int, int] | None:
         """(active lanes, divergent lanes) as masks of the focused warp, None where cuda-gdb does not tell."""
+        if focus.sm is None or focus.warp is None:
+            return None
         for line in self.execute("info cuda warps device {} sm {} warp {}", focus.device, focus.sm, focus.warp).splitlines():
             found = re.match(r"\*?\s*(\d+)\s+(0x[0-9a-f]+)\s+(0x[0-9a-f]+)", line)
             if found and int(found.group(1)) == focus.warp:

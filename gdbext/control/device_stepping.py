@@ -118,7 +118,10 @@ def step(device: CudaGdb, focus: Focus, kind: str) -> tuple[dict[str, Any], str]
             for name, t in (("blockIdx", focus.block), ("threadIdx", focus.thread))
             for axis, at in zip("xyz", t)
         )
-        device.execute("tbreak *{} if {}", hex(device.pc()), where)
+        pc = device.pc()
+        if pc is None:
+            raise GdbextError("cuda-gdb does not tell the program counter of the thread in focus: step by line or instruction")
+        device.execute("tbreak *{} if {}", hex(pc), where)
         device.execute("continue")
     now = device.focus()
     if now is None:

@@ -31,7 +31,9 @@ class DriverNames:
     def __init__(self, owner: KernelBreakpoint, found: Callable[[int, str], None]) -> None:
         self.owner, self.found = owner, found
         self.watched: set[int] = set()  # addresses
-        self.waiting: dict[int, dict] = {}  # return address -> {tid: (slot, name, what to do with it)}
+        self.waiting: dict[
+            int, dict[int, tuple[int, str, Callable[[int, str], None]]]
+        ] = {}  # return address -> {tid: (slot, name, what to do with it)}
         self.returns: dict[int, InternalBreakpoint] = {}  # return address -> where its calls come back
 
     def watch(self) -> None:

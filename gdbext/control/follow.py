@@ -41,9 +41,9 @@ SETTINGS = {
 
 class _State:
     on = False
-    saved = {}
-    starts = []
-    known = {}  # inferior number -> pid whose breakpoints are set
+    saved: dict[str, str | None] = {}
+    starts: list[Start] = []
+    known: dict[int, int] = {}  # inferior number -> pid whose breakpoints are set
     listening = False
     quitting = False
     non_stop = False
@@ -52,7 +52,7 @@ class _State:
 class Start(gdb.Breakpoint):
     """`symbol`: where each new process passes. Nothing stops there: its breakpoints are set while gdb asks whether to stop."""
 
-    def __init__(self, symbol):
+    def __init__(self, symbol: str) -> None:
         super().__init__(function=symbol, internal=True)
         self.silent = True
 
@@ -84,7 +84,7 @@ def unwatch() -> None:
     _State.starts = []
 
 
-def _on_exit(event):
+def _on_exit(event: Any) -> None:
     """gdb stops everything when one process ends; the others were to run on."""
     _State.known.pop(event.inferior.num, None)
     if (
@@ -93,12 +93,12 @@ def _on_exit(event):
         gdb.post_event(_go_on_alone)
 
 
-def _go_on_alone():
+def _go_on_alone() -> None:
     if not gdb.selected_inferior().pid:  # gdb stays at the one that ended
         go_on()
 
 
-def _on_quit(*_):
+def _on_quit(*_: Any) -> None:
     _State.quitting = True  # what is posted now would outlive gdb's Python
 
 
@@ -150,7 +150,8 @@ def off() -> list[str]:
     left = []
     for name, value in _State.saved.items():
         try:
-            gdb.execute(command("set {} {}", name, value), to_string=True)
+            if value is not None:  # this gdb has the setting
+                gdb.execute(command("set {} {}", name, value), to_string=True)
         except gdb.error as e:
             left.append(f"{name} is still {setting(name)}: {e}")
     _State.saved, _State.on, _State.non_stop = {}, False, bool(gdb.parameter("non-stop"))
@@ -211,7 +212,7 @@ def processes(labels: dict[int, str], rank: str = "") -> list[Process]:
     return there
 
 
-def _is_child(pid):
+def _is_child(pid: int) -> bool:
     """Whether this gdb started a process itself, instead of attaching to it."""
     try:
         return read_stat(pid).parent == os.getpid()

@@ -127,9 +127,9 @@ def add_inferior() -> int:
     return next(i.num for i in gdb.inferiors() if i.num not in before)
 
 
-def remove_inferior(number: int | None) -> None:
+def remove_inferior(number: int) -> None:
     """Takes an inferior away, unless it is the only one."""
-    if number is None or all(i.num != number for i in gdb.inferiors()):
+    if all(i.num != number for i in gdb.inferiors()):
         return
     if gdb.selected_inferior().num == number:
         others = [i.num for i in gdb.inferiors() if i.num != number]

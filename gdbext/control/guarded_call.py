@@ -113,8 +113,8 @@ def _stop_when(done: Callable[[], bool], ended: threading.Event) -> None:
 def _prepare(target: Target, tid: int, text: bytes) -> tuple[list[tuple[int, bytes]], list[tuple[str, int]]]:
     """-> ([(address, bytes)] to write, [(register, value)] to set) for a call with the address of `text` as its argument."""
     now = ptrace.decode_registers(ptrace.general_registers(tid), "x86-64")
-    state = ptrace.status(target.pid, tid)
-    if now is None or state is None:
+    state = ptrace.status(target.pid, tid) if target.pid is not None else None
+    if now is None or target.pid is None or state is None:
         raise GdbextError(f"process {target.pid}: the registers of its thread {tid} cannot be read")
     if _shadow_stack(target.pid, tid):
         raise GdbextError(f"process {target.pid}: its thread {tid} has a shadow stack, which no call from outside can pass")
@@ -184,4 +184,4 @@ def _undisturbed() -> Iterator[None]:
         for number in enabled:
             with contextlib.suppress(gdb.error):  # a temporary one may be gone
                 gdb.execute(command("enable {}", number), to_string=True)
-        gdb.execute(command("set scheduler-locking {}", locking), to_string=True)
+        gdb.execute(command("set scheduler-locking {}", str(locking)), to_string=True)

@@ -29,12 +29,17 @@ from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import names_for
 from ..errors import FaultError, GdbextError, LayoutError
-from . import attached_processes, inferior_breakpoints
+from . import attached_processes, device_work, inferior_breakpoints, urgency
 from .events import listen
 from .registers import JUMP, arguments, pthread, register
 
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, TypeVar
+
+    from ..cpython.codes import BytecodeLocation
+
+    T = TypeVar("T")
+    Hit = Callable[[Any], bool]  # whether to stop, at a `StopContext` or the new value of a word
 
 TWICE = 24  # bytes of machine code: the two loads of one fetch lie closer, those of two fetches do not
 DISPATCH = 40  # bytes of machine code: from the load of an instruction to the jump to its handler
@@ -52,7 +57,7 @@ def in_foreground(pid: int) -> bool:
         return True
 
 
-def _has_front_end():
+def _has_front_end() -> bool:
     """Whether an editor drives this gdb, by MI or DAP: a silent stop would reach it without thread and reason."""
     with open("/proc/self/cmdline", "rb") as f:
         words = f.read().split(b"\0")
@@ -75,18 +80,20 @@ LASTING = ("torch layout", "rtti", "tensor class", "pthread size")
 class StopMemory(ProcTarget):
     """A process's memory while one of its threads is in a breakpoint's `stop()`: `epoch` ends with the next one."""
 
-    def __init__(self, pid, label=""):
+    def __init__(self, pid: int, label: str = "") -> None:
         super().__init__(pid, label)
         self.count = 0
-        self._kept = {}  # not `lasting`, which is the pid's: after an exec the process is another program, with a view of its own
+        # Not `lasting`, which is the pid's: after an exec the process is another program, with a view of its own.
+        self._kept: dict[object, Any] = {}
 
-    def cached(self, key: object, make: Callable[[], Any]) -> Any:
+    def cached(self, key: object, make: Callable[[], T]) -> T:
         """`make()` once per `epoch`; what is `LASTING` once for all: it would cost each stop tens of milliseconds."""
         if (key[0] if isinstance(key, tuple) else key) not in LASTING:
             return super().cached(key, make)
         if key not in self._kept:
             self._kept[key] = make()
-        return self._kept[key]
+        kept: T = self._kept[key]
+        return kept
 
     @property
     def epoch(self) -> int:
@@ -107,7 +114,7 @@ def running_clock() -> float:
 class StopContext:
     """A thread at a hardware breakpoint: `tid`, `pc`, `frame` (its innermost `PyFrame`), `tstate`."""
 
-    def __init__(self, process, thread, pc, tstate, frame):
+    def __init__(self, process: Process, thread: gdb.InferiorThread, pc: int, tstate: int, frame: PyFrame) -> None:
         self.process, self.thread, self.pc, self.tstate, self.frame = process, thread, pc, tstate, frame
         self.tid = thread.ptid[1] or thread.ptid[2]
         self.returned: str | None = None  # of pyfinish: what the frame that was left gave, as text
@@ -116,25 +123,29 @@ class StopContext:
 class Process:
     """One inferior with hardware breakpoints in it."""
 
-    known = {}  # inferior number -> Process
-    when_gone = []  # functions of a Process that has ended or runs another program
+    known: dict[int, Process] = {}  # by inferior number
+    when_gone: list[Callable[[Process], object]] = []  # functions of a Process that has ended or runs another program
 
-    def __init__(self, inferior, label=""):
+    def __init__(self, inferior: gdb.Inferior, label: str = "") -> None:
         self.inferior, self.pid, self.label = inferior, inferior.pid, label
         self.view = StopMemory(self.pid, label)
+        self.view.device_memory = device_work.of_stops(self.view)
         self.rt = open_runtime(self.view)
         if self.rt.layout.free_threaded:
             raise GdbextError(
                 f"{self.name}: in a free-threaded Python each thread runs its own copy of the bytecode, which a watch does not "
                 "cover"
             )
-        self.hw_breakpoints, self.looked, self.in_group_stop, self.armed = [], 0.0, False, False
+        self.hw_breakpoints: list[HardwareBreakpoint] = []
+        self.looked, self.in_group_stop, self.armed = 0.0, False, False
         self.renewal: WordWatchpoint | None = None
         self.registers = debug_registers.how_many(self.pid)
-        self._states, self._in_eval, self._private = {}, {}, None
+        self._states: dict[int, list[int]] = {}
+        self._in_eval: dict[int, bool] = {}
+        self._private: frozenset[str] | None = None
 
     @classmethod
-    def of(cls, inferior: Any, label: str = "") -> Process:
+    def of(cls, inferior: gdb.Inferior, label: str = "") -> Process:
         """The `Process` of an inferior; `GdbextError` (one line) where none can be set in it."""
         found = cls.known.get(inferior.num)
         if found is not None and found.pid == inferior.pid and found.inferior.is_valid():
@@ -152,7 +163,7 @@ class Process:
         found._guard()
         return found
 
-    def _guard(self):
+    def _guard(self) -> None:
         """The guard clears debug registers where gdb is killed: it must know of a process that gdb attached by itself too."""
         attached_processes.guard_process(self.pid)
 
@@ -195,6 +206,7 @@ class Process:
             return
         attached_processes.armed(self.pid)
         self.armed = True
+        urgency.first(True)
         if in_foreground(self.pid):
             return
         for name in ("SIGSTOP", "SIGCONT"):
@@ -263,7 +275,7 @@ class Process:
                 return StopContext(self, thread, pc, tstate, PyFrame(self.rt, step, 0))
         return None
 
-    def _tstates(self, pthread):
+    def _tstates(self, pthread: int) -> list[int]:
         """Thread states of an operating-system thread, by the pthread that each names."""
         key = self.rt.layout["tstate.thread_id"]
         known = self._states.get(pthread)
@@ -290,7 +302,7 @@ class Process:
             self._in_eval[pc] = self._look(pc)
         return self._in_eval[pc]
 
-    def _look(self, pc):
+    def _look(self, pc: int) -> bool:
         library = self.rt.library
         if not library.base <= pc < library.end:
             return False
@@ -306,12 +318,12 @@ class HardwareBreakpoint(gdb.Breakpoint):
     """A breakpoint that uses one debug register. `owner`: the name that the user knows it by; `hit(stop)` returns whether to
     stop."""
 
-    def __init__(self, process, spec, kind, owner, **more):
+    def __init__(self, process: Process, spec: str, kind: int, owner: str, wp_class: int = gdb.WP_WRITE) -> None:
         process.need(1, owner)
         process.enter_group_stop()
         self.process, self.owner, self.alive = process, owner, False
         with live_gdb.selected(process.inferior):
-            super().__init__(spec, type=kind, internal=True, **more)
+            super().__init__(spec, type=kind, wp_class=wp_class, internal=True)
         self.silent = not FRONT_END
         self.alive = True
         process.hw_breakpoints.append(self)
@@ -326,7 +338,8 @@ class HardwareBreakpoint(gdb.Breakpoint):
         try:
             return bool(self.reached())
         except READ_ERRORS as e:
-            return self.failed(e)
+            note(str(e))  # the thread stops, and the stop says why
+            return True
         except KeyboardInterrupt:  # gdb would print an exception's name and nothing else
             note("stopped by Ctrl-C")
             return True
@@ -334,10 +347,9 @@ class HardwareBreakpoint(gdb.Breakpoint):
             _Clock.stood += time.monotonic() - _Clock.stopped
             _Clock.stopped = None
 
-    def failed(self, error: Exception) -> bool:
-        """Handles a read that failed inside stop(): the thread stops, and the stop gives the reason."""
-        note(str(error))
-        return True
+    def reached(self) -> bool:
+        """Whether to stop here; it only reads."""
+        raise NotImplementedError
 
     def end(self, disarm: bool = False) -> None:
         """Ends this breakpoint at once. gdb's own breakpoint is deleted at the next `sweep`, because stop() and events may not
@@ -353,11 +365,11 @@ class HardwareBreakpoint(gdb.Breakpoint):
 class BytecodeWatchpoint(HardwareBreakpoint):
     """Stops as an instruction is about to run. `hit(stop)` is asked once per pass."""
 
-    def __init__(self, process, place, owner, hit):
+    def __init__(self, process: Process, place: BytecodeLocation, owner: str, hit: Hit) -> None:
         super().__init__(process, f"*(short *) {place.address:#x}", gdb.BP_WATCHPOINT, owner, wp_class=gdb.WP_ACCESS)
         self.place, self.hit = place, hit
         self._old = process.rt.version < (3, 11)
-        self._last = {}
+        self._last: dict[int, tuple[int, int, int]] = {}
 
     def reached(self) -> bool:
         found = self.process.current_stop()
@@ -380,9 +392,9 @@ class BytecodeWatchpoint(HardwareBreakpoint):
 class WordWatchpoint(HardwareBreakpoint):
     """Stops when a word of memory has changed. `hit(stop)` -> whether to stop; `size` 4 or 8 bytes; `raw`: `hit(new value)`."""
 
-    def __init__(self, process, address, owner, hit, size=8, raw=False):
+    def __init__(self, process: Process, address: int, owner: str, hit: Hit, size: int = 8, raw: bool = False) -> None:
         kind = {4: "int", 8: "long"}[size]
-        super().__init__(process, f"*({kind} *) {address:#x}", gdb.BP_WATCHPOINT, owner, wp_class=gdb.WP_WRITE)
+        super().__init__(process, f"*({kind} *) {address:#x}", gdb.BP_WATCHPOINT, owner)
         self.address, self.hit, self.raw = address, hit, raw
 
     def reached(self) -> bool:
@@ -406,7 +418,7 @@ def need_hardware_breakpoints(without: str = "nothing can wait for an import: se
 class FunctionBreakpoint(HardwareBreakpoint):
     """Stops at an instruction of C code, by a hardware breakpoint. `hit(first, second argument)` -> whether to stop."""
 
-    def __init__(self, process, symbol, owner, hit):
+    def __init__(self, process: Process, symbol: str, owner: str, hit: Callable[..., bool]) -> None:
         need_hardware_breakpoints()
         address = process.view.symbol(symbol, [process.rt.library])
         super().__init__(process, f"*{address:#x}", gdb.BP_HARDWARE_BREAKPOINT, owner)
@@ -419,8 +431,9 @@ class FunctionBreakpoint(HardwareBreakpoint):
         return self.hit(*arguments(self.process.view, 2))
 
 
-_dead, _notes = [], []
-_handled = {}  # signal -> the words of `handle` as the user had them, while a process is in a group-stop
+_dead: list[gdb.Breakpoint] = []
+_notes: list[str] = []
+_handled: dict[str, list[str]] = {}  # signal -> the words of `handle` as the user had them, while a process is in a group-stop
 
 
 def note(text: str) -> None:
@@ -456,18 +469,23 @@ def note_offset(stop: StopContext) -> None:
     live_gdb.pending_offsets[(stop.process.pid, stop.frame.address)] = stop.frame.raw.lasti
 
 
-def _on_cont(_):
+def _on_cont(_: Any) -> None:
     live_gdb.pending_offsets.clear()
+    urgency.first(any(process.armed for process in Process.known.values()))
 
 
-def _on_exit(event):
+def _on_stop(_):
+    urgency.first(False)
+
+
+def _on_exit(event: Any) -> None:
     process = Process.known.pop(event.inferior.num, None)
     if process is not None:
         process.gone()
         attached_processes.unguard_process(process.pid)
 
 
-def _on_exec(event):
+def _on_exec(event: Any) -> None:
     """Another program in the same process: gdb drops what it knew of the files, and our places are no places any more."""
     for number, process in list(Process.known.items()):
         if process.inferior.is_valid() and process.inferior.progspace == event.progspace:
@@ -475,7 +493,12 @@ def _on_exec(event):
             process.gone()
 
 
-def _at_exit():
+def _on_prompt(_: object = None) -> None:
+    urgency.first(False)
+    sweep()
+
+
+def _at_exit() -> None:
     """gdb 13 crashes where internal breakpoints made here outlive its Python."""
     for process in Process.known.values():
         process.leave_group_stop()
@@ -485,4 +508,4 @@ def _at_exit():
 
 
 atexit.register(_at_exit)
-listen(cont=_on_cont, exited=_on_exit, clear_objfiles=_on_exec, before_prompt=sweep)
+listen(cont=_on_cont, stop=_on_stop, exited=_on_exit, clear_objfiles=_on_exec, before_prompt=_on_prompt)

@@ -17,17 +17,17 @@ from .events import listen
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
-_pinned = []  # (breakpoint, number of its inferior)
+_pinned: list[tuple[gdb.Breakpoint, int]] = []  # (breakpoint, number of its inferior)
 
 
-def pin(breakpoint: Any) -> None:
+def pin(breakpoint: gdb.Breakpoint) -> None:
     """Ties a breakpoint to the inferior that is selected now."""
     listen(new_objfile=apply)
     _pinned.append((breakpoint, gdb.selected_inferior().num))
     _apply(*_pinned[-1])
 
 
-def locations_of(breakpoint: Any) -> list[Any] | None:
+def locations_of(breakpoint: gdb.Breakpoint) -> list[Any] | None:
     """A breakpoint's locations in its own process; None where this gdb (before 13) does not list locations."""
     number = next((n for b, n in _pinned if b is breakpoint), None)
     places = getattr(breakpoint, "locations", None)
@@ -42,7 +42,7 @@ def apply(_: Any = None) -> None:
             _apply(breakpoint, number)
 
 
-def _apply(breakpoint, number):
+def _apply(breakpoint: gdb.Breakpoint, number: int) -> None:
     for place in getattr(breakpoint, "locations", ()):
         if place.enabled and number not in (place.thread_groups or [number]):
             place.enabled = False

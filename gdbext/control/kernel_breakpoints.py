@@ -11,6 +11,7 @@ Nothing here calls gdb.execute from stop(): gdb 13 loses its event loop by that.
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from typing import TYPE_CHECKING
@@ -30,11 +31,15 @@ from .launch_conditions import holds, line_of, word_of
 from .registers import current_registers, dwarf_parameters, selected_tid, vector_register
 
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, Sequence, Tuple
 
     from ..access.base import Target
     from ..cpython.runtime import Runtime
     from ..kernels.launch import Launch
+    from ..kernels.parameters import Parameter
+    from .launch_breakpoints import DeviceBreakpoint
+
+    Entry = Tuple[str, int, str]  # a launch function, its address, its library
 
 MAX_INTERNAL = 6000  # internal breakpoints; placing more takes seconds, and each stop puts all of them into the process
 LOOK_AGAIN = 2.0  # seconds: how often at most Triton's own objects are read for a function that nobody knows
@@ -45,8 +50,8 @@ _DRIVER = re.compile(r"lib(cuda|amdhip64)\.so|triton[^/]*\.so")
 
 class _State:
     breakpoints: list[KernelBreakpoint] = []
-    last = None  # (tid, `KernelBreakpoint`, `Launch`) of the last stop of ours
-    gone: list[Any] = []  # breakpoints of gdb that belonged to one the user has deleted
+    last: tuple[int, KernelBreakpoint, Launch] | None = None  # of the last stop of ours; the first is a tid
+    gone: list[gdb.Breakpoint] = []  # breakpoints of gdb that belonged to one the user has deleted
 
 
 class KernelBreakpoint:
@@ -55,19 +60,33 @@ class KernelBreakpoint:
     launches looked at, seconds spent in stop(), and the smallest time between two launches; `logged`: the launches that
     -trace wrote."""
 
-    def __init__(self, inferior: Any, target_of: Callable[[Any], Target], name: str, condition: str = "", trace: int = 0) -> None:
+    def __init__(
+        self, inferior: gdb.Inferior, target_of: Callable[[gdb.Inferior], Target], name: str, condition: str = "", trace: int = 0
+    ) -> None:
         """`target_of(inferior)`: the `Target` of the process that the inferior then is."""
         self.inferior, self.target_of, self.name, self.condition, self.trace = inferior, target_of, name, condition, trace
-        self.numbered, self.internal, self.kernels, self.hosts, self.armed = [], [], [], {}, {}
-        self.device = []  # `DeviceBreakpoint`, in cuda-gdb
-        self.compiled, self._compiled_at = {}, -LOOK_AGAIN  # by Triton: {handle: `Compiled`}
-        self.entries, self.seen, self.by_name, self.done = set(), set(), False, False
+        self.numbered: list[LaunchBreakpoint] = []
+        self.internal: list[InternalBreakpoint] = []
+        self.device: list[DeviceBreakpoint] = []  # in cuda-gdb
+        self.kernels: list[catalogue.Row] = []
+        self.hosts: dict[int, signatures.Signature] = {}  # by address
+        self.armed: dict[int, tuple[int, signatures.Signature]] = {}  # by tid: stack pointer, what it launches next
+        self.compiled: dict[int, triton.Compiled] = {}  # by handle
+        self._compiled_at = -LOOK_AGAIN
+        self.entries: set[int] = set()  # addresses
+        self.seen: set[tuple[str, str, str, str]] = set()  # library, module, name, backend of a row
+        self.by_name = self.done = False
         self.looked = self.stopped = self.unnamed = 0
-        self.spent, self.nearest, self._before = 0.0, None, None
-        self.last_seen, self.logged, self._loader = {}, [], None
-        self.rt = None
+        self.spent = 0.0
+        self.nearest: float | None = None
+        self._before: float | None = None
+        # by tid: stack pointer, return address, breakpoint and registers of the launch that was looked at last
+        self.last_seen: dict[int, tuple[int, int, LaunchBreakpoint, dict[str, int]]] = {}
+        self.logged: list[Launch] = []
+        self._loader: InternalBreakpoint | None = None
+        self.rt: Runtime | None = None
         self.inlined: set[str] = set()  # signatures of kernels that are told by the launch alone
-        self._named: dict[str, Any] = {}
+        self._named: dict[str, list[Parameter] | None] = {}
         self._in_stop = False
         self.names = DriverNames(self, self._entry_found)
         self.searched = inferior.pid or None  # the process that was looked through as a whole
@@ -86,7 +105,7 @@ class KernelBreakpoint:
         return any(k.launch == "driver" and self.name in (catalogue.PAGED, k.kernel) for k in catalogue.catalogue().kernels)
 
     # ---- finding places ------------------------------------------------------------------------------------------
-    def place(self, rows: list[Any], entries: list[Any]) -> None:
+    def place(self, rows: Sequence[catalogue.Row], entries: Sequence[Entry]) -> None:
         """Sets breakpoints on what `catalogue.search` found; it may be called again with the kernels of a new library."""
         rows = catalogue.chosen(rows, self.name)
         fresh = [r for r in rows if (r.library, r.module, r.name, r.kernel.backend) not in self.seen]
@@ -99,7 +118,7 @@ class KernelBreakpoint:
                     self._set_launch("", p.address, row.library, p.symbol)
         places = {p.address: p for row in launched for p in row.sites}
         self.hosts.update({a: p.signature for a, p in places.items() if p.kind in ("wrapper", "registered")})
-        inlined = set().union(*(row.inlined for row in launched))
+        inlined: set[str] = set().union(*(row.inlined for row in launched))
         self.inlined |= inlined
         places = {a: p for a, p in places.items() if p.signature.text not in inlined}
         self.by_name = (
@@ -111,12 +130,12 @@ class KernelBreakpoint:
         )
         if len(places) <= MAX_INTERNAL:
             self.internal += [
-                InternalBreakpoint(a, lambda p=p: self._arm(p)) for a, p in places.items() if p.kind != "registered"
+                InternalBreakpoint(a, functools.partial(self._arm, p)) for a, p in places.items() if p.kind != "registered"
             ]
         if self.kernels and any(r.kernel.launch != "cpu" and r.kernel.role != "launcher" for r in self.kernels):
             self._set_launches(entries)
 
-    def _set_launches(self, entries: list[Any]) -> None:
+    def _set_launches(self, entries: Sequence[Entry]) -> None:
         """Launch breakpoints on the launch functions that these kernels can go through."""
         driver = any(r.kernel.launch == "driver" for r in self.kernels) or self.by_name
         books = {r.library: open_elf(self.target.local_file(r.library)) for r in self.kernels if r.library}
@@ -137,15 +156,13 @@ class KernelBreakpoint:
             if gate.entry and not self.always(gate):
                 gate.open(bool(self.armed))
 
-    def _set_launch(self, *where: Any) -> None:
-        """Sets a breakpoint with a number; gdb's own message about it is swallowed, but inside stop(). `where`: as for
+    def _set_launch(self, entry: str, address: int, library: str, symbol: str = "") -> None:
+        """Sets a breakpoint with a number; gdb's own message about it is swallowed, but inside stop(). What it takes is as for
         `LaunchBreakpoint`."""
-        entry, address = where[:2]
         if entry:
             launch.watched[self.inferior.pid, address] = entry
-        self.numbered.append(
-            LaunchBreakpoint(self, *where) if self._in_stop else silently(lambda: LaunchBreakpoint(self, *where))
-        )
+        make = functools.partial(LaunchBreakpoint, self, entry, address, library, symbol)
+        self.numbered.append(make() if self._in_stop else silently(make))
 
     def always(self, gate: LaunchBreakpoint) -> bool:
         """Whether every launch through it must be looked at."""
@@ -173,7 +190,7 @@ class KernelBreakpoint:
     def _mine(self) -> bool:
         return gdb.selected_inferior().num == self.inferior.num
 
-    def _arm(self, site: Any) -> None:
+    def _arm(self, site: catalogue.BreakpointSite) -> None:
         """A kernel's own host code was entered: the next launch of this thread is one of this kernel."""
         if not self._mine():
             return
@@ -225,7 +242,7 @@ class KernelBreakpoint:
             self._shut(True)
         if self._within(gate, tid, sp, registers):
             return None
-        name, parameters = "", None
+        parameters: Sequence[Parameter] | None = None
         if signature is None and self.by_name or signature is None and launch.is_driver(gate.entry):
             name = handle_names.get((self.inferior.pid, function), "")
             own = self._by_triton(function, name) if launch.is_driver(gate.entry) else None
@@ -245,13 +262,13 @@ class KernelBreakpoint:
         self.last_seen[tid] = sp, launch.return_address(self.target, registers), gate, registers
         return launch.decode(self.target, gate.entry, registers, signature, parameters)
 
-    def _parameters(self, signature: Any, function: int) -> list[tuple[str, str, int]] | None:
+    def _parameters(self, signature: signatures.Signature, function: int) -> Sequence[Parameter] | None:
         """What debug information says of a kernel's parameters, asked once for each kernel: a condition may name them."""
         if signature.text not in self._named:
             self._named[signature.text] = dwarf_parameters(signature, function, self.hosts)
         return self._named[signature.text]
 
-    def _within(self, gate, tid, sp, registers):
+    def _within(self, gate: LaunchBreakpoint, tid: int, sp: int, registers: dict[str, int]) -> bool:
         """Whether this is the same launch again, further in: the runtime passes it to the driver, an exported function jumps to
         the real one."""
         seen = self.last_seen.get(tid)
@@ -267,36 +284,33 @@ class KernelBreakpoint:
             log.passed_over(e)
             return False
 
-    def _host(self, function, registers):
+    def _host(self, function: int, registers: dict[str, int]) -> signatures.Signature | None:
         known = self.inferior.pid, function
         if known not in handle_names:
             found = launch.signature_at(self.target, function, registers)
             handle_names[known] = found.text if found is not None else ""
         return signatures.parse(handle_names[known]) if handle_names[known] else None
 
-    def _by_triton(self, function, name):
+    def _by_triton(self, function: int, name: str) -> triton.Compiled | None:
         """What Triton's own objects say of a function: also of those that were loaded before we looked."""
         if self.rt is None:
             return None
         if (
             function not in self.compiled
-            and not (name and not self._may_fit(name))
+            and not (name and not self._fits(signatures.parse(name)))
             and time.monotonic() - self._compiled_at > LOOK_AGAIN
         ):
             self.compiled, self._compiled_at = triton.compiled(self.rt), time.monotonic()
         return self.compiled.get(function)
 
-    def _may_fit(self, name):
-        return self._fits(signatures.parse(name))
-
-    def _fits(self, signature):
+    def _fits(self, signature: signatures.Signature) -> bool:
         """Whether a launched kernel is one that it is for; Triton 2's names tell its specialisation too (`NAME_0d1d2c`)."""
         return self._is_wanted(signature) or (
             triton.without_suffix(signature.base) != signature.base
             and self._is_wanted(signatures.parse(triton.without_suffix(signature.base)))
         )
 
-    def _is_wanted(self, signature):
+    def _is_wanted(self, signature: signatures.Signature) -> bool:
         rows = [
             r for r in self.kernels if r.where != "host" or r.kernel.within or _registered(r) or len(self.hosts) > MAX_INTERNAL
         ]
@@ -321,7 +335,7 @@ class KernelBreakpoint:
             log.passed_over(e)
             return
 
-        def called():
+        def called() -> None:
             self.target.invalidate()
             if self.target.u32(at + 24) == 0:  # RT_CONSISTENT: the list of libraries is whole again
                 self._in_stop = True
@@ -345,21 +359,22 @@ class KernelBreakpoint:
             gdb.write(f"llm-break: {self.name}: now set: " + ", ".join(str(g.number) for g in self.numbered[had:]) + "\n")
 
     # ---- its end -------------------------------------------------------------------------------------------------
+    def _all(self) -> list[gdb.Breakpoint]:
+        return [b for b in (*self.numbered, *self.internal, *self.device) if b.is_valid()]
+
     def disable(self) -> None:
-        for b in self.numbered + self.internal + self.device:
-            if b.is_valid():
-                b.enabled = False
+        for b in self._all():
+            b.enabled = False
 
     def delete(self) -> None:
-        for b in self.numbered + self.internal + self.device:
-            if b.is_valid():
-                b.delete()
+        for b in self._all():
+            b.delete()
         if self in _State.breakpoints:
             _State.breakpoints.remove(self)
 
     def forget_process(self) -> None:
         """Drops all addresses of a process that is gone."""
-        old = self.numbered + self.internal
+        old: list[gdb.Breakpoint] = [*self.numbered, *self.internal]
         self.numbered, self.internal, self.kernels, self.hosts, self.armed = [], [], [], {}, {}
         for b in old:
             if b.is_valid():
@@ -379,7 +394,7 @@ class KernelBreakpoint:
         }
 
 
-def _registered(row: Any) -> bool:
+def _registered(row: catalogue.Row) -> bool:
     """Whether a row is of a stripped library: its launching code has no names to stop at."""
     return any(p.kind == "registered" for p in row.sites)
 
@@ -425,14 +440,14 @@ def _on_exit(event: Any) -> None:
             one.forget_process()
 
 
-def _on_deleted(breakpoint: Any) -> None:
+def _on_deleted(breakpoint: gdb.Breakpoint) -> None:
     for one in list(_State.breakpoints):
         if breakpoint in one.numbered:
             one.numbered.remove(breakpoint)
             if not one.numbered:
                 _State.breakpoints.remove(one)
                 one.disable()
-                _State.gone += one.internal + one.device  # gdb walks its list now: it would go on at a deleted one, and crash
+                _State.gone += [*one.internal, *one.device]  # gdb walks its list now: it would go on at a deleted one, and crash
 
 
 def sweep(_: Any = None) -> None:
@@ -472,7 +487,7 @@ def _look_through(one: KernelBreakpoint, path: str | None) -> None:
         found = open_elf(path or "")
         first, one.searched = one.searched != one.inferior.pid, one.inferior.pid
         if not first and not (
-            catalogue.chosen(catalogue.scan_library(found, path, 0, None, word_of(one.name)), one.name)
+            catalogue.chosen(catalogue.scan_library(found, path or "", 0, None, word_of(one.name)), one.name)
             or one.kernels
             and found.symbols_named([b"LaunchKernel"])
             or one.may_be_triton

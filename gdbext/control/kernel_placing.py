@@ -32,7 +32,9 @@ def place(breakpoint: KernelBreakpoint, shape_of: Callable[[], tuple[int, str] |
 
     `shape_of`: given where it goes into the kernel itself, as cuda-gdb can: -> (head size, dtype) of the KV cache, None where
     they are not known. Raises `GdbextError` where nothing can be stopped."""
-    inferior, partial, rows = breakpoint.inferior, [], []
+    inferior = breakpoint.inferior
+    partial: list[str] = []
+    rows: list[catalogue.Row] = []
     with live_gdb.selected(inferior):
         if inferior.pid:
             target = breakpoint.target
@@ -68,8 +70,8 @@ def _place_in_device(
     that are in use."""
     found = [r for r in catalogue.chosen(rows, breakpoint.name) if r.kernel.launch != "cpu" and r.kernel.role != "launcher"]
     if breakpoint.name == catalogue.PAGED:
-        loaded = triton.compiled(breakpoint.rt) if breakpoint.rt is not None else {}
-        found = in_use.in_use(found, {one.name for one in loaded.values()})
+        loaded = list(triton.compiled(breakpoint.rt).values()) if breakpoint.rt is not None else []
+        found = in_use.in_use(found, {one.name for one in loaded})
     shape = shape_of() if len(_device_names(found)) > MAX_DEVICE else None
     if shape is not None:
         found = in_use.serving(found, *shape)
@@ -92,7 +94,7 @@ def _device_names(rows: list[catalogue.Row]) -> dict[tuple[str, str], None]:
     return names
 
 
-def _search(breakpoint: KernelBreakpoint, target: Target) -> tuple[list, list, list[str]]:
+def _search(breakpoint: KernelBreakpoint, target: Target) -> tuple[list[catalogue.Row], list[tuple[str, int, str]], list[str]]:
     """(the catalogue's rows, launch functions, reasons for `partial`) of a process."""
     name = breakpoint.name
     rows, entries, unread = catalogue.search(target, None, breakpoint.rt, word_of(name))

@@ -36,7 +36,7 @@ class InternalBreakpoint(gdb.Breakpoint):
 class LaunchBreakpoint(gdb.Breakpoint):
     """The breakpoint with a number: on a launch function, or on a plain function that is a kernel itself."""
 
-    def __init__(self, owner: KernelBreakpoint | None, entry: str, address: int, library: str, symbol: str = "") -> None:
+    def __init__(self, owner: KernelBreakpoint, entry: str, address: int, library: str, symbol: str = "") -> None:
         self.owner, self.entry, self.library, self.symbol = owner, entry, library, symbol
         super().__init__(f"*{address:#x}")
         inferior_breakpoints.pin(self)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ..cpython import expressions
 from ..errors import GdbextError
-from ..kernels import catalogue, signatures
+from ..kernels import catalogue
+from ..render.names import short
 
 if TYPE_CHECKING:
     from ..kernels.launch import Launch
@@ -47,8 +48,8 @@ def prepared(condition: str) -> str:
 
 def line_of(found: Launch) -> str:
     """A launch in one line."""
-    text = signatures.names.short(found.name) if found.name else f"function {found.function:#x}"
-    if found.grid is not None:
+    text = short(found.name) if found.name else f"function {found.function:#x}"
+    if found.grid is not None and found.block is not None:
         text += "  grid {} block {}".format(*("({},{},{})".format(*t) for t in (found.grid, found.block)))
         text += (
             " cluster ({},{},{})".format(*found.cluster) if found.cluster else ""

@@ -239,6 +239,8 @@ class Recording:
         try:
             for recorder in self.recorders:
                 recorder.peers = self.recorders
+                if recorder.process.view.device_memory is not None:
+                    recorder.process.view.device_memory.begin()
                 with gdb_state.QuietGdb():
                     recorder.arm()
             with time_limit.interrupted_after(seconds) as limit:

@@ -49,7 +49,8 @@ class LoaderBreakpoints:
     """Those of the processes that `pids()` names, from `start` to `end`."""
 
     def __init__(self, pids: Callable[[], set[int]]) -> None:
-        self._pids, self._watched = pids, {}  # type: ignore[var-annotated]
+        self._pids = pids
+        self._watched: dict[int, _Watched] = {}
         self._lock, self._done, self._resumed = threading.Lock(), threading.Event(), 0.0
         self._thread: threading.Thread | None = None
         self._stale = True

@@ -17,7 +17,7 @@ from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 from ..torch import arrays, modules, stats
 from ..torch.tensor_impl import is_tensor, read_tensor
-from . import hw_breakpoints, pybreak
+from . import device_work, hw_breakpoints, pybreak
 from .frame_values import first_variable, result
 from .hw_breakpoints import READ_ERRORS
 from .layer_steps import outermost_call, say
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..cpython.codes import BytecodeLocation
     from ..cpython.frames import Code
     from ..cpython.runtime import Runtime
+    from ..torch.tensor import Tensor
     from .hw_breakpoints import Process, StopContext
 
 MAX_INPUTS = 8  # that are named
@@ -37,9 +38,10 @@ MAX_OWN = 1 << 30  # bytes of a parameter that is looked through
 class ModuleReturns:
     """What a `Where` is for a place: each return of every module's call."""
 
-    text, file, line, function = "NaN in a module's output", "", None, ""
+    text, file, function = "NaN in a module's output", "", ""
 
     def __init__(self) -> None:
+        self.line: int | None = None
         self.constants: dict[int, int | None] = {}  # address of an instruction -> the constant that it returns
 
     def places(self, rt: Runtime, code: Code | None = None) -> list[BytecodeLocation]:
@@ -87,8 +89,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
             for process in [] if self.dormant else processes:
                 self.arm(process, self.where.places(process.rt))
         except BaseException:
-            self.placeholder.delete()
-            hw_breakpoints.sweep()
+            self.take_back()
             raise
 
     def wake(self, stop: StopContext) -> str:
@@ -109,6 +110,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
             return False
         if not self.is_for(stop.process):
             return False
+        device_work.begin_stop(stop.process.view)
         try:
             found = self._with_nan(stop.process, result(stop.frame, self.where.constants[place.address], stop.pc))
         except READ_ERRORS as e:
@@ -138,7 +140,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
         for place, obj in modules.tensors_in(value):
             tensor = read_tensor(process.rt, obj.address)
             try:
-                source = arrays.of_tensor(tensor)
+                source = source_of(tensor)
                 if not stats.has_nan(source):
                     continue
                 count = stats.statistics(source)[0]["nan"]
@@ -150,6 +152,13 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
             where = f" in {place}" if place else ""
             found.append(f"{count} NaN of {tensor.numel}{escape(where)} ({list(tensor.shape or ())} {tensor.dtype.name})")
         return found
+
+
+def source_of(tensor: Tensor) -> arrays.Source:
+    """The `Source` of a tensor at a stop; `GdbextError` too where a GPU may still be computing it."""
+    if tensor.unfinished:
+        raise GdbextError(f"their values are in the memory of {tensor.device}: {tensor.unfinished}")
+    return arrays.of_tensor(tensor)
 
 
 def _module_text(stop: StopContext, outer: int) -> str:
@@ -174,7 +183,7 @@ def _note_origin(stop: StopContext, passed_on: bool) -> None:
     for table in ("_parameters", "_buffers"):
         for key, value in rt.object(own[table]).items() if table in own else ():
             try:
-                source = arrays.of_tensor(read_tensor(rt, value.address)) if is_tensor(value) else None
+                source = source_of(read_tensor(rt, value.address)) if is_tensor(value) else None
                 if source is not None and source.numel * source.dtype.itemsize <= MAX_OWN and stats.has_nan(source):
                     found.append(key.string(200))
             except READ_ERRORS as e:
@@ -199,8 +208,7 @@ def _inputs(stop: StopContext) -> tuple[list[str], list[str]]:
             try:
                 tensor = read_tensor(stop.process.rt, obj.address)
                 text = f"{place} {list(tensor.shape or ())} {tensor.dtype.name}"
-                (bad if stats.has_nan(arrays.of_tensor(tensor)) else good).append(escape(text))
-            except READ_ERRORS as e:
-                log.passed_over(e)
+                (bad if stats.has_nan(source_of(tensor)) else good).append(escape(text))
+            except READ_ERRORS:
                 continue
     return bad, good

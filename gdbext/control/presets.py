@@ -12,9 +12,8 @@ from ..cpython.objects import Object
 from ..cpython.values import plain
 from ..engines import presets as data
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render.text import escape
-from . import follow, hw_breakpoints, pybreak, pycatch
+from . import device_work, follow, hw_breakpoints, pybreak, pycatch
 
 if TYPE_CHECKING:
     from typing import Any, Sequence
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from .hw_breakpoints import StopContext
     from .module_nan import ModuleNanBreakpoint
 
-module_nan = lazy_module("control.module_nan")
 MAX_ELEMENTS = 1 << 24
 # dtype name -> (array type code, mask of the exponent): all its bits set is an infinity or NaN
 EXPONENTS = {
@@ -39,7 +37,7 @@ class RequestBreakpoint(pybreak.PyBreakpoint):
     """Stops the first time that a request comes by, until it is set again. `ids`: an expression that gives the ids of those that
     do; `which`: the id that is meant, or a whole part of it, as an engine adds to what a user gave: req-3 is not req-31-f00."""
 
-    def __init__(self, where, ids, which, condition, rank):
+    def __init__(self, where: pybreak.Where, ids: str, which: str, condition: str, rank: str) -> None:
         super().__init__("llm-break", where, condition, 1, rank)
         self.ids, self.which = ids, which
         self._part = re.compile(rf"(?<![^\W_]){re.escape(which)}(?![^\W_])" if which[-1].isalnum() else re.escape(which))
@@ -67,7 +65,7 @@ class RequestBreakpoint(pybreak.PyBreakpoint):
 class NanBreakpoint(pybreak.PyBreakpoint):
     """Stops where a tensor that is about to be used holds NaN or an infinity, as far as memory here tells."""
 
-    def __init__(self, where, expression, condition, rank):
+    def __init__(self, where: pybreak.Where, expression: str, condition: str, rank: str) -> None:
         super().__init__("llm-break", where, condition, 1, rank)
         self.expression = expression
         self.modules: ModuleNanBreakpoint | None = None  # wakes once the tensor held a NaN
@@ -75,6 +73,7 @@ class NanBreakpoint(pybreak.PyBreakpoint):
     def reached(self, stop: StopContext, place: BytecodeLocation) -> bool:
         if self.condition and not self.holds(stop):
             return False
+        device_work.begin_stop(stop.process.view)
         try:
             bad = not_finite(stop.process.rt, evaluate(stop.process.rt, self.expression, stop.frame))
         except hw_breakpoints.READ_ERRORS as e:
@@ -100,21 +99,21 @@ def not_finite(rt: Runtime, value: Any) -> str:
     if not isinstance(value, Object) or not tensors.is_tensor(value):
         raise GdbextError("it is no tensor")
     found = tensors.read_tensor(rt, value.address)
-    if found.unavailable:
-        raise GdbextError(found.unavailable)
+    if found.doubt:
+        raise GdbextError(found.doubt)
     name = str(found.dtype.name).rpartition(".")[2]
     if name not in EXPONENTS:
         return ""
     if not found.numel or found.numel > MAX_ELEMENTS:
         raise GdbextError(f"{found.numel} elements are not looked through")
     contiguous, step = True, 1
-    for size, stride in zip(reversed(found.shape), reversed(found.stride)):
+    for size, stride in zip(reversed(found.shape or ()), reversed(found.stride or ())):
         contiguous, step = contiguous and (size == 1 or stride == step), step * size
     if not contiguous:
         raise GdbextError("its elements do not lie together")
     code, mask = EXPONENTS[name]
     words = array.array(code)
-    words.frombytes(rt.target.read(found.data_ptr, found.numel * words.itemsize))
+    words.frombytes(found.read_bytes(0, found.numel * words.itemsize))
     odd = [w for w in words if w & mask == mask]
     if not odd:
         return ""
@@ -126,7 +125,7 @@ def points(rt: Runtime, name: str, condition: str = "", rank: str = "") -> Seque
     """`[PyBreakpoint]` of a preset ("step", "request ID", "oom", "nan"), not set yet; `GdbextError` where this process has
     none."""
     engine, known = data.of_process(rt)
-    if engine is None:
+    if engine is None or known is None:
         raise GdbextError(f"llm-break {name}: the process runs none of {', '.join(data.names())} (yet); pybreak stops anywhere")
     word, _, which = name.partition(" ")
     which = which.strip()
@@ -134,9 +133,8 @@ def points(rt: Runtime, name: str, condition: str = "", rank: str = "") -> Seque
         raise GdbextError("llm-break request: which request? llm-requests lists the ids")
     if word == "oom":
         kind, functions = known.oom
-        return [pycatch.Catchpoint(kind, False, condition, 1, rank)] + [
-            pybreak.PyBreakpoint("llm-break", pybreak.Where(f), condition, 1, rank) for f in functions
-        ]
+        full = [pybreak.PyBreakpoint("llm-break", pybreak.Where(f), condition, 1, rank) for f in functions]
+        return [pycatch.Catchpoint(kind, False, condition, 1, rank), *full]
     if word == "nan":
         return _nan(_there(rt, known.nan), condition, rank)
     if word == "request":
@@ -144,9 +142,10 @@ def points(rt: Runtime, name: str, condition: str = "", rank: str = "") -> Seque
     return [pybreak.PyBreakpoint("llm-break", pybreak.Where(f), condition, 1, rank) for f in known.step]
 
 
-def _there(rt: Runtime, places: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
+def _there(rt: Runtime, places: Sequence[tuple[str, ...]]) -> list[tuple[str, str]]:
     """The places of those modules that the process has imported; where it has imported none yet, the first."""
-    return [place[:2] for place in places if not place[2:] or rt.module(place[2]) is not None] or [places[0][:2]]
+    there = [place for place in places if not place[2:] or rt.module(place[2]) is not None] or [places[0]]
+    return [(place[0], place[1]) for place in there]
 
 
 def _nan(places: Sequence[tuple[str, str]], condition: str, rank: str) -> list[pybreak.PyBreakpoint]:
@@ -155,6 +154,8 @@ def _nan(places: Sequence[tuple[str, str]], condition: str, rank: str) -> list[p
     found = [NanBreakpoint(pybreak.Where(f), expression, condition, rank) for f, expression in places]
     if importlib.util.find_spec("numpy") is None:
         return [*found]
+    from . import module_nan
+
     inside = module_nan.ModuleNanBreakpoint("", rank, dormant=True)
     for point in found:
         point.modules = inside
@@ -163,6 +164,8 @@ def _nan(places: Sequence[tuple[str, str]], condition: str, rank: str) -> list[p
 
 def place_in_modules(labels: dict[int, str], condition: str = "", rank: str = "") -> Sequence[pybreak.PyBreakpoint]:
     """Looks at every module's output in every attached process, at once; -> `[PyBreakpoint]`."""
+    from . import module_nan
+
     point = module_nan.ModuleNanBreakpoint(condition, rank)
     point.set_in(follow.processes(labels, rank))
     return [point]

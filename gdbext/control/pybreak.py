@@ -7,6 +7,7 @@ A `PyBreakpoint` is what the user set. gdb lists it under its number, as a pendi
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from typing import TYPE_CHECKING
@@ -25,19 +26,31 @@ from .events import listen
 from .hw_breakpoints import BytecodeWatchpoint, FunctionBreakpoint, Process
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
 
     from ..cpython.codes import BytecodeLocation
     from ..cpython.frames import Code
     from ..cpython.runtime import Runtime
-    from .hw_breakpoints import StopContext
+    from .hw_breakpoints import HardwareBreakpoint, StopContext
+
+    class Places(Protocol):
+        """What a breakpoint is set at: a `Where`, or what stands for one."""
+
+        text: str
+        file: str
+        line: int | None
+        function: str
+
+        def places(self, rt: Runtime, code: Code | None = None) -> list[BytecodeLocation]:
+            """Its places in a process, or in a module's `Code` that is about to run."""
 
 
 class Where:
     """A parsed FILE:LINE, FUNCTION or MODULE:FUNCTION."""
 
-    def __init__(self, text):
-        self.text, self.file, self.line, self.module, self.function = text, "", None, "", ""
+    def __init__(self, text: str) -> None:
+        self.text, self.file, self.module, self.function = text, "", "", ""
+        self.line: int | None = None
         found = re.match(r"(.+):(\d+)$", text)
         if found:
             self.file, self.line = found.group(1), int(found.group(2))
@@ -59,12 +72,15 @@ class Where:
 class PyBreakpoint:
     """A Python breakpoint. `hits`: passes at which the condition held; `pending`: in no process yet."""
 
-    points = {}  # number -> PyBreakpoint
+    points: dict[int, PyBreakpoint] = {}  # by number
 
-    def __init__(self, command, where, condition="", count=1, rank=""):
+    def __init__(self, command: str, where: Places, condition: str = "", count: int = 1, rank: str = "") -> None:
         self.command, self.where, self.condition, self.count, self.rank = command, where, condition, count, rank
-        self.hits, self.hw_breakpoints, self.places, self.number, self.placeholder = 0, [], [], 0, None
-        self.last = None  # what the last stop was about
+        self.hits = self.number = 0
+        self.hw_breakpoints: list[HardwareBreakpoint] = []
+        self.places: list[BytecodeLocation] = []
+        self.placeholder: gdb.Breakpoint | None = None  # what gdb lists
+        self.last: str | None = None  # what the last stop was about
 
     # ---- what it is ----------------------------------------------------------------------------------------------
     @property
@@ -83,6 +99,7 @@ class PyBreakpoint:
     def data(self) -> dict[str, Any]:
         """The breakpoint's JSON fields (docs/json.md)."""
         first = self.places[0] if self.places else None
+        others = [p for p in self.places[1:] if first is not None and p.code is not first.code]
         return {
             "number": self.number,
             "command": self.command,
@@ -94,7 +111,7 @@ class PyBreakpoint:
             "condition": self.condition,
             "count": self.count,
             "places": len(self.places),
-            "also": list(dict.fromkeys(f"{escape(p.code.file)}:{p.line}" for p in self.places[1:] if p.code is not first.code)),
+            "also": list(dict.fromkeys(f"{escape(p.code.file)}:{p.line}" for p in others)),
             "processes": [t.process.pid for t in self.hw_breakpoints],
         }
 
@@ -112,8 +129,7 @@ class PyBreakpoint:
             for process, places in found:
                 self.arm(process, places)
         except BaseException:
-            self.placeholder.delete()
-            hw_breakpoints.sweep()
+            self.take_back()
             raise
         watch_imports()
 
@@ -123,6 +139,12 @@ class PyBreakpoint:
         self.number = self.placeholder.number
         PyBreakpoint.points[self.number] = self
         _listen()
+
+    def take_back(self) -> None:
+        """Gives its number back, and what was set under it: it could not be set everywhere."""
+        if self.placeholder is not None:
+            self.placeholder.delete()
+        hw_breakpoints.sweep()
 
     def start_in(self, process: Process) -> None:
         """Sets the breakpoint in a process that has just begun to run Python, as far as its code is loaded."""
@@ -137,13 +159,13 @@ class PyBreakpoint:
     def arm(self, process: Process, places: list[BytecodeLocation]) -> None:
         """Sets a watchpoint on each `BytecodeLocation` of one process."""
         process.forget_private()
-        armed = {t.place.address for t in self.hw_breakpoints if t.process is process}
+        armed = {t.place.address for t in self.hw_breakpoints if isinstance(t, BytecodeWatchpoint) and t.process is process}
         fresh = [p for p in places if p.address not in armed]
         if fresh:
             process.need(len(fresh), self.title)
         for place in fresh:
             self.hw_breakpoints.append(
-                BytecodeWatchpoint(process, place, self.title, lambda stop, place=place: self.reached(stop, place))
+                BytecodeWatchpoint(process, place, self.title, functools.partial(self.reached, place=place))
             )
             self.places.append(place)
 
@@ -218,24 +240,24 @@ def result_text(process: Process, function: str, value: Any, show_content: bool 
 
 
 # ---- gdb's list of breakpoints ---------------------------------------------------------------------------------------
-def _make_placeholder(text):
+def _make_placeholder(text: str) -> gdb.Breakpoint:
     """A pending breakpoint under a name that no function has (it holds a space), so gdb numbers and lists what is ours."""
-    return silently(lambda: gdb.Breakpoint(function=text))
+    return silently(functools.partial(gdb.Breakpoint, function=text))
 
 
-def _listen():
+def _listen() -> None:
     listen(breakpoint_deleted=_on_deleted, breakpoint_modified=_on_modified, stop=_on_stop)
     if _on_gone not in Process.when_gone:
         Process.when_gone.append(_on_gone)
 
 
-def _on_deleted(breakpoint):
+def _on_deleted(breakpoint: gdb.Breakpoint) -> None:
     point = PyBreakpoint.points.get(breakpoint.number)
     if point is not None:
         point.end()
 
 
-def _on_modified(breakpoint):
+def _on_modified(breakpoint: gdb.Breakpoint) -> None:
     point = PyBreakpoint.points.get(breakpoint.number)
     if point is not None:
         for hardware in point.hw_breakpoints:
@@ -243,7 +265,7 @@ def _on_modified(breakpoint):
                 hardware.enabled = breakpoint.enabled
 
 
-def _on_stop(event):
+def _on_stop(event: Any) -> None:
     """Says in one line why it stopped."""
     for breakpoint in getattr(event, "breakpoints", ()):
         for point in PyBreakpoint.points.values():
@@ -254,7 +276,7 @@ def _on_stop(event):
         gdb.write(f"  ({text})\n")
 
 
-def _on_gone(process):
+def _on_gone(process: Process) -> None:
     """A process that ended takes its hardware breakpoints with it; what was set in it waits for the next one."""
     for point in PyBreakpoint.points.values():
         gone = [t for t in point.hw_breakpoints if t.process is process]
@@ -271,7 +293,7 @@ def watch_imports() -> None:
         waiting = [p for p in PyBreakpoint.points.values() if _waits(p, process)]
         own = [t for t in process.hw_breakpoints if isinstance(t, FunctionBreakpoint) and t.owner == IMPORTS]
         if waiting and not own:
-            FunctionBreakpoint(process, "PyEval_EvalCode", IMPORTS, lambda code, _, process=process: _on_import(process, code))
+            FunctionBreakpoint(process, "PyEval_EvalCode", IMPORTS, functools.partial(_on_import, process))
         elif own and not waiting:
             own[0].end(disarm=True)
 
@@ -279,7 +301,7 @@ def watch_imports() -> None:
 IMPORTS = "waiting for an import"
 
 
-def _waits(point, process):
+def _waits(point: PyBreakpoint, process: Process) -> bool:
     return (
         isinstance(point.where, Where)
         and not any(t.process is process for t in point.hw_breakpoints)
@@ -287,7 +309,7 @@ def _waits(point, process):
     )
 
 
-def _on_import(process, code):
+def _on_import(process: Process, code: int) -> bool:
     """Sets what waited for the code that is about to run, inside stop(); -> whether to stop, with what failed in the notes."""
     rt, failed = process.rt, False
     for point in list(PyBreakpoint.points.values()):

@@ -4,10 +4,12 @@ that an exception leaves or is handled in (Python/ceval.c, `error:`), the frame 
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from .. import log
 from ..cpython import codes, exceptions
+from ..cpython.types import EXCEPTION
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
 from . import hw_breakpoints, pybreak
@@ -16,6 +18,7 @@ from .hw_breakpoints import FunctionBreakpoint
 if TYPE_CHECKING:
     from typing import Any
 
+    from ..cpython.codes import BytecodeLocation
     from ..cpython.dialects import RawFrame
     from ..cpython.frames import Code
     from ..cpython.runtime import Runtime
@@ -37,7 +40,7 @@ CATCH_ALL = (("/threading.py", "_bootstrap_inner"), ("/multiprocessing/process.p
 class Catchpoint(pybreak.PyBreakpoint):
     """A `pycatch`. It has no place; its breakpoints are on C functions."""
 
-    def __init__(self, kind, uncaught, condition, count, rank):
+    def __init__(self, kind: str, uncaught: bool, condition: str, count: int, rank: str) -> None:
         super().__init__("pycatch", _Anywhere(kind, uncaught), condition, count, rank)
         self.kind, self.uncaught = kind, uncaught
         self.reported: dict[int, int] = {}  # tid -> exception that was reported last
@@ -73,17 +76,14 @@ class Catchpoint(pybreak.PyBreakpoint):
             for process in processes:
                 self.arm_all(process)
         except BaseException:
-            self.placeholder.delete()
-            hw_breakpoints.sweep()
+            self.take_back()
             raise
 
     def arm_all(self, process: Process) -> None:
         """Sets its breakpoints in one process."""
         for name in self.functions:
             hit = self.passes if name == "PyTraceBack_Here" else self.printed
-            self.hw_breakpoints.append(
-                FunctionBreakpoint(process, name, self.title, lambda one, two, hit=hit: hit(process, one, two))
-            )
+            self.hw_breakpoints.append(FunctionBreakpoint(process, name, self.title, functools.partial(hit, process)))
 
     def start_in(self, process: Process) -> None:
         self.arm_all(process)
@@ -100,7 +100,7 @@ class Catchpoint(pybreak.PyBreakpoint):
         value, kind, trace = exceptions.current(rt, stop.tstate)
         if not kind or not self.wanted(rt, kind):
             return False
-        if value and not rt.object(value).type.flags & exceptions.EXCEPTION:
+        if value and not rt.object(value).type.flags & EXCEPTION:
             value = 0
         if self.uncaught:
             return self.leaves(stop, kind, value, trace)
@@ -172,11 +172,12 @@ class Catchpoint(pybreak.PyBreakpoint):
 class _Anywhere:
     """What a `Where` is for a place, for a point that has none."""
 
-    def __init__(self, kind, uncaught):
+    def __init__(self, kind: str, uncaught: bool) -> None:
         self.text = " ".join((["-uncaught"] if uncaught else []) + ([kind] if kind else []))
-        self.file, self.line, self.function = "", None, kind or "any exception"
+        self.file, self.function = "", kind or "any exception"
+        self.line: int | None = None
 
-    def places(self, rt, code=None):
+    def places(self, rt: Runtime, code: Code | None = None) -> list[BytecodeLocation]:
         return []
 
 

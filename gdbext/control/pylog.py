@@ -15,10 +15,12 @@ from ..cpython import codes
 from ..cpython.expressions import evaluate
 from ..cpython.objects import Object
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render import jsonline
+from ..render.files import own_folder
 from ..render.text import escape
 from ..render.text import seconds as duration
+from ..torch import files
+from ..torch import tensor_impl as tensors
 from .frame_values import arguments, result
 from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, running_clock
 from .pybreak import PyBreakpoint, result_text, text_of
@@ -28,12 +30,11 @@ if TYPE_CHECKING:
 
     from .hw_breakpoints import Process, StopContext
 
-files, tensors = lazy_module("torch.files"), lazy_module("torch.tensor_impl")
 KEPT = 10_000
 MAX_ARGUMENTS = 12
 MAX_DEPTH = 1000
 
-events = collections.deque(maxlen=KEPT)
+events: collections.deque[dict[str, Any]] = collections.deque(maxlen=KEPT)
 
 
 def record(point: Spoken, stop: StopContext, place: Any, text: str, more: dict[str, Any] | None = None) -> None:
@@ -72,15 +73,16 @@ def arguments_text(stop: StopContext, show_content: bool) -> str:
     return ", ".join(shown) + (", …" if count > MAX_ARGUMENTS else "")
 
 
-def parse_template(text: str) -> list[Any]:
+def parse_template(text: str) -> list[str | tuple[str]]:
     """`a {x.y} b` -> ["a ", ("x.y",), " b"]; `{{` and `}}` are braces. `GdbextError` where a brace stays open."""
-    parts, at = [], 0
+    parts: list[str | tuple[str]] = []
+    at = 0
     for found in re.finditer(r"\{\{|\}\}|\{([^{}]*)\}", text):
         parts.append(text[at : found.start()])
         at = found.end()
         parts.append(found.group()[0] if found.group(1) is None else (found.group(1).strip(),))
     parts.append(text[at:])
-    rest = "".join(p for p in parts[::2])
+    rest = "".join(p for p in parts[::2] if isinstance(p, str))
     if "{" in rest or "}" in rest or ("",) in parts:
         raise GdbextError(f"in {text!r} a brace is open or empty: write {{expression}}, and {{{{ for a brace")
     return parts
@@ -188,6 +190,7 @@ class Savepoint(Spoken):
                 if not isinstance(value, Object) or not tensors.is_tensor(value):
                     raise GdbextError("it is no tensor")
                 tensor = tensors.read_tensor(stop.process.rt, value.address)
+                own_folder(self.folder, "-o", make=True)
                 size, _ = files.save(tensor, path)
                 text = f"{name} = {expression}: {list(tensor.shape)} {tensor.dtype.name}, {size} bytes in {path}"
             except (*READ_ERRORS, OSError) as e:

@@ -5,6 +5,7 @@ threads are resumed.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import gdb
@@ -24,6 +25,7 @@ from .pybreak import result_text
 if TYPE_CHECKING:
     from typing import Any, Callable
 
+    from ..access.base import Target
     from ..cpython.dialects import RawFrame
     from ..cpython.runtime import Runtime
 
@@ -36,12 +38,13 @@ class Run:
 
     def __init__(self, process: Process, label: str) -> None:
         self.process, self.rt, self.label = process, process.rt, label
-        self.hw_breakpoints, self.ended = [], None  # ended: the `StopContext` that ended it
+        self.hw_breakpoints: list[WordWatchpoint | BytecodeWatchpoint] = []
+        self.ended: StopContext | int | None = None  # what ended it: the thread's stop, or the new value of a raw word
         self.returned: str | None = None  # what the frame that was left gave, as text
 
     def watch(self, address: int, hit: Callable[[Any], bool], size: int = 8, raw: bool = False) -> None:
         self.hw_breakpoints.append(
-            WordWatchpoint(self.process, address, self.label, lambda stop: self._note(stop, hit), size, raw)
+            WordWatchpoint(self.process, address, self.label, functools.partial(self._note, hit), size, raw)
         )
 
     def watch_frame(self, step: RawFrame, hit: Callable[[StopContext], bool]) -> None:
@@ -68,7 +71,7 @@ class Run:
 
             self.hw_breakpoints.append(BytecodeWatchpoint(self.process, place, self.label, hit))
 
-    def _note(self, stop, hit):
+    def _note(self, hit: Callable[[Any], bool], stop: StopContext | int) -> bool:
         if hit(stop):
             self.ended = stop
             return True
@@ -85,8 +88,9 @@ class Run:
                 breakpoint.end(disarm=breakpoint.is_valid())
             self.hw_breakpoints = []
             hw_breakpoints.sweep()
-        if isinstance(self.ended, StopContext):  # not the new value of a raw word
-            self.ended.returned = self.returned
+        if not isinstance(self.ended, StopContext):
+            return None
+        self.ended.returned = self.returned
         return self.ended
 
 
@@ -105,7 +109,7 @@ def here(label: str) -> tuple[Process, StopContext, list[RawFrame]]:
     return process, stop, [s for s in steps if s.complete] or steps
 
 
-def _free(process, wanted, least, label):
+def _free(process: Process, wanted: int, least: int, label: str) -> int:
     free = process.free()
     if free < least:
         process.need(least, label)
@@ -120,7 +124,7 @@ def over(label: str, only_forward: bool = False, until: int | None = None) -> St
     run = Run(process, "pyuntil" if only_forward else "pynext")
     count, jumped = _free(process, 1 + ANCESTORS, 2, run.label), _jumps(process.rt, steps[0])
 
-    def at_instruction(now):
+    def at_instruction(now: StopContext) -> bool:
         top = now.frame.raw
         if jumped():
             return False
@@ -135,23 +139,23 @@ def over(label: str, only_forward: bool = False, until: int | None = None) -> St
 
     run.watch_frame(steps[0], at_instruction)
     for step in steps[1:count]:
-        run.watch_frame(step, lambda now, step=step: now.frame.raw.address == step.address)
+        run.watch_frame(step, functools.partial(_is_at, step.address))
     return run.go()
 
 
-def _jumps(rt, step):
+def _jumps(rt: Runtime, step: RawFrame) -> Callable[[], bool]:
     """A function that says whether a frame's word was only moved on by a generator that ended: 3.12 adds `return_offset` to it
     then (Python/ bytecodes.c, FOR_ITER_GEN and RETURN_VALUE), and no instruction runs there. To be asked at each change of the
     word."""
     if rt.version != (3, 12):
         return lambda: False
 
-    def place():
+    def place() -> int:
         return rt.target.u64(step.address + rt.layout["iframe.prev_instr"])
 
     before = [place()]
 
-    def jumped():
+    def jumped() -> bool:
         old, before[0] = before[0], place()
         by = rt.target.u16(step.address + rt.layout["iframe.return_offset"])
         return by > 0 and before[0] == old + 2 * by
@@ -159,7 +163,12 @@ def _jumps(rt, step):
     return jumped
 
 
-def _left(now, address, code):
+def _is_at(address: int, now: StopContext) -> bool:
+    """Whether a stop is in the frame at an address."""
+    return now.frame.raw.address == address
+
+
+def _left(now: StopContext, address: int, code: int) -> bool:
     """Whether a frame's memory belongs to another function by now. (In the middle of a call the new frame may be the current one
     already while the old one's place is still being written.)"""
     rt, L = now.process.rt, now.process.rt.layout
@@ -183,7 +192,7 @@ def out(label: str, level: int = 0) -> StopContext | None:
     _free(process, ANCESTORS, 1, run.label)
     run.watch_returns(steps[level])
     for step in callers[: _free(process, ANCESTORS, 1, run.label)]:
-        run.watch_frame(step, lambda now, step=step: now.frame.raw.address == step.address)
+        run.watch_frame(step, functools.partial(_is_at, step.address))
     return run.go()
 
 
@@ -196,15 +205,17 @@ def into(label: str) -> StopContext | None:
     run = Run(process, "pystep")
     current, activation = _current(rt, stop.tstate)
     process.need(2 + bool(activation), run.label)
-    entered, switched, jumped = [], [], _jumps(rt, steps[0])
+    entered: list[RawFrame] = []
+    switched: list[int] = []
+    jumped = _jumps(rt, steps[0])
 
-    def at_instruction(now):
+    def at_instruction(now: StopContext) -> bool:
         top = now.frame.raw
         if jumped() or top.address != address or top.code != code:
             return False
         return now.frame.line is not None and now.frame.line != line
 
-    def at_switch(now):
+    def at_switch(now: StopContext) -> bool:
         top = now.frame.raw
         if now.tstate != stop.tstate or top.address == address:
             return False
@@ -214,12 +225,16 @@ def into(label: str) -> StopContext | None:
             entered.append(top)
         return True
 
+    def at_activation(value: int) -> bool:
+        switched.append(value)
+        return True
+
     run.watch_frame(steps[0], at_instruction)
     run.watch(current, at_switch)
     if (
         activation
     ):  # 3.11, 3.12: a call by way of C starts another activation of the interpreter, whose frame is not linked in yet
-        run.watch(activation, lambda value: switched.append(value) or True, raw=True)
+        run.watch(activation, at_activation, raw=True)
     found = run.go()
     if switched:
         try:
@@ -231,13 +246,13 @@ def into(label: str) -> StopContext | None:
             switched[-1] > current
         ):  # the stack grows downwards: back in the caller's activation; the frame was there already, or is now
             return into(label) if now is not None and now.frame.raw.address == address else now
-        if now is None or now.frame.raw.address == address:
+        if now is not None and now.frame.raw.address != address and at_switch(now):
+            found = now
+        else:  # its frame comes, or another one that is stepped over
             run = Run(process, "pystep")
             run.watch(switched[-1] + L["cframe.current_frame"], at_switch)
             run.watch_frame(steps[0], at_instruction)
             found = run.go()
-        elif at_switch(now):
-            found = now
     return _to_first_line(label, process, steps[0], line, entered[-1]) if entered else found
 
 
@@ -279,10 +294,10 @@ def text(stop: StopContext) -> str:
     return head if source is None else f"{head}\n{frame.line}\t" + escape(source, keep="\t")
 
 
-def source_line(target: Any, path: str, number: int) -> str | None:
+def source_line(target: Target, path: str, number: int | None) -> str | None:
     """A line of a source file that a process names, None where it is not to be had."""
     try:
-        return target.source_lines(path)[number - 1].rstrip().expandtabs()
+        return target.source_lines(path)[number - 1].rstrip().expandtabs() if number is not None else None
     except (NotFoundError, IndexError, TypeError) as e:
         log.passed_over(e)
         return None

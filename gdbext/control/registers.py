@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from ..access.base import Target
+    from ..kernels.parameters import Parameter
 
 
 THREAD_POINTER = {"x86-64": "fs_base", "aarch64": "tpidr"}
@@ -81,7 +82,7 @@ def _block_at(function: int) -> Any:
     return block if block is not None and block.start == function else None
 
 
-def dwarf_parameters(signature: Any, function: int, hosts: dict[int, Any]) -> list[tuple[str, str, int]] | None:
+def dwarf_parameters(signature: Any, function: int, hosts: dict[int, Any]) -> list[Parameter] | None:
     """[(name, type, size)] of a kernel's parameters by the debug information that gdb has read for its host function; None
     without.
 

@@ -30,7 +30,8 @@ def resume(pids: Iterable[int] | None = None, background: bool = False) -> list[
     if len(wanted) > 1 and others:
         count = f"{len(wanted)} of {len(wanted) + len(others)}"
         raise GdbextError(f"gdb resumes one process or all of them, not {count}: use llm-continue all, or detach the others")
-    running = [p for p in wanted if any(t.is_running() for t in attached_processes.inferior_of(p).threads())]
+    held = [(p, attached_processes.inferior_of(p)) for p in wanted]
+    running = [p for p, inferior in held if inferior is not None and any(t.is_running() for t in inferior.threads())]
     if running:
         raise GdbextError(f"process {running[0].pid} is running already")
     if gdb.selected_inferior().num not in {p.inferior for p in wanted}:

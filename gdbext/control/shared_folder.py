@@ -30,15 +30,18 @@ class SharedTempDir:
     Raises `GdbextError` where the folder cannot be made, or where its place cannot be trusted."""
 
     def __init__(self, target: Target) -> None:
+        pid = target.pid
+        if pid is None:
+            raise GdbextError(f"{target.describe()} is no process that runs: there is no folder to share with it")
         self.root = target.root()
-        user, self.group = _ids(target.pid)
+        user, self.group = _ids(pid)
         self.user = user
         try:
-            self._tmp = open_in_root(target.pid, "/tmp", os.O_RDONLY | os.O_DIRECTORY)
+            self._tmp = open_in_root(pid, "/tmp", os.O_RDONLY | os.O_DIRECTORY)
         except OSError as e:
-            raise GdbextError(f"process {target.pid}: its /tmp cannot be opened: {e.strerror}") from None
+            raise GdbextError(f"process {pid}: its /tmp cannot be opened: {e.strerror}") from None
         try:
-            _check_tmp(target.pid, self._tmp, user)
+            _check_tmp(pid, self._tmp, user)
             self.name = "gdbext-inject-" + secrets.token_hex(8)
             os.mkdir(self.name, 0o700, dir_fd=self._tmp)
             try:
@@ -48,7 +51,7 @@ class SharedTempDir:
                 raise
         except OSError as e:
             os.close(self._tmp)
-            raise GdbextError(f"process {target.pid}: no folder can be made in its /tmp: {e.strerror}") from None
+            raise GdbextError(f"process {pid}: no folder can be made in its /tmp: {e.strerror}") from None
         except GdbextError:
             os.close(self._tmp)
             raise

@@ -11,9 +11,12 @@ from .kernel_breakpoints import breakpoints, last_stop
 from .registers import dwarf_parameters, vector_register
 
 if TYPE_CHECKING:
+    from typing import Sequence
+
     from ..access.base import Target
     from ..cpython.runtime import Runtime
     from ..kernels.launch import Launch
+    from ..kernels.parameters import Parameter
     from .cudagdb import CudaGdb
 
 
@@ -25,7 +28,7 @@ def launch_here(target: Target, registers: dict[str, int], rt: Runtime | None) -
     known, signature = last_stop(), None
     hosts = {address: s for b in breakpoints() for address, s in b.hosts.items()}
 
-    def parameters_of(signature, function):
+    def parameters_of(signature: signatures.Signature, function: int) -> Sequence[Parameter] | None:
         return own.parameters if own is not None else dwarf_parameters(signature, function, hosts)
 
     if known is not None and known.function == function:

@@ -103,7 +103,7 @@ def entry(code: Code) -> BytecodeLocation:
 
 
 # ---- instructions ----------------------------------------------------------------------------------------------------
-_opcodes = {}
+_opcodes: dict[str, dict[str, Any]] = {}
 
 
 def opcodes(version: tuple[int, int]) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _loops(code: Code) -> Iterator[tuple[int, int]]:
 def returns(code: Code) -> list[tuple[BytecodeLocation, int | None]]:
     """`[(BytecodeLocation, index of the constant or None)]`: the instructions that leave a function with a value."""
     known = opcodes(code.rt.version)
-    found = []
+    found: list[tuple[BytecodeLocation, int | None]] = []
     for at, opcode, argument in instructions(code):
         if opcode in known["return_value"]:
             found.append((BytecodeLocation(code, at, code.line(at)), None))
@@ -172,7 +172,9 @@ def returns(code: Code) -> list[tuple[BytecodeLocation, int | None]]:
 
 def handlers(table: bytes) -> list[tuple[int, int]]:
     """3.11+: `[(start, end)]` in bytes of code that an exception table covers (Objects/exception_handling_notes.txt)."""
-    found, numbers, value = [], [], 0
+    found: list[tuple[int, int]] = []
+    numbers: list[int] = []
+    value = 0
     for byte in table:
         if byte & 128 and numbers and len(numbers) % 4 == 0:
             found.append((2 * numbers[0], 2 * (numbers[0] + numbers[1])))
@@ -203,7 +205,8 @@ def every(rt: Runtime) -> Found:
 
 
 def _every(rt: Runtime) -> Found:
-    L, found, by_name = rt.layout, Found(), {}
+    L, found = rt.layout, Found()
+    by_name: dict[int, list[tuple[int, int]]] = {}
     name_at, title_at, size = L["code.co_filename"], L["code.co_name"], L["code.__size"]
     word = struct.Struct("<Q").unpack_from
     executors_at = L.get("code.co_executors", 0)
@@ -215,10 +218,7 @@ def _every(rt: Runtime) -> Found:
                 log.passed_over(e)
                 continue
         (file,), (title,) = word(data, at + name_at), word(data, at + title_at)
-        entries = by_name.get(file)
-        if entries is None:
-            by_name[file] = entries = []
-        entries.append((address, title))
+        by_name.setdefault(file, []).append((address, title))
         if executors_at and word(data, at + executors_at)[0]:
             found.compiled += _has_executors(rt, word(data, at + executors_at)[0])
     for pointer, entries in by_name.items():
@@ -376,7 +376,7 @@ def at_line(rt: Runtime, file: str, line: int, codes: Sequence[Code] | None = No
 
 
 def _without_copies(places: list[BytecodeLocation]) -> list[BytecodeLocation]:
-    seen = {}
+    seen: dict[int, BytecodeLocation] = {}
     for p in places:
         seen.setdefault(p.address, p)
     return list(seen.values())
@@ -475,7 +475,8 @@ def _file_of(rt: Runtime, module: str) -> str | None:
     if contents is None:
         return None
     try:
-        return contents.item("__file__").string(4096)
+        path: str = contents.item("__file__").string(4096)
+        return path
     except GdbextError as e:
         log.passed_over(e)
         return None
@@ -483,7 +484,8 @@ def _file_of(rt: Runtime, module: str) -> str | None:
 
 def nested(code: Code) -> list[tuple[Code, str]]:
     """`[(Code, qualified name)]` of a code object and all that lie in it, for a module that is about to run."""
-    found, waiting = [], [(code, "", 0)]
+    found: list[tuple[Code, str]] = []
+    waiting = [(code, "", 0)]
     while waiting and len(found) < MAX_CODES:
         here, name, depth = waiting.pop()
         found.append((here, name))

@@ -72,7 +72,7 @@ def _dict_entries(
             if sorted(places) == sorted(set(places)) and {i for i, v in enumerate(held) if v} == set(places):
                 pairs = [pairs[i] for i in places]
     else:
-        pairs = zip(names, words[skip + 1 :: step // 8])
+        pairs = list(zip(names, words[skip + 1 :: step // 8]))
     found = [(k, v) for k, v in pairs if k and v]
     return found if len(found) <= limit else found[:limit]
 
@@ -166,7 +166,8 @@ def _walk_frame_objects(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> li
     L, t = rt.layout, rt.target
     scale = 2 if rt.version >= (3, 10) else 1
     anchors = _cframes(rt, tstate) if "tstate.cframe" in L and limit > 1 else []
-    address, seen = t.u64(tstate + L["tstate.frame"]), set()
+    address = t.u64(tstate + L["tstate.frame"])
+    seen: set[int] = set()
     steps = []
     while address and address not in seen and len(seen) < limit:
         seen.add(address)
@@ -183,7 +184,8 @@ def _cframes(rt: Runtime, tstate: int) -> list[int]:
     """The chain of _PyCFrame on the C stack, innermost first; ends at the one inside the thread state (its `previous` is not
     set)."""
     L, t = rt.layout, rt.target
-    found, at = [], t.u64(tstate + L["tstate.cframe"])
+    found: list[int] = []
+    at = t.u64(tstate + L["tstate.cframe"])
     while at and not tstate <= at < tstate + L["tstate.__size"] and len(found) < MAX_FRAMES and at not in found[-3:]:
         found.append(at)
         at = t.u64(at + L["cframe.previous"])
@@ -196,7 +198,8 @@ def _walk_cframes(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> Iterator
     anchors, group = _cframes(rt, tstate) if limit > 1 else [], 0
     cframe = t.u64(tstate + L["tstate.cframe"])
     address = t.u64(cframe + L["cframe.current_frame"]) if cframe else 0
-    seen, size = set(), L["iframe.__size"]
+    seen: set[int] = set()
+    size = L["iframe.__size"]
     code_at, lasti_at, previous_at, owner_at, entry_at = (
         L["iframe." + name] for name in ("f_code", "prev_instr", "previous", "owner", "is_entry")
     )
@@ -219,7 +222,10 @@ def _walk_shims(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> list[RawFr
     else:
         cframe = t.u64(tstate + L["tstate.cframe"])
         address = t.u64(cframe + L["cframe.current_frame"]) if cframe else 0
-    seen, size, group, found = set(), L["iframe.__size"], [], []
+    seen: set[int] = set()
+    group: list[RawFrame] = []
+    found: list[RawFrame] = []
+    size = L["iframe.__size"]
     code_key = "iframe.f_executable" if "iframe.f_executable" in L else "iframe.f_code"
     at_key = "iframe.instr_ptr" if "iframe.instr_ptr" in L else "iframe.prev_instr"
     while address and address not in seen and len(seen) < 2 * MAX_FRAMES and len(found) < limit:  # a shim for each at most
@@ -254,7 +260,8 @@ def _shim_above(rt: Runtime, address: int) -> int:
 
 
 def _word(blob: bytes, offset: int) -> int:
-    return struct.unpack_from("<Q", blob, offset)[0]
+    found: int = struct.unpack_from("<Q", blob, offset)[0]
+    return found
 
 
 def _step(rt: Runtime, address: int, code: int, lasti: int, owner: int, anchor: int) -> RawFrame:

@@ -92,7 +92,8 @@ def in_flight(rt: Runtime, thread: PyThread) -> list[InFlight]:
     if raised is not None:
         seen.add(raised.address)
         found.append(InFlight(thread, RAISED, raised))
-    item, steps = t.u64(thread.address + L["tstate.exc_info"]), set()
+    item = t.u64(thread.address + L["tstate.exc_info"])
+    steps: set[int] = set()
     while item and item not in steps and len(steps) < MAX_HANDLED:
         steps.add(item)
         value = t.u64(item + L["excstack.exc_value"])
@@ -155,7 +156,8 @@ class _Reader:
     """Reads one exception and what it refers to; each object once, all of them bounded."""
 
     def __init__(self, rt: Runtime) -> None:
-        self.rt, self.seen = rt, set()
+        self.rt = rt
+        self.seen: set[int] = set()
 
     def read(self, address: int) -> Raised:
         first = self._one(address)
@@ -246,7 +248,8 @@ def _fill_frames(rt: Runtime, found: Raised, trace: int) -> None:
 
 def traceback(rt: Runtime, address: int) -> list[TraceFrame]:
     """`[TraceFrame]` of the traceback object at `address`, innermost first."""
-    L, t, found, seen = rt.layout, rt.target, [], set()
+    L, t, found = rt.layout, rt.target, []
+    seen: set[int] = set()
     while address and address not in seen and len(seen) < MAX_TRACEBACK:
         seen.add(address)
         obj = rt.object(address)
@@ -256,8 +259,8 @@ def traceback(rt: Runtime, address: int) -> list[TraceFrame]:
             raise LayoutError(f"no traceback at {address:#x}: a {obj.type_name}")
         frame = t.u64(address + L["tb.tb_frame"])
         code = rt.code(code_of_object(rt, frame))
-        line = t.i32(address + L["tb.tb_lineno"])
-        if line <= 0:  # 3.12 and later work it out when someone asks
+        line: int | None = t.i32(address + L["tb.tb_lineno"])
+        if line is None or line <= 0:  # 3.12 and later work it out when someone asks
             line = code.line(t.i32(address + L["tb.tb_lasti"]))
         found.append(TraceFrame(rt, frame, code, line))
         address = t.u64(address + L["tb.tb_next"])

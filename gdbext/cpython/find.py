@@ -34,7 +34,8 @@ def places(target: Target) -> list[tuple[int, Module]]:
     """-> [(address of _PyRuntime, its Module)], the likeliest first. A process may have several: a program with CPython inside
     that has loaded a libpython too, a host of plugins. Where a file that is named as Python's, or the program, has one, other
     libraries are not looked through: they are large."""
-    tried, found = [], []
+    tried: list[str] = []
+    found: list[tuple[int, Module]] = []
     for rank, module in _python_modules(target):
         if found and rank > 1 and ".so" in module.name:
             break

@@ -33,7 +33,9 @@ class Code:
         self.file = self._text("code.co_filename")
         self.first = t.i32(address + L["code.co_firstlineno"])
         self.flags = t.i32(address + L["code.co_flags"])
-        self._table, self._lines, self._variables = None, {}, None
+        self._table: bytes | None = None
+        self._lines: dict[int, int | None] = {}  # by offset of the instruction
+        self._variables: list[tuple[str, int]] | None = None
 
     def _pointer(self, key: str) -> int:
         return self.rt.target.u64(self.address + self.rt.layout[key])
@@ -162,14 +164,14 @@ class PyFrame:
         own = self.namespace()
         if own is not None:
             names = {n for n, _ in found}
-            for key, value in own.items(MAX_VARIABLES):
+            for key, held in own.items(MAX_VARIABLES):
                 try:
                     name = key.string(1000)
                 except GdbextError as e:
                     log.passed_over(e)
                     continue
                 if name not in names:
-                    found.append((name, value))
+                    found.append((name, held))
         return found
 
     def _value(self, value: int, kind: int) -> Object | None:

@@ -29,7 +29,8 @@ class Windows:
     """Memory in aligned windows of 64 KiB, each read once: for readers that touch many small objects."""
 
     def __init__(self, target: Target) -> None:
-        self.target, self.held = target, {}
+        self.target = target
+        self.held: dict[int, bytes] = {}
         self.known: dict[int, Any] = {}  # as words
 
     def window(self, number: int) -> bytes:

@@ -45,7 +45,7 @@ def gil_range(rt: Runtime, interp: int) -> tuple[int, int]:
 def futex_of(target: Target, thread: Thread) -> int:
     """Return the address that a `Thread` waits on in futex(2), 0 when it is in no such call; `GdbextError` where neither
     registers nor /proc tell."""
-    if not target.is_stopped:
+    if not target.is_stopped and target.pid is not None:
         call = read_syscall(target.pid, thread.tid)
         if call is None or call.number < 0:
             return 0
@@ -136,7 +136,9 @@ class Samples:
     the lock; `switches`: the values of the lock's own count of them; `seconds` they took."""
 
     def __init__(self) -> None:
-        self.count, self.free, self.held, self.waited, self.seconds = 0, 0, {}, {}, 0.0
+        self.count, self.free, self.seconds = 0, 0, 0.0
+        self.held: dict[int, int] = {}
+        self.waited: dict[int, int] = {}
         self.switches: set[int] = set()
 
     def __add__(self, other: Samples) -> Samples:

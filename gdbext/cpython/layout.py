@@ -71,7 +71,7 @@ def from_process(target: Target, runtime_address: int, version: tuple[int, int],
     """The layout for a process: the table, corrected by the debug offsets at `_PyRuntime` where there are any."""
     layout = load(version, free_threaded, target.arch)
     _, table = _tables[(layout.version, layout.free_threaded, target.arch)]
-    order, names = table.get("debug_offsets"), table.get("debug_names")
+    order, names = table.get("debug_offsets"), table.get("debug_names") or {}
     if not order or target.read(runtime_address, 8) != DEBUG_COOKIE:
         return layout
     told: dict[str, int] = {}

@@ -8,7 +8,7 @@ block stack does (3.9, 3.10). So the holder of a lock in a `with` block is read,
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
@@ -166,7 +166,7 @@ def _source(frame: PyFrame) -> dict[int, str] | None:
     if not 0 <= start < len(every):
         return None
 
-    def numbered() -> Any:
+    def numbered() -> dict[int, str] | None:
         try:
             block = every if frame.code.name == "<module>" else inspect.getblock([line + "\n" for line in every[start:]])
         except (SyntaxError, IndentationError, FaultError) as e:

@@ -221,7 +221,8 @@ class Object:
         count = t.i64(self.address + L["varobj.ob_size"])
         if not 0 <= count <= MAX_ITEMS:
             raise LayoutError(f"the deque at {self.address:#x} claims {count} items")
-        block, index, found = t.u64(self.address + L["deque.leftblock"]), t.u64(self.address + L["deque.leftindex"]), []
+        block, index = t.u64(self.address + L["deque.leftblock"]), t.u64(self.address + L["deque.leftindex"])
+        found: list[int] = []
         count = min(count, limit)
         while len(found) < count:
             if index > DEQUE_BLOCK:
@@ -236,7 +237,8 @@ class Object:
         if not self.isa("collections.OrderedDict"):
             return self.dict_entries(limit)
         L, t = self.rt.layout, self.rt.target
-        held, order, node = dict(self.dict_entries()), [], t.u64(self.address + L["odict.od_first"])
+        held, node = dict(self.dict_entries()), t.u64(self.address + L["odict.od_first"])
+        order: list[int] = []
         while node and len(order) < min(len(held), limit):
             order.append(t.u64(node + L["odictnode.key"]))
             node = t.u64(node + L["odictnode.next"])
@@ -307,11 +309,11 @@ class Object:
         """Whether it equals a plain Python value (str, bytes, int, float, bool, None, or a tuple of those)."""
         try:
             if isinstance(plain, Object):
-                return self.address == plain.address or self.plain() == plain.plain()
+                return self.address == plain.address or bool(self.plain() == plain.plain())
             if isinstance(plain, str):  # the length first: most keys of a dict are not even as long
                 length = self.rt.target.u64(self.address + self.rt.layout["ascii.length"])
                 return length == len(plain) and bool(self.type.flags & STR) and self.string() == plain
-            return self.plain() == plain
+            return bool(self.plain() == plain)
         except GdbextError:  # an object of another kind: the usual answer, not a loss
             return False
 

@@ -34,10 +34,18 @@ class Root:
     """Where a path begins: `text`, an expression for the object at `address`; `note`: where that is no place that is selected
     now."""
 
-    __slots__ = ("text", "address", "note", "shown")
+    __slots__ = ("_text", "address", "note", "_shown")
 
     def __init__(self, text: str | None, address: int, note: str = "", shown: str = "") -> None:
-        self.text, self.address, self.note, self.shown = text, address, note, shown or text
+        self._text, self.address, self.note, self._shown = text, address, note, shown or text
+
+    @property
+    def text(self) -> str | None:
+        return self._text
+
+    @property
+    def shown(self) -> str | None:
+        return self._shown
 
 
 class Path:
@@ -104,7 +112,9 @@ class ModuleRoot(Root):
         name = _text(self.rt, self.key)
         return f"{self.module}:{name}" if name is not None and name.isidentifier() else None
 
-    shown = text
+    @property
+    def shown(self) -> str | None:
+        return self.text
 
 
 def module_roots(rt: Runtime, last: Collection[str] = ("torch", "numpy", "sympy", "transformers")) -> Iterator[ModuleRoot]:
@@ -125,7 +135,7 @@ def module_roots(rt: Runtime, last: Collection[str] = ("torch", "numpy", "sympy"
 
 def _text(rt: Runtime, address: int) -> str | None:
     """The str at an address, once per stop; None for another object."""
-    memo = rt.target.cached("short strings", dict)
+    memo: dict[int, str | None] = rt.target.cached("short strings", dict)
     if address not in memo:
         try:
             memo[address] = rt.object(address).string(200)
@@ -139,7 +149,8 @@ class _Kinds:
     """How the objects of each type are followed: a function (search, object) or None, found out once per type."""
 
     def __init__(self, rt: Runtime) -> None:
-        self.rt, self.known = rt, {}
+        self.rt = rt
+        self.known: dict[int, Any] = {}
         self.window, self.type_at = Windows(rt.target).window, rt.layout["object.ob_type"]
 
     def of(self, address: int) -> Any:
@@ -222,7 +233,9 @@ def _instance(rt: Runtime, obj: Object) -> Iterator[tuple[int, Any]]:
 def find(rt: Runtime, wanted: Iterable[int], roots: Iterable[Root], max_edges: int = MAX_EDGES) -> dict[int, Path]:
     """-> {address: `Path`} for those addresses in `wanted` that are reached from `roots`, the nearest first."""
     kinds, left = _Kinds(rt), set(wanted)
-    parents, queue, edges = {}, collections.deque(), 0  # address -> (parent's address or Root, step)
+    parents: dict[int, tuple[Any, Any]] = {}  # address -> (parent's address or Root, step)
+    queue: collections.deque[int] = collections.deque()
+    edges = 0
 
     def reach(value: int, parent: Any, step: Any) -> None:
         if value in parents:
@@ -258,14 +271,15 @@ def find(rt: Runtime, wanted: Iterable[int], roots: Iterable[Root], max_edges: i
 
 
 def _path(rt: Runtime, parents: dict[int, tuple[Any, Any]], address: int) -> Path | None:
-    steps, at = [], address
+    steps: list[str] = []
+    at = address
     while at in parents:
         parent, step = parents[at]
         if isinstance(parent, Root):
             if parent.text is None:
                 return None
-            tail = "".join(reversed(steps))
-            return Path(parent.text + tail, parent.shown + tail, parent.note)
+            tail, text = "".join(reversed(steps)), parent.text
+            return Path(text + tail, (parent.shown or text) + tail, parent.note)
         kind, what = step
         if kind == "[":
             what = key_text(rt, what)

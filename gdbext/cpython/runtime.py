@@ -157,7 +157,8 @@ class Runtime:
     # ---- interpreters, threads -----------------------------------------------------------------------------------
     def interpreters(self) -> list[int]:
         """Addresses of all PyInterpreterStates, the main one first; `NotFoundError` where there is none (any more)."""
-        t, found = self.target, []
+        t = self.target
+        found: list[int] = []
         at = t.u64(self.address + self.layout["runtime.interpreters.head"])
         while at and at not in found and len(found) < MAX_INTERPRETERS:
             found.append(at)
@@ -169,7 +170,9 @@ class Runtime:
     def _thread_states(self, interp: int) -> list[int]:
         L, t = self.layout, self.target
         head = "interp.threads.head" if "interp.threads.head" in L else "interp.tstate_head"
-        at, found, seen = t.u64(interp + L[head]), [], set()
+        at = t.u64(interp + L[head])
+        found: list[int] = []
+        seen: set[int] = set()
         while at and at not in seen and len(seen) < dialects.MAX_THREADS:
             seen.add(at)
             found.append(at)
@@ -438,7 +441,8 @@ class Runtime:
             scope = self.module(name)
             try:
                 if scope is not None:
-                    return scope.item("__version__").string(60)
+                    version: str = scope.item("__version__").string(60)
+                    return version
             except GdbextError as e:
                 log.passed_over(e)
                 continue

@@ -74,7 +74,7 @@ class DecimalAdapter(PlainAdapter):
         exponent, digits, count, allocated = struct.unpack("<4q", t.read(at + 8, 32))
         sign = flags & 1
         if flags & 2:
-            return decimal.Decimal((sign, (0,), "F"))
+            return decimal.Decimal("-Infinity" if sign else "Infinity")
         if not 0 <= digits <= MAX_DIGITS or not 0 <= count <= allocated or -(-digits // WORD_DIGITS) != count:
             raise LayoutError(f"no Decimal at {obj.address:#x}")
         words = t.words(t.u64(at + 40), count) if count else ()
@@ -83,8 +83,9 @@ class DecimalAdapter(PlainAdapter):
         text = "".join(f"{w:0{WORD_DIGITS}d}" for w in reversed(words)).lstrip("0")
         if not flags & 12 and len(text) != (digits if text else 0):
             raise LayoutError(f"no Decimal at {obj.address:#x}")
-        coefficient = tuple(map(int, text or ("" if flags & 12 else "0")))
-        return decimal.Decimal((sign, coefficient, "N" if flags & 8 else "n" if flags & 4 else exponent))
+        if flags & 12:
+            return decimal.Decimal(("-" if sign else "") + ("sNaN" if flags & 8 else "NaN") + text)
+        return decimal.Decimal((sign, tuple(map(int, text or "0")), exponent))
 
     def text(self, printer: Repr, depth: int) -> str:
         return printer.cut(repr(self.make()), 2 * printer.limits.string)
@@ -194,7 +195,8 @@ class DatetimeAdapter(_ClockAdapter):
         assert self.object is not None
         fold = self.object.rt.target.u8(after)
         micro = int.from_bytes(data[7:10], "big")
-        made = datetime.datetime(data[0] << 8 | data[1], *data[2:7], micro, fold=fold)
+        month, day, hour, minute, second = data[2:7]
+        made = datetime.datetime(data[0] << 8 | data[1], month, day, hour, minute, second, micro, fold=fold)
         return made, self._zone(has, after)
 
     def text(self, printer: Repr, depth: int) -> str:
@@ -209,7 +211,9 @@ class TimeAdapter(_ClockAdapter):
     def _parts(self) -> tuple[datetime.time, Object | None]:
         data, has, after = self._data(6)
         assert self.object is not None
-        made = datetime.time(*data[:3], int.from_bytes(data[3:6], "big"), fold=self.object.rt.target.u8(after))
+        hour, minute, second = data[:3]
+        micro = int.from_bytes(data[3:6], "big")
+        made = datetime.time(hour, minute, second, micro, fold=self.object.rt.target.u8(after))
         return made, self._zone(has, after)
 
     def text(self, printer: Repr, depth: int) -> str:

@@ -19,7 +19,6 @@ from .types import LONG, STR
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .dialects import RawFrame
     from .objects import Object
     from .runtime import Runtime
 
@@ -93,7 +92,7 @@ def running_loops(rt: Runtime) -> dict[int, int]:
                 own = t.u64(thread.address + layout["tstate.dict"])
                 held = rt.object(own).item("__asyncio_running_event_loop__") if own else None
                 loop = held.address if held is not None and not held.is_none() else 0
-                if loop and held.type.builtin_name == "_RunningLoopHolder":
+                if held is not None and loop and held.type.builtin_name == "_RunningLoopHolder":
                     loop = t.u64(loop + layout["object.__size"])
         except GdbextError as e:
             log.passed_over(e)
@@ -198,7 +197,8 @@ def awaited(rt: Runtime, step: RawFrame, state: str) -> int:
 def chain(rt: Runtime, address: int) -> tuple[list[PyFrame], Object | None, bool]:
     """What a coroutine has suspended in: -> (`[PyFrame]` outermost first, the `Object` at the end that is no coroutine or None,
     whether the outermost frame is executing)."""
-    found, seen, executing = [], set(), False
+    found: list[PyFrame] = []
+    seen, executing = set(), False
     while address and address not in seen and len(found) < MAX_CHAIN:
         seen.add(address)
         obj = rt.object(address)
@@ -223,7 +223,9 @@ def chain(rt: Runtime, address: int) -> tuple[list[PyFrame], Object | None, bool
 class _Reader:
     def __init__(self, rt: Runtime) -> None:
         self.rt, self.target = rt, rt.target
-        self.names, self.reasons, self.by_frame = {}, [], None
+        self.names: dict[int, str] = {}  # by address of the task
+        self.reasons: list[str] = []
+        self.by_frame: dict[int, tuple[int | None, list[PyFrame], int]] | None = None  # address: tid, stack, place in it
 
     def read(self, finished: bool) -> tuple[list[Task], list[str]]:
         rt = self.rt
@@ -290,7 +292,8 @@ class _Reader:
 
     def _list(self, head: int) -> list[int]:
         """3.14+: the tasks of one of CPython's own linked lists."""
-        L, t, found, seen = self.rt.layout, self.target, [], {head}
+        L, t, seen = self.rt.layout, self.target, {head}
+        found: list[int] = []
         node = t.u64(head + L["llistnode.next"])
         while node and node not in seen and len(found) < MAX_TASKS:
             seen.add(node)
@@ -332,12 +335,13 @@ class _Reader:
             if not 0 <= value < 3:
                 raise LayoutError(f"no future at {obj.address:#x}: its state is {value}")
             return _STATES[value]
-        return obj.attr("_state").string(20)
+        state: str = obj.attr("_state").string(20)
+        return state
 
     def name_of(self, obj: Object) -> str:
         """A task's name as `get_name()` gives it."""
         if obj.address not in self.names:
-            held = self._field(obj, "name")
+            held: Object | None = self._field(obj, "name")
             if held is None:
                 text = "?"
             elif held.type.flags & LONG:  # 3.12+: a number until someone asks for the name
@@ -484,7 +488,8 @@ def cycles(found: list[Task]) -> list[list[Task]]:
     by_address = {task.address: task for task in found}
     rings, done = [], set()
     for start in found:
-        path, here = [], start
+        path: list[Task] = []
+        here: Task | None = start
         while here is not None and here.address not in done and here not in path:
             path.append(here)
             following = [by_address[a] for a in (here.waits.on if here.waits else ()) if a in by_address]

@@ -16,10 +16,13 @@ from . import adapters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable
+    from typing import TypeVar
 
     from .adapters import Adapter
     from .objects import Object
     from .runtime import Runtime
+
+    T = TypeVar("T")
 
 LONG, LIST, TUPLE, BYTES, STR, DICT, EXCEPTION, TYPE = (1 << n for n in range(24, 32))  # tp_flags: subclass of …
 HEAPTYPE, MANAGED_DICT, INLINE_VALUES = 1 << 9, 1 << 4, 1 << 2
@@ -80,10 +83,12 @@ class TypeInfo:
     def __init__(self, rt: Runtime, address: int) -> None:
         L, t = rt.layout, rt.target
         self.rt, self.address = rt, address
+        self._memos: dict[Hashable, Any] = {}
         blob = t.read(address, L["type.__size"])
 
         def field(key: str) -> int:
-            return struct.unpack_from("<q", blob, L[key])[0]
+            found: int = struct.unpack_from("<q", blob, L[key])[0]
+            return found
 
         self.flags = field("type.tp_flags") & (1 << 64) - 1
         self.basicsize, self.itemsize = field("type.tp_basicsize"), field("type.tp_itemsize")
@@ -151,11 +156,11 @@ class TypeInfo:
         """`builtin_name` of each class of the MRO."""
         return self._memo("builtin bases", lambda: frozenset(b.builtin_name for b in self.bases()))
 
-    def _memo(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        memo = self.__dict__.setdefault("_memos", {})
-        if key not in memo:
-            memo[key] = make()
-        return memo[key]
+    def _memo(self, key: Hashable, make: Callable[[], T]) -> T:
+        if key not in self._memos:
+            self._memos[key] = make()
+        found: T = self._memos[key]
+        return found
 
     @property
     def namespace(self) -> dict[str, int]:
@@ -166,7 +171,7 @@ class TypeInfo:
     def entries(self) -> list[tuple[int, int]]:
         """[(address of the name, address of the value)] of the class's own dict; [] where it is not to be found."""
 
-        def read() -> Any:
+        def read() -> list[tuple[int, int]]:
             address = self.dict_address or self._static_dict()
             return list(self.rt.object(address).dict_entries()) if address else []
 
@@ -201,7 +206,7 @@ class TypeInfo:
     def slots(self) -> dict[str, tuple[int, int]]:
         """`{name: (offset, kind)}` of every `__slots__` member and C member along the MRO; kind as in structmember.h."""
 
-        def read() -> Any:
+        def read() -> dict[str, tuple[int, int]]:
             found: dict[str, tuple[int, int]] = {}
             for base in self.bases():
                 for name, member in base._own_slots.items():
@@ -214,8 +219,9 @@ class TypeInfo:
     def _own_slots(self) -> dict[str, tuple[int, int]]:
         """`slots` that the class itself defines: each class of an MRO is read once for all that come of it."""
 
-        def read() -> Any:
-            L, t, found = self.rt.layout, self.rt.target, {}
+        def read() -> dict[str, tuple[int, int]]:
+            L, t = self.rt.layout, self.rt.target
+            found: dict[str, tuple[int, int]] = {}
             for key, address in self.entries:
                 try:
                     if self.rt.object(address).type.builtin_name != "member_descriptor":
@@ -234,7 +240,7 @@ class TypeInfo:
     def module(self) -> str:
         """The `__module__` of a class, '' when it has none that is a str."""
 
-        def read() -> Any:
+        def read() -> str:
             value = self.namespace.get("__module__")
             try:
                 if value:

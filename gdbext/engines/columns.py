@@ -18,10 +18,11 @@ from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+    from typing import Iterable, Iterator, Sequence, Tuple
 
     from ..access.base import Target
     from ..cpython.runtime import Runtime
+    from ..cpython.types import TypeInfo
 
     Run = Tuple[int, int, int]  # first address, count, distance
     Piece = Tuple[int, memoryview]  # base address, its words
@@ -50,22 +51,22 @@ class Columns:
             self.runs = _runs(addresses)
             self.pieces = _pieces(target, self.runs, size)
 
-    def words(self, offset: int) -> List[int]:
+    def words(self, offset: int) -> list[int]:
         """The 64-bit word at `offset` of each, in order."""
         return self._column(offset, 8, self.pieces)
 
-    def halves(self, offset: int) -> List[int]:
+    def halves(self, offset: int) -> list[int]:
         """The 32-bit word at `offset` of each, in order."""
         views = {id(view): view.cast("B").cast("I") for _, view in self.pieces}
         return self._column(offset, 4, [(base, views[id(view)]) for base, view in self.pieces])
 
-    def _column(self, offset: int, width: int, pieces: List[Piece]) -> List[int]:
-        found: List[int] = []
+    def _column(self, offset: int, width: int, pieces: list[Piece]) -> list[int]:
+        found: list[int] = []
         for count, part in self._parts(offset, width, pieces):
             found += part.tolist() if part.nbytes == count * width else part.tolist() * count
         return found
 
-    def _parts(self, offset: int, width: int, pieces: List[Piece]) -> Iterator[Tuple[int, memoryview]]:
+    def _parts(self, offset: int, width: int, pieces: list[Piece]) -> Iterator[tuple[int, memoryview]]:
         """For each run its count and a view of the words at `offset`; of objects that are one and the same, only one word."""
         if offset % width or not 0 <= offset <= self.size - width:
             raise LayoutError(f"there is no word at +{offset} of objects of {self.size} bytes")
@@ -79,7 +80,7 @@ class Columns:
             else:
                 yield count, view[at : at + 1]
 
-    def others(self, offset: int, value: int) -> List[Tuple[int, int]]:
+    def others(self, offset: int, value: int) -> list[tuple[int, int]]:
         """`[(position, word)]` of those whose word at `offset` is not `value`: nothing is made of those whose word is."""
         found, at, same = [], 0, memoryview(array.array("Q", [value]) * max((count for _, count, _ in self.runs), default=0))
         for count, part in self._parts(offset, 8, self.pieces):
@@ -100,7 +101,7 @@ def _are_scattered(addresses: Sequence[int]) -> bool:
     return sum(not -FAR <= d <= FAR for d in differences) > len(addresses) // 4
 
 
-def _runs(addresses: Sequence[int]) -> List[Run]:
+def _runs(addresses: Sequence[int]) -> list[Run]:
     """[(first address, count, distance)] in the order of the list."""
     if not addresses:
         return []
@@ -124,14 +125,14 @@ def _runs(addresses: Sequence[int]) -> List[Run]:
     return [piece for run in runs for piece in _near(*run)]
 
 
-def _near(start: int, count: int, step: int) -> List[Run]:
+def _near(start: int, count: int, step: int) -> list[Run]:
     """The run itself; objects far from each other, that lie at one distance by chance, one by one."""
     if abs(step) <= FAR:
         return [(start, count, step)]
     return [(start + i * step, 1, 8) for i in range(count)]
 
 
-def _pieces(target: Target, runs: List[Run], size: int) -> List[Piece]:
+def _pieces(target: Target, runs: list[Run], size: int) -> list[Piece]:
     """For each run (base address, view of words) of the piece of memory that holds it. `FaultError` names what cannot be read."""
     spans = []
     for number, (start, count, step) in enumerate(runs):
@@ -141,7 +142,8 @@ def _pieces(target: Target, runs: List[Run], size: int) -> List[Piece]:
             raise LayoutError(f"{start:#x} is no object's address")
         spans.append((low, high, number))
     spans.sort()
-    found, at = [None] * len(runs), 0
+    found: dict[int, tuple[int, memoryview[int]]] = {}
+    at = 0
     while at < len(spans):
         low, high, upto = spans[at][0], spans[at][1], at + 1
         while upto < len(spans) and spans[upto][0] - high <= GAP and max(high, spans[upto][1]) - low <= PIECE:
@@ -157,7 +159,7 @@ def _pieces(target: Target, runs: List[Run], size: int) -> List[Piece]:
             for start, end, number in spans[at:upto]:  # the gap between two was not there
                 found[number] = (start, memoryview(target.read(start, end - start + -(end - start) % 8)).cast("Q"))
         at = upto
-    return found
+    return [found[number] for number in range(len(runs))]
 
 
 class Places:
@@ -166,7 +168,7 @@ class Places:
     Looked up by address / 16: an int hashes to itself and a dict goes by the low bits, which would be 0 in all of them.
     """
 
-    def __init__(self, addresses: Sequence[int], marks: Dict[int, int]) -> None:
+    def __init__(self, addresses: Sequence[int], marks: dict[int, int]) -> None:
         low = functools.reduce(operator.or_, chain(addresses, marks), 0)
         self.shift = 0 if low & 15 else 4
         self._table = dict(zip(self._keys(addresses), range(len(addresses))))
@@ -181,7 +183,7 @@ class Places:
         found = self._table.get(pointer >> self.shift, default)
         return default if pointer & (1 << self.shift) - 1 else found
 
-    def of(self, pointers: Sequence[int], default: int) -> List[int]:
+    def of(self, pointers: Sequence[int], default: int) -> list[int]:
         """The place of each, at the speed of C where all have one."""
         try:
             found = list(map(self._table.__getitem__, self._keys(pointers)))
@@ -192,7 +194,7 @@ class Places:
         return found
 
 
-def integers(rt: Runtime, pointers: Sequence[int]) -> List[int]:
+def integers(rt: Runtime, pointers: Sequence[int]) -> list[int]:
     """The plain ints (bools too) that object addresses lead to, in order. `GdbextError` for another type."""
     L = rt.layout
     distinct = set(pointers)
@@ -217,7 +219,7 @@ def integers(rt: Runtime, pointers: Sequence[int]) -> List[int]:
     return found
 
 
-def floats(rt: Runtime, pointers: Sequence[int]) -> List[float]:
+def floats(rt: Runtime, pointers: Sequence[int]) -> list[float]:
     """The floats that object addresses lead to, in order. `GdbextError` for another type."""
     if not pointers:
         return []
@@ -229,7 +231,7 @@ def floats(rt: Runtime, pointers: Sequence[int]) -> List[float]:
     return array.array("d", array.array("Q", columns.words(L["float.ob_fval"])).tobytes()).tolist()
 
 
-def strings(rt: Runtime, pointers: Sequence[int], limit: int) -> List[str]:
+def strings(rt: Runtime, pointers: Sequence[int], limit: int) -> list[str]:
     """The strs that object addresses lead to, in order, at most `limit` characters of each. `GdbextError` for another type."""
     if not pointers:
         return []
@@ -250,7 +252,7 @@ def strings(rt: Runtime, pointers: Sequence[int], limit: int) -> List[str]:
     return found
 
 
-def lengths(rt: Runtime, pointers: Sequence[int]) -> List[int]:
+def lengths(rt: Runtime, pointers: Sequence[int]) -> list[int]:
     """How many elements the lists, tuples or arrays at some addresses say that they have."""
     at = rt.layout["varobj.ob_size"]
     return Columns(rt.target, pointers, at + 8).words(at) if pointers else []
@@ -261,12 +263,12 @@ class Records:
 
     def __init__(self, rt: Runtime, addresses: Sequence[int]) -> None:
         self.rt, self.addresses = rt, addresses
-        self._keys: Optional[List[int]] = None  # where each object's dict keeps its keys
-        self._whole: Optional[Columns] = None  # of the tables of keys
+        self._keys: list[int] | None = None  # where each object's dict keeps its keys
+        self._whole: Columns | None = None  # of the tables of keys
         self._extent = 0  # bytes of such a table up to its last key
-        self._dicts: Optional[Dict[str, List[int]]] = None
-        self.foreign: List[int] = []  # positions of what is another class
-        self.columns = None
+        self._dicts: dict[str, list[int]] | None = None
+        self.foreign: list[int] = []  # positions of what is another class
+        self.columns: Columns | None = None
         if not addresses:
             return
         info = _common_type(rt, addresses)
@@ -280,11 +282,12 @@ class Records:
             return bool(self.addresses)
         return any(n == name for n, _ in self.rt.object(self.addresses[0]).instance_entries())
 
-    def column(self, name: str) -> List[int]:
+    def column(self, name: str) -> list[int]:
         """The address that the member of each object holds, 0 where it is not set."""
-        if not self.addresses:
+        if self.columns is None:
             return []
         slots = self.type.slots
+        found: list[int] | None
         if name in slots:
             found = self.columns.words(slots[name][0])
         else:
@@ -297,9 +300,9 @@ class Records:
                 found[i] = 0
         return found
 
-    def integers(self, name: str, absent: int) -> List[int]:
+    def integers(self, name: str, absent: int) -> list[int]:
         """The plain ints that a member holds; `absent` for what is another class."""
-        if self.addresses and name in self.type.slots and not self.foreign:
+        if self.columns is not None and name in self.type.slots and not self.foreign:
             offset = self.type.slots[name][0]
             common = self.rt.target.u64(self.addresses[-1] + offset)
             others = self.columns.others(offset, common)
@@ -314,7 +317,7 @@ class Records:
         values = iter(integers(self.rt, [p for p in pointers if p]))
         return [next(values) if p else absent for p in pointers]
 
-    def _by_keys(self, name: str) -> Optional[List[int]]:
+    def _by_keys(self, name: str) -> list[int] | None:
         """A member of objects that keep a dict each, as those of many attributes do; None where one has no dict.
 
         Dicts that were filled alike have a key at one and the same place: it is looked for in one of them and proved in the
@@ -346,7 +349,7 @@ class Records:
             found[i] = dict(self.rt.object(self.addresses[i]).instance_entries()).get(name, 0)
         return found
 
-    def _key_tables(self) -> List[int]:
+    def _key_tables(self) -> list[int]:
         """The address of the table of keys of each object's dict, 0 where it has none, or is of another class."""
         at, keys_at = self.rt.dialect.dict_offset(self.rt, self.type), self.rt.layout["dict.ma_keys"]
         strangers = set(self.foreign)
@@ -363,15 +366,16 @@ class Records:
             found[i] = word
         return found
 
-    def _tables(self, places: List[int], size: int) -> Columns:
+    def _tables(self, places: list[int], size: int) -> Columns:
         """The first `size` bytes of the tables of keys of the objects at some places of the list: read once for all of them."""
+        keys = self._keys or []
         if len(places) < len(self.addresses):
-            return Columns(self.rt.target, [self._keys[i] for i in places], size)
+            return Columns(self.rt.target, [keys[i] for i in places], size)
         if self._whole is None or self._whole.size < size:
-            self._whole = Columns(self.rt.target, self._keys, max(size, self._extent))  # other members will be asked for
+            self._whole = Columns(self.rt.target, keys, max(size, self._extent))  # other members will be asked for
         return self._whole
 
-    def _place_of_key(self, number: int, name: str) -> Optional[Tuple[int, int]]:
+    def _place_of_key(self, number: int, name: str) -> tuple[int, int] | None:
         """(address of the key, its offset in the table of keys) of a member in the dict of the object at a position, None where
         it has none."""
         pairs = self.rt.dialect.instance_pairs(self.rt, self.rt.object(self.addresses[number]))
@@ -384,13 +388,14 @@ class Records:
         self._extent = min(8 * (_index(words, pairs[-1]) or 0) + 16, MAX_EXTENT)
         return None if at is None else (pair[0], 8 * at)
 
-    def _entries(self) -> Dict[str, List[int]]:
+    def _entries(self) -> dict[str, list[int]]:
         """Columns of objects with an instance dict: those of equal shape share their keys, so that only values differ."""
         if self._dicts is None:
             self._dicts = {}
             names = [n for n, _ in self.rt.object(self.addresses[0]).instance_entries()] if self.addresses else []
             if names:
-                columns, strangers = {n: [] for n in names}, set(self.foreign)
+                columns: dict[str, list[int]] = {n: [] for n in names}
+                strangers = set(self.foreign)
                 for i, address in enumerate(self.addresses):
                     entries = {} if i in strangers else dict(self.rt.object(address).instance_entries())
                     for n in names:
@@ -399,14 +404,14 @@ class Records:
         return self._dicts
 
 
-def _index(words: memoryview, pair: Tuple[int, int]) -> Optional[int]:
+def _index(words: memoryview, pair: tuple[int, int]) -> int | None:
     """Where a key and its value lie one after the other."""
     return next((i for i in range(len(words) - 1) if words[i] == pair[0] and words[i + 1] == pair[1]), None)
 
 
-def _common_type(rt: Runtime, addresses: Sequence[int]) -> Any:
+def _common_type(rt: Runtime, addresses: Sequence[int]) -> TypeInfo:
     """The type of most of the first objects: one stranger at the head of the list must not name the class."""
-    seen = {}
+    seen: dict[int, int] = {}
     for a in addresses[:7]:
         try:
             info = rt.object(a).type
@@ -416,4 +421,4 @@ def _common_type(rt: Runtime, addresses: Sequence[int]) -> Any:
         seen[info.address] = seen.get(info.address, 0) + 1
     if not seen:
         raise LayoutError(f"there is no object at {addresses[0]:#x}")
-    return rt.type(max(seen, key=seen.get))
+    return rt.type(max(seen, key=seen.__getitem__))

@@ -4,7 +4,7 @@ leaves for the next one. What an engine's `grammar` module reads."""
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Dict, Iterator, List, Optional
+from typing import TYPE_CHECKING, Iterator
 
 from .. import log
 from ..errors import GdbextError
@@ -26,21 +26,21 @@ class Grammar:
 
     state: str
     backend: str = ""
-    accepted: Optional[int] = None
-    vocabulary: Optional[int] = None
-    allowed: Optional[List[int]] = None
+    accepted: int | None = None
+    vocabulary: int | None = None
+    allowed: list[int] | None = None
     why: str = ""
 
     def read_mask(self, rt: Runtime, mask: Object, row: int) -> None:
         """Fills in `allowed` from a row of a mask as xgrammar and llguidance have it: int32 words, a bit for each token."""
         try:
             tensor = read_tensor(rt, mask.address)
-            if tensor.unavailable:
-                raise GdbextError(tensor.unavailable)
+            if tensor.doubt:
+                raise GdbextError(tensor.doubt)
             shape, stride = tensor.shape or (), tensor.stride or ()
             if tensor.dtype.name != "int32" or len(shape) != 2 or stride[1] != 1 or row >= shape[0]:
                 raise GdbextError(f"a mask of {tensor.dtype.name} {list(shape)} is not one of packed bits")
-            data = rt.target.read(tensor.data_ptr + 4 * row * stride[0], 4 * shape[1])
+            data = tensor.read_bytes(4 * row * stride[0], 4 * shape[1])
         except GdbextError as e:
             self.why = str(e)
             return
@@ -49,7 +49,12 @@ class Grammar:
         self.vocabulary, self.allowed = end, [token for token in bits if token < end]
 
 
-def variables(rt: Runtime, *names: str) -> Iterator[Dict[str, Object]]:
+def _is_set(value: Object) -> bool:
+    """Whether a variable holds an object that is not None."""
+    return hasattr(value, "is_none") and not value.is_none()
+
+
+def variables(rt: Runtime, *names: str) -> Iterator[dict[str, Object]]:
     """{name: Object} of the local variables of these names, for each frame that has one that is not None."""
     for frames in settled_frames(rt):
         for frame in frames:
@@ -58,12 +63,12 @@ def variables(rt: Runtime, *names: str) -> Iterator[Dict[str, Object]]:
             except GdbextError as e:
                 log.passed_over(e)
                 continue
-            found = {name: value for name, value in held if hasattr(value, "is_none") and not value.is_none()}
+            found = {name: value for name, value in held if value is not None and _is_set(value)}
             if found:
                 yield found
 
 
-def compiled(made: Object) -> Optional[Object]:
+def compiled(made: Object) -> Object | None:
     """A grammar that may be compiled in another thread (a Future): what came of it, None before."""
     if made.type_name != "Future":
         return made

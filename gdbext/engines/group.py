@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import GdbextError, NotFoundError
+from .processes import ProcessRef
 from .recognition import MAX_RANK
 from .registry import SPECS
 from .spec import SCHEDULERS
@@ -20,10 +21,10 @@ FRONT_ENDS = ("frontend", "api-server")
 
 
 class Engine:
-    """The processes of one running engine. `open_target(rank)` gives the Target of one: that of the debugger where it is
+    """The processes of one running engine. `open_target` gives the Target of one: that of the debugger where it is
     attached, else one that reads through /proc without stopping it."""
 
-    def __init__(self, ranks: Iterable[Rank], open_target: Callable[[Rank], Target]) -> None:
+    def __init__(self, ranks: Iterable[Rank], open_target: Callable[[ProcessRef], Target]) -> None:
         self.ranks = list(ranks)
         self._open = open_target
 
@@ -97,10 +98,10 @@ class Engine:
         """The Target of one of its processes; `GdbextError` for one whose memory is gone."""
         if rank.zombie:
             raise GdbextError(f"{rank.label} (pid {rank.pid}) is a zombie: its memory is gone")
-        return self._open(rank)
+        return self._open(ProcessRef.of_rank(rank))
 
 
-def engines_of(ranks: Sequence[Rank], open_target: Callable[[Rank], Target]) -> List[Engine]:
+def engines_of(ranks: Sequence[Rank], open_target: Callable[[ProcessRef], Target]) -> List[Engine]:
     """One `Engine` per family of processes, in the order of the list."""
     families: dict[object, List[Rank]] = {}
     for rank in ranks:

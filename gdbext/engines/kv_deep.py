@@ -2,11 +2,11 @@
 
 Reserved blocks are never written, or written with what nobody reads: a NaN in one of them reaches attention through masked
 positions all the same (0 times NaN is NaN). Blocks of one hash stand for the same tokens, and ranks that hold the same heads
-(fewer KV heads than ranks) for the same numbers. A block is looked at where all its slots are computed."""
+(fewer KV heads than ranks) for the same numbers. A block is looked at where all its slots are computed: the host has sampled a
+token after them, so that a GPU's work on them has ended whatever else runs there."""
 
 from __future__ import annotations
 
-from .. import log
 from ..errors import GdbextError
 from ..kvcache.model import ValueFault, Values
 from ..kvcache.rules import BLOCK_NAN, PREFIX_COPY, RANK_COPY, RESERVED_NAN
@@ -34,13 +34,18 @@ def read(cache: Cache, workers: Sequence[Worker], notes: List[str]) -> Values:
         try:
             found.faults += _of_worker(cache, worker, blocks, found.looked_at)
         except GdbextError as e:
-            notes.append(f"{worker.rank}: its blocks' values cannot be read: {e}")
+            how = "were not all" if found.looked_at[worker.rank] else "cannot be"
+            notes.append(f"{worker.rank}: its blocks' values {how} read: {e}")
         else:
             if not found.looked_at[worker.rank]:
                 notes.append(f"{worker.rank}: no block's values were looked at: {'; '.join(worker.notes) or 'it has no layers'}")
     for i, one in enumerate(workers):
         for other in workers[i + 1 :]:
-            faults, pairs = _of_pair(one, other, blocks)
+            try:
+                faults, pairs = _of_pair(one, other, blocks)
+            except GdbextError as e:
+                notes.append(f"{one.rank} and {other.rank}: whether they hold the same was not compared: {e}")
+                continue
             found.faults += faults
             found.pairs += pairs
     if count >= MAX_BLOCKS:
@@ -117,20 +122,16 @@ def _of_pair(one: Worker, other: Worker, blocks: Dict[int, List[int]]) -> Tuple[
         if [(la.index, p.name) for la, p in mine] == [(la.index, p.name) for la, p in others]:
             pairs += [(a, b, block) for a, b in zip(mine, others) for block in numbers]
     every = max(1, len(pairs) // SAMPLES)
-    try:
-        alike = [not _apart(*a, block, *b, block) for a, b, block in pairs[::every] if not _is_zero(*a, block)]
-        if not alike or 2 * sum(alike) <= len(alike):
-            return [], 0
-        found = []
-        for a, b, block in pairs:
-            why = _apart(*a, block, *b, block)
-            if why:
-                where = f"layer {a[0].index} {a[1].name} of block {block}"
-                found.append(ValueFault(RANK_COPY, other.rank, block, f"{where} differs {why} on {one.rank} and {other.rank}"))
-        return found, len(pairs)
-    except GdbextError as e:
-        log.passed_over(e)
-        return [], 0  # told of the rank itself
+    alike = [not _apart(*a, block, *b, block) for a, b, block in pairs[::every] if not _is_zero(*a, block)]
+    if not alike or 2 * sum(alike) <= len(alike):
+        return [], 0
+    found = []
+    for a, b, block in pairs:
+        why = _apart(*a, block, *b, block)
+        if why:
+            where = f"layer {a[0].index} {a[1].name} of block {block}"
+            found.append(ValueFault(RANK_COPY, other.rank, block, f"{where} differs {why} on {one.rank} and {other.rank}"))
+    return found, len(pairs)
 
 
 def _is_zero(layer: Layer, part: Part, block: int) -> bool:

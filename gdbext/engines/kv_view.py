@@ -13,16 +13,15 @@ from .. import log
 from ..access.retry import LASTING_TRIES, SECONDS, retry_reading
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError, NotFoundError
-from ..lazy import lazy_module
+from ..kvcache import invariants
+from ..torch import arrays, stats
 from . import registry
 from .batches import uncollected
 from .objects import frames_are_whole
 
-arrays, stats, invariants = lazy_module("torch.arrays"), lazy_module("torch.stats"), lazy_module("kvcache.invariants")
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Set, Tuple, TypeVar
+    from typing import Any, Callable, List, TypeVar
 
     from ..access.base import Target
     from ..cpython.objects import Object
@@ -59,9 +58,11 @@ def spec_of(rt: Runtime) -> EngineSpec:
     )
 
 
-def scheduler_of(rt: Runtime) -> Optional[Object]:
+def scheduler_of(rt: Runtime) -> Object | None:
     """The scheduler that a frame of the process holds, None where it has none or runs no engine."""
-    return spec_of(rt).kv.find_scheduler(rt) if has_engine(rt) else None
+    reader: Any = spec_of(rt).kv if has_engine(rt) else None
+    found: Object | None = reader.find_scheduler(rt) if reader is not None else None
+    return found
 
 
 def _sought_in_frames(rt: Runtime, find: Callable[[], T]) -> T:
@@ -86,25 +87,24 @@ class View:
     scheduler, manager or pool to read instead of the one that is found; `content`: also the requests' tokens. `partial`: what
     is missing, filled while reading."""
 
-    def __init__(
-        self, target: Target, engine: Optional[Engine] = None, root: Optional[Object] = None, content: bool = False
-    ) -> None:
+    def __init__(self, target: Target, engine: Engine | None = None, root: Object | None = None, content: bool = False) -> None:
         self.target, self._engine, self._root, self._content = target, engine, root, content
-        self.partial: List[str] = []
-        self.missed: List[Tuple[str, str]] = []  # [(label, why)] of the shards that could not be read
+        self.partial: list[str] = []
+        self.missed: list[tuple[str, str]] = []  # [(label, why)] of the shards that could not be read
         self.rt = open_runtime(target)
         self.spec = spec_of(self.rt)
         self.reader: Any = self.spec.kv
 
-    def _siblings(self, role: str) -> List[Tuple[str, Target]]:
+    def _siblings(self, role: str) -> list[tuple[str, Target]]:
         """`[(label, Target)]` of the processes that schedule, or that hold the model's parts ("shards"), for this one."""
-        rank = self._engine.of_pid(self.target.pid) if self._engine is not None else None
-        if rank is None:
+        engine, pid = self._engine, self.target.pid
+        rank = engine.of_pid(pid) if engine is not None and pid is not None else None
+        if engine is None or rank is None:
             return []
-        ranks = self._engine.schedulers_for(rank) if role == "scheduler" else self._engine.shards_for(rank)
-        return [(r.label, self.target if r.pid == self.target.pid else self._engine.target(r)) for r in ranks]
+        ranks = engine.schedulers_for(rank) if role == "scheduler" else engine.shards_for(rank)
+        return [(r.label, self.target if r.pid == pid else engine.target(r)) for r in ranks]
 
-    def cache(self, requests: Optional[List[Request]] = None) -> Cache:
+    def cache(self, requests: list[Request] | None = None) -> Cache:
         """The scheduler's `Cache`, of this process or of the sibling that has it. `requests`: those of this process, which were
         read just now; where the engine's reader can, only what they hold is read, and filled in."""
         root = self._root or self._scheduler(self.rt)
@@ -118,13 +118,14 @@ class View:
             if root is not None:
                 self.unstopped(target)
                 return self._read(rt, root)
-        return self.reader.read(self.rt, None, self._content)  # says what is missing
+        missing: Cache = self.reader.read(self.rt, None, self._content)  # says what is missing
+        return missing
 
-    def _scheduler(self, rt: Runtime) -> Optional[Object]:
+    def _scheduler(self, rt: Runtime) -> Object | None:
         """The scheduler of a process or None."""
 
         def find() -> Object:
-            root: Optional[Object] = self.reader.find_scheduler(rt)
+            root: Object | None = self.reader.find_scheduler(rt)
             if root is None:
                 raise NotFoundError(f"{rt.target.describe()} has no scheduler in it: name the process that schedules (llm-ranks)")
             return root
@@ -135,14 +136,14 @@ class View:
             log.passed_over(e)
             return None
 
-    def _read(self, rt: Runtime, root: Object, requests: Optional[List[Request]] = None) -> Cache:
+    def _read(self, rt: Runtime, root: Object, requests: list[Request] | None = None) -> Cache:
         """The cache of a scheduler, which stays where it is."""
 
         def read() -> Cache:
             with uncollected():
-                if requests is not None and hasattr(self.reader, "fill"):
-                    return self.reader.fill(rt, root, requests)
-                return self.reader.read(rt, root, self._content)
+                filled = requests is not None and hasattr(self.reader, "fill")
+                found: Cache = self.reader.fill(rt, root, requests) if filled else self.reader.read(rt, root, self._content)
+                return found
 
         cache = retry_reading(rt.target, read, lasting=SECONDS)
         newest = self.spec.kv_newest
@@ -150,9 +151,9 @@ class View:
             cache.notes.append(f"{cache.engine} {cache.version} is newer than any that was tried: {registry.kv_releases()}")
         return cache
 
-    def workers(self, num_blocks: Optional[int] = None) -> List[Worker]:
+    def workers(self, num_blocks: int | None = None) -> list[Worker]:
         """A `Worker` per shard that can be read; what is missing goes to `partial`."""
-        found: List[Worker] = []
+        found: list[Worker] = []
         self.missed = []
         shards = self._siblings("shards")
         for label, target in shards or [(self.target.label or "this process", self.target)]:
@@ -178,8 +179,9 @@ def block_values(layer: Layer, part: Part, block: int) -> Tensor:
     """The elements of one block of a `Part` as a `Tensor`: a view of the part's own, [kernel blocks, …]."""
     dims = [(layer.ratio, part.dims["block"][1]), *(d for name, d in part.dims.items() if name != "block")]
     offset = part.address(block=block * layer.ratio) - part.tensor.storage_data
+    whole: Tensor = part.tensor
     return dataclasses.replace(
-        part.tensor,
+        whole,
         shape=tuple(n for n, _ in dims),
         stride=tuple(step // part.item for _, step in dims),
         storage_offset=offset // part.item,
@@ -196,8 +198,8 @@ def block_stats(layer: Layer, block: int) -> dict[str, Any]:
 
 
 def check(
-    view: Any, view_again: Callable[[], Any], ranks: bool, values: Optional[Values] = None
-) -> Tuple[Report, Cache, List[Worker], Any]:
+    view: Any, view_again: Callable[[], Any], ranks: bool, values: Values | None = None
+) -> tuple[Report, Cache, list[Worker], Any]:
     """Checks the invariants of a view's cache, with `ranks` the workers' tables, with `values` (kv_deep.read) what is in the
     blocks -> (report, cache, workers, the view read last).
 
@@ -224,7 +226,7 @@ class _Suspects:
 
     def __init__(self, report: Report) -> None:
         self.now = self.first = _by_key(report)
-        self.restless: Set[Tuple[object, ...]] = set()
+        self.restless: set[tuple[object, ...]] = set()
         self._sightings = Counter(self.now.keys())
         self._places = {report.middle}
 
@@ -258,11 +260,11 @@ class _Suspects:
                 report.not_compared.append(invariants.LeftOut(v.pool, v.rule, "it changed while it was read"))
 
 
-def _by_key(report: Report) -> Dict[Tuple[object, ...], Violation]:
+def _by_key(report: Report) -> dict[tuple[object, ...], Violation]:
     return {v.key: v for v in report.violations + report.transient}
 
 
-def _checked(view: Any, ranks: bool, values: Optional[Values]) -> Tuple[Report, Cache, List[Worker]]:
+def _checked(view: Any, ranks: bool, values: Values | None) -> tuple[Report, Cache, list[Worker]]:
     cache = view.cache()
     workers = view.workers(cache.pools[0].size) if ranks or values else []
     found = None if values is None else values(cache, workers, view.partial)
@@ -279,15 +281,16 @@ class NativeView:
 
     def __init__(self, target: Target, reader: Any, found: Any) -> None:
         self.target = target
-        self.partial: List[str] = []
+        self.partial: list[str] = []
         self.missed = [("workers", "their layers and tables are C++ objects that are not decoded")]
         self._reader, self._found = reader, found
 
     def cache(self) -> Cache:
         """The cache that the frame's object leads to."""
-        return self._reader.read(self._found)
+        found: Cache = self._reader.read(self._found)
+        return found
 
-    def workers(self, num_blocks: Optional[int] = None) -> List[Worker]:
+    def workers(self, num_blocks: int | None = None) -> list[Worker]:
         """None: its layers are C++ torch tensors (RTP-LLM) or buffers of a type of its own (TensorRT-LLM), whose layout these
         names do not tell."""
         return []

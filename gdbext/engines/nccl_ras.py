@@ -39,20 +39,20 @@ def ask(pid: int, proc: str = "/proc", port: int = PORT) -> dict[str, Any] | Non
     return found
 
 
-def _asked(row):
+def _asked(row: listeners.Row) -> tuple[bytes, bool]:
     """-> (the status that the server gives, whether it is JSON)"""
     end = time.monotonic() + SECONDS
     with listeners.connected(row, SECONDS) as server:
         kept = b""
 
-        def more():
+        def more() -> bytes:
             left = end - time.monotonic()
             if left <= 0:
                 raise TimeoutError
             server.settimeout(left)
             return server.recv(1 << 16)
 
-        def answer(line):
+        def answer(line: bytes) -> str:
             nonlocal kept
             server.sendall(line)
             while b"\n" not in kept and len(kept) < 4096:
@@ -82,7 +82,7 @@ def _word(text: Any) -> str:
     return str(text)[:200]
 
 
-def _of_json(text):
+def _of_json(text: bytes) -> dict[str, Any]:
     status = json_of(text, "its answer")
     said: list[str] = []
     for one in status["communicators"]:
@@ -90,7 +90,7 @@ def _of_json(text):
     return {"nccl": _word(status["nccl_version"]), "communicators": len(status["communicators"]), "said": said}
 
 
-def _of_communicator(one):
+def _of_communicator(one: dict[str, Any]) -> list[str]:
     """What stands out in a communicator: ranks that do not answer, that report an error, and that lag behind in a collective."""
     title = f"communicator {_word(one['hash'])} of {int(one['size'])} ranks"
     said = []
@@ -119,15 +119,17 @@ def _named(words: Iterable[str]) -> str:
     return ", ".join(words[:SHOWN]) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")
 
 
-def _of_text(text):
-    found, taken = {"nccl": None, "communicators": None, "said": []}, False
+def _of_text(text: str) -> dict[str, Any]:
+    said: list[str] = []
+    found: dict[str, Any] = {"nccl": None, "communicators": None, "said": said}
+    taken = False
     for line in text.splitlines():
         if line.startswith("NCCL version "):
             found["nccl"] = _word(line.split()[2])
         elif line.strip() in ("Errors", "Warnings"):
             taken = True
         elif taken and line.strip() and not line.startswith("==="):
-            found["said"].append(_word(line.strip()))
+            said.append(_word(line.strip()))
     return found
 
 

@@ -13,17 +13,17 @@ from .columns import integers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
+    from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence, Tuple, TypeVar
 
     from ..cpython.frames import PyFrame
     from ..cpython.objects import Object
     from ..cpython.runtime import PyThread, Runtime
+    from ..torch.tensor import Tensor
 
     Places = Sequence[Tuple[str, str]]
     T = TypeVar("T")
 
 MAX_THREADS = 256
-ON_DEVICE = "it is on the device ({}): not compared"
 MAX_NUMBERS = 1 << 28
 MAX_STEPS = 8  # of a scheduler that may lie between two readings of its counter, one after the other
 MAX_TOKENS_SHOWN = 4096
@@ -48,7 +48,7 @@ def has(obj: Object, name: str) -> bool:
     return True
 
 
-def at(obj: Object, text: str) -> Optional[Object]:
+def at(obj: Object, text: str) -> Object | None:
     """The Object at a dotted path; None where it is not there, or is None, or a plain number."""
     try:
         found = path(obj, text)
@@ -75,12 +75,12 @@ def optional(obj: Object, name: str, convert: str = "integer", default: Any = No
         return default
 
 
-def first_present(obj: Object, places: Places) -> Optional[Object]:
+def first_present(obj: Object, places: Places) -> Object | None:
     """The Object at the first of `((first release, path), …)`, the newest release first, that is there and not None; None."""
     return next((found for _, text in places for found in [at(obj, text)] if found is not None), None)
 
 
-def first_integer(obj: Object, places: Places) -> Optional[int]:
+def first_integer(obj: Object, places: Places) -> int | None:
     """The int at the first of `((first release, path), …)` that is there, None."""
     for _, text in places:
         owner, _, name = text.rpartition(".")
@@ -103,10 +103,10 @@ def address_of_none(rt: Runtime) -> int:
     return rt.target.cached("address of None", find)
 
 
-def counted(rt: Runtime, obj: Object, names: Mapping[str, str]) -> Dict[str, int]:
+def counted(rt: Runtime, obj: Object, names: Mapping[str, str]) -> dict[str, int]:
     """What an object counts, `names`: {in words: attribute}, as `settled_counts`; without what it lacks."""
 
-    def read() -> Dict[str, int]:
+    def read() -> dict[str, int]:
         values = ((what, optional(obj, name)) for what, name in names.items())
         return {what: value for what, value in values if isinstance(value, int)}
 
@@ -120,7 +120,7 @@ def at_once(rt: Runtime, read: Callable[[], T], lasts: Callable[[], bool] = lamb
 
 
 # ---- frames --------------------------------------------------------------------------------------------------------------
-def settled_frames(rt: Runtime) -> Iterator[List[PyFrame]]:
+def settled_frames(rt: Runtime) -> Iterator[list[PyFrame]]:
     """Every thread's frames; those of a thread that runs on while it is read, and cannot be had, are left out."""
     for thread in rt.threads()[:MAX_THREADS]:
         try:
@@ -138,19 +138,19 @@ def frames_are_whole(rt: Runtime) -> bool:
     return len(found) == len(rt.threads()[:MAX_THREADS]) and (rt.target.is_stopped or not found or bool(found[0]))
 
 
-def in_frames(rt: Runtime, roots: Mapping[str, str]) -> Optional[Object]:
+def in_frames(rt: Runtime, roots: Mapping[str, str]) -> Object | None:
     """The object that `roots` ({class name: where it leads}) finds from a variable of any frame, the outermost frames first;
     None. It is looked for once until the process may have gone on.
 
     Where it leads is a dotted path, or several with | between them: then the first that is there."""
-    found: Optional[Object] = rt.target.cached(
+    found: Object | None = rt.target.cached(
         ("in frames", tuple(roots.items())),
         lambda: next((found for frames in settled_frames(rt) for found in _among(reversed(frames), roots)), None),
     )
     return found
 
 
-def sought(rt: Runtime, find: Callable[[Runtime], Optional[Object]]) -> Optional[Object]:
+def sought(rt: Runtime, find: Callable[[Runtime], Object | None]) -> Object | None:
     """What `find` finds in frames, None. Frames of a thread that runs on are torn now and then: it is looked for again for
     `MOMENT`, which costs less than to read all else anew."""
 
@@ -175,7 +175,7 @@ def needed_in_frames(rt: Runtime, roots: Mapping[str, str], missing: str) -> Obj
     return found
 
 
-def in_tasks(rt: Runtime, roots: Mapping[str, str]) -> Optional[Object]:
+def in_tasks(rt: Runtime, roots: Mapping[str, str]) -> Object | None:
     """As `in_frames`, from the variables of the asyncio tasks that are suspended."""
     waiting, _ = tasks.tasks(rt)
     return next((found for task in waiting for found in _among(task.frames, roots)), None)
@@ -190,7 +190,7 @@ def _among(frames: Iterable[PyFrame], roots: Mapping[str, str]) -> Iterator[Obje
             continue
         for _, value in held:
             try:  # inner frames of a running thread hold anything
-                if not hasattr(value, "type") or value.type_name not in roots:
+                if value is None or not hasattr(value, "type") or value.type_name not in roots:
                     continue
                 found = _led_to(value, roots[value.type_name])
             except GdbextError as e:
@@ -200,7 +200,7 @@ def _among(frames: Iterable[PyFrame], roots: Mapping[str, str]) -> Iterator[Obje
                 yield found
 
 
-def thread_in(rt: Runtime, function: str) -> Optional[PyThread]:
+def thread_in(rt: Runtime, function: str) -> PyThread | None:
     """The first thread with a frame of a function of that (last part of a) name, None."""
     for thread in rt.threads()[:MAX_THREADS]:
         try:
@@ -213,7 +213,7 @@ def thread_in(rt: Runtime, function: str) -> Optional[PyThread]:
     return None
 
 
-def _led_to(value: Object, places: str) -> Optional[Object]:
+def _led_to(value: Object, places: str) -> Object | None:
     """The object at the first of the places that is there; of a list its first element (one per pipeline stage); None."""
     for place in places.split("|"):
         found = at(value, place)
@@ -222,7 +222,7 @@ def _led_to(value: Object, places: str) -> Optional[Object]:
     return None
 
 
-def updating(rt: Runtime, folders: Tuple[str, ...], reading: Collection[str], files: Collection[str] = ()) -> str:
+def updating(rt: Runtime, folders: tuple[str, ...], reading: Collection[str], files: Collection[str] = ()) -> str:
     """'' or where a thread stands inside functions that change what is read: those of `files` (none: all) in folders that end
     so, but the functions of `reading`."""
     for frames in settled_frames(rt):
@@ -247,35 +247,42 @@ def stands_in(rt: Runtime, functions: Collection[str], folder: str = "") -> str:
 
 
 # ---- numbers -------------------------------------------------------------------------------------------------------------
-def numbers(rt: Runtime, obj: Object) -> Optional[List[int]]:
+def numbers(rt: Runtime, obj: Object) -> list[int] | None:
     """Ints of a tensor (int32 or int64, on the host), a list, a tuple or an array.array; None for a tensor on a device."""
     if is_tensor(obj):
         tensor = read_tensor(rt, obj.address)
         if tensor.numel == 0:
             return []
-        if tensor.unavailable:
+        if tensor.doubt:
             return None
         code = {("int64", 8): "q", ("int32", 4): "i"}.get((tensor.dtype.name, tensor.dtype.itemsize))
-        if code is None or tensor.numel > MAX_NUMBERS or len(tensor.shape) != 1 or tensor.stride[0] != 1 and tensor.numel > 1:
-            raise LayoutError(
-                f"the tensor at {obj.address:#x} is no plain list of numbers: {tensor.dtype.name} {list(tensor.shape)}"
-            )
+        shape, stride, count = tensor.shape or (), tensor.stride or (), tensor.numel or 0
+        if code is None or count > MAX_NUMBERS or len(shape) != 1 or stride != (1,) and count > 1:
+            raise LayoutError(f"the tensor at {obj.address:#x} is no plain list of numbers: {tensor.dtype.name} {list(shape)}")
         found = array.array(code)
-        found.frombytes(rt.target.read(tensor.data_ptr, tensor.numel * tensor.dtype.itemsize))
+        found.frombytes(tensor.read_bytes(0, tensor.numel * tensor.dtype.itemsize))
         return found.tolist()
     if obj.isa("list", "tuple", "array.array"):
         return numbers_until(rt, obj, MAX_NUMBERS)
     raise GdbextError(f"the {obj.type_name} at {obj.address:#x} holds no numbers that can be read")
 
 
-def numbers_until(rt: Runtime, obj: Object, limit: int) -> List[int]:
+def left_out(tensor: Tensor) -> str:
+    """Why a tensor whose values are in doubt is not compared, in one clause."""
+    if tensor.unavailable and not (tensor.on_device and tensor.storage_data):
+        return tensor.unavailable
+    why = f" ({tensor.unfinished})" if not tensor.unavailable else ""
+    return f"it is on the device ({tensor.device}): not compared{why}"
+
+
+def numbers_until(rt: Runtime, obj: Object, limit: int) -> list[int]:
     """At most `limit` ints of a list, tuple or array.array, from its start."""
     if obj.isa("array.array"):
         return [int(n) for n in obj.array_numbers(0, limit)[1]]
     return list(integers(rt, obj.element_addresses(limit)))
 
 
-def without_padding(slots: List[int]) -> List[int]:
+def without_padding(slots: list[int]) -> list[int]:
     """The slots of a step's tokens before the -1 that fill their buffer up; [] where it was never filled up: then their end is
     not known."""
     if not slots or slots[-1] != -1:
@@ -287,12 +294,12 @@ def without_padding(slots: List[int]) -> List[int]:
 
 def length(rt: Runtime, obj: Object) -> int:
     """How many numbers a tensor, also one on a device, a list, a tuple or an array.array holds."""
-    return read_tensor(rt, obj.address).numel if is_tensor(obj) else obj.len()
+    return (read_tensor(rt, obj.address).numel or 0) if is_tensor(obj) else obj.len()
 
 
-def tokens(rt: Runtime, held: Iterable[Tuple[str, Optional[Object]]]) -> dict[str, Optional[List[int]]]:
+def tokens(rt: Runtime, held: Iterable[tuple[str, Object | None]]) -> dict[str, list[int] | None]:
     """`{name: token ids}` of a request, at most `MAX_TOKENS_SHOWN` of each; None for what cannot be read."""
-    found: dict[str, Optional[List[int]]] = {}
+    found: dict[str, list[int] | None] = {}
     for name, obj in held:
         try:
             found[name] = None if obj is None else numbers_until(rt, obj, MAX_TOKENS_SHOWN)

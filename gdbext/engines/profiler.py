@@ -24,7 +24,7 @@ from .registry import ENGINES, SPECS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
+    from typing import Any, Sequence
 
     from ..access.base import Target
     from .rank import Rank
@@ -46,7 +46,7 @@ class ProfilerResult:
     """What one engine answered: `ranks` that it profiles, `port`, `folder` ('' where nothing says it), `files` written at a
     stop."""
 
-    def __init__(self, ranks: List[Rank], port: int, folder: str, files: List[str]) -> None:
+    def __init__(self, ranks: list[Rank], port: int, folder: str, files: list[str]) -> None:
         self.ranks, self.port, self.folder, self.files = ranks, port, folder, files
 
 
@@ -59,7 +59,7 @@ def _elsewhere(pid: int) -> bool:
         return False
 
 
-def ask(row: listeners.Row, method: str, path: str, timeout: float, body: Optional[Dict[str, Any]] = None) -> Optional[int]:
+def ask(row: listeners.Row, method: str, path: str, timeout: float, body: dict[str, Any] | None = None) -> int | None:
     """A POST sends `body` as JSON. -> the HTTP status, None where nobody speaks HTTP; `GdbextError` when no answer came in
     time."""
     try:
@@ -86,8 +86,8 @@ def speaks_http(row: listeners.Row) -> bool:
 
 # ---- start, stop -----------------------------------------------------------------------------------------------------
 def switch(
-    ranks: Sequence[Rank], everyone: Sequence[Rank], verb: str, options: Optional[Dict[str, Any]] = None
-) -> Tuple[List[ProfilerResult], List[str]]:
+    ranks: Sequence[Rank], everyone: Sequence[Rank], verb: str, options: dict[str, Any] | None = None
+) -> tuple[list[ProfilerResult], list[str]]:
     """Starts or stops the profiler of each engine that `ranks` belong to; `everyone`: all ranks of this machine; `options`:
     {option of llm-profile: value}, refused by name where the engine's end point does not take it. -> (`[ProfilerResult]`, why
     others could not be). `GdbextError` where none could be; it names what turns it on."""
@@ -108,8 +108,10 @@ def switch(
     return done, failed
 
 
-def _switch(family: List[Rank], verb: str, options: Dict[str, Any]) -> ProfilerResult:
+def _switch(family: list[Rank], verb: str, options: dict[str, Any]) -> ProfilerResult:
     profiler = SPECS[family[0].engine].profiler
+    if profiler is None:
+        raise GdbextError(f"{family[0].engine}: it has no profiler that is known. {SAMPLED}")
     strange = [f"-{name}" for name in options if name not in profiler.fields]
     if strange:
         takes = ", ".join(f"-{name}" for name in profiler.fields) or "none"
@@ -149,7 +151,7 @@ def _folder(profiler: Profiler, rank: Rank) -> str:
         return ""
 
 
-def written(pid: int, folder: str, since: float) -> List[str]:
+def written(pid: int, folder: str, since: float) -> list[str]:
     """Files in a folder, as process `pid` names it, that were written after a time."""
     here, found = f"/proc/{pid}/root{folder}", []
     try:

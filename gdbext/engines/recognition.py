@@ -7,7 +7,7 @@ from ..errors import GdbextError, NotFoundError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Mapping, Optional, Sequence, Tuple
+    from typing import Mapping, Sequence
 
     from ..cpython.frames import PyFrame
     from ..cpython.objects import Object
@@ -24,7 +24,7 @@ def checked_rank(value: object) -> int:
     return value
 
 
-def group_ranks(runtime: Runtime, module: str, names: Mapping[str, str]) -> Optional[Tuple[Dict[str, int], Dict[str, int]]]:
+def group_ranks(runtime: Runtime, module: str, names: Mapping[str, str]) -> tuple[dict[str, int], dict[str, int]] | None:
     """`names`: `{global: group}`. -> (ranks, sizes) of the GroupCoordinators that `module` holds, or None without the module.
 
     vLLM and SGLang share the class (vllm/distributed/parallel_state.py): `.rank` is the global rank, `.rank_in_group` and
@@ -66,7 +66,7 @@ def _integer(owner: Object, name: str) -> int:
     return checked_rank(value.integer(max_digits=2))
 
 
-def outer_frame(runtime: Runtime, functions: Sequence[str]) -> Optional[PyFrame]:
+def outer_frame(runtime: Runtime, functions: Sequence[str]) -> PyFrame | None:
     """The outermost frame of any thread whose function's last name part is in `functions`, or None."""
     for thread in runtime.threads()[:256]:
         for frame in reversed(runtime.frames(thread)):
@@ -80,16 +80,16 @@ def frame_local(frame: PyFrame, *names: str) -> Object:
     there."""
     value = dict(frame.locals()).get(names[0])
     for name in names[1:]:
-        value = value.attr(name) if hasattr(value, "attr") else None
-    if not hasattr(value, "attr"):
+        value = value.attr(name) if value is not None and hasattr(value, "attr") else None
+    if value is None or not hasattr(value, "attr"):
         raise GdbextError(f"{'.'.join(names)} of {frame.function} is not set")
     return value
 
 
-def memory_environ(runtime: Runtime, names: Sequence[str]) -> Dict[str, str]:
+def memory_environ(runtime: Runtime, names: Sequence[str]) -> dict[str, str]:
     """`{name: text}` of those variables in `os.environ` as Python holds it (bytes keys and values in `_data`)."""
     scope = runtime.module("os")
-    found = {}
+    found: dict[str, str] = {}
     if scope is None:
         return found
     for key, value in bounded(bounded(scope).item("environ").attr("_data")).items():

@@ -18,7 +18,7 @@ from .spec import Match, environ_ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional
+    from typing import Callable
 
     from ..access.proctable import Process
     from ..cpython.runtime import Runtime
@@ -45,9 +45,9 @@ class Search:
     """The engine processes found so far (`ranks`, by pid), and the kinds of evidence, to be asked in the order of `survey`.
     `partial`: why that may not be all; `hidden`: how many large processes could not be looked into."""
 
-    def __init__(self, table: ProcTable, runtime_of: Optional[Callable[[int], Runtime]], verify: bool) -> None:
+    def __init__(self, table: ProcTable, runtime_of: Callable[[int], Runtime] | None, verify: bool) -> None:
         self.table, self.runtime_of, self.verify = table, runtime_of, verify
-        self.ranks: Dict[int, Rank] = {}
+        self.ranks: dict[int, Rank] = {}
         self.partial = list(table.reasons)
         self.hidden = 0
 
@@ -109,7 +109,7 @@ class Search:
                 return
 
     # ---- relatives ---------------------------------------------------------------------------------------------------
-    def relate(self, fresh: List[Rank]) -> None:
+    def relate(self, fresh: list[Rank]) -> None:
         """Parents and children of the Ranks `fresh`, until nothing new is found."""
         while fresh:
             found = []
@@ -117,7 +117,7 @@ class Search:
                 found += self._parent_of(rank) + self._children_of(rank)
             fresh = found
 
-    def _parent_of(self, rank: Rank) -> List[Rank]:
+    def _parent_of(self, rank: Rank) -> list[Rank]:
         spec = SPECS[rank.engine]
         role = spec.parent_roles.get(rank.role)
         parent = self.table.parent(rank.process)
@@ -136,7 +136,7 @@ class Search:
             new.note("the engine core runs in the user's own process")
         return [new]
 
-    def _children_of(self, rank: Rank) -> List[Rank]:
+    def _children_of(self, rank: Rank) -> list[Rank]:
         spec, found = SPECS[rank.engine], []
         for process in self.table.children.get(rank.pid, ()):
             known = self.ranks.get(process.pid)
@@ -204,14 +204,14 @@ class Search:
                 if self.verify:
                     rank.note("memory not read")
                 continue
-            self._ask(rank)
+            self._ask(rank, self.runtime_of)
 
-    def _ask(self, rank: Rank) -> None:
+    def _ask(self, rank: Rank, runtime_of: Callable[[int], Runtime]) -> None:
         spec, said, why = SPECS[rank.engine], None, ""
         for attempt in range(5):  # it runs on while we read: a torn read is tried again
             runtime = None
             try:
-                runtime = self.runtime_of(rank.pid)
+                runtime = runtime_of(rank.pid)
                 said, why = spec.ranks_in_memory(runtime, rank), ""
                 if (
                     said is None

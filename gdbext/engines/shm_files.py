@@ -36,7 +36,7 @@ def readers_of(size: int) -> int:
     return (each % MIB) - 1 if not rest and each >= MIB and 2 <= each % MIB <= MAX_READERS + 1 else 0
 
 
-def _open(pid, name):
+def _open(pid: int, name: str) -> int:
     """A descriptor of a ring's file: the process's own where its root may be entered, else of that name in our /dev/shm."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -45,12 +45,12 @@ def _open(pid, name):
         return os.open(f"{FOLDER}/{name}", flags)
 
 
-def _started(pid):
+def _started(pid: int) -> float:
     """When a process began, in seconds of the wall clock; field 22 of stat is in ticks after boot (proc(5))."""
     return time.time() - uptime() + read_stat(pid).started / TICKS
 
 
-def _look(pid, name, user, since=0.0):
+def _look(pid: int, name: str, user: int, since: float = 0.0) -> tuple[int, bytes] | None:
     """-> (readers, the flags of all chunks); None for a file that is no ring of that user, or was made before `since`."""
     try:
         f = _open(pid, name)

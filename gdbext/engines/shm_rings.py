@@ -16,7 +16,7 @@ from .spec import named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator, List, Optional, Sequence, Tuple
+    from typing import Iterator, Sequence
 
     from ..cpython.frames import PyFrame
     from ..cpython.objects import Object
@@ -32,7 +32,7 @@ class Ring:
     `[(written, [read])]`, all bool."""
 
     def __init__(
-        self, name: str, reader: Optional[int], index: int, held: str, chunks: Sequence[Tuple[bool, Sequence[bool]]]
+        self, name: str, reader: int | None, index: int, held: str, chunks: Sequence[tuple[bool, Sequence[bool]]]
     ) -> None:
         self.name, self.reader, self.index, self.held, self.chunks = name, reader, index, held, list(chunks)
 
@@ -42,7 +42,7 @@ class Ring:
         return any(spec.rings is not None and self.held and self.held == spec.rings.broadcast for spec in ENGINES)
 
     @property
-    def unread(self) -> List[int]:
+    def unread(self) -> list[int]:
         """How many messages each reader has not read yet."""
         return [
             sum(written and not read[i] for written, read in self.chunks)
@@ -50,7 +50,7 @@ class Ring:
         ]
 
     @property
-    def full(self) -> List[int]:
+    def full(self) -> list[int]:
         """Numbers of the readers that the writer has to wait for before it can write its next message; [] where it can."""
         written, read = self.chunks[self.index]
         return [i for i, done in enumerate(read) if not done] if written else []
@@ -66,9 +66,9 @@ def waits_to_write_in(function: str) -> bool:
     return named("acquire_write", function)
 
 
-def find(rt: Runtime) -> List[Ring]:
+def find(rt: Runtime) -> list[Ring]:
     """`[Ring]` that the frames of a process's main thread reach; [] where there are none."""
-    found: dict[int, Optional[Ring]] = {}
+    found: dict[int, Ring | None] = {}
     for thread in rt.threads()[:1]:
         for frame in rt.frames(thread)[:MAX_FRAMES]:
             try:
@@ -83,7 +83,7 @@ def find(rt: Runtime) -> List[Ring]:
     return [ring for ring in found.values() if ring is not None]
 
 
-def awaited(frames: Sequence[PyFrame]) -> Optional[Ring]:
+def awaited(frames: Sequence[PyFrame]) -> Ring | None:
     """The ring at which a thread waits for a message (its frames, innermost first), None."""
     for frame in frames:
         if frame.function.rpartition(".")[2] == "acquire_read":
@@ -92,7 +92,7 @@ def awaited(frames: Sequence[PyFrame]) -> Optional[Ring]:
     return None
 
 
-def _queues(me: Object) -> Iterator[Tuple[str, Object]]:
+def _queues(me: Object) -> Iterator[tuple[str, Object]]:
     if me.type.name == QUEUE:
         yield "", me
         return
@@ -100,7 +100,9 @@ def _queues(me: Object) -> Iterator[Tuple[str, Object]]:
         return
     known = [spec.rings for spec in ENGINES if spec.rings is not None]
     for where in dict.fromkeys(name for rings in known for name in rings.within):
-        holder = _attribute(me, where) if where else me
+        holder: Object | None = _attribute(me, where) if where else me
+        if holder is None:
+            continue
         for name in dict.fromkeys(name for rings in known for name in rings.holders) if holder is not None else ():
             value = _attribute(holder, name)
             if value is None:
@@ -110,14 +112,14 @@ def _queues(me: Object) -> Iterator[Tuple[str, Object]]:
                     yield name, one
 
 
-def _attribute(obj: Object, name: str) -> Optional[Object]:
+def _attribute(obj: Object, name: str) -> Object | None:
     """An attribute that the object itself has and that is set, or None. No class's: nothing of a property is wanted."""
     own = dict(obj.instance_entries())
     value = obj.rt.object(own[name]) if name in own else None
     return None if value is None or value.is_none() else value
 
 
-def _ring(queue: Object, held: str) -> Optional[Ring]:
+def _ring(queue: Object, held: str) -> Ring | None:
     """The `Ring` of a MessageQueue; None for one without shared memory (a reader on another machine), or that cannot be read."""
     try:
         buffer = _attribute(queue, "buffer")

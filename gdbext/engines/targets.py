@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 
+from ..access import proc
 from ..errors import NotFoundError
-from ..lazy import lazy_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional, Tuple, Union
 
     from ..access.base import Target
-    from .rank import Rank
-
-    What = Union[Rank, int, str]  # what a WHAT names: an engine's process, a pid, a core file
-
-proc, ptrace, snapshot = lazy_module("access.proc"), lazy_module("access.ptrace"), lazy_module("access.snapshot")
+    from .processes import ProcessRef
 
 
 class Targets:
@@ -26,18 +22,26 @@ class Targets:
         self._debugger = debugger
         self._opened: Dict[Union[int, str], Tuple[Any, Target]] = {}  # pid or path -> (what tells it from a later one, Target)
 
-    def attached(self, what: What) -> Optional[Target]:
+    def attached(self, one: ProcessRef) -> Optional[Target]:
         """The debugger's own Target of a process; None where it has not attached it, and for a core file."""
-        pid = getattr(what, "pid", what)
-        return self._debugger(pid) if isinstance(pid, int) else None
+        return self._debugger(one.pid) if one.pid is not None else None
 
-    def of(self, what: What) -> Target:
+    def why_still(self, one: ProcessRef) -> str:
+        """Why nothing moves in it, so that there is nothing to record; '' for a process that runs."""
+        if one.pid is None:
+            return "a core does not move"
+        attached = self.attached(one)
+        return "gdb holds it stopped: llm-continue or llm-detach first" if attached is not None and attached.is_stopped else ""
+
+    def of(self, one: ProcessRef) -> Target:
         """The Target of a process or core file: the debugger's own where it has attached the process, else one that reads through
         /proc. The caches of a process that runs are dropped at each call. `NotFoundError` where there is no such process."""
-        attached = self.attached(what)
+        from ..access import ptrace  # it loads ctypes, which llm-ranks does without
+
+        attached = self.attached(one)
         if attached is not None:
             return attached
-        key: Union[int, str] = getattr(what, "pid", what)
+        key: Union[int, str] = one.pid if one.pid is not None else one.core
         identity = ptrace.start_time(key) if isinstance(key, int) else _file_identity(key)
         known = self._opened.get(key)
         if known is None or known[0] != identity:
@@ -45,7 +49,7 @@ class Targets:
                 known[1].close()  # of a process that had this pid before
             known = self._opened[key] = identity, self._open(key)
         target = known[1]
-        target.label = getattr(what, "label", "") or target.label
+        target.label = one.label or target.label
         if not target.is_stopped:
             target.invalidate()
         return target
@@ -57,6 +61,8 @@ class Targets:
                 raise NotFoundError(f"process {key} does not exist (any more); see: llm-ranks")
             opened: Target = proc.ProcTarget(key)
         else:
+            from ..access import snapshot
+
             opened = snapshot.CoreFileTarget(key)
         return opened
 

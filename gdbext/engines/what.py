@@ -9,12 +9,13 @@ import re
 from .. import log
 from ..access.procfs import read_proc, status_field
 from ..errors import GdbextError, NotFoundError
+from .processes import ProcessRef
 from .rank import label_parts
 from .registry import SPECS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Union
+    from typing import List, Optional, Sequence
 
     from .rank import Rank
 
@@ -33,8 +34,8 @@ def _thread_group(number: int) -> Optional[int]:
         return None
 
 
-def resolve(what: str, ranks: Sequence[Rank]) -> List[Union[Rank, int, str]]:
-    """What `WHAT` names -> a list of `Rank`, `int` (a pid that is in no list) or `str` (a path).
+def resolve(what: str, ranks: Sequence[Rank]) -> List[ProcessRef]:
+    """The processes, or the core file, that `WHAT` names: at least one `ProcessRef`; a pid that is in no list has no `rank`.
 
     `all`, a pid, an index of `ranks`, a label without regard to case (`TP0`, `DP1.TP3`, `sglang:scheduler`, or parts of one:
     `EP3`), a title, an engine (`vllm`: all of its processes), or the path of a file, which has a slash. A number that is both an
@@ -47,7 +48,7 @@ def resolve(what: str, ranks: Sequence[Rank]) -> List[Union[Rank, int, str]]:
         path = os.path.expanduser(what)
         if not os.path.exists(path):
             raise NotFoundError(f"{what}: there is no such file")
-        return [path]
+        return [ProcessRef(core=path)]
     try:
         return _processes(what, ranks)
     except NotFoundError as e:
@@ -61,24 +62,24 @@ def is_path(what: str) -> bool:
     return "/" in what
 
 
-def _processes(what: str, ranks: Sequence[Rank]) -> List[Union[Rank, int, str]]:
+def _processes(what: str, ranks: Sequence[Rank]) -> List[ProcessRef]:
     """As `resolve`, of what is no path."""
     whole = [r for r in ranks if not r.zombie and "fork" not in r.marks]
     if what.lower() == "all":
         if not whole:
             raise NotFoundError("all: no engine process is running; see llm-ranks")
-        return whole
+        return list(map(ProcessRef.of_rank, whole))
     if re.fullmatch("[0-9]{1,10}", what):
         number = int(what)
         for rank in ranks:
             if rank.index == number:
-                return [rank]
+                return [ProcessRef.of_rank(rank)]
         for rank in ranks:
             if rank.pid == number:
-                return [rank]
+                return [ProcessRef.of_rank(rank)]
         process = _thread_group(number)
         if process == number:
-            return [number]
+            return [ProcessRef(number)]
         if process:
             raise GdbextError(f"{number} is a thread of process {process}: name that one")
         inside = [r for r in ranks if r.ns_pid == number]
@@ -96,14 +97,14 @@ def _processes(what: str, ranks: Sequence[Rank]) -> List[Union[Rank, int, str]]:
         )
     found = _named(what, ranks)
     if len(found) == 1:
-        return found
+        return [ProcessRef.of_rank(found[0])]
     if found:
         engines = {r.engine for r in found}
         say = " or ".join(f"{r.engine}:{what}" for r in found) if len(engines) == len(found) else "the index or the pid"
         raise GdbextError(f"{what} is ambiguous: {'; '.join(map(_describe, found))}; say {say}")
     engine = [r for r in whole if r.engine == what.lower()]
     if engine:
-        return engine
+        return list(map(ProcessRef.of_rank, engine))
     if not ranks:
         raise NotFoundError(f"no engine process is named {what}: llm-ranks lists none")
     raise NotFoundError(f"nothing is named {what}; there are {', '.join(r.label for r in ranks)}")

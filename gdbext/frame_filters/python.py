@@ -8,6 +8,7 @@ indented below it, since gdb and its MI know one entry to a number. The interpre
 from __future__ import annotations
 
 import sys
+from typing import Any, Iterable, Iterator
 
 import gdb
 from gdb.FrameDecorator import FrameDecorator
@@ -20,11 +21,6 @@ from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 from ..session.gdb_session import session
 from ..stacks import merge
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Iterable, Iterator
-
 
 _STACK_POINTER = {"x86-64": "rsp"}  # gdb's own "sp" is no register there on every gdb
 

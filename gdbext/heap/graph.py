@@ -22,7 +22,8 @@ class Ways:
     def __init__(self, heap: Heap, roots: Iterable[int]) -> None:
         self.heap, self.np = heap, heap.numpy
         count = len(heap.addresses)
-        self._begin, self._targets, self._slots = heap.begin, heap.targets, None
+        self._begin, self._targets = heap.begin, heap.targets
+        self._slots: Any = None
         if self.np is None:
             self.parents: Any = [UNREACHED] * count
         else:

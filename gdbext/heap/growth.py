@@ -116,11 +116,12 @@ def _lasting(census: Census, changes: dict[int, int]) -> list[int]:
     shorter, objects come and go, and new ones lie where others were: then only what grew by far more than any of them shrank."""
     families: dict[tuple[int, ...], list[int]] = {}
     for node in changes:
-        chain, at = [], node
-        while at >= 0 and len(chain) < 3:
-            chain.append(census.heap.kind(at))
+        way: list[int] = []
+        at = node
+        while at >= 0 and len(way) < 3:
+            way.append(census.heap.kind(at))
             at = int(census.ways.parents[at])
-        families.setdefault(tuple(chain), []).append(node)
+        families.setdefault(tuple(way), []).append(node)
     for chain in [chain for chain in families if len(chain) == 2]:  # a frame holds it, a request that has just come, say
         alike = [other for other in families if len(other) == 3 and other[:2] == chain]
         if alike:
@@ -151,7 +152,8 @@ def _lengths(before: Look, census: Census) -> dict[str, int]:
 
 
 def _types(before: Look, census: Census, grown: list[int]) -> list[Row]:
-    heap, under, rows = census.heap, None, []
+    heap, under = census.heap, None
+    rows: list[Row] = []
     for own in census.types():
         count, size = before.types.get(own.name, (0, 0))
         more = own.count + own.held - count

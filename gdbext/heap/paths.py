@@ -86,10 +86,9 @@ class Names:
         root = self.roots.get(chain[0]) if chain else None
         if root is None:
             return None
-        text, shown, namespace = root.text, root.shown, False
-        if text is None:
-            text = f"({root.address:#x})"
-            shown = text
+        namespace = False
+        text = root.text or f"({root.address:#x})"
+        shown = root.shown or text
         if len(chain) > MAX_STEPS:
             chain = [*chain[: MAX_STEPS // 2], *chain[-2:]]
         for parent, child in zip(chain, chain[1:]):

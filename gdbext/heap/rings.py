@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..cpython.types import TYPE
-from .marks import CHUNK, Places, blocks, distinct, runs_of
+from .marks import CHUNK, PAGE, TOP, Places, blocks, distinct, runs_of
 from .shapes import counted
-from .words import PAGE, TOP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,8 +18,9 @@ from . import signatures
 from .stripped_code import code_of
 
 if TYPE_CHECKING:
-    from ..access.base import Module, Target
+    from ..access.base import Target
     from ..access.elf import Elf
+    from ..access.model import Module
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
 
@@ -58,8 +59,10 @@ class Kernel:
     `releases`, `focus`, `source` as catalogue.json says."""
 
     def __init__(self, group: Mapping[str, Any], row: Mapping[str, Any]) -> None:
-        self.kernel, self.role, self.releases, self.focus = row["kernel"], row["role"], row["releases"], row.get("focus", "")
-        self.within, self.library = row.get("within", ""), re.compile(group.get("library") or "$^")
+        self.kernel: str = row["kernel"]
+        self.role, self.releases, self.focus = row["role"], row["releases"], row.get("focus", "")
+        self.library = re.compile(group.get("library") or "$^")
+        self.within: str = row.get("within", "")
         self.engine, self.backend, self.launch, self.source = group["engine"], group["backend"], group["launch"], group["source"]
         parts = self.kernel.split("::")
         self.word = parts[0]
@@ -89,7 +92,7 @@ class Catalogue:
         self.kernels = [Kernel(group, row) for group in data["groups"] for row in group["kernels"]]
         self.libraries = [(re.compile(row["path"]), row["engine"]) for row in data["libraries"]]
         self.sources, self.looked_through = data["sources"], data["looked_through"]
-        self.by_word = {}
+        self.by_word: dict[str, list[Kernel]] = {}
         for kernel in self.kernels:
             self.by_word.setdefault(kernel.word, []).append(kernel)
 
@@ -107,7 +110,7 @@ class Catalogue:
         ]
 
 
-_loaded = []
+_loaded: list[Catalogue] = []
 
 
 def catalogue() -> Catalogue:
@@ -170,8 +173,8 @@ def scan_library(elf: Elf, path: str, bias: int = 0, pattern: re.Pattern[str] | 
 
     `pattern`: what demangled names must fit, those of kernels that the catalogue does not know included; `word`: a kernel's
     identifier, in the catalogue or not; `bias`: what to add to the file's addresses."""
-    cache = elf.__dict__.setdefault("kernel_rows", {})
-    key = path, pattern and pattern.pattern, word
+    cache: dict[tuple[str, str | None, str], list[Row]] = elf.kept.setdefault("kernel_rows", {})
+    key = path, pattern.pattern if pattern is not None else None, word
     if key not in cache:
         cache[key] = _Scan(elf, path, pattern, word).rows()
     return [
@@ -273,7 +276,7 @@ def launches_kernels(elf: Elf) -> bool:
     )
 
 
-def _in_device_code(elf, wanted):
+def _in_device_code(elf: Elf, wanted: list[Kernel]) -> list[Kernel]:
     """Kernels that only the GPU code of a stripped library names."""
     section = elf.sections.get(".nv_fatbin")
     if section is None:
@@ -298,19 +301,19 @@ def entry_at(module: Module, address: int) -> str:
     return found
 
 
-def _entries(elf):
-    if not hasattr(elf, "launch_entries"):
+def _entries(elf: Elf) -> list[tuple[str, int]]:
+    if "launch_entries" not in elf.kept:
         found = elf.symbols_named([b"LaunchKernel", b"LaunchCooperativeKernel"])
         # a versioned name in .symtab carries its version
-        elf.launch_entries = [(name.split("@")[0], value) for name, value, _ in found if name.split("@")[0] in ENTRIES]
-    return elf.launch_entries
+        elf.kept["launch_entries"] = [(name.split("@")[0], value) for name, value, _ in found if name.split("@")[0] in ENTRIES]
+    known: list[tuple[str, int]] = elf.kept["launch_entries"]
+    return known
 
 
 def linked_entries(elf: Elf) -> list[tuple[str, int]]:
     """`[(name, address)]` of the launch functions of a runtime that is linked into a stripped file."""
-    if _entries(elf) or elf.has_static_symbols or code_of(elf) is None:
-        return []
-    return code_of(elf).runtime()
+    code = None if _entries(elf) or elf.has_static_symbols else code_of(elf)
+    return code.runtime() if code is not None else []
 
 
 def exports(elf: Elf, entry: str) -> bool:
@@ -358,10 +361,10 @@ def search(
     return rows, sorted(set(gates)), unread
 
 
-def _triton(rt, pattern):
+def _triton(rt: Runtime, pattern: re.Pattern[str] | None) -> list[Row]:
     """Rows of the Triton kernels among the globals of the process's Python modules: they are launched by the driver, by name."""
     book, found = catalogue(), []
-    names = {}
+    names: dict[str, list[Kernel]] = {}
     for kernel in book.kernels:
         if kernel.launch == "driver":
             names.setdefault(kernel.kernel, []).append(kernel)

@@ -8,10 +8,15 @@ kernels/parameters.py, or from the user.
 from __future__ import annotations
 
 import struct
-from typing import Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from ..errors import GdbextError, NotFoundError
 from . import parameters
+
+if TYPE_CHECKING:
+    from typing import List, Tuple
+
+    Answer = Tuple[Tuple[int, int, int], List[str]]  # block (x, y, z), lines of arithmetic
 
 PARTITION = 512  # tokens in a partition of paged_attention_v2
 MAX_TABLE = 1 << 16  # entries of a table that is searched
@@ -43,8 +48,10 @@ class Question:
         name: str = "",
     ) -> None:
         self.seq, self.head, self.part, self.grid, self.name = seq, head, part, tuple(grid), name
-        self.heads, self.queries, self.rows, self.table, self.read = heads, queries, rows, table, read
-        self.launched, self.facts, self.variable = launched, facts or parameters.Facts, variable or (lambda name: None)
+        self.heads, self.queries, self.rows, self.table, self.read = heads, queries, rows, table, read or _unreadable
+        self.launched = launched
+        self.facts: Callable[[], parameters.Facts] = facts or parameters.Facts
+        self.variable: Callable[[str], Any] = variable or (lambda name: None)
 
     def words(self, address: int, count: int) -> tuple[int, ...]:
         """`count` 32-bit integers on the device."""
@@ -53,7 +60,11 @@ class Question:
         return struct.unpack(f"<{count}i", self.read(address, 4 * count))
 
 
-def block_of(rule: str, question: Question) -> tuple[tuple[int, ...], list[str]]:
+def _unreadable(address: int, size: int) -> bytes:
+    raise GdbextError(f"the kernel's index array at {address:#x} cannot be read: no device memory is at hand here")
+
+
+def block_of(rule: str, question: Question) -> Answer:
     """(block (x, y, z), [lines of arithmetic]) of a rule; `GdbextError` where something is missing or the answer is outside the
     grid."""
     if rule not in RULES:
@@ -72,11 +83,11 @@ def block_of(rule: str, question: Question) -> tuple[tuple[int, ...], list[str]]
     return block, lines
 
 
-def _heads_seqs(q):
+def _heads_seqs(q: Question) -> Answer:
     return (q.head, q.seq, 0), [f"x = head = {q.head}", f"y = sequence = {q.seq}"]
 
 
-def _heads_seqs_512(q):
+def _heads_seqs_512(q: Question) -> Answer:
     part = q.part or 0
     return (q.head, q.seq, part), [
         f"x = head = {q.head}",
@@ -85,16 +96,16 @@ def _heads_seqs_512(q):
     ]
 
 
-def _seqs_heads(q):
+def _seqs_heads(q: Question) -> Answer:
     return (q.seq, q.head, 0), [f"x = sequence = {q.seq}", f"y = head = {q.head}"]
 
 
-def _stage1(q):
+def _stage1(q: Question) -> Answer:
     part = q.part or 0
     return (q.seq, q.head, part), [f"x = sequence = {q.seq}", f"y = head = {q.head}", f"z = KV split = {part}"]
 
 
-def _grouped(q):
+def _grouped(q: Question) -> Answer:
     """_fwd_grouped_kernel_stage1: a block has min(BLOCK_H, query heads to a KV head) heads."""
     part = q.part or 0
     if q.heads is not None:
@@ -117,12 +128,12 @@ def _grouped(q):
     return (q.seq, y, part), [f"x = sequence = {q.seq}", f"y = head / {each} = {y} ({why})", f"z = KV split = {part}"]
 
 
-def _extend(q):
+def _extend(q: Question) -> Answer:
     part = q.part or 0
     return (q.seq, q.head, part), [f"x = sequence = {q.seq}", f"y = head = {q.head}", f"z = block of query rows = {part}"]
 
 
-def _unified(q):
+def _unified(q: Question) -> Answer:
     facts = q.facts()
     facts = facts.narrowed(
         lambda f: "num_query_heads" not in f or f["num_query_heads"] == q.grid[1] * f.get("num_queries_per_kv", 0)
@@ -159,7 +170,7 @@ def _unified(q):
     return (first + row_block, q.head // queries, segment), lines
 
 
-def _flashinfer(q, place):
+def _flashinfer(q: Question, place: str) -> tuple[int, int, list[str]]:
     lines, mask, queries, table = [], 0, q.queries, q.table
     if queries is None or table is None:
         found, source = _flashinfer_parameters(q, place)
@@ -187,7 +198,7 @@ def _flashinfer(q, place):
     return blocks[part], q.head // queries, lines
 
 
-def _flashinfer_parameters(q, place):
+def _flashinfer_parameters(q: Question, place: str) -> tuple[dict[str, Any], str]:
     """`({"num_qo_heads", "request_indices", "block_valid_mask"}, where from)`"""
     names = ("num_qo_heads", "request_indices", "block_valid_mask")
     told = {name: q.variable("params." + name) for name in names}
@@ -203,22 +214,22 @@ def _flashinfer_parameters(q, place):
     return found, f"its parameters, {known['structure']} of FlashInfer {known['releases']}, proved by the grid"
 
 
-def _flashinfer_decode(q):
+def _flashinfer_decode(q: Question) -> Answer:
     x, head, lines = _flashinfer(q, "y")
     return (x, head, 0), lines
 
 
-def _flashinfer_prefill(q):
+def _flashinfer_prefill(q: Question) -> Answer:
     x, head, lines = _flashinfer(q, "z")
     return (x, 0, head), lines
 
 
-def _flash_fwd(q):
+def _flash_fwd(q: Question) -> Answer:
     part = q.part or 0
     return (part, q.seq, q.head), [f"x = block of query rows = {part}", f"y = sequence = {q.seq}", f"z = head = {q.head}"]
 
 
-def _flash_splitkv(q):
+def _flash_splitkv(q: Question) -> Answer:
     heads = q.heads if q.heads is not None else _flash_heads(q)
     if heads is None and q.part is None:
         return (0, q.seq, q.head), [
@@ -238,7 +249,7 @@ def _flash_splitkv(q):
     ]
 
 
-def _flash_heads(q):
+def _flash_heads(q: Question) -> int | None:
     """Query heads where the grid is (rows, splits, batch * heads), else None. By Flash_fwd_params, which begins with
     Qkv_params: three pointers, nine strides of 64 bits, then h, h_k and their ratio (csrc/flash_attn/src/flash.h of 2.0.0 to
     2.8.3)."""
@@ -250,11 +261,11 @@ def _flash_heads(q):
     return heads if heads and q.grid[2] > heads and q.grid[2] % heads == 0 else None
 
 
-def _token(q):
+def _token(q: Question) -> Answer:
     return (q.seq, 0, 0), [f"x = token = {q.seq} of the batch (-seq counts tokens here: slot = slot_mapping[{q.seq}])"]
 
 
-RULES = {
+RULES: dict[str, Callable[[Question], Answer]] = {
     "heads-seqs": _heads_seqs,
     "heads-seqs-512": _heads_seqs_512,
     "seqs-heads": _seqs_heads,
@@ -270,7 +281,7 @@ RULES = {
 }
 
 
-def works_on(rule: str, block: Sequence[int]) -> Any:
+def works_on(rule: str, block: Sequence[int]) -> dict[str, int]:
     """{"seq", "head", "part"} that a block works on, where the rule alone tells; {} where it takes a table."""
     x, y, z = block
     return {

@@ -13,11 +13,22 @@ from __future__ import annotations
 import collections
 import dataclasses
 import struct
-from typing import Any
 
 from .. import log
 from ..access import elf
 from ..errors import GdbextError, LayoutError, NotFoundError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator, Optional, Sequence, Tuple
+
+    class Row(Tuple[int, ...]):
+        """A row of a table: each field is a number."""
+
+        def __getattr__(self, name: str) -> int: ...
+
+    Images = Optional[Sequence[int]]  # sections of a module's images
+    Place = Tuple[int, int, str, Optional[int]]  # warps, pc, function, offset
 
 EM_CUDA, OSABI = 190, (0x33, 0x41)  # driver 580 (CUDA 13.0) writes 0x33; 0x41 is what CUDA 13 marks its code with
 MAX_ROWS = 1 << 20  # of one kind: a GPU of 256 SMs with 64 warps of 32 lanes has half of them
@@ -51,7 +62,7 @@ _ROWS = {
 }
 # table: (row length that has them, offset, struct format, names of the fields)
 _LATER = {SMS: (48, 8, "<2IQ4IQ", "exception error_valid error_pc cluster_valid cx cy cz text")}
-_TUPLES = {
+_TUPLES: dict[int, Any] = {
     kind: collections.namedtuple("Row", names + (" " + _LATER[kind][3] if kind in _LATER else ""))
     for kind, (_, _, names) in _ROWS.items()
 }
@@ -124,7 +135,7 @@ class Device:
     name: str
     architecture: str
     sms: int
-    pci: str
+    pci: tuple[int, int]
     major: int
     exception: int | None = None
 
@@ -133,12 +144,14 @@ class Kernel:
     """One grid. `grid`, `block`: extents (x, y, z); `blocks`, `warps`: how many of each were resident; `places`: where those
     warps stand, `[(warps, pc, function, offset)]`, the most first; `exception`: that of its first faulting thread or None."""
 
-    def __init__(self, device: Device, row: Any, name: str) -> None:
+    def __init__(self, device: Device, row: Row, name: str) -> None:
         self.device, self.id, self.name, self.entry = device, row.id, name, row.entry
         self.grid, self.block = (row.gx, row.gy, row.gz), (row.bx, row.by, row.bz)
         self.host_tid, self.parameters = row.tid, b""
         self.blocks = self.warps = 0
-        self.places, self.exception = [], None
+        self.standing: list[int] = []  # program counters of the warps
+        self.places: list[Place] = []
+        self.exception: int | None = None
 
 
 @dataclasses.dataclass
@@ -158,7 +171,7 @@ class Fault:
     warp: int | None
     lane: int | None
     exception: int
-    pc: int
+    pc: int | None
     precise: bool
     function: str
     offset: int | None
@@ -182,20 +195,25 @@ class GpuCore:
             raise LayoutError(
                 f"{path}: a CUDA core dump of ABI {self.elf.data[7]:#x}, which this pack does not know (it knows 0x33 and 0x41)"
             )
-        self.problems, self._images, self._names, self._room = [], {}, {}, MAX_IMAGES
+        self.problems: list[str] = []
+        self._images: dict[int, elf.Elf | None] = {}
+        self._names: dict[int, tuple[str, int | None]] = {}
+        self._room = MAX_IMAGES
         self._heads = self.elf.section_heads
         if not self._heads:
             raise LayoutError(
                 f"{path}: cut off: its section table is not there ({len(self.elf.data)} bytes); the dump did not finish"
             )
         self._strings = next((h for h in self._heads if h[0] == ".strtab" and h[1] == 3), None)
-        self._children = collections.defaultdict(list)  # (section, row or None) -> [section]
+        self._children: dict[tuple[int, int], list[int]] = collections.defaultdict(list)  # (section, row) -> [section]
         for i, head in enumerate(self._heads):
             self._children[head[5], head[6]].append(i)
-        self._of_type = collections.defaultdict(list)
+        self._of_type: dict[int, list[int]] = collections.defaultdict(list)
         for i, head in enumerate(self._heads):
             self._of_type[head[1]].append(i)
-        self.devices, self.kernels, self.faults = [], [], []
+        self.devices: list[Device] = []
+        self.kernels: list[Kernel] = []
+        self.faults: list[Fault] = []
         self._left = dict.fromkeys(_ROWS, MAX_ROWS)
         if not self._of_type[DEVICES]:
             raise LayoutError(f"{path}: a CUDA core dump without a device table; the dump did not finish")
@@ -205,14 +223,14 @@ class GpuCore:
         self.memory = [(self._heads[i][2], self._heads[i][4]) for i in self._of_type[GLOBAL]]
 
     # ---- rows ----------------------------------------------------------------------------------------------------
-    def _extent(self, index):
+    def _extent(self, index: int) -> tuple[int, int]:
         """(file offset, size in bytes) of what the file has of a section."""
         _, _, _, offset, size, _, _, _ = self._heads[index]
         if offset + size > len(self.elf.data):
             self._problem(f"section {self._heads[index][0] or index} is cut off")
         return min(offset, len(self.elf.data)), max(0, min(size, len(self.elf.data) - offset))
 
-    def _rows(self, index):
+    def _rows(self, index: int) -> Iterator[Row]:
         kind, entsize = self._heads[index][1], self._heads[index][7]
         what, layout, _ = _ROWS[kind]
         need = struct.calcsize(layout)
@@ -234,21 +252,21 @@ class GpuCore:
                 )
             yield make(*fields)
 
-    def _under(self, kind, index, row):
+    def _under(self, kind: int, index: int, row: int) -> list[int]:
         """The sections of a type that hang on a row of a table."""
         return [i for i in self._children.get((index, row), ()) if self._heads[i][1] == kind]
 
-    def _text(self, offset):
+    def _text(self, offset: int) -> str:
         if self._strings is None or not 0 < offset < self._strings[4]:
             return ""
         return self.elf.string(self._strings[3] + offset, 4096)
 
-    def _problem(self, text):
+    def _problem(self, text: str) -> None:
         if text not in self.problems and len(self.problems) < 20:
             self.problems.append(text)
 
     # ---- from tables to what they mean ---------------------------------------------------------------------------
-    def _device(self, table, row, raw):
+    def _device(self, table: int, row: int, raw: Row) -> None:
         architecture = self._text(raw.sm_type) or f"sm_{raw.sm_major}{raw.sm_minor}"
         device = Device(
             raw.id,
@@ -259,13 +277,13 @@ class GpuCore:
             raw.sm_major,
         )
         self.devices.append(device)
-        modules = {}
+        modules: dict[int, list[int]] = {}
         for contexts in self._under(CONTEXTS, table, row):
             for i, _ in enumerate(self._rows(contexts)):
                 for section in self._under(MODULES, contexts, i):
                     for j, module in enumerate(self._rows(section)):
                         modules.setdefault(module.handle, self._under(RELOCATED, section, j))
-        grids = {}
+        grids: dict[int, tuple[Kernel, Images]] = {}
         for section in self._under(GRIDS, table, row):
             for grid in self._rows(section):
                 name, _ = self._function(grid.entry, modules.get(grid.module))
@@ -276,12 +294,12 @@ class GpuCore:
             for i, sm in enumerate(self._rows(section)):
                 self._sm(section, i, sm, device, grids)
         for kernel, images in grids.values():
-            counted = collections.Counter(kernel.places)
+            counted = collections.Counter(kernel.standing)
             kernel.places = [(n, pc, *self._function(pc, images)) for pc, n in counted.most_common(4)]
         if device.exception is None:
             device.exception = next((f.exception for f in self.faults if f.device is device), None)
 
-    def _sm(self, section, row, sm, device, grids):
+    def _sm(self, section: int, row: int, sm: Row, device: Device, grids: dict[int, tuple[Kernel, Images]]) -> None:
         said = len(self.faults)
         for blocks in self._under(BLOCKS, section, row):
             for i, block in enumerate(self._rows(blocks)):
@@ -316,8 +334,12 @@ class GpuCore:
                 )
             )
 
-    def _warp(self, section, row, warp, sm, block, device, kernel, images):
-        first, raised, place, where = None, 0, None, None
+    def _warp(
+        self, section: int, row: int, warp: Row, sm: Row, block: Row, device: Device, kernel: Kernel, images: Images
+    ) -> None:
+        first: Row | None = None
+        place: int | None = None
+        raised, where = 0, (0, 0)
         for lanes in self._under(LANES, section, row):
             for i, lane in enumerate(self._rows(lanes)):
                 if lane.id < 32 and not warp.valid >> lane.id & 1:
@@ -329,10 +351,10 @@ class GpuCore:
                     if first is None:
                         first, where = lane, (lanes, i)
         if place is not None:
-            kernel.places.append(place)
+            kernel.standing.append(place)
         if first is None and not warp.error_valid:
             return
-        pc = warp.error_pc if warp.error_valid else first.pc
+        pc = warp.error_pc if first is None or warp.error_valid else first.pc
         code = first.exception if first is not None else sm.exception
         function, offset = self._function(pc, images)
         self._fault(
@@ -355,7 +377,7 @@ class GpuCore:
             )
         )
 
-    def _touched(self, device, images, pc, stands, where):
+    def _touched(self, device: Device, images: Images, pc: int, stands: int, where: tuple[int, int]) -> int | None:
         """The address that the instruction at fault was to touch, by its registers as the thread still has them; None where
         they may have changed since."""
         code = self._code(pc, stands + 16 - pc, images) if pc <= stands <= pc + 16 * LATEST else b""
@@ -376,16 +398,18 @@ class GpuCore:
             return None
         return int.from_bytes(self.elf.data[start + 4 * register : start + 4 * register + 8], "little") + offset & (1 << 64) - 1
 
-    def _code(self, pc, size, images):
+    def _code(self, pc: int, size: int, images: Images) -> bytes:
         """Bytes of a module's code."""
         for index in list(images or ()) + [i for i in self._of_type[RELOCATED] if i not in (images or ())]:
             image = self._image(index)
-            for _, kind, address, offset, length, _, _, _ in image.section_heads if image is not None else ():
+            if image is None:
+                continue
+            for _, kind, address, offset, length, _, _, _ in image.section_heads:
                 if kind == 1 and address and address <= pc and pc + size <= address + length:
                     return image.data[offset + pc - address : offset + pc - address + size]
         return b""
 
-    def _fault(self, fault):
+    def _fault(self, fault: Fault) -> None:
         if len(self.faults) >= MAX_FAULTS:
             self._problem(f"more than {MAX_FAULTS} faulting warps: the rest is left out")
             return
@@ -414,7 +438,7 @@ class GpuCore:
         self.faults.append(fault)
 
     # ---- names ---------------------------------------------------------------------------------------------------
-    def _function(self, pc, images):
+    def _function(self, pc: int, images: Images) -> tuple[str, int | None]:
         """(mangled name or '', offset in bytes or None) of a program counter; `images`: sections of the modules to look in
         first."""
         if pc not in self._names:
@@ -428,7 +452,7 @@ class GpuCore:
                 self._names[pc] = "", None
         return self._names[pc]
 
-    def _image(self, index):
+    def _image(self, index: int) -> elf.Elf | None:
         if index not in self._images:
             self._images[index] = None
             start, size = self._extent(index)

@@ -19,18 +19,35 @@ from .catalogue import entry_at as catalogue_entry
 from .stripped_code import code_of
 
 if TYPE_CHECKING:
+    from typing import Optional, Sequence, Tuple, TypedDict, Union
+
     from ..access.base import Target
+    from ..access.model import Module
+    from .parameters import Parameter
 
     Registers = Mapping[str, int]
+    Register = Tuple[str, Optional[int]]  # its name, and which half: 0 = the low 32 bits, 1 = the high ones, None = all
+    Place = Union[Register, Tuple[int]]  # (n,) = stack word n past the return address
+
+    class Places(TypedDict, total=False):
+        """Where the parts of a launch stand at the first instruction of a launch function."""
+
+        function: Register
+        config: Place
+        grid: list[Place]
+        block: list[Place]
+        arguments: Place
+        shared: Place
+        stream: Place
+        extra: Place
+
 
 MAX_ARGUMENTS = 256
 MAX_ATTRIBUTES = 64
 CLUSTER = 4  # cudaLaunchAttributeClusterDimension, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 UNKNOWN_COUNT = 12  # parameters shown of a kernel whose signature is not known, as far as they can be read
 
-# A place: ("register", half) with half 0 = the low 32 bits, 1 = the high ones, None = all; (n,) = stack word n past the return
-# address.
-_RUNTIME = {
+_RUNTIME: dict[str, Places] = {
     "x86-64": {
         "function": ("rdi", None),
         "grid": [("rsi", 0), ("rsi", 1), ("rdx", 0)],
@@ -48,7 +65,7 @@ _RUNTIME = {
         "stream": ("x7", None),
     },
 }
-_DRIVER = {
+_COOPERATIVE: dict[str, Places] = {
     "x86-64": {
         "function": ("rdi", None),
         "grid": [("rsi", 0), ("rdx", 0), ("rcx", 0)],
@@ -56,7 +73,6 @@ _DRIVER = {
         "shared": (1,),
         "stream": (2,),
         "arguments": (3,),
-        "extra": (4,),
     },
     "aarch64": {
         "function": ("x0", None),
@@ -65,15 +81,17 @@ _DRIVER = {
         "shared": ("x7", 0),
         "stream": (0,),
         "arguments": (1,),
-        "extra": (2,),
     },
 }
-_COOPERATIVE = {arch: {k: v for k, v in places.items() if k != "extra"} for arch, places in _DRIVER.items()}
-_RUNTIME_EX = {
+_DRIVER: dict[str, Places] = {
+    "x86-64": {**_COOPERATIVE["x86-64"], "extra": (4,)},
+    "aarch64": {**_COOPERATIVE["aarch64"], "extra": (2,)},
+}
+_RUNTIME_EX: dict[str, Places] = {
     "x86-64": {"config": ("rdi", None), "function": ("rsi", None), "arguments": ("rdx", None)},
     "aarch64": {"config": ("x0", None), "function": ("x1", None), "arguments": ("x2", None)},
 }
-_DRIVER_EX = {
+_DRIVER_EX: dict[str, Places] = {
     "x86-64": {"config": ("rdi", None), "function": ("rsi", None), "arguments": ("rdx", None), "extra": ("rcx", None)},
     "aarch64": {"config": ("x0", None), "function": ("x1", None), "arguments": ("x2", None), "extra": ("x3", None)},
 }
@@ -122,8 +140,14 @@ class Launch:
 
     def __init__(self, entry: str, function: int, signature: signatures.Signature | None) -> None:
         self.entry, self.function, self.signature = entry, function, signature
-        self.grid = self.block = self.cluster = self.shared_bytes = self.stream = None
-        self.arguments, self.counted, self.problems = [], True, []
+        self.grid: tuple[int, ...] | None = None
+        self.block: tuple[int, ...] | None = None
+        self.cluster: tuple[int, ...] | None = None
+        self.shared_bytes: int | None = None
+        self.stream: int | None = None
+        self.arguments: list[Argument] = []
+        self.problems: list[str] = []
+        self.counted = True
         self.given_name = ""
 
     @property
@@ -140,7 +164,7 @@ def is_driver(entry: str) -> bool:
     return entry.startswith("cu") and not entry.startswith("cuda") or entry.startswith("hipModule")
 
 
-def abi_of(entry: str, arch: str) -> Any:
+def abi_of(entry: str, arch: str) -> Places:
     """The places of an entry on an architecture; `GdbextError` for one without a table."""
     table = _ABI.get(entry[:-5] if entry.endswith("_ptsz") else entry)
     if table is None or arch not in table:
@@ -183,7 +207,7 @@ def signature_at(target: Target, function: int, registers: Registers) -> signatu
     return None
 
 
-def _registered(target, module, address, exact, function):
+def _registered(target: Target, module: Module, address: int, exact: bool, function: int) -> str:
     """The mangled name of a kernel: of a stripped library by its host function, of any by the handle that the launching code
     keeps; ''."""
     code = code_of(module.elf)
@@ -204,7 +228,7 @@ def _registered(target, module, address, exact, function):
     return ""
 
 
-def _holds(target, slot, bias, handle):
+def _holds(target: Target, slot: int | None, bias: int, handle: int) -> bool:
     """Whether a word of a module, by its place in the file, holds a kernel's handle."""
     try:
         return slot is not None and target.u64(slot + bias) == handle
@@ -214,7 +238,11 @@ def _holds(target, slot, bias, handle):
 
 
 def decode(
-    target: Target, entry: str, registers: Registers, signature: signatures.Signature | None = None, parameters: Any = None
+    target: Target,
+    entry: str,
+    registers: Registers,
+    signature: signatures.Signature | None = None,
+    parameters: Sequence[Parameter] | None = None,
 ) -> Launch:
     """The `Launch` of a thread that stands at the first instruction of `entry`.
 
@@ -224,7 +252,7 @@ def decode(
     places = abi_of(entry, target.arch)
     sp, above = _SP[target.arch]
 
-    def word(place):
+    def word(place: Place) -> int:
         if len(place) == 1:
             return target.u64(registers[sp] + above + 8 * place[0])
         value = registers[place[0]]
@@ -235,7 +263,7 @@ def decode(
     if "config" in places:
         _config(target, launch, word(places["config"]), is_driver(entry))
     else:
-        launch.grid, launch.block = (tuple(word(p) & 0xFFFFFFFF for p in places[k]) for k in ("grid", "block"))
+        launch.grid, launch.block = (tuple(word(p) & 0xFFFFFFFF for p in extent) for extent in (places["grid"], places["block"]))
         launch.shared_bytes, launch.stream = word(places["shared"]), word(places["stream"])
         if is_driver(entry):
             launch.shared_bytes &= 0xFFFFFFFF
@@ -248,7 +276,7 @@ def decode(
     return launch
 
 
-def _config(target, launch, at, driver):
+def _config(target: Target, launch: Launch, at: int, driver: bool) -> None:
     """CUlaunchConfig and cudaLaunchConfig_t agree but for the width of the shared memory's size."""
     blob = target.read(at, 56)
     launch.grid, launch.block = struct.unpack_from("<3I", blob, 0), struct.unpack_from("<3I", blob, 12)
@@ -263,7 +291,7 @@ def _config(target, launch, at, driver):
             launch.cluster = struct.unpack_from("<3I", blob, 8)
 
 
-def _arguments(target, launch, pointers, parameters):
+def _arguments(target: Target, launch: Launch, pointers: int, parameters: Sequence[Parameter] | None) -> None:
     """args[i] points to parameter i; its type says how much of what stands there is the parameter."""
     kinds = launch.signature.parameters if launch.signature is not None else None
     if parameters is None and kinds is not None:
@@ -317,13 +345,13 @@ def decode_call(target: Target, name: str, registers: Registers, vector: Callabl
     integers, sp, above = list(ARGUMENTS[target.arch]), *_SP[target.arch]
     state = {"vector": 0, "stack": registers[sp] + above}
 
-    def general():
+    def general() -> bytes:
         if integers:
             return struct.pack("<Q", registers[integers.pop(0)])
         state["stack"] += 8
         return target.read(state["stack"] - 8, 8)
 
-    def floating():
+    def floating() -> bytes | None:
         if state["vector"] < 8:
             state["vector"] += 1
             return vector(state["vector"] - 1)
@@ -361,13 +389,15 @@ def decode_call(target: Target, name: str, registers: Registers, vector: Callabl
 
 
 # ---- what a stopped thread stands at ---------------------------------------------------------------------------------------
-watched = {}  # (pid, address) -> launch function, of those that llm-break looks at; a symbol does not always name them
+# (pid, address) -> launch function, of those that llm-break looks at; a symbol does not always name them
+watched: dict[tuple[int | None, int], str] = {}
 
 
 def entry_at(target: Target, pc: int) -> str:
     """The launch function whose first instruction `pc` is, '' for none."""
-    if (getattr(target, "pid", None), pc) in watched:
-        return watched[target.pid, pc]
+    known = watched.get((getattr(target, "pid", None), pc))
+    if known is not None:
+        return known
     module = target.module_at(pc)
     if module is None:
         return ""
@@ -396,16 +426,16 @@ def function_at(target: Target, pc: int) -> str:
         for k in catalogue().by_word.get(found.base, [])
         + catalogue().by_word.get(found.path[-2] if len(found.path) > 1 else "", [])
     )
-    return symbol if known else ""
+    return symbol if known and symbol is not None else ""
 
 
 def launch_at(
     target: Target,
     registers: Registers,
     vector: Callable[[int], bytes | None] = lambda i: None,
-    parameters_of: Any = None,
+    parameters_of: Callable[[signatures.Signature, int], Sequence[Parameter] | None] | None = None,
     signature: signatures.Signature | None = None,
-) -> Launch:
+) -> Launch | None:
     """The `Launch` that a thread with these registers is about to perform, None when it stands nowhere near one.
     `parameters_of(signature, function)`: DWARF's word on the parameters, or None."""
     pc = registers["rip" if target.arch == "x86-64" else "pc"]

@@ -17,11 +17,16 @@ from ..errors import GdbextError, NotFoundError
 from . import launch, signatures
 
 if TYPE_CHECKING:
+    from typing import Optional, Tuple
+
     from . import triton
+
+    Parameter = Tuple[str, str, Optional[int]]  # name, C type, size in bytes or None where the type tells
+    Fields = Sequence[Tuple[str, str]]  # name, struct format
 
 MOST = 4096  # bytes of parameters a kernel can have (32764 from CUDA 12.1 on: attention kernels are far below)
 _SIZE = {"I": 4, "i": 4, "f": 4, "?": 1, "Q": 8}
-_loaded = {}
+_loaded: dict[str, list[dict[str, Any]]] = {}
 
 
 def first_address(major: int) -> int:
@@ -30,14 +35,14 @@ def first_address(major: int) -> int:
     return 0x160 if major < 9 else 0x210 if major == 9 else 0x380
 
 
-def layouts(rule: str) -> list[Any]:
+def layouts(rule: str) -> list[dict[str, Any]]:
     """The rows of layouts/flashinfer.json for a rule of kernels/focus.py."""
     if not _loaded:
         _loaded.update(package.table("layouts/flashinfer.json")["rules"])
     return _loaded[rule]
 
 
-def _fields(data, at, wanted):
+def _fields(data: bytes, at: int, wanted: Fields) -> dict[str, Any] | None:
     """{name: value} of fields in a row from `at` on, each aligned to its size; None where the bytes end before they do."""
     found = {}
     for name, kind in wanted:
@@ -49,7 +54,7 @@ def _fields(data, at, wanted):
     return found
 
 
-def _plausible(fields, values, grid, kv_heads):
+def _plausible(fields: Fields, values: dict[str, Any], grid: Sequence[int], kv_heads: int) -> bool:
     """Whether values can be those of a launch: the grid is padded_batch_size by KV heads, a row of q holds all heads, what is
     an address lies where a GPU has its memory."""
     heads, each, row = values["num_qo_heads"], values["q_stride_h"], values["q_stride_n"]
@@ -66,21 +71,21 @@ def _plausible(fields, values, grid, kv_heads):
         and -1 <= values["window_left"] < 1 << 28
     ):
         return False
-    fits = {
+    fits: dict[str, Callable[[float], bool]] = {
         "Q": lambda v: v == 0 or 1 << 32 <= v < 1 << 57,
         "?": lambda v: v < 2,
         "I": lambda v: v < 1 << 31,
         "f": lambda v: v == 0 or 1e-20 < abs(v) < 1e20,
     }
-    return all(fits.get(kind, lambda v: True)(values[name]) for name, kind in fields)
+    return all(kind not in fits or fits[kind](values[name]) for name, kind in fields)
 
 
-def flashinfer(rule: str, data: bytes, grid: Sequence[int], name: str = "") -> dict[str, Any]:
+def flashinfer(rule: str, data: bytes, grid: Sequence[int], name: str = "") -> tuple[dict[str, Any], dict[str, str]]:
     """`({field: value}, {"structure", "releases"})` of FlashInfer's parameters; `name`: of the kernel, whose template arguments
     may name the structure. `NotFoundError` where no known layout fits the launch."""
     kv_heads = grid[1] if rule == "flashinfer-decode" else grid[2]
     rows = [row for row in layouts(rule) if re.search(rf"\b{row['structure']}\b", name)] or layouts(rule)
-    fitting = {}
+    fitting: dict[tuple[int, int, int], tuple[dict[str, Any], dict[str, str]]] = {}
     for row in rows:
         for at in range(0, len(data) - 3, 4):
             found = _fields(data, at, row["fields"])
@@ -103,7 +108,7 @@ def flashinfer(rule: str, data: bytes, grid: Sequence[int], name: str = "") -> d
     return next(iter(fitting.values()))
 
 
-def arguments(wanted: Sequence[tuple[str, str, int | None]], data: bytes) -> list[launch.Argument]:
+def arguments(wanted: Sequence[Parameter], data: bytes) -> list[launch.Argument]:
     """The `launch.Argument`s of `[(name, C type, size in bytes or None where the type tells)]` as they stand in parameter memory
     (`data`): one after the other, each aligned to its own size. They end where the bytes do, or before a type of unknown size."""
     found: list[launch.Argument] = []

@@ -6,9 +6,11 @@ import os
 
 from .. import log
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from ..lazy import lazy_module
 from ..render.jsonline import Address
 from ..render.text import escape
+from ..torch import layout as torch_layouts
+from ..torch import repr as reprs
+from ..torch import tensor_impl as tensors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from ..torch.tensor import Tensor
     from .launch import Argument
 
-tensors, torch_layouts, reprs = lazy_module("torch.tensor_impl"), lazy_module("torch.layout"), lazy_module("torch.repr")
 
 MAX_TENSORS = 4096  # of the thread's Python variables, looked at for what an argument points to
 MAX_FRAMES = 64
@@ -41,8 +42,8 @@ class TensorVariables:
         if self._found is None:
             self._found = []
             try:
-                thread = self.rt.thread(self.tid) if self.rt is not None else None
-                frames = self.rt.frames(thread) if thread is not None else []
+                thread = self.rt.thread(self.tid) if self.rt is not None and self.tid is not None else None
+                frames = self.rt.frames(thread) if self.rt is not None and thread is not None else []
             except GdbextError as e:
                 log.passed_over(e)
                 return self._found
@@ -51,15 +52,12 @@ class TensorVariables:
                     if value is None or len(self._found) >= MAX_TENSORS:
                         continue
                     try:
-                        self._look(name, value, frame.function)
+                        if tensors.is_tensor(value):
+                            self._found.append((tensors.read_tensor(self.rt, value.address), name, frame.function))
                     except (GdbextError, FaultError) as e:
                         log.passed_over(e)
                         continue
         return self._found
-
-    def _look(self, name: str, value: Any, function: str) -> None:
-        if tensors.is_tensor(value):
-            self._found.append((tensors.read_tensor(self.rt, value.address), name, function))
 
     def holder(self, address: int) -> tuple[Tensor, str, str] | None:
         """(tensor, name, function) of a tensor that an address lies in: one that begins there if there is one; None."""
@@ -75,15 +73,17 @@ class TensorVariables:
     def text(self, impl: int) -> str:
         """The values of a tensor as torch prints them, or why they cannot be."""
         try:
-            return reprs.tensor_repr(self.tensor(impl), reprs.process_options(self.rt, self.table))
+            text: str = reprs.tensor_repr(self.tensor(impl), reprs.process_options(self.rt, self.table))
         except GdbextError as e:
             return str(e)
+        return text
 
     def tensor(self, impl: int) -> Tensor:
         """The at::Tensor with this TensorImpl."""
         if self.table is None:
             self.table = torch_layouts.for_process(self.target, self.rt)
-        return tensors.read_tensor_impl(self.target, self.table, impl)
+        found: Tensor = tensors.read_tensor_impl(self.target, self.table, impl)
+        return found
 
 
 def describe(argument: Argument, find: Callable[[int], Any], variables: TensorVariables) -> dict[str, Any] | None:
@@ -110,10 +110,11 @@ def describe(argument: Argument, find: Callable[[int], Any], variables: TensorVa
     holder = variables.holder(argument.value)
     if holder is not None:
         tensor, name, function = holder
-        data = tensor_data(tensor)
-        inside = "" if tensor.data_ptr == argument.value else f", {argument.value - tensor.storage_data} bytes into its storage"
-        data["text"] += f", local {escape(name)} of {escape(function)}{inside}"
-        return {**data, "variable": escape(name), "function": escape(function)}
+        fields = tensor_data(tensor)
+        inside = argument.value - (tensor.storage_data or 0)
+        where = "" if tensor.data_ptr == argument.value else f", {inside} bytes into its storage"
+        fields["text"] += f", local {escape(name)} of {escape(function)}{where}"
+        return {**fields, "variable": escape(name), "function": escape(function)}
     mapping = None
     try:
         mapping = target.mapping_at(argument.value)
@@ -150,7 +151,8 @@ def tensor_at(impl: int, find: Callable[[int], Any], variables: TensorVariables)
 
 def tensor_data(tensor: Tensor) -> dict[str, Any]:
     """A tensor as JSON fields."""
-    kind = f"{list(tensor.shape)} {tensor.dtype.name}" + ("" if tensor.device == "cpu" else f" on {tensor.device}")
+    shape = list(tensor.shape) if tensor.shape is not None else "?"  # of a nested one
+    kind = f"{shape} {tensor.dtype.name}" + ("" if tensor.device == "cpu" else f" on {tensor.device}")
     return {
         "kind": "tensor",
         "text": kind,

@@ -61,7 +61,9 @@ def parse(symbol: str) -> Signature:
 
 def split(text: str) -> list[str]:
     """A comma-separated list, brackets respected."""
-    parts, open_, start = [], [], 0
+    parts: list[str] = []
+    open_: list[str] = []
+    start = 0
     for i, c in enumerate(text):
         if _bracket(text, i, open_) is None and c == "," and not open_:
             parts.append(text[start:i].strip())
@@ -70,7 +72,7 @@ def split(text: str) -> list[str]:
     return parts + [last] if last or parts else []
 
 
-def _split_parameters(text):
+def _split_parameters(text: str) -> tuple[str, list[str] | None]:
     """(all before the parameter list, [parameters] or None)"""
     text = re.sub(r"(\)) (const|&|&&|noexcept)+$", r"\1", text)
     if not text.endswith(")"):
@@ -88,7 +90,7 @@ def _split_parameters(text):
     return text, None
 
 
-def _bracket(text, i, open_):
+def _bracket(text: str, i: int, open_: list[str]) -> str | None:
     """Keeps `open_`, the brackets that stand open before text[i]; -> "open" or "close" where text[i] is one, None elsewhere:
     `>` in (8>0) and -> is none."""
     c = text[i]
@@ -109,15 +111,19 @@ def _bracket(text, i, open_):
     return None
 
 
-def _path(head):
+def _path(head: str) -> tuple[list[str], list[str]]:
     """The qualified name's parts and the last one's template arguments; a return type before it is dropped."""
-    parts, template, current, open_, i, start = [], [], "", [], 0, 0
+    parts: list[str] = []
+    template: list[str] = []
+    open_: list[str] = []
+    current, i, start = "", 0, 0
     while i < len(head):
         c = head[i]
         if head.startswith("operator", i) and not open_ and (i == 0 or not (head[i - 1].isalnum() or head[i - 1] == "_")):
-            symbol = re.match(r"operator(\(\)|\[\]|[-+*/%^&|~!=<>]+| [\w:]+)?", head[i:]).group()
-            current += symbol
-            i += len(symbol)
+            symbol = re.match(r"operator(\(\)|\[\]|[-+*/%^&|~!=<>]+| [\w:]+)?", head[i:])
+            assert symbol is not None  # it begins with "operator", and the rest is optional
+            current += symbol.group()
+            i += symbol.end()
             continue
         inside = bool(open_)
         kind = _bracket(head, i, open_)

@@ -11,14 +11,20 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Iterable, Iterator, Sequence
 
 from ..access.cfi import FrameTable
 from . import x86
 from .x86 import RAX, RCX, RDI, RDX, RSI, RSP, decode
 
 if TYPE_CHECKING:
+    from typing import Dict, Tuple, Union
+
     from ..access.elf import Elf
+    from .x86 import Instruction
+
+    Place = Union[int, Tuple[int, int]]  # the number of a register, or a slot on the stack: (register, displacement)
+    Known = Dict[Place, int]
 
 # The numbers of the launch functions in CUPTI's public cupti_runtime_cbid.h.
 CALLBACK_IDS = {
@@ -43,7 +49,9 @@ class Code:
     def __init__(self, elf: Elf) -> None:
         self.elf, self.frames = elf, FrameTable(elf)
         self.text = [(s.vaddr, s.offset, s.filesz) for s in elf.segments if s.type == PT_LOAD and s.flags & PF_X]
-        self._hosts = self._pointers = self._runtime = None
+        self._hosts: dict[int, str] | None = None
+        self._pointers: dict[int, int | None] | None = None
+        self._runtime: list[tuple[str, int]] | None = None
 
     def mentions(self, wanted: Iterable[int]) -> list[tuple[int, int]]:
         """`[(address of the instruction, one of `wanted`)]`: instructions that take one of these addresses."""
@@ -77,13 +85,14 @@ class Code:
             for word in words
         )
 
-    def calls(self, vaddr: int) -> Iterator[dict[Any, Any]]:
+    def calls(self, vaddr: int) -> Iterator[Known]:
         """Each call in the function around `vaddr`, as {number of a register: what is known to be in it}."""
         extent = self.frames.extent(vaddr)
         if extent is None or not 0 < extent[1] - extent[0] <= MAX_FUNCTION:
             return
         code = self.elf.at(extent[0], extent[1] - extent[0]) or b""
-        known, at = {}, 0
+        known: Known = {}
+        at = 0
         while at < len(code):
             try:
                 one = decode(code, at)
@@ -103,7 +112,7 @@ class Code:
             else:
                 self._step(known, one, here)
 
-    def _step(self, known, one, here):
+    def _step(self, known: Known, one: Instruction, here: int) -> None:
         """What an instruction does to the registers and stack slots that are known; what is not understood forgets what it may
         write."""
         wide, slot = one.rex & x86.REX_W, one.slot()
@@ -128,7 +137,8 @@ class Code:
                 known.pop(one.opcode & 7 | (one.rex & x86.REX_B) << 3, None)
         elif one.mode is not None and one.opcode not in x86.COMPARE and one.opcode not in x86.TEST:
             known.pop(one.register, None)
-            known.pop(one.other if one.mode == 3 else slot, None)
+            if one.mode == 3 or slot is not None:
+                known.pop(one.other if slot is None else slot, None)
         elif one.mode is None and one.opcode & 0xC7 == 0x05 or one.opcode in x86.WIDEN_RAX:  # 05: eax with an immediate
             known.pop(RAX, None)
 
@@ -151,8 +161,8 @@ class Code:
         """{address: mangled name of the kernel that it launches}, as the file registers them."""
         if self._hosts is None:
             self._hosts = {}
+            done: set[int] = set()
             names = self.strings(re.compile(rb"(?<=\0)(_Z[A-Za-z0-9_$.]{1,16000})(?=\0)"))
-            done = set()
             for at, _ in self.mentions(names) if names else ():
                 extent = self.frames.extent(at)
                 if extent is None or extent[0] in done:
@@ -169,13 +179,13 @@ class Code:
         CUDA 13's stubs."""
         hosts = self.host_functions()
         found = [(known.get(self.ARGUMENTS[0]), known.get(self.ARGUMENTS[1])) for known in self.calls(vaddr)]
-        return [(handle, host) for handle, host in found if host in hosts and handle is not None]
+        return [(handle, host) for handle, host in found if host is not None and host in hosts and handle is not None]
 
     def runtime(self) -> list[tuple[str, int]]:
         """`[(name, address)]` of the launch functions of a runtime that is linked in."""
         if self._runtime is not None:
             return self._runtime
-        found = {}
+        found: dict[str, set[int]] = {}
         words = "|".join(sorted(CALLBACK_IDS, key=len, reverse=True)).encode()
         names = self.strings(re.compile(rb"(?<![A-Za-z0-9])(" + words + rb")(?=\0)"))
         for at, string in self.mentions(names) if names else ():
@@ -185,7 +195,7 @@ class Code:
         self._runtime = [(name, next(iter(places))) for name, places in found.items() if len(places) == 1]
         return self._runtime
 
-    def _holds_number(self, extent, number):
+    def _holds_number(self, extent: tuple[int, int], number: int) -> bool:
         """Whether a function stores a number."""
         code, at = self.elf.at(extent[0], min(extent[1] - extent[0], MAX_FUNCTION)) or b"", 0
         while at < len(code):
@@ -199,7 +209,7 @@ class Code:
         return False
 
 
-def put(known: dict[Any, Any], place: Any, value: int | None) -> None:
+def put(known: Known, place: Place, value: int | None) -> None:
     """Notes what is in a register or stack slot; None: it is not known."""
     if value is None:
         known.pop(place, None)

@@ -6,9 +6,12 @@ Arm Architecture Reference Manual for A-profile, C4.1 (encodings); AAPCS64, 6.1.
 from __future__ import annotations
 
 import re
-from typing import Any, Iterable, Iterator
+from typing import TYPE_CHECKING, Iterable, Iterator
 
 from .stripped import MAX_FUNCTION, Code, put
+
+if TYPE_CHECKING:
+    from .stripped import Known
 
 CALL_SPOILS = (*range(19), 30)
 SP, FP = 31, 29
@@ -32,9 +35,11 @@ class Arm64Code(Code):
                     found += [(where, a) for where, a in _sums(data, at, word & 31, page, vaddr) if a in wanted]
         return found
 
-    def calls(self, vaddr: int) -> Iterator[dict[Any, Any]]:
+    def calls(self, vaddr: int) -> Iterator[Known]:
         """As `Code.calls`."""
-        known, left, ended = {}, {}, False  # left: {address: what was known where a branch goes there}
+        known: Known = {}
+        left: dict[int, Known] = {}  # {address: what was known where a branch goes there}
+        ended = False
         for here, word in self._words(self.frames.extent(vaddr)):
             if ended:  # what follows is reached by a branch alone
                 known, ended = left.pop(here, {}), False
@@ -50,14 +55,14 @@ class Arm64Code(Code):
             elif not to:
                 self._follow(known, word, here)
 
-    def _words(self, extent):
+    def _words(self, extent: tuple[int, int] | None) -> Iterator[tuple[int, int]]:
         if extent is None or not 0 < extent[1] - extent[0] <= MAX_FUNCTION:
             return
         code = self.elf.at(extent[0], extent[1] - extent[0]) or b""
         for at in range(0, len(code) - 3, 4):
             yield extent[0] + at, int.from_bytes(code[at : at + 4], "little")
 
-    def _follow(self, known, word, here):
+    def _follow(self, known: Known, word: int, here: int) -> None:
         """As `Code._step`. Of an instruction that is not understood the lowest five bits name the register that it may write."""
         target, source = word & 31, word >> 5 & 31
         if word & 0x9F000000 == 0x90000000:  # adrp
@@ -87,7 +92,7 @@ class Arm64Code(Code):
             known.pop(source, None)
             _forget_slots(known, source)
 
-    def _pair(self, known, word):
+    def _pair(self, known: Known, word: int) -> None:
         base, place = word >> 5 & 31, _signed(word >> 15 & 0x7F, 7)
         registers, written = (word & 31, word >> 10 & 31), word & 0x01800000 != 0x01000000  # the base, but for a plain offset
         for n, register in enumerate(registers):
@@ -100,8 +105,8 @@ class Arm64Code(Code):
             known.pop(base, None)
             _forget_slots(known, base)
 
-    def _holds_number(self, extent, number):
-        numbers = {}
+    def _holds_number(self, extent: tuple[int, int], number: int) -> bool:
+        numbers: dict[int, int] = {}
         for _, word in self._words(extent):
             target = word & 31
             if _stores(word):
@@ -114,7 +119,7 @@ class Arm64Code(Code):
         return False
 
 
-def _branch(word):
+def _branch(word: int) -> int:
     """How far a b, b.cond, cbz, cbnz, tbz or tbnz goes, in bytes; 0 for another instruction."""
     if word & 0xFC000000 == 0x14000000:
         return _signed(word & 0x3FFFFFF, 26) * 4
@@ -123,21 +128,21 @@ def _branch(word):
     return _signed(word >> 5 & 0x3FFF, 14) * 4 if word & 0x7E000000 == 0x36000000 else 0
 
 
-def _signed(value, bits):
+def _signed(value: int, bits: int) -> int:
     return (value ^ 1 << bits - 1) - (1 << bits - 1)
 
 
-def _page(word, here):
+def _page(word: int, here: int) -> int:
     """The page that an adrp at `here` makes."""
     return (here & ~0xFFF) + (_signed((word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3, 21) << 12)
 
 
-def _immediate(word):
+def _immediate(word: int) -> int:
     """Of an add with one."""
     return (word >> 10 & 0xFFF) << (12 if word >> 22 & 1 else 0)
 
 
-def _sums(data, at, register, page, vaddr):
+def _sums(data: bytes, at: int, register: int, page: int, vaddr: int) -> Iterator[tuple[int, int]]:
     """`[(address of the add, sum)]` behind an adrp at `at`, until its register is made anew."""
     for place in range(at + 4, min(at + 4 * REACH, len(data) - 3), 4):
         word = int.from_bytes(data[place : place + 4], "little")
@@ -147,7 +152,7 @@ def _sums(data, at, register, page, vaddr):
             return
 
 
-def _stores(word):
+def _stores(word: int) -> bool:
     """Whether it stores general registers: a str, stur or stp."""
     return (
         word & 0x3B000000 == 0x39000000
@@ -156,7 +161,7 @@ def _stores(word):
     )
 
 
-def _forget_slots(known, register):
+def _forget_slots(known: Known, register: int) -> None:
     if register in (SP, FP):
         for key in [k for k in known if isinstance(k, tuple) and k[0] == register]:
             del known[key]

@@ -17,11 +17,12 @@ BY_ARCHITECTURE = {"x86-64": Code, "aarch64": Arm64Code}
 
 def code_of(elf: Elf) -> Code | None:
     """The `Code` of a file, None where it has none that can be looked at."""
-    if "stripped_code" not in elf.__dict__:
-        elf.stripped_code = None
+    if "stripped_code" not in elf.kept:
+        elf.kept["stripped_code"] = None
         if elf.arch in BY_ARCHITECTURE and ".nv_fatbin" in elf.sections:
             try:
-                elf.stripped_code = BY_ARCHITECTURE[elf.arch](elf)
+                elf.kept["stripped_code"] = BY_ARCHITECTURE[elf.arch](elf)
             except NotFoundError as e:
                 log.passed_over(e)
-    return elf.stripped_code
+    found: Code | None = elf.kept["stripped_code"]
+    return found

@@ -9,7 +9,7 @@ passed, and `src.constants` {its place: value}.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import GdbextError
@@ -17,7 +17,11 @@ from . import signatures
 from .catalogue import modules_with_kernels
 
 if TYPE_CHECKING:
+    from typing import Iterator
+
+    from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
+    from .parameters import Parameter
 
 MAX_KERNELS = 8192
 MAX_PER_FUNCTION = 512
@@ -56,17 +60,17 @@ class Compiled:
     tells)] of what is passed, in order; `whole`: whether these are all (a tensor descriptor or a tuple among them ends what can
     be told); `constants`: {name: int} of what was compiled in."""
 
-    def __init__(self, name: str, function: int, parameters: list[Any], whole: bool, constants: dict[str, Any]) -> None:
+    def __init__(self, name: str, function: int, parameters: list[Parameter], whole: bool, constants: dict[str, int]) -> None:
         self.name, self.function, self.parameters, self.whole, self.constants = name, function, parameters, whole, constants
 
     @property
-    def signature(self) -> Any:
+    def signature(self) -> signatures.Signature:
         return signatures.Signature(self.name, [self.name], [], None, "", False)
 
 
-def compiled(rt: Runtime) -> dict[int, Any]:
+def compiled(rt: Runtime) -> dict[int, Compiled]:
     """{handle: `Compiled`} of a process with Python; {} where Triton has loaded nothing."""
-    found = {}
+    found: dict[int, Compiled] = {}
     for function in _functions(rt):
         try:
             caches = _caches(function)
@@ -88,7 +92,7 @@ def compiled(rt: Runtime) -> dict[int, Any]:
     return found
 
 
-def _functions(rt):
+def _functions(rt: Runtime) -> Iterator[Object]:
     """The JITFunctions among the globals of modules that may have kernels, those inside autotuners and heuristics too."""
     seen = set()
     for _, contents in modules_with_kernels(rt):
@@ -111,7 +115,7 @@ def _functions(rt):
                 yield value
 
 
-def _caches(function):
+def _caches(function: Object) -> list[Object]:
     try:
         per_device = function.attr("device_caches")
         return [entry.item(0) for entry in _values(per_device)]
@@ -120,15 +124,16 @@ def _caches(function):
         return list(_values(function.attr("cache")))
 
 
-def _values(mapping):
+def _values(mapping: Object) -> Iterator[Object]:
     for i, (_, value) in enumerate(mapping.items()):
         if i >= MAX_PER_FUNCTION:
             return
         yield value
 
 
-def _read(kernel, handle):
-    parameters, whole = [], True
+def _read(kernel: Object, handle: int) -> Compiled:
+    parameters: list[Parameter] = []
+    whole = True
     for name, kind in kernel.attr("src").attr("signature").items():
         try:
             text = kind.string(64)
@@ -146,7 +151,7 @@ def _read(kernel, handle):
     return Compiled(kernel.attr("name").string(1000), handle, parameters, whole, _constants(kernel.attr("src")))
 
 
-def _constants(source):
+def _constants(source: Object) -> dict[str, int]:
     """{name: int} of the whole numbers and truth values that were compiled in."""
     found = {}
     try:

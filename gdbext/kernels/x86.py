@@ -46,9 +46,9 @@ IMM_BYTE_0F = (0x70, 0x71, 0x72, 0x73, 0xA4, 0xAC, 0xBA, 0xC2, 0xC4, 0xC5, 0xC6)
 
 
 class Instruction:
-    """`opcode`: 0x0Fnn, 0x0F38nn, 0x0F3Ann for longer ones; `mode`, `operation`, `register`, `other`: of the ModRM byte (None
-    without one), the two registers with REX's bits; `displacement`; `relative`: that of an address relative to the next
-    instruction; `immediate`."""
+    """`opcode`: 0x0Fnn, 0x0F38nn, 0x0F3Ann for longer ones; `mode`, `operation`, `register`, `other`: of the ModRM byte (without
+    one None, -1, -1, -1), the two registers with REX's bits; `displacement`; `relative`: that of an address relative to the next
+    instruction; `immediate`; `plain`: whether the operand is the stack pointer or RBP plus a displacement alone."""
 
     __slots__ = (
         "length",
@@ -64,6 +64,13 @@ class Instruction:
         "plain",
     )
 
+    def __init__(self) -> None:
+        self.length = self.opcode = self.rex = self.immediate = self.displacement = 0
+        self.operation = self.register = self.other = -1
+        self.mode: int | None = None
+        self.relative: int | None = None
+        self.plain = False
+
     def slot(self) -> tuple[int, int] | None:
         """(RSP or RBP, displacement) of an operand on the stack, else None."""
         return (self.other, self.displacement) if self.mode in (0, 1, 2) and self.plain else None
@@ -73,9 +80,6 @@ def decode(code: bytes, at: int) -> Instruction:
     """The `Instruction` at `code[at]` (Intel's manual, volume 2): its length, and what `Code` follows of it. `IndexError` past
     the end."""
     start, one, narrow = at, Instruction(), False
-    one.rex = one.immediate = one.displacement = 0
-    one.mode = one.operation = one.register = one.other = one.relative = None
-    one.plain = False
     while code[at] in PREFIXES:
         narrow = narrow or code[at] == OPERAND_SIZE
         at += 1

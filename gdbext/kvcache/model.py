@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 from .rules import FREE_LIST_CYCLE, FREE_LIST_DOUBLE, FREE_LIST_END, FREE_LIST_LINK, FREE_LIST_WILD, Rule
 
 if TYPE_CHECKING:
+    from typing import Sequence
+
     from .addresses import Layer
 
 NONE, HEAD, TAIL, DANGLING = -1, -2, -3, -4  # a link that is None, the queue's ends, and a pointer to nothing of this pool
@@ -29,9 +31,9 @@ class Walk:
     """The free queue followed from its ends. `order`: block ids from the head as far as they go; `fault`: None or (rule, block,
     detail), the first fault; `reached`: a bytearray over ids, 1 where the queue reaches a block from either end."""
 
-    order: List[int]
+    order: list[int]
     reached: bytearray
-    fault: Optional[Fault] = None
+    fault: Fault | None = None
 
 
 @dataclasses.dataclass
@@ -50,31 +52,31 @@ class Pool:
     count: int
     block_size: int  # tokens
     unit: str = "block"
-    reserved: Tuple[int, ...] = (0,)
-    ids: Optional[List[int]] = None
-    ref_cnt: Optional[List[int]] = None
-    null_ids: Optional[List[int]] = None  # blocks that say they are the null block
-    prev: Optional[List[int]] = None
-    next: Optional[List[int]] = None
+    reserved: tuple[int, ...] = (0,)
+    ids: list[int] | None = None
+    ref_cnt: list[int] | None = None
+    null_ids: list[int] | None = None  # blocks that say they are the null block
+    prev: list[int] | None = None
+    next: list[int] | None = None
     head_next: int = TAIL
     tail_prev: int = HEAD
-    num_free: Optional[int] = None  # the engine's counter
+    num_free: int | None = None  # the engine's counter
     torn: bool = False  # that counter changed while the pool was read
-    free_ids: Optional[List[int]] = None
-    hashes: Optional[List[int]] = None
-    hash_map: List[Tuple[int, List[int]]] = dataclasses.field(default_factory=list)
+    free_ids: list[int] | None = None
+    hashes: list[int] | None = None
+    hash_map: list[tuple[int, Sequence[int]]] = dataclasses.field(default_factory=list)
     has_hash_map: bool = False
-    extra_hashes: Dict[int, "set[int]"] = dataclasses.field(default_factory=dict)  # block id -> more tokens that name it
-    foreign: List[int] = dataclasses.field(default_factory=list)  # entries of the block list that are no blocks
+    extra_hashes: dict[int, "set[int]"] = dataclasses.field(default_factory=dict)  # block id -> more tokens that name it
+    foreign: list[int] = dataclasses.field(default_factory=list)  # entries of the block list that are no blocks
     may_pin: str = ""
-    pins: Dict[int, int] = dataclasses.field(default_factory=dict)
-    cached_ids: Optional[List[int]] = None  # ids that a prefix tree holds, where there is no hash map
-    tree: Optional["Tree"] = None
-    counters: Dict[str, Any] = dataclasses.field(default_factory=dict)  # what the engine itself counts
-    notes: List[str] = dataclasses.field(default_factory=list)
-    faults: List[Fault] = dataclasses.field(default_factory=list)  # what only a reader can see
+    pins: dict[int, int] = dataclasses.field(default_factory=dict)
+    cached_ids: list[int] | None = None  # ids that a prefix tree holds, where there is no hash map
+    tree: "Tree" | None = None
+    counters: dict[str, Any] = dataclasses.field(default_factory=dict)  # what the engine itself counts
+    notes: list[str] = dataclasses.field(default_factory=list)
+    faults: list[Fault] = dataclasses.field(default_factory=list)  # what only a reader can see
     hash_text: Callable[[int], str] = str
-    _walk: Optional[Walk] = None
+    _walk: Walk | None = None
 
     @property
     def linked(self) -> bool:
@@ -82,7 +84,7 @@ class Pool:
         return self.next is not None and self.prev is not None
 
     @property
-    def links(self) -> Tuple[List[int], List[int]]:
+    def links(self) -> tuple[list[int], list[int]]:
         """The columns `prev` and `next`; empty where the queue is not kept as links."""
         return self.prev or [], self.next or []
 
@@ -100,7 +102,7 @@ class Pool:
         """A bytearray over ids: 1 where a block is free."""
         return self.walk().reached
 
-    def cached(self) -> List[int]:
+    def cached(self) -> list[int]:
         """Ids that the prefix cache names."""
         if self.cached_ids is not None:
             return self.cached_ids
@@ -144,10 +146,10 @@ def follow(pool: Pool) -> Walk:
     return Walk(order, seen, fault)
 
 
-def _pointed(pool: Pool) -> Tuple[Dict[int, int], Dict[int, int]]:
+def _pointed(pool: Pool) -> tuple[dict[int, int], dict[int, int]]:
     """{id: how many next links point at it}, {id: how many prev links do}; the queue's ends count."""
-    to_next: Dict[int, int] = {}
-    to_prev: Dict[int, int] = {}
+    to_next: dict[int, int] = {}
+    to_prev: dict[int, int] = {}
     prev, next_ = pool.links
     for column, ends, found in ((next_, pool.head_next, to_next), (prev, pool.tail_prev, to_prev)):
         for link in column:
@@ -202,12 +204,12 @@ class TreeNode:
 
     id: int
     parent: int
-    children: List[int]
+    children: list[int]
     tokens: int
-    slots: Optional[List[int]]
+    slots: list[int] | None
     lock_ref: int
     address: int = 0
-    misfiled: List[int] = dataclasses.field(default_factory=list)
+    misfiled: list[int] = dataclasses.field(default_factory=list)
     count: int = 0  # slots it holds, also where they cannot be read
     host: bool = False  # its values are in host memory only
 
@@ -217,12 +219,12 @@ class Tree:
     """A prefix tree: nodes (the first is the root) and the sizes that the engine keeps of it, in tokens. `reaching`: whether a
     lock reaches from a node to the root; of a window or a state it does not."""
 
-    nodes: List[TreeNode]
-    evictable: Optional[int] = None
-    protected: Optional[int] = None
+    nodes: list[TreeNode]
+    evictable: int | None = None
+    protected: int | None = None
     page_size: int = 1
     reaching: bool = True
-    damage: List[Tuple[int, str]] = dataclasses.field(default_factory=list)  # (node index, what is wrong) found while reading
+    damage: list[tuple[int, str]] = dataclasses.field(default_factory=list)  # (node index, what is wrong) found while reading
 
 
 @dataclasses.dataclass
@@ -233,8 +235,8 @@ class Group:
     kind: str
     block_size: int
     pool: int = 0
-    layers: List[str] = dataclasses.field(default_factory=list)
-    spec: Dict[str, Any] = dataclasses.field(default_factory=dict)  # what the engine says of it: heads, head size, window
+    layers: list[str] = dataclasses.field(default_factory=list)
+    spec: dict[str, Any] = dataclasses.field(default_factory=dict)  # what the engine says of it: heads, head size, window
 
 
 @dataclasses.dataclass
@@ -246,22 +248,22 @@ class Request:
     request_id: str
     status: str = ""
     queue: str = ""
-    prompt_tokens: Optional[int] = None
-    computed_tokens: Optional[int] = None
-    output_tokens: Optional[int] = None
-    blocks: Dict[int, List[int]] = dataclasses.field(default_factory=dict)
+    prompt_tokens: int | None = None
+    computed_tokens: int | None = None
+    output_tokens: int | None = None
+    blocks: dict[int, list[int]] = dataclasses.field(default_factory=dict)
     known: bool = True  # the scheduler lists it
     preemptions: int = 0
-    age: Optional[float] = None
+    age: float | None = None
     blocked_by: str = ""
-    row: Optional[int] = None
-    private: Optional[int] = None
-    slots: Optional[List[int]] = None  # token slots, where blocks are pages of several
-    allocated: Optional[int] = None  # tokens it has slots for
+    row: int | None = None
+    private: int | None = None
+    slots: list[int] | None = None  # token slots, where blocks are pages of several
+    allocated: int | None = None  # tokens it has slots for
     transfer: bool = False  # an asynchronous transfer may hold its blocks
     address: int = 0
-    content: Optional[Dict[str, Any]] = None
-    in_flight: Optional[int] = None  # output tokens of steps that were handed out and not heard of (async scheduling)
+    content: dict[str, Any] | None = None
+    in_flight: int | None = None  # output tokens of steps that were handed out and not heard of (async scheduling)
 
 
 @dataclasses.dataclass
@@ -271,8 +273,8 @@ class Table:
 
     group: int
     block_size: int
-    rows: List[Tuple[str, List[int]]]
-    slots: List[int] = dataclasses.field(default_factory=list)
+    rows: list[tuple[str, list[int]]]
+    slots: list[int] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -282,11 +284,11 @@ class Row:
     `{group: the length of its block table}`."""
 
     row: int
-    prompt: Optional[int] = None
-    prefill: Optional[int] = None
-    computed: Optional[int] = None
-    total: Optional[int] = None
-    blocks: Dict[int, int] = dataclasses.field(default_factory=dict)
+    prompt: int | None = None
+    prefill: int | None = None
+    computed: int | None = None
+    total: int | None = None
+    blocks: dict[int, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -296,17 +298,17 @@ class Worker:
     tables and counts that cannot be compared; `faults`: what only a reader can see."""
 
     rank: str
-    layers: List[Layer] = dataclasses.field(default_factory=list)
-    tables: List[Table] = dataclasses.field(default_factory=list)
+    layers: list[Layer] = dataclasses.field(default_factory=list)
+    tables: list[Table] = dataclasses.field(default_factory=list)
     layout: str = ""
-    notes: List[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
     target: Any = None
-    rows: Dict[str, Row] = dataclasses.field(default_factory=dict)
+    rows: dict[str, Row] = dataclasses.field(default_factory=dict)
     ahead: int = 1
     steps: int = 8  # that it may be behind its scheduler, or before what that has heard: pipeline, async scheduling
-    sizes: Dict[int, int] = dataclasses.field(default_factory=dict)  # group -> tokens of a block of its table
-    unread: List[Tuple[str, str]] = dataclasses.field(default_factory=list)
-    faults: List[Tuple[Rule, str, str]] = dataclasses.field(default_factory=list)  # the rule, the request, the detail
+    sizes: dict[int, int] = dataclasses.field(default_factory=dict)  # group -> tokens of a block of its table
+    unread: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    faults: list[tuple[Rule, str, str]] = dataclasses.field(default_factory=list)  # the rule, the request, the detail
     mid_update: str = ""
 
 
@@ -318,7 +320,7 @@ class TokenHashes:
 
     function: str = ""
     checked: int = 0
-    wrong: List[Tuple[str, Optional[int], str]] = dataclasses.field(default_factory=list)
+    wrong: list[tuple[str, int | None, str]] = dataclasses.field(default_factory=list)
     left_out: int = 0
     unread: int = 0
     why: str = ""
@@ -340,8 +342,8 @@ class Values:
     """What the blocks' values say: `faults`; `looked_at`: `{rank: how many blocks of how many layers and parts}`; `pairs`: pairs
     of blocks on two ranks that hold the same and were compared."""
 
-    faults: List[ValueFault] = dataclasses.field(default_factory=list)
-    looked_at: Dict[str, int] = dataclasses.field(default_factory=dict)
+    faults: list[ValueFault] = dataclasses.field(default_factory=list)
+    looked_at: dict[str, int] = dataclasses.field(default_factory=dict)
     pairs: int = 0
 
 
@@ -351,18 +353,18 @@ class Cache:
 
     engine: str
     version: str
-    pools: List[Pool]
-    groups: List[Group]
-    requests: List[Request]
+    pools: list[Pool]
+    groups: list[Group]
+    requests: list[Request]
     mid_update: str = ""
-    counters: Dict[str, Any] = dataclasses.field(default_factory=dict)
-    limits: Dict[str, Any] = dataclasses.field(default_factory=dict)
-    notes: List[str] = dataclasses.field(default_factory=list)
+    counters: dict[str, Any] = dataclasses.field(default_factory=dict)
+    limits: dict[str, Any] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
     queues: bool = True  # the scheduler's request lists were read
-    token_hashes: Optional[Callable[[], TokenHashes]] = None  # recomputes every hash: for a check alone
-    rows: Optional[Dict[str, Any]] = None  # request rows of a pool of rows: {"size", "free": [...], "first"}
+    token_hashes: Callable[[], TokenHashes] | None = None  # recomputes every hash: for a check alone
+    rows: dict[str, Any] | None = None  # request rows of a pool of rows: {"size", "free": [...], "first"}
 
-    def group(self, number: int) -> Optional[Group]:
+    def group(self, number: int) -> Group | None:
         """The group with this id, or None."""
         return next((g for g in self.groups if g.id == number), None)
 
@@ -383,7 +385,7 @@ class Cache:
 Owners = Dict[int, List[Tuple[Request, int, int]]]  # block id -> [(request, group id, index in its table)]
 
 
-def summary(cache: Cache, number: int) -> Dict[str, Any]:
+def summary(cache: Cache, number: int) -> dict[str, Any]:
     """Counts of one pool: `{num_blocks, free, used, cached, shared, held, reserved}`.
 
     `used`: owned by requests or pinned (neither free nor reserved nor only cached); `cached`: named by the prefix cache, free

@@ -3,11 +3,10 @@ for."""
 
 from __future__ import annotations
 
-import re
-
 import gdb
 
-_OURS = re.compile(r"(const )?(c10|at|caffe2|torch::headeronly)::|std::optional<(at|c10)::")
+_SPACES = ("c10::", "at::", "caffe2::", "torch::headeronly::")
+_OURS = (*_SPACES, *(f"const {name}" for name in _SPACES), "std::optional<at::", "std::optional<c10::")
 
 
 class _Collection:
@@ -23,7 +22,7 @@ class _Collection:
         if kind.code in (gdb.TYPE_CODE_REF, getattr(gdb, "TYPE_CODE_RVALUE_REF", -1)):
             kind = kind.target().strip_typedefs()
         name = kind.name or kind.tag
-        if name is None or not _OURS.match(name):
+        if name is None or not name.startswith(_OURS):
             return None
         from . import c10
 

@@ -9,6 +9,8 @@ all children.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import gdb
 
@@ -19,14 +21,7 @@ from ..session.gdb_session import session
 from ..torch import dtypes
 from ..torch import layout as layouts
 from ..torch import tensor_impl as tensors
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from ..torch.tensor import Tensor
-
+from ..torch.tensor import Tensor
 
 MAX_CHILDREN = 2000  # where print elements says unlimited
 MAX_TEXT = 1 << 16

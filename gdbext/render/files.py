@@ -164,6 +164,28 @@ class Draft:
             self.file.close()
 
 
+def own_folder(path: str, option: str, make: bool = False) -> str:
+    """A folder of the user's own to write files into, `path`, made (0700) where it is missing if that is to be; -> its full path.
+
+    `GdbextError` where it is another user's, no folder, or cannot be made. `option` names it in errors."""
+    path = os.path.abspath(os.path.expanduser(path))
+    try:
+        if make:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        there = path
+        while not os.path.lexists(there):
+            there = os.path.dirname(there)
+        if not os.path.isdir(there):
+            raise GdbextError(f"{option} {path}: {there} is no folder")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise GdbextError(f"{option} {path}: {os.strerror(errno.EACCES)}: name another folder")
+        if there == path and os.stat(path).st_uid != os.geteuid():
+            raise GdbextError(f"{option} {path} belongs to another user, who could exchange the files: choose one of your own")
+    except OSError as e:
+        raise GdbextError(f"{option} {path}: {e.strerror}") from None
+    return path
+
+
 def new_folder(parent: str, name: str, option: str) -> str:
     """Makes a folder `name` (`name`-2, ... where that is taken) that only we can enter, in `parent`, which is made where it is
     missing; -> its path. One that is there already is never used: somebody else may have made it.

@@ -8,19 +8,17 @@ from __future__ import annotations
 import contextlib
 import gc
 import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Callable
 
 from .. import log
 from ..access.retry import Budget, retry
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render import jsonline
-from ..render.text import PLAIN, escape_output, one_line, shorten
+from ..render.text import PLAIN, Style, escape_output, one_line, shorten
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any, Callable
-
-    from ..render.text import Style
+if TYPE_CHECKING:  # which knows the arguments of commands
     from .session import Session
 
 
@@ -98,9 +96,8 @@ class Args:
         self.__dict__.update(values)
         self.operand_text = operand_text
 
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"this command has no option {name}")
 
 
 IN_WORDS = {"unstopped": "unstopped: read while the process runs"}  # reasons that JSON has as one word

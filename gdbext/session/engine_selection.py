@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any, List, Optional, Tuple, Union
+
+from ..access.base import Target
+from ..cpython import expressions, objects
+from ..engines import discover, kv_view, registry
+from ..engines import group as groups
+from ..engines.group import Engine
+from ..engines.kv_view import NativeView, View
+from ..engines.rank import Rank
 from ..errors import GdbextError, NotFoundError
-from ..lazy import lazy_module
 from .command import Option
-
-discover, groups, kv_view, registry, expressions, objects = (
-    lazy_module("engines.discover"),
-    lazy_module("engines.group"),
-    lazy_module("engines.kv_view"),
-    lazy_module("engines.registry"),
-    lazy_module("cpython.expressions"),
-    lazy_module("cpython.objects"),
-)
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, List, Optional, Tuple, Union
-
-    from ..access.base import Target
-    from ..engines.group import Engine
-    from ..engines.kv_view import NativeView, View
-    from ..engines.rank import Rank
 
 POOL = Option(
     "pool",
@@ -96,10 +86,9 @@ def engines_for(session: Any, what: Optional[str]) -> Tuple[List[Engine], List[T
     target = None
     if what:
         found = session.resolve(what)
-        ranks = [one for one in found if hasattr(one, "engine")]
-        if len(ranks) == len(found):
-            families = {r.family for r in ranks}
-            return groups.engines_of([r for r in session.ranks if r.family in families], session.open), []
+        if all(one.rank is not None for one in found):
+            instances = {one.instance for one in found}
+            return groups.engines_of([r for r in session.ranks if r.family in instances], session.open), []
         target = session.open(found[0])
     elif session.in_gdb:
         target = session.target() if session.selected_pid() is not None else None

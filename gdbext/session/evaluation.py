@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from typing import Any
 
 from .. import log
+from ..cpython import content, objects, resolution
+from ..cpython.frames import PyFrame
+from ..cpython.resolution import Resolved
+from ..cpython.runtime import Runtime
 from ..errors import GdbextError, NotFoundError
-from ..lazy import lazy_module
 from ..render.text import escape
-from .command import Option
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import Any
-
-    from ..cpython.frames import PyFrame
-    from ..cpython.resolution import Resolved
-    from ..cpython.runtime import Runtime
-    from ..torch.tensor import Tensor
-    from .command import Args
-    from .session import Session
-
-
-content, resolution, objects = lazy_module("cpython.content"), lazy_module("cpython.resolution"), lazy_module("cpython.objects")
-adapters, locate, tensors = lazy_module("torch.adapter"), lazy_module("torch.locate"), lazy_module("torch.tensor_impl")
+from ..torch import adapter as adapters
+from ..torch import locate
+from ..torch import tensor_impl as tensors
+from ..torch.tensor import Tensor
+from .command import Args, Option
+from .session import Session
 
 ANY = Option("any", help="in the nearest outer frame in which the whole expression resolves, not the selected one alone")
 FRAME = Option("frame", "str", "in the innermost frame of FUNCTION (Scheduler.schedule, or schedule)", metavar="FUNCTION")

@@ -4,19 +4,13 @@ attached."""
 from __future__ import annotations
 
 import importlib
+from types import ModuleType
+from typing import Any, Iterable
 
 from ..errors import GdbextError
-from ..lazy import lazy_module
+from . import session as session_room
 from .command import Option, UsageError
-
-session_room = lazy_module("session.session")
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import ModuleType
-    from typing import Any, Iterable
-
-    from .session import Session
+from .session import Session
 
 RANK = Option("rank", "str", "only in this attached process: a label or pid", metavar="R")
 COUNT = Option("count", "int", "the first N-1 passes are let go by", 1, metavar="N")

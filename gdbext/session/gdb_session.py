@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import gdb
 
 from .. import log
+from ..access.base import Target
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render.text import Style, one_line
-from .command import error_line
+from .command import Command, error_line
 from .session import Session
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..access.base import Target
-    from .command import Command
-
-
-nodes = lazy_module("session.nodes")
-
-_CLASSES = {"python": gdb.COMMAND_STACK, "tensors": gdb.COMMAND_DATA, "ranks": gdb.COMMAND_STATUS}
 _CHUNK = 8192
 
 
@@ -63,8 +53,17 @@ class GdbSession(Session):
                     raise GdbextError("a GPU core is open: it has no host side (llm-gpucore FILE shows what it holds)")
                 label = next((r.label for r in self.ranks if r.pid == inferior.pid and not r.process.fate()), "")
                 known = self._inferiors[inferior.num] = kind(inferior, label)
-            known.device_memory = self._device_memory()
+            if self.sees_device():
+                from ..control import device_work
+
+                known.device_memory = device_work.of_stopped(known)
         return known
+
+    def begin(self) -> None:
+        """A command begins: each process's GPU memory may be read anew, so far as one command may."""
+        for target in self._inferiors.values():
+            if target.device_memory is not None:
+                target.device_memory.begin()
 
     def _attached(self, pid: int) -> Target | None:
         inferior = self._inferior(pid)
@@ -98,32 +97,23 @@ class GdbSession(Session):
         self._need_frames()
         if what is None:
             return gdb.selected_inferior()
-        one = self.resolve_one(what)
-        inferior = self._inferior(getattr(one, "pid", one))
+        inferior = self._inferior(self.resolve_one(what).pid)
         if inferior is None:
             raise GdbextError(f"{what} is not attached: llm-attach {what} first")
         return inferior
 
     @staticmethod
-    def _device_memory():
-        """What reads GPU memory in this gdb, None where nothing does."""
+    def sees_device() -> bool:
+        """Whether this is a gdb that can stop in a kernel."""
         try:
             gdb.parameter("cuda break_on_launch")
         except RuntimeError:
-            return None  # a gdb that knows no CUDA
-        from ..control.cudagdb import device
-
-        return device().read
-
-    def sees_device(self) -> bool:
-        """Whether this is a gdb that can stop in a kernel."""
-        return self._device_memory() is not None
+            return False  # a gdb that knows no CUDA
+        return True
 
     def device_kernels(self) -> list[Any]:
         """The kernels that run on the GPU, as cuda-gdb sees them; [] where nothing sees it."""
-        if self._device_memory() is None:
-            return []
-        return self.device().kernels()
+        return self.device().kernels() if self.sees_device() else []
 
     def device(self) -> Any:
         """cuda-gdb's view of the GPU; `GdbextError` in a gdb that has none."""
@@ -191,10 +181,11 @@ session = GdbSession()
 
 def run(command: type[Command], line: str) -> None:
     """Parses, runs and prints one command; every expected failure leaves as `gdb.GdbError`, one line."""
+    session.begin()
     try:
         args = command.parse(line)
-        planned = nodes.of_line(command, args) if "pod/" in line or "ssh:" in line or "slurm:" in line else []
-        answer = nodes.run(command, args, planned) if planned else command().answer(session, args)
+        answer = _on_nodes(command, args) if "pod/" in line or "ssh:" in line or "slurm:" in line else None
+        answer = answer or command().answer(session, args)
         text = answer.json(command.name) if args.json else answer.to_text(session.style())
     except (GdbextError, gdb.MemoryError) as e:
         raise gdb.GdbError(error_line(command.name, e)) from None
@@ -208,6 +199,14 @@ def run(command: type[Command], line: str) -> None:
         text += "\n"
     for start in range(0, len(text), _CHUNK):
         gdb.write(text[start : start + _CHUNK])
+
+
+def _on_nodes(command, args):
+    """The answer of other machines; None where the line names none."""
+    from . import nodes
+
+    planned = nodes.of_line(command, args)
+    return nodes.run(command, args, planned) if planned else None
 
 
 def complete(command: type[Command], text: str, word: str | None) -> Any:
@@ -248,24 +247,3 @@ def _expression_words(text, word):
         return []
     prefix = word[: len(word) - len(part)] if part and word.endswith(part) else (word if not part else "")
     return [prefix + n for n in names if n.startswith(part)]
-
-
-def register(command: type[Command]) -> Any:
-    """Makes one `Command` class a gdb command."""
-
-    class GdbCommandAdapter(gdb.Command):
-        __doc__ = command.help().replace("…", "...")  # gdb in the C locale takes ASCII only
-
-        def __init__(self) -> None:
-            super().__init__(command.name, _CLASSES.get(command.group, gdb.COMMAND_USER))
-            if command.resumes and not command.repeats:
-                self.dont_repeat()
-
-        def invoke(self, argument, from_tty):
-            run(command, argument)
-
-        def complete(self, text, word):
-            return complete(command, text, word)
-
-    GdbCommandAdapter.__name__ = command.__name__
-    return GdbCommandAdapter()

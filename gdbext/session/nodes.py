@@ -13,20 +13,15 @@ import shlex
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
+from typing import Any
 
 from .. import archive, log
 from ..access.background import background_thread
 from ..access.files import JSON_SIZE, Budget, json_of
 from ..errors import GdbextError
 from ..render.text import beneath
-from .command import Answer, UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from .command import Args, Command
+from .command import Answer, Args, Command, UsageError
 
 NAME = r"[A-Za-z0-9][\w.-]*"
 NODE = re.compile(rf"(?:(?P<what>.*?)@)?(?P<node>pod/{NAME}/{NAME}(?:/{NAME})?|ssh:(?:{NAME}@)?{NAME}|slurm:\d[\w.+]*)")

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import importlib
 import sys
+from types import ModuleType
 
 from ..errors import GdbextError
-from ..lazy import import_package
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import ModuleType
+from ..package import import_package
 
 
 def need(name: str, what: str) -> ModuleType:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import os
 
+from ..engines.processes import ProcessRef
 from ..errors import GdbextError, NotFoundError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..engines.targets import What
-    from .session import Session
+from .session import Session
 
 
-def resolve_processes(session: Session, text: str) -> list[What]:
-    """Resolves `WHAT...` to `[Rank, pid or core file]`, each process once: names separated by blanks or commas, or one path of
-    a file.
+def resolve_processes(session: Session, text: str) -> list[ProcessRef]:
+    """Resolves `WHAT...`, each process once: names separated by blanks or commas, or one path of a file.
     Empty text means the process that gdb has selected, else all engine processes."""
     if not text:
         pid = session.selected_pid()
         if pid is not None:
-            return [next((r for r in session.ranks if r.pid == pid), pid)]
+            return [session.process(pid)]
         session.ranks = []  # "all" means now, not when llm-ranks last looked
         try:
             return session.resolve("all")
@@ -28,10 +24,9 @@ def resolve_processes(session: Session, text: str) -> list[What]:
                 "no engine process is running here: name pids, labels of llm-ranks, or snapshots (./FILE)"
             ) from None
     words = [text] if "/" in text and os.path.isfile(os.path.expanduser(text)) else text.replace(",", " ").split()
-    found = {}
+    found: dict[ProcessRef, None] = {}
     for word in words:
         if word == "all":
             session.ranks = []
-        for one in session.resolve(word):
-            found.setdefault(getattr(one, "pid", one), one)
-    return list(found.values())
+        found.update(dict.fromkeys(session.resolve(word)))
+    return list(found)

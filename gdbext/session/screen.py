@@ -8,14 +8,11 @@ import signal
 import sys
 import termios
 import tty
+from collections.abc import Sequence
+from typing import Any
 
 from ..errors import GdbextError
 from ..render.text import escape_output
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
 
 OWN_SCREEN, OLD_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, END_OF_LINE, END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"

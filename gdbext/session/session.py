@@ -7,43 +7,41 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Collection
+from typing import Any
 
+from ..access.base import Target
+from ..cpython import adapters
+from ..cpython import runtime as runtimes
+from ..cpython.frames import PyFrame
+from ..cpython.runtime import PyThread, Runtime
+from ..engines import discover, targets
+from ..engines import sensitive_names as privacy
 from ..errors import GdbextError, NotFoundError
-from ..lazy import lazy_module
 from ..render.text import Style
+from .command import Args
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import Any
-
-    from ..access.base import Target
-    from ..cpython.frames import PyFrame
-    from ..cpython.runtime import PyThread, Runtime
-    from ..engines.targets import What
-    from .command import Args
+if TYPE_CHECKING:  # loaded by who resolves a name: llm-ranks, the first that is run on a machine, does not
+    from ..engines.processes import ProcessRef
 
 
-discover, naming, targets, runtimes, privacy, torch_adapter, adapters = (
-    lazy_module("engines.discover"),
-    lazy_module("engines.what"),
-    lazy_module("engines.targets"),
-    lazy_module("cpython.runtime"),
-    lazy_module("engines.sensitive_names"),
-    lazy_module("torch.adapter"),
-    lazy_module("cpython.adapters"),
-)
+def _torch() -> Any:
+    """What torch's room makes of objects, loaded with the first of them."""
+    from ..torch import adapter
+
+    return adapter
 
 
 def register_adapters() -> None:
-    """Tells the Python room what torch's room knows of its objects; torch's is loaded with the first of them."""
-    adapters.register(("torch._C.TensorBase", "torch._C._TensorBase"), lambda obj: torch_adapter.TensorAdapter(obj))
-    adapters.register(("torch.dtype",), lambda obj: torch_adapter.Dtype.of_object(obj))
-    adapters.register(("torch.device",), lambda obj: torch_adapter.Device.of_object(obj))
-    adapters.register(("torch.Size",), lambda obj: torch_adapter.Size.of_object(obj))
-    adapters.register(("torch.nn.modules.module.Module",), lambda obj: torch_adapter.ModuleAdapter(obj))
+    """Tells the Python room what torch's room knows of its objects."""
+    adapters.register(("torch._C.TensorBase", "torch._C._TensorBase"), lambda obj: _torch().TensorAdapter(obj))
+    adapters.register(("torch.dtype",), lambda obj: _torch().Dtype.of_object(obj))
+    adapters.register(("torch.device",), lambda obj: _torch().Device.of_object(obj))
+    adapters.register(("torch.Size",), lambda obj: _torch().Size.of_object(obj))
+    adapters.register(("torch.nn.modules.module.Module",), lambda obj: _torch().ModuleAdapter(obj))
     containers = [f"torch.nn.modules.container.{name}" for name in ("Sequential", "ModuleList", "ModuleDict")]
-    adapters.register(containers, lambda obj: torch_adapter.ContainerAdapter(obj))
+    adapters.register(containers, lambda obj: _torch().ContainerAdapter(obj))
 
 
 class Session:
@@ -68,8 +66,10 @@ class Session:
         outside gdb."""
         return None
 
-    def resolve(self, what: str) -> list[What]:
-        """Resolves a WHAT to `[Rank, pid or core file]`, at least one."""
+    def resolve(self, what: str) -> list[ProcessRef]:
+        """Resolves a WHAT to at least one process or core file."""
+        from ..engines import what as naming
+
         stale = what.strip().lower() == "all" and any(r.process.fate() for r in self.ranks)
         if stale or not self.ranks and not naming.is_path(what):
             self.ranks, _ = discover.discover()
@@ -78,29 +78,36 @@ class Session:
             self._refuse_ended(what, one)
         return found
 
-    def resolve_one(self, what: str) -> What:
+    def resolve_one(self, what: str) -> ProcessRef:
         """Resolves a WHAT that must name one process; `GdbextError` with the candidates where it names several."""
         found = self.resolve(what)
         if len(found) != 1:
-            raise GdbextError(f"{what} names {len(found)} processes: choose one of {', '.join(r.label for r in found)}")
+            raise GdbextError(f"{what} names {len(found)} processes: choose one of {', '.join(one.name for one in found)}")
         return found[0]
 
     @staticmethod
-    def _refuse_ended(what, rank):
-        """Raises `NotFoundError` for a `Rank` whose process has ended since it was listed: its pid may name another one by
+    def _refuse_ended(what, one):
+        """Raises `NotFoundError` for an engine's process that has ended since it was listed: its pid may name another one by
         now."""
-        fate = rank.process.fate() if hasattr(rank, "process") else ""
+        fate = one.rank.process.fate() if one.rank is not None else ""
         if fate:
-            named = f"{what} was {rank.label} (pid {rank.pid}), which" if what.isdigit() else f"{rank.label} (pid {rank.pid})"
+            named = f"{what} was {one.label} (pid {one.pid}), which" if what.isdigit() else f"{one.label} (pid {one.pid})"
             raise NotFoundError(f"{named} {fate}; llm-ranks lists what runs now")
 
-    def open(self, what: What) -> Target:
-        """A `Target` for a `Rank`, a pid or a core file."""
-        attached = self.targets.attached(what)
+    def process(self, pid: int) -> ProcessRef:
+        """The process with that pid, as the engine's process that it is where the last llm-ranks lists it."""
+        from ..engines import processes
+
+        known = next((r for r in self.ranks if r.pid == pid), None)
+        return processes.ProcessRef(pid) if known is None else processes.ProcessRef.of_rank(known)
+
+    def open(self, one: ProcessRef) -> Target:
+        """A `Target` for a process or core file."""
+        attached = self.targets.attached(one)
         if attached is not None:
             return attached
-        self._refuse_ended("", what)
-        target = self.targets.of(what)
+        self._refuse_ended("", one)
+        target = self.targets.of(one)
         self.moving = self.moving or not target.is_stopped
         return target
 

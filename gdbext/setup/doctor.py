@@ -6,18 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from typing import Any, Optional
 
 from .. import package, wheels
 from ..access.permission import SYS_PTRACE
 from ..errors import GdbextError
+from ..render.text import Style
 from . import gdbs, initfile
 from .unpack import init_script
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Optional
-
-    from ..render.text import Style
 
 ADD_CAPABILITY = (
     "docker run --cap-add=SYS_PTRACE ...   (kubernetes: securityContext.capabilities.add: [SYS_PTRACE]; an old kernel or "

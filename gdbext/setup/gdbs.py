@@ -7,13 +7,9 @@ import os
 import re
 import shutil
 import subprocess
+from typing import Optional
 
 from ..errors import GdbextError, NotFoundError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Optional
-
 
 GET_GDB = "install one: apt-get install gdb   (dnf install gdb, apk add gdb, pacman -S gdb)"
 ASK = (
@@ -33,16 +29,20 @@ class Gdb:
         self.cuda = "cuda" in os.path.basename(path) or "NVIDIA" in version
 
 
-def run_gdb(
-    path: str, *commands: str, timeout: float = 60, env: Optional[dict[str, str]] = None, nx: bool = True
-) -> subprocess.CompletedProcess[str]:
+def environment(**more: str) -> dict[str, str]:
+    """What a gdb is started with: ours, but for where an interpreter that was unpacked somewhere has its library. gdb's own
+    Python is another one."""
+    return {**{name: value for name, value in os.environ.items() if name != "PYTHONHOME"}, **more}
+
+
+def run_gdb(path: str, *commands: str, timeout: float = 60, nx: bool = True) -> subprocess.CompletedProcess[str]:
     """`subprocess.CompletedProcess` of gdb -batch with these commands; `GdbextError` when it does not run."""
     argv = [path] + (["-nx"] if nx else []) + ["-q", "-batch"]
     for command in commands:
         argv += ["-ex", command]
     try:
         return subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout, env=env
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout, env=environment()
         )
     except subprocess.TimeoutExpired:
         raise GdbextError(f"{path}: no answer in {timeout} s") from None
@@ -54,7 +54,13 @@ def ask(path: str) -> Gdb:
     """`Gdb` of the program at `path`; `GdbextError` when it does not run."""
     try:
         said = subprocess.run(
-            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=60
+            [path, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            env=environment(),
         )
     except subprocess.TimeoutExpired:
         raise GdbextError(f"{path}: no answer in 60 s") from None

@@ -8,14 +8,10 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections.abc import Mapping
+from typing import Callable, Optional, Union
 
 from ..errors import GdbextError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Callable, Optional, Union
-
 
 BEGIN = b"# >>> gdbext >>>"
 BEGIN_UNENDED = b"# >>> gdbext, after a line that had no end >>>"

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from typing import Any, Callable, Optional
 
 from .. import wheels
 from ..errors import GdbextError
 from . import gdbs, initfile
 from .unpack import init_script
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable, Optional
-
 
 UNPACKED = "unpacked"  # in our data folder: the pack that an archive installed
 

@@ -5,29 +5,18 @@ is that of the last command only and its output may carry warnings."""
 
 from __future__ import annotations
 
-import os
 import sys
+from collections.abc import Sequence
+from typing import Optional
 
 from .. import log
 from ..access import room
 from ..commands import table
 from ..errors import GdbextError
-from ..lazy import lazy_module
 from ..render import jsonline
 from ..render.text import one_line
-from ..session.command import UsageError, error_line, matching
+from ..session.command import Command, UsageError, error_line, matching
 from ..session.session import Session
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Optional
-
-    from ..session.command import Command
-
-
-# What a command that reads here does without: their own imports cost as much CPU as llm-ranks' whole look.
-gdbs, nodes, unpack = lazy_module("setup.gdbs"), lazy_module("session.nodes"), lazy_module("setup.unpack")
 
 OK, ERROR, PARTIAL = 0, 1, 3
 
@@ -101,12 +90,12 @@ def in_gdb(name: str, line: str, gdb: Optional[str] = None) -> tuple[int, str, s
     import json
     import subprocess
 
+    from . import gdbs, unpack
+
     program = gdbs.need(gdb)
     with room.nameless_file() as file:
         result = f"/proc/self/fd/{file.fileno()}"
-        env = dict(
-            os.environ, GDBEXT_RUN=json.dumps({"name": name, "line": line, "result": result, "colour": sys.stdout.isatty()})
-        )
+        asked = {"name": name, "line": line, "result": result, "colour": sys.stdout.isatty()}
         done = subprocess.run(
             [
                 program.path,
@@ -124,7 +113,7 @@ def in_gdb(name: str, line: str, gdb: Optional[str] = None) -> tuple[int, str, s
             capture_output=True,
             text=True,
             errors="replace",
-            env=env,
+            env=gdbs.environment(GDBEXT_RUN=json.dumps(asked)),
             pass_fds=[file.fileno()],
         )
         errors = log.pass_on(done.stderr)
@@ -141,10 +130,12 @@ def run(name: str, words: Sequence[str]) -> int:
     """One command of the table, printed. -> exit status."""
     command = table.load(name)
     try:
-        planned = nodes.plan(words) if any(":" in word or word.find("pod/") >= 0 for word in words) else []
-        if planned:
-            status, out, err = on_nodes(command, words, planned)
-            return shown(status, out, err)
+        if any(":" in word or "pod/" in word for word in words):
+            from ..session import nodes
+
+            planned = nodes.plan(words)
+            if planned:
+                return shown(*on_nodes(command, words, planned))
         line = line_of(command, words)
         status, out, err = in_gdb(name, line) if needs_gdb(command, line) else perform(command, line, Session())
     except GdbextError as e:
@@ -153,7 +144,9 @@ def run(name: str, words: Sequence[str]) -> int:
 
 
 def on_nodes(command: type[Command], words: Sequence[str], planned: Sequence[tuple[str, list[str]]]) -> tuple[int, str, str]:
-    """Runs the command on other machines (session/nodes.py). -> as `perform`."""
+    """Runs the command on other machines. -> as `perform`."""
+    from ..session import nodes
+
     args = command.parse(line_of(command, words))
     answer = nodes.run(command, args, planned)
     text = answer.json(command.name) if args.json else answer.to_text(Session().style())

@@ -10,6 +10,8 @@ import json
 import os
 import shlex
 import shutil
+from collections.abc import Sequence
+from typing import Any, Optional
 
 from .. import log
 from ..access.permission import permission_hint
@@ -17,11 +19,6 @@ from ..commands.llm_inject import attach_configuration
 from ..errors import GdbextError
 from ..session.session import Session
 from .unpack import init_script
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any, Optional
 
 PYTHON = "${command:python.interpreterPath}"  # VS Code fills it in
 PORT = 5678  # debugpy's habit; the next rank's is one higher
@@ -119,8 +116,8 @@ def ranks(what: str) -> list[tuple[str, Optional[int], str]]:
         return [("a rank", None, PYTHON)]
     answer = []
     for one in found:
-        pid = getattr(one, "pid", one)
-        if not isinstance(pid, int):
+        pid = one.pid
+        if pid is None:
             raise GdbextError(f"{what} is a core file: the configuration that opens a core asks for its name")
         try:
             exe = os.readlink(f"/proc/{pid}/exe")
@@ -130,7 +127,7 @@ def ranks(what: str) -> list[tuple[str, Optional[int], str]]:
             raise GdbextError(
                 f"process {pid}: VS Code would take a part of its executable's path for a command of its own: {exe!r}"
             )
-        answer.append((getattr(one, "label", "") or str(pid), pid, exe))
+        answer.append((one.name, pid, exe))
     return answer
 
 

@@ -109,7 +109,7 @@ class Sampling:
         self.found, self.targets, self.words = found, targets, words
         table = ProcTable()
         self.seen = [ProcessSamples(snap) for snap in snapshots.snapshots_of(found)]
-        attached = [isinstance(one, str) or targets.attached(one) is not None for one in found]
+        attached = [one.pid is None or targets.attached(one) is not None for one in found]
         self.live = [s for s, kept in zip(self.seen, attached) if not kept]
         runtimes = _open(self.live, targets, table)
         self.began = time.monotonic()
@@ -187,7 +187,7 @@ def _open(live: list[ProcessSamples], targets: Targets, table: ProcTable) -> dic
         s.ancestors, s.signals = ancestors(table, s.pid), handled_signals(s.pid)
         s.ended_children = ended_children(table, s.pid)
         try:
-            found[s.pid] = rt = open_runtime(targets.of(s.rank or s.pid))
+            found[s.pid] = rt = open_runtime(targets.of(s.snapshot.ref))
             s.snapshot.label = s.snapshot.label or threads.distributed_label(rt)  # the name that its copy will have
         except GdbextError as e:
             log.passed_over(e)  # no Python that can be read: clocks and native stacks are left

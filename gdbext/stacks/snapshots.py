@@ -21,6 +21,7 @@ from . import threads
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ..engines.processes import ProcessRef
     from ..engines.targets import Targets
 
 READER = "gdbext.stacks.prefetch"
@@ -29,38 +30,27 @@ TIMEOUT = 600  # seconds for one collector on a machine at full load; the proces
 
 
 class ProcessSnapshot:
-    """One process: `label` ('' for a pid without one), `pid`, `rank` (the `Rank`, or None), `target` (None when it failed:
+    """One process, `ref`: `label` ('' for a pid without one), `pid`, `rank` (the `Rank`, or None), `target` (None when it failed:
     `reason` says why), `pauses`: seconds it stood still, `woken`: how many threads slept and were stopped all the same,
     `partial`: what is missing in the copy."""
 
-    def __init__(self, label: str, pid: int | None, rank: Any = None) -> None:
-        self.label, self.pid, self.rank = label, pid, rank
+    def __init__(self, ref: ProcessRef) -> None:
+        self.ref, self.label, self.pid, self.rank = ref, ref.label, ref.pid, ref.rank
         self.target: Any = None
         self.pauses: list[float] = []
         self.woken = 0
         self.partial: list[str] = []
-        self.reason, self.file, self.bytes = "", "", 0
+        self.reason, self.file, self.bytes = "", ref.core, 0
 
     @property
     def name(self) -> str:
         return self.label or (str(self.pid) if self.pid else os.path.basename(self.file))
 
 
-def snapshot_of(one: Any) -> ProcessSnapshot:
-    """The `ProcessSnapshot`, not taken yet, of what `resolve` gives: a `Rank`, a pid or a core file."""
-    if isinstance(one, str):
-        snap = ProcessSnapshot("", None)
-        snap.file = one
-        return snap
-    if isinstance(one, int):
-        return ProcessSnapshot("", one)
-    return ProcessSnapshot(one.label, one.pid, one)
-
-
-def snapshots_of(found: Sequence[Any]) -> list[ProcessSnapshot]:
+def snapshots_of(found: Sequence[ProcessRef]) -> list[ProcessSnapshot]:
     """The `ProcessSnapshot`s, not taken yet, of what `resolve_processes` gives. Of two engines whose processes have the same
     labels each label gets its engine's name before it ("sglang:TP0"), of one engine that runs twice the pid behind it."""
-    taken = [snapshot_of(one) for one in found]
+    taken = [ProcessSnapshot(one) for one in found]
     for same in ("{engine}:{label}", "{label}-{pid}"):
         count = collections.Counter(snap.label for snap in taken if snap.rank is not None)
         for snap in taken:
@@ -183,7 +173,7 @@ class Held:
 
 
 def take_snapshots(
-    found: Sequence[Any],
+    found: Sequence[ProcessRef],
     targets: Targets,
     words: Sequence[str] = (),
     then: Callable[[int, ProcessSnapshot], None] = lambda number, snap: None,
@@ -195,8 +185,8 @@ def take_snapshots(
     taken = snapshots_of(found)
     for snap, one in zip(taken, found):
         try:
-            snap.target = targets.of(one) if isinstance(one, str) else targets.attached(one)
-            if isinstance(one, str):
+            snap.target = targets.of(one) if one.pid is None else targets.attached(one)
+            if one.pid is None:
                 snap.label, snap.pid = snap.target.label, snap.target.pid
         except GdbextError as e:
             snap.reason = str(e)

@@ -16,11 +16,11 @@ from ..render.text import seconds
 
 
 class MainThreadWatch:
-    """One process: since when its main thread stands where it stands. `one`: a `Rank` or a pid; `counter`: a Python expression of
+    """One process: since when its main thread stands where it stands. `counter`: a Python expression of
     the main thread that changes with progress, or None; `progressed`: something changed at the last look."""
 
     def __init__(self, one: Any, counter: str | None) -> None:
-        self.pid, self.name, self.counter = getattr(one, "pid", one), getattr(one, "label", "") or str(one), counter
+        self.pid, self.name, self.counter = one.pid, one.name, counter
         self.mark: Any = None
         self.since, self.progressed = time.monotonic(), False
 

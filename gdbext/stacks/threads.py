@@ -43,6 +43,7 @@ IDLE = (
     ("multiprocessing/pool.py", "Pool._handle_tasks"),
     ("multiprocessing/pool.py", "Pool._handle_results"),
 )
+MOST_READ = 4096  # threads of a process: more would be an answer of gigabytes
 _BELOW_IDLE = ("threading.py", "queue.py", "selectors.py", "connection.py", "synchronize.py", "socket.py")
 
 
@@ -172,6 +173,14 @@ def read_threads(
         partial.append(f"its Python threads: {e}")
     if only is not None:
         system = [th for th in system if th.tid == only]
+    elif len(system) + len(lone) > MOST_READ:
+        many = len(system) + len(lone)
+        system = sorted(system, key=lambda th: (th.tid != target.pid, th.state != "R", th.tid not in pythons, th.tid))[:MOST_READ]
+        lone = lone[: MOST_READ - len(system)]
+        partial.append(
+            f"{many - MOST_READ:,} of {many:,} threads were not looked at: {MOST_READ:,} are, the main one, those that run, "
+            "then those of Python first"
+        )
     system = sorted(system, key=lambda th: (th.tid != target.pid, th.tid not in pythons, th.tid))
     found = [read_thread(target, rt, th, pythons.get(th.tid), native) for th in system]
     partial += target.doubts() if native else []

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 from ..cpython.adapters import Adapter
 from ..cpython.types import DICT
 from ..errors import GdbextError
-from ..lazy import import_package, lazy_module
-from . import dtypes
+from ..package import import_package
+from . import arrays, dtypes, stats
+from . import layout as layouts
+from . import repr as reprs
 from .scalars import Scalar, rounded
 from .tensor_impl import MAX_DIMS, device_name, read_tensor
 
@@ -24,12 +26,6 @@ if TYPE_CHECKING:
     from .dtypes import DType
     from .tensor import Tensor
 
-arrays, stats, reprs, layouts = (
-    lazy_module("torch.arrays"),
-    lazy_module("torch.stats"),
-    lazy_module("torch.repr"),
-    lazy_module("torch.layout"),
-)
 MAX_REDUCED = 1 << 28  # elements that one min(), mean() or any() looks at
 SMALL = 1 << 12  # elements up to which they are decoded without numpy
 
@@ -156,7 +152,8 @@ class _Value(Adapter):
         self.value, self.dtype, self.of = value, dtype, of
 
     def text(self, printer: Repr, depth: int) -> str:
-        return reprs.scalar_repr(self.value, self.dtype, self.of.device, reprs.options_in(self.of.target))
+        text: str = reprs.scalar_repr(self.value, self.dtype, self.of.device, reprs.options_in(self.of.target))
+        return text
 
     def attribute(self, name: str) -> Any:
         known = {"shape": Size(()), "dtype": Dtype(self.dtype), "device": Device(self.of.device), "ndim": 0}
@@ -217,7 +214,7 @@ class TensorAdapter(Adapter):
 
     def text(self, printer: Repr, depth: int) -> str:
         if self.object is None and not depth and not self.tensor.unavailable:
-            text = reprs.tensor_repr(self.tensor, reprs.options_in(self.tensor.target))
+            text: str = reprs.tensor_repr(self.tensor, reprs.options_in(self.tensor.target))
             printer.multiline = printer.multiline or "\n" in text
             return text
         return self.tensor.one_line()
@@ -298,7 +295,8 @@ def _tolist(t: Tensor) -> Any:
             return next(flat)
         return [level((*prefix, i)) for i in range(shape[len(prefix)])]
 
-    shape, indices = _shape(t), [()]
+    shape = _shape(t)
+    indices: list[tuple[int, ...]] = [()]
     if _numel(t) > SMALL:
         raise GdbextError(f"{t.name}: {t.numel} elements are more than tolist() gives here ({SMALL}): take a slice")
     for n in shape:
@@ -327,7 +325,8 @@ def _reduced(t: Tensor) -> dict[str, Any]:
     source = arrays.of_tensor(t)
     if source.distinct()[0].numel > MAX_REDUCED:
         raise GdbextError(f"{t.name}: {t.numel} elements are more than are looked at here ({MAX_REDUCED}): take a slice")
-    return stats.statistics(source)[0]
+    found: dict[str, Any] = stats.statistics(source)[0]
+    return found
 
 
 def _extreme(name: str) -> Callable[[Tensor], Any]:

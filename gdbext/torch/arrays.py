@@ -12,14 +12,12 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence, Tuple
 
-from .. import log
 from ..errors import FaultError, GdbextError
 from . import dtypes
-from .tensor import SPARSE
+from .tensor import SPARSE, host_ranges
 from .tensor_kinds import sparse_parts
 
 if TYPE_CHECKING:
-    from ..access.base import Target
     from .dtypes import DType
     from .tensor import Quantizer, Tensor
 
@@ -223,6 +221,10 @@ class Placed:
         self.target, self.name, self.dtype, self.stride = target, name, dtype, stride
         self.storage_data, self.storage_bytes, self.storage_offset = storage_data, storage_bytes, 0
 
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+        """As of a `Tensor`."""
+        return host_ranges(self.target, ranges)
+
 
 def read_box(tensor: Tensor | Placed, box: Box) -> Any:
     """The stored elements of a box, in its own shape. `GdbextError` where they cannot be read."""
@@ -232,35 +234,36 @@ def read_box(tensor: Tensor | Placed, box: Box) -> Any:
     shape = [b.stop - b.start for b in box]
     if tensor.is_zero:
         return numpy.zeros(shape, kind)
+    stride = tensor.stride or ()
     far, near, span = [], [], 1
-    for d in sorted(range(len(shape)), key=lambda d: abs(tensor.stride[d])):
-        if shape[d] > 1 and (abs(tensor.stride[d]) - span) * size > GAP:
+    for d in sorted(range(len(shape)), key=lambda d: abs(stride[d])):
+        if shape[d] > 1 and (abs(stride[d]) - span) * size > GAP:
             far.append(d)
         else:
             near.append(d)
-            span += (shape[d] - 1) * abs(tensor.stride[d])
+            span += (shape[d] - 1) * abs(stride[d])
     near.sort()
     if span * size > 2 * PIECE:  # a box cut for another tensor's order: what it spans here is read in halves
-        d = max(near, key=lambda d: (shape[d] - 1) * abs(tensor.stride[d]))
+        d = max(near, key=lambda d: (shape[d] - 1) * abs(stride[d]))
         middle = (box[d].start + box[d].stop) // 2
         halves = [box[:d] + (part,) + box[d + 1 :] for part in (slice(box[d].start, middle), slice(middle, box[d].stop))]
         return numpy.concatenate([read_box(tensor, half) for half in halves], d)
-    start = tensor.storage_offset + sum(b.start * s for b, s in zip(box, tensor.stride))
-    lengths = [(shape[d] - 1) * tensor.stride[d] for d in near]
+    start = tensor.storage_offset + sum(b.start * s for b, s in zip(box, stride))
+    lengths = [(shape[d] - 1) * stride[d] for d in near]
     low, high = start + sum(n for n in lengths if n < 0), start + sum(n for n in lengths if n > 0) + 1
     outer = list(itertools.product(*[range(shape[d]) for d in far]))
-    offsets = [sum(i * tensor.stride[d] for i, d in zip(index, far)) for index in outer]
+    offsets = [sum(i * stride[d] for i, d in zip(index, far)) for index in outer]
     ranges = [((low + o) * size, (high + o) * size) for o in offsets]
     for a, b in ranges:
         if a < 0 or (tensor.storage_bytes is not None and b > tensor.storage_bytes):
             raise GdbextError(f"the {tensor.name} reaches outside its storage of {tensor.storage_bytes} bytes")
     found = []
-    for (a, b), blob in zip(ranges, _bytes(tensor.target, [(tensor.storage_data + a, b - a) for a, b in ranges])):
+    for (a, b), blob in zip(ranges, tensor.read_ranges([(tensor.storage_data + a, b - a) for a, b in ranges])):
         if blob is None:
             raise FaultError(tensor.storage_data + a, b - a, "the tensor's memory was freed, or the core left it out")
         flat = numpy.frombuffer(blob, kind)
         part = numpy.lib.stride_tricks.as_strided(
-            flat[start - low :], [shape[d] for d in near], [tensor.stride[d] * size for d in near], writeable=False
+            flat[start - low :], [shape[d] for d in near], [stride[d] * size for d in near], writeable=False
         )
         found.append(part)
     if not far:
@@ -268,18 +271,6 @@ def read_box(tensor: Tensor | Placed, box: Box) -> Any:
     whole = numpy.stack(found).reshape([shape[d] for d in far] + [shape[d] for d in near])
     order = far + near
     return whole.transpose([order.index(d) for d in range(len(shape))])
-
-
-def _bytes(target: Target, ranges: list[tuple[int, int]]) -> Any:
-    return [_whole(target, *ranges[0])] if len(ranges) == 1 else target.read_many(ranges)
-
-
-def _whole(target: Target, address: int, size: int) -> bytes | None:
-    try:
-        return target.read(address, size)
-    except FaultError as e:
-        log.passed_over(e)
-        return None
 
 
 # ---- decoding ----------------------------------------------------------------------------------------------------------

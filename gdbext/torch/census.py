@@ -24,7 +24,8 @@ def tensor_addresses(rt: Runtime) -> list[int]:
     base = _base_type(rt)
     if not base:
         return []
-    known, found = {}, []
+    known: dict[int, bool] = {}
+    found = []
     for address, kind in gc.tracked(rt):
         wanted = known.get(kind)
         if wanted is None:
@@ -34,7 +35,7 @@ def tensor_addresses(rt: Runtime) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def _base_type(rt):
+def _base_type(rt: Runtime) -> int:
     """The address of the type that all tensors inherit from; 0 where torch is not imported."""
     torch = rt.module("torch")
     try:
@@ -45,7 +46,7 @@ def _base_type(rt):
     return next((b.address for b in own.bases() if b.raw_name in TENSOR_BASES), 0) if own is not None else 0
 
 
-def _inherits(rt, kind, base):
+def _inherits(rt: Runtime, kind: int, base: int) -> bool:
     """Whether a type has `base` in its MRO; by three reads, because a process has thousands of types."""
     L, t = rt.layout, rt.target
     try:
@@ -110,7 +111,7 @@ def total_bytes(found: list[Found]) -> int:
 def with_nan(found: list[Found], has_nan: Callable[[Tensor], bool]) -> Iterator[tuple[Found, str]]:
     """Yields those `Found` that hold a NaN; `has_nan` is asked once for memory that several share. Tensors whose values cannot be
     read yield (Found, why)."""
-    clean = {}
+    clean: dict[tuple[int, str], list[tuple[int, int]]] = {}
     for f in found:
         t = f.tensor
         if t.dtype.kind not in ("float", "complex") or not t.numel or t.device.startswith("meta"):

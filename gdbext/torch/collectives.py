@@ -21,6 +21,9 @@ from ..errors import FaultError, GdbextError, NotFoundError
 from . import rtti
 
 if TYPE_CHECKING:
+    from ..access.base import Target
+    from ..access.model import Module
+    from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
 
 MODULE = "torch.distributed.distributed_c10d"
@@ -54,10 +57,11 @@ def find(rt: Runtime) -> list[Count]:
 
 
 # ---- torch.distributed -----------------------------------------------------------------------------------------------
-def _of_torch(rt):
-    if not rt.has_module((MODULE,)):
+def _of_torch(rt: Runtime) -> list[Count]:
+    contents = rt.module(MODULE) if rt.has_module((MODULE,)) else None
+    if contents is None:
         return []
-    contents, found = rt.module(MODULE), []
+    found: list[Count] = []
     names = {pg.address: name.string(256) for pg, name in contents.item("_pg_names").items(MAX_GROUPS)}
     for number, (pg, ranks) in enumerate(contents.item("_pg_group_ranks").items(MAX_GROUPS)):
         try:
@@ -68,7 +72,7 @@ def _of_torch(rt):
     return found
 
 
-def _of_group(rt, pg, name, size, default):
+def _of_group(rt: Runtime, pg: Object, name: str, size: int, default: bool) -> list[Count]:
     """`[Count]` of one ProcessGroup, one for each backend of it."""
     found = []
     for kind, at in _backends(rt.target, rt.target.u64(pg.address + rt.layout["object.__size"])):
@@ -78,7 +82,7 @@ def _of_group(rt, pg, name, size, default):
     return found
 
 
-def _backends(target, group):
+def _backends(target: Target, group: int) -> list[tuple[str, int]]:
     """`[(class, address)]` of the backends of the C++ ProcessGroup at `group`: its members, hash maps, hold them in nodes of
     (next, device type, pointer)."""
     found = {}
@@ -101,14 +105,14 @@ def _backends(target, group):
     return [(kind, at) for at, kind in found.items()]
 
 
-def _words(target, address):
+def _words(target: Target, address: int) -> int:
     """How many words the object has at most: what malloc says of its piece (glibc's malloc.c: its size stands before it), where
     that is plausible."""
     size = target.u64(address - 8) & -8
     return (size - 8) // 8 if 64 <= size <= 8 * GROUP_WORDS else GROUP_WORDS // 2
 
 
-def _rank(target, backend, size):
+def _rank(target: Target, backend: int, size: int) -> int | None:
     """`rank_` and `size_` of a Backend follow each other behind its vtable and reference counts (Backend.hpp); None where they
     do not."""
     for word in target.words(backend + 8, 4):
@@ -117,30 +121,31 @@ def _rank(target, backend, size):
     return None
 
 
-def _is_pointer(target, word):
+def _is_pointer(target: Target, word: int) -> bool:
     mapping = target.mapping_at(word) if word and not word % 8 else None
     return mapping is not None and "w" in mapping.perms
 
 
-def _offset(target, kind):
+def _offset(target: Target, kind: str) -> int:
     """Where a backend keeps its counter."""
 
-    def read():
+    def read() -> int:
         code = target.read(target.symbol(f"_ZN4c10d{len(kind)}{kind}25getSequenceNumberForGroupEv", _torch_libraries(target)), 16)
         load = _LOAD.match(code)
         if not load:
             raise NotFoundError(f"{kind}'s counter: its getter is more than one load")
-        return struct.unpack("<i", load.group(1))[0] if load.group(1) else struct.unpack("<b", load.group(2))[0]
+        near, far = load.group(2), load.group(1)
+        return int.from_bytes(far or near, "little", signed=True)
 
     return target.cached(("collective counter", kind), read)
 
 
-def _torch_libraries(target):
+def _torch_libraries(target: Target) -> list[Module]:
     return [m for m in target.modules() if os.path.basename(m.path).startswith("libtorch_c")]
 
 
 # ---- NCCL ------------------------------------------------------------------------------------------------------------
-def _of_nccl(rt):
+def _of_nccl(rt: Runtime) -> list[Count]:
     target, found = rt.target, []
     for module in target.modules():
         if not os.path.basename(module.path).startswith("libnccl.so"):
@@ -156,7 +161,7 @@ def _of_nccl(rt):
     return [one for one in found if one is not None]
 
 
-def _communicator(target, comm):
+def _communicator(target: Target, comm: int) -> Count | None:
     """The `Count` of one communicator; None where no layout fits it."""
     if target.u64(comm) != NCCL_MAGIC:
         return None
@@ -181,7 +186,7 @@ def _communicator(target, comm):
     return None
 
 
-_rows = []
+_rows: list[dict[str, Any]] = []
 
 
 def nccl_rows() -> list[dict[str, Any]]:

@@ -100,7 +100,8 @@ class _Differences:
             self.relative = max(self.relative, float(numpy.where(numpy.isnan(ratio), math.inf, ratio).max()))
         finite = numbers[numpy.isfinite(x) & numpy.isfinite(y)] if self.exact else ()
         if len(finite):
-            self.ulps = max(self.ulps, _ulps(*(_stored(s, box)[different][finite] for s in (a, b)), a.dtype))
+            left, right = (_stored(s, box)[different][finite] for s in (a, b))
+            self.ulps = max(self.ulps, _ulps(left, right, a.dtype))
 
     def result(self, times: int) -> dict[str, Any]:
         """All of it; each difference stands for `times` of them."""
@@ -135,8 +136,8 @@ def _distance(x: Any, y: Any) -> Any:
 
     kinds = x.dtype.kind + y.dtype.kind
     if kinds in ("ii", "uu", "bb"):
-        wide = numpy.int64 if kinds == "ii" else numpy.uint64
-        x, y = x.astype(wide), y.astype(wide)
+        whole = numpy.int64 if kinds == "ii" else numpy.uint64
+        x, y = x.astype(whole), y.astype(whole)
         return numpy.maximum(x, y).view(numpy.uint64) - numpy.minimum(x, y).view(numpy.uint64)
     wide = numpy.complex128 if "c" in kinds else numpy.float64
     return numpy.abs(x.astype(wide) - y.astype(wide))

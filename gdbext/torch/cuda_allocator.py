@@ -17,8 +17,16 @@ from ..errors import LayoutError
 from . import layout, rtti
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from ..access.base import Target
     from ..cpython.runtime import Runtime
+
+    class NumberOf(Protocol):
+        """A counter of a device: `what` is a member of Stat, `pool` 0 for all blocks, 1 the small, 2 the large ones."""
+
+        def __call__(self, field: str, what: str = ..., pool: int = ...) -> int: ...
+
 
 SYMBOL = "_ZN3c104cuda20CUDACachingAllocator9allocatorE"  # std::atomic<CUDAAllocator*>
 NATIVE = "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator"
@@ -90,8 +98,9 @@ def of_device(target: Target, row: dict[str, Any], number: int, device: int) -> 
     for _ in range(TRIES):
         blob = target.read(device + row["DeviceCachingAllocator"]["stats"], fields["sizeof"])
 
-        def number_of(field, what="current", pool=0, blob=blob):
-            return struct.unpack_from("<q", blob, fields[field] + pool * stat["sizeof"] + stat[what])[0]
+        def number_of(field: str, what: str = "current", pool: int = 0, blob: bytes = blob) -> int:
+            found: int = struct.unpack_from("<q", blob, fields[field] + pool * stat["sizeof"] + stat[what])[0]
+            return found
 
         if _proved(number_of):
             return {
@@ -108,7 +117,7 @@ def of_device(target: Target, row: dict[str, Any], number: int, device: int) -> 
     raise LayoutError(f"the counters of torch's CUDA allocator for device {number} contradict one another")
 
 
-def _proved(number_of):
+def _proved(number_of: NumberOf) -> bool:
     """Whether what was read can be an allocator's counters. Each is kept for all blocks, the small and the large ones."""
     every = (*BYTES, *COUNTS, "segment", "inactive_split", "inactive_split_bytes")
     for field in every:

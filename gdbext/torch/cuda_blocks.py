@@ -10,6 +10,7 @@ counters."""
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ from ..errors import GdbextError, LayoutError
 from . import cuda_allocator
 
 if TYPE_CHECKING:
+    from typing import Iterator
+
     from ..access.base import Target
     from ..cpython.runtime import Runtime
 
@@ -34,6 +37,17 @@ class Block:
     """`ptr`, `size`, `requested_size` in bytes; `prev`, `next`, `pool` are addresses; `active`: in the table of active blocks."""
 
     __slots__ = ("stream", "size", "requested_size", "pool", "ptr", "allocated", "mapped", "prev", "next", "expandable", "active")
+    stream: int
+    size: int
+    requested_size: int
+    pool: int
+    ptr: int
+    prev: int
+    next: int
+    allocated: bool
+    mapped: bool
+    expandable: bool
+    active: bool
 
 
 def snapshot(target: Target, rt: Runtime | None = None) -> dict[str, Any]:
@@ -45,7 +59,7 @@ def snapshot(target: Target, rt: Runtime | None = None) -> dict[str, Any]:
     row, devices = cuda_allocator.devices_of(target, rt)
     segments: list[dict[str, Any]] = []
     for number, address in devices:
-        segments += retry_reading(target, lambda n=number, a=address: of_device(target, row, n, a))
+        segments += retry_reading(target, functools.partial(of_device, target, row, number, address))
     try:
         environ = target.environ()
     except GdbextError as e:
@@ -99,7 +113,7 @@ def _segments(target: Target, row: dict[str, Any], number: int, at: int) -> list
     return found
 
 
-def _chain(blocks: dict[int, Block], head: Block) -> Any:
+def _chain(blocks: dict[int, Block], head: Block) -> Iterator[Block]:
     """The blocks of the segment that begins with `head`, one behind the other."""
     block, end, left = head, head.ptr, len(blocks)
     while True:
@@ -117,7 +131,7 @@ def _segment(device: int, chain: list[Block], pools: dict[int, tuple[tuple[int, 
     if head.pool not in pools:
         raise LayoutError(f"the block at {head.ptr:#x} of torch's CUDA allocator is of no pool of device {device}")
     pool, size = pools[head.pool]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "address": b.ptr,
             "size": b.size,
@@ -182,7 +196,8 @@ def _table(target: Target, at: int, words: int) -> list[tuple[int, ...]]:
 def _tree(target: Target, at: int) -> list[int]:
     """The pointers in a std::set whose tree's header is at `at`: color, root, first, last, count; a node: color, parent, left,
     right, value."""
-    count, level, found = target.u64(at + 32), [target.u64(at + 8)], []
+    count, level = target.u64(at + 32), [target.u64(at + 8)]
+    found: list[int] = []
     for _ in range(MAX_LEVELS):
         level = [node for node in level if node]
         if not level or len(found) > count or count > MAX_BLOCKS:

@@ -12,6 +12,10 @@ from typing import Any
 
 from ..errors import LayoutError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Sequence
+
 _LEGACY = {
     "Byte": "uint8",
     "Char": "int8",
@@ -48,12 +52,12 @@ _RAW = {"quint4x2": 1, "quint2x4": 1, "bits1x8": 1, "bits2x4": 1, "bits4x2": 1, 
 _RAW.update({f"{u}int{n}": 1 for u in ("u", "") for n in range(1, 8)})
 
 
-def _bfloat16(blob):
+def _bfloat16(blob: bytes) -> list[float]:
     halves = struct.unpack(f"<{len(blob) // 2}H", blob)
     return list(struct.unpack(f"<{len(halves)}f", struct.pack(f"<{len(halves)}I", *[h << 16 for h in halves])))
 
 
-def _minifloat(exponent, mantissa, bias, kind):
+def _minifloat(exponent: int, mantissa: int, bias: int, kind: str) -> list[float]:
     """The 256 values of an 8-bit float; `kind`: "ieee" (infinities), "fn" (all ones = NaN), "fnuz" (0x80 = NaN)."""
     values = []
     for byte in range(256):
@@ -86,12 +90,13 @@ class DType:
     def __init__(self, name: str, itemsize: int, kind: str) -> None:
         self.name, self.itemsize, self.kind = name, itemsize, kind
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"DType({self.name!r})"
 
     def decode(self, blob: bytes) -> list[Any]:
         """The elements in `blob` (whole items): float, int, bool or complex; quantized and raw ones as the ints stored."""
         name, count = self.name, len(blob) // self.itemsize
+        flat: Sequence[float]
         if name in _CODES:
             if name == "bool":
                 return [b != 0 for b in blob]
@@ -106,7 +111,7 @@ class DType:
         return [int.from_bytes(blob[i : i + self.itemsize], "little") for i in range(0, len(blob), self.itemsize)]
 
 
-def _make():
+def _make() -> dict[str, DType]:
     found = {}
     for name, code in _CODES.items():
         kind = "bool" if name == "bool" else "quantized" if name[:2] in ("qi", "qu") else "float" if code in "efd" else "int"

@@ -12,6 +12,7 @@ file claims is checked before memory is spent on it.
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import math
 import os
@@ -162,10 +163,11 @@ def _write_rows(f: IO[bytes], source: arrays.Source) -> None:
         fresh += part.nbytes
         if fresh > FLUSH:
             whole.flush()
-            if hasattr(whole._mmap, "madvise"):
+            mapped = getattr(whole, "_mmap", None)
+            if mapped is not None and hasattr(mapped, "madvise"):
                 import mmap
 
-                whole._mmap.madvise(mmap.MADV_DONTNEED)  # what is in the file need not stay in this process
+                mapped.madvise(mmap.MADV_DONTNEED)  # what is in the file need not stay in this process
             fresh = 0
     whole.flush()
 
@@ -326,7 +328,7 @@ def _read_safetensors(path: str, f: BinaryIO) -> _Makers:
             raise ValueError(f"{name[:80]} does not lie where it says")
         return _stored(path, f, f"{path}:{name}", own, shape, 8 + length + start)
 
-    return {name: (lambda n=name, e=entry: one(n, e)) for name, entry in header.items() if name != "__metadata__"}
+    return {name: functools.partial(one, name, entry) for name, entry in header.items() if name != "__metadata__"}
 
 
 class _Made:
@@ -339,7 +341,7 @@ class _Made:
         return _Dict() if self.name == "collections.OrderedDict" else _Made(self.name, arguments)
 
 
-class _Dict(dict):
+class _Dict(Dict[Any, Any]):
     """A dict of a pickle. Its keys are plain: the hash of tuples within tuples may take for ever."""
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -377,7 +379,7 @@ class _Unpickler(pickle._Unpickler):  # the C one makes room for whatever index 
         super().__init__(f)
         self.path, self.budget = path, budget
         steps = {**type(self).dispatch, pickle.EMPTY_DICT[0]: lambda own: own.append(_Dict())}
-        self.dispatch = {code: self._paid(step) for code, step in steps.items()}
+        self.__dict__["dispatch"] = {code: self._paid(step) for code, step in steps.items()}
 
     def _paid(self, step: Callable[[Any], None]) -> Callable[[Any], None]:
         def run(own: Any) -> None:
@@ -437,7 +439,7 @@ def _read_pt(path: str, f: BinaryIO) -> _Makers:
                 raise ValueError(str(e)) from None
     found: dict[str, _Made] = {}
     _collect(value, "", found, budget)
-    return {name: (lambda n=name, v=made: _rebuilt(path, f, n, v, prefix, infos)) for name, made in found.items()}
+    return {name: functools.partial(_rebuilt, path, f, name, made, prefix, infos) for name, made in found.items()}
 
 
 def _collect(value: Any, name: str, found: dict[str, _Made], budget: Budget, depth: int = 0) -> None:

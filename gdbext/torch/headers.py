@@ -205,7 +205,9 @@ def _probe_as(include: str, python: str, source: str, scratch: str, standard: st
     script = os.path.join(scratch, "read.py")
     with open(script, "w") as f:
         f.write(READER)
-    return json.loads(run(["gdb", "-nx", "-batch", "-iex", "set auto-load off", obj, "-x", script]).strip().splitlines()[-1])
+    said = run(["gdb", "-nx", "-batch", "-iex", "set auto-load off", obj, "-x", script])
+    found: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
+    return found
 
 
 def python_variable(include: str) -> dict[str, Any]:
@@ -258,7 +260,8 @@ def row_of(target: Target, version: str) -> dict[str, Any]:
     include, library = found
     kept = _kept(library)
     try:
-        return json_of(contents(kept, MAX_KEPT), kept)
+        known: dict[str, Any] = json_of(contents(kept, MAX_KEPT), kept)
+        return known
     except (ValueError, GdbextError) as e:
         log.passed_over(e)
     why = _doubt(library)
@@ -355,7 +358,7 @@ def _python_headers(target: Target) -> str:
         name = re.search(r"(?:lib)?python(3\.\d+)[^/]*$", module.path)
         if name:
             own = module.path
-            found = _beside(target, lambda path, own=own: path == own, "include/python" + name.group(1), "Python.h")
+            found = _beside(target, own.__eq__, "include/python" + name.group(1), "Python.h")
             if found and not distrust(found[0]):
                 return found[0]
     folder = sysconfig.get_paths()["include"]

@@ -196,7 +196,8 @@ def _cut(side: Pieces, other: Pieces) -> dict[str, Any] | None:
     if any(len(r["shape"]) != dims for _, r in side):
         raise GdbextError("the ranks' pieces have different numbers of dimensions")
     if row.get("shard") and sum(row["shard"]["parts"]) == shape[row["shard"]["dim"]]:
-        return row["shard"]
+        shard: dict[str, Any] = row["shard"]
+        return shard
     whole = other[0][1]["shape"]
     if len(other) == 1 and len(whole) == dims:
         larger = [d for d in range(dims) if whole[d] != shape[d]]

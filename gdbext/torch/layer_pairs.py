@@ -179,9 +179,9 @@ class Pairing:
     def __init__(self, a: Side, b: Side) -> None:
         self.sides = (a, b)
         self.groups: list[dict[tuple[str, int], dict[str, Key]]] = []  # (path without its head, call) -> {output: key}
-        for side, head in zip(self.sides, heads(a, b)):
+        for one, head in zip(self.sides, heads(a, b)):
             groups: dict[tuple[str, int], dict[str, Key]] = {}
-            for key in side.rows:
+            for key in one.rows:
                 path = key[0][len(head) :] if key[0].startswith(head) else key[0]
                 groups.setdefault((path, key[1]), {})[key[2]] = key
             self.groups.append(groups)
@@ -244,9 +244,9 @@ class Pairing:
             keys = one.pop(output), other.pop(output)
             self._add(keys[0], keys[:1], keys[1:], None, (rows[0][keys[0]], rows[1][keys[1]]))
         if not any(output in PRINCIPAL for output in set(groups[0]) ^ set(self.groups[0][name])):
-            left = [next((group[output] for output in PRINCIPAL if output in group), None) for group in groups]
-            if left[0] is not None and left[1] is not None:
-                self._add(left[0], left[:1], left[1:], None, (rows[0][left[0]], rows[1][left[1]]))
+            left, right = (next((group[output] for output in PRINCIPAL if output in group), None) for group in groups)
+            if left is not None and right is not None:
+                self._add(left, [left], [right], None, (rows[0][left], rows[1][right]))
 
     def _row(self, side: int, key: Key) -> Row:
         return self.sides[side].rows[key][0][1]

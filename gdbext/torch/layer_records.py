@@ -84,6 +84,8 @@ def measure(tensor: Tensor, out: IO[bytes] | None = None) -> dict[str, Any]:
     found: dict[str, Any] = {**NOTHING, "shape": list(tensor.shape or ()), "dtype": tensor.dtype.name}
     if tensor.layout.startswith("sparse_"):
         return {**found, "why": f"a {tensor.layout} tensor has several parts"}
+    if tensor.unfinished:
+        return {**found, "why": f"its values are in the memory of {tensor.device}: {tensor.unfinished}"}
     try:
         source = _whole(files.stored_source(tensor))
         total = hashlib.sha256()

@@ -21,10 +21,10 @@ _VERSION_FILES = (
 # sizeof(pthread_mutex_t) in glibc: an autograd Node has one before most of what it and its subclasses have. All else of the
 # rows holds for both.
 _MUTEX = {"x86-64": 40, "aarch64": 48}
-_loaded = {}
+_loaded: dict[str, dict[str, Any]] = {}
 
 
-def _rows():
+def _rows() -> dict[str, dict[str, Any]]:
     if not _loaded:
         _loaded.update(package.table("layouts/torch.json")["rows"])
     return _loaded
@@ -45,16 +45,20 @@ class TorchLayout:
             longer = _MUTEX[arch] - _MUTEX["x86-64"]
             moved = {f: at + longer if f == "sizeof" or at > node["mutex_"] else at for f, at in node.items()}
             self.row = {**self.row, "PyNode": moved}
-        self._names = {}
+        self._names: dict[str, dict[int, str]] = {}
 
-    def offset(self, struct: str, field: str, *rest: str) -> int:
-        """Of `field` in `struct`, plus, for each further (struct, field) pair in `rest`, of that field in the structure there."""
+    def _field(self, struct: str, field: str) -> Any:
+        """A row's entry of a field: an offset, or (byte, shift, width) of a bit-field."""
         try:
-            total = self.row[struct][field]
+            return self.row[struct][field]
         except KeyError:
             raise LayoutError(
                 f"torch {self.minor}: the layout has no {struct}::{field}; run scripts/make-torch-layouts"
             ) from None
+
+    def offset(self, struct: str, field: str, *rest: str) -> int:
+        """Of `field` in `struct`, plus, for each further (struct, field) pair in `rest`, of that field in the structure there."""
+        total: int = self._field(struct, field)
         return total + self.offset(*rest) if rest else total
 
     def has(self, struct: str, field: str) -> bool:
@@ -65,8 +69,9 @@ class TorchLayout:
 
     def bits(self, struct: str, field: str, blob: bytes) -> int:
         """The value of a bit-field in `blob`, the bytes of a `struct`."""
-        at, shift, width = self.offset(struct, field)
-        return blob[at] >> shift & (1 << width) - 1
+        at, shift, width = self._field(struct, field)
+        found: int = blob[at] >> shift & (1 << width) - 1
+        return found
 
     def name(self, enum: str, value: int) -> str | None:
         """The enumerator of `enum` with this value, or None."""
@@ -127,7 +132,8 @@ def torch_version(target: Target, rt: Runtime | None = None) -> str:
     module = rt.module("torch.version") if rt is not None else None
     if module is not None:
         try:
-            return module.item("__version__").string(64)
+            version: str = module.item("__version__").string(64)
+            return version
         except GdbextError as e:
             log.passed_over(e)  # half imported or changed: the file still tells
     for m in target.modules():
@@ -151,7 +157,7 @@ def for_process(target: Target, rt: Runtime | None = None) -> TorchLayout:
     """The `TorchLayout` of a process, once per epoch. `rt` is its `Runtime`, None where it runs no Python. One that the table
     does not know is made from the headers beside its libtorch, where a compiler is."""
 
-    def find():
+    def find() -> TorchLayout:
         version, old = torch_version(target, rt), pre_cxx11_abi(target)
         if minor_of(version) in _rows() or not minor_of(version):
             return for_version(version, old, arch=target.arch)

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
-from ..lazy import lazy_module
 from ..render.text import escape
+from . import layout as layouts
+from . import tensor_impl as tensors
 
 if TYPE_CHECKING:
     from ..access.base import Target
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
     from .tensor import Tensor
-
-layouts, tensors = lazy_module("torch.layout"), lazy_module("torch.tensor_impl")
 
 
 def at_address(target: Target, rt: Runtime | None, address: int) -> tuple[Tensor, str]:

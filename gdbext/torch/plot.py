@@ -34,7 +34,7 @@ def cells(source: Source) -> tuple[Any, list[Any]]:
     small = [-(-n // step) for n, step in zip(shape, steps)]
     own = [-(-n // step) for n, step in zip(source.shape or (1,), steps)]  # along a repeated dimension one cell, drawn everywhere
     values = numpy.zeros(own)
-    marks = [numpy.zeros(own, bool) for _ in MARKS]
+    marks: list[numpy.ndarray[Any, Any]] = [numpy.zeros(own, bool) for _ in MARKS]
     with numpy.errstate(all="ignore"):
         for box in source.boxes():
             part = source.numbers(box)
@@ -54,7 +54,7 @@ def cells(source: Source) -> tuple[Any, list[Any]]:
     return numpy.broadcast_to(values, small).reshape(flat), [numpy.broadcast_to(m, small).reshape(flat) for m in marks]
 
 
-def plot(source: Source, hist: dict | None, title: str, path: str, force: bool = False) -> None:
+def plot(source: Source, hist: dict[str, Any] | None, title: str, path: str, force: bool = False) -> None:
     """Writes the picture of a `Source`; the file's ending chooses the format. `hist`: of stats.histogram, None where there is
     none.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Sequence
 
 from .. import log
 from ..cpython.runtime import open_runtime
-from ..errors import FaultError, GdbextError, NotFoundError
+from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import dtypes
 from . import layout as layouts
 from .tensor import MAX_VALUES, NESTED, WRAPPERS
@@ -21,6 +21,7 @@ from .tensor_kinds import components, sparse_parts, wrapped
 
 if TYPE_CHECKING:
     from ..access.base import Target
+    from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
     from .layout import TorchLayout
     from .tensor import Quantizer, Tensor
@@ -37,7 +38,7 @@ class Options:
     threshold: float = 1000
     edgeitems: int = 3
     linewidth: int = 80
-    sci_mode: object = None
+    sci_mode: bool | None = None
     default_dtype: str = "float32"
 
 
@@ -80,7 +81,7 @@ def options_in(target: Target) -> Options:
     return target.cached("torch print options", read)
 
 
-def _number(obj):
+def _number(obj: Object) -> float | None:
     for read in (obj.integer, obj.floating):
         try:
             return read()
@@ -90,7 +91,7 @@ def _number(obj):
     return None
 
 
-def _default_dtype(target, table):
+def _default_dtype(target: Target, table: TorchLayout) -> str | None:
     """torch.get_default_dtype(): a static TypeMeta of libc10 (c10/core/DefaultDtype.cpp), where the library names it."""
     libraries = [m for m in target.modules() if m.name.startswith("libc10.so")]
     try:
@@ -122,7 +123,7 @@ class _Format:
         self.scientific = (high / low > 1000.0 or high > 1.0e8 or low < 1.0e-4) if options.sci_mode is None else options.sci_mode
         self.width = max([1] + [len(self._plain(v)) for v in some])
 
-    def _plain(self, value):
+    def _plain(self, value: float) -> str:
         if self.scientific:
             return f"{value:.{self.precision}e}"
         if self.whole:
@@ -145,7 +146,7 @@ class _ComplexFormat:
 
 
 # ---- values ------------------------------------------------------------------------------------------------------------
-def _shown(shape, options):
+def _shown(shape: Sequence[int], options: Options) -> list[list[int]]:
     """Per dimension the indices that are shown: all, or the edges of those that a summary cuts. Bounded before they are made."""
     numel = count = 1
     for n in shape:
@@ -160,7 +161,7 @@ def _shown(shape, options):
     return [list(range(n)) if n <= 2 * edge else list(range(edge)) + list(range(n - edge, n)) for n in shape]
 
 
-def _blind_to_nan(tensor):
+def _blind_to_nan(tensor: Tensor) -> bool:
     """Up to torch 2.14 isfinite took float8_e8m0fnu's NaN for a number, which decides how its neighbours are written."""
     return tensor.dtype.name == "float8_e8m0fnu" and tuple(map(int, tensor.table.minor.split("."))) <= (2, 14)
 
@@ -171,18 +172,19 @@ def values_text(tensor: Tensor, options: Options, indent: int = 0) -> str:
         tensor.values([])
     if tensor.numel == 0:
         return "[]"
-    edge, picked = options.edgeitems, _shown(tensor.shape, options)
+    shape = tensor.shape or ()
+    edge, picked = options.edgeitems, _shown(shape, options)
     flat = tensor.values(list(itertools.product(*picked)))
     if tensor.dtype.kind == "complex":
-        write = _ComplexFormat(flat, options)
+        write: _ComplexFormat | _Format = _ComplexFormat(flat, options)
     else:
         write = _Format(flat, tensor.dtype.kind in ("float", "quantized"), options, _blind_to_nan(tensor))
     if not picked:
         return write(flat[0])
     found = iter(flat)
 
-    def level(dim, indent):
-        cut = len(picked[dim]) < tensor.shape[dim]
+    def level(dim: int, indent: int) -> str:
+        cut = len(picked[dim]) < shape[dim]
         if dim == len(picked) - 1:
             cells = [write(next(found)) for _ in picked[dim]]
             if cut:
@@ -198,7 +200,7 @@ def values_text(tensor: Tensor, options: Options, indent: int = 0) -> str:
     return level(0, indent)
 
 
-def _size(shape):
+def _size(shape: Sequence[int]) -> str:
     return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
 
 
@@ -277,16 +279,19 @@ def _quantizer_suffixes(q: Quantizer, options: Options) -> list[str]:
 
 def _sparse_body(tensor: Tensor, options: Options, indent: int, size: list[str], unexpected: list[str]) -> tuple[str, list[str]]:
     parts = sparse_parts(tensor)
-    nnz = parts[-1][1].shape[0] if tensor.layout == "sparse_coo" else parts[1][1].shape[-1]
+    indexed = parts[-1][1].shape if tensor.layout == "sparse_coo" else parts[1][1].shape
+    if not indexed:
+        raise LayoutError(f"the {tensor.kind} at {tensor.impl:#x} has a part without dimensions")
+    nnz = indexed[0] if tensor.layout == "sparse_coo" else indexed[-1]
     texts = []
     for name, part in parts:
         text = f"{name}=tensor(" + values_text(part, options, indent + len(name) + 8)
-        texts.append(text + (", size=" + _size(part.shape) if not part.numel else "") + ")")
+        texts.append(text + (", size=" + _size(part.shape or ()) if not part.numel else "") + ")")
     suffixes = size + [f"nnz={nnz}"] + unexpected + ["layout=torch." + tensor.layout]
     return (",\n" + " " * indent).join(texts), suffixes
 
 
-def _wrapper_repr(tensor, options, depth):
+def _wrapper_repr(tensor: Tensor, options: Options, depth: int) -> str:
     """functorch's wrappers and functional tensors: the tensor inside, indented."""
     if depth > MAX_DEPTH:
         raise GdbextError(f"tensor at {tensor.address or tensor.impl:#x}: more than {MAX_DEPTH} wrappers around each other")
@@ -299,7 +304,7 @@ def _wrapper_repr(tensor, options, depth):
     return f"{what}, value=\n{inside}\n)"
 
 
-def _with_suffixes(text, suffixes, indent, force_newline, linewidth):
+def _with_suffixes(text: str, suffixes: list[str], indent: int, force_newline: bool, linewidth: int) -> str:
     """Suffixes after the values, on a new line where the last one has no room. torch counts a last line two columns longer."""
     parts = [text]
     used = len(text) - text.rfind("\n") + 1

@@ -15,13 +15,14 @@ from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
 
 if TYPE_CHECKING:
-    from ..access.base import Mapping, Target
+    from ..access.base import Target
+    from ..access.model import Mapping
 
 MAX_BASES = 64
 _ABBREVIATIONS = {"St": "std", "Ss": "std::string", "Sa": "std::allocator"}
 
 
-def _bytes(target, address, size):
+def _bytes(target: Target, address: int, size: int) -> bytes:
     try:
         return target.read(address, size)
     except FaultError as e:
@@ -30,16 +31,16 @@ def _bytes(target, address, size):
         if module is None:
             raise
         try:
-            blob = module.elf.at(address - module.bias, size)
+            there = module.elf.at(address - module.bias, size)
         except (GdbextError, OSError) as e:
             log.passed_over(e)
-            blob = None
-        if blob is None:
+            there = None
+        if there is None:
             raise
-        return blob
+        return there
 
 
-def _string(target, address, limit):
+def _string(target: Target, address: int, limit: int) -> str:
     for size in (64, limit):
         try:
             blob = _bytes(target, address, size)
@@ -108,8 +109,9 @@ def class_hierarchy(target: Target, address: int) -> tuple[list[str], Mapping]:
     return target.cached(("rtti", vptr), read)
 
 
-def _names(target, info):
-    found, seen = [], set()
+def _names(target: Target, info: int) -> list[str]:
+    found: list[str] = []
+    seen: set[int] = set()
     while info and info not in seen and len(found) < MAX_BASES:
         seen.add(info)
         (kind, pointer) = struct.unpack("<QQ", _bytes(target, info, 16))

@@ -57,7 +57,7 @@ def statistics(source: Source, sample: int | None = None) -> tuple[dict[str, Any
                     continue
                 low, high = values.min(), values.max()
             total.add(values, low.item(), high.item())
-    found = {"min": total.low, "max": total.high, "mean": total.mean, "std": total.std(times)}
+    found: dict[str, float | None] = {"min": total.low, "max": total.high, "mean": total.mean, "std": total.std(times)}
     if is_complex:
         found = dict.fromkeys(found)
     counts = {"nan": nan, "inf": inf, "zeros": zeros, "count": count}
@@ -127,7 +127,7 @@ def histogram(source: Source, low: float, high: float, bins: int = 20, sample: i
         return {"edges": [], "counts": []}
     source, times = source.distinct()
     low, high = float(low), float(high)
-    counts = numpy.zeros(bins, numpy.int64)
+    counts: numpy.ndarray[Any, Any] = numpy.zeros(bins, numpy.int64)
     width = high / bins - low / bins  # no overflow at float64's ends
     with numpy.errstate(all="ignore"):
         for values in _pieces(source, sample):

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 import struct
-from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Sequence
 
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
@@ -45,26 +45,26 @@ class Tensor:
     plain: bool = True  # exactly torch.Tensor or torch.nn.Parameter
     is_parameter: bool = False  # of torch.nn.Parameter's class
     counts_as_parameter: bool = False  # isinstance(t, Parameter) holds by the flag `_is_param`
-    shape: Optional[Tuple[int, ...]] = None
-    stride: Optional[Tuple[int, ...]] = None
+    shape: tuple[int, ...] | None = None
+    stride: tuple[int, ...] | None = None
     dtype: DType = None  # type: ignore[assignment]  # read_tensor_impl sets it at once
     device: str = ""
     layout: str = "strided"
     storage_offset: int = 0
-    numel: Optional[int] = 0  # None where the shape is
+    numel: int | None = 0  # None where the shape is
     storage: int = 0  # the StorageImpl
     storage_data: int = 0
-    storage_bytes: Optional[int] = None
-    requires_grad: Optional[bool] = False  # None: could not be told
+    storage_bytes: int | None = None
+    requires_grad: bool | None = False  # None: could not be told
     grad_fn: str = ""
     grad_fn_object: int = 0  # the Python object of a grad_fn that Python code defines
     is_conj: bool = False
     is_neg: bool = False
     is_zero: bool = False  # ZeroTensor: all zeros, without memory
-    quantizer: Optional[Quantizer] = None
+    quantizer: Quantizer | None = None
     own_repr: bool = False  # its class has a __repr__ of its own
-    parts_in: tuple = ()  # the attributes that hold tensors, of one whose values are in them
-    notes: list = dataclasses.field(default_factory=list)
+    parts_in: tuple[str, ...] = ()  # the attributes that hold tensors, of one whose values are in them
+    notes: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -97,7 +97,7 @@ class Tensor:
             return "its dtype is not set, so nobody knows what its bytes are"
         if kind == "meta" or self.is_zero or self.numel == 0:
             return ""
-        if kind == "cuda" and self.target.device_memory is None and not self.in_host_memory:
+        if self.on_device and self.target.device_memory is None:
             return (
                 f"the values are in the memory of {self.device}, which gdb cannot read: attach with cuda-gdb and read there, "
                 f"for example: x/16bx (@global char*) {self.data_ptr:#x}"
@@ -111,6 +111,23 @@ class Tensor:
         if self.kind not in _DENSE or self.stride is None or self.layout != "strided":
             return f"a {self.layout} {self.kind} keeps its values in parts that are not decoded here"
         return self._out_of_storage()
+
+    @property
+    def on_device(self) -> bool:
+        """Whether its values are in the memory of a CUDA device."""
+        return self.device.startswith("cuda") and not self.in_host_memory
+
+    @property
+    def unfinished(self) -> str:
+        """Why what is in its memory need not be what the program computed, in one clause: it is a GPU's, whose work has not ended
+        or may not have. '' for others, and where no GPU is seen."""
+        memory = self.target.device_memory if self.numel and self.on_device else None
+        return "" if memory is None else memory.unfinished
+
+    @property
+    def doubt(self) -> str:
+        """Why no conclusion can rest on its values: `unavailable` or `unfinished`; ''."""
+        return self.unavailable or self.unfinished
 
     @property
     def in_host_memory(self) -> bool:
@@ -130,7 +147,7 @@ class Tensor:
     def _wrapped_impl(self) -> int:
         return self.target.u64(self.impl + self.table.size("TensorImpl"))  # tensor_kinds.wrapped
 
-    def reach(self) -> Tuple[int, int]:
+    def reach(self) -> tuple[int, int]:
         """The bytes of its storage that its elements lie in: (first, one after the last). `GdbextError` without sizes or
         strides."""
         if self.shape is None or self.stride is None:
@@ -156,7 +173,7 @@ class Tensor:
         return ""
 
     # ---- elements --------------------------------------------------------------------------------------------------
-    def values(self, indices: Sequence[Tuple[int, ...]]) -> list:
+    def values(self, indices: Sequence[tuple[int, ...]]) -> list[Any]:
         """The elements at `indices` (tuples, one int per dimension) as Python values, in order: what `.tolist()` gives.
 
         Conjugate and negative views are resolved, quantized elements dequantized. Only these elements are read, neighbours
@@ -173,7 +190,8 @@ class Tensor:
         size = self.dtype.itemsize
         if self.is_zero:
             return self.dtype.decode(bytes(size)) * len(indices)
-        offsets = [(self.storage_offset + sum(i * s for i, s in zip(index, self.stride))) * size for index in indices]
+        stride = self.stride or ()
+        offsets = [(self.storage_offset + sum(i * s for i, s in zip(index, stride))) * size for index in indices]
         blobs = self._gather(sorted(set(offsets)), size)
         found = self.dtype.decode(b"".join(blobs[o] for o in offsets))
         if self.is_neg:
@@ -182,9 +200,9 @@ class Tensor:
             found = [v.conjugate() for v in found]
         return self.quantizer.dequantize(found, indices) if self.quantizer else found
 
-    def _gather(self, offsets: Sequence[int], size: int) -> dict:
+    def _gather(self, offsets: Sequence[int], size: int) -> dict[int, bytes]:
         """{byte offset in the storage: its `size` bytes}; `offsets` are sorted."""
-        runs = []
+        runs: list[list[int]] = []
         for o in offsets:
             if o < 0 or (self.storage_bytes is not None and o + size > self.storage_bytes):
                 raise LayoutError(f"{self.name} reaches outside its storage of {self.storage_bytes} bytes")
@@ -193,9 +211,7 @@ class Tensor:
             else:
                 runs.append([o, o + size])
         found, i = {}, 0
-        on_device = self.device.startswith("cuda") and not self.in_host_memory
-        read_many = self.target.read_device if on_device else self.target.read_many
-        for (start, end), blob in zip(runs, read_many([(self.storage_data + a, b - a) for a, b in runs])):
+        for (start, end), blob in zip(runs, self.read_ranges([(self.storage_data + a, b - a) for a, b in runs])):
             if blob is None:
                 raise FaultError(self.storage_data + start, end - start, "the tensor's memory was freed, or the core left it out")
             while i < len(offsets) and offsets[i] < end:
@@ -203,6 +219,19 @@ class Tensor:
                 found[offsets[i]] = blob[at : at + size]
                 i += 1
         return found
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | None]:
+        """As `Target.read_many`, in the memory that has its storage: the host's or a device's."""
+        if self.on_device:
+            return self.target.read_device(ranges)
+        return host_ranges(self.target, ranges)
+
+    def read_bytes(self, start: int, size: int) -> bytes:
+        """`size` bytes from byte `start` on, counted from its first element. `FaultError` where they cannot be read."""
+        (found,) = self.read_ranges([(self.data_ptr + start, size)])
+        if found is None:
+            raise FaultError(self.data_ptr + start, size)
+        return bytes(found)
 
     # ---- slices ----------------------------------------------------------------------------------------------------
     def sliced(self, text: str) -> Tensor:
@@ -250,6 +279,16 @@ class Tensor:
         return sub
 
 
+def host_ranges(target: Any, ranges: Sequence[tuple[int, int]]) -> list[bytes | None]:
+    """As `Target.read_many`; one range alone is not cut into pages."""
+    if len(ranges) != 1:
+        return target.read_many(ranges)
+    try:
+        return [target.read(*ranges[0])]
+    except FaultError:
+        return [None]
+
+
 def _key(word: str, text: str) -> Any:
     """An index of -slice: an int, a slice or Ellipsis."""
     if word == "...":
@@ -271,7 +310,7 @@ def _shown_key(key: Any) -> str:
     return ":".join("" if part is None else str(part) for part in parts)
 
 
-def _number(word: str, text: str) -> Optional[int]:
+def _number(word: str, text: str) -> int | None:
     try:
         return int(word, 0) if word.strip() else None
     except ValueError:
@@ -285,11 +324,11 @@ class Quantizer:
     scheme: str
     scales: Any
     zero_points: Any
-    axis: Optional[int] = None
+    axis: int | None = None
     parts: Any = None  # the Tensors of scales and zero points, where they are tensors
     pick: Any = None  # index in `axis` of a slice -> channel
 
-    def dequantize(self, stored: list, indices: Sequence[Tuple[int, ...]]) -> list:
+    def dequantize(self, stored: list[int], indices: Sequence[tuple[int, ...]]) -> list[float]:
         """The numbers that `stored` ints stand for; `indices`: their places in the tensor."""
         if self.axis is None:
             return [_f32((v - self.zero_points) * _f32(self.scales)) for v in stored]
@@ -313,6 +352,7 @@ class Quantizer:
 
 def _f32(value: float) -> float:
     try:
-        return struct.unpack("<f", struct.pack("<f", value))[0]
+        rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
+    return rounded

@@ -59,7 +59,8 @@ class _Impl:
 
     def number(self, code: str, *path: str) -> int:
         """The field at `path`, as struct's `code` reads it."""
-        return struct.unpack_from("<" + code, self.blob, self.offset(*path))[0]
+        found: int = struct.unpack_from("<" + code, self.blob, self.offset(*path))[0]
+        return found
 
     def bits(self, field: str) -> int:
         return self.table.bits("TensorImpl", field, self.blob)
@@ -276,7 +277,7 @@ def _quantizer(t: Tensor) -> Quantizer | None:
         parts = [
             inner(t, target.u64(pointer + table.offset("PerChannelAffineQuantizer", f))) for f in ("scales_", "zero_points_")
         ]
-        found = [part.values([(i,) for i in range(part.shape[0])]) for part in parts]
+        found = [part.values([(i,) for i in range(part.numel or 0)]) for part in parts]
         axis = target.i64(pointer + table.offset("PerChannelAffineQuantizer", "axis_"))
         if t.shape is None or not 0 <= axis < len(t.shape) or len(found[0]) != t.shape[axis]:
             raise LayoutError(f"the quantizer at {pointer:#x} has {len(found[0])} scales for axis {axis} of {t.shape}")
@@ -343,7 +344,8 @@ def _own_repr(info: TypeInfo) -> bool:
 def is_flagged_parameter(obj: Object) -> bool:
     """Whether a tensor counts as a Parameter by its attribute `_is_param` alone, as subclasses do."""
     try:
-        return obj.attr("_is_param").boolean()
+        flagged: bool = obj.attr("_is_param").boolean()
+        return flagged
     except (GdbextError, AttributeError) as e:
         log.passed_over(e)
         return False

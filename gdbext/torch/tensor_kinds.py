@@ -41,7 +41,7 @@ def components(tensor: Tensor) -> list[Tensor]:
     )
     if sizes.shape is None or offsets.shape is None or len(sizes.shape) != 2 and sizes.numel:
         raise LayoutError(f"the nested tensor at {tensor.impl:#x} has sizes of shape {sizes.shape}")
-    count, dims = (offsets.numel, sizes.shape[1] if len(sizes.shape) == 2 else 0)
+    count, dims = (offsets.numel or 0, sizes.shape[1] if len(sizes.shape) == 2 else 0)
     if count > MAX_COMPONENTS:
         raise GdbextError(f"the nested tensor at {tensor.impl:#x} has {count} components, more than {MAX_COMPONENTS}")
     if (dims and sizes.shape[0] != count) or strides.shape != sizes.shape:
@@ -77,15 +77,15 @@ def sparse_parts(tensor: Tensor) -> list[tuple[str, Tensor]]:
     """The parts of a sparse tensor in the order that torch prints them: [(name, Tensor)], the last one "values"."""
     table, target = tensor.table, tensor.target
     if tensor.layout == "sparse_coo":
-        struct, names = "SparseTensorImpl", (("indices", "indices_"), ("values", "values_"))
+        struct, names = "SparseTensorImpl", [("indices", "indices_"), ("values", "values_")]
     elif tensor.layout in ("sparse_csr", "sparse_bsr"):
         struct, names = (
             "SparseCsrTensorImpl",
-            (("crow_indices", "crow_indices_"), ("col_indices", "col_indices_"), ("values", "values_")),
+            [("crow_indices", "crow_indices_"), ("col_indices", "col_indices_"), ("values", "values_")],
         )
     else:
         struct, names = (
             "SparseCsrTensorImpl",
-            (("ccol_indices", "crow_indices_"), ("row_indices", "col_indices_"), ("values", "values_")),
+            [("ccol_indices", "crow_indices_"), ("row_indices", "col_indices_"), ("values", "values_")],
         )
     return [(name, inner(tensor, target.u64(tensor.impl + table.offset(struct, field)))) for name, field in names]

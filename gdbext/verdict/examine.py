@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..engines import endpoints, nccl_ras, shm_files
 from ..engines.group import engines_of
+from ..engines.processes import ranks_of
 from ..errors import GdbextError
 from ..observe.window import PRESSED
 from ..requests import collect, join
@@ -95,8 +96,7 @@ class _Look:
     after."""
 
     def __init__(self, found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str]) -> None:
-        ranks = [one for one in found if hasattr(one, "family")]
-        self.engines = [engine for engine in engines_of(ranks, targets.of) if engine.spec]
+        self.engines = [engine for engine in engines_of(ranks_of(found), targets.of) if engine.spec]
         self.before = [(collect.looks_at(engine)[0], time.monotonic()) for engine in self.engines]
         self.seconds = seconds
         with sampling.Sampling(found, targets, words) as self.sampling:

@@ -98,15 +98,19 @@ def judge_group(processes: Iterable[ProcessState]) -> Verdict:
         found = rule(facts)
         if found is None:
             continue
-        log.note("%s: %s, by %s; what stands before it in ORDER does not apply", facts[0].name, found.kind, rule.__qualname__)
+        log.note("%s: %s, by %s; what stands before it in ORDER does not apply", _names(facts), found.kind, rule.__qualname__)
         if found.kind not in QUIET:
             more = count_lines(facts) + ring_lines(facts) + notes(facts)
             found.evidence += [line for line in more if line not in found.evidence]
         return found
     log.note(
-        "%s: no rule applies: %s", facts[0].name, [f"{rule.__module__.rpartition('.')[2]}.{rule.__name__}" for rule in ORDER]
+        "%s: no rule applies: %s", _names(facts), [f"{rule.__module__.rpartition('.')[2]}.{rule.__name__}" for rule in ORDER]
     )
     return _unknown(facts)
+
+
+def _names(facts: Facts) -> str:
+    return ", ".join(f.name for f in facts)
 
 
 def _unknown(facts: Facts) -> Verdict:

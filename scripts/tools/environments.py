@@ -32,6 +32,7 @@ TESTS = [
             "pytest-xdist",
             "ruff==0.17.6",  # what a formatter likes differs between releases: .pre-commit-config.yaml names the same
             "mypy==2.4.1",
+            "types-gdb==16.3.0.20260712",  # what gdb's module `gdb` has, for mypy
             "hypothesis",
             "pexpect",
             "setproctitle",

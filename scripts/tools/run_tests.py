@@ -17,6 +17,7 @@ import collections
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -24,12 +25,13 @@ import tempfile
 import textwrap
 import time
 
-from . import lint
+from . import lint, own_pids
 from .prepare_tests import ROOT, Prepared
 from .say import Failed, say
 
 PARTS = ["lint", "unit", "gdb", "engines", "gpu"]
 BY_NAME = ["arm"]  # not run where no part is named
+OWN_PIDS = ["gdb", "engines"]  # their tests look for processes: each pytest and each worker sees its own alone, where it may
 # Beside tests/arm: files of tests/gdb whose subjects come from harness.subjects.running, which hands over their cores then.
 ON_CORES = """
     layout_truth python_expressions python_frames python_gc python_loops python_objects python_subinterpreters python_trashed
@@ -95,17 +97,23 @@ def words_for(part: str, arguments: list[str]) -> list[str]:
     return files + [a for a in arguments if not part_of(a)]
 
 
-def runs(part: str, arguments: list[str], workers: int) -> list[list[str]]:
+def in_own_pids(python: str) -> list[str]:
+    """The words that run a program with `python`, which sees no process but those it starts."""
+    return [python, own_pids.__file__]
+
+
+def runs(part: str, arguments: list[str], workers: int, python: str) -> list[list[str]]:
     """The pytests of a part, by the arguments that each gets besides: on all processors where tests share no machine-wide state,
     that is all of unit, and of gdb those not marked alone, which come after them, one at a time. Tests of gdb often wait for a
-    process: there are two workers more than processors."""
+    process: there are two workers more than processors, each with processes of its own."""
     own = any(a in ("-s", "--pdb", "--capture=no") or a.startswith(("-n", "-p")) for a in arguments)
     if part == "unit" and workers > 1 and not own:
         return [["-n", str(workers), "--dist", "loadfile"]]
     if part == "arm" and workers > 1 and not own:
         return [["-n", str(workers), "--dist", "loadfile"]]
     if part == "gdb" and workers > 1 and not arguments:
-        shared = ["-n", str(workers + 2), "--dist", "loadfile", "--no-loadscope-reorder"]  # conftest.py puts them in order
+        worker = f"popen//python={shlex.join([*in_own_pids(python), python])}"
+        shared = ["--tx", f"{workers + 2}*{worker}", "--dist", "loadfile", "--no-loadscope-reorder"]  # conftest.py orders them
         return [["-m", "not alone", *shared], ["-m", "alone"]]
     return [[]]
 
@@ -125,7 +133,8 @@ def joined(parts: list[Part]) -> Part:
 def run_part(part: str, arguments: list[str], environ: dict[str, str]) -> Part:
     """All pytests of one part."""
     workers = min(8, len(os.sched_getaffinity(0)))
-    return joined([run_pytest(part, more, arguments, environ) for more in runs(part, arguments, workers)])
+    each = runs(part, arguments, workers, environ["GDBEXT_TEST_PYTHON"])
+    return joined([run_pytest(part, more, arguments, environ) for more in each])
 
 
 def run_pytest(part: str, more: list[str], arguments: list[str], environ: dict[str, str]) -> Part:
@@ -135,7 +144,8 @@ def run_pytest(part: str, more: list[str], arguments: list[str], environ: dict[s
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gdbext-test-") as folder:
         counts = os.path.join(folder, "counts")
-        argv = [environ["GDBEXT_TEST_PYTHON"], "-m", "pytest", *words]
+        python = environ["GDBEXT_TEST_PYTHON"]
+        argv = [*(in_own_pids(python) if part in OWN_PIDS else []), python, "-m", "pytest", *words]
         child = subprocess.Popen(argv, cwd=ROOT, env={**environ, "GDBEXT_TEST_COUNTS": counts}, stdin=subprocess.DEVNULL)
         try:
             status = child.wait()

@@ -165,6 +165,7 @@ def truth(running):
             with open(go, "wb") as f:  # opening waits for the parked reader
                 f.write(b"x")
 
+    parked.folder = running.folder  # where PID.do is looked for
     return parked
 
 

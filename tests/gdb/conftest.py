@@ -13,12 +13,14 @@ from harness import gpucores
 from harness.breakpoints import OFF, started
 from harness.gdb_run import fetched, run_gdb
 from harness.launches import small_program
+from tools import own_pids
 
 # Files whose tests need the machine for themselves, and why; scripts/test runs the others several at once.
 ALONE = {
     "test_attach.py": "the pause that is said is compared with the pause that the process saw",
-    "test_ranks_live.py": "lists the engines of the machine, and other files start what looks like one",
 }
+if not os.environ.get(own_pids.INSIDE):  # a worker sees what other workers start
+    ALONE["test_ranks_live.py"] = "lists the engines of the machine, and other files start what looks like one"
 # These take long for the number of their tests: several at once ends soonest where nobody begins with one when all else is done.
 LONG = [
     f"test_{name}.py"

@@ -10,6 +10,7 @@ from harness.subjects import running, spawned, unlimited_core
 
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.runtime import Runtime, open_runtime
+from gdbext.engines.processes import ProcessRef
 from gdbext.engines.targets import Targets
 from gdbext.errors import NotFoundError
 from gdbext.stacks import snapshots, threads
@@ -33,7 +34,7 @@ def test_a_process_that_ends_while_it_is_opened(monkeypatch):
 
 def test_a_process_that_ends_while_it_is_copied():
     with running(sys.executable, "gil_states.py") as (target, _):
-        (taken,) = snapshots.take_snapshots([target.pid], Targets())
+        (taken,) = snapshots.take_snapshots([ProcessRef(target.pid)], Targets())
         target.process.kill()
         target.process.wait()
         assert threads.view_of(taken).rt is not None  # it was copied whole before

@@ -109,6 +109,25 @@ def on_the_device(worker, report, said):
     assert report.compared[0].counts == len(said["rows"])
 
 
+def test_where_the_gpu_is_seen_its_tables_are_compared(torch_python, gdb_path, folder_of):
+    """With a FAKE of cuda-gdb; and while a kernel runs that may still write them, they are not."""
+    argv = [torch_python, os.path.join(SUBJECTS, "vllm_v2_worker.py"), *folder_of("0.26.0"), "full", "device"]
+    before = ["set auto-solib-add off", f"source {SUBJECTS}/fake_cuda_gdb.py"]
+    with spawned(argv, ready='{"pid"', env=_environ()) as child:
+        said = json.loads(child.said)
+        at, device = ["-p", str(said["pid"])], {"FAKE_DEVICE": json.dumps(said["device"])}
+        run = run_gdb(gdb_path, ["llm-kv check -ranks -json"], at, before=before, env=device)
+        busy = run_gdb(gdb_path, ["llm-kv check -ranks -json"], at, before=before, env={**device, "FAKE_KERNEL": "post_update"})
+    check = run.json(0)
+    assert check["ok"] is True and check["ranks"] and not check["not_compared"] and not check["partial"], check
+    rows, blocks = len(said["rows"]), sum(len(t) for true in said["rows"].values() for t in true["tables"])
+    compared = [(row["rows"], row["blocks"], row["counts"]) for row in check["compared"] if row.get("tables")]
+    assert compared == [(rows, blocks, rows)], check["compared"]
+    check = busy.json(0)
+    assert check["ok"] is None and not check["ranks"] and not check["violations"]
+    assert any("1 kernel is on the device (post_update)" in one["why"] for one in check["not_compared"]), check
+
+
 def test_on_a_gpu_the_command_says_what_it_compared(torch_python, gdb_path, folder_of):
     """As on a GPU with one rank: scheduler and worker in one process, block tables on the device."""
     argv = [torch_python, os.path.join(SUBJECTS, "vllm_v2_worker.py"), *folder_of("0.26.0"), "full", "device"]

@@ -1,10 +1,14 @@
 """llm-kv check -deep: what the values of blocks break, in tensors of a real torch."""
 
+import os
+
+import pytest
 from harness.subjects import running
 
+from gdbext.access.device_memory import DeviceMemory
 from gdbext.commands.llm_kv import LlmKv
 from gdbext.cpython.runtime import open_runtime
-from gdbext.engines import kv_deep
+from gdbext.engines import kv_deep, kv_view
 from gdbext.kvcache import invariants
 from gdbext.kvcache.addresses import strided_layer
 from gdbext.kvcache.model import Cache, Group, Pool, Request, Worker
@@ -35,9 +39,23 @@ def worker(rt, rank, addresses):
     return found
 
 
-def test_each_harm_is_named_by_rule_rank_and_block(torch_python):
-    with running(torch_python, "kv_values.py") as (target, said):
-        rt = open_runtime(target)
+def device_of(target, said, **limits):
+    """What a debugger that sees a GPU would read: the file that a subject (on_device.py) keeps as its memory."""
+
+    def read(address, size):
+        with open(f"/proc/{target.pid}/fd/{said['fd']}", "rb") as f:
+            return os.pread(f.fileno(), size, address - said["address"])
+
+    memory = DeviceMemory(read)
+    memory.begin(**limits)
+    return memory
+
+
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_each_harm_is_named_by_rule_rank_and_block(torch_python, where):
+    with running(torch_python, "kv_values.py", *(["device"] if where == "device" else [])) as (target, told):
+        rt, said = open_runtime(target), told["cases"]
+        target.device_memory = device_of(target, told["device"]) if told["device"] else None
         pairs = 0
         assert {True, False} == {bool(expected) for _, expected in said.values()}
         for name, (held, expected) in said.items():
@@ -54,6 +72,24 @@ def test_each_harm_is_named_by_rule_rank_and_block(torch_python):
             assert kv_rules() - {"rank-copy"} <= set(report.rules) and ("rank-copy" in report.rules) == bool(found.pairs)
             pairs += found.pairs
         assert pairs
+
+
+def test_what_one_question_may_not_read_is_said(torch_python):
+    """The first faults that were found stay; the rank and the pair that were not read to their end are named."""
+    with running(torch_python, "kv_values.py", "device") as (target, told):
+        rt, (held, expected) = open_runtime(target), told["cases"]["nan_in_a_computed_block True"]
+        notes, workers = [], [worker(rt, f"TP{i}", addresses) for i, addresses in enumerate(held)]
+        target.device_memory = device_of(target, told["device"], size=3000)
+        found = kv_deep.read(cache(), workers, notes)
+        assert [note.partition(":")[0] for note in notes] == ["TP0", "TP1", "TP0 and TP1"] and "were not all read" in notes[0], (
+            notes
+        )
+        assert [[f.rule.name, f.rank, f.block] for f in found.faults] == [expected] and found.looked_at["TP0"] > 3
+        target.device_memory = device_of(target, told["device"])
+        (layer,) = [one for one in workers[0].layers if one.index == 1]
+        assert [one["nan"] for one in kv_view.block_stats(layer, 4).values()] == [1, 0]
+        target.device_memory = None
+        assert "the memory of cuda:0, which gdb cannot read" in kv_view.block_stats(layer, 4)["why"]
 
 
 def test_what_a_step_is_writing_is_not_looked_at():

@@ -173,12 +173,13 @@ def test_tensors_are_written_at_each_pass_and_torch_reads_them(gdb_path, torch_p
         command = f"llm-save h=hidden rows=whole bad=number -at steps.py:{line} -every 3 -limit 3 -o {folder}"
         said = run_gdb(
             gdb_path,
-            [command, f"shell echo > /proc/{one.pid}/fd/0", "continue"],
+            [command, f"shell test ! -e {folder} && echo nothing is made; echo > /proc/{one.pid}/fd/0", "continue"],
             ["-p", str(one.pid)],
             timeout=100,
             before=OFF,
         )
-    assert "(1 debug register)" in said.outputs[0], said.text
+    assert "(1 debug register)" in said.outputs[0] and "nothing is made" in said.outputs[1], said.text
+    assert os.stat(folder).st_mode & 0o777 == 0o700
     assert sorted(os.listdir(folder)) == sorted(f"{name}-{one.pid}-00000{n}.pt" for name in ("h", "rows") for n in (1, 2, 3))
     assert said.text.count("it is no tensor") == 3 and "llm-save 1: over after 3 lines: 3 of 7 passes told" in said.text
     code = (

@@ -4,13 +4,13 @@ import json
 import math
 import re
 import subprocess
-import types
 
 import pytest
 from harness.tensors import LAZY, ask
 from harness.tensors import tensors as running
 
 from gdbext.commands.pytensor import PyTensor
+from gdbext.engines.processes import ProcessRef
 from gdbext.errors import GdbextError
 from gdbext.session.session import Session
 from gdbext.torch import files, stats
@@ -299,7 +299,7 @@ def test_a_picture_is_drawn_or_the_line_that_installs_matplotlib_is_said(subject
 
 def test_several_processes_are_each_asked_and_one_that_has_it_not_is_said(subject, monkeypatch):
     """FAKE: `-on both` names the subject twice and a process without Python, as `-on all` names an engine's."""
-    named = [types.SimpleNamespace(label=label, pid=pid) for label, pid in (("A", subject.pid), ("B", subject.pid), ("C", 1))]
+    named = [ProcessRef(pid, label) for label, pid in (("A", subject.pid), ("B", subject.pid), ("C", 1))]
     resolve = Session.resolve
     monkeypatch.setattr(Session, "resolve", lambda self, what: named if what == "both" else resolve(self, what))
 

@@ -64,6 +64,41 @@ def test_its_tensors_are_read_from_the_device(vllm_on_gpu, attached):
     cache, norm = truth["runner"]["kv_caches"][0], truth["runner"]["parameters"]["model.norm.weight"]
     assert said.json(0)["shape"] == cache["shape"] and int(str(said.json(0)["data_ptr"]), 0) == cache["ptr"]
     assert said.json(1)["shape"] == norm["shape"] and int(str(said.json(1)["data_ptr"]), 0) == norm["ptr"]
+    stats = said.json(1)["stats"]
+    assert (stats["min"], stats["max"], stats["count"]) == (1.0, 1.0, norm["shape"][0])
+
+
+def test_the_values_of_its_blocks_are_those_on_the_device(vllm_on_gpu, attached):
+    with vllm_on_gpu("--answer", "1900") as engine:
+        pid, truth = engine.one("runner")
+        held = truth["block_values"]
+        said = attached(pid, [f"llm-kv block {held['block']} -stats -json", "llm-kv check -deep -json"])
+    rows, deep = said.json(0)["block"]["stats"], said.json(1)
+    for row, (low, high, bad) in zip(rows, held["layers"]):
+        parts = [row["k"], row["v"]]
+        assert (min(p["min"] for p in parts), max(p["max"] for p in parts), sum(p["nan"] for p in parts)) == (low, high, bad)
+    assert len(rows) == len(held["layers"]) == 4 and any(low < high for low, high, _ in held["layers"])
+    assert deep["ok"] is True and all(deep["looked_at"].values()), deep
+
+
+BLOCKING = {"CUDA_LAUNCH_BLOCKING": "1"}
+
+
+def test_what_each_module_returns_is_read_where_launches_block(vllm_on_gpu, attached):
+    with vllm_on_gpu(env=BLOCKING) as engine:
+        pid, _ = engine.one("runner")
+        rows = attached(pid, ["llm-layers -json -for 60"]).json(0)["modules"]
+    floats = [row for row in rows if row["dtype"] == "bfloat16"]
+    assert len(floats) > 20 and all(row["hash"] and row["nan"] == 0 and row["min"] < row["max"] for row in floats), rows
+
+
+def test_the_module_that_makes_the_first_nan_is_found(vllm_on_gpu, attached):
+    """One weight of layer 2 is harmed."""
+    with vllm_on_gpu(fault="nan", env=BLOCKING) as engine:
+        pid, _ = engine.one("runner")
+        engine.fall(lasting=True)
+        said = attached(pid, ["llm-break -layers nan", "continue", "llm-break -delete"])
+    assert "layers.2.mlp.down_proj" in said.text and "NaN" in said.outputs[1], said.text
 
 
 GRAPHS = ["--backend", "FLASH_ATTN", "--graphs"]

@@ -25,7 +25,8 @@ def test_tensors_print_as_torch_prints_them(cuda_gdb, standing, how):
     """With a kernel that runs and with none; the focus is where cuda-gdb puts it."""
     with standing("cuda_tensors.py", how) as (process, truth):
         commands = [f"pytensor -any -repr {name}" for name in truth["shown"]]
-        more = ["pytensor -any -repr big[-1]", "llm-bt -json", "cuda kernel block thread"]
+        more = ["pytensor -any -repr big[-1]", "llm-bt -json", "pytensor -any -stats -json bad", "pytensor -any -stats -json big"]
+        more += ["pytensors -nan -json", "cuda kernel block thread"]
         said = cuda_gdb([*commands, *more], ["-p", str(process.pid)], before=OFF)
         assert process.poll() is None
     for name, output in zip(truth["shown"], said.outputs):
@@ -33,6 +34,12 @@ def test_tensors_print_as_torch_prints_them(cuda_gdb, standing, how):
     assert said.outputs[len(commands)] == "tensor(7., device='cuda:0')"
     frames = said.json(len(commands) + 1)
     assert [f["function"] for f in frames["threads"][0]["frames"] if f["kind"] == "python"][-2:] == ["wait", "<module>"]
+    bad, big, found = (said.json(len(commands) + n) for n in (2, 3, 4))
+    assert (bad["stats"]["nan"], bad["stats"]["inf"], bad["stats"]["min"], bad["stats"]["max"]) == (1, 1, -2.5, 1.0)
+    assert (big["stats"]["count"], big["stats"]["zeros"], big["stats"]["max"]) == (40 << 20, (40 << 20) - 1, 7.0)
+    assert [row["owner"] for row in found["tensors"]] == ["__main__:bad"]
+    for one in (bad, big, found):  # all of it was computed before; what a debugger cannot know it says
+        assert ["is on the device" in why for why in one["partial"]] == ([True] if how == "sync" else [])
     if how == "sync":
         assert ["spin_kernel" in k["function"] and k["grid"] == [1, 1, 1] for k in frames["kernels"]] == [True]
         assert "kernel 0, block (0,0,0), thread (0,0,0)" in said.outputs[-1]

@@ -10,7 +10,7 @@ import time
 
 from .answers import answer
 from .heartbeats import asleep
-from .subjects import SUBJECTS, spawned
+from .subjects import SUBJECTS, ready_line, spawned
 
 
 @contextlib.contextmanager
@@ -44,11 +44,9 @@ class Ranks:
         ]
         self.pids = [int(self.expect(r, "starting")[0]) for r in range(count)]
 
-    def expect(self, rank, word):
-        for line in self.processes[rank].stdout:
-            if line.split()[:1] == [word]:
-                return line.split()[1:]
-        raise AssertionError(f"rank {rank} ended without saying {word}")
+    def expect(self, rank, word, seconds=120):
+        """What a rank says after `word`. One that does not say it in time is ended."""
+        return ready_line(self.processes[rank], word, seconds).split()[1:]
 
     def do(self, *words):
         """One word for each rank; '' for none. Then time to get there."""

@@ -6,6 +6,7 @@ import contextlib
 import glob
 import os
 import random
+import shutil
 import signal
 import struct
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import time
 
 from gdbext.access import debug_registers, ptrace, recovery
+from gdbext.access.procfs import read_proc
 
 from . import cgroups
 from .gdb_run import INIT, ROOT
@@ -20,9 +22,22 @@ from .gdb_run import INIT, ROOT
 SUBJECT = os.path.join(ROOT, "tests", "gdb", "subjects", "self_checking.py")
 PYTHON = [sys.executable, "-m", "gdbext"]
 SECONDS = 30.0  # after which all is to be as it was, on a machine at full load
+IN_FLIGHT = 4  # requests of a real engine that are under way at a time (engines/serve_vllm.py)
 LIMITED = {"pylog"}  # a gdb killed while a line is passed 700 times a second: docs/manual.md says what may come of that
 HOW = ["kill"] * 5 + ["term"] * 3 + ["int", "hup", "child", "stopped", "group", "group-term"]
 NUMBERS = {"term": signal.SIGTERM, "int": signal.SIGINT, "hup": signal.SIGHUP}
+
+
+def planted(pid):
+    """What is left in a process: breakpoint bytes, debug registers."""
+    found = list(recovery.planted_breakpoints(pid))
+    with ptrace.Stopped(pid) as stopped:
+        armed = [t for t in stopped.threads if ptrace.call(debug_registers.PEEKUSER, t, debug_registers.DEBUGREG_OFFSET + 56)]
+    return found + armed
+
+
+def states(pid):
+    return "".join((ptrace.status(pid, tid) or {"state": "?"})["state"] for tid in ptrace.tids(pid))
 
 
 class Subject:
@@ -67,31 +82,84 @@ class Subject:
                 return True
         return False
 
-    def planted(self):
-        """What is left in it: breakpoint bytes, debug registers."""
-        found = list(recovery.planted_breakpoints(self.pid))
-        with ptrace.Stopped(self.pid) as stopped:
-            armed = [t for t in stopped.threads if ptrace.call(debug_registers.PEEKUSER, t, debug_registers.DEBUGREG_OFFSET + 56)]
-        return found + armed
+    def alive(self):
+        return self.process.poll() is None
+
+    def loads_libraries(self, seconds=SECONDS):
+        """Whether it gets on after it has loaded some that it had not."""
+        open(self.file + ".load", "w").close()
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self.process.poll() is None and not os.path.exists(self.file + ".loaded"):
+            time.sleep(0.02)
+        return self.goes_on(seconds)
 
     def end(self):
         self.process.kill()
         self.process.wait()
 
 
-def commands(gdb, folder, pids):
-    """{name: (words, seconds that it takes)}"""
-    a, b, c = map(str, pids)
+class Rank:
+    """One process of a real engine (tools.engines) that never lacks requests. `truth`: what has it run
+    Python (engines/conftest.py).
+
+    Of it as of `Subject`: whether it is as before, which here means that nobody traces it, that it runs, and where it is `asked`
+    that the engine answers a request which came afterwards."""
+
+    stopped = False
+
+    def __init__(self, engine, pid, truth, folder, asked=True):
+        self.engine, self.pid, self.truth, self.folder, self.asked = engine, pid, truth, folder, asked
+        self.began = ptrace.start_time(pid)
+
+    def alive(self):
+        return ptrace.start_time(self.pid) == self.began
+
+    def is_as_before(self):
+        found = [ptrace.status(self.pid, tid) for tid in ptrace.tids(self.pid)]
+        return bool(found) and not any(s is None or s["tracer"] or s["state"] not in "RSDI" for s in found)
+
+    def goes_on(self, seconds=4 * SECONDS):
+        ran, answered, deadline = self.ran(), self.engine.answered()[1], time.monotonic() + seconds
+        while time.monotonic() < deadline and self.alive():
+            # the last of more than are under way at a time came since
+            if (not self.asked or self.engine.answered()[1] > answered + IN_FLIGHT) and self.ran() > ran and self.is_as_before():
+                return True
+            time.sleep(0.05)
+        return False
+
+    def ran(self):
+        return int(read_proc(self.pid, "schedstat").split()[0])
+
+    def wrong(self):
+        return 0
+
+    def loads_libraries(self, seconds=4 * SECONDS):
+        """A copy of a library that has a name of its own: the loader takes it for another one."""
+        copy = os.path.join(self.folder, f"library-{self.pid}-{time.monotonic_ns()}.so")
+        with open(os.path.join(self.truth.folder, f"{self.pid}.do"), "w") as f:
+            f.write(f"import _ctypes, ctypes, shutil\nctypes.CDLL(shutil.copy(_ctypes.__file__, {copy!r}))\n")
+        with self.truth(self.pid):
+            with open(f"/proc/{self.pid}/maps") as f:
+                loaded = copy in f.read()
+        return loaded and self.goes_on(seconds)
+
+    def end(self):
+        """Others end it."""
+
+
+def commands(gdb, folder, pids, step="step", slower=1.0):
+    """{name: (words, seconds that it takes)} `step`: what breakpoints are set on; `slower`: than on small programs."""
+    a, b, c = map(str, pids[:3])
     out = os.path.join(folder, "out")
 
-    def in_gdb(*lines):
-        script = os.path.join(folder, "commands.gdb")
+    def in_gdb(name, *lines):
+        script = os.path.join(folder, f"{name}.gdb")
         with open(script, "w") as f:
             f.write("\n".join(["set confirm off", "set pagination off", f"source {INIT}", *lines]) + "\n")
         return [gdb, "-q", "-nx", "-batch", "-x", script]
 
-    return {
-        "pylog": (in_gdb(f"llm-attach {a} {b}", 'pylog step "{n}"', "continue"), 3.0),
+    found = {
+        "pylog": (in_gdb("pylog", f"llm-attach {a} {b}", 'pylog step "{n}"', "continue"), 3.0),
         "llm-stacks": ([*PYTHON, "llm-stacks", a, b, c], 1.2),
         "llm-hang": ([*PYTHON, "llm-hang", a, b, c], 2.2),
         "llm-locks": ([*PYTHON, "llm-locks", a, b, c], 1.2),
@@ -101,11 +169,15 @@ def commands(gdb, folder, pids):
         "native": ([*PYTHON, "llm-record", a, b, "-for", "1", "-native", "-rate", "50", "-o", f"{out}/x.record", "-force"], 2.0),
         "llm-watch": ([*PYTHON, "llm-watch", a, c, "-after", "0.3", "-poll", "0.05", "-for", "2", "-o", out], 3.0),
         "pyheap": ([*PYTHON, "pyheap", "-on", a], 1.2),
-        "llm-attach": (in_gdb(f"llm-attach {a} {b} {c}", "llm-bt -all", "shell sleep 0.3", "llm-detach"), 2.0),
-        "llm-continue": (in_gdb(f"llm-attach {a} {b}", "llm-continue", "shell sleep 1", "llm-detach"), 2.5),
-        "pybreak": (in_gdb(f"llm-attach {a} {b}", "pybreak step", "llm-continue", *["continue"] * 5, "llm-detach"), 3.0),
-        "pytrace": (in_gdb(f"llm-attach {a}", "pytrace step -for 1", "llm-detach"), 3.0),
+        "llm-attach": (in_gdb("llm-attach", f"llm-attach {a} {b} {c}", "llm-bt -all", "shell sleep 0.3", "llm-detach"), 2.0),
+        "llm-continue": (in_gdb("llm-continue", f"llm-attach {a} {b}", "llm-continue", "shell sleep 1", "llm-detach"), 2.5),
+        "pybreak": (
+            in_gdb("pybreak", f"llm-attach {a} {b}", f"pybreak {step}", "llm-continue", *["continue"] * 5, "llm-detach"),
+            3.0,
+        ),
+        "pytrace": (in_gdb("pytrace", f"llm-attach {a}", f"pytrace {step} -for 1", "llm-detach"), 3.0),
     }
+    return {name: (words, slower * seconds) for name, (words, seconds) in found.items()}
 
 
 def ended(process, how, seconds):
@@ -144,23 +216,24 @@ def left(mark, mine):
 
 
 class Rounds:
-    """Rounds of random kills. `wrong`: what was not as it should be; `counts`: {(command, how): rounds}."""
+    """Rounds of random kills. `wrong`: what was not as it should be; `counts`: {(command, how): rounds}. `subjects`: those of a
+    real engine, instead of three small programs; `how`: more for `commands`."""
 
-    def __init__(self, gdb, folder, seed, only=()):
-        self.folder, self.random, self.gdb, self.only = folder, random.Random(seed), gdb, only
+    def __init__(self, gdb, folder, seed, only=(), subjects=(), **how):
+        self.folder, self.random, self.gdb, self.only, self.how = folder, random.Random(seed), gdb, only, how
         self.wrong, self.counts = [], collections.Counter()
         for name in ("tmp", "out"):
             os.makedirs(os.path.join(folder, name), exist_ok=True)
         self.tmp = os.path.join(folder, "tmp")
         self.env = dict(os.environ, PYTHONPATH=ROOT, TMPDIR=self.tmp)
-        self.subjects = [self._new(i, i == 2) for i in range(3)]
+        self.subjects = list(subjects) or [self._new(i, i == 2) for i in range(3)]
 
     def _new(self, number, stopped):
         return Subject(os.path.join(self.folder, f"subject{number}-{time.monotonic_ns()}"), stopped)
 
     def run(self, number):
         """One round."""
-        found = commands(self.gdb, self.folder, [s.pid for s in self.subjects])
+        found = commands(self.gdb, self.folder, [s.pid for s in self.subjects], **self.how)
         name = self.random.choice(self.only or sorted(set(found) - LIMITED))
         how, (words, seconds) = self.random.choice(HOW), found[name]
         moment = self.random.uniform(0.02, 0.9 * seconds)
@@ -178,12 +251,14 @@ class Rounds:
         self.counts[name, how] += 1
         for place, one in enumerate(self.subjects):
             if not one.goes_on():
-                states = [(ptrace.status(one.pid, t) or {}).get("state") for t in ptrace.tids(one.pid)]
-                self.wrong.append((*what, f"subject {place} is not as before: {one.process.poll()} {states}"))
+                self.wrong.append((*what, f"subject {place} is not as before: {one.alive()} {states(one.pid)}"))
                 one.end()
-                self.subjects[place] = self._new(place, place == 2)
+                if isinstance(one, Subject):
+                    self.subjects[place] = self._new(place, place == 2)
             elif one.wrong():
                 self.wrong.append((*what, "computed wrong"))
+        for file in glob.glob(os.path.join(self.folder, "out", "*")):
+            shutil.rmtree(file) if os.path.isdir(file) else os.unlink(file)  # many, of a real engine, fill the disk
         files = glob.glob(self.tmp + "/*") + glob.glob(self.tmp + "/.*[!.]")
         if files:
             self.wrong.append((*what, f"left behind: {files}"))
@@ -198,9 +273,9 @@ class Rounds:
         while left(self.tmp, mine) and time.monotonic() < deadline:
             time.sleep(0.1)
         self.wrong += [("at the end", "still runs", one) for one in left(self.tmp, mine)]
-        for one in self.subjects[:2]:
-            if one.process.poll() is None and one.planted():
-                self.wrong.append(("at the end", "left in a subject", one.planted()))
+        for one in self.subjects:
+            if one.alive() and not one.stopped and planted(one.pid):
+                self.wrong.append(("at the end", "left in a subject", planted(one.pid)))
         for one in self.subjects:
             one.end()
 
@@ -215,10 +290,12 @@ GROUP = {
 }
 
 
-def end_of_a_group(gdb, folder, seed, name):
-    """One end of a whole control group with a command in it. -> what is wrong, ''. The process then loads libraries."""
+def end_of_a_group(gdb, folder, seed, name, subjects=(), slower=1.0):
+    """One end of a whole control group with a command in it. -> what is wrong, ''. The processes then load libraries. `subjects`:
+    two of a real engine, instead of small programs."""
     chance = random.Random(seed)
-    subjects = [Subject(os.path.join(folder, f"{name}-{seed}-{i}")) for i in range(2)]
+    subjects = subjects or [Subject(os.path.join(folder, f"{name}-{seed}-{i}")) for i in range(2)]
+    os.makedirs(os.path.join(folder, "out"), exist_ok=True)
     try:
         words = commands(gdb, folder, [s.pid for s in subjects] + [0])[name if GROUP[name] is None else "llm-attach"][0]
         words = [word for word in words if word != "0"]
@@ -231,20 +308,14 @@ def end_of_a_group(gdb, folder, seed, name):
             env = dict(os.environ, PYTHONPATH=ROOT)
             more = {"stdin": null, "stdout": null, "stderr": null, "start_new_session": True}
             process = subprocess.Popen(words, env=env, cwd=folder, preexec_fn=cgroups.joining(group), **more)
-            time.sleep(chance.uniform(0.2, 4.0 if GROUP[name] is not None else 1.5))
+            time.sleep(slower * chance.uniform(0.2, 4.0 if GROUP[name] is not None else 1.5))
             cgroups.end(group)
             process.wait()
         for one in subjects:
             if not one.goes_on():
-                states = [ptrace.thread_state(one.pid, tid) for tid in ptrace.tids(one.pid)]
-                return f"a process is not as before: {one.process.poll()}, {states}"
-            open(one.file + ".load", "w").close()
-        deadline = time.monotonic() + SECONDS
-        while time.monotonic() < deadline and not all(os.path.exists(s.file + ".loaded") for s in subjects):
-            time.sleep(0.02)
-        gone = [s.process.poll() for s in subjects if s.process.poll() is not None]
-        if gone or not all(one.goes_on() for one in subjects):
-            return f"a process ended when it loaded a library: {gone}"
+                return f"a process is not as before: {one.alive()} {states(one.pid)}"
+        if [one for one in subjects if not one.loads_libraries()]:
+            return f"a process ended when it loaded a library, or did not go on: {[one.alive() for one in subjects]}"
         return "computed wrong" if any(one.wrong() for one in subjects) else ""
     finally:
         for one in subjects:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gdbext.access import debug_registers, elf, loaded, ptrace, resident
+from gdbext.access import debug_registers, elf, loaded, pagemap, ptrace, resident
 from gdbext.access.core_writer import write_core
 from gdbext.access.fake import FakeTarget
 from gdbext.access.model import PAGE, Mapping, Thread
@@ -122,7 +122,7 @@ def test_the_files_of_a_core_without_a_list_of_them_are_placed_by_the_process_s_
 @pytest.mark.parametrize("page", [4 << 10, 16 << 10, 64 << 10])
 def test_memory_in_use_is_counted_in_the_kernel_s_pages(page, tmp_path, monkeypatch):
     """One entry of pagemap is one page of the kernel's, whatever its size."""
-    monkeypatch.setattr(resident, "KERNEL_PAGE", page)
+    monkeypatch.setattr(pagemap, "KERNEL_PAGE", page)
     start, used = 1 << 20, {3, 4, 9}
     first, entries = start // page, (1 << 20) // page
     path = tmp_path / "pagemap"

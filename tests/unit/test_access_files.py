@@ -11,6 +11,7 @@ import time
 import pytest
 
 from gdbext.access import files
+from gdbext.engines.processes import ProcessRef
 from gdbext.errors import GdbextError, NotFoundError
 from gdbext.render import files as written
 from gdbext.stacks import snapshots
@@ -146,5 +147,8 @@ def test_a_folder_for_what_is_captured_is_new_and_nobody_elses(tmp_path):
 
 
 def test_a_label_leads_a_snapshot_nowhere():
-    snap = snapshots.ProcessSnapshot("../../etc/x\n TP0", 7)
-    assert snapshots.file_name(snap) == ".._.._etc_x__TP0-7.core" and snapshots.file_name(snapshots.snapshot_of(8)) == "8.core"
+    snap = snapshots.ProcessSnapshot(ProcessRef(7, "../../etc/x\n TP0"))
+    assert (
+        snapshots.file_name(snap) == ".._.._etc_x__TP0-7.core"
+        and snapshots.file_name(snapshots.ProcessSnapshot(ProcessRef(8))) == "8.core"
+    )

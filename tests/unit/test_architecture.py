@@ -11,13 +11,12 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PACK = os.path.join(ROOT, "gdbext")
 
-# room -> rooms it may import, also at run time by `lazy_module` and in functions; `errors`, `lazy` and `package` are for all
+# room -> rooms it may import, also in functions; `errors`, `log` and `package` are for all
 # (docs/architecture.md)
 READING = {"cpython", "torch", "access", "render"}
 MAY = {
     "errors": set(),
     "log": {"render"},
-    "lazy": set(),
     "package": set(),
     "wheels": set(),
     "render": set(),
@@ -52,6 +51,7 @@ MAY = {
 MAY_GDB = (
     "init.py",
     "control/",
+    "session/gdb_commands.py",
     "session/gdb_session.py",
     "commands/",
     "printers/",
@@ -59,7 +59,7 @@ MAY_GDB = (
     "frame_filters/",
     "access/libraries.py",
 )
-FOR_ALL = ("errors", "lazy", "log", "package")
+FOR_ALL = ("errors", "log", "package")
 # The one index of commands, and what `llm` lists and tells: read by commands, themselves none.
 INDEXES = {"gdbext.commands.table", "gdbext.commands.guide"}
 MAX_FILE, MAX_FUNCTION, MAX_PARAMETERS = 500, 60, 6
@@ -130,8 +130,8 @@ def only_for_types(relative):
 
 @functools.lru_cache(None)
 def imports(relative):
-    """[(absolute dotted name, whether at run time)] of all that a file imports, wherever in it, by `import`, by `lazy_module`, or
-    by a string that names one of the pack's modules."""
+    """[(absolute dotted name, whether at run time)] of all that a file imports, wherever in it, by `import` or by a string that
+    names one of the pack's modules."""
     found, types = [], only_for_types(relative)
     for node in nodes(relative):
         at_run_time = node not in types
@@ -139,11 +139,6 @@ def imports(relative):
             found += [(alias.name, at_run_time) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             found += [(f"{absolute(relative, node)}.{alias.name}", at_run_time) for alias in node.names]
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "lazy_module":
-            assert isinstance(node.args[0], ast.Constant), (
-                f"{relative}:{node.lineno}: lazy_module of a name that is not written out"
-            )
-            found.append(("gdbext." + node.args[0].value, at_run_time))
         elif isinstance(node, ast.JoinedStr):
             text = "".join(part.value for part in node.values if isinstance(part, ast.Constant))
             assert not text.startswith("gdbext."), f"{relative}:{node.lineno}: a module's name that is put together"
@@ -255,7 +250,7 @@ def test_modules_form_no_circle():
     none_of("circles", [sorted(part) for part in circles(graph)])
 
 
-# ---- names that a lazy or relative import promises ---------------------------------------------------------------------
+# ---- names that an import promises -------------------------------------------------------------------------------------
 @functools.lru_cache(None)
 def names_in(relative):
     """Every name that a module may have at its top: what it defines, assigns and imports."""
@@ -274,22 +269,14 @@ def modules_by_name(relative):
     """{name in the file: the pack's module that it stands for}"""
     found = {}
     for node in parsed(relative).body:
-        if isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                if f"{absolute(relative, node)}.{alias.name}" in MODULES:
-                    found[alias.asname or alias.name] = f"{absolute(relative, node)}.{alias.name}"
-        elif isinstance(node, ast.Assign):
-            target, value = node.targets[0], node.value
-            names = target.elts if isinstance(target, ast.Tuple) else [target]
-            values = value.elts if isinstance(value, ast.Tuple) else [value]
-            for name, call in zip(names, values):
-                if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "lazy_module":
-                    found[name.id] = "gdbext." + call.args[0].value
+        for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+            if f"{absolute(relative, node)}.{alias.name}" in MODULES:
+                found[alias.asname or alias.name] = f"{absolute(relative, node)}.{alias.name}"
     return found
 
 
 def asked(relative):
-    """(line, module, name) for every name that a module asks of another of the pack's, lazily or by import."""
+    """(line, module, name) for every name that a module asks of another of the pack's."""
     known = modules_by_name(relative)
     for node in nodes(relative):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in known:
@@ -305,7 +292,6 @@ def has(module, name):
 
 
 def test_what_is_asked_of_a_module_is_in_it():
-    """A lazy module tells of a name that it lacks only when a user needs it."""
     questions = [(relative, *question) for relative in SOURCES for question in asked(relative)]
     assert len(questions) > 1000
     none_of(
@@ -402,20 +388,57 @@ def test_nothing_cites_what_is_not_in_the_repository():
     none_of("words that cite a page that is not here", found)
 
 
-def test_thin_commands_load_without_gdb_and_without_heavy_modules():
-    code = (
+# What `source gdbext/init.py` loads of the pack.
+AT_START = "package wheels log errors session session.gdb_commands commands commands.table frame_filters functions printers"
+AT_START = {"gdbext", *(f"gdbext.{name}" for name in AT_START.split())}
+GDB = """
+import sys, types
+registered = []
+class Command:
+    def __init__(self, name, kind):
+        registered.append((name, self.__doc__))
+    def dont_repeat(self):
+        pass
+class Function:
+    def __init__(self, name):
+        pass
+gdb = types.ModuleType("gdb")
+gdb.Command, gdb.Function, gdb.write, gdb.pretty_printers, gdb.frame_filters = Command, Function, print, [], {}
+gdb.COMMAND_STACK = gdb.COMMAND_DATA = gdb.COMMAND_STATUS = gdb.COMMAND_USER = 0
+sys.modules["gdb"] = gdb
+before = set(sys.modules)
+path = sys.argv[1] + "/gdbext/init.py"
+exec(compile(open(path).read(), path, "exec"))
+print(*(name for name, text in registered if text))
+print(*(set(sys.modules) - before))
+"""
+
+
+def said_alone(code):
+    """The lines that Python prints which has nothing but its standard library."""
+    line = [sys.executable, "-I", "-S", "-c", code, ROOT]
+    return subprocess.run(line, stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines()
+
+
+def test_the_door_loads_the_table_of_commands_and_nothing_else():
+    """FAKE: a module gdb that takes what is registered."""
+    names, loaded = (set(line.split()) for line in said_alone(GDB))
+    assert {"llm-ranks", "pyprint"} <= names and len(names) > 50
+    assert {name for name in loaded if name.startswith("gdbext")} == AT_START
+    assert not loaded & {"numpy", "typing", "dataclasses", "inspect", "json", "subprocess", "ctypes", "argparse", "difflib"}
+
+
+def test_every_command_loads_without_gdb_and_is_what_the_table_says():
+    said = said_alone(
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from gdbext.commands import table\n"
         "loaded = table.load_all()\n"
         "assert len(loaded) == len(table.COMMANDS) and all(c.name == n for c, n in zip(loaded, table.COMMANDS))\n"
-        "assert all(c.__doc__ and c.group is not None for c in loaded)\n"
-        "heavy = {'numpy', 'torch', 'pygments', 'matplotlib', 'subprocess', 'asyncio', 'ctypes', 'gdb', 'dataclasses',\n"
-        "         'inspect', 'uuid', 'decimal', 'fractions', 'pathlib', 'platform', 'difflib',\n"
-        "         'json', 'ast', 'argparse'} & set(sys.modules)\n"
-        "print(sorted(heavy))"
+        "told = [(e.name, e.group, e.help, e.gdb_only, e.once) for e in table.entries()]\n"
+        "assert told == [(c.name, c.group, c.help(), c.gdb_only, c.resumes and not c.repeats) for c in loaded]\n"
+        "print(sorted({'numpy', 'torch', 'pygments', 'matplotlib', 'gdb'} & set(sys.modules)))"
     )
-    said = subprocess.run([sys.executable, "-I", "-S", "-c", code, ROOT], stdout=subprocess.PIPE, check=True, text=True).stdout
-    assert said.strip() == "[]"
+    assert said == ["[]"]
 
 
 def project_files():

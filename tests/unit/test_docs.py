@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 from harness.gdb_run import ROOT
+from tools.wrap_docs import WIDTH, too_long, wrap
 
 from gdbext.commands import table
 from gdbext.verdict.kinds import GRAVITY
@@ -44,6 +45,17 @@ def test_every_command_and_every_recorded_field_is_in_the_json_contract():
 def test_the_help_of_llm_hang_names_every_verdict():
     text = table.load("llm-hang").help().partition("Verdicts:")[2].partition(". ")[0]
     assert set(re.findall(r"[a-z][a-z-]+", re.sub(r"\(.*?\)", "", text))) == set(GRAVITY)
+
+
+def test_lines_are_short_enough_to_be_compared():
+    """A row of a table cannot be wrapped; everything else is."""
+    assert len(PAGES) > 15
+    wrong = []
+    for page in PAGES:
+        text, generated = read(page), os.path.basename(page) == "commands.md"
+        wrong += [f"{os.path.relpath(page, ROOT)}:{n}: longer than {WIDTH}" for n in too_long(text)]
+        wrong += [f"{os.path.relpath(page, ROOT)}: run scripts/wrap-docs"] if not generated and wrap(text) != text else []
+    assert not wrong, wrong
 
 
 def anchors(text):

@@ -9,6 +9,7 @@ from harness.fake_proc import SPAWN, vllm
 
 from gdbext.commands.llm_ranks import _HEAD, _row
 from gdbext.engines.group import engines_of
+from gdbext.engines.processes import ProcessRef
 from gdbext.engines.what import resolve
 from gdbext.errors import GdbextError, NotFoundError
 from gdbext.render.text import PLAIN
@@ -60,8 +61,8 @@ def test_every_way_to_name_a_process(proc):
         assert [r.pid for r in resolve(what, ranks)] == [workers[1]], what
     assert resolve("enginecore", ranks)[0].pid == core
     assert len(resolve("all", ranks)) == 4
-    assert resolve(str(os.getpid()), []) == [os.getpid()]
-    assert resolve(__file__, ranks) == [__file__]
+    assert resolve(str(os.getpid()), []) == [ProcessRef(os.getpid())]
+    assert resolve(__file__, ranks) == [ProcessRef(core=__file__)]
 
 
 def test_a_file_is_meant_by_a_slash_alone(proc, tmp_path, monkeypatch):
@@ -82,13 +83,14 @@ def test_a_file_is_meant_by_a_slash_alone(proc, tmp_path, monkeypatch):
             with pytest.raises(NotFoundError, match=f"is the file of that name meant. ./{name}$"):
                 resolve(name, known)
     for path in ("./all", "./x.core", str(here / "TP1"), "../here/1"):
-        assert resolve(path, ranks) == [path]
+        assert resolve(path, ranks) == [ProcessRef(core=path)]
     with pytest.raises(NotFoundError, match="there is no such file$"):
         resolve("./nowhere", ranks)
     session = Session()
     session.ranks = ranks
     assert [r.pid for r in resolve_processes(session, "2,3")] == workers
-    assert resolve_processes(session, "./a b") == ["./a b"] and resolve_processes(session, "./all ./1") == ["./all", "./1"]
+    assert [one.core for one in resolve_processes(session, "./a b")] == ["./a b"]
+    assert [one.core for one in resolve_processes(session, "./all ./1")] == ["./all", "./1"]
     with pytest.raises(NotFoundError):
         resolve_processes(session, "a b")
 

@@ -5,6 +5,7 @@ import pytest
 from gdbext.access import proctable
 from gdbext.commands import table
 from gdbext.engines import discover, what
+from gdbext.engines.processes import ProcessRef, ranks_of
 from gdbext.engines.rank import Rank
 from gdbext.engines.spec import Match
 from gdbext.errors import GdbextError, NotFoundError
@@ -59,14 +60,14 @@ def test_without_an_engine_that_is_said(machine):
 
 def test_a_label_of_two_engines_is_named_by_engine():
     ranks = [rank(0, "TP0"), rank(1, "TP0", "sglang")]
-    assert what.resolve("sglang:TP0", ranks) == [ranks[1]]
+    assert ranks_of(what.resolve("sglang:TP0", ranks)) == [ranks[1]]
     with pytest.raises(GdbextError, match="say vllm:TP0 or sglang:TP0"):
         what.resolve("TP0", ranks)
 
 
 def test_an_engine_is_all_of_its_processes():
     ranks = [rank(0, "TP0"), rank(1, "TP1"), rank(2, "TP0", "sglang")]
-    assert what.resolve("vllm", ranks) == ranks[:2] and what.resolve("SGLang", ranks) == ranks[2:]
+    assert ranks_of(what.resolve("vllm", ranks)) == ranks[:2] and ranks_of(what.resolve("SGLang", ranks)) == ranks[2:]
     with pytest.raises(NotFoundError, match="nothing is named rtp"):
         what.resolve("rtp", ranks)
 
@@ -80,9 +81,9 @@ def test_a_number_that_is_nothing_any_more_is_said_so():
 
 def test_labels_of_two_engines_do_not_mix():
     ranks = [rank(0, "TP0"), rank(1, "TP1"), rank(2, "TP0", "sglang", family=2)]
-    assert [s.name for s in snapshots.snapshots_of(ranks)] == ["vllm:TP0", "TP1", "sglang:TP0"]
+    assert [s.name for s in snapshots.snapshots_of(map(ProcessRef.of_rank, ranks))] == ["vllm:TP0", "TP1", "sglang:TP0"]
     twice = [rank(0, "TP0"), rank(1, "TP0", family=2)]
-    assert [s.name for s in snapshots.snapshots_of(twice)] == [f"TP0-{r.pid}" for r in twice]
+    assert [s.name for s in snapshots.snapshots_of(map(ProcessRef.of_rank, twice))] == [f"TP0-{r.pid}" for r in twice]
 
 
 @pytest.mark.parametrize("name", ["pybreak", "pycatch", "pytrace", "pylog", "pynext", "llm-break"])

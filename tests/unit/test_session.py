@@ -7,6 +7,7 @@ import pytest
 from harness.subjects import ready_line, spawned
 
 from gdbext.access import proctable
+from gdbext.engines.processes import ProcessRef, ranks_of
 from gdbext.engines.rank import Rank
 from gdbext.engines.spec import Match
 from gdbext.engines.targets import Targets
@@ -32,14 +33,14 @@ def listed(pid):
 
 def test_a_label_whose_process_has_ended_is_refused_by_name(engine):
     session, rank = listed(engine.pid)
-    assert session.resolve(str(rank.index)) == [rank]
+    assert ranks_of(session.resolve(str(rank.index))) == [rank]
     engine.kill()
     engine.wait()
     for what in (rank.label, str(rank.index)):
         with pytest.raises(NotFoundError, match=rf"{rank.label} \(pid {engine.pid}\).* has ended; llm-ranks"):
             session.resolve(what)
     with pytest.raises(NotFoundError, match="has ended"):
-        session.open(rank)
+        session.open(ProcessRef.of_rank(rank))
 
 
 def test_a_pid_that_another_process_has_now_is_refused_by_name(engine):
@@ -51,10 +52,10 @@ def test_a_pid_that_another_process_has_now_is_refused_by_name(engine):
 
 def test_a_process_is_opened_anew_when_its_pid_is_given_out_again(engine, monkeypatch):
     session = Session()
-    first = session.open(engine.pid)
-    assert session.open(engine.pid) is first
+    first = session.open(ProcessRef(engine.pid))
+    assert session.open(ProcessRef(engine.pid)) is first
     monkeypatch.setattr("gdbext.access.ptrace.start_time", lambda pid: 1)
-    assert session.open(engine.pid) is not first
+    assert session.open(ProcessRef(engine.pid)) is not first
 
 
 def test_a_process_that_execs_is_read_as_what_it_is_now():
@@ -62,22 +63,31 @@ def test_a_process_that_execs_is_read_as_what_it_is_now():
     code = f"import os, sys; print(0, flush=True); input(); os.execv(sys.executable, [sys.executable, '-c', '{again}'])"
     with spawned([sys.executable, "-c", code], ready="0") as process:
         session = Session()
-        before = session.open(process.pid)
+        before = session.open(ProcessRef(process.pid))
         assert before.read(before.modules()[0].base, 4) == b"\x7fELF"
         process.stdin.write("\n")
         process.stdin.flush()
         ready_line(process, "1", 60)
-        after = session.open(process.pid)
+        after = session.open(ProcessRef(process.pid))
         assert after.read(after.modules()[0].base, 4) == b"\x7fELF"
 
 
 def test_what_the_debugger_has_attached_is_read_through_the_debugger(engine):
     attached = object()
     targets = Targets(lambda pid: attached if pid == engine.pid else None)
-    rank = listed(engine.pid)[1]
-    assert targets.of(engine.pid) is attached and targets.of(rank) is attached and targets.attached(rank) is attached
-    assert targets.attached(os.getpid()) is None and targets.attached("a.core") is None
-    assert targets.of(os.getpid()).pid == os.getpid()
+    rank, here = ProcessRef.of_rank(listed(engine.pid)[1]), ProcessRef(os.getpid())
+    assert targets.of(ProcessRef(engine.pid)) is targets.of(rank) is targets.attached(rank) is attached
+    assert targets.attached(here) is None and targets.attached(ProcessRef(core="a.core")) is None
+    assert targets.of(here).pid == os.getpid()
+
+
+def test_two_names_of_a_process_are_one(engine):
+    session, rank = listed(engine.pid)
+    listing = [*session.resolve("TP0"), *session.resolve("0"), *session.resolve(str(engine.pid)), ProcessRef(engine.pid)]
+    assert len(set(listing)) == 1 and len({ProcessRef(1), ProcessRef(1, node="b"), ProcessRef(core="./1")}) == 3
+    assert (listing[0].name, listing[0].exact, listing[0].rank) == ("TP0", str(engine.pid), rank)
+    assert session.process(engine.pid).label == "TP0" and session.process(os.getpid()).rank is None
+    assert ProcessRef(7, "TP0", node="b").name == "b/TP0" and ProcessRef(core="./a.core").exact == "./a.core"
 
 
 def test_a_process_tells_what_has_become_of_it(engine):

@@ -232,3 +232,26 @@ def test_a_file_without_call_frame_information_says_nothing_of_the_next_one(tmp_
             assert gone() is None
     finally:
         gc.unfreeze()
+
+
+@pytest.mark.parametrize("what", ["replaced", "removed"])
+def test_whose_a_core_is_and_what_it_holds_are_of_the_file_that_was_opened(tmp_path, what):
+    """Its path may be another file's by the time, or nobody's, as that of a copy without a name."""
+    path = make(tmp_path)
+    if not os.geteuid():
+        os.chown(path, 54321, 54321)
+    mine = os.stat(path).st_uid
+    t = CoreFileTarget(path)
+    os.unlink(path)
+    if what == "replaced":
+        make(tmp_path, memory={0x10000: page(99)}, note={"pid": 100, "user": [0, []]})
+    assert t.user().uid == mine and t.read(0x10000, 1) == b"\x0a"
+
+
+def test_the_owner_that_a_note_names_counts_in_our_own_files_alone(tmp_path):
+    if os.geteuid():
+        pytest.skip("only root may give files away")
+    path = make(tmp_path, note={"pid": 100, "user": [77, [78]]})
+    assert CoreFileTarget(path).user() == (77, {78})
+    os.chown(path, 54321, 54321)
+    assert CoreFileTarget(path).user() == (54321, {54321})

@@ -31,7 +31,6 @@ OTHERS = {
     "control/shared_folder.py": "a new folder in the process's own /tmp, its files by descriptor",
     "control/time_limit.py": "/dev/null",
     "commands/llm_top.py": "/dev/null",
-    "commands/pylog.py": "llm-save's folder, whose files torch/files.py writes",
     "agents/server.py": "/dev/null",
     "agents/skill.py": "the folders of a skill, whose files render/files.py writes",
     "package.py": "its own oom_score_adj",

@@ -88,18 +88,19 @@ def read_array(obj: Object) -> Array:
 def values(obj: Object, limit: int = 100_000) -> Any:
     """The elements of an array as nested lists, at most `limit`; `GdbextError` for types without plain values."""
     array = read_array(obj)
-    if array.code is None:
+    code = array.code
+    if code is None:
         raise GdbextError(f"the numpy array at {obj.address:#x} holds {array.dtype}, which has no plain values here")
     if array.size > limit:
         raise GdbextError(f"the numpy array at {obj.address:#x} has {array.size} elements, more than {limit}")
-    target, width = obj.rt.target, struct.calcsize("<" + array.code)
+    target, width = obj.rt.target, struct.calcsize("<" + code)
 
     def walk(at: int, depth: int) -> Any:
         if depth == len(array.shape):
-            return struct.unpack("<" + array.code, target.read(at, width))[0]
+            return struct.unpack("<" + code, target.read(at, width))[0]
         count, step = array.shape[depth], array.strides[depth]
         if depth == len(array.shape) - 1 and step == width and count:
-            return list(struct.unpack(f"<{count}{array.code}", target.read(at, count * width)))
+            return list(struct.unpack(f"<{count}{code}", target.read(at, count * width)))
         return [walk(at + i * step, depth + 1) for i in range(count)]
 
     return walk(array.data, 0)

@@ -31,7 +31,9 @@ class ModelAdapter(Adapter):
         if table is None:
             return []
         visible = {name.string(200) for name, field in rt.object(table).items(1000) if field.attr("repr").plain()}
-        pairs = [(name, rt.object(address)) for name, address in obj.instance_entries() if name in visible]
+        pairs: list[tuple[str, Object | None]] = [
+            (name, rt.object(address)) for name, address in obj.instance_entries() if name in visible
+        ]
         extra = dict(obj.fields()).get("__pydantic_extra__")
         if extra is not None and not extra.is_none():
             pairs += [(name.string(200), held) for name, held in extra.items(1000)]

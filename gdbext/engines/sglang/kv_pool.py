@@ -10,7 +10,7 @@ from .paths import FREE, GROUPS, MAX_SLOTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterable, List, Optional, Tuple
+    from typing import Iterable
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
@@ -24,7 +24,8 @@ def read_pool(rt: Runtime, what: str, allocator: Object, page: int) -> Pool:
     unit = "state" if what == "mamba" else ("host " if what == "host" else "") + ("slot" if page == 1 else "page")
     pages = size // page
     pool = Pool("pool" if what == "full" else what, pages, pages if what == "host" else pages + 1, page, unit=unit, reserved=(0,))
-    free, on_device = [], False
+    free: list[int] = []
+    on_device = False
     held = [piece for name in FREE if is_set(allocator, name) for piece in _pieces(allocator.attr(name))]
     if not held and not any(is_set(allocator, name) for name in FREE):
         raise LayoutError(f"the {allocator.type_name} at {allocator.address:#x} has none of {', '.join(FREE)}")
@@ -47,14 +48,14 @@ def read_pool(rt: Runtime, what: str, allocator: Object, page: int) -> Pool:
     return pool
 
 
-def _pieces(obj: Object) -> List[Object]:
+def _pieces(obj: Object) -> list[Object]:
     """A tensor or list of numbers itself; the tensors of a list of those."""
     if obj.isa("list") and obj.len() and is_tensor(obj.item(0)):
         return obj.elements(100_000)
     return [obj]
 
 
-def waiting_frees(rt: Runtime, allocator: Object) -> List[int]:
+def waiting_frees(rt: Runtime, allocator: Object) -> list[int]:
     """How many numbers wait in each open group of frees."""
     return [
         length(rt, one)
@@ -64,12 +65,12 @@ def waiting_frees(rt: Runtime, allocator: Object) -> List[int]:
     ]
 
 
-def moving(rt: Runtime, allocators: Iterable[Optional[Object]]) -> List[Tuple[int, int]]:
+def moving(rt: Runtime, allocators: Iterable[Object | None]) -> list[tuple[int, int]]:
     """What changes with each step: which tensors are the free lists, and how long they are. Until it can be read in one piece,
     which is of the memory that the pools are read from then: a quick scheduler replaces them while all else is read once."""
     holders = [one for one in allocators if one is not None]
 
-    def read() -> List[Tuple[int, int]]:
+    def read() -> list[tuple[int, int]]:
         held = [one.attr(name) for one in holders for name in FREE if is_set(one, name)]
         return [(obj.address, length(rt, obj)) for obj in held]
 

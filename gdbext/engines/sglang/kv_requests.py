@@ -16,7 +16,7 @@ from .paths import BATCHES, FIELDS, GROUP_MAMBA, GROUP_SWA, MAX_REQUESTS, STATES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Tuple
+    from typing import Dict, List, Sequence, Tuple
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 def requests_of(
     rt: Runtime,
     scheduler: Object,
-    pools: Dict[str, Pool],
+    pools: dict[str, Pool],
     page: int,
-    mapping: Optional[List[int]],
+    mapping: list[int] | None,
     content: bool,
-    listed: Optional[List[Request]] = None,
-) -> List[Request]:
+    listed: list[Request] | None = None,
+) -> list[Request]:
     """The requests that a scheduler lists, those that run first, with what they hold. Request times are monotonic or missing, by
     release: ages are not told. `listed`: they were read before."""
     rows = scheduler.attr("req_to_token_pool").attr("req_to_token")
@@ -63,14 +63,14 @@ def requests_of(
     for what in ("swa", "mamba"):
         if what in pools and (mapping or what == "mamba"):
             pools[what].counters["own"] = own[what]
-    if table.unavailable:
+    if table.doubt:
         pools["full"].notes.append("req_to_token is on the device: which slots a request holds is not known here")
     return requests
 
 
-def _listed(rt: Runtime, scheduler: Object) -> List[Request]:
+def _listed(rt: Runtime, scheduler: Object) -> list[Request]:
     """The requests of a scheduler's batches and queues."""
-    found: Dict[int, Request] = {}
+    found: dict[int, Request] = {}
 
     def add(addresses: Sequence[int], queue: str) -> None:
         fresh = [address for address in dict.fromkeys(addresses) if address not in found]
@@ -104,7 +104,7 @@ def _listed(rt: Runtime, scheduler: Object) -> List[Request]:
     return list(found.values())
 
 
-def _with_rows(rt: Runtime, listed: List[Request]) -> List[Request]:
+def _with_rows(rt: Runtime, listed: list[Request]) -> list[Request]:
     """Those of some requests that had a row of the table and have one now, which is filled in: it may be another's by now."""
     held = [request for request in listed if request.row is not None]
     try:
@@ -119,7 +119,7 @@ def _with_rows(rt: Runtime, listed: List[Request]) -> List[Request]:
     return [request for request in held if request.row is not None]
 
 
-def _still_there(rt: Runtime, request: Request) -> List[Request]:
+def _still_there(rt: Runtime, request: Request) -> list[Request]:
     try:
         return requests_at(rt, [request.address])
     except GdbextError as e:
@@ -127,16 +127,16 @@ def _still_there(rt: Runtime, request: Request) -> List[Request]:
         return []
 
 
-def _window(request: Request, mapping: List[int], page: int, own: Dict[str, int]) -> None:
+def _window(request: Request, mapping: list[int], page: int, own: dict[str, int]) -> None:
     """The sliding-window pages of a request's tokens: 0 where it has none any more."""
-    slots = request.slots[::page]
+    slots = (request.slots or [])[::page]
     if any(not 0 <= s < len(mapping) for s in slots):
         raise LayoutError(f"{request.request_id} holds slots beyond the mapping of {len(mapping)}")
     request.blocks[GROUP_SWA] = [mapping[s] // page for s in slots]
     own["swa"] += page * sum(1 for b in request.blocks[GROUP_SWA][(request.private or 0) // page :] if b)
 
 
-def _with_states(rt: Runtime, requests: List[Request]) -> List[Request]:
+def _with_states(rt: Runtime, requests: list[Request]) -> list[Request]:
     """The requests that hold any Mamba state."""
     owners: Owners = {}
     records = Records(rt, [request.address for request in requests])
@@ -144,18 +144,19 @@ def _with_states(rt: Runtime, requests: List[Request]) -> List[Request]:
     return [request for request, *held in zip(requests, *some) if any(held)]
 
 
-def _states(rt: Runtime, obj: Object) -> List[int]:
+def _states(rt: Runtime, obj: Object) -> list[int]:
     """Mamba states of a request: its own, and those in which it keeps track."""
     found = []
     for places in (STATES, TRACKED):
         held = first_present(obj, places)
         if held is not None and is_tensor(held):
             tensor = read_tensor(rt, held.address)
-            found += (numbers(rt, held) or []) if tensor.shape else [int.from_bytes(rt.target.read(tensor.data_ptr, 8), "little")]
+            scalar = not tensor.shape and not tensor.doubt
+            found += [int.from_bytes(tensor.read_bytes(0, 8), "little")] if scalar else numbers(rt, held) or []
     return [n for n in found if n >= 0]
 
 
-def requests_at(rt: Runtime, addresses: Sequence[int]) -> List[Request]:
+def requests_at(rt: Runtime, addresses: Sequence[int]) -> list[Request]:
     """The Reqs at some addresses, thousands in one go: names and counts, no tokens. `status`: finished, retracted, or '' where
     its queue says it."""
     if not addresses:
@@ -178,7 +179,7 @@ def requests_at(rt: Runtime, addresses: Sequence[int]) -> List[Request]:
     return found
 
 
-def _lengths(rt: Runtime, pointers: List[int]) -> List[Optional[int]]:
+def _lengths(rt: Runtime, pointers: list[int]) -> list[int | None]:
     """How many numbers each of some tensors, lists, tuples or arrays holds; None where it is not set."""
     held = [p for p in pointers if p]
     if held and is_tensor(rt.object(held[0])):
@@ -187,12 +188,12 @@ def _lengths(rt: Runtime, pointers: List[int]) -> List[Optional[int]]:
     return [next(known) if p else None for p in pointers]
 
 
-def _integers(rt: Runtime, records: Records, places: Places, owners: Owners) -> List[Optional[int]]:
+def _integers(rt: Runtime, records: Records, places: Places, owners: Owners) -> list[int | None]:
     """As `first_integer`, of many objects."""
     pointers = _pointers(rt, records, places, owners)
     held = [p for p in pointers if p]
     try:
-        values: List[Optional[int]] = list(integers(rt, held))
+        values: list[int | None] = list(integers(rt, held))
     except FaultError:
         raise
     except GdbextError as e:  # some are numbers of another kind
@@ -202,7 +203,7 @@ def _integers(rt: Runtime, records: Records, places: Places, owners: Owners) -> 
     return [next(known) if p else None for p in pointers]
 
 
-def _integer(obj: Object) -> Optional[int]:
+def _integer(obj: Object) -> int | None:
     try:
         return int(obj.integer())
     except GdbextError as e:
@@ -210,7 +211,7 @@ def _integer(obj: Object) -> Optional[int]:
         return None
 
 
-def _pointers(rt: Runtime, records: Records, places: Places, owners: Owners) -> List[int]:
+def _pointers(rt: Runtime, records: Records, places: Places, owners: Owners) -> list[int]:
     """As `first_present`, of many objects: addresses, 0 for none. `owners`: who has what in members of the objects, filled
     here."""
     found, none = [0] * len(records.addresses), address_of_none(rt)
@@ -236,14 +237,14 @@ def _hold(rt: Runtime, request: Request, table: Tensor, page: int) -> None:
     request.private = first_integer(obj, FIELDS["protected"])
     if request.private is None and is_set(obj, "prefix_indices"):  # before 0.5.6: whole pages of the prefix
         request.private = length(rt, obj.attr("prefix_indices")) // page * page
-    if request.allocated and not table.unavailable:
-        if not 0 <= request.row < table.shape[0] or request.allocated > table.shape[1]:
+    if request.allocated and not table.doubt:
+        shape, row = table.shape or (0, 0), request.row
+        if row is None or not 0 <= row < shape[0] or request.allocated > shape[1]:
             raise LayoutError(
-                f"{request.request_id} claims row {request.row} with {request.allocated} tokens of a table of {list(table.shape)}"
+                f"{request.request_id} claims row {row} with {request.allocated} tokens of a table of {list(shape)}"
             )
         slots = array.array("i")
-        at = table.data_ptr + request.row * table.stride[0] * 4
-        slots.frombytes(rt.target.read(at, 4 * request.allocated))
+        slots.frombytes(table.read_bytes(row * (table.stride or (0,))[0] * 4, 4 * request.allocated))
         request.slots = slots.tolist()
         request.blocks[0] = request.slots if page == 1 else list(dict.fromkeys(s // page for s in request.slots))
 

@@ -15,14 +15,14 @@ from .paths import CLASSIC, COMPONENTS, LOCKS, MAX_NODES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterable, List, Optional, Tuple
+    from typing import Iterable
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
     from ...kvcache.model import Pool
 
 
-def read_tree(rt: Runtime, pools: Dict[str, Pool], tree_cache: Object, page: int, mapping: Optional[List[int]]) -> bool:
+def read_tree(rt: Runtime, pools: dict[str, Pool], tree_cache: Object, page: int, mapping: list[int] | None) -> bool:
     """The nodes, once for each pool that has a part of them, into `Pool.tree`. -> whether some went while they were read, which
     the process did not stop for: they are left out."""
     core = tree_cache
@@ -49,7 +49,7 @@ def read_tree(rt: Runtime, pools: Dict[str, Pool], tree_cache: Object, page: int
         one.tree = tree
         one.counters.update(evictable=tree.evictable, protected=tree.protected)
         if all(n.slots is not None for n in tree.nodes):
-            one.cached_ids = sorted({s // one.block_size for n in tree.nodes for s in n.slots})
+            one.cached_ids = sorted({s // one.block_size for n in tree.nodes for s in n.slots or ()})
             one.counters["cached"] = len(one.cached_ids)
         else:
             one.counters["cached"] = sum(n.count for n in tree.nodes) // one.block_size
@@ -57,10 +57,12 @@ def read_tree(rt: Runtime, pools: Dict[str, Pool], tree_cache: Object, page: int
     return gone
 
 
-def _read_nodes(rt: Runtime, trees: Dict[str, Tree], root: int, unified: bool, page: int, mapping: Optional[List[int]]) -> bool:
+def _read_nodes(rt: Runtime, trees: dict[str, Tree], root: int, unified: bool, page: int, mapping: list[int] | None) -> bool:
     """Fills in the nodes of each pool's tree, and their links. -> whether some had gone."""
-    at, stack = {}, [(root, -1)]
-    links, above, gone = {}, {}, False
+    at: dict[int, int] = {}  # {address of a node: its number}
+    links: dict[int, tuple[int, list[tuple[Object, int]]]] = {}  # {number of a node: its parent, (key, address) of its children}
+    above: dict[int, int] = {}
+    stack, gone = [(root, -1)], False
     while stack:
         address, lister = stack.pop()
         if address in at:
@@ -98,8 +100,8 @@ def _read_nodes(rt: Runtime, trees: Dict[str, Tree], root: int, unified: bool, p
 
 
 def _read_node(
-    rt: Runtime, address: int, trees: Iterable[str], unified: bool, mapping: Optional[List[int]]
-) -> Tuple[int, List[Tuple[Object, int]], Dict[str, TreeNode]]:
+    rt: Runtime, address: int, trees: Iterable[str], unified: bool, mapping: list[int] | None
+) -> tuple[int, list[tuple[Object, int]], dict[str, TreeNode]]:
     """-> (address of its parent, `[(key, address)]` of its children, {pool: `TreeNode`})"""
     obj = rt.object(address)
     parent = obj.attr("parent").address
@@ -109,12 +111,12 @@ def _read_node(
     return parent, _children(rt, address), held
 
 
-def _children(rt: Runtime, address: int) -> List[Tuple[Object, int]]:
+def _children(rt: Runtime, address: int) -> list[tuple[Object, int]]:
     """`[(key, address)]` of a node's children."""
     return [(rt.object(k), v) for k, v in rt.object(address).attr("children").dict_entries(MAX_NODES)]
 
 
-def _is_listed(rt: Runtime, address: int, above: Optional[int]) -> bool:
+def _is_listed(rt: Runtime, address: int, above: int | None) -> bool:
     """Whether a node is still among the children of the one `above` it; the root (None) lasts."""
     rt.target.drop_pages()
     try:
@@ -124,18 +126,19 @@ def _is_listed(rt: Runtime, address: int, above: Optional[int]) -> bool:
         return False  # so has that one gone
 
 
-def _size(core: Object, what: str, kind: str, unified: bool) -> Optional[int]:
+def _size(core: Object, what: str, kind: str, unified: bool) -> int | None:
     """How many tokens (Mamba: states) of a pool the tree counts as evictable or protected, None where it does not."""
     if not unified:
         names = (f"{kind}_size_", f"full_{kind}_size_") if what == "full" else (f"{what}_{kind}_size_",)
         return next((v for v in (optional(core, n) for n in names) if v is not None), None)
     for key, value in core.attr(f"component_{kind}_size_").items(16):
         if key.integer() == COMPONENTS.get(what):
-            return value.integer()
+            found: int = value.integer()
+            return found
     return None
 
 
-def _node(rt: Runtime, obj: Object, what: str, unified: bool, tokens: int, mapping: Optional[List[int]]) -> TreeNode:
+def _node(rt: Runtime, obj: Object, what: str, unified: bool, tokens: int, mapping: list[int] | None) -> TreeNode:
     """What a node holds of one pool: a `TreeNode` without its links."""
     if unified:
         held = obj.attr("component_data").item(COMPONENTS.get(what, 0))

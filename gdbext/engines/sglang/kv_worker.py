@@ -15,12 +15,12 @@ from ...kvcache.addresses import Layer, Part
 from ...kvcache.model import Row, Table, Worker
 from ...torch.tensor_impl import read_tensor
 from ..columns import Records, strings
-from ..objects import ON_DEVICE, at, at_once, is_set, numbers, optional, stands_in
+from ..objects import at, at_once, is_set, left_out, numbers, optional, stands_in
 from .paths import BATCHES, FORMING, GROUP_SWA, MAX_REQUESTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Tuple
+    from typing import Sequence
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
@@ -52,7 +52,7 @@ def _batches(rt: Runtime, scheduler: Object, worker: Worker, page: int) -> None:
     """Fills in the rows, lengths and block tables of the requests in a scheduler's batches, as the batches' tensors say."""
     worker.steps, worker.ahead = BEHIND, 2  # a batch is one token before what was sampled
     worker.mid_update = stands_in(rt, (*FORMING, *BATCHING))
-    unread: Dict[str, str] = {}
+    unread: dict[str, str] = {}
     for name in (name for _, name in BATCHES):
         batch = at(scheduler, name)
         if batch is not None and at(batch, "reqs") is not None:
@@ -60,24 +60,24 @@ def _batches(rt: Runtime, scheduler: Object, worker: Worker, page: int) -> None:
     worker.unread += list(unread.items())
     try:
         tensor = read_tensor(rt, scheduler.attr("req_to_token_pool").attr("req_to_token").address)
-        if tensor.unavailable:
-            raise GdbextError(ON_DEVICE.format(tensor.device) if tensor.storage_data else tensor.unavailable)
+        if tensor.doubt:
+            raise GdbextError(left_out(tensor))
         rows = [(name, _slots(tensor, row, page)) for name, row in worker.rows.items()]
         worker.tables.append(Table(0, page, rows))
     except GdbextError as e:
         worker.unread.append(("req_to_token", str(e)))
 
 
-def _batch(rt: Runtime, batch: Object, worker: Worker, unread: Dict[str, str]) -> None:
+def _batch(rt: Runtime, batch: Object, worker: Worker, unread: dict[str, str]) -> None:
     names = strings(rt, Records(rt, batch.attr("reqs").element_addresses(MAX_REQUESTS)).column("rid"), 1000)
     if not names:
         return  # whose last requests have ended keeps its tensors (ScheduleBatch.filter_batch)
-    found = []
+    found: list[Sequence[int | None]] = []
     for what in ("req_pool_indices", "seq_lens"):
         held = at(batch, f"{what}_cpu") or at(batch, what)
         values = numbers(rt, held) if held is not None else []
         if values is None:
-            unread[what] = ON_DEVICE.format(read_tensor(rt, held.address).device)
+            unread[what] = left_out(read_tensor(rt, held.address))
         elif values and len(values) != len(names):
             raise NotFoundError(f"a batch of {len(names)} requests has {len(values)} of {what}: it changes while it is read")
         found.append(values or [None] * len(names))
@@ -86,7 +86,7 @@ def _batch(rt: Runtime, batch: Object, worker: Worker, unread: Dict[str, str]) -
             worker.rows.setdefault(name, Row(row, computed=length))
 
 
-def _slots(tensor: Tensor, row: Row, page: int) -> List[int]:
+def _slots(tensor: Tensor, row: Row, page: int) -> list[int]:
     """The slots, or pages, of a request by its row and length."""
     if tensor.shape is None or len(tensor.shape) != 2 or not 0 <= row.row < tensor.shape[0]:
         raise LayoutError(f"row {row.row} of a table of {list(tensor.shape or ())}")
@@ -95,12 +95,12 @@ def _slots(tensor: Tensor, row: Row, page: int) -> List[int]:
     return slots if page == 1 else list(dict.fromkeys(slot // page for slot in slots))
 
 
-def _sub_pools(pool: Object) -> List[Tuple[Object, int, Dict[int, int]]]:
+def _sub_pools(pool: Object) -> list[tuple[Object, int, dict[int, int]]]:
     """[(a KV pool, its group, {its layer: the model's})]: a hybrid model has one for full layers and one for sliding-window
     layers."""
     if not is_set(pool, "full_kv_pool"):
         return [(pool, 0, {})]
-    found = {False: {}, True: {}}
+    found: dict[bool, dict[int, int]] = {False: {}, True: {}}
     if is_set(pool, "layers_mapping"):  # of SWAKVPool: {layer: (layer in its pool, whether that is the window's)}
         for layer, place in pool.attr("layers_mapping").items(10_000):
             found[bool(place.item(1).integer())][place.item(0).integer()] = layer.integer()
@@ -111,7 +111,7 @@ def _sub_pools(pool: Object) -> List[Tuple[Object, int, Dict[int, int]]]:
     return subs + ([(pool.attr("swa_kv_pool"), GROUP_SWA, found[True])] if is_set(pool, "swa_kv_pool") else [])
 
 
-def _layers(rt: Runtime, worker: Worker, pool: Object, group: int, page: int, indices: Dict[int, int], start: int) -> None:
+def _layers(rt: Runtime, worker: Worker, pool: Object, group: int, page: int, indices: dict[int, int], start: int) -> None:
     for names in (("k_buffer", "v_buffer"), ("kv_buffer",)):
         lists = [pool.attr(n) for n in names if is_set(pool, n)]
         if len(lists) != len(names):
@@ -127,11 +127,10 @@ def _layers(rt: Runtime, worker: Worker, pool: Object, group: int, page: int, in
     worker.notes.append(f"a {pool.type_name} keeps its memory in parts that are not decoded here")
 
 
-def layer_of(
-    rt: Runtime, index: int, names: Sequence[str], objects: Sequence[Object], page: int, group: int = 0
-) -> Optional[Layer]:
+def layer_of(rt: Runtime, index: int, names: Sequence[str], objects: Sequence[Object], page: int, group: int = 0) -> Layer | None:
     """A `Layer` of one layer's buffers [slots, heads, head dim] (or [slots, 1, dim] of MLA); None for another form."""
-    parts, tensor = [], None
+    parts: list[Part] = []
+    layer: Layer | None = None
     for name, obj in zip(names, objects):
         try:
             tensor = read_tensor(rt, obj.address)
@@ -145,4 +144,5 @@ def layer_of(
         dims = {"block": (slot[0] // page, slot[1] * page), "slot": (page, slot[1]), "head": head, "element": element}
         base = tensor.storage_data + tensor.storage_offset * item
         parts.append(Part(name.partition("_")[0], base, dims, item, tensor))
-    return Layer(index, "", group, parts, tensor.device, tensor.dtype.name, tensor.shape, tensor.stride, "S H D")
+        layer = Layer(index, "", group, parts, tensor.device, tensor.dtype.name, tensor.shape, tensor.stride, "S H D")
+    return layer

@@ -21,7 +21,7 @@ from .paths import MAX_REQUESTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Set, TypeVar
+    from typing import Callable, TypeVar
 
     from ...cpython.frames import PyFrame
     from ...cpython.objects import Object
@@ -89,8 +89,10 @@ def _front_end(rt: Runtime, found: Look) -> bool:
     """The requests whose answer somebody awaits at a tokenizer manager. The router of several tokenizer workers has none; it
     hands theirs to the scheduler."""
     manager = _manager(rt)
-    states = at(manager, "rid_to_state") if manager is not None else None
-    router = at(manager, "_loop") if manager is not None and states is None else None
+    if manager is None:
+        return False
+    states = at(manager, "rid_to_state")
+    router = at(manager, "_loop") if states is None else None
     if router is not None:
         found.keepers[INPUT] = loop_keeper(rt, ROUTER, router.address)
     if states is None:
@@ -104,7 +106,7 @@ def _front_end(rt: Runtime, found: Look) -> bool:
     return True
 
 
-def _awaited(rt: Runtime, states: Object) -> List[Sighting]:
+def _awaited(rt: Runtime, states: Object) -> list[Sighting]:
     """The requests of a tokenizer manager's `rid_to_state`."""
     entries = states.ordered_entries(MAX_REQUESTS)
     records, none = Records(rt, [state for _, state in entries]), [0] * len(entries)
@@ -140,7 +142,7 @@ def _listens(rt: Runtime, manager: Object) -> bool:
     return any(t.error or any(f.function.rpartition(".")[2] == ANSWERS for f in t.frames) for t in found) or not found
 
 
-def _manager(rt: Runtime) -> Optional[Object]:
+def _manager(rt: Runtime) -> Object | None:
     """The tokenizer manager of a process: the server's, or one that a frame or a task holds."""
     module = rt.module(SERVER)
     try:
@@ -162,12 +164,12 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
     found.keepers.update(dict.fromkeys((INPUT, QUEUE, RUNNING), main))
     paused = bool(optional(scheduler, "_engine_paused", "boolean", False))
     total = optional(scheduler, "max_total_num_tokens")
-    members: Dict[str, List[int]] = {}
-    known: Dict[int, Request] = {}
+    members: dict[str, list[int]] = {}
+    known: dict[int, Request] = {}
     # requests go from the queues to the batches, and back when they are retracted: so none is missed on its way
     for text in [*(text for text, *_ in reversed(PLACES)), *(text for text, stage, *_ in PLACES if stage == QUEUE)]:
         members.setdefault(text, []).extend(_held(rt, scheduler, text, known))
-    seen: Set[int] = set()
+    seen: set[int] = set()
     for text, stage, state, reason in PLACES:
         for address in members[text]:
             if address in seen:
@@ -181,11 +183,11 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
     return True
 
 
-def _held(rt: Runtime, scheduler: Object, text: str, known: Dict[int, Request]) -> List[int]:
+def _held(rt: Runtime, scheduler: Object, text: str, known: dict[int, Request]) -> list[int]:
     """The addresses of the Reqs in one of the scheduler's queues or batches, none where it has no such queue. Those that are not
     `known` are read at the same moment, and are then, by address."""
 
-    def read() -> List[int]:
+    def read() -> list[int]:
         name, _, rest = text.partition(".")
         owner = scheduler.attr(name)
         if owner.is_none():
@@ -205,18 +207,18 @@ def _held(rt: Runtime, scheduler: Object, text: str, known: Dict[int, Request]) 
         return []
 
 
-def _schedules_nothing(frames: List[PyFrame]) -> bool:
+def _schedules_nothing(frames: list[PyFrame]) -> bool:
     return not any(f.function.rpartition(".")[2] in WORKS for f in frames)
 
 
-def _requests_in(rt: Runtime, addresses: List[int]) -> List[int]:
+def _requests_in(rt: Runtime, addresses: list[int]) -> list[int]:
     """The Reqs of a queue: its members, or their `req` (disaggregation's queues)."""
     if addresses and at(rt.object(addresses[0]), "req") is not None:
         return [rt.object(a).attr("req").address for a in addresses]
     return addresses
 
 
-def _scheduled(found: Look, request: Request, ended: bool, stage: str, state: str, reason: str, total: Optional[int]) -> None:
+def _scheduled(found: Look, request: Request, ended: bool, stage: str, state: str, reason: str, total: int | None) -> None:
     """Adds a request of the scheduler's."""
     request.queue = "finished" if ended else "running" if stage == RUNNING else state
     request.status = request.status or state
@@ -245,7 +247,7 @@ def _detokenizer(rt: Runtime, found: Look) -> bool:
     return True
 
 
-def _decoded(rt: Runtime, states: Object) -> List[Sighting]:
+def _decoded(rt: Runtime, states: Object) -> list[Sighting]:
     """The requests of a detokenizer's `decode_status`."""
     entries = states.ordered_entries(MAX_REQUESTS)
     records = Records(rt, [state for _, state in entries])

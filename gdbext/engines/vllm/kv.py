@@ -9,7 +9,7 @@ from .paths import ROOTS, WORKER_ROOTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
@@ -24,31 +24,32 @@ def version(rt: Runtime) -> str:
     return rt.release(("vllm.version", "vllm._version", "vllm"))
 
 
-def find_scheduler(rt: Runtime) -> Optional[Object]:
+def find_scheduler(rt: Runtime) -> Object | None:
     """The Scheduler of the process, or None: an EngineCore's in the frame of its loop, else any that a frame holds."""
     return in_frames(rt, ROOTS)
 
 
-def find_model(rt: Runtime) -> Optional[Object]:
+def find_model(rt: Runtime) -> Object | None:
     """What the process's model runner calls: the model, or what is around it; None."""
     runner = in_frames(rt, WORKER_ROOTS)
     return None if runner is None else at(runner, "model")
 
 
-def read(rt: Runtime, root: Optional[Object] = None, content: bool = False) -> Cache:
+def read(rt: Runtime, root: Object | None = None, content: bool = False) -> Cache:
     """`Cache` from a Scheduler, a KVCacheManager or a BlockPool (default: the process's scheduler). `GdbextError` when there is
     none."""
     root = root or needed_in_frames(rt, ROOTS, "no vLLM V1 scheduler in its frames: is it the engine core? see llm-ranks")
     reader = kv_v0 if kv_v0.is_scheduler(root) else kv_scheduler
-    return reader.read(rt, root, version(rt), content)
+    cache: Cache = reader.read(rt, root, version(rt), content)
+    return cache
 
 
-def fill(rt: Runtime, scheduler: Object, requests: List[Request]) -> Cache:
+def fill(rt: Runtime, scheduler: Object, requests: list[Request]) -> Cache:
     """As `read`, of a Scheduler whose requests were read just now (requests.look): their blocks are filled in."""
     return kv_scheduler.read(rt, scheduler, version(rt), False, requests)
 
 
-def sampling_row(rt: Runtime, request_id: str) -> Optional[Dict[str, Any]]:
+def sampling_row(rt: Runtime, request_id: str) -> dict[str, Any] | None:
     """{name: value} by which the process's model runner draws a request's next token; None where it has no row for it, or keeps
     none (V1)."""
     runner = sought(rt, lambda rt: in_frames(rt, WORKER_ROOTS))
@@ -57,7 +58,7 @@ def sampling_row(rt: Runtime, request_id: str) -> Optional[Dict[str, Any]]:
     return kv_worker_v2.sampling_of(runner, request_id)
 
 
-def read_worker(rt: Runtime, label: str, num_blocks: Optional[int] = None) -> Worker:
+def read_worker(rt: Runtime, label: str, num_blocks: int | None = None) -> Worker:
     """`Worker`: block tables and layers of the process's model runner. `NotFoundError` when it has none."""
     runner = in_frames(rt, WORKER_ROOTS)
     if runner is not None:

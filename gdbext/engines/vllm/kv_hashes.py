@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ... import log
 from ...errors import GdbextError
 from ...kvcache.model import TokenHashes
-from ...lazy import import_package
+from ...package import import_package
 from ..objects import at, is_set, numbers_until, optional
 
 TYPE_CHECKING = False

@@ -13,13 +13,13 @@ from .paths import PATHS, known
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
+    from typing import Any, Sequence
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
 
 
-def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> Tuple[Pool, Places]:
+def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> tuple[Pool, Places]:
     """(`Pool`, `Places` of its blocks, with negative marks for None and the queue's ends) of a BlockPool, or of a
     KVCacheManager of 0.6.6 that is one itself. `GdbextError` where it has no list of blocks."""
     blocks = known(holder, "blocks")
@@ -31,10 +31,10 @@ def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> Tuple[Pool, Pl
     )
     pool.counters["enable_caching"] = bool(optional(holder, "enable_caching", default=0))
     queue = path(holder, "free_block_queue") if addresses else None
-    before = _ends(queue) if addresses else ()
+    before = _ends(queue) if queue is not None else ()
     records = Records(rt, addresses)
     pool.foreign = records.foreign
-    index = Places(addresses, _marks(rt, queue) if addresses else {})
+    index = Places(addresses, _marks(rt, queue) if queue is not None else {})
     if index.different != len(addresses):
         pool.notes.append("a block stands in the pool's list more than once")
     try:
@@ -43,7 +43,7 @@ def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> Tuple[Pool, Pl
     except GdbextError as e:
         log.passed_over(e)
         pool.reserved = ()
-    if addresses:
+    if queue is not None:
         pool.ids = records.integers("block_id", -1)
         pool.ref_cnt = records.integers("ref_cnt", 0)
         if records.has("is_null"):
@@ -58,7 +58,7 @@ def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> Tuple[Pool, Pl
     return pool, index
 
 
-def _marks(rt: Runtime, queue: Object) -> Dict[int, int]:
+def _marks(rt: Runtime, queue: Object) -> dict[int, int]:
     """{address: mark} of what a link may be instead of a block."""
     marks = {address_of_none(rt): NONE, 0: NONE}
     if _name(queue, "head").startswith("fake"):
@@ -84,7 +84,7 @@ def _links(pool: Pool, queue: Object, records: Records, index: Places) -> None:
         pool.next[last] = TAIL
 
 
-def _ends(queue: Object) -> Tuple[Optional[int], int, int]:
+def _ends(queue: Object) -> tuple[int | None, int, int]:
     """(the counter, the addresses of the first and last block): a block that is taken or given back changes one of them."""
     head, tail = queue.attr(_name(queue, "head")), queue.attr(_name(queue, "tail"))
     if _name(queue, "head").startswith("fake"):
@@ -105,7 +105,7 @@ def _hash_map(rt: Runtime, pool: Pool, holder: Object, records: Records, index: 
     entries = found.dict_entries() if found is not None else []
     keys, column, extra, none = [k for k, _ in entries], records.column("_block_hash"), [], address_of_none(rt)
     blocks = index.of([v for _, v in entries], DANGLING)
-    pool.hash_map = list(zip(keys, zip(blocks)))
+    pool.hash_map = [(key, (block,)) for key, block in zip(keys, blocks)]
     pool.hash_text = lambda token: _hash_text(rt, token)
     if has(holder, "cached_block_hashes_by_block"):
         for block, names in holder.attr("cached_block_hashes_by_block").items():
@@ -123,8 +123,8 @@ def _hash_map(rt: Runtime, pool: Pool, holder: Object, records: Records, index: 
     strangers.update(p for _, names in extra for p in names if p not in canonical)
     if strangers:  # equal hashes may be different objects: then their content decides
         by_content = dict(zip(_contents(rt, keys), keys))
-        strangers = sorted(strangers)
-        for pointer, content in zip(strangers, _contents(rt, strangers)):
+        pointers = sorted(strangers)
+        for pointer, content in zip(pointers, _contents(rt, pointers)):
             canonical[pointer] = by_content.setdefault(content, pointer)
     pool.hashes = list(map(canonical.__getitem__, column))
     pool.extra_hashes = {b: {canonical[p] for p in names} for b, names in extra}
@@ -134,7 +134,7 @@ def _hash_map(rt: Runtime, pool: Pool, holder: Object, records: Records, index: 
         pool.hash_map[at] = (key, index.of([v for _, v in inner.dict_entries()], DANGLING) if inner.isa("dict") else [DANGLING])
 
 
-def _contents(rt: Runtime, addresses: Sequence[int]) -> List[Any]:
+def _contents(rt: Runtime, addresses: Sequence[int]) -> list[Any]:
     """Something hashable for each hash object, equal for equal ones: bytes of one length are compared as words."""
     if not addresses:
         return []

@@ -16,17 +16,18 @@ from .paths import FOLDERS, KINDS, MAX_REQUESTS, READING, SPEC_FIELDS, UPDATING,
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import List, Tuple
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
+    from ...errors import LayoutError
     from ...kvcache.model import Pool
     from ..columns import Places
 
     Tables = List[Tuple[str, List[int]]]
 
 
-def read(rt: Runtime, root: Object, version: str, content: bool, listed: Optional[List[Request]] = None) -> Cache:
+def read(rt: Runtime, root: Object, version: str, content: bool, listed: list[Request] | None = None) -> Cache:
     """`Cache` from a Scheduler, a KVCacheManager or a BlockPool; `GdbextError` for another object. `listed`: its requests, where
     they were read before."""
     scheduler = manager = pool = None
@@ -75,10 +76,12 @@ def read(rt: Runtime, root: Object, version: str, content: bool, listed: Optiona
 
 
 def _managers(
-    rt: Runtime, manager: Optional[Object], lone_pool: Optional[Object]
-) -> Tuple[List[Tuple[Pool, Places]], List[Group], Dict[int, Tables]]:
+    rt: Runtime, manager: Object | None, lone_pool: Object | None
+) -> tuple[list[tuple[Pool, Places]], list[Group], dict[int, Tables]]:
     """The pools with the places of their blocks, the groups, and the block tables of each group by its id."""
     if manager is None:
+        if lone_pool is None:
+            raise LayoutError("there is neither a KV cache manager nor a pool of blocks to read")
         return [read_pool(rt, lone_pool)], [Group(0, "full", optional(lone_pool, "hash_block_size") or 0)], {}
     single = known(manager, "managers")
     config = known(manager, "config")
@@ -88,7 +91,10 @@ def _managers(
         pool = read_pool(rt, holder)
         pool[0].block_size = optional(manager, "block_size") or 0
         return [pool], [Group(0, "full", pool[0].block_size)], {0: _req_to_blocks(manager)}
-    pools, at, groups, owned = [], {}, [], {}
+    pools: list[tuple[Pool, Places]] = []
+    at: dict[int, int] = {}  # {address of a pool: its number}
+    groups: list[Group] = []
+    owned: dict[int, Tables] = {}
     for number, one in enumerate(single.elements(1000)):
         holder = path(one, "block_pool")
         if holder.address not in at:
@@ -106,7 +112,7 @@ def _managers(
     return pools, groups, owned
 
 
-def _group(one: Object, group_id: int, pool: int, config: Optional[Object]) -> Group:
+def _group(one: Object, group_id: int, pool: int, config: Object | None) -> Group:
     kind = other = ""
     spec = {}
     try:
@@ -146,7 +152,7 @@ def _limits(cache: Cache, scheduler: Object) -> None:
         log.passed_over(e)
 
 
-def _pins(cache: Cache, scheduler: Optional[Object], manager: Optional[Object], pools: List[Tuple[Pool, Places]]) -> None:
+def _pins(cache: Cache, scheduler: Object | None, manager: Object | None, pools: list[tuple[Pool, Places]]) -> None:
     """What may hold references beside tables: named, or counted where the engine keeps a list of it."""
     why = ""
     if manager is None:
@@ -169,7 +175,7 @@ def _pins(cache: Cache, scheduler: Optional[Object], manager: Optional[Object], 
                     pool.pins[block] = pool.pins.get(block, 0) + 1
 
 
-def _stats(cache: Cache, manager: Optional[Object]) -> None:
+def _stats(cache: Cache, manager: Object | None) -> None:
     """Hit counters since the engine last reported them."""
     try:
         stats = manager.attr("prefix_cache_stats") if manager is not None else None

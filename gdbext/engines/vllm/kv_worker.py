@@ -12,13 +12,13 @@ from ...errors import FaultError, GdbextError, LayoutError
 from ...kvcache.addresses import order_of, strided_layer
 from ...kvcache.model import Table, Worker
 from ...torch.tensor_impl import is_tensor, read_tensor
-from ..objects import has, optional, path, without_padding
+from ..objects import has, left_out, optional, path, without_padding
 from . import kv_worker_v2
 from .paths import CPU_TRANSPOSED, MAX_REQUESTS, SPEC_FIELDS, known
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...torch.tensor import Tensor
 
 
-def read_worker(rt: Runtime, runner: Object, label: str, num_blocks: Optional[int]) -> Worker:
+def read_worker(rt: Runtime, runner: Object, label: str, num_blocks: int | None) -> Worker:
     """`Worker`: block tables and layers of a model runner. `num_blocks`: as its scheduler counts them, where that is known."""
     worker = Worker(label, target=rt.target)
     groups = _config_groups(runner)
@@ -38,7 +38,7 @@ def read_worker(rt: Runtime, runner: Object, label: str, num_blocks: Optional[in
     return worker
 
 
-def _config_groups(runner: Object) -> List[Tuple[List[str], Dict[str, Any]]]:
+def _config_groups(runner: Object) -> list[tuple[list[str], dict[str, Any]]]:
     """[(layer names, spec fields)] of the runner's own KV cache configuration; [] before 0.9."""
     try:
         found = []
@@ -67,7 +67,7 @@ def _layer_number(name: str) -> int:
 
 
 def _layers(
-    rt: Runtime, runner: Object, worker: Worker, groups: List[Tuple[List[str], Dict[str, Any]]], num_blocks: Optional[int]
+    rt: Runtime, runner: Object, worker: Worker, groups: list[tuple[list[str], dict[str, Any]]], num_blocks: int | None
 ) -> None:
     caches = runner.attr("kv_caches").elements(10_000)
     names = sorted(((_layer_number(n), n, g) for g, (layers, _) in enumerate(groups) for n in layers), key=lambda t: (t[0], t[1]))
@@ -111,16 +111,16 @@ def layer_of(
     name: str,
     group: int,
     tensor: Tensor,
-    spec: Dict[str, Any],
+    spec: dict[str, Any],
     *,
-    num_blocks: Optional[int] = None,
+    num_blocks: int | None = None,
     isa: str = "",
-) -> Optional[Layer]:
+) -> Layer | None:
     """`addresses.Layer` of a layer's tensor, or None for a shape that is not known. `spec`: block size, heads, head size as the
     engine says; `isa`: of the CPU backend, which decides how it orders K."""
-    cpu = tensor.device.startswith("cpu")
+    cpu, shape, stride = tensor.device.startswith("cpu"), tensor.shape or (), tensor.stride or ()
     order = order_of(
-        tensor.shape,
+        shape,
         num_blocks,
         spec.get("block_size"),
         spec.get("num_kv_heads"),
@@ -137,8 +137,8 @@ def layer_of(
         group,
         base,
         tensor.dtype.itemsize,
-        tensor.shape,
-        tensor.stride,
+        shape,
+        stride,
         order,
         head_size=spec.get("head_size"),
         slab=slab,
@@ -169,7 +169,7 @@ def _cpu_isa(runner: Object) -> str:
             log.passed_over(e)
             return ""
     for _, layer in layers.items(8):
-        value = optional(layer, "isa", "string")
+        value: str = optional(layer, "isa", "string")
         if value:
             return value
     return ""
@@ -179,7 +179,8 @@ def _worker_tables(runner: Object, worker: Worker) -> None:
     try:
         batch = runner.attr("input_batch")
         ids = known(batch, "request ids")
-        rows = [None if o.is_none() else o.string(1000) for o in ids.elements(MAX_REQUESTS)]
+        named = ids.elements(MAX_REQUESTS) if ids is not None else []
+        rows = [None if o.is_none() else o.string(1000) for o in named]
         holder = batch.attr("block_table")
         tables = holder.attr("block_tables").elements(1000) if has(holder, "block_tables") else [holder]
     except (GdbextError, AttributeError) as e:
@@ -192,19 +193,23 @@ def _worker_tables(runner: Object, worker: Worker) -> None:
             worker.unread.append((f"block table of group {number}", str(e)))
 
 
-def _worker_table(table: Object, number: int, request_ids: List[Optional[str]]) -> Table:
+def _worker_table(table: Object, number: int, request_ids: list[str | None]) -> Table:
     counts = numpy_objects.values(table.attr("num_blocks_per_row"), 1 << 20)
     array = known(table, "table array")
     if array is not None and numpy_objects.is_array(array):
         a = numpy_objects.read_array(array)
         if len(a.shape) != 2 or a.dtype != "int32":
             raise LayoutError(f"a block table of shape {a.shape} and type {a.dtype}")
-        data, width, step, item = a.data, a.shape[1], a.strides[0], a.strides[1]
+        width, step, item = a.shape[1], a.strides[0], a.strides[1]
+
+        def read(start: int, size: int) -> bytes:
+            return table.rt.target.read(a.data + start, size)
+
     else:
         tensor = read_tensor(table.rt, known(table, "table tensor").address)
-        if tensor.unavailable:
-            raise GdbextError(tensor.unavailable)
-        data, width, step, item = tensor.data_ptr, tensor.shape[1], tensor.stride[0] * 4, tensor.stride[1] * 4
+        if tensor.doubt:
+            raise GdbextError(left_out(tensor))
+        read, width, step, item = tensor.read_bytes, tensor.shape[1], tensor.stride[0] * 4, tensor.stride[1] * 4
     if item != 4:
         raise LayoutError(f"a block table with {item} bytes between its columns")
     found = []
@@ -214,11 +219,11 @@ def _worker_table(table: Object, number: int, request_ids: List[Optional[str]]) 
             continue
         if not 0 <= count <= width:
             raise LayoutError(f"row {row} claims {count} blocks of {width}")
-        found.append((request_id, list(struct.unpack(f"<{count}i", table.rt.target.read(data + row * step, 4 * count)))))
+        found.append((request_id, list(struct.unpack(f"<{count}i", read(row * step, 4 * count)))))
     return Table(number, optional(table, "block_size") or 0, found, _slot_mapping(table))
 
 
-def _slot_mapping(table: Object) -> List[int]:
+def _slot_mapping(table: Object) -> list[int]:
     """Slots of the last step's tokens; [] where they lie on a device, or the buffer was never padded (then its end is not
     known)."""
     try:
@@ -226,16 +231,9 @@ def _slot_mapping(table: Object) -> List[int]:
         if obj is None or not is_tensor(obj):
             return []
         tensor = read_tensor(table.rt, obj.address)
-        if (
-            tensor.unavailable
-            or len(tensor.shape) != 1
-            or tensor.dtype.itemsize != 8
-            or tensor.stride != (1,)
-            or not tensor.numel
-        ):
+        if tensor.doubt or len(tensor.shape) != 1 or tensor.dtype.itemsize != 8 or tensor.stride != (1,) or not tensor.numel:
             return []
-        slots = list(struct.unpack(f"<{tensor.numel}q", table.rt.target.read(tensor.data_ptr, 8 * tensor.numel)))
-    except (FaultError, LayoutError) as e:
-        log.passed_over(e)
+        slots = list(struct.unpack(f"<{tensor.numel}q", tensor.read_bytes(0, 8 * tensor.numel)))
+    except (FaultError, LayoutError):
         return []
     return without_padding(slots)

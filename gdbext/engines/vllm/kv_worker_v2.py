@@ -14,12 +14,12 @@ from ...errors import GdbextError, LayoutError, NotFoundError
 from ...kvcache.model import Row, Table
 from ...kvcache.rules import WORKER_ROWS
 from ...torch.tensor_impl import is_tensor, read_tensor
-from ..objects import ON_DEVICE, at, at_once, has, numbers_until, optional, stands_in, without_padding
+from ..objects import at, at_once, has, left_out, numbers_until, optional, stands_in, without_padding
 from .paths import MAX_REQUESTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
@@ -48,7 +48,7 @@ def is_v2(runner: Object) -> bool:
     return has(runner, STATES)
 
 
-def rows_of(runner: Object) -> Dict[str, int]:
+def rows_of(runner: Object) -> dict[str, int]:
     """{request id: its row} of a model runner V2."""
     held = runner.attr(STATES).attr("req_id_to_index").items(MAX_REQUESTS)
     return {name.string(1000): row.integer() for name, row in held}
@@ -83,7 +83,7 @@ def _check_rows(states: Object, worker: Worker) -> None:
     """Adds to the worker's faults where its two maps and its list of free rows do not agree."""
     names = {row.integer(): name.string(1000) for row, name in states.attr("index_to_req_id").items(MAX_REQUESTS)}
     free = set(numbers_until(states.rt, states.attr("free_indices"), MAX_REQUESTS))
-    owner: Dict[int, str] = {}
+    owner: dict[int, str] = {}
     for name, row in worker.rows.items():
         number = row.row
         if names.get(number) != name:
@@ -123,21 +123,21 @@ def _at_row(rt: Runtime, held: Object, row: int) -> Any:
     return waiting[-1] if waiting else tensor.values([(row,)])[0]
 
 
-def _staged(rt: Runtime, held: Object) -> Tuple[Tensor, List[Tuple[int, int, List[int]]]]:
+def _staged(rt: Runtime, held: Object) -> tuple[Tensor, list[tuple[int, int, list[int]]]]:
     """A StagedWriteTensor, or a plain tensor: what is in its memory, and what waits to be written there: [(row, first column,
     numbers)]."""
     plain = is_tensor(held)
     tensor = read_tensor(rt, (held if plain else held.attr("gpu")).address)
-    if tensor.unavailable:
-        raise GdbextError(ON_DEVICE.format(tensor.device) if tensor.storage_data else tensor.unavailable)
+    if tensor.doubt:
+        raise GdbextError(left_out(tensor))
     if plain:
         return tensor, []
 
-    def lists() -> List[List[int]]:
+    def lists() -> list[list[int]]:
         names = ("indices", "starts", "contents", "cu_lens")
         return [numbers_until(rt, held.attr(f"_staged_write_{name}"), MAX_STAGED) for name in names]
 
-    def waiting() -> List[List[int]]:
+    def waiting() -> list[list[int]]:
         found = lists()
         if not rt.target.is_stopped:
             rt.target.drop_pages()
@@ -174,11 +174,11 @@ def _tables(rt: Runtime, tables: Object, worker: Worker) -> None:
         worker.tables.append(Table(group, worker.sizes[group], rows, _slots(rt, tables, group)))
 
 
-def _lengths(rt: Runtime, held: Object) -> List[List[int]]:
+def _lengths(rt: Runtime, held: Object) -> list[list[int]]:
     """How many blocks each row of each group has, [group][row]."""
     array = None if is_tensor(held) else at(held, "np")
     if array is not None:
-        found: List[List[int]] = numpy_objects.values(array, MAX_COUNTS)
+        found: list[list[int]] = numpy_objects.values(array, MAX_COUNTS)
         return found
     tensor, _ = _staged(rt, held)
     groups, rows = tensor.shape or (0, 0)
@@ -186,7 +186,7 @@ def _lengths(rt: Runtime, held: Object) -> List[List[int]]:
     return [numbers[group * rows : (group + 1) * rows] for group in range(groups)]
 
 
-def _table(rt: Runtime, held: Object, group: int, worker: Worker) -> List[Tuple[str, List[int]]]:
+def _table(rt: Runtime, held: Object, group: int, worker: Worker) -> list[tuple[str, list[int]]]:
     tensor, staged = _staged(rt, held)
     if tensor.shape is None or len(tensor.shape) != 2 or tensor.dtype.name != "int32":
         raise LayoutError(f"a block table of shape {tensor.shape} and type {tensor.dtype.name}")
@@ -203,23 +203,23 @@ def _table(rt: Runtime, held: Object, group: int, worker: Worker) -> List[Tuple[
     return found
 
 
-def _slots(rt: Runtime, tables: Object, group: int) -> List[int]:
+def _slots(rt: Runtime, tables: Object, group: int) -> list[int]:
     """Slots of the last step's tokens, as `Table` wants them; [] where they are on a device."""
     tensor = read_tensor(rt, tables.attr("slot_mappings").address)
-    if tensor.unavailable or tensor.shape is None or len(tensor.shape) != 2 or tensor.dtype.name != "int64":
+    if tensor.doubt or tensor.shape is None or len(tensor.shape) != 2 or tensor.dtype.name != "int64":
         return []
     row = tensor.indexed([group])
-    return without_padding(row.values([(i,) for i in range(row.shape[0])]))
+    return without_padding(row.values([(i,) for i in range(tensor.shape[1])]))
 
 
 # ---- how a request is sampled ----------------------------------------------------------------------------------------------
-def sampling_of(runner: Object, request_id: str) -> Optional[Dict[str, Any]]:
+def sampling_of(runner: Object, request_id: str) -> dict[str, Any] | None:
     """{name: value} of a request's row in the sampler: what its next token is drawn by. None where it has no row, or this rank
     does not sample."""
     row = rows_of(runner).get(request_id)
     if row is None:
         return None
-    found: Dict[str, Any] = {"row": row}
+    found: dict[str, Any] = {"row": row}
     for name, member in SAMPLING.items():
         held = next((one for holder in SAMPLERS for one in [at(runner, f"{holder}.{member}")] if one is not None), None)
         if held is not None:

@@ -14,7 +14,7 @@ from ..spec import COMMUNICATORS, EngineSpec, Match, Memory, Presets, Profiler, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence
+    from typing import Sequence
 
     from ...access.proctable import Process
     from ...cpython.runtime import Runtime
@@ -126,7 +126,7 @@ class Vllm(EngineSpec):
     eager = "--enforce-eager"
     kernels = "vllm"
 
-    def match_title(self, title: str) -> Optional[Match]:
+    def match_title(self, title: str) -> Match | None:
         m = re.fullmatch(_TITLE, title)
         if not m:
             return None
@@ -145,7 +145,7 @@ class Vllm(EngineSpec):
             return Match("api-server", {}, unconfirmed, prefix, "APIServer" + ("." if api.startswith("DP") else "") + api)
         return Match("coordinator", {}, unconfirmed, prefix)
 
-    def match_argv(self, kind: str, text: str, arguments: List[str]) -> Optional[Match]:
+    def match_argv(self, kind: str, text: str, arguments: list[str]) -> Match | None:
         if kind == "module" and (
             text in _SERVERS or (text in ("vllm", "vllm.entrypoints.cli.main") and arguments[:1] == ["serve"])
         ):
@@ -154,7 +154,7 @@ class Vllm(EngineSpec):
             return Match("api-server")
         return None
 
-    def match_child(self, parent: Rank, process: Process) -> Optional[Match]:
+    def match_child(self, parent: Rank, process: Process) -> Match | None:
         if process.single:  # forked or spawned by 0.10.1: the inherited title with the ranks appended
             m = re.fullmatch(_APPENDED, process.title)
             if m and parent.role == "engine-core":
@@ -166,7 +166,7 @@ class Vllm(EngineSpec):
                 return Match("child", {}, "no title")
         return None
 
-    def match_dead_child(self, parent: Rank, process: Process) -> Optional[Match]:
+    def match_dead_child(self, parent: Rank, process: Process) -> Match | None:
         if parent.role == "engine-core" and parent.prefix and process.comm.startswith(f"{parent.prefix}::W"[:15]):
             return Match("worker")
         return None
@@ -218,7 +218,7 @@ class Vllm(EngineSpec):
     def infer_world(self, ranks: Sequence[Rank]) -> None:
         """Layout DP x PP x PCP x TP (parallel_state.initialize_model_parallel), where every rank of it is here."""
         workers = [r for r in ranks if r.role == "worker" and "fork" not in r.marks]
-        groups = {}
+        groups: dict[int | None, list[Rank]] = {}
         for rank in workers:  # a dense model's DP replicas have no DP in their titles and are worlds of their own
             groups.setdefault(None if "dp" in rank.label_ranks else rank.ppid, []).append(rank)
         for group in groups.values():
@@ -235,7 +235,7 @@ class Vllm(EngineSpec):
                 if rank.rank_source == "title" and (whole or (sizes[:3] == [1, 1, 1] and "tp" in rank.label_ranks)):
                     rank.ranks["world"] = number  # with only TP in a title the other groups have one member
 
-    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Optional[Memory]:
+    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Memory | None:
         found = group_ranks(runtime, "vllm.distributed.parallel_state", GROUPS)
         frame = outer_frame(runtime, ("worker_busy_loop", "run_busy_loop"))
         if frame is not None and frame.function.rpartition(".")[2] == "worker_busy_loop":

@@ -1,9 +1,16 @@
-"""KV tensors of two ranks, whole and harmed in one way each; says where they are and what must be named first."""
+"""KV tensors of two ranks, whole and harmed in one way each; says where they are and what must be named first.
+
+kv_values.py [device]     device: in what stands for a GPU's memory (on_device.py), which `device` then says"""
 
 import json
+import os
+import sys
 import time
 
 import torch
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from on_device import Device
 
 BLOCKS, SLOTS, HEADS, SIZE = 12, 4, 2, 8
 torch.set_num_threads(1)
@@ -63,6 +70,7 @@ def overwritten_on_one_rank(held):
 
 def main():
     kept, said = [], {}
+    gpu = Device(1 << 20) if sys.argv[1:] else None
     for same in (True, False):
         for change in (
             whole,
@@ -78,8 +86,11 @@ def main():
             if not same and change is overwritten_on_one_rank:
                 expected = None  # ranks with heads of their own differ in all blocks
             kept.append(held)
+            for layers in held if gpu else ():
+                for layer in layers:
+                    gpu.put(layer)
             said[f"{change.__name__} {same}"] = [[[id(layer) for layer in layers] for layers in held], expected]
-    print(json.dumps(said), flush=True)
+    print(json.dumps({"cases": said, "device": gpu.said() if gpu else None}), flush=True)
     while True:
         time.sleep(1000)
 

@@ -8,10 +8,8 @@ something is wrong, or looks like it (`expected`: [rule, request], null for twin
 tensors are of device "cuda", in memory that cannot be read, as a GPU's; its UVA tensors are of that device too, and can be."""
 
 import copy
-import ctypes
 import inspect
 import json
-import mmap
 import os
 import sys
 import time
@@ -24,6 +22,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import older_engine
 import vllm_release
 from older_engine import Config
+from on_device import Device
 
 GPU = "vllm.v1.worker.gpu"
 REAL = (
@@ -247,37 +246,17 @@ def harmed(runner, scheduler):
 
 def on_the_device(runner):
     """Makes the runner's tensors what they are on a GPU: of device "cuda", and those that are not UVA in memory that nobody can
-    read."""
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
-    from gdbext.torch import layout as layouts
-
-    table = layouts.for_version(".".join(torch.__version__.split(".")[:2]))
-    hidden = mmap.mmap(-1, 1 << 20)
-    address, kept = ctypes.addressof(ctypes.c_char.from_buffer(hidden)), []
-
-    def put(tensor, device_only):
-        impl = ctypes.c_uint64.from_address(id(tensor) + table.offset("THPVariable", "cdata")).value
-        at = table.row["TensorImpl"]["device_opt_"]
-        ctypes.c_int8.from_address(impl + at["type"]).value = table.row["DeviceType"]["CUDA"]
-        ctypes.c_int8.from_address(impl + at["index"]).value = 0
-        if device_only:
-            storage = ctypes.c_uint64.from_address(impl + table.offset("TensorImpl", "storage_")).value
-            pointer = storage + table.offset("StorageImpl", "data_ptr_")
-            pointer += table.offset("DataPtr", "ptr_", "UniqueVoidPtr", "data_")
-            ctypes.c_uint64.from_address(pointer).value = address
-        kept.append(tensor)
-
+    read. -> the `Device`"""
+    gpu = Device(1 << 20)
     states, tables = runner.req_states, runner.block_tables
     for held in (tables.num_blocks, states.prefill_len, states.prompt_len):
         if hasattr(held, "pool"):
-            put(held.gpu, False)
+            gpu.name(held.gpu)
     counts = [getattr(states, n) for n in ("total_len", "num_computed_tokens") if hasattr(states, n)]
     for held in (*tables.block_tables, *counts, *([tables.num_blocks] if isinstance(tables.num_blocks, torch.Tensor) else [])):
-        put(device(held), True)
-    put(tables.slot_mappings, True)
-    libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.mprotect(ctypes.c_void_p(address), 1 << 20, 0) == 0
-    return kept, hidden
+        gpu.put(device(held))
+    gpu.put(tables.slot_mappings)
+    return gpu
 
 
 def truth(runner):
@@ -322,11 +301,12 @@ def main():
     runner.sampled(scheduler.requests)
     runners, expected = harmed(runner, scheduler)
     said = truth(runner)
-    kept = on_the_device(runners["device"])
+    gpu = on_the_device(runners["device"])
     if sys.argv[4:] == ["device"]:
         runner = runners["device"]
-    print(json.dumps({"pid": os.getpid(), "rows": said, "expected": expected, **vllm_release.truth(scheduler)}), flush=True)
-    while kept:
+    told = {"pid": os.getpid(), "rows": said, "expected": expected, "device": gpu.said(), **vllm_release.truth(scheduler)}
+    print(json.dumps(told), flush=True)
+    while gpu:
         time.sleep(1000)
 
 

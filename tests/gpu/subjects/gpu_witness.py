@@ -63,6 +63,8 @@ def truth():
         said["scheduler"] = scheduler_truth(schedulers[0])
     if runners:
         said["runner"] = runner_truth(runners[0])
+    if schedulers and runners and said["scheduler"].get("blocks"):
+        said["block_values"] = block_values(said["scheduler"]["blocks"], runners[0])
     said["triton"] = sorted(triton_kernels())
     dist = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available() and dist.is_initialized():
@@ -132,6 +134,16 @@ def runner_truth(r):
     elif hasattr(r, "input_batch"):
         said["requests"] = {name: i for i, name in enumerate(r.input_batch.req_ids)}
     return said
+
+
+def block_values(blocks, runner):
+    """What is in the first block of a request, which does not change any more: by layer its least and largest value, and how
+    many are NaN."""
+    name, groups = next(iter(blocks.items()))
+    block = groups[0][0]
+    layers = [cache[block].float() for cache in runner.kv_caches]
+    values = [[float(v.min()), float(v.max()), int(v.isnan().sum())] for v in layers]
+    return {"request": name, "block": block, "layers": values}
 
 
 def triton_kernels():

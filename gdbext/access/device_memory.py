@@ -1,0 +1,60 @@
+"""A GPU's memory, as a debugger that sees the GPU reads it (cuda-gdb), within bounds of bytes and time.
+
+What lies there is what kernels wrote that have run. What a program has launched may still be to come: `unfinished` says so."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ..errors import GdbextError
+
+if TYPE_CHECKING:
+    from typing import Callable, Optional
+
+BYTES, SECONDS = 1 << 30, 30.0  # of one question; cuda-gdb's own speed is not known beforehand
+STOP_BYTES, STOP_SECONDS = 1 << 28, 5.0  # of one stop of a breakpoint that looks at values each time
+PIECE = 1 << 24  # bytes between two looks at the clock
+
+
+class DeviceMemory:
+    """`read(address, size)` of a GPU's memory, for one process. `begin()` where a question begins."""
+
+    def __init__(
+        self,
+        read: Callable[[int, int], bytes],
+        unfinished: Callable[[], str] = lambda: "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._read, self._look, self._clock = read, unfinished, clock
+        self.begin()
+
+    def begin(self, size: int = BYTES, seconds: float = SECONDS) -> None:
+        """From now on at most `size` bytes are read, in at most `seconds` of reading."""
+        self._size, self._seconds = size, seconds
+        self._taken, self._spent = 0, 0.0
+        self._why: Optional[str] = None
+
+    def read(self, address: int, size: int) -> bytes:
+        """Exactly `size` bytes; `FaultError` where any of them cannot be read, `GdbextError` beyond what a question may take."""
+        parts = []
+        for start in range(address, address + size, PIECE):
+            piece = min(PIECE, address + size - start)
+            if self._taken + piece > self._size or self._spent >= self._seconds:
+                raise GdbextError(
+                    f"{self._taken >> 20} MiB of the GPU's memory were read in {self._spent:.1f} s, and one question may read "
+                    f"{self._size >> 20} MiB in {self._seconds:g} s: ask for less, as with -slice"
+                )
+            began = self._clock()
+            parts.append(self._read(start, piece))
+            self._spent += self._clock() - began
+            self._taken += piece
+        return b"".join(parts)
+
+    @property
+    def unfinished(self) -> str:
+        """Why values there need not be what the program computes: its work has not ended, or nobody knows. '' where it has; it
+        is looked at once for each question."""
+        if self._why is None:
+            self._why = self._look()
+        return self._why

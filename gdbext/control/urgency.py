@@ -1,0 +1,29 @@
+"""gdb's own thread comes first while a process runs with a debug register armed: a trap that gdb has not fetched when it is
+killed is given to the process, which SIGTRAP ends. On a machine whose processors are all taken gdb would wait with it for its
+turn.
+
+It is the lowest real-time priority, where this user may have it (root; RLIMIT_RTPRIO); what gdb starts does not inherit it."""
+
+from __future__ import annotations
+
+import os
+
+_before: list[int] = []  # the policy that gdb had, while it comes first; its nice value stays
+_refused = False
+
+
+def first(yes: bool) -> None:
+    """Puts the calling thread, gdb's own, before others, or back. Where that is not allowed nothing is done."""
+    global _refused
+    if _refused or yes == bool(_before):
+        return
+    try:
+        if yes:
+            policy = os.sched_getscheduler(0)
+            os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+            _before.append(policy)
+        else:
+            # who has RLIMIT_RTPRIO alone may not take that flag back (sched(7))
+            os.sched_setscheduler(0, _before.pop() | os.SCHED_RESET_ON_FORK, os.sched_param(0))
+    except OSError:
+        _refused = True
