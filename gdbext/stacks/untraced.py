@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ..access.procfs import read_or_empty
+from ..access.procfs import read_or_empty, wait_channel
 
 if TYPE_CHECKING:
     from .sampling import ProcessSamples
@@ -31,7 +31,7 @@ def data(s: ProcessSamples) -> dict[str, Any]:
         one: dict[str, Any] = {"tid": tid, "name": _text(s.pid, tid, "comm"), "state": clock.state}
         one["cpu"] = s.window.load(seen.ran)
         one["woke"] = None if seen.ran is None else seen.woke
-        wait = _text(s.pid, tid, "wchan")
+        wait = wait_channel(s.pid, tid)
         threads.append({**one, "wchan": wait if re.fullmatch(r"[a-z_]\w+", wait) else None})
     return {"label": s.name, "pid": s.pid, "state": s.state, "seconds": s.window.seconds, "threads": threads}
 
