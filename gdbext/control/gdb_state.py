@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,22 @@ class _State:
 def is_quiet() -> bool:
     """Whether a `QuietGdb` block is active: gdb's events of resumption then mean nothing."""
     return _State.quiet > 0
+
+
+def _has_front_end() -> bool:
+    """Whether an editor drives this gdb, by MI or DAP: a silent stop would reach it without thread and reason."""
+    with open("/proc/self/cmdline", "rb") as f:
+        words = f.read().split(b"\0")
+    for i, word in enumerate(words):
+        found = re.match(rb"--?i(?:nterpreter)?(?:=(.*))?$", word)
+        if found and (found.group(1) if found.group(1) is not None else b"".join(words[i + 1 : i + 2])).startswith(
+            (b"mi", b"dap")
+        ):
+            return True
+    return False
+
+
+FRONT_END = _has_front_end()
 
 
 def setting(name: str) -> str | None:

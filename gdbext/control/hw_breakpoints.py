@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import signal
 import struct
 import time
@@ -31,6 +30,7 @@ from ..engines.sensitive_names import names_for
 from ..errors import FaultError, GdbextError, LayoutError
 from . import attached_processes, device_work, inferior_breakpoints, urgency
 from .events import listen
+from .gdb_state import FRONT_END
 from .registers import JUMP, arguments, pthread, register
 
 if TYPE_CHECKING:
@@ -55,22 +55,6 @@ def in_foreground(pid: int) -> bool:
     except GdbextError as e:
         log.passed_over(e)
         return True
-
-
-def _has_front_end() -> bool:
-    """Whether an editor drives this gdb, by MI or DAP: a silent stop would reach it without thread and reason."""
-    with open("/proc/self/cmdline", "rb") as f:
-        words = f.read().split(b"\0")
-    for i, word in enumerate(words):
-        found = re.match(rb"--?i(?:nterpreter)?(?:=(.*))?$", word)
-        if found and (found.group(1) if found.group(1) is not None else b"".join(words[i + 1 : i + 2])).startswith(
-            (b"mi", b"dap")
-        ):
-            return True
-    return False
-
-
-FRONT_END = _has_front_end()
 
 
 # What a process keeps while it runs: which torch it has, the classes of vtables (in its libraries' files) and of tensors.
@@ -206,7 +190,6 @@ class Process:
             return
         attached_processes.armed(self.pid)
         self.armed = True
-        urgency.first(True)
         if in_foreground(self.pid):
             return
         for name in ("SIGSTOP", "SIGCONT"):
@@ -222,6 +205,8 @@ class Process:
         if self.armed:
             self.armed = False
             attached_processes.armed(self.pid, False)
+            if not any(process.armed for process in Process.known.values()):
+                urgency.first(False)
         if self.in_group_stop:
             self.in_group_stop = False
             try:
@@ -474,7 +459,7 @@ def _on_cont(_: Any) -> None:
     urgency.first(any(process.armed for process in Process.known.values()))
 
 
-def _on_stop(_):
+def _on_stop(_: Any) -> None:
     urgency.first(False)
 
 

@@ -309,7 +309,7 @@ def _waits(point: PyBreakpoint, process: Process) -> bool:
     )
 
 
-def _on_import(process: Process, code: int) -> bool:
+def _on_import(process: Process, code: int, _: int) -> bool:
     """Sets what waited for the code that is about to run, inside stop(); -> whether to stop, with what failed in the notes."""
     rt, failed = process.rt, False
     for point in list(PyBreakpoint.points.values()):

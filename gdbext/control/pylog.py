@@ -192,7 +192,7 @@ class Savepoint(Spoken):
                 tensor = tensors.read_tensor(stop.process.rt, value.address)
                 own_folder(self.folder, "-o", make=True)
                 size, _ = files.save(tensor, path)
-                text = f"{name} = {expression}: {list(tensor.shape)} {tensor.dtype.name}, {size} bytes in {path}"
+                text = f"{name} = {expression}: {list(tensor.shape or ())} {tensor.dtype.name}, {size} bytes in {path}"
             except (*READ_ERRORS, OSError) as e:
                 text, path = f"{name} = {expression}: not saved: {e}", ""
             record(self, stop, place, escape(text), {"saved": escape(path), "name": name})

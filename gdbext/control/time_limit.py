@@ -12,7 +12,7 @@ from typing import Iterator
 import gdb
 
 from ..access.background import background_thread
-from .hw_breakpoints import FRONT_END
+from .gdb_state import FRONT_END
 
 
 class Limit:

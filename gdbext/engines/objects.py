@@ -260,7 +260,7 @@ def numbers(rt: Runtime, obj: Object) -> list[int] | None:
         if code is None or count > MAX_NUMBERS or len(shape) != 1 or stride != (1,) and count > 1:
             raise LayoutError(f"the tensor at {obj.address:#x} is no plain list of numbers: {tensor.dtype.name} {list(shape)}")
         found = array.array(code)
-        found.frombytes(tensor.read_bytes(0, tensor.numel * tensor.dtype.itemsize))
+        found.frombytes(tensor.read_bytes(0, count * tensor.dtype.itemsize))
         return found.tolist()
     if obj.isa("list", "tuple", "array.array"):
         return numbers_until(rt, obj, MAX_NUMBERS)

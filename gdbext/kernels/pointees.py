@@ -41,9 +41,12 @@ class TensorVariables:
         """[(tensor, variable's name, function)]"""
         if self._found is None:
             self._found = []
+            rt = self.rt
+            if rt is None or self.tid is None:
+                return self._found
             try:
-                thread = self.rt.thread(self.tid) if self.rt is not None and self.tid is not None else None
-                frames = self.rt.frames(thread) if self.rt is not None and thread is not None else []
+                thread = rt.thread(self.tid)
+                frames = rt.frames(thread) if thread is not None else []
             except GdbextError as e:
                 log.passed_over(e)
                 return self._found
@@ -53,7 +56,7 @@ class TensorVariables:
                         continue
                     try:
                         if tensors.is_tensor(value):
-                            self._found.append((tensors.read_tensor(self.rt, value.address), name, frame.function))
+                            self._found.append((tensors.read_tensor(rt, value.address), name, frame.function))
                     except (GdbextError, FaultError) as e:
                         log.passed_over(e)
                         continue

@@ -56,7 +56,7 @@ def test_the_way_through_descriptors_ends_though_each_file_is_waited_for(monkeyp
     """A process that has a thousand of them open, each of a file server that does not answer."""
     clock = iter(range(1000))
     monkeypatch.setattr(system_calls.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(system_calls.os, "listdir", lambda path: ["1"] if path == "/proc" else map(str, range(1000)))
+    monkeypatch.setattr(system_calls.os, "listdir", lambda path: ["1"] if path == "/proc" else list(map(str, range(1000))))
     monkeypatch.setattr(system_calls.os, "readlink", lambda path: "/mnt/lock")
     assert len(list(system_calls.all_descriptors())) == system_calls.HOLDERS_SECONDS
 

@@ -76,7 +76,7 @@ def _batch(rt: Runtime, batch: Object, worker: Worker, unread: dict[str, str]) -
     for what in ("req_pool_indices", "seq_lens"):
         held = at(batch, f"{what}_cpu") or at(batch, what)
         values = numbers(rt, held) if held is not None else []
-        if values is None:
+        if held is not None and values is None:
             unread[what] = left_out(read_tensor(rt, held.address))
         elif values and len(values) != len(names):
             raise NotFoundError(f"a batch of {len(names)} requests has {len(values)} of {what}: it changes while it is read")

@@ -206,10 +206,14 @@ def _worker_table(table: Object, number: int, request_ids: list[str | None]) -> 
             return table.rt.target.read(a.data + start, size)
 
     else:
-        tensor = read_tensor(table.rt, known(table, "table tensor").address)
-        if tensor.doubt:
-            raise GdbextError(left_out(tensor))
-        read, width, step, item = tensor.read_bytes, tensor.shape[1], tensor.stride[0] * 4, tensor.stride[1] * 4
+        held = known(table, "table tensor")
+        if held is None:
+            raise LayoutError(f"the {table.type_name} at {table.address:#x} has neither an array nor a tensor of blocks")
+        tensor = read_tensor(table.rt, held.address)
+        shape, stride = tensor.shape or (), tensor.stride or ()
+        if tensor.doubt or len(shape) != 2 or len(stride) != 2:
+            raise GdbextError(left_out(tensor) if tensor.doubt else f"a block table of shape {list(shape)}")
+        read, width, step, item = tensor.read_bytes, shape[1], stride[0] * 4, stride[1] * 4
     if item != 4:
         raise LayoutError(f"a block table with {item} bytes between its columns")
     found = []
@@ -231,9 +235,16 @@ def _slot_mapping(table: Object) -> list[int]:
         if obj is None or not is_tensor(obj):
             return []
         tensor = read_tensor(table.rt, obj.address)
-        if tensor.doubt or len(tensor.shape) != 1 or tensor.dtype.itemsize != 8 or tensor.stride != (1,) or not tensor.numel:
+        if (
+            tensor.doubt
+            or len(tensor.shape or ()) != 1
+            or tensor.dtype.itemsize != 8
+            or tensor.stride != (1,)
+            or not tensor.numel
+        ):
             return []
         slots = list(struct.unpack(f"<{tensor.numel}q", tensor.read_bytes(0, 8 * tensor.numel)))
-    except (FaultError, LayoutError):
+    except (FaultError, LayoutError) as e:
+        log.passed_over(e)
         return []
     return without_padding(slots)
