@@ -82,7 +82,7 @@ def ranks_table(seen: list[ProcessSamples]) -> str:
                 s.rank.role if s.rank else "",
                 s.pid or "",
                 s.state,
-                len(s.before) or (len(s.view.threads) if s.view else ""),
+                sum(th.before is not None for th in s.window.threads.values()) or (len(s.view.threads) if s.view else ""),
                 size(p.rss) if p else "",
                 seconds(p.cpu) if p else "",
                 seconds(max(p.age, 1)) if p and p.age is not None else "",

@@ -14,9 +14,9 @@ from ..cpython.frames import PyFrame
 from ..cpython.objects import Object
 from ..cpython.reprs import Limits
 from ..errors import GdbextError
+from ..observe import clocks
 from ..render.jsonline import Address
 from ..render.text import Style, escape
-from ..stacks import clocks
 
 MAX_FIELDS = 200
 CHANGED = "<changed while it was read>"
