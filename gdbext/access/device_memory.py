@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
-    from typing import Callable, Optional
+    from typing import Callable
 
 BYTES, SECONDS = 1 << 30, 30.0  # of one question; cuda-gdb's own speed is not known beforehand
 STOP_BYTES, STOP_SECONDS = 1 << 28, 5.0  # of one stop of a breakpoint that looks at values each time
@@ -33,7 +33,7 @@ class DeviceMemory:
         """From now on at most `size` bytes are read, in at most `seconds` of reading."""
         self._size, self._seconds = size, seconds
         self._taken, self._spent = 0, 0.0
-        self._why: Optional[str] = None
+        self._why: str | None = None
 
     def read(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes; `FaultError` where any of them cannot be read, `GdbextError` beyond what a question may take."""

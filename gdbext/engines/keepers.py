@@ -12,7 +12,7 @@ from .sightings import Keeper
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, List, Optional
+    from typing import Any, Callable
 
     from ..cpython.frames import PyFrame
     from ..cpython.runtime import PyThread, Runtime
@@ -24,8 +24,8 @@ LOOPS = ("/asyncio/runners.py", "/asyncio/base_events.py", "/uvicorn/_compat.py"
 def keeper(
     rt: Runtime,
     name: str,
-    thread: Optional[PyThread],
-    rests: Callable[[List[PyFrame]], bool],
+    thread: PyThread | None,
+    rests: Callable[[list[PyFrame]], bool],
     turns_in: Callable[[PyFrame], bool] = lambda frame: False,
 ) -> Keeper:
     """A thread that moves requests on. `rests(frames)`, innermost first: whether it waits for more where it stands;
@@ -54,7 +54,7 @@ def keeper_in(
     rt: Runtime,
     name: str,
     function: str,
-    rests: Callable[[List[PyFrame]], bool],
+    rests: Callable[[list[PyFrame]], bool],
     turns_in: Callable[[PyFrame], bool] = lambda frame: False,
 ) -> Keeper:
     """The thread with a frame of `function` as a keeper. It has ended only where the frames of every other thread were read."""
@@ -71,7 +71,7 @@ def at_processor(rt: Runtime, found: Keeper) -> None:
         found.ran = thread_cpu(rt.target.pid, found.tid)
 
 
-def key_of(frames: List[PyFrame], turns_in: Callable[[PyFrame], bool]) -> Any:
+def key_of(frames: list[PyFrame], turns_in: Callable[[PyFrame], bool]) -> Any:
     """What tells two moments of a thread apart: where it stands, with its variables, inside of the loop's own frames, which are
     the same at each turn."""
     count = next((i for i, f in enumerate(frames) if turns_in(f)), len(frames))

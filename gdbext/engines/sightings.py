@@ -4,7 +4,7 @@ fill in."""
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..kvcache.model import Request
@@ -36,21 +36,21 @@ class Sighting:
     stage: str
     state: str
     external_id: str = ""
-    progress: Tuple[int, ...] = ()
-    tokens: Optional[int] = None
+    progress: tuple[int, ...] = ()
+    tokens: int | None = None
     waits_for: str = ""
     parked: bool = False
     never_fits: bool = False
     ended: bool = False
     undelivered: bool = False
     unowned: bool = False
-    keeper: Optional[Keeper] = None
-    after: Tuple[str, ...] = ()
-    replica: Optional[int] = None
-    tid: Optional[int] = None
-    age: Optional[float] = None
-    request: Optional[Request] = None  # the scheduler's own numbers
-    sampling: Optional[Dict[str, Any]] = None
+    keeper: Keeper | None = None
+    after: tuple[str, ...] = ()
+    replica: int | None = None
+    tid: int | None = None
+    age: float | None = None
+    request: Request | None = None  # the scheduler's own numbers
+    sampling: dict[str, Any] | None = None
     sender: str = ""
 
 
@@ -63,15 +63,15 @@ class Keeper:
     `runs`: it has or wants a processor; `ran`: seconds for which it had one so far."""
 
     name: str
-    tid: Optional[int]
+    tid: int | None
     stands: str = ""
     woken: bool = False
     key: Any = None
-    turns: Optional[int] = None
+    turns: int | None = None
     ring: str = ""
     kind: str = "thread"  # or "task": then `tid` and `stands` are of the thread that runs its loop
     runs: bool = False
-    ran: Optional[float] = None
+    ran: float | None = None
 
     @property
     def rests(self) -> bool:
@@ -89,14 +89,14 @@ class Look:
     label: str
     pid: int
     role: str
-    parts: Tuple[str, ...] = ()
-    sightings: List[Sighting] = dataclasses.field(default_factory=list)
-    keepers: Dict[str, Keeper] = dataclasses.field(default_factory=dict)
-    counters: Dict[str, int] = dataclasses.field(default_factory=dict)
-    limits: Dict[str, Any] = dataclasses.field(default_factory=dict)
-    notes: List[str] = dataclasses.field(default_factory=list)
+    parts: tuple[str, ...] = ()
+    sightings: list[Sighting] = dataclasses.field(default_factory=list)
+    keepers: dict[str, Keeper] = dataclasses.field(default_factory=dict)
+    counters: dict[str, int] = dataclasses.field(default_factory=dict)
+    limits: dict[str, Any] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
     engine: str = ""
-    replica: Optional[int] = None
-    rings: Tuple[str, ...] = ()
-    transfers: Dict[str, str] = dataclasses.field(default_factory=dict)
+    replica: int | None = None
+    rings: tuple[str, ...] = ()
+    transfers: dict[str, str] = dataclasses.field(default_factory=dict)
     stopped: str = ""
