@@ -195,7 +195,8 @@ class FileBytes:
 
 
 class Budget:
-    """What reading one file may cost: `size` bytes of memory and `seconds` of time, whatever the file claims.
+    """What reading one file may cost: `size` bytes of memory and `seconds` of CPU time of the thread that reads, whatever the
+    file claims.
 
     A reader calls `take(n)` before it makes `n` bytes out of the file, and `take(0)` in a loop that the file steers.
     `GdbextError` when the budget is spent."""
@@ -204,14 +205,14 @@ class Budget:
 
     def __init__(self, path: str, size: int = 1 << 30, seconds: float = 30.0) -> None:
         self.path, self.size, self.seconds = path, size, seconds
-        self._left, self._deadline = size, time.monotonic() + seconds
+        self._left, self._deadline = size, time.thread_time() + seconds
 
     def take(self, count: int) -> None:
         """Spends `count` bytes of the budget; those that it has not are not spent."""
         if count > self._left or count < 0:
             raise GdbextError(f"{self.path}: damaged: reading it would take more than {self.size >> 20} MiB of memory")
         self._left -= count
-        if time.monotonic() > self._deadline:
+        if time.thread_time() > self._deadline:
             raise GdbextError(f"{self.path}: damaged, or far too big: not read in {self.seconds:g} s")
 
 

@@ -148,7 +148,7 @@ def parse_syscall(data: bytes) -> Syscall | None:
     words = data.split()
     if words == [b"running"]:
         return None
-    if len(words) not in (3, 9):
+    if len(words) not in (9, 3):
         raise ValueError("no syscall file")
     arguments = tuple(int(word, 16) for word in words[1:])
     return Syscall(int(words[0]), arguments[:-2], arguments[-2], arguments[-1])

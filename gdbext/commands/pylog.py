@@ -70,6 +70,7 @@ class PyLog(Command):
     WHERE is as pybreak takes it. The text's {expressions} are read from memory when the line is about to run; {{ is a brace.
     -json prints each event as one line of JSON. Without WHERE: what was said so far (the last 10,000 events). delete N removes
     it. Each pass costs the thread about a millisecond: a place that is reached ten thousand times a second slows down.
+    What becomes of the process if gdb is killed meanwhile: help pybreak.
 
         (gdb) pylog scheduler.py:412 "{len(self.running)} running, first {self.running[0].request_id}"
         pylog 1: /…/scheduler.py:412  Scheduler.schedule  (1 debug register)
@@ -114,7 +115,7 @@ class PyTrace(Command):
 
     FUNCTION is as pybreak takes it. A call takes one debug register, each of the function's returns another; where they do not
     suffice, calls are shown without results. A call that ends by an exception shows no result. Without FUNCTION: what was said so
-    far. delete N removes it.
+    far. delete N removes it. What becomes of the process if gdb is killed meanwhile: help pybreak.
 
     -calls follows every call of some modules (and of those inside them) in the selected thread, indented. It takes one register,
     and the thread stands still for about a millisecond at each Python call and return, also at those of other modules: so it

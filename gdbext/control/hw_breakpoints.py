@@ -190,7 +190,6 @@ class Process:
             return
         attached_processes.armed(self.pid)
         self.armed = True
-        urgency.first(True)
         if in_foreground(self.pid):
             return
         for name in ("SIGSTOP", "SIGCONT"):
@@ -206,6 +205,8 @@ class Process:
         if self.armed:
             self.armed = False
             attached_processes.armed(self.pid, False)
+            if not any(process.armed for process in Process.known.values()):
+                urgency.first(False)
         if self.in_group_stop:
             self.in_group_stop = False
             try:

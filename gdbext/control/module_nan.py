@@ -209,6 +209,7 @@ def _inputs(stop: StopContext) -> tuple[list[str], list[str]]:
                 tensor = read_tensor(stop.process.rt, obj.address)
                 text = f"{place} {list(tensor.shape or ())} {tensor.dtype.name}"
                 (bad if stats.has_nan(source_of(tensor)) else good).append(escape(text))
-            except READ_ERRORS:
+            except READ_ERRORS as e:
+                log.passed_over(e)
                 continue
     return bad, good

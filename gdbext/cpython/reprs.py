@@ -7,9 +7,11 @@ Python code, which nothing here can run: such objects show as `<module.Class obj
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from .. import log
+from ..access.secrets import is_secret_name
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render.text import escape
 from . import builtin_reprs, privacy, python_reprs
@@ -133,7 +135,9 @@ class Repr:
             text = value.text(self, depth)
             return f"<{type(value).__name__}>" if text is NotImplemented else str(text)
         if isinstance(value, (list, set, frozenset)) or type(value) is tuple:
-            inner = self.each(len(value), list(value)[: self.limits.items], lambda v: self.show(v, depth + 1))
+            first = self._named_by(value) if isinstance(value, tuple) else None
+            shown = zip((None, first) if first else itertools.repeat(None), list(value)[: self.limits.items])
+            inner = self.each(len(value), shown, lambda v: self._member(v[0], v[1], depth))
             if isinstance(value, (set, frozenset)):
                 braces = f"{{{inner}}}" if value else ""
                 return braces if isinstance(value, set) and value else f"{type(value).__name__}({braces})"
@@ -272,12 +276,27 @@ class Repr:
         def show(address: int) -> str:
             if not address:
                 return "<NULL>"
-            held = value.rt.object(address)
-            return self.show(held, depth + 1) if name is None else self.named(name, held, depth + 1)
+            return self._member(name, value.rt.object(address), depth)
 
         return self.each(count, addresses, show)
 
+    def _named_by(self, pair: Any) -> str | None:
+        """The name that the first of two gives to the second, in an item of a dict or a header: one under which something private
+        stands, else None."""
+        if not self.private or len(pair) != 2 or not privacy.is_text(pair[0]):
+            return None
+        name = self._key_name(pair[0])
+        return name if name in self.private or is_secret_name(name) else None
+
+    def _member(self, name: str | None, value: Any, depth: int) -> str:
+        return self.show(value, depth + 1) if name is None else self.named(name, value, depth + 1)
+
     def _tuple(self, value: Object, depth: int) -> str:
+        if value.len() == 2 and depth < self.limits.depth and all(value.element_addresses(2)):
+            pair = value.item(0), value.item(1)
+            name = self._named_by(pair)
+            if name is not None:
+                return f"({self.each(2, zip((None, name), pair), lambda v: self._member(v[0], v[1], depth))})"
         inner = self.members(value, depth)
         return f"({inner},)" if value.len() == 1 else f"({inner})"
 

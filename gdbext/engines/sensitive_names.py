@@ -10,12 +10,15 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
 
 
-# What OpenAI-style servers call requests and their parts in handlers, whatever the engine.
+# What OpenAI-style servers call requests and their parts, whatever the engine: vllm/entrypoints/openai/*/protocol.py.
 HANDLERS = frozenset(
     "body raw_request _body _json request_dict payload messages conversation engine_prompt engine_prompts engine_inputs "
     "prompt prompts content contents text texts input_text output_text generated_text prompt_text delta_text delta_message "
     "previous_text previous_texts current_text input_ids token_ids current_token_ids previous_token_ids delta_token_ids "
-    "completion choices tool_calls arguments stop tools extra_args extra_body reasoning reasoning_content top_logprobs".split()
+    "completion choices tool_calls arguments stop tools extra_args extra_body reasoning reasoning_content top_logprobs "
+    "response_format guided_json guided_choice guided_regex guided_grammar guided_whitespace_pattern whitespace_pattern "
+    "vllm_xargs custom_params chat_template_kwargs mm_processor_kwargs multi_modal_data documents instructions function_call "
+    "negative_prompt suffix user".split()
 )
 
 

@@ -15,7 +15,7 @@ from .registry import SPECS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Sequence
+    from typing import Callable, Sequence
 
     from .rank import Rank
 
@@ -119,7 +119,7 @@ def _named(what: str, ranks: Sequence[Rank]) -> list[Rank]:
     plain = word.replace("_", ".")
     parts = label_parts(word)
     alive = [r for r in ranks if not r.zombie]
-    readings = (
+    readings: tuple[Callable[[Rank], bool], ...] = (
         lambda r: r.label.lower() == word,
         lambda r: r.process.single and word in (r.process.title.lower(), r.process.title.lower().rpartition("::")[2]),
         lambda r: r.label.lower().replace("_", ".") == plain,

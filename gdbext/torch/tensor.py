@@ -8,6 +8,7 @@ import re
 import struct
 from typing import TYPE_CHECKING, Any, Sequence
 
+from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape
 
@@ -282,10 +283,12 @@ class Tensor:
 def host_ranges(target: Target, ranges: Sequence[tuple[int, int]]) -> list[bytes | None]:
     """As `Target.read_many`; one range alone is not cut into pages."""
     if len(ranges) != 1:
-        return target.read_many(ranges)
+        found: list[bytes | None] = target.read_many(ranges)
+        return found
     try:
         return [target.read(*ranges[0])]
-    except FaultError:
+    except FaultError as e:
+        log.passed_over(e)
         return [None]
 
 

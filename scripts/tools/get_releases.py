@@ -27,8 +27,13 @@ RELEASES = [
     "vllm-0.9.2",
     "vllm-0.10.2",
     "vllm-0.11.2",
+    "vllm-0.12.0",  # the first model runner V2
+    "vllm-0.13.0",
+    "vllm-0.14.0",  # 0.15 has no sdist
     "vllm-0.16.0",
+    "vllm-0.18.0",
     "vllm-0.20.2",
+    "vllm-0.22.0",
     "vllm-0.24.0",
     "vllm-0.26.0",  # model runner V2 by default on GPUs
     "sglang-0.4.3.post4",

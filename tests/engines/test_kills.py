@@ -1,6 +1,6 @@
 """A real vLLM at work whose looks are killed at random moments, and ended with their whole control group, gdb and guard too:
-after each it answers requests that were asked afterwards, nobody traces it, and nothing is left. A sample; with GDBEXT_TEST_LONG
-30 kills and 6 ends of a group."""
+after each it answers requests that were asked afterwards, nobody traces it, and nothing is left. A sample; with
+GDBEXT_TEST_LONG 30 kills and 6 ends of a group."""
 
 import os
 

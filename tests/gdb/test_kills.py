@@ -6,6 +6,7 @@ GDBEXT_TEST_KILLS says how many rounds (default 3). Random kills of every comman
 import glob
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import time
 
 import pytest
 from harness import kills
+from harness.gdb_run import run_gdb
 from harness.heartbeats import ROUNDS, busy, eventually, heartbeats, stop
 
 from gdbext.access import debug_registers, ptrace, recovery
@@ -186,6 +188,29 @@ def test_the_collector_killed_at_random_moments_leaves_every_thread_running(root
                 collector.kill()
                 collector.wait()
             all_as_before(three, f"round {round}")
+
+
+POLICY = "python import os; print('policy', os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK)"
+CHILD = "shell python3 -c 'import os; print(\"child\", os.sched_getscheduler(0))'"
+
+
+def test_gdb_comes_first_while_a_register_is_armed_and_the_process_runs(gdb_path, tmp_path):
+    """A trap that gdb has no time to fetch ends the process, should gdb be killed."""
+    code = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
+    if subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("no real-time priority here")
+    one = kills.Subject(str(tmp_path / "subject"))
+    try:
+        lines = ["pybreak step if n < 0", POLICY, "continue &", POLICY, CHILD, "llm-detach", POLICY]
+        said = run_gdb(gdb_path, [f"llm-attach {one.pid}", *lines])
+        found = re.findall(r"^(?:policy|child) (\d+)$", said.text, re.M)
+        assert found == [str(os.SCHED_OTHER), str(os.SCHED_FIFO), str(os.SCHED_OTHER), str(os.SCHED_OTHER)], said.text
+        assert one.goes_on() and not one.wrong()
+        said = run_gdb(gdb_path, [f"llm-attach {one.pid}", "pybreak step", "continue", POLICY])
+        assert f"policy {os.SCHED_OTHER}" in said.text and "hit 1" in said.text, said.text
+        assert one.goes_on()
+    finally:
+        one.end()
 
 
 LONG = bool(os.environ.get("GDBEXT_TEST_LONG"))

@@ -18,14 +18,13 @@ from gdbext.engines.vllm import kv, kv_worker, kv_worker_v2
 from gdbext.kvcache import invariants
 
 RELEASES = [
-    ("0.13.0", "full"),
-    ("0.16.0", "full"),
-    ("0.20.2", "full"),
-    ("0.20.2", "hybrid"),
-    ("0.24.0", "full"),
-    ("0.26.0", "full"),
-    ("0.26.0", "hybrid"),
-    ("installed", "full"),
+    *[
+        (version, "full")
+        for version in ("0.12.0", "0.13.0", "0.14.0", "0.16.0", "0.18.0", "0.20.2", "0.22.0", "0.24.0", "0.26.0")
+    ],
+    *[(version, "hybrid") for version in ("0.20.2", "0.26.0")],
+    *[(version, "draft") for version in ("0.13.0", "0.14.0", "0.18.0", "0.22.0", "0.26.0")],
+    *[("installed", kind) for kind in ("full", "draft")],
 ]
 
 
@@ -63,6 +62,9 @@ def test_every_row_is_as_it_says_of_itself_and_faults_are_found(torch_python, fo
         frame = next(f for f in rt.frames(rt.threads()[0]) if f.function == "main")
         cache = kv.read(rt)
         assert {r.request_id for r in cache.requests if r.queue == "running"} == set(said["running"]) == set(said["rows"])
+        drafts = {r.request_id: r.drafts for r in cache.requests}
+        assert drafts == {name: one["draft_tokens"] for name, one in said["requests"].items()}
+        assert not kind == "draft" or any(drafts[name] for name in said["rows"])
         for name, expected in said["expected"].items():
             runner = evaluate(rt, f"runners[{name!r}]", frame)
             worker = kv_worker.read_worker(rt, runner, "it", None)

@@ -170,6 +170,31 @@ HANDED_ON = "vals arr item pair seq out res match it tmp2 prompt prompts".split(
 KEYS = ["api_key", "config", "config['authkey']", "config['HF_TOKEN'][:]", "[config['authkey']]", "config['passwords'][0]"]
 
 
+def test_what_users_send_as_dicts_is_counted_by_every_way_into_it(subject):
+    """A word, in a value or as a key: of the whole object, of each field, of what is taken out of one."""
+    fields = [*subject["sent"], "structured_outputs", "user", "suffix", "whitespace_pattern", "guided_regex"]
+    assert len(fields) > 20 and not holds(ask("pyprint -any -full params", subject), subject)
+    for name in fields:
+        ways = [name, f"{name} or 0", f"__dict__['{name}']"]
+        if name in subject["sent"] or name == "structured_outputs":
+            ways += [f"{name}.items()" if isinstance_dict(subject, name) else f"{name}[0]"]
+        for way in ways:
+            line = f"pyprint -any params.{way}"
+            assert not holds(ask(line, subject), subject), line
+            assert holds(ask(line, subject, " -show-content"), subject), line
+    ways = ["sorted(config.items())", "list(config.items())", "[(k, config[k]) for k in config]", "headers", "config.items()"]
+    for way in ways:
+        line = f"pyprint -any {way}"
+        assert hidden(ask(line, subject), subject) and not hidden(ask(line, subject, " -show-content"), subject), line
+    for way in ("json['properties']", "json['properties'].keys()", "tools[0]['function']['name']", "extra_args['key']"):
+        line = f"pyprint -any params.{way}"
+        assert not holds(ask(line, subject), subject) and holds(ask(line, subject, " -show-content"), subject), line
+
+
+def isinstance_dict(subject, name):
+    return ask(f"pyprint -any type(params.{name})", subject).startswith("<class 'dict'>")
+
+
 def hidden(text, truth):
     return not holds(text, truth) and not any(key in text for key in truth["keys"])
 

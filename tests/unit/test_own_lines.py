@@ -71,11 +71,3 @@ def test_names_that_programs_give(name):
 )
 def test_names_with_free_text(name):
     assert not privacy.is_program_name(name)
-
-
-@pytest.mark.parametrize("name", "json extra_args tools reasoning reasoning_content logprobs top_logprobs".split())
-def test_what_users_sent_as_a_dict_is_counted(name):
-    from gdbext.engines import registry
-
-    private = registry.sensitive_names()
-    assert "private" in Repr(private=private).named(name, {"secret": "word"}) or name in private

@@ -41,8 +41,8 @@ def test_descriptors_are_gone_through_once_and_no_other_files_are_asked_about(tm
     paths = [str(tmp_path / name) for name in ("one", "two", "three", "other")]
     files = [open(path, "w") for path in paths]
     ways, asked = [], []
-    real_ways, real_status = ipc_locks.descriptors, ipc_locks.file_status
-    monkeypatch.setattr(ipc_locks, "descriptors", lambda: ways.append(1) or real_ways())
+    real_ways, real_status = ipc_locks.all_descriptors, ipc_locks.file_status
+    monkeypatch.setattr(ipc_locks, "all_descriptors", lambda: ways.append(1) or real_ways())
     monkeypatch.setattr(ipc_locks, "file_status", lambda path: asked.append(path) or real_status(path))
     found = ipc_locks.file_holders(paths[:3])
     led = {os.readlink(path) for path in asked if path.startswith("/proc/")}
@@ -55,9 +55,9 @@ def test_the_way_through_descriptors_ends_though_each_file_is_waited_for(monkeyp
     """A process that has a thousand of them open, each of a file server that does not answer."""
     clock = iter(range(1000))
     monkeypatch.setattr(system_calls.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(system_calls.os, "listdir", lambda path: ["1"] if path == "/proc" else map(str, range(1000)))
+    monkeypatch.setattr(system_calls.os, "listdir", lambda path: ["1"] if path == "/proc" else list(map(str, range(1000))))
     monkeypatch.setattr(system_calls.os, "readlink", lambda path: "/mnt/lock")
-    assert len(list(system_calls.descriptors())) == system_calls.HOLDERS_SECONDS
+    assert len(list(system_calls.all_descriptors())) == system_calls.HOLDERS_SECONDS
 
 
 def test_a_long_chain_and_a_long_ring():

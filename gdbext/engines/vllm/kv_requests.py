@@ -94,6 +94,7 @@ def requests_at(rt: Runtime, addresses: list[int]) -> list[Request]:
     pending = (
         records.integers("num_output_placeholders", 0) if records.has("num_output_placeholders") else [None] * len(addresses)
     )
+    drafts = lengths(rt, records.column("spec_token_ids")) if records.has("spec_token_ids") else [None] * len(addresses)
     names, states, outputs = (records.column(name) for name in ("request_id", "status", "_output_token_ids"))
     told = now is not None and records.has("arrival_time")  # a release may lack it
     came = floats(rt, records.column("arrival_time")) if told else [0.0] * len(addresses)
@@ -102,7 +103,7 @@ def requests_at(rt: Runtime, addresses: list[int]) -> list[Request]:
     for i, (name, count) in enumerate(zip(strings(rt, names, 1000), lengths(rt, outputs))):
         request = Request(name, words[states[i]], address=addresses[i])
         request.prompt_tokens, request.computed_tokens, request.preemptions = prompt[i], computed[i], preempted[i]
-        request.output_tokens, request.in_flight = count, pending[i]
+        request.output_tokens, request.in_flight, request.drafts = count, pending[i], drafts[i]
         if now is not None and 0 < came[i] <= now + 3600:
             request.age = max(0.0, now - came[i])
         found.append(request)

@@ -244,6 +244,7 @@ def _slot_mapping(table: Object) -> list[int]:
         ):
             return []
         slots = list(struct.unpack(f"<{tensor.numel}q", tensor.read_bytes(0, 8 * tensor.numel)))
-    except (FaultError, LayoutError):
+    except (FaultError, LayoutError) as e:
+        log.passed_over(e)
         return []
     return without_padding(slots)

@@ -59,6 +59,27 @@ class Kept:
         )
 
 
+class Sent:
+    """What users send as dicts and lists: of vLLM's StructuredOutputsParams, SamplingParams and ChatCompletionRequest."""
+
+    FIELDS = (
+        "json extra_args tools tool_choice reasoning reasoning_content logprobs top_logprobs vllm_xargs custom_params documents "
+        "response_format chat_template_kwargs mm_processor_kwargs function_call guided_json guided_choice".split()
+    )
+
+    def __init__(self, word):
+        schema = {"type": "object", "properties": {word: {"enum": [word]}}}
+        self.json, self.guided_json, self.response_format = schema, dict(schema), {"json_schema": schema, "type": word}
+        self.tools = [{"type": "function", "function": {"name": word, "parameters": schema}}]
+        self.tool_choice = self.function_call = {"function": {"name": word}}
+        self.logprobs, self.top_logprobs = {word: -0.5}, [{word: -0.5}]
+        self.documents, self.guided_choice = [{"title": word}], [word]
+        for name in self.FIELDS:
+            self.__dict__.setdefault(name, {"key": word, word: {"inner": [word]}})
+        self.structured_outputs = {"json": schema, "choice": [word]}
+        self.user = self.suffix = self.whitespace_pattern = self.guided_regex = word
+
+
 def handed_on(request, auth, api_key):
     """What the repr of types that are no containers shows of others, under names that say nothing; and keys by their names."""
     text, tokens = request.prompt[6:], request.prompt_token_ids
@@ -68,10 +89,11 @@ def handed_on(request, auth, api_key):
     match, it, tmp2 = re.match(".*", text), itertools.repeat(text), itertools.repeat(tokens)
     prompt, prompts = re.match(".*", text), old.keys()
     config = {"authkey": auth, "HF_TOKEN": api_key, "passwords": [api_key]}
+    headers = [("accept", "text/plain"), ("x-api-key", api_key)]
     del old, new
     while True:
         time.sleep(3600)
-    return vals, arr, item, pair, seq, out, res, match, it, tmp2, prompt, prompts, config
+    return vals, arr, item, pair, seq, out, res, match, it, tmp2, prompt, prompts, config, headers
 
 
 def neutral(x, data, line, kwargs, ids, n, element, doc, chunk, history, rest, last, obj, val, msg, left, then):
@@ -80,9 +102,10 @@ def neutral(x, data, line, kwargs, ids, n, element, doc, chunk, history, rest, l
     kept.found = re.search(".*", kept.remark)
     kept.by_id = {"tokens of": {"req-1": ids}, 7: {"about " + x: ids}}
     kept.seen = {"about " + x}
+    params = Sent(x)
     kept.wrapped = collections.UserDict(note=kept.remark)
     then()
-    return kept, data, line, kwargs, ids, n, element, doc, chunk, history, rest, last, obj, val, msg, left
+    return kept, params, data, line, kwargs, ids, n, element, doc, chunk, history, rest, last, obj, val, msg, left
 
 
 def main():
@@ -113,6 +136,7 @@ def main():
         ids=id(input_ids),
         secret=request.prompt[6:],
         token=request.prompt_token_ids[1],
+        sent=Sent.FIELDS,
         handler=thread.native_id,
         auth=id(auth),
         keys=[repr(bytes(auth))[2:-1], key],

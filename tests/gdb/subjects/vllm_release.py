@@ -3,7 +3,8 @@ waits.
 
   vllm_release.py FOLDER VERSION [GROUPS]      GROUPS: full | none (no prefix caching) | hybrid | mamba | pools (0.32 on) |
                                                keys (one request has a cache salt, one a LoRA adapter) | stale (and the salt
-                                               is another since its blocks were hashed)
+                                               is another since its blocks were hashed) | draft (speculative decoding: of the
+                                               tokens that are guessed from none to all are taken)
 
 Says what is true of its objects by following them itself.
 """
@@ -19,6 +20,7 @@ import older_engine
 from older_engine import Config
 
 BLOCK, BLOCKS = 16, 24
+DRAFTS = 3  # tokens that are guessed for each step of a request, of the kind "draft"
 
 
 def fill(function, **values):
@@ -77,12 +79,26 @@ def config_of(kind):
         model_config=Config(max_model_len=256, is_encoder_decoder=False),
         observability_config=Config(),
         max_concurrent_batches=1,
-        num_speculative_tokens=0,
+        num_speculative_tokens=DRAFTS if kind == "draft" else 0,
+        speculative_config=Speculation() if kind == "draft" else None,
         num_prefill_lookahead_tokens=0,
         num_lookahead_tokens=0,
         aux_output_config=Config(),
         ec_manager_config=Config(get_encoder_cache_manager_obj=lambda: None),
     )
+
+
+class Speculation(Config):
+    """A SpeculativeConfig of EAGLE: it uses nothing else."""
+
+    def __init__(self):
+        super().__init__(num_speculative_tokens=DRAFTS, max_num_new_slots_for_drafting=DRAFTS, method="eagle")
+
+    def use_eagle(self):
+        return True
+
+    def __getattr__(self, name):
+        return (lambda: False) if name.startswith("use") else super().__getattr__(name)
 
 
 def scheduler_of(version, kind):
@@ -99,7 +115,7 @@ def scheduler_of(version, kind):
         hash_block_size=BLOCK,
         log_stats=True,
     )
-    values["lora_config"] = values["speculative_config"] = None
+    values["lora_config"] = None
     if "kv_cache_config" in inspect.signature(Scheduler.__init__).parameters:
         from vllm.v1 import kv_cache_interface as interface
 
@@ -151,15 +167,21 @@ def request_of(name, tokens, **extra):
 def step(scheduler):
     """One step: the scheduler plans, and each request whose tokens are all computed gets a new one."""
     plan = scheduler.schedule()
-    planned = plan.num_scheduled_tokens
+    planned, drafts = plan.num_scheduled_tokens, getattr(plan, "scheduled_spec_decode_tokens", {})
     getattr(scheduler, "scheduled_req_ids", set()).clear()  # as update_from_output of 0.7 does
     for request in list(scheduler.running):
         if request.request_id in planned and not hasattr(scheduler, "_update_after_schedule") and advances_late(scheduler):
             request.num_computed_tokens += planned[request.request_id]
         if hasattr(request, "num_in_flight_tokens"):
             request.num_in_flight_tokens = 0
-        if request.num_computed_tokens >= request.num_tokens:
-            request.append_output_token_ids([7]) if takes_list(request) else request.append_output_token_ids(7)
+        if request.request_id in planned and request.num_computed_tokens >= request.num_tokens:
+            guessed = len(drafts.get(request.request_id, ()))
+            taken = request.num_output_tokens % (guessed + 1)
+            request.num_computed_tokens -= guessed - taken  # as update_from_output does
+            for _ in range(taken + 1):
+                request.append_output_token_ids([7]) if takes_list(request) else request.append_output_token_ids(7)
+            if getattr(scheduler, "num_spec_tokens", 0) and request.status.name == "RUNNING":
+                request.spec_token_ids = [request.num_tokens + i for i in range(scheduler.num_spec_tokens)]
     if hasattr(scheduler, "processed_step_seq"):
         scheduler.processed_step_seq = scheduler.sched_step_seq
     return planned
@@ -185,7 +207,7 @@ def story(scheduler, kind="full"):
     for name, own in (("a", 20), ("b", 40), ("c", 8)):
         scheduler.add_request(request_of(f"req-{name}", prefix + [ord(name)] * own))
         step(scheduler)
-    for _ in range(20):
+    for _ in range(20 if kind != "draft" else 8):
         step(scheduler)
     from vllm.v1.request import RequestStatus
 
@@ -244,6 +266,7 @@ def truth(scheduler):
                 "prompt_tokens": r.num_prompt_tokens,
                 "computed_tokens": r.num_computed_tokens,
                 "output_tokens": r.num_output_tokens,
+                "draft_tokens": len(r.spec_token_ids) if hasattr(r, "spec_token_ids") else None,
             }
             for r in requests
         },

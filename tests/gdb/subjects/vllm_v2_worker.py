@@ -1,7 +1,8 @@
 """A vLLM release's own Scheduler, and beside it what its model runner V2 keeps of the requests: RequestState, BlockTables and
 sampler states of that release, fed with what the scheduler hands out; then it waits.
 
-  vllm_v2_worker.py FOLDER VERSION [GROUPS [device]]     device: the one in `runner` is that of "device"
+  vllm_v2_worker.py FOLDER VERSION [GROUPS [device]]     GROUPS: full | hybrid | draft; device: the one in `runner` is that of
+                                                         "device"
 
 The kernels that write to the device, and pinned memory, are stood in for here. `runners[NAME]` are copies of the runner in which
 something is wrong, or looks like it (`expected`: [rule, request], null for twins); "device": with block tables and counts whose
@@ -52,13 +53,16 @@ def stand_in():
         buffers = import_module(f"{GPU}.buffer_utils")
     except ImportError:  # up to 0.13
         buffers = import_module(f"{GPU}.states")
-        buffers.get_cuda_view_from_cpu_tensor = lambda tensor: tensor
         buffers.bincount = lambda *args: None
+    penalties = import_module(f"{GPU}.sample.penalties")
+    if "bincount" in vars(penalties):
+        penalties.bincount = lambda *args: None
     zeros = torch.zeros
     torch.zeros = lambda *args, pin_memory=False, **names: zeros(*args, **names)
     torch.cuda.synchronize = lambda: None
     buffers.is_uva_available = lambda: True
-    buffers.get_accelerator_view_from_cpu_tensor = lambda tensor: tensor
+    for name in ("get_cuda_view_from_cpu_tensor", "get_accelerator_view_from_cpu_tensor"):  # up to 0.14; later
+        setattr(buffers, name, lambda tensor: tensor)
     buffers.async_tensor_h2d = to_tensor
     buffers._apply_write_kernel = ApplyWrite()
     buffers.next_power_of_2 = lambda n: 1 << max(0, n - 1).bit_length()
@@ -73,13 +77,13 @@ def to_tensor(data, *args, **names):
 class GPUModelRunner:
     """What model_runner.py's class of that name keeps, and how it keeps it up."""
 
-    def __init__(self, sizes, max_len):
+    def __init__(self, sizes, max_len, drafts=0):
         fill, device = vllm_release.fill, torch.device("cpu")
         common = dict(
             max_num_reqs=ROWS,
             max_model_len=max_len,
             max_num_batched_tokens=512,
-            num_speculative_steps=0,
+            num_speculative_steps=drafts,
             vocab_size=VOCABULARY,
             device=device,
             pin_memory=False,
@@ -153,6 +157,8 @@ class GPUModelRunner:
                 device(self.req_states.num_computed_tokens)[row] = requests[name].num_computed_tokens
                 if hasattr(self.req_states, "total_len"):
                     self.req_states.total_len.gpu[row] = requests[name].num_tokens
+                if requests[name].spec_token_ids:
+                    self.req_states.draft_tokens[row] = torch.tensor(requests[name].spec_token_ids)
 
 
 def made(kind, **values):
@@ -193,7 +199,8 @@ def sampling_of(name):
 # ---- what is wrong --------------------------------------------------------------------------------------------------------
 def harmed(runner, scheduler):
     """-> ({name: a copy of the runner}, {name: [rule, request] that is found first, None for a twin})"""
-    names = sorted(runner.req_states.req_id_to_index)
+    known = scheduler.requests
+    names = sorted(runner.req_states.req_id_to_index, key=lambda n: (getattr(known[n], "num_preemptions", 0), n))
     first, second = names[:2]
     copies, expected = {}, {}
 
@@ -223,7 +230,8 @@ def harmed(runner, scheduler):
     host(states.prompt_len)[row] += 1
     states, tables, row = variant("more blocks than it has", "worker-length", second)
     host(tables.num_blocks)[0, row] += 1
-    for name, less in (("computed too little", 40), ("computed too much", -1)):
+    drafts = getattr(scheduler, "num_spec_tokens", 0)  # that are refused may put a worker before its scheduler
+    for name, less in (("computed too little", 40), ("computed too much", -40 if drafts else -1)):
         states, tables, row = variant(name, "worker-length")
         computed_of(states)[row] = scheduler.requests[first].num_computed_tokens - less
     states, tables, row = variant("a step behind")
@@ -250,13 +258,19 @@ def on_the_device(runner):
     gpu = Device(1 << 20)
     states, tables = runner.req_states, runner.block_tables
     for held in (tables.num_blocks, states.prefill_len, states.prompt_len):
-        if hasattr(held, "pool"):
+        if isinstance(getattr(held, "gpu", None), torch.Tensor) and hasattr(held, "pool"):
             gpu.name(held.gpu)
     counts = [getattr(states, n) for n in ("total_len", "num_computed_tokens") if hasattr(states, n)]
     for held in (*tables.block_tables, *counts, *([tables.num_blocks] if isinstance(tables.num_blocks, torch.Tensor) else [])):
         gpu.put(device(held))
     gpu.put(tables.slot_mappings)
     return gpu
+
+
+def parameters(runner):
+    """Names of the sampling parameters that the release keeps; it calls the seed `seeds`."""
+    holders = (runner.req_states, *(vars(runner.sampler).values() if runner.sampler is not None else ()))
+    return {name.replace("seeds", "seed") for holder in holders for name in vars(holder)}
 
 
 def truth(runner):
@@ -271,8 +285,9 @@ def truth(runner):
             "computed": int(computed_of(states)[row]),
             "total": int(states.total_len.gpu[row]) if hasattr(states, "total_len") else None,
             "blocks": {str(group): count for group, count in enumerate(counts)},
+            "drafts": states.draft_tokens[row].tolist(),
             "tables": [device(t)[row, :count].tolist() for t, count in zip(tables.block_tables, counts)],
-            "sampling": {k: v for k, v in vars(sampling_of(name)).items() if k not in ("top_k",)},
+            "sampling": {k: v for k, v in vars(sampling_of(name)).items() if k != "top_k" and k in parameters(runner)},
         }
     return found
 
@@ -286,7 +301,7 @@ def main():
     vllm_release.config_of = lambda kind: _with_v2(plain_config(kind))
     scheduler = vllm_release.scheduler_of(version, kind)
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
-    runner = GPUModelRunner([m.block_size for m in managers], 256)
+    runner = GPUModelRunner([m.block_size for m in managers], 256, vllm_release.DRAFTS if kind == "draft" else 0)
     plain = scheduler.schedule
 
     def schedule():
