@@ -88,6 +88,7 @@ def test_flashinfer_is_asked_which_block_serves_whom():
             dict(seq=1, head=2, part=1, grid=(2, 4, 1), queries=1, table=0x1000, read=device(0x1000, [0, 1])),
             "no part 1",
         ),
+        ("unified", dict(seq=1, head=2, part=None, grid=(9, 4, 1), rows=16, queries=2, table=0x1000), "0x1000 cannot be read"),
         ("", dict(seq=1, head=2, part=None, grid=(2, 4, 1)), "persistent kernels"),
     ],
 )
