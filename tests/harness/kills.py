@@ -14,7 +14,7 @@ import sys
 import time
 
 from gdbext.access import debug_registers, ptrace, recovery
-from gdbext.access.proc import read_proc
+from gdbext.access.procfs import read_proc
 
 from . import cgroups
 from .gdb_run import INIT, ROOT
