@@ -1,6 +1,6 @@
 """scripts/bench --adverse: the same questions where a look is hard (no room in the engine's memory group, a read-only root,
-a full disk, a frozen group, another debugger, a page that does not come), each beside the same question of a process that is well,
-in the same rounds. The places are those of tests/harness/adverse.py, which the tests hold to their answers."""
+a full disk, a frozen group, another debugger, a page that does not come), each beside the same question of a process that is
+well, in the same rounds. The places are those of tests/harness/adverse.py, which the tests hold to their answers."""
 
 import contextlib
 import os
@@ -62,8 +62,16 @@ def _places(folder):
 
 
 def _ask(command, pid, before, more, out):
-    """-> (seconds, how it ended: "answer", "part" for one that says what is missing, "line" for one line that says why not)"""
-    words = [*before, sys.executable, "-m", "gdbext", command, str(pid), *(["-force", "-o", out] if command == "llm-snapshot" else [])]
+    """-> (seconds, how it ended: "answer", "part" for one that says what is missing, "line" for one that says why not)"""
+    words = [
+        *before,
+        sys.executable,
+        "-m",
+        "gdbext",
+        command,
+        str(pid),
+        *(["-force", "-o", out] if command == "llm-snapshot" else []),
+    ]
     env = {**more.get("env", os.environ), "PYTHONPATH": ROOT}
     start = time.monotonic()
     done = subprocess.run(

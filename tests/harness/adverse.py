@@ -1,5 +1,5 @@
-"""Places where a look is hard, each a context manager that makes it: pages that do not come, a debugger that holds the process, no
-room in its memory group, a root that is read-only, a full disk, a frozen group. They skip where they cannot be made."""
+"""Places where a look is hard, each a context manager that makes it: pages that do not come, a debugger that holds the process,
+no room in its memory group, a root that is read-only, a full disk, a frozen group. They skip where they cannot be made."""
 
 import contextlib
 import os
