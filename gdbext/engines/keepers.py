@@ -11,7 +11,7 @@ from .sightings import Keeper
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional
+    from typing import Callable
 
     from ..cpython.frames import PyFrame
     from ..cpython.runtime import PyThread, Runtime
@@ -23,8 +23,8 @@ LOOPS = ("/asyncio/runners.py", "/asyncio/base_events.py", "/uvicorn/_compat.py"
 def keeper(
     rt: Runtime,
     name: str,
-    thread: Optional[PyThread],
-    rests: Callable[[List[PyFrame]], bool],
+    thread: PyThread | None,
+    rests: Callable[[list[PyFrame]], bool],
     turns_in: Callable[[PyFrame], bool] = lambda frame: False,
 ) -> Keeper:
     """A thread that moves requests on. `rests(frames)`, innermost first: whether it waits for more where it stands;
@@ -52,7 +52,7 @@ def keeper_in(
     rt: Runtime,
     name: str,
     function: str,
-    rests: Callable[[List[PyFrame]], bool],
+    rests: Callable[[list[PyFrame]], bool],
     turns_in: Callable[[PyFrame], bool] = lambda frame: False,
 ) -> Keeper:
     """The thread with a frame of `function` as a keeper. It has ended only where the frames of every other thread were read."""
@@ -62,7 +62,7 @@ def keeper_in(
     return keeper(rt, name, thread, rests, turns_in)
 
 
-def inside(frames: List[PyFrame], turns_in: Callable[[PyFrame], bool]) -> List[PyFrame]:
+def inside(frames: list[PyFrame], turns_in: Callable[[PyFrame], bool]) -> list[PyFrame]:
     """The frames inside of a loop's own, which are the same at each turn: what tells two moments of its thread apart."""
     return frames[: next((i for i, f in enumerate(frames) if turns_in(f)), len(frames))]
 

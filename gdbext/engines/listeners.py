@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 
 LISTENS = "0A"
+LATE = (socket.timeout, TimeoutError)  # a socket that gave nothing in time: two classes before Python 3.10
 LOOPBACK = {4: ipaddress.ip_address("127.0.0.1"), 6: ipaddress.ip_address("::1")}
 
 

@@ -3,7 +3,7 @@ transfer, a grammar; each by construction, with its decoys. No process is looked
 
 from harness.facts import sample
 
-from gdbext.commands import llm_requests
+from gdbext.answers.requests import rows_of
 from gdbext.engines.sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
 from gdbext.kvcache.model import Cache, Request
 from gdbext.observe.stack_keys import FrameKey
@@ -208,7 +208,7 @@ def test_a_request_that_has_ended_since_the_looks_is_not_among_those_that_run():
     before, now = ([front(awaited("a", n)), core(runs("a", n), runs("b", n))] for n in (1, 2))
     held = collect.Custody("vllm", now, join(now, before), [], [])
     cache = Cache("vllm", "0.32", pools=[], groups=[], requests=[Request("b", queue="running")])
-    assert [r["request_id"] for r in llm_requests._joined(held, [({2}, cache)])[0]] == ["b"]
-    assert [r["request_id"] for r in llm_requests._joined(held, [({9}, cache)])[0]] == ["b", "a"]  # another scheduler's
+    assert [r["request_id"] for r in rows_of(held, [({2}, cache)])[0]] == ["b"]
+    assert [r["request_id"] for r in rows_of(held, [({9}, cache)])[0]] == ["b", "a"]  # another scheduler's
     stands = collect.Custody("vllm", now, join(now, now), [], [])  # it does not move: it has not ended
-    assert {r["request_id"] for r in llm_requests._joined(stands, [({2}, cache)])[0]} == {"a", "b"}
+    assert {r["request_id"] for r in rows_of(stands, [({2}, cache)])[0]} == {"a", "b"}
