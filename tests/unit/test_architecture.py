@@ -10,17 +10,14 @@ import subprocess
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PACK = os.path.join(ROOT, "gdbext")
 
-# room -> rooms it may import, also in functions; `errors`, `log` and `package` are for all
-# (docs/architecture.md)
+# room -> rooms it may import, also in functions; `errors`, `log` and `package` are for all (docs/architecture.md)
 READING = {"cpython", "torch", "access", "render"}
 MAY = {
     "errors": set(),
     "log": {"render"},
     "package": set(),
-    "wheels": set(),
-    "render": set(),
+    **dict.fromkeys(("wheels", "render", "access", "archive"), set()),
     "layouts": set(),  # data: tables that access, cpython and torch read as files
-    "access": set(),
     "cpython": {"access", "render"},
     "observe": {"cpython", "access"},
     "torch": {"cpython", "access", "render"},
@@ -35,7 +32,6 @@ MAY = {
     "control": READING | {"engines", "kernels"},
     "answers": READING
     | {"heap", "kvcache", "observe", "engines", "requests", "kernels", "stacks", "timeline", "verdict", "control"},
-    "archive": set(),
     "session": READING | {"engines", "control", "wheels", "archive"},
     "commands": READING
     | {"heap", "kvcache", "engines", "requests", "kernels", "stacks", "timeline", "verdict", "control", "answers", "session"},
