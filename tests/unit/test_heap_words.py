@@ -4,6 +4,7 @@ import random
 import struct
 
 import pytest
+from harness.floor import random_bytes
 
 from gdbext.access.fake import FakeTarget
 from gdbext.access.model import Mapping
@@ -23,7 +24,7 @@ PLACES = {
 @pytest.fixture
 def target():
     rng = random.Random(7)
-    memory = {at: rng.randbytes(size) for at, size in PLACES.items()}
+    memory = {at: random_bytes(rng, size) for at, size in PLACES.items()}
     return FakeTarget(memory, [Mapping(at, at + size, "rw-p") for at, size in PLACES.items()])
 
 

@@ -9,8 +9,6 @@ from ..objects import first_present
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
-
     from ...cpython.objects import Object
 
 # what -> ((first release, path), ...), the newest first
@@ -93,6 +91,6 @@ CPU_TRANSPOSED = ("vec",)  # ISAs of the CPU backend that store K element by ele
 MAX_REQUESTS = 100_000
 
 
-def known(obj: Object, what: str) -> Optional[Object]:
+def known(obj: Object, what: str) -> Object | None:
     """The first of `PATHS[what]` that is there, None when none is."""
     return first_present(obj, PATHS[what])
