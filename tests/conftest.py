@@ -41,6 +41,7 @@ def _load_harness():
 
 
 _load_harness()
+from harness import failures  # noqa: E402
 from tools import own_pids  # noqa: E402  (from `scripts`, which is on the path now)
 
 
@@ -98,18 +99,13 @@ def pythons():
     return _paths("GDBEXT_TEST_PYTHONS") or [sys.executable]
 
 
-FAILED = pytest.StashKey()  # of a test: whether it, its setup or its teardown failed
-SETUPS = pytest.StashKey()  # of a module: how many tests failed while they were set up
 AGAIN = 2  # so many failures of a module's setup may be bad luck
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
-    if report.failed:
-        item.stash[FAILED] = True
-        module = item.getparent(pytest.Module)
-        module.stash[SETUPS] = module.stash.get(SETUPS, 0) + (report.when == "setup")
+    failures.note(item, report)
     return report
 
 
@@ -120,9 +116,8 @@ def pytest_runtest_teardown(item, nextitem):
     try:
         return (yield)
     finally:
-        module = item.getparent(pytest.Module)
-        if item.stash.get(FAILED, False) and module.stash.get(SETUPS, 0) < AGAIN:
-            item.session._setupstate.teardown_exact(module.parent)
+        if failures.has_failed(item) and failures.setups(item) < AGAIN:
+            item.session._setupstate.teardown_exact(item.getparent(pytest.Module).parent)
 
 
 def pytest_terminal_summary(terminalreporter):

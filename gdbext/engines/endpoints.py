@@ -71,7 +71,7 @@ def get(row: listeners.Row, path: str) -> tuple[int | str, str]:
             answer = connection.getresponse()
             return answer.status, answer.read(MOST).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException, ValueError) as e:
-        return "no answer in %g s" % SECONDS if isinstance(e, TimeoutError) else type(e).__name__, ""
+        return "no answer in %g s" % SECONDS if isinstance(e, listeners.LATE) else type(e).__name__, ""
 
 
 @contextlib.contextmanager

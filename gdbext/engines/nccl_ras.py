@@ -35,7 +35,7 @@ def ask(pid: int, proc: str = "/proc", port: int = PORT) -> dict[str, Any] | Non
         text, is_json = _asked(row)
         found.update(_of_json(text) if is_json else _of_text(text.decode("utf-8", "replace")))
     except (OSError, *DAMAGE, GdbextError) as e:
-        found["error"] = "no answer in %g s" % SECONDS if isinstance(e, TimeoutError) else _word(str(e)) or type(e).__name__
+        found["error"] = "no answer in %g s" % SECONDS if isinstance(e, listeners.LATE) else _word(str(e)) or type(e).__name__
     return found
 
 

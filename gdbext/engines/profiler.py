@@ -11,7 +11,6 @@ import http.client
 import json
 import os
 import re
-import socket
 import time
 
 from .. import log
@@ -67,7 +66,7 @@ def ask(row: listeners.Row, method: str, path: str, timeout: float, body: dict[s
         with answered_within(row, timeout) as connection:
             connection.request(method, path, text, {"Content-Type": "application/json"})
             return connection.getresponse().status
-    except (socket.timeout, TimeoutError):
+    except listeners.LATE:
         raise GdbextError(
             f"port {row.port} gave no answer to {path} in {timeout:g} s: the server is busy or hangs (llm-hang tells which)"
         ) from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..kvcache.model import Request
+    from ..observe.window import ThreadSample
 
 # Where in its way a process has a request, in the order of the way.
 FRONTEND, INPUT, QUEUE, RUNNING, WORKER, OUTPUT, DETOKENIZER = (
@@ -56,22 +57,16 @@ class Sighting:
 
 @dataclasses.dataclass
 class Keeper:
-    """A thread that moves requests on, or the task of an event loop that does. `tid` None: it has ended, or there never was
-    one; `stands`: where it stands, '' at rest; `woken`: it stands at rest, but the kernel has it ready to run; `key`: what of its
-    stack tells two moments apart (`cpython.stack_keys`), None where that is not known or nothing to go by; `turns`: a count that
-    grows with each turn of its loop; `ring`: where it waits for another process's message, of which there is none to read;
-    `runs`: it has or wants a processor; `ran`: seconds for which it had one so far."""
+    """A thread that moves requests on, or the task of an event loop that does."""
 
     name: str
-    tid: int | None
-    stands: str = ""
-    woken: bool = False
-    key: Any = None
-    turns: int | None = None
-    ring: str = ""
-    kind: str = "thread"  # or "task": then `tid` and `stands` are of the thread that runs its loop
-    runs: bool = False
-    ran: float | None = None
+    tid: int | None  # None: it has ended, or there never was one
+    stands: str = ""  # where it is blocked or runs, '' at rest
+    woken: bool = False  # it is where it rests, but the kernel has it ready to run
+    sample: ThreadSample | None = None  # of its thread, its stack inside of its loop's own frames; None: nothing to go by
+    turns: int | None = None  # a count that grows with each turn of its loop
+    ring: str = ""  # where it waits for another process's message, of which there is none to read
+    kind: str = "thread"  # or "task": then `tid`, `stands` and `sample` are of the thread that runs its loop
 
     @property
     def rests(self) -> bool:

@@ -5,6 +5,10 @@ from __future__ import annotations
 
 import gdb
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing is not loaded at gdb's start
+    from typing import Any
+
 _SPACES = ("c10::", "at::", "caffe2::", "torch::headeronly::")
 _OURS = (*_SPACES, *(f"const {name}" for name in _SPACES), "std::optional<at::", "std::optional<c10::")
 
@@ -15,7 +19,7 @@ class _Collection:
     name = "gdbext"
     enabled = True
 
-    def __call__(self, value):
+    def __call__(self, value: Any) -> Any:
         if value.type.code == gdb.TYPE_CODE_PTR:
             return None
         kind = value.type.strip_typedefs()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Optional
 
 from .. import log
 from ..access import room
@@ -43,7 +42,7 @@ def line_of(command: type[Command], words: Sequence[str]) -> str:
 def wants_json(command: type[Command], line: str) -> bool:
     """Whether errors are to be JSON, also those about the line itself."""
     try:
-        return command.parse(line).json
+        return bool(command.parse(line).json)
     except GdbextError as e:
         log.passed_over(e)
         return any(w in ("-json", "--json") for w in line.split())
@@ -85,7 +84,7 @@ def needs_gdb(command: type[Command], line: str) -> bool:
         return False  # a wrong line needs no gdb to say so
 
 
-def in_gdb(name: str, line: str, gdb: Optional[str] = None) -> tuple[int, str, str]:
+def in_gdb(name: str, line: str, gdb: str | None = None) -> tuple[int, str, str]:
     """Runs the command in a gdb of its own. -> as `perform`."""
     import json
     import subprocess

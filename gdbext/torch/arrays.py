@@ -283,7 +283,9 @@ def decode(dtype: DType, stored: Any) -> Any:
 
     name = dtype.name
     if name == "bfloat16":
-        return (stored.astype(numpy.uint32) << 16).view(numpy.float32)
+        return numpy.left_shift(stored.astype(numpy.uint32), numpy.uint32(16)).view(
+            numpy.float32
+        )  # a scalar stays one of 32 bits
     if name in ("complex32", "bcomplex32"):
         half = numpy.ascontiguousarray(stored).view(numpy.uint16).reshape(stored.shape + (2,))
         parts = (

@@ -50,6 +50,9 @@ TESTS = [
     ),
 ]
 
+# What the unit part needs beside its first environment, to be run by the oldest Python that is promised and the newest here.
+UNIT = [("pip", "test tools", [w for w in TESTS[0][2] if not w.startswith(("ruff", "mypy", "py-spy", "pystack"))])]
+
 # What a user puts beside an engine for llm-inject debugpy.
 DEBUGPY = [("pip", "debugpy", ["debugpy==1.8.22"])]
 
@@ -114,6 +117,8 @@ SGLANG = [
 
 ENVIRONMENTS = {  # name -> (steps, the Python versions they run on, best first)
     "tests": (TESTS, [(3, 11), (3, 12), (3, 13), (3, 14)]),
+    "oldest": (UNIT, [(3, 8)]),
+    "newest": (UNIT, [(3, minor) for minor in range(19, 11, -1)]),
     "debugpy": (DEBUGPY, [(3, 11), (3, 12), (3, 13), (3, 14)]),
     "ray": (RAY, [(3, 11), (3, 12), (3, 13)]),
     "viewers": (VIEWERS, [(3, 11), (3, 12), (3, 13), (3, 14)]),

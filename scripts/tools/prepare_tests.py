@@ -30,6 +30,7 @@ class Prepared:
         self.environ, self.missing = environ, {}
         self.variables = {"GDBEXT_TEST_PYTHON": environment("tests")}
         self.has_debuggers = False
+        self.others: list[str] = []  # interpreters that run the unit part too
 
     def need(self, part: str) -> None:
         """Gets what a part of the tests needs, once."""
@@ -48,6 +49,9 @@ class Prepared:
             self.missing.update(get_releases.fetch_all())
         if part == "gpu":
             self.missing.update(needs.missing())
+        if part == "unit":
+            for name in ("oldest", "newest"):
+                self._optional(f"the {name} Python", lambda name=name: self.others.append(environment(name)))
         if part == "engines":
             for name in START:
                 environment(name)

@@ -11,6 +11,7 @@ import signal
 import time
 
 import pytest
+from harness import failures
 from harness.served import Served
 from tools.engines import START
 from tools.environments import existing
@@ -74,6 +75,15 @@ def running(tmp_path_factory):
     manager = Running(str(tmp_path_factory.mktemp("truth")))
     yield manager
     manager.stop()
+
+
+@pytest.fixture(autouse=True)
+def fresh_after_a_failure(request):
+    """An engine in which a test failed is ended: the next test gets another one."""
+    manager = request.getfixturevalue("running") if "running" in request.fixturenames else None
+    yield
+    if manager and failures.has_failed(request.node):
+        manager.stop()
 
 
 @pytest.fixture

@@ -10,6 +10,11 @@ from tools.system import find_pythons
 FLOOR = (3, 8)
 
 
+def random_bytes(rng, size):
+    """`rng.randbytes(size)`, which Python 3.8 lacks."""
+    return rng.getrandbits(8 * size).to_bytes(size, "little")
+
+
 @functools.lru_cache(None)
 def oldest():
     """The path of an interpreter of the documented floor; '' where none is here."""

@@ -207,7 +207,7 @@ def ran(arch, seed, folder):
         pytest.skip(f"nothing here compiles and runs programs of {arch}")
     rng, machine, text, initial = random.Random(seed), kind(), [".text"], []
     for n in range(PROGRAMS):
-        values = {name: rng.getrandbits(64) for name in machine.values} | {machine.index: 3}
+        values = {**{name: rng.getrandbits(64) for name in machine.values}, machine.index: 3}
         initial.append(values)
         text += [f".globl run{n}, begin{n}, end{n}", f"run{n}:", *machine.begin]
         for name, value in values.items():

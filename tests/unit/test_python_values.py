@@ -7,6 +7,7 @@ import enum
 import mmap
 import os
 import shutil
+import sys
 import types
 
 import pytest
@@ -19,6 +20,8 @@ from gdbext.cpython.reprs import FULL, Limits, Repr
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError, NotFoundError
 
+if sys.version_info < (3, 9):
+    pytest.skip("the process that is read is this one, and CPython 3.9 is the oldest that is read", allow_module_level=True)
 ROUNDS = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 
 

@@ -29,7 +29,7 @@ def asked(pyz, *words, env=None):
 
 def test_the_same_sources_make_the_same_bytes(pyz, tmp_path):
     again = str(tmp_path / "again.pyz")
-    subprocess.run([sys.executable, MAKE, again], check=True, stdout=subprocess.DEVNULL, umask=0o077)
+    subprocess.run(["sh", "-c", 'umask 077; exec "$@"', "sh", sys.executable, MAKE, again], check=True, stdout=subprocess.DEVNULL)
     with open(pyz, "rb") as one, open(again, "rb") as other:
         made = one.read()
         assert made == other.read()

@@ -5,6 +5,7 @@ import random
 import re
 
 import pytest
+from harness.floor import random_bytes
 
 from gdbext.access import secrets
 from gdbext.access.model import PAGE
@@ -25,7 +26,7 @@ def blanked(data, *values, start=0x7000):
 @pytest.mark.parametrize("form", [KEY, KEY.decode().encode("utf-32-le")])
 @pytest.mark.parametrize("at", [0, 100, PAGE - 7, 3 * PAGE - 31, secrets.STRETCH * PAGE - 5, secrets.STRETCH * PAGE + 1])
 def test_a_secret_is_blanked_wherever_it_lies(form, at):
-    data = bytearray(random.Random(at).randbytes((secrets.STRETCH + 3) * PAGE))
+    data = bytearray(random_bytes(random.Random(at), (secrets.STRETCH + 3) * PAGE))
     data[at : at + len(form)] = form
     left = blanked(bytes(data))
     assert left[at : at + len(form)] == b"*" * len(form)

@@ -103,7 +103,7 @@ def requests_at(rt: Runtime, addresses: list[int]) -> list[Request]:
     for i, (name, count) in enumerate(zip(strings(rt, names, 1000), lengths(rt, outputs))):
         request = Request(name, words[states[i]], address=addresses[i])
         request.prompt_tokens, request.computed_tokens, request.preemptions = prompt[i], computed[i], preempted[i]
-        request.output_tokens, request.in_flight, request.drafts = count, pending[i], drafts[i]
+        request.output_tokens, request.in_flight, request.draft_tokens = count, pending[i], drafts[i]
         if now is not None and 0 < came[i] <= now + 3600:
             request.age = max(0.0, now - came[i])
         found.append(request)

@@ -26,8 +26,7 @@ PATHS = {
     "slot tensor": (("0.11.2", "slot_mapping.gpu"), ("0.9.2", "slot_mapping")),
     "request ids": (("0.8.5", "_req_ids"), ("0.6.6", "req_ids")),
 }
-# objects that a frame may hold -> the path from there to the scheduler; of several, with | between, the first that is there
-# (V1 | V0)
+# objects that a frame may hold -> the path from there to the scheduler
 ROOTS = {
     "EngineCoreProc": "scheduler",
     "DPEngineCoreProc": "scheduler",
@@ -35,10 +34,8 @@ ROOTS = {
     "EngineCoreActor": "scheduler",
     "DPMoEEngineCoreActor": "scheduler",
     "InprocClient": "engine_core.scheduler",
-    "LLMEngine": "engine_core.engine_core.scheduler|scheduler",
-    "LLM": "llm_engine.engine_core.engine_core.scheduler|llm_engine.scheduler",
-    "MQLLMEngine": "engine.scheduler",
-    "_AsyncLLMEngine": "scheduler",
+    "LLMEngine": "engine_core.engine_core.scheduler",
+    "LLM": "llm_engine.engine_core.engine_core.scheduler",
     "Scheduler": "",
     "AsyncScheduler": "",
 }

@@ -14,10 +14,11 @@ from ...cpython.tasks import tasks_at
 from ...errors import GdbextError, NotFoundError
 from ...kvcache import waiting
 from ...kvcache.model import Request
+from ...observe.observer import thread_sample
 from .. import shm_rings
 from ..batches import read_in_batches
 from ..columns import Records, floats, strings
-from ..keepers import at_processor, keeper_in, key_of, loop_keeper
+from ..keepers import inside, keeper_in, loop_keeper
 from ..objects import at, counted, has, in_frames, in_tasks, optional, thread_in
 from ..sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
 from . import kv_worker_v2
@@ -303,9 +304,8 @@ def _worker_at(rt: Runtime, thread: PyThread) -> Keeper:
     if ring is not None:
         unread = ring.reader is not None and ring.unread[ring.reader]
         return Keeper("main", thread.tid, _where(frames[0]), ring="" if unread else ring.name)
-    found = Keeper("main", thread.tid, _where(frames[0]), key=key_of(frames, _turns))
-    at_processor(rt, found)
-    return found
+    sample = thread_sample(rt, thread.tid, inside(frames, _turns))
+    return Keeper("main", thread.tid, _where(frames[0]), sample=sample)
 
 
 def _turns(frame: PyFrame) -> bool:
