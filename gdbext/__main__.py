@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from typing import Any
 
 from . import package
 
@@ -30,15 +31,18 @@ SETUP = {
 }
 
 
-def _usage():
+def _usage() -> str:
     lines = [f"Usage: {package.how()} COMMAND [ARGUMENT]...", "", "Set-up:"]
     lines += [f"  {name:<14}{text}" for name, text in SETUP.items()]
     lines += ["", "Commands that read, as in gdb (COMMAND --help; -on WHAT names the process, --json gives JSON):"]
-    lines += [f"  {c.name:<14}{c.summary}" for c in table.entries() if not c.gdb_only]
+    more = [(title, [e for e in entries if e.name not in table.FIRST]) for title, entries in table.grouped()]
+    for title, entries in [(table.FIRST_TITLE, [table.entry("llm"), *table.first()]), *more]:
+        shown = [f"    {e.name:<14}{e.summary}" for e in entries if not e.gdb_only]
+        lines += [f"  {title}", *shown] if shown else []
     return "\n".join(lines)
 
 
-def _parser(name):
+def _parser(name: str) -> Any:
     import argparse
 
     parser = argparse.ArgumentParser(prog=f"{package.how()} {name}", description=SETUP[name])
@@ -76,10 +80,11 @@ def _parser(name):
     return parser
 
 
-def _setup(name, words):
+def _setup(name: str, words: list[str]) -> int:
     options = _parser(name).parse_args(words)
     say = (lambda text: None) if options.json else print
-    status, partial = 0, []
+    status = 0
+    partial: list[str] = []
     if name == "doctor":
         from .setup import doctor
 

@@ -11,7 +11,6 @@ from . import package
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Optional
 
 SHEBANG = b"#!/usr/bin/env python3\n"
 MAIN = b"""import sys
@@ -25,7 +24,7 @@ entry()
 TIME = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can hold
 
 
-def made(more: Optional[Mapping[str, bytes]] = None) -> bytes:
+def made(more: Mapping[str, bytes] | None = None) -> bytes:
     """The archive: the same bytes for the same sources. `more`: {name in it: content} of files from elsewhere. From an archive
     that archive itself."""
     if package.in_archive():

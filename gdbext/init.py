@@ -7,7 +7,7 @@ import sys
 import gdb
 
 
-def _load():
+def _load() -> None:
     # not __file__: where a Python script of the user's sources this, that is the script
     here = os.path.dirname(os.path.abspath(_load.__code__.co_filename))
     if sys.version_info < (3, 8):

@@ -128,6 +128,9 @@ class Target:
         """What outlives epochs, and is one for all copies of a process: who keeps something here proves it anew at each use."""
         return _lasting.setdefault(self.pid, self._lasting) if self.pid else self._lasting
 
+    def close(self) -> None:
+        """Frees what it holds open, if anything; that is opened again when it is needed."""
+
     def invalidate(self) -> None:
         """Drops every cache: what is read next comes from the process."""
         self._cache_epoch = object()

@@ -29,12 +29,19 @@ def _pidfd(pid: int) -> int:
         return -1
 
 
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return -1  # it has ended already
+
+
 class Server:
     """Listens to gdb (`tracer`) on `channel` until it ends or closes it, then makes what it held run on. `life`: gdb's mutex."""
 
     def __init__(self, channel: socket.socket, tracer: int, life: LivenessMutex | None = None) -> None:
         self.channel, self.tracer, self.life = channel, tracer, life
-        self.began = ptrace.start_time(tracer)
+        self.began, self.group = ptrace.start_time(tracer), _group(tracer)
         self.held: dict[int, recovery.Held] = {}
         self.armed: set[int] = set()
 
@@ -72,6 +79,8 @@ class Server:
             elif pidfd in ready or self.gone():  # somebody else may hold a copy of the socket
                 break
         recovery.recover(self.held, self.tracer, self.gone)
+        if self.gone():
+            recovery.end_stopped_copies(self.group, self.began or 0)
 
     def _obey(self, word: str, number: str, *rest: str) -> bool:
         """One line of gdb's; False when gdb does not hear the answer any more."""

@@ -173,6 +173,63 @@ def parse_maps(text: str) -> list[Mapping]:
     return found
 
 
+class InetSocket(NamedTuple):
+    """A row of net/tcp, net/tcp6, net/udp or net/udp6. The ends as the file has them: hexadecimal address, colon, port."""
+
+    local: str
+    remote: str
+    state: str  # two hexadecimal digits, include/net/tcp_states.h
+    unread: int  # bytes received that nobody has read; connections that nobody has accepted
+    user: int
+    inode: int  # 0: no process holds it
+
+    @property
+    def port(self) -> int:
+        """The local port."""
+        return int(self.local.rpartition(":")[2], 16)
+
+    @property
+    def remote_port(self) -> int:
+        """The port at the other end, 0 where there is none."""
+        return int(self.remote.rpartition(":")[2], 16)
+
+
+def parse_inet(data: bytes) -> list[InetSocket]:
+    """The bytes of such a file."""
+    found = []
+    for line in data.decode("ascii", "replace").split("\n")[1:]:
+        row = line.split()
+        if len(row) > 9:
+            unread = int(row[4].partition(":")[2] or "0", 16)  # tx_queue:rx_queue
+            found.append(InetSocket(row[1], row[2], row[3], unread, int(row[7]), int(row[9])))
+    return found
+
+
+class UnixSocket(NamedTuple):
+    """A row of net/unix. `name`: its path, or behind an @ its abstract name; '' where it has none."""
+
+    flags: int
+    inode: int
+    name: str
+
+
+def parse_unix(data: bytes) -> list[UnixSocket]:
+    """The bytes of a net/unix file. A name may hold a line break, and a row behind it: an inode that stands there twice is of no
+    known socket."""
+    found: dict[int, UnixSocket] = {}
+    twice = set()
+    for line in data.decode("utf-8", "replace").split("\n")[1:]:
+        row = line.split(None, 7)
+        if len(row) >= 7 and row[6].isdigit():
+            inode = int(row[6])
+            twice |= {inode} & found.keys()
+            try:
+                found[inode] = UnixSocket(int(row[3], 16), inode, row[7] if len(row) > 7 else "")
+            except ValueError:
+                continue
+    return [one for inode, one in found.items() if inode not in twice]
+
+
 # ---- reads -----------------------------------------------------------------------------------------------------------
 def read_proc(pid: int, name: str) -> bytes:
     """Bytes of /proc/PID/NAME; `NotFoundError` when the process is gone, `GdbextError` when it may not be read."""

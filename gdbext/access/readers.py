@@ -15,14 +15,14 @@ from .files import open_regular
 from .procfs import read_proc, status_field
 
 if TYPE_CHECKING:
-    from typing import BinaryIO, FrozenSet
+    from typing import BinaryIO
 
 
 class User(NamedTuple):
     """Who reads: the user and the groups."""
 
     uid: int
-    groups: FrozenSet[int]
+    groups: frozenset[int]
 
     def may(self, found: os.stat_result, bit: int) -> bool:
         """Whether the user has a permission (4: to read, 1: to enter) on what was found."""

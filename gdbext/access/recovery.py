@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 WATCH = 2.0  # seconds for which a released process is watched for a stop that was still on its way
 BREAKPOINTS = {"x86_64": b"\xcc", "aarch64": b"\x00\x00\x20\xd4"}  # int3, brk #0
 TGKILL = {"x86_64": 234, "aarch64": 131}
+KILL = {"x86_64": 62, "aarch64": 129}
 STRAY_SECONDS = 0.5  # that threads which did not stop are waited for: the end of the guard lets go of the rest
 TRAP_BIT = 1 << signal.SIGTRAP - 1
 
@@ -186,6 +187,24 @@ def discard_sigtraps(pid: int, seconds: float = 1.0) -> int:
                 ptrace.call(ptrace.DETACH if done else ptrace.CONT, tid, 0, 0 if done else number)
         time.sleep(0.0005)
     return dropped
+
+
+def end_stopped_copies(group: int, began: int) -> int:
+    """Ends what a gdb leaves that is killed while it tries out ptrace, before its first attach: a copy of itself, stopped by its
+    own SIGSTOP for good (gdb/nat/linux-ptrace.c, linux_check_ptrace_features). `group`, `began`: gdb's process group and start
+    time. -> how many"""
+    found = 0
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as stat_file, open(f"/proc/{pid}/syscall", "rb") as call_file:
+                fields, call = stat_file.read().rpartition(b")")[2].split(), call_file.read()
+            ours = fields[0] == b"T" and int(fields[2]) == group and int(fields[19]) >= began
+            if ours and call.startswith(b"%d 0x%x 0x%x " % (KILL.get(ptrace.MACHINE, -1), pid, signal.SIGSTOP)):
+                os.kill(pid, signal.SIGKILL)
+                found += 1
+        except (OSError, IndexError, ValueError) as e:
+            log.passed_over(e)  # it has ended, or is not ours
+    return found
 
 
 def disarm(pid: int, known: Container[int] = ()) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from ..errors import GdbextError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, Hashable, Optional, Tuple, Type, TypeVar
+    from typing import Callable, Hashable, TypeVar
 
     from .base import Target
 
@@ -30,7 +30,7 @@ class Budget:
     """How long one read may be repeated: for `seconds`, and `TRIES` times where those take longer. One that is `within` another
     ends with it at the latest, and has no tries of its own after that."""
 
-    def __init__(self, seconds: float = SECONDS, within: Optional[Budget] = None) -> None:
+    def __init__(self, seconds: float = SECONDS, within: Budget | None = None) -> None:
         self.seconds, self.nested = seconds, within is not None
         self.deadline = time.monotonic() + seconds
         if within is not None:
@@ -48,7 +48,7 @@ def retry(
     budget: Budget,
     before_retry: Callable[[], None] = lambda: None,
     lasting: float = LASTING,
-    errors: Tuple[Type[GdbextError], ...] = (GdbextError,),
+    errors: tuple[type[GdbextError], ...] = (GdbextError,),
 ) -> T:
     """Return `read()`, called again while it raises one of `errors` and `changes()` says that the memory it reads may change
     meanwhile.
@@ -82,7 +82,7 @@ def retry_reading(
     read: Callable[[], T],
     seconds: float = SECONDS,
     lasting: float = LASTING,
-    before_retry: Optional[Callable[[], None]] = None,
+    before_retry: Callable[[], None] | None = None,
     lasts: Callable[[], bool] = lambda: True,
 ) -> T:
     """`retry` for what is read of one process: once where it is stopped, else again while `lasts()`, each time without what was
@@ -101,15 +101,15 @@ def retry_reading(
 
 
 def settled(
-    target: Target, read: Callable[[], Dict[K, T]], agree: Callable[[T, T], bool] = lambda before, now: before == now
-) -> Tuple[Dict[K, T], Dict[K, T]]:
+    target: Target, read: Callable[[], dict[K, T]], agree: Callable[[T, T], bool] = lambda before, now: before == now
+) -> tuple[dict[K, T], dict[K, T]]:
     """`read()`, each thing by its key: -> (what two readings, one after the other, agree on, the last reading). One reading does
     where the process is stopped. Where it runs on, an object may have gone while it was read, and anything be in its place:
     `read` goes the whole way anew, from what lasts."""
     if target.is_stopped:
         found = read()
         return found, found
-    agreed: Dict[K, T] = {}
+    agreed: dict[K, T] = {}
     target.drop_pages()
     now = read()
     for _ in range(READINGS):
@@ -123,7 +123,7 @@ def settled(
     return agreed, now
 
 
-def settled_counts(target: Target, read: Callable[[], Dict[K, int]], most: int) -> Dict[K, int]:
+def settled_counts(target: Target, read: Callable[[], dict[K, int]], most: int) -> dict[K, int]:
     """What a process counts, `settled`: two readings agree on a number where the second is at most `most` beyond the first; what
     stands in an object's place would look like progress, or like none."""
     return settled(target, read, lambda before, now: 0 <= now - before <= most)[0]

@@ -122,7 +122,7 @@ class Unwinder:
         values = {i: registers[n] & MASK for i, n in enumerate(NUMBERS[self.arch]) if n in registers}
         pc, reliable, exact, doubt = registers[PC[self.arch]] & MASK, True, True, ""
         found: list[NativeFrame] = []
-        known: Dict[Tuple[int, bool], Place] = self.memory.cached("unwound places", dict)  # many threads stand at few places
+        known: dict[tuple[int, bool], Place] = self.memory.cached("unwound places", dict)  # many threads stand at few places
         while len(found) < limit:
             sp = values.get(sp_number, 0)
             if (pc, exact) not in known:
@@ -161,7 +161,7 @@ class Unwinder:
 
     def is_whole(self, registers: Registers) -> bool:
         """Whether the stack can be walked to its outermost frame by call-frame information, from these registers alone."""
-        known: Dict[Tuple[int, bool], Optional[Row]] = self.memory.cached("unwound rows", dict)
+        known: dict[tuple[int, bool], Row | None] = self.memory.cached("unwound rows", dict)
         values = {i: registers[n] for i, n in enumerate(NUMBERS[self.arch]) if n in registers}
         pc, exact, sp_number = registers.get(PC[self.arch], 0), True, SP[self.arch]
         for _ in range(MAX_FRAMES):

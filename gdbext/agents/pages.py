@@ -14,7 +14,8 @@ class Pages:
     """Cuts answers into pages of at most `size` bytes, at line ends where there are any."""
 
     def __init__(self, size: int = PAGE) -> None:
-        self.size, self._kept, self._count = size, {}, 0  # {number: bytes}
+        self.size, self._count = size, 0
+        self._kept: dict[int, bytes] = {}
 
     def first(self, text: str) -> str:
         """The first page of an answer, kept for the others where there are more."""
@@ -37,7 +38,7 @@ class Pages:
             pass
         raise GdbextError("this cursor is not known any more: ask again without it")
 
-    def _page(self, number, at):
+    def _page(self, number: int, at: int) -> str:
         data = self._kept[number]
         end = min(at + self.size - ROOM, len(data))
         if end < len(data):

@@ -50,7 +50,7 @@ class Looks:
             return self.pages.first(tools.in_tools(lines[-1])), True
         return self.pages.first(out.rstrip("\n")), False
 
-    async def _look(self, words):
+    async def _look(self, words: Any) -> tuple[Any, ...]:
         """-> (exit status, standard output, standard error) of one command; `GdbextError` where it takes too long."""
         pipe, line = asyncio.subprocess.PIPE, package.program(sys.executable, "gdbext.agents.look")
         child = await asyncio.create_subprocess_exec(
@@ -86,13 +86,13 @@ def serve(limit: float = LIMIT) -> None:
     except ImportError:
         raise GdbextError(MISSING) from None
 
-    async def run():
+    async def run() -> None:
         looks, all_tools = Looks(limit), listed(types)
 
-        async def list_tools(context, params):
+        async def list_tools(context: Any, params: Any) -> Any:
             return types.ListToolsResult(tools=all_tools)
 
-        async def call_tool(context, params):
+        async def call_tool(context: Any, params: Any) -> Any:
             text, failed = await looks.call(params.name, params.arguments or {})
             return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=failed)
 

@@ -10,7 +10,6 @@ from .. import package
 from ..access.files import open_regular
 from ..commands import table
 from ..commands.guide import GUIDE
-from ..commands.llm import GROUPS
 from ..errors import GdbextError
 from ..render.files import may_write
 from ..render.files import write as write_file
@@ -61,7 +60,7 @@ def pages() -> dict[str, str]:
         found[f"guide/{topic}.md"] = f"{MARK}\n\n# {first}\n\n```text\n{rest}\n```\n"
     parts = [MARK, "\n\n# Commands\n"]
     commands = [c for c in table.load_all() if not c.gdb_only]
-    for group, title in (("", "The pack itself"), *GROUPS):
+    for group, title in (("", "The pack itself"), *table.GROUPS):
         here = [c for c in commands if c.group == group]
         if here:
             parts.append(f"\n## {title}\n\n| command | does |\n| --- | --- |\n")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Collection, Dict, List, Mapping, Optional
+from typing import AbstractSet, Any, Callable, Dict, List, Mapping, Optional
 
 from .. import log
-from ..access.base import Mapping as MemoryMapping
 from ..access.base import Target
+from ..access.model import Mapping as MemoryMapping
 from ..cpython import reprs
 from ..cpython.content import shown
 from ..cpython.runtime import open_runtime
-from ..engines.kv_view import View
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..kvcache.addresses import Layer
 from ..kvcache.model import Cache, Worker
@@ -27,7 +26,7 @@ class KvPlaces:
     """The KV cache of an engine, read once, to look addresses up in. `partial`: why that is not all; `why`: why there is
     nothing."""
 
-    def __init__(self, open_view: Callable[[], View]) -> None:
+    def __init__(self, open_view: Callable[[], Any]) -> None:
         """`open_view` gives the view. Without an engine in the process nothing is found; a cache that cannot be read is said in
         `partial`."""
         self.cache: Optional[Cache] = None
@@ -107,7 +106,8 @@ def _place_data(
     for owner in said:
         owner["token"] = owner["index"] * group.block_size + place.get("slot", 0) if group else None
     known = pool is not None and (pool.linked or pool.free_ids is not None) and pool.valid(place["block"])
-    tensor: Any = layer.part(part).tensor
+    found = layer.part(part)
+    tensor: Any = found.tensor if found is not None else None
     return {
         "rank": worker.rank,
         "layer": layer.index,
@@ -124,7 +124,7 @@ def _place_data(
     }
 
 
-def _tensor_data(tensor: Tensor, address: Optional[int], offset: int) -> Dict[str, Any]:
+def _tensor_data(tensor: Tensor, address: int, offset: int) -> Dict[str, Any]:
     return {
         "address": Address(address),
         "shape": tensor.shape,
@@ -146,7 +146,7 @@ def mapping_data(mapping: MemoryMapping, address: int) -> Dict[str, Any]:
     }
 
 
-def object_fields(target: Target, address: int, private: Collection[str] = frozenset()) -> Dict[str, Any]:
+def object_fields(target: Target, address: int, private: AbstractSet[str] = frozenset()) -> Dict[str, Any]:
     """`kind`, `object` and, of a tensor, `tensor` of a Python object that begins at the address; {} where it does not look like
     one.
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from typing import Any
+from typing import AbstractSet, Any
 
 from .. import log
 from ..access.base import Target
@@ -25,7 +24,7 @@ HARMLESS = re.compile(
 )
 
 
-def frame_entry(frame: TraceFrame, level: int, private: Collection[str] | None) -> dict[str, Any]:
+def frame_entry(frame: TraceFrame, level: int, private: AbstractSet[str] | None) -> dict[str, Any]:
     """A `TraceFrame` as the JSON `frame`."""
     data = {
         "level": level,
@@ -49,13 +48,13 @@ def frame_entry(frame: TraceFrame, level: int, private: Collection[str] | None) 
     return data
 
 
-def exception_data(found: Raised, private: Collection[str] = (), with_locals: bool = False) -> dict[str, Any]:
+def exception_data(found: Raised, private: AbstractSet[str] = frozenset(), with_locals: bool = False) -> dict[str, Any]:
     """A `Raised` as JSON fields. Causes and contexts nest; the depth is bounded by `exceptions.MAX_EXCEPTIONS`."""
     shown = frozenset(private) if with_locals else None
     hide = bool(private) and found.message is not None and not HARMLESS.fullmatch(found.message)
     hide = hide or bool(private) and found.message is None
 
-    def said(text):
+    def said(text: str) -> str:
         return f"<{len(text)} characters, private: -show-content shows them>" if hide and text else escape(text, keep="\n")
 
     return {
@@ -85,7 +84,8 @@ class Source:
     """Lines of source files as this machine has them; '' where it has not."""
 
     def __init__(self, target: Target) -> None:
-        self.target, self.files = target, {}
+        self.target = target
+        self.files: dict[str, list[str]] = {}
 
     def line(self, path: str, number: int | None) -> str:
         if path not in self.files:
@@ -142,7 +142,7 @@ def exception_lines(data: dict[str, Any], style: Style, source: Source, with_loc
     return lines
 
 
-def _repeats(frames, frame, place):
+def _repeats(frames: Any, frame: Any, place: Any) -> Any:
     """How many more equal entries follow the third of a run."""
     count, i = 0, next(i for i, f in enumerate(frames) if f is frame) - 1
     while i >= 0 and (frames[i]["file"], frames[i]["line"], frames[i]["name"]) == place:

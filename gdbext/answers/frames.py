@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
-from typing import Any
+from typing import AbstractSet, Any
 
 from .. import log
-from ..access.base import NativeFrame, Target, Thread
+from ..access.base import Target
+from ..access.model import NativeFrame, Thread
 from ..cpython.frames import PyFrame
 from ..cpython.reprs import Limits
 from ..cpython.runtime import Runtime
@@ -20,7 +20,7 @@ from ..render.text import Style, escape
 from .variables import variables_of
 
 
-def python_frame(frame: PyFrame, private: Collection[str] | None = None, limits: Limits | None = None) -> dict[str, Any]:
+def python_frame(frame: PyFrame, private: AbstractSet[str] | None = None, limits: Limits | None = None) -> dict[str, Any]:
     """A `PyFrame` as the JSON `frame`; with its variables where `private` (names to hide) is given."""
     data = {
         "level": frame.level,
@@ -69,7 +69,7 @@ def launched_kernel(
 ) -> dict[str, Any] | None:
     """The kernel that a thread is about to launch as a frame of its own, None where it launches none. `rt`: of the process's
     Python, whose Triton knows the names of what the driver launches."""
-    if not native or not target.is_stopped:
+    if not native or not target.is_stopped or thread is None:
         return None
     entry = native[0].function
     if "LaunchKernel" not in entry and "LaunchCooperative" not in entry and (target.pid, native[0].pc) not in launches.watched:

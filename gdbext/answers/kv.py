@@ -48,7 +48,7 @@ def request_data(request: Request) -> Dict[str, Any]:
         "computed_tokens": request.computed_tokens,
         "output_tokens": request.output_tokens,
         "in_flight_tokens": request.in_flight,
-        "draft_tokens": request.drafts,
+        "draft_tokens": request.draft_tokens,
         "blocks": list(request.blocks[groups[0]]) if groups else [],
         "tables": tables_of(request),
         "row": request.row,

@@ -14,7 +14,8 @@ LISTED = 64  # ids shown in text
 
 def run_lengths(ids: Sequence[int], limit: int = LISTED) -> str:
     """`1876-1879 12 7`: ids in their order, runs joined, at most `limit` pieces."""
-    pieces, i = [], 0
+    pieces: List[str] = []
+    i = 0
     while i < len(ids) and len(pieces) < limit:
         j, step = i, 0
         while j + 1 < len(ids) and ids[j + 1] - ids[j] in (1, -1) and (step in (0, ids[j + 1] - ids[j])):

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..kernels import signatures
 from ..kernels.launch import Launch
+from ..render import names
 from ..render.jsonline import Address
 from ..render.text import Style, escape, seconds
 
@@ -48,11 +49,11 @@ def launch_data(found: Launch) -> dict[str, Any]:
 
 def launch_lines(found: Launch, data: dict[str, Any], style: Style) -> list[str]:
     """A launch in lines: the kernel, grid and block, each argument."""
-    name = signatures.names.short(found.name, 120) if found.name else f"function {found.function:#x} (its name is not known)"
+    name = names.short(found.name, 120) if found.name else f"function {found.function:#x} (its name is not known)"
     how = f"  through {found.entry}" if found.entry else "  on the device"
     lines = [style.name(escape(name)) + (how if found.grid is not None else "  (a function of the CPU)")]
     if found.grid is not None:
-        triples = ["({},{},{})".format(*t) for t in (found.grid, found.block)]
+        triples = ["({},{},{})".format(*t) for t in (found.grid, found.block) if t is not None]
         cluster = "  cluster ({},{},{})".format(*found.cluster) if found.cluster else ""
         host = "" if found.stream is None else f"  shared {found.shared_bytes} B  stream {found.stream:#x}"
         lines.append(f"  grid {triples[0]}  block {triples[1]}{cluster}{host}")
@@ -93,7 +94,7 @@ def breakpoints_data(breakpoint: KernelBreakpoint) -> list[dict[str, Any]]:
                 "where": ("every launch through " if breakpoint.always(one) else "launches through ") + one.entry
                 if one.entry
                 else "function " + escape(own[0]),
-                "address": Address(int(one.location.lstrip("*"), 16)),
+                "address": Address(int((one.location or "0").lstrip("*"), 16)),
                 "library": escape(one.library),
             }
         )

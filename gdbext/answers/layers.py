@@ -21,7 +21,7 @@ HOW = {"concatenated": "side by side", "sum": "added up", "product": "multiplied
 def name_of(row: dict[str, Any]) -> str:
     """ "layers.3.mlp", "layers.3.mlp (2nd call)", "layers.3.mlp[0]": the module and which of its tensors."""
     path = row["path"] or "(the model)"
-    return path + (f" call {row['call'] + 1}" if row["call"] else "") + row["output"]
+    return str(path) + (f" call {row['call'] + 1}" if row["call"] else "") + str(row["output"])
 
 
 def cells(row: dict[str, Any], style: Style) -> list[str]:

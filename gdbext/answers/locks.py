@@ -13,7 +13,7 @@ from .places import Nodes, node_text, place
 def edge_data(edge: Edge, nodes: Nodes) -> dict[str, Any]:
     """The JSON `edge`, with what is known of the owner."""
 
-    def at(node):
+    def at(node: Any) -> Any:
         if node in nodes:
             return place(*nodes[node])
         view = next(view for view, _ in nodes.values() if view.name == node[0])

@@ -82,7 +82,7 @@ def ranks_table(seen: list[ProcessSamples]) -> str:
                 s.rank.role if s.rank else "",
                 s.pid or "",
                 s.state,
-                len(s.before) or (len(s.view.threads) if s.view else ""),
+                sum(th.before is not None for th in s.window.threads.values()) or (len(s.view.threads) if s.view else ""),
                 size(p.rss) if p else "",
                 seconds(p.cpu) if p else "",
                 seconds(max(p.age, 1)) if p and p.age is not None else "",
@@ -118,7 +118,7 @@ def kv_table(views: list[ProcessView]) -> str:
             cache = kv_view.View(view.target).cache()
             for number, pool in enumerate(cache.pools):
                 said = model.summary(cache, number)
-                queues = {}
+                queues: dict[str, int] = {}
                 for request in cache.requests:
                     queues[request.queue] = queues.get(request.queue, 0) + 1
                 rows.append(
@@ -144,7 +144,8 @@ def kv_table(views: list[ProcessView]) -> str:
 
 def memory_table(seen: list[ProcessSamples]) -> str:
     """Where the resident memory of each process is that still runs."""
-    ranks, kinds = [], {}
+    ranks: list[Any] = []
+    kinds: dict[str, Any] = {}
     for s in seen:
         if not s.pid:
             continue
@@ -168,7 +169,7 @@ def versions_table(views: list[ProcessView]) -> str:
     from .. import __version__
 
     rows = [["gdbext", __version__], ["kernel", os.uname().release], ["machine", os.uname().machine]]
-    found = {}
+    found: dict[str, dict[str, list[str]]] = {}
     for view in views:
         if view.rt is not None:
             found.setdefault("CPython", {}).setdefault(view.rt.layout.name, []).append(view.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Collection, Dict, List, Optional, Sequence
+from typing import AbstractSet, Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from .. import log
 from ..access.base import Target
@@ -12,8 +12,9 @@ from ..cpython.runtime import Runtime, open_runtime
 from ..engines.objects import MAX_TOKENS_SHOWN
 from ..engines.registry import spec_of_runtime
 from ..errors import GdbextError
-from ..kvcache.model import Request
+from ..kvcache.model import Cache, Request
 from ..render.text import Style, escape, seconds, table
+from ..requests.collect import Custody
 from ..requests.model import MOVING, STUCK, Counter, Place, Tracked
 from .kv import tokens_of
 
@@ -35,7 +36,7 @@ def request_data(request: Optional[Request], tracked: Optional[Tracked] = None, 
         "computed_tokens": known.computed_tokens if known is not None else None,
         "output_tokens": known.output_tokens if known is not None else None,
         "in_flight_tokens": known.in_flight if known is not None else None,
-        "draft_tokens": known.drafts if known is not None else None,
+        "draft_tokens": known.draft_tokens if known is not None else None,
         "blocks": sum(map(len, known.blocks.values())) if known is not None and blocks else None,
         "blocked_by": (known.blocked_by or None) if known is not None else None,
         "preemptions": known.preemptions if known is not None else 0,
@@ -101,7 +102,7 @@ def counter_data(counter: Counter) -> Dict[str, Any]:
     return {"label": counter.label, "pid": counter.pid, "what": counter.what, "before": counter.before, "after": counter.after}
 
 
-def sampling_data(rt: Runtime, request: Request, hidden: Collection[str]) -> Dict[str, str]:
+def sampling_data(rt: Runtime, request: Request, hidden: AbstractSet[str]) -> Dict[str, str]:
     """{name: text} of a request's sampling parameters, as the scheduler keeps them; {} where it has none. `hidden`: names that
     are not shown."""
     try:
@@ -244,3 +245,23 @@ def request_lines(
         odd = style.bad(f"; not the scheduler's: {', '.join(one['differs'])}") if one["differs"] else ""
         lines.append(f"  row {one['row']} of {escape(one['label'])}'s sampler: {values}{odd}")
     return lines + _grammar_lines(grammar)
+
+
+def rows_of(held: Custody, caches: Sequence[Tuple[Set[int], Cache]]) -> Tuple[List[Dict[str, Any]], Dict[str, Any]]:
+    """The rows of one engine: every request of a cache in its order, then those that no scheduler has. One that was being served
+    at the looks and is not in its scheduler's cache, which was read after them, has ended."""
+    tracked = {t.request_id: t for t in held.requests}
+    rows, limits, read_since = [], {}, set()
+    for pids, cache in caches:
+        read_since |= pids
+        limits.update(cache.limits)
+        for request in cache.requests:
+            one = tracked.pop(request.request_id, None)
+            if one is None and not request.known:
+                continue
+            rows.append(request_data(request, one))
+    for one in tracked.values():
+        hop = one.sighting("running")
+        if one.verdict != MOVING or hop is None or hop[0].pid not in read_since:
+            rows.append(request_data(one.request, one, blocks=False))
+    return rows, limits

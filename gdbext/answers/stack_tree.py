@@ -17,14 +17,14 @@ WIDE = 58  # characters before the ranks
 _GIL = {"holds": ", holds the GIL", "waits": ", waits for the GIL"}
 
 
-def _frames(thread):
+def _frames(thread: Any) -> Any:
     """The JSON frames of a thread; of one that another machine's answer holds, those that are written there."""
     return thread.saved if hasattr(thread, "saved") else thread_frames(thread)
 
 
 def stacks_data(views: list[ProcessView]) -> dict[str, Any]:
     """`groups`: threads of one engine with the same frames, and `common`: where the main threads of like processes part."""
-    found = []
+    found: list[dict[str, Any]] = []
     for name, members in by_engine(views):
         groups: dict[Any, dict[str, Any]] = {}
         for view in members:
@@ -58,7 +58,7 @@ def _engine(view: ProcessView) -> str:
 
 def alike(views: list[ProcessView]) -> dict[str, list[ProcessView]]:
     """`{role: [ProcessView]}`: processes whose main threads should do the same. Those of no engine form one group."""
-    found = {}
+    found: dict[str, list[ProcessView]] = {}
     for view in views:
         found.setdefault(role_of(view), []).append(view)
     return found
@@ -119,7 +119,8 @@ def shown(
     views: list[ProcessView], everything: bool = False
 ) -> tuple[list[tuple[tuple[str, int], list[Frame]]], dict[str, list[tuple[str, ThreadView]]]]:
     """-> (stacks for the tree, {what an idle pool does: [(process, thread)]})"""
-    stacks, idle = [], {}
+    stacks: list[Any] = []
+    idle: dict[str, list[tuple[str, ThreadView]]] = {}
     for view in views:
         for th in view.threads:
             if th.idle and not everything and th is not view.main:
@@ -230,7 +231,8 @@ def html_tree(views: list[ProcessView], data: dict[str, Any]) -> str:
 def _html_parts(views: list[ProcessView], common: list[dict[str, Any]]) -> list[str]:
     """One engine's tree, its pools at rest, and where its main threads part."""
     stacks, idle = shown(views)
-    parts, todo = [], list(tree.build(stacks).branches())
+    todo: list[Any] = list(tree.build(stacks).branches())
+    parts = []
     while todo:
         one = todo.pop(0)
         if isinstance(one, str):

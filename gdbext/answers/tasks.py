@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from typing import AbstractSet, Any
 
 from ..cpython.tasks import Task
 from ..render.jsonline import Address
@@ -12,7 +11,7 @@ from .frames import frame_text, python_frame
 from .variables import frame_variable_lines
 
 
-def task_data(task: Task, private: Collection[str] | None = None) -> dict[str, Any]:
+def task_data(task: Task, private: AbstractSet[str] | None = None) -> dict[str, Any]:
     """A `tasks.Task` as JSON fields."""
     data = {
         "name": escape(task.name),
@@ -44,8 +43,8 @@ def task_lines(alike: list[dict[str, Any]], style: Style, with_locals: bool) -> 
     if len(alike) > 1:
         some = ", ".join(t["name"] for t in alike[:4]) + (", …" if len(alike) > 4 else "")
         head = style.title(f"{len(alike)} tasks alike") + f" ({some})"
-    what = {t["waits_for"] for t in alike}
-    what = what.pop() if len(what) == 1 else f"{len(what)} different things ({task['waits']['kind']})"
+    every = {t["waits_for"] for t in alike}
+    what = every.pop() if len(every) == 1 else f"{len(every)} different things ({task['waits']['kind']})"
     head += f" {task['state']}" + (f" for {what}" if what else "")
     if task["state"] == "running" and task["tid"]:
         head += f" on thread {task['tid']}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Collection, Dict, List
+from typing import AbstractSet, Any, Dict, List
 
 from ..access.base import Target
 from ..cpython import runtime as runtimes
@@ -13,7 +13,7 @@ from .frames import launched_kernel, native_frame, python_frame
 
 
 def thread_frames(
-    view: ThreadView, private: Collection[str] | None = None, whole: bool = False, kernel: Dict[str, Any] | None = None
+    view: ThreadView, private: AbstractSet[str] | None = None, whole: bool = False, kernel: Dict[str, Any] | None = None
 ) -> List[Dict[str, Any]]:
     """The merged stack of a thread as JSON frames, innermost first; `kernel`: the frame of the kernel that it is about to launch.
 
@@ -24,6 +24,7 @@ def thread_frames(
             data = python_frame(entry.python, private)
             data["level"], data["reliable"] = len(found), entry.reliable and data["reliable"]
         else:
+            assert entry.native is not None  # it is the one or the other
             data = native_frame(entry.native, len(found))
             if whole and entry.activation:
                 data["activation"] = True
@@ -34,14 +35,14 @@ def thread_frames(
 def thread_data(
     target: Target,
     view: ThreadView,
-    private: Collection[str] | None = None,
+    private: AbstractSet[str] | None = None,
     whole: bool = False,
     rt: Runtime | None = None,
 ) -> Dict[str, Any]:
     """A thread with its frames as the JSON `thread`; `private` and `whole` as for `thread_frames`, `rt` as for
     `launched_kernel`."""
     kernel = launched_kernel(target, view.thread, view.native, rt)
-    data = {
+    data: Dict[str, Any] = {
         "tid": view.tid,
         "pid": target.pid,
         "label": target.label,
@@ -51,7 +52,7 @@ def thread_data(
         "frames": thread_frames(view, private, whole, kernel),
     }
     if view.python and view.py is not None:
-        numbers = [f.rt.interpreter_number(f.interp) for f in view.python if f.interp]
+        numbers: List[int] = [f.rt.interpreter_number(f.interp) for f in view.python if f.interp]
         data["interpreters"] = list(dict.fromkeys(numbers))
         if len(runtimes.all_runtimes(target)) > 1:
             data["python"] = escape(view.py.rt.name)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable
+from typing import AbstractSet, Any
 
 from .. import log
 from ..access.base import Target
@@ -14,9 +14,9 @@ from ..cpython.frames import PyFrame
 from ..cpython.objects import Object
 from ..cpython.reprs import Limits
 from ..errors import GdbextError
+from ..observe import clocks
 from ..render.jsonline import Address
 from ..render.text import Style, escape
-from ..stacks import clocks
 
 MAX_FIELDS = 200
 CHANGED = "<changed while it was read>"
@@ -25,7 +25,7 @@ _OBJECT, _WORD = re.compile(r"<[^<>'\"]* at 0x[0-9a-f]+>"), re.compile(r"-?[\w.]
 _PLAIN = ("int", "float", "bool", "NoneType")  # any of their values is as good as another
 
 
-def variables_of(frame: PyFrame, private: Collection[str], limits: Limits | None = None) -> list[dict[str, Any]]:
+def variables_of(frame: PyFrame, private: AbstractSet[str], limits: Limits | None = None) -> list[dict[str, Any]]:
     """The variables of a `PyFrame` as `variables`. Where the process runs on: as two readings agree on them, each from the
     frames on; `NotFoundError` where the frame has ended by then. Two may agree on what is another's, where a thread makes and
     drops lists all the time: with `private`, only what cannot be content is shown of a thread that ran while it was read."""
@@ -61,7 +61,7 @@ def settled_rows(target: Target, read: Callable[[], list[dict[str, Any]]]) -> li
 
 
 def variables(
-    found: list[tuple[str, Object | None]], private: Collection[str], limits: Limits | None = None
+    found: list[tuple[str, Object | None]], private: AbstractSet[str], limits: Limits | None = None
 ) -> list[dict[str, Any]]:
     """`[(name, Object or None)]` -> the JSON `locals`; a variable that is not set is left out, private content only
     counted."""
@@ -85,7 +85,7 @@ def variables(
     return shown
 
 
-def fields_of(value: Object, private: Collection[str], limits: Limits) -> list[dict[str, Any]]:
+def fields_of(value: Object, private: AbstractSet[str], limits: Limits) -> list[dict[str, Any]]:
     """The instance's attributes as the JSON `locals`."""
     found = []
     for name, field in value.fields()[:MAX_FIELDS]:

@@ -170,7 +170,7 @@ rocgdb: the host side is gdb's; that it works there was never tried.""",
   llm-stacks all               who waits in init_process_group, who has not come
 From the beginning:            gdb --args python serve.py
   (gdb) llm-follow on          children stay with this gdb through fork and exec
-  (gdb) pybreak -rank TP1 GPUModelRunner.execute_model     waits for the import, in every child
+  (gdb) pybreak -on TP1 GPUModelRunner.execute_model     waits for the import, in every child
   (gdb) run
   pybreak 1: GPUModelRunner.execute_model at /.../gpu_model_runner.py:3945, TP1 thread 21470 "VLLM::Worker_TP", hit 1
   (gdb) llm-follow

@@ -3,54 +3,45 @@
 from __future__ import annotations
 
 from ..errors import GdbextError
-from ..render.text import table
+from ..render.text import Style, table
 from ..session.command import Answer, Args, Command
 from ..session.session import Session
-from .table import entries
-
-GROUPS = (
-    ("ranks", "Ranks: find, attach, resume"),
-    ("python", "Python: stacks and objects"),
-    ("break", "Python: stop, step, log"),
-    ("tensors", "Tensors"),
-    ("kv", "KV cache"),
-    ("kernels", "Kernels"),
-    ("hang", "Hangs and snapshots"),
-    ("time", "Time: what each rank did"),
-)
+from . import table as registry
 
 
 class Llm(Command):
-    """List the commands of gdbext by group; `llm guide` tells what to do in which trouble.
+    """List the ten commands of the first hour; `llm all` lists every one, `llm guide` tells what to do in which trouble.
 
     (gdb) llm
+    (gdb) llm all
     (gdb) llm guide hang
     (gdb) help pybt"""
 
     name = "llm"
-    operand = "[guide [TOPIC]]"
+    operand = "[all | guide [TOPIC]]"
     takes_target = False
     standalone = True
 
     def complete(self, session: Session, text: str) -> list[str]:
         from .guide import GUIDE
 
-        return list(GUIDE) if text.startswith("guide ") else ["guide"]
+        return list(GUIDE) if text.startswith("guide ") else ["all", "guide"]
 
     def run(self, session: Session, args: Args) -> Answer:
-        if args.operand_text:
+        if args.operand_text not in ("", "all"):
             return guide(args.operand_text)
-        rows = [{"name": e.name, "group": e.group, "summary": e.summary} for e in entries()]
+        every = args.operand_text == "all"
+        rows = [{"name": e.name, "group": e.group, "summary": e.summary} for e in registry.entries()]
 
-        def text(style):
+        def text(style: Style) -> str:
             parts = []
-            for group, title in GROUPS:
-                lines = [[style.name(r["name"]), r["summary"]] for r in rows if r["group"] == group]
-                if lines:
-                    parts.append(style.title(title) + "\n" + table(lines, ["  command", "does"], style).split("\n", 1)[1])
-            return "\n".join(parts) + "\nhelp COMMAND tells more; every command takes -json."
+            for title, entries in registry.grouped() if every else [(registry.FIRST_TITLE, registry.first())]:
+                lines = [[style.name(e.name), e.summary] for e in entries]
+                parts.append(style.title(title) + "\n" + table(lines, ["  command", "does"], style).split("\n", 1)[1])
+            more = "" if every else f"{len(rows) - len(registry.FIRST)} more: llm all; what to do in which trouble: llm guide. "
+            return "\n".join(parts) + f"\n{more}help COMMAND tells more; every command takes -json."
 
-        return Answer({"commands": rows}, text)
+        return Answer({"commands": rows, "first": list(registry.FIRST)}, text)
 
 
 def guide(words: str) -> Answer:
@@ -60,7 +51,7 @@ def guide(words: str) -> Answer:
     first, _, topic = words.partition(" ")
     topic = topic.strip()
     if first != "guide" or (topic and topic not in GUIDE):
-        raise GdbextError(f"llm: takes nothing, or guide and one of {', '.join(GUIDE)}")
+        raise GdbextError(f"llm: takes nothing, all, or guide and one of {', '.join(GUIDE)}")
     if topic:
         return Answer({"guide": {topic: GUIDE[topic]}}, GUIDE[topic])
     rows = [[name, text.split("\n")[0]] for name, text in GUIDE.items()]

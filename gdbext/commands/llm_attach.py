@@ -4,17 +4,18 @@ a trace."""
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from ..access.proctable import ProcTable
 from ..errors import GdbextError
-from ..render.text import escape, seconds, size
+from ..render.text import Style, escape, seconds, size
 from ..session.command import Answer, Args, Command, Option, _take_options
 from ..session.gdb_only import require_gdb
 from ..session.process_selection import resolve_processes
 from ..session.session import Session
 
 
-def _processes(session, what):
+def _processes(session: Session, what: str) -> Any:
     """`[(pid, label)]` of a WHAT, or of several with blanks or commas between; `GdbextError` for a core file."""
     found = []
     for one in resolve_processes(session, what):
@@ -26,7 +27,7 @@ def _processes(session, what):
     return found
 
 
-def _ours(session, attach, what):
+def _ours(session: Session, attach: Any, what: str) -> Any:
     """`[AttachedProcess]` that a WHAT (or several) names, all of them for nothing or "all"."""
     ours = attach.attached()
     if not ours:
@@ -43,7 +44,7 @@ def _ours(session, attach, what):
     return chosen
 
 
-def _name(h):
+def _name(h: Any) -> Any:
     return escape(h.label) or str(h.pid)
 
 
@@ -101,13 +102,13 @@ class LlmAttach(Command):
         done = attach.attach(fresh, args.libraries, args.force)
         table = ProcTable()
         partial = [attach.guard_error()] if attach.guard_error() else []
-        if session.sees_device() and any(table.get(h.pid).gpus for h in done):
+        if session.sees_device() and any(found.gpus for h in done for found in [table.get(h.pid)] if found is not None):
             partial.append(CUDA_DETACH)
         if not attach.has_working_none() and args.libraries != "none":
             partial.append(
                 "no library was read: this cuda-gdb's Python is broken (its None is not Python's own), it can follow no stack"
             )
-        data = {
+        data: dict[str, Any] = {
             "attached": [
                 {
                     "pid": h.pid,
@@ -124,13 +125,13 @@ class LlmAttach(Command):
         several = len(attach.attached()) > 1
         data["confined"] = attach.confined()
 
-        def text(style):
+        def text(style: Style) -> str:
             return "\n".join(filter(None, [_attached_text(done, several, style), data["confined"]]))
 
         return Answer(data, text, partial)
 
 
-def _attached_text(done, several, style):
+def _attached_text(done: Any, several: Any, style: Style) -> str:
     width = max(len(_name(h)) for h in done)
     lines = []
     for h in done:
@@ -179,7 +180,7 @@ class LlmDetach(Command):
             "pauses": [{"pid": h.pid, "seconds": s} for h, s in done],
         }
 
-        def text(style):
+        def text(style: Style) -> str:
             width = max([len(_name(h)) for h, _ in done] or [0])
             return "\n".join(
                 f"{style.name(_name(h).ljust(width))}  pid {h.pid}  stood still for {seconds(s)}"
@@ -246,7 +247,7 @@ class LlmApply(Command):
         """Options stand before WHAT only: those behind belong to the command that is run."""
         options = cls.all_options()
         values = {o.key: o.default for o in options}
-        return Args(values, _take_options(cls, line.strip(), options, values, True))
+        return Args(values, cls.with_process(_take_options(cls, line.strip(), options, values, True), values))
 
     def run(self, session: Session, args: Args) -> Answer:
         attach = require_gdb(session, "attach")
@@ -256,7 +257,7 @@ class LlmApply(Command):
         results = require_gdb(session, "resuming").apply(_ours(session, attach, what), command.strip())
         data = {"results": [{"label": h.label, "pid": h.pid, "output": out, "error": e} for h, out, e in results]}
 
-        def text(style):
+        def text(style: Style) -> str:
             parts = []
             for h, out, error in results:
                 parts.append(style.title(_name(h)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from .. import log
 from ..answers.breakpoints import set_text
@@ -52,7 +53,7 @@ class LlmBreak(Command):
     takes_target = False
     gdb_only = True
     options = (
-        Option("rank", "str", "in this attached process instead of the selected one", metavar="R"),
+        Option("on", "str", "in this attached process instead of the selected one", metavar="WHAT", was="rank"),
         Option("trace", "int", "log N launches and go on instead of stopping", metavar="N"),
         Option("layers", help="with nan: look at what each torch.nn.Module returns, from now on (about 1 ms for each call)"),
         Option("host", help="in cuda-gdb: at the launch, as in plain gdb, instead of in the kernel"),
@@ -92,7 +93,7 @@ class LlmBreak(Command):
                 "llm-break: in cuda-gdb conditions and -trace are of the launch: add -host; in the kernel gdb's own 'condition N "
                 "EXPR' works (slowly)"
             )
-        inferior = session.attached_inferior(args.rank)
+        inferior = session.attached_inferior(args.on)
         one = kernel_breakpoints.KernelBreakpoint(inferior, session.target_of_inferior, name, condition, args.trace or 0)
         partial = require_gdb(session, "kernel_placing").place(one, (lambda: _kv_shape(session, args)) if device else None)
         data = breakpoint_data(one)
@@ -143,9 +144,9 @@ def _preset(session: Session, args: Args, name: str, condition: str) -> Answer:
     presets, labels = require_gdb(session, "presets"), labels_of_attached(session)
     if args.layers:
         need("numpy", "llm-break -layers")
-        found = presets.place_in_modules(labels, condition, args.rank or "")
+        found = presets.place_in_modules(labels, condition, args.on or "")
     else:
-        found = presets.place(labels, name, condition, args.rank or "")
+        found = presets.place(labels, name, condition, args.on or "")
     rows = [p.data() for p in found]
     return Answer(
         {"breakpoints": [{**r, "kernel": None, "where": "host"} for r in rows]},
@@ -156,13 +157,13 @@ def _preset(session: Session, args: Args, name: str, condition: str) -> Answer:
 def _split(text: str) -> tuple[str, str]:
     """`NAME if COND` -> (NAME, COND)"""
     found = re.match(r"(.*?)(?:\s+if\s+(.*))?$", text.strip(), re.S)
-    name, condition = found.group(1).strip(), (found.group(2) or "").strip()
+    name, condition = (found[1].strip(), (found[2] or "").strip()) if found else (text.strip(), "")
     if re.search(r"\sif$", text):
         raise UsageError("llm-break: there is nothing behind 'if'")
     return name.strip("'\""), condition
 
 
-def _delete(kernel_breakpoints, name: str) -> Answer:
+def _delete(kernel_breakpoints: Any, name: str) -> Answer:
     kernel_breakpoints.sweep()
     found = kernel_breakpoints.breakpoints()
     gone = [one for one in found if not name or one.name == name]

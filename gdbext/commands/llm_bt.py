@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..answers.frames import (
     device_kernel,
     device_kernel_lines,
@@ -10,6 +12,7 @@ from ..answers.frames import (
 from ..answers.threads import thread_data, thread_head
 from ..answers.variables import frame_variable_lines
 from ..errors import GdbextError
+from ..render.text import Style
 from ..session.command import CONTENT, Answer, Args, Command, Option
 from ..session.session import Session
 from ..stacks import threads
@@ -49,7 +52,7 @@ class LlmBt(Command):
                 raise
             answer = Answer({"threads": []}, lambda style: "", [str(e)])  # a GPU core has no host side
         if running:
-            answer.data["kernels"], host = running, answer.text
+            answer.data["kernels"], host = running, answer.in_style
             answer.text = lambda style: "\n".join([t for t in [host(style)] if t] + device_kernel_lines(running, style))
         return answer
 
@@ -75,8 +78,9 @@ class LlmBt(Command):
         if not target.is_stopped:
             partial.append("no native frames: the process runs (llm-attach or llm-snapshot it)")
 
-        def text(style):
-            lines, folded = [], {}
+        def text(style: Style) -> str:
+            lines: list[str] = []
+            folded: dict[Any, list[Any]] = {}
             for view, thread in found:
                 if args.all and not args.raw and not view.python:
                     key = tuple((f["function"], f["library"]) for f in thread["frames"])
@@ -90,7 +94,7 @@ class LlmBt(Command):
         return Answer({"threads": [thread for _, thread in found]}, text, partial)
 
 
-def _thread_lines(thread, style, with_locals, count=1, alike=()):
+def _thread_lines(thread: Any, style: Style, with_locals: Any, count: int = 1, alike: Any = ()) -> Any:
     if count == 1:
         head = thread_head(thread, style)
     else:

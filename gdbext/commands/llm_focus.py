@@ -31,8 +31,8 @@ class LlmFocus(Command):
     -seq counts sequences in the batch as the kernel sees it. Which request a block serves is looked up where the kernel does:
     FlashInfer's request_indices is found in its parameters, Triton's query_start_loc, BLOCK_Q and heads in its parameters and the
     objects that Triton keeps in the process; where these are not to be had (a GPU core alone has no Python), -table, -block-q,
-    -queries-per-kv and -heads tell them. Persistent kernels (FlashAttention 3) map no block to a sequence. Nothing is resumed. In
-    plain gdb: refused, it does not see the GPU."""
+    -queries-per-kv and -heads tell them. Persistent kernels (FlashAttention 3, FlashInfer's plans, FlashMLA) map no block to a
+    sequence: refused, with the reason. Nothing is resumed. In plain gdb: refused, it does not see the GPU."""
 
     name = "llm-focus"
     group = "kernels"

@@ -12,7 +12,7 @@ class LlmFollow(Command):
     """Keep every child process of the engine, through fork and exec, and set the Python breakpoints in it (R).
 
     For gdb --args python serve.py. Children run on; each becomes an inferior, and what pybreak, pylog and pytrace set reaches it
-    as it starts (-rank R counts once its title says which rank it is). Without on or off: the processes that are followed, by
+    as it starts (-on WHAT counts once its title says which rank it is). Without on or off: the processes that are followed, by
     rank. In each process gdb plants two breakpoints of its own (PyEval_EvalCode, PyOS_AfterFork_Child) while this is on.
 
     -all-stop (the default): when one process stops, all stop, and continue resumes all. -non-stop, given before run: only the
@@ -27,7 +27,7 @@ class LlmFollow(Command):
 
         (gdb) llm-follow on
         following, all-stop: children become inferiors and get the Python breakpoints; off gives the settings back
-        (gdb) pybreak -rank TP1 gpu_worker.py:700
+        (gdb) pybreak -on TP1 gpu_worker.py:700
         (gdb) run
         (gdb) llm-follow
         inferior  pid    rank        state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..answers.hang import hang_data, hang_lines
 from ..answers.places import closing, nodes_of
+from ..render.text import Style
 from ..session import process_selection
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
@@ -49,7 +50,7 @@ class LlmHang(Command):
         if data["failed"]:
             partial.append(f"{data['ranks_read']} of {data['ranks_total']} processes")
 
-        def text(style):
+        def text(style: Style) -> str:
             return "\n".join(hang_lines(data, style, nodes) + closing(data, names, style))
 
         return Answer(data, text, partial)

@@ -56,9 +56,10 @@ class LlmInject(Command):
         if not args.unsafe:
             raise GdbextError("writes to the process and runs code in its main thread: add -unsafe if that is what you want")
         paths = [os.path.abspath(folder) for folder in args.path]
-        started, failed = [], []
+        started: list[dict[str, Any]] = []
+        failed: list[str] = []
         for number, (pid, label) in enumerate(found):
-            one = {"pid": pid, "label": label, "tool": tool}
+            one: dict[str, Any] = {"pid": pid, "label": label, "tool": tool}
             try:
                 one.update(inject.run(pid, body, args.port and args.port + number, args.timeout, paths))
                 reason = one["error"] if one["ok"] is False else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import Any, Callable, List
 
 from ..answers import kv as shapes
 from ..answers import kv_text as lines
@@ -64,7 +64,7 @@ class LlmKv(Command):
 
     def run(self, session: Session, args: Args) -> Answer:
         word, _, rest = args.operand_text.partition(" ")
-        actions = {
+        actions: dict[str, Callable[..., Answer]] = {
             "": self.summary,
             "summary": self.summary,
             "block": self.block,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..answers.locks import edge_data, edge_lines
 from ..answers.places import closing, node_text, nodes_of
+from ..render.text import Style
 from ..session import process_selection
 from ..session.command import Answer, Args, Command
 from ..session.session import Session
@@ -49,7 +52,7 @@ class LlmLocks(Command):
         ipc_locks.resolve(views, edges)
         nodes = nodes_of(views)
         cycles = waits.cycles(edges)
-        data = {
+        data: dict[str, Any] = {
             "edges": [edge_data(e, nodes) for e in edges],
             "cycles": [
                 {"edges": [edge_data(e, nodes) for e in c], "sentence": waits.sentence(c, lambda n: node_text(n, nodes))}
@@ -60,9 +63,9 @@ class LlmLocks(Command):
             "pauses": snapshots.pauses(taken),
             "failed": failed,
         }
-        names = {view.pid: view.name for view in views}
+        names = {view.pid: view.name for view in views if view.pid is not None}
 
-        def text(style):
+        def text(style: Style) -> str:
             lines = edge_lines(edges, nodes, style)
             lines += [style.bad("CYCLE: ") + c["sentence"] for c in data["cycles"]]
             none = "no thread that could be read waits for a lock" if partial or failed else "no thread waits for a lock"

@@ -70,7 +70,7 @@ class LlmMemory(Command):
     print(v.segment_plot(json.load(open('FILE'))))" > FILE.html"""
 
     name = "llm-memory"
-    group = "ranks"
+    group = "tensors"
     operand = "[WHAT...]"
     completion = "what"
     options = (
@@ -81,7 +81,10 @@ class LlmMemory(Command):
     standalone = True
 
     def run(self, session: Session, args: Args) -> Answer:
-        ranks, partial, failed, snapshots = [], [], [], []
+        ranks: list[dict[str, Any]] = []
+        partial: list[str] = []
+        failed: list[dict[str, Any]] = []
+        snapshots: list[dict[str, Any]] = []
         if args.o:
             files.may_write(args.o, "-o", args.force)
         for one in resolve_processes(session, args.operand_text):
@@ -100,9 +103,9 @@ class LlmMemory(Command):
         partial += [f"{f['label']}: {f['reason']}" for f in failed]
         if args.o:
             if len(snapshots) != 1:
-                why = "; ".join(partial) if not snapshots else "name one of them"
+                reason = "; ".join(partial) if not snapshots else "name one of them"
                 raise GdbextError(
-                    f"-o {args.o}: {len(snapshots)} processes have blocks of torch's CUDA allocator to write: {why}"
+                    f"-o {args.o}: {len(snapshots)} processes have blocks of torch's CUDA allocator to write: {reason}"
                 )
             with files.writing(args.o, "-o", args.force) as f:
                 f.write(cuda_blocks.as_json(snapshots[0]))
@@ -112,17 +115,18 @@ class LlmMemory(Command):
 def _rank(session: Session, target: Target, label: str) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
     """One rank's row, why it is not whole, and its GPUs' blocks (cuda_blocks.snapshot)."""
     why: list[str] = []
-    rt, found = None, []
+    rt: Runtime | None = None
+    found: list[Found] = []
     try:
-        rt = runtimes.open_runtime(target)
-        if rt.module("torch") is not None:
-            found, why = retry_reading(target, lambda: _tensors(rt))
+        python = rt = runtimes.open_runtime(target)
+        if python.module("torch") is not None:
+            found, why = retry_reading(target, lambda: _tensors(python))
     except GdbextError as e:
         why.append(f"its CPU tensors are counted with malloc: {e}" + ("" if target.is_stopped else ": it runs on, ask again"))
     rss, parts = resident.parts(target, rt, found)
     gpu = sum({f.tensor.storage: f.tensor.storage_bytes or 0 for f in found if f.tensor.device.startswith("cuda")}.values())
     rows = [{"what": what, "bytes": count} for what, count in parts.items()]
-    row = {"label": escape(label), "pid": target.pid, "rss": rss, "parts": rows, "gpu_tensor_bytes": gpu}
+    row: dict[str, Any] = {"label": escape(label), "pid": target.pid, "rss": rss, "parts": rows, "gpu_tensor_bytes": gpu}
     row.update(cuda_allocator=[], gpu_blocks=[])
     snapshot: dict[str, Any] = {"segments": []}
     try:

@@ -32,7 +32,7 @@ class LlmProfile(Command):
     """
 
     name = "llm-profile"
-    group = "hang"
+    group = "time"
     operand = "start|stop [WHAT]"
     completion = "what"
     takes_target = False

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Iterable
 
 from ..engines import discover
 from ..engines.rank import STATES
 from ..engines.registry import SPECS, displayed
-from ..render.text import escape, seconds, shorten, size, table
+from ..render.text import Style, escape, seconds, shorten, size, table
 from ..session.command import Answer, Command, Option
 
 _HEAD = ["#", "label", "engine", "role", "pid", "parent", "GPUs", "state", "thr", "RSS", "CPU", "age", "inf", "user", "note"]
 _RIGHT = ("#", "pid", "parent", "thr", "RSS", "CPU", "age", "inf")
 
 
-def _spans(numbers):
+def _spans(numbers: Iterable[int]) -> str:
     """[0, 1, 2, 5] -> "0-2,5"."""
-    parts = []
+    parts: list[list[int]] = []
     for n in numbers:
         if parts and parts[-1][1] == n - 1:
             parts[-1][1] = n
@@ -26,7 +26,7 @@ def _spans(numbers):
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
-def _row(rank, style):
+def _row(rank: Any, style: Style) -> list[Any]:
     p = rank.process
     state = f"{p.state} {STATES[p.state]}" if p.state in "TtZXD" and p.state in STATES else p.state
     bad = [m for m in rank.marks if m not in ("stopped", "zombie")]  # those two are the state itself
@@ -50,7 +50,7 @@ def _row(rank, style):
     ]
 
 
-def _summary(ranks, looked):
+def _summary(ranks: Any, looked: Any) -> str:
     """One line per engine on the machine: what there is of it."""
     lines = []
     for family in dict.fromkeys(r.family for r in ranks):
@@ -58,7 +58,7 @@ def _summary(ranks, looked):
         shards = [r for r in group if r.runs_model and "fork" not in r.marks]
         words = [f"{SPECS[group[0].engine].display}: {len(group)} process{'es' if len(group) != 1 else ''}"]
         if shards:
-            sizes = {}
+            sizes: dict[str, int] = {}
             for rank in shards:
                 for name, number in rank.ranks.items():
                     if name not in ("world", "local"):

@@ -50,6 +50,6 @@ class LlmReport(Command):
 
         def text(style: Style) -> str:
             head = f"{style.file(data['file'])}  {size(data['bytes'])}  verdict: {data['verdict']}"
-            return "\n".join([head, *closing(data, {v.pid: v.name for v in views}, style)])
+            return "\n".join([head, *closing(data, {v.pid: v.name for v in views if v.pid is not None}, style)])
 
         return Answer(data, text, partial)

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, List, Optional, Set, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple
 
-from .. import log
-from ..access.base import Target
 from ..access.retry import retry_reading
 from ..answers import requests as answers
 from ..cpython import runtime as runtimes
-from ..engines import kv_view
-from ..engines.group import Engine
-from ..engines.kv_view import NativeView, View
-from ..engines.rank import Rank
 from ..engines.registry import kv_releases
 from ..errors import GdbextError, NotFoundError
-from ..kvcache.model import Cache, Request
 from ..render.text import escape
-from ..requests import collect as custody
-from ..requests import model
+from ..requests.caches import Caches, of_engine, of_one
+from ..requests.collect import BETWEEN as BETWEEN_LOOKS
 from ..requests.collect import Custody
 from ..requests.model import Tracked
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.engine_selection import CONTENT, POOL, engines_for, view_of
 from ..session.session import Session
 
-READ = 2.0  # seconds for the blocks of one scheduler that runs on
 BETWEEN = Option(
     "between", "float", "seconds between two looks; 0: one look, what moves is then not known (default 1)", metavar="S"
 )
@@ -70,8 +62,8 @@ class LlmRequests(Command):
             return _answer(found, [cache.engine], cache.limits, partial)
         found, names, partial = [], [], []
         limits: Dict[str, Any] = {}
-        for held, caches in custodies(session, args, args.operand_text or args.on):
-            rows, limits = _joined(held, caches)
+        for held, caches in _custodies(session, args, args.operand_text or args.on):
+            rows, limits = answers.rows_of(held, caches)
             found += rows
             names.append(held.engine)
             partial += held.partial
@@ -101,7 +93,7 @@ class LlmRequest(Command):
         wanted = args.operand_text
         if not wanted:
             raise UsageError("llm-request: give a request's id, such as: llm-request cmpl-7; llm-requests lists them")
-        every = custodies(session, args, args.on)
+        every = _custodies(session, args, args.on)
         held, caches, tracked = self._named(wanted, every)
         known = {r.request_id: r for _, cache in caches for r in cache.requests}
         request = known.get(tracked.request_id) or tracked.request
@@ -149,78 +141,12 @@ class LlmRequest(Command):
         return found[0]
 
 
-def custodies(session: Session, args: Args, what: Optional[str]) -> List[Tuple[Custody, List[Tuple[Set[int], Cache]]]]:
-    """Who has each request, for each engine that `what` or the selection means, with the caches that were read after the looks:
-    `(pids, cache)`, the processes that schedule for one."""
-    between = custody.BETWEEN if args.between is None else args.between
+def _custodies(session: Session, args: Args, what: Optional[str]) -> List[Tuple[Custody, Caches]]:
+    """Who has each request, for each engine that `what` or the selection means, with the caches."""
+    between = BETWEEN_LOOKS if args.between is None else args.between
     engines, lone = engines_for(session, what)
-    found = []
-    for engine in engines:
-        held = custody.collect(engine, between)
-        schedule = {look.pid for look in held.looks if "scheduler" in look.parts}
-        caches = []
-        for ranks in [*engine.replicas(), *([rank] for rank in engine.with_role("frontend"))]:
-            caches += _cache_of(session, args, engine, [rank for rank in ranks if rank.pid in schedule], held)
-        found.append((held, caches))
-    for target in lone:
-        found.append(_of_one(target, view_of(session, args, target)))
-    return found
-
-
-def _of_one(target: Target, view: Union[View, NativeView]) -> Tuple[Custody, List[Tuple[Set[int], Cache]]]:
-    """As `custodies`, of one process."""
-    try:
-        held = custody.collect_one(target)
-    except NotFoundError as e:  # an engine in C++: what its cache says is all
-        log.passed_over(e)
-        cache = view.cache()
-        return custody.Custody(cache.engine, [], [], [], view.partial), [(set(), cache)]
-    try:
-        caches: List[Tuple[Set[int], Cache]] = [(set(), view.cache())]
-    except GdbextError as e:
-        held.partial.append(f"blocks not read: {e}")
-        return held, []
-    held.partial += [p for p in view.partial if p not in held.partial]
-    return held, caches
-
-
-def _cache_of(session: Session, args: Args, engine: Engine, ranks: List[Rank], held: Custody) -> List[Tuple[Set[int], Cache]]:
-    """The cache that processes schedule for together, of the first that it can be read of; why of none goes to `partial`."""
-    why = []
-    for rank in ranks:
-        target = engine.target(rank)
-        seen = [s.request for look in held.looks if look.pid == rank.pid for s in look.sightings if s.request is not None]
-
-        def read(target: Target = target, seen: Optional[List[Request]] = None if args.show_content else seen) -> Cache:
-            return kv_view.View(target, engine, None, args.show_content).cache(seen)
-
-        try:
-            cache = retry_reading(target, read, READ)
-            return [({one.pid for one in ranks}, cache)]
-        except GdbextError as e:
-            why.append(f"{rank.label}: blocks not read: {e}")
-    held.partial += why
-    return []
-
-
-def _joined(held: Custody, caches: List[Tuple[Set[int], Cache]]) -> Tuple[List[Dict[str, Any]], Dict[str, Any]]:
-    """The rows of one engine: every request of a cache in its order, then those that no scheduler has. One that was being served
-    at the looks and is not in its scheduler's cache, which was read after them, has ended."""
-    tracked = {t.request_id: t for t in held.requests}
-    rows, limits, read_since = [], {}, set()
-    for pids, cache in caches:
-        read_since |= pids
-        limits.update(cache.limits)
-        for request in cache.requests:
-            one = tracked.pop(request.request_id, None)
-            if one is None and not request.known:
-                continue
-            rows.append(answers.request_data(request, one))
-    for one in tracked.values():
-        hop = one.sighting("running")
-        if one.verdict != model.MOVING or hop is None or hop[0].pid not in read_since:
-            rows.append(answers.request_data(one.request, one, blocks=False))
-    return rows, limits
+    found = [of_engine(engine, between, args.show_content) for engine in engines]
+    return found + [of_one(target, view_of(session, args, target)) for target in lone]
 
 
 def _answer(found: List[Dict[str, Any]], names: List[str], limits: Dict[str, Any], partial: List[str]) -> Answer:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from ..answers.places import woken_text
 from ..errors import GdbextError
-from ..render.text import escape, seconds, size
+from ..render.text import Style, escape, seconds, size
 from ..session import process_selection
 from ..session.command import SNAPSHOT_BYTES, Answer, Args, Command, Option, UsageError
 from ..session.session import Session
@@ -69,7 +70,7 @@ class LlmSnapshot(Command):
         done = [look for look in taken if look.target]
         if not done:
             raise GdbextError("; ".join(dict.fromkeys(look.reason for look in taken)))
-        shots = [
+        shots: list[dict[str, Any]] = [
             {
                 "label": look.label,
                 "file": look.file,
@@ -83,7 +84,7 @@ class LlmSnapshot(Command):
         partial = [f"{look.name}: {reason}" for look in done for reason in look.partial]
         partial += [f"{len(done)} of {len(taken)} processes"] if len(done) < len(taken) else []
 
-        def text(style):
+        def text(style: Style) -> str:
             width = max(len(look.name) for look in taken)
             lines = []
             for look, shot in zip(done, shots):
@@ -99,7 +100,7 @@ class LlmSnapshot(Command):
         return Answer(data, text, partial)
 
 
-def _paths(taken, wanted):
+def _paths(taken: Any, wanted: Any) -> list[Any]:
     names = ["gdbext-" + snapshots.file_name(look) for look in taken]
     if wanted is None:
         return [os.path.abspath(name) for name in names]

@@ -10,6 +10,7 @@ from ..answers.places import named
 from ..answers.stack_tree import folded_stacks, html_tree, stacks_data, text_lines
 from ..errors import GdbextError
 from ..render import files, html
+from ..render.text import Style
 from ..session import process_selection
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
@@ -79,7 +80,8 @@ class LlmStacks(Command):
         if args.merge or args.ray:
             return self._many(args)
         found = process_selection.resolve_processes(session, args.operand_text)
-        movement, pauses, looks = tree.Movement(), {}, 0
+        movement, looks = tree.Movement(), 0
+        pauses: dict[int, list[dict[str, Any]]] = {}
         limit = PATIENCE + args.samples * (args.interval + PER_LOOK)
         ends = time.monotonic() + limit
         for number in range(args.samples):
@@ -109,11 +111,11 @@ class LlmStacks(Command):
             data["samples"] = movement.data()
         return self._answer(args, views, data, partial)
 
-    def _many(self, args):
+    def _many(self, args: Args) -> Answer:
         ray = (args.operand_text or "all").split()
         return self._merged(args, cluster.from_folder(args.merge) if args.merge else cluster.from_ray(ray))
 
-    def _merged(self, args, merged):
+    def _merged(self, args: Args, merged: Any) -> Answer:
         data = {
             **stacks_data(merged.processes),
             "ranks_read": len(merged.processes),
@@ -135,7 +137,7 @@ class LlmStacks(Command):
                 merged.failed.append({"label": node, "pid": None, "reason": str(e)})
         return self._merged(args, merged.finish())
 
-    def _answer(self, args, views, data, partial):
+    def _answer(self, args: Args, views: Any, data: dict[str, Any], partial: Any) -> Answer:
         if data["failed"]:
             partial.append(f"{data['ranks_read']} of {data['ranks_total']} processes")
         if args.folded:
@@ -144,7 +146,7 @@ class LlmStacks(Command):
             files.write(args.html, "-html", html.page("llm-stacks", html_tree(views, data)), args.force)
         names = {view.pid: named(view) for view in views}
 
-        def text(style):
+        def text(style: Style) -> str:
             return "\n".join(text_lines(views, data, names, style, args.all))
 
         return Answer(data, text, partial)

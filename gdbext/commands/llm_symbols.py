@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..access import stuck_open
 from ..errors import GdbextError, NotFoundError
 from ..render.text import Style, escape
@@ -44,7 +46,7 @@ class LlmSymbols(Command):
                 for path in chosen:
                     libraries.read_symbols(path)
         now = libraries.loaded()
-        rows = [{"file": escape(path), "read": now.get(path, False)} for path in chosen]
+        rows: list[dict[str, Any]] = [{"file": escape(path), "read": now.get(path, False)} for path in chosen]
         missing = [r["file"] for r in rows if wanted and not r["read"]]
 
         def text(style: Style) -> str:

@@ -69,7 +69,7 @@ class LlmTop(Command):
         watched = [one for one, why in reasons.items() if not why]
         if not watched:
             raise GdbextError(failed[0]["reason"])
-        ranks = live.Live([(proc.ProcTarget(one.pid, one.name), one.name) for one in watched])
+        ranks = live.Live([(proc.ProcTarget(one.pid, one.name), one.name) for one in watched if one.pid is not None])
         opened = targets.Targets()  # of no debugger: what runs is read through /proc
         meters = [meter.EngineMeter(e) for e in groups.engines_of(processes.ranks_of(watched), opened.of) if e.spec is not None]
         view = _View(ranks, meters, failed, args)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import time
+from typing import Any
 
 from ..answers.hang import hang_lines
 from ..answers.places import nodes_of
@@ -14,7 +15,7 @@ from ..engines import group as groups
 from ..engines import processes
 from ..errors import GdbextError
 from ..render import files
-from ..render.text import escape, seconds
+from ..render.text import Style, escape, seconds
 from ..requests import watch as requests
 from ..session import process_selection
 from ..session.command import SNAPSHOT_BYTES, Answer, Args, Command, Option, UsageError
@@ -89,7 +90,7 @@ class LlmWatch(Command):
                 )
             time.sleep(min(args.poll, max(0.0, end - time.monotonic())) if end is not None else args.poll)
 
-    def _capture(self, found, targets, args, why):
+    def _capture(self, found: Any, targets: Any, args: Args, why: Any) -> tuple[Any, ...]:
         """Looks, and writes what there is to write where the verdict is bad. -> (data, the nodes of its threads)"""
         page, data, views = make_report(found, targets, min(1.0, args.after))
         if data["verdict"] in FINE:
@@ -124,13 +125,13 @@ class LlmWatch(Command):
         return captured, nodes_of(views)
 
 
-def _engines(found, targets):
+def _engines(found: Any, targets: Any) -> list[Any]:
     """The watches over the open requests of the engines that are among the processes."""
     engines = groups.engines_of(processes.ranks_of(found), targets.of)
     return [requests.RequestsWatch(engine) for engine in engines if engine.spec is not None]
 
 
-def _text(data, nodes, style):
+def _text(data: dict[str, Any], nodes: Any, style: Style) -> str:
     return "\n".join(
         [
             escape(data["why"]),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ..answers.breakpoints import list_text, set_text
 from ..session.command import Answer, Args, Command, UsageError
 from ..session.gdb_only import (
+    ATTACHED,
     COUNT,
     PENDING,
-    RANK,
     breakpoint_doubts,
     check_condition,
     labels_of_attached,
@@ -48,7 +48,7 @@ class PyBreak(Command):
     takes_target = False
     resumes = True
     gdb_only = True
-    options = [RANK, COUNT, PENDING]
+    options = [ATTACHED, COUNT, PENDING]
 
     def run(self, session: Session, args: Args) -> Answer:
         pybreak = require_gdb(session, "pybreak")
@@ -59,10 +59,10 @@ class PyBreak(Command):
         check_condition(condition, "pybreak")
         if args.count < 1:
             raise UsageError("pybreak: -count is 1 or more")
-        processes = require_gdb(session, "follow").processes(labels_of_attached(session), args.rank or "")
+        processes = require_gdb(session, "follow").processes(labels_of_attached(session), args.on or "")
         if not args.pending:
             refuse_typos(session, where, processes)
-        point = pybreak.PyBreakpoint("pybreak", where, condition, args.count, args.rank or "")
+        point = pybreak.PyBreakpoint("pybreak", where, condition, args.count, args.on or "")
         point.set_in(processes)
         data = point.data()
         return Answer({"breakpoints": [data]}, lambda style: set_text(data, style), breakpoint_doubts(session, processes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..answers.frames import frame_text
 from ..answers.threads import thread_data, thread_head
 from ..answers.variables import frame_variable_lines
+from ..render.text import Style
 from ..session.command import CONTENT, Answer, Args, Command, Option
 from ..session.session import Session
 from ..stacks import threads
@@ -43,7 +44,7 @@ class PyBt(Command):
         partial += threads.reasons_of(views)
         here = None if args.all else session.level(args.on)
 
-        def text(style):
+        def text(style: Style) -> str:
             lines = []
             for thread in found:
                 lines.append(thread_head(thread, style))

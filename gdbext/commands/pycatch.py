@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from ..answers.breakpoints import registers_text
+from ..render.text import Style
 from ..session.command import Answer, Args, Command, Option, UsageError
-from ..session.gdb_only import COUNT, PENDING, RANK, check_condition, labels_of_attached, require_gdb
+from ..session.gdb_only import ATTACHED, COUNT, PENDING, check_condition, labels_of_attached, require_gdb
 from ..session.session import Session
 
 
@@ -30,7 +31,7 @@ class PyCatch(Command):
     takes_target = False
     resumes = True
     gdb_only = True
-    options = [Option("uncaught", help="only those that nobody catches"), RANK, COUNT, PENDING]
+    options = [Option("uncaught", help="only those that nobody catches"), ATTACHED, COUNT, PENDING]
 
     def run(self, session: Session, args: Args) -> Answer:
         pycatch, follow = require_gdb(session, "pycatch"), require_gdb(session, "follow")
@@ -41,14 +42,14 @@ class PyCatch(Command):
         if kind == "if":
             raise UsageError("pycatch: a condition follows `if`")
         check_condition(condition, "pycatch")
-        processes = follow.processes(labels_of_attached(session), args.rank or "")
+        processes = follow.processes(labels_of_attached(session), args.on or "")
         if not args.pending:
             require_gdb(session, "near_names").refuse_exception_typos(kind, [p.rt for p in processes])
-        point = pycatch.Catchpoint(kind, args.uncaught, condition, args.count, args.rank or "")
+        point = pycatch.Catchpoint(kind, args.uncaught, condition, args.count, args.on or "")
         point.set_in(processes)
         data = point.data()
 
-        def text(style):
+        def text(style: Style) -> str:
             named = f"{data['function']}{', uncaught' if args.uncaught else ''}{'  if ' + condition if condition else ''}"
             return f"pycatch {data['number']}: {named}  ({registers_text(data)})"
 

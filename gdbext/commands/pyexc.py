@@ -5,9 +5,10 @@ from __future__ import annotations
 from .. import log
 from ..answers.exceptions import Source, cut_reasons, exception_data, exception_lines
 from ..cpython import exceptions
+from ..cpython.runtime import Runtime
 from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
-from ..render.text import escape
+from ..render.text import Style, escape
 from ..session.command import CONTENT, Answer, Args, Command, Option
 from ..session.session import Session
 
@@ -54,15 +55,16 @@ class PyExc(Command):
         data = []
         for each in found:
             tid = each.thread.tid if each.thread is not None else None
-            name = (rt.thread_name(each.thread) or names.get(tid, "")) if each.thread is not None else ""
+            name = (rt.thread_name(each.thread) or names.get(tid or 0, "")) if each.thread is not None else ""
             name = name if args.show_content else shown_name(rt, name)
             data.append(
                 {"tid": tid, "name": escape(name), "state": each.state, **exception_data(each.exception, private, args.locals)}
             )
             partial += cut_reasons(each.exception)
 
-        def text(style):
-            source, lines = Source(rt.target), []
+        def text(style: Style) -> str:
+            source = Source(rt.target)
+            lines: list[str] = []
             for each in data:
                 head = (
                     f"Thread {each['tid']}" + (f' "{each["name"]}"' if each["name"] else "")
@@ -76,7 +78,7 @@ class PyExc(Command):
         return Answer({"exceptions": data}, text, partial)
 
 
-def _names(rt):
+def _names(rt: Runtime) -> dict[int, str]:
     try:
         return {th.tid: th.name for th in rt.target.threads()}
     except GdbextError as e:

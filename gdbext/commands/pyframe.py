@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
 from .. import log
 from ..answers import sources
 from ..answers.frames import frame_place, frame_text, python_frame
 from ..answers.variables import variable_lines, variables_of
 from ..cpython import reprs, resolution
+from ..cpython.frames import PyFrame
 from ..errors import GdbextError, NotFoundError
-from ..render.text import escape
+from ..render.text import Style, escape
 from ..session.command import CONTENT, Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 
 
-def _frame_answer(session, args, frame):
+def _frame_answer(session: Session, args: Args, frame: PyFrame) -> Answer:
     data = python_frame(frame)
 
-    def text(style):
+    def text(style: Style) -> str:
         lines = [frame_text(data, style)]
         source = _source(frame, frame.line or 0, 1)
         if source:
@@ -30,12 +32,12 @@ def _frame_answer(session, args, frame):
     return Answer({"frame": frame_place(frame), "locals": found}, text, _partial(session, frame))
 
 
-def _partial(session, frame):
+def _partial(session: Session, frame: PyFrame) -> list[str]:
     doubt = sources.doubt(frame)
     return session.partial(frame.rt.target) + ([doubt] if doubt else [])
 
 
-def _move(session, args, level):
+def _move(session: Session, args: Args, level: int) -> Answer:
     frames = session.frames(args.on)
     if not 0 <= level < len(frames):
         end = "innermost" if level < 0 else "outermost"
@@ -44,11 +46,11 @@ def _move(session, args, level):
     return _frame_answer(session, args, frames[level])
 
 
-def _count(command, text, default):
+def _count(name: str, text: str, default: int) -> int:
     try:
         return int(text, 0) if text else default
     except ValueError:
-        raise UsageError(f"{command}: needs a number, not {text!r}") from None
+        raise UsageError(f"{name}: needs a number, not {text!r}") from None
 
 
 class PyFrameCommand(Command):
@@ -104,7 +106,7 @@ class PyDown(Command):
         return _move(session, args, session.level(args.on) - _count(self.name, args.operand_text, 1))
 
 
-def _source(frame, line, count):
+def _source(frame: PyFrame, line: int, count: int) -> list[tuple[int, str]]:
     """`[(number, text)]` of lines around `line`; [] where the source is not here."""
     try:
         lines = sources.lines_of(frame)
@@ -143,7 +145,7 @@ class PyList(Command):
             "lines": [{"line": n, "text": escape(t, keep="\t")} for n, t in shown],
         }
 
-        def people(style):
+        def people(style: Style) -> str:
             texts = [escape(t, keep="\t") for _, t in shown]
             if style.enabled:
                 texts = _highlight(texts)
@@ -153,7 +155,7 @@ class PyList(Command):
         return Answer(data, people, _partial(session, frame))
 
 
-def _highlight(lines):
+def _highlight(lines: Any) -> Any:
     try:
         from pygments import highlight
         from pygments.formatters import TerminalFormatter

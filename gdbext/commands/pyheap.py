@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from typing import Any
+from typing import Any, Callable
 
 from .. import log
-from ..access import files as opened_files
 from ..access.base import Target
+from ..answers import heap as listed
 from ..answers import places
 from ..cpython import runtime as runtimes
-from ..cpython.referrers import Path
 from ..engines import processes
 from ..errors import FaultError, GdbextError, LayoutError
 from ..heap import collector, growth, listing, model
 from ..heap.collector import Sightings
-from ..heap.growth import Look, Row
-from ..heap.listing import Census, Container
-from ..render import files, jsonline
-from ..render.jsonline import Address
-from ..render.text import Style, escape, seconds, size, table
+from ..heap.growth import Look
+from ..heap.listing import Census
+from ..render.text import Style
 from ..session import evaluation as frames
 from ..session.command import Answer, Args, Command, Option, UsageError
+from ..session.optional_packages import need
 from ..session.session import Session
 from ..stacks import snapshots
 
 COPIED = 2 << 30  # bytes of private memory; blocks that malloc mapped by themselves, tensors say, are the first to stay out
 COPIES = 3  # of one process, where pages that its objects lie in were not copied
-SHOWN, LISTED = 15, 200  # rows of text without -all; containers and instances in JSON
-LOOK = {"process": str, "complete": bool, "types": [list], "containers": [list]}
 
 
 class PyHeap(Command):
@@ -57,7 +52,8 @@ class PyHeap(Command):
 
     A process that runs is copied in one short stop, and the copy is read ("stood still" says how long it took). With -unstopped,
     or where it cannot be copied, it is read while it runs: objects that come and go meanwhile may be missing. Either way the look
-    ends after -deadline seconds, and says what it has not read by then; a million objects take about a second of CPU."""
+    ends after -deadline seconds, and says what it has not read by then; a million objects take about a second of CPU. Needs
+    numpy."""
 
     name = "pyheap"
     tool = "heap"
@@ -79,40 +75,46 @@ class PyHeap(Command):
             raise UsageError("pyheap: -diff and -watch exclude each other")
         if not 1 <= args.deadline <= 86400:
             raise UsageError("pyheap: -deadline is 1 to 86400 seconds")
-        before, moments, sightings = None, [], collector.Sightings()
+        need("numpy", "pyheap")
+        before: Look | None = None
+        moments: list[_Moment] = []
+        sightings = collector.Sightings()
         if args.watch is not None:
             before = _first_look(session, args, moments, sightings)
         elif args.diff is not None:
-            before = load_look(args.diff)
+            before = listed.load_look(args.diff)
         moments.append(_Moment(session, args, sightings))
         target, census = moments[-1].target, moments[-1].census
         partial = moments[-1].partial + census.heap.partial
-        data = _answer(census, moments[-1].collecting)
-        parts = [lambda style: _types_text(data, args, style), lambda style: _containers_text(data, args, style)]
+        data = listed.heap_data(census, moments[-1].collecting)
+        parts: list[Callable[[Style], str]] = [
+            lambda style: listed.types_text(data, args.all, style),
+            lambda style: listed.containers_text(data, args.all, style),
+        ]
         if args.type is not None:
             nodes = census.instances(args.type)
-            data["instances"] = [_instance(census, node) for node in nodes[: None if args.all else LISTED]]
-            parts = [lambda style: _instances_text(data, len(nodes), args, style)]
+            data["instances"] = [listed.instance_data(census, node) for node in nodes[: None if args.all else listed.LISTED]]
+            parts = [lambda style: listed.instances_text(data, len(nodes), args.all, style)]
         if args.path is not None:
-            data["paths"] = _paths(census, args)
-            parts = [lambda style: _paths_text(data, args, style)]
+            data["paths"] = listed.paths_data(census, args.path, args.all)
+            parts = [lambda style: listed.paths_text(data, args.all, style)]
         if before is not None:
             if before.process != _process(target):
                 partial.append("the earlier look is of another process: containers are not the same ones, types are compared")
                 before.containers.clear()
                 before.complete = False
-            data["growth"] = [_growth(row) for row in growth.compare(before, census)]
+            data["growth"] = [listed.growth_data(row) for row in growth.compare(before, census)]
             data["compared"] = growth.compared(before, census)
             if not any(data["compared"].values()):
                 partial.append("nothing was compared: the earlier look has no type and no container of this heap")
-            parts = [lambda style: _growth_text(data, args, style)]
+            parts = [lambda style: listed.growth_text(data, args.all, style)]
         if args.save is not None:
-            data["saved"] = _save(args.save, growth.look(census, _process(target)), args.force)
+            data["saved"] = listed.save_look(args.save, growth.look(census, _process(target)), args.force)
         copies = [moment for moment in moments if moment.copied]
         stood, woken = sum(moment.pause for moment in copies), max((moment.woken for moment in copies), default=0)
         data["pauses"] = [{"pid": target.pid, "seconds": stood, "woken": woken}] if copies else []
         data["failed"] = []
-        parts += [lambda style: _totals(data), lambda style: "\n".join(places.closing(data, {}, style))]
+        parts += [lambda style: listed.totals_text(data), lambda style: "\n".join(places.closing(data, {}, style))]
         return Answer(data, lambda style: "\n".join(filter(None, (part(style) for part in parts))), partial)
 
 
@@ -186,198 +188,13 @@ def _first_look(session: Session, args: Args, moments: list[_Moment], sightings:
         raise GdbextError("-watch needs a process that runs: name it by -on PID while gdb does not hold it stopped")
     moment = _Moment(session, args, sightings)
     before = growth.look(moment.census, _process(target))
-    moment.census = moment.target = None  # a heap's worth of memory
+    del moment.census, moment.target  # a heap's worth of memory
     moments.append(moment)
     time.sleep(max(0.0, min(args.watch, 3600.0)))
     target.invalidate()
     return before
 
 
-def _process(target):
+def _process(target: Target) -> str:
     """Which process a look is of: a copy of it counts as the same one."""
     return f"{target.pid}"
-
-
-def _answer(census: Census, collecting: float | None) -> dict[str, Any]:
-    heap, sums = census.heap, census.types()
-    state = collector.Collector(heap.rt, heap)
-    types = []
-    for s in sums:
-        count, held = (s.count, s.bytes) if s.count else (s.held, s.held_bytes)
-        row = {"type": escape(s.name), "count": count, "bytes": held, "tracked": s.count, "exact": s.exact}
-        types.append({**row, "untracked": s.held, "untracked_bytes": s.held_bytes})
-    return {
-        "objects": sum(s.count + s.held for s in sums),
-        "bytes": sum(s.bytes + s.held_bytes for s in sums),
-        "tracked": heap.tracked,
-        "types": types,
-        "containers": [_container(census, c) for c in census.containers(LISTED)],
-        "growth": [],
-        "gc": {**_collector(state), "collecting_seconds": collecting},
-    }
-
-
-def _collector(state) -> dict[str, Any]:
-    names = ("count", "threshold", "objects", "collections", "collected", "seconds", "last")
-    return {
-        "enabled": state.enabled,
-        "collecting": state.collecting,
-        "tid": state.tid,
-        "generation": state.generation,
-        "generations": [{name: getattr(g, name) for name in names} for g in state.generations],
-        "frozen": state.frozen,
-        "full_pause_estimate": list(state.pause),
-    }
-
-
-def _owner(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {"owner": None, "owner_shown": None, "owner_frame": None}
-    return {"owner": escape(path.text), "owner_shown": escape(path.shown), "owner_frame": escape(path.note) or None}
-
-
-def _container(census: Census, c: Container) -> dict[str, Any]:
-    row = {"address": Address(c.address), "type": escape(c.type), "length": c.length, "bytes": c.bytes, "retained": c.retained}
-    return {**row, **_owner(census.owner(c.node))}
-
-
-def _instance(census: Census, node: int) -> dict[str, Any]:
-    heap = census.heap
-    row = {"address": Address(int(heap.addresses[node])), "type": escape(heap.name(heap.kind(node)))}
-    return {**row, "bytes": int(heap.sizes[node]), "retained": int(census.retained[node]), **_owner(census.owner(node))}
-
-
-def _paths(census: Census, args: Args) -> list[dict[str, Any]]:
-    try:
-        address = int(args.path, 0)
-    except ValueError:
-        raise UsageError(f"pyheap: -path needs an address, not {args.path!r}") from None
-    return [{"holder": escape(kind), **_owner(path)} for kind, path in census.ways_to(address, 1 << 20 if args.all else LISTED)]
-
-
-def _growth(row: Row) -> dict[str, Any]:
-    found = {"type": escape(row.type), "before": row.before, "after": row.after, "bytes": row.bytes, "kind": row.kind}
-    return {**found, "address": None if row.address is None else Address(row.address), **_owner(row.path)}
-
-
-# ---- files -----------------------------------------------------------------------------------------------------------
-def _save(path, look, force):
-    path = os.path.expanduser(path)
-    kept = {
-        "process": look.process,
-        "complete": look.complete,
-        "types": [[name, *own] for name, own in look.types.items()],
-        "containers": [[hex(address), *own] for address, own in look.containers.items()],
-    }
-    with files.writing(path, "-save", force) as f:
-        f.write(jsonline.dumps({"schema": "pyheap-look/1", "look": kept}).encode() + b"\n")
-    return path
-
-
-def load_look(path: str) -> Look:
-    """The heap that `-save` remembered in a file."""
-    try:
-        kept = opened_files.json_of(opened_files.contents(os.path.expanduser(path), opened_files.JSON_SIZE), path)
-        jsonline.expect(kept, {"look": LOOK})
-        kept = kept["look"]
-        containers = {int(a, 0): (str(kind), int(length), int(held)) for a, kind, length, held in kept["containers"]}
-        types = {str(name): (int(count), int(total)) for name, count, total in kept["types"]}
-        if any(
-            not 0 <= n < 1 << 63 for row in (*types.values(), *(one[1:] for one in containers.values()), containers) for n in row
-        ):
-            raise ValueError("numbers that no heap has")
-        return growth.Look(containers, types, kept["complete"], kept["process"])
-    except GdbextError as e:
-        raise GdbextError(f"-diff {e}") from None
-    except (ValueError, TypeError, KeyError, OverflowError):
-        raise GdbextError(f"-diff {path}: no heap of pyheap; make one with: pyheap -save {path}") from None
-
-
-# ---- text ------------------------------------------------------------------------------------------------------------
-def _cut(rows, args):
-    return rows if args.all else rows[:SHOWN]
-
-
-def _more(rows, args, style):
-    return "" if args.all or len(rows) <= SHOWN else style.dim(f"\n… {len(rows) - SHOWN} more: -all")
-
-
-def _holder(row, style):
-    if row["owner"] is None:
-        return style.dim("nothing that is a root holds it")
-    return style.name(row["owner_shown"]) + (f"  ({row['owner_frame']})" if row["owner_frame"] else "")
-
-
-def _types_text(data, args, style: Style) -> str:
-    rows = sorted(data["types"], key=lambda r: -r["bytes"] - (r["untracked_bytes"] if r["tracked"] else 0))
-    cells = []
-    for r in _cut(rows, args):
-        more = f"{r['untracked']} more, {size(r['untracked_bytes'])}, not tracked" if r["tracked"] and r["untracked"] else ""
-        cells.append([style.name(r["type"]), str(r["count"]), ("" if r["exact"] else "~") + size(r["bytes"]), style.dim(more)])
-    return table(cells, ["type", "count", "bytes", ""], style, right=("count", "bytes")) + _more(rows, args, style)
-
-
-def _containers_text(data, args, style: Style) -> str:
-    cells = [
-        [r["type"], str(r["length"]), size(r["bytes"]), size(r["retained"]), _holder(r, style)]
-        for r in _cut(data["containers"], args)
-    ]
-    head = ["container", "length", "bytes", "held in all", "owner"]
-    return table(cells, head, style, right=("length", "bytes", "held in all")) if cells else "no containers"
-
-
-def _instances_text(data, count, args, style: Style) -> str:
-    rows = data["instances"]
-    cells = [
-        [f"{int(r['address']):#x}", r["type"], size(r["bytes"]), size(r["retained"]), _holder(r, style)] for r in _cut(rows, args)
-    ]
-    head = ["address", "type", "bytes", "held in all", "owner"]
-    return f"{count} objects\n" + table(cells, head, style, right=("bytes", "held in all")) + _more(rows, args, style)
-
-
-def _paths_text(data, args, style: Style) -> str:
-    rows = data["paths"]
-    if not rows:
-        return "no object refers to it"
-    cells = [[_holder(r, style), r["owner"] or "", r["holder"]] for r in _cut(rows, args)]
-    return table(cells, ["way", "for pyprint", "held by a"], style) + _more(rows, args, style)
-
-
-def _growth_text(data, args, style: Style) -> str:
-    rows, of = data["growth"], data["compared"]
-    if not any(of.values()):
-        return style.bad("nothing was compared: the earlier look has no type and no container of this heap")
-    if not rows:
-        return f"nothing grew: {of['types']} types and {of['containers']} containers of both looks were compared"
-    cells = [
-        [f"+{r['after'] - r['before']}", f"{r['before']} -> {r['after']}", "+" + size(r["bytes"]), r["type"], _holder(r, style)]
-        for r in _cut(rows, args)
-    ]
-    head = ["more", "length or count", "bytes", "type", "owner"]
-    return table(cells, head, style, right=("more", "bytes")) + _more(rows, args, style)
-
-
-def _totals(data) -> str:
-    gc = data["gc"]
-    counts = " ".join(f"{g['count']}/{g['threshold']}" for g in gc["generations"])
-    tracked = sum(g["objects"] for g in gc["generations"])
-    low, high = gc["full_pause_estimate"]
-    state = "on" if gc["enabled"] else "off"
-    if gc["collecting"]:
-        known = [f"{what} {gc[key]}" for what, key in (("generation", "generation"), ("thread", "tid")) if gc[key] is not None]
-        if gc["collecting_seconds"] is not None:
-            known.append(f"for {seconds(gc['collecting_seconds'])} at least: at each look of that time")
-        state += ", collecting now" + (f" ({', '.join(known)})" if known else "")
-    lines = [
-        f"{data['objects']} objects, {size(data['bytes'])}; collector: {state}, {counts}, {tracked} objects in 3 generations, "
-        f"{gc['frozen']} frozen",
-        f"a full collection: {seconds(low)} to {seconds(high)}, an estimate by the number of objects",
-    ]
-    took = [
-        f"{g['collections']} of generation {i} in {seconds(g['seconds'])}, the last in {seconds(g['last'])}"
-        for i, g in enumerate(gc["generations"])
-        if g["seconds"] is not None and g["collections"]
-    ]
-    if took:
-        lines.append("collections so far: " + "; ".join(took))
-    return "\n".join(lines)

@@ -11,9 +11,9 @@ from ..render.files import own_folder
 from ..render.text import Style
 from ..session.command import CONTENT, Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import (
+    ATTACHED,
     COUNT,
     PENDING,
-    RANK,
     breakpoint_doubts,
     check_condition,
     labels_of_attached,
@@ -55,7 +55,7 @@ def _pace(command: str, log: Any, args: Args) -> Any:
 
 
 def _set(session: Session, args: Args, point: Any) -> Answer:
-    processes = require_gdb(session, "follow").processes(labels_of_attached(session), args.rank or "")
+    processes = require_gdb(session, "follow").processes(labels_of_attached(session), args.on or "")
     if not args.pending:
         refuse_typos(session, point.where, processes)
     point.set_in(processes)
@@ -84,7 +84,7 @@ class PyLog(Command):
     takes_target = False
     resumes = True
     gdb_only = True
-    options = [RANK, COUNT, PENDING, LIMIT, EVERY, FOR, CONTENT]
+    options = [ATTACHED, COUNT, PENDING, LIMIT, EVERY, FOR, CONTENT]
 
     def run(self, session: Session, args: Args) -> Answer:
         log = require_gdb(session, "pylog")
@@ -104,7 +104,7 @@ class PyLog(Command):
             template,
             condition or "",
             args.count,
-            args.rank or "",
+            args.on or "",
             pace=_pace(self.name, log, args),
         )
         return _set(session, args, point)
@@ -138,7 +138,7 @@ class PyTrace(Command):
     gdb_only = True
     options = [
         Option("calls", help="the operands are modules, whose calls are all followed in the selected thread"),
-        RANK,
+        ATTACHED,
         COUNT,
         PENDING,
         LIMIT,
@@ -157,16 +157,14 @@ class PyTrace(Command):
         if where.line is not None:
             raise GdbextError("takes a function, not a line: pylog prints at a line")
         check_condition(condition, self.name)
-        return _set(
-            session, args, log.Tracepoint(where, condition, args.count, args.rank or "", pace=_pace(self.name, log, args))
-        )
+        return _set(session, args, log.Tracepoint(where, condition, args.count, args.on or "", pace=_pace(self.name, log, args)))
 
     def _follow(self, session: Session, args: Args, log: Any) -> Answer:
         modules = args.operand_text.replace(",", " ").split()
         if not modules or not all(re.fullmatch(r"[^\W\d][\w.]*", name) for name in modules):
             raise UsageError("pytrace: -calls takes names of modules: pytrace -calls package.core package.worker")
-        if args.rank or args.count != 1 or args.every != 1:
-            raise UsageError("pytrace: -calls follows the selected thread; -rank, -count and -every do not go with it")
+        if args.on or args.count != 1 or args.every != 1:
+            raise UsageError("pytrace: -calls follows the selected thread; -on, -count and -every do not go with it")
         tracing = require_gdb(session, "call_tracing")
         process, stop = tracing.selected(labels_of_attached(session))
         if not args.pending:
@@ -202,7 +200,7 @@ class LlmSave(Command):
         Option("at", "str", "the place, as pybreak takes it", metavar="WHERE"),
         Option("o", "str", "the folder for the files; it is made with the first of them where it is not there", metavar="DIR"),
         Option("if", "str", "only where this is true", "", metavar="COND"),
-        RANK,
+        ATTACHED,
         PENDING,
         LIMIT,
         EVERY,
@@ -211,11 +209,11 @@ class LlmSave(Command):
 
     def run(self, session: Session, args: Args) -> Answer:
         named = [re.match(r"([A-Za-z_]\w*)=(.+)$", word) for word in _words(args.operand_text)]
-        if not named or not all(named) or not args.at or not args.o:
+        pairs = [(found.group(1), found.group(2)) for found in named if found is not None]
+        if not named or len(pairs) < len(named) or not args.at or not args.o:
             raise UsageError(
                 "llm-save: takes names and expressions, a place and a folder: llm-save q=query k=key -at attention.py:80 -o DIR"
             )
-        pairs = [(found.group(1), found.group(2)) for found in named]
         for _, expression in pairs:
             check_condition(expression, self.name)
         condition = getattr(args, "if")
@@ -225,7 +223,7 @@ class LlmSave(Command):
         log, pybreak = require_gdb(session, "pylog"), require_gdb(session, "pybreak")
         args.show_content = False
         pace = _pace(self.name, log, args)
-        return _set(session, args, log.Savepoint(pybreak.Where(args.at), pairs, folder, condition, args.rank or "", pace=pace))
+        return _set(session, args, log.Savepoint(pybreak.Where(args.at), pairs, folder, condition, args.on or "", pace=pace))
 
 
 def _words(text: str) -> list[str]:

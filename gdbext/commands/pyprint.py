@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..answers.frames import frame_place
 from ..answers.variables import CHANGED, fields_of, settled_rows
 from ..cpython import content, objects, reprs
 from ..errors import GdbextError
 from ..render.jsonline import Address
-from ..render.text import escape
+from ..render.text import Style, escape
 from ..session.command import CONTENT, Answer, Args, Command, Option
 from ..session.evaluation import ANY, FRAME, value_of
 from ..session.session import Session
@@ -39,7 +41,7 @@ class PyPrint(Command):
             raise GdbextError("give an expression, such as: pyprint self")
         target, looks, last = session.target(args.on), [], session.last
 
-        def read():
+        def read() -> Any:
             if not target.is_stopped:
                 target.invalidate()
             session.last = last  # $py of each reading is what it was before the first
@@ -61,7 +63,7 @@ class PyPrint(Command):
             partial.append("it changed each time that it was read: ask again, llm-attach the process, or take an llm-snapshot")
         elsewhere = found.frame is not None and found.frame.level != session.level(args.on)
 
-        def people(style):
+        def people(style: Style) -> str:
             lines = [escape(text, keep="\n" if shown.multiline else "")]
             for f in data["fields"]:
                 lines.append(f"  {style.value('.' + f['name'])} = {f['text']}")
@@ -77,7 +79,7 @@ class PyPrint(Command):
 class _Look:
     """One reading of the value: `found`, `shown` (its `Repr`), `rows`: it, then its fields, as `variables` has them."""
 
-    def __init__(self, session, args):
+    def __init__(self, session: Session, args: Args) -> None:
         rt, self.found = value_of(session, args)
         session.last = value = self.found.value
         private = session.private(rt, args)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from typing import Any
 
 from .. import log
 from ..errors import GdbextError
@@ -22,9 +22,13 @@ class _Step(Command):
     resumes = True
     gdb_only = True
 
+    def step(self, session: Session, pystep: Any, label: str, args: Args) -> StopContext | None:
+        """Steps, and waits for the end."""
+        raise NotImplementedError
+
     def run(self, session: Session, args: Args) -> Answer:
         pystep = require_gdb(session, "pystep")
-        label = labels_of_attached(session).get(session.selected_pid(), "")
+        label = labels_of_attached(session).get(session.selected_pid() or 0, "")
         stop = self.step(session, pystep, label, args)
         if stop is None:
             return Answer(
@@ -57,8 +61,9 @@ class PyNext(_Step):
     name = "pynext"
     repeats = True
 
-    def step(self, session: Session, pystep: ModuleType, label: str, args: Args) -> StopContext | None:
-        return pystep.over(label)
+    def step(self, session: Session, pystep: Any, label: str, args: Args) -> StopContext | None:
+        stop: StopContext | None = pystep.over(label)
+        return stop
 
 
 class PyUntil(_Step):
@@ -73,10 +78,13 @@ class PyUntil(_Step):
     name = "pyuntil"
     operand = "[LINE]"
 
-    def step(self, session: Session, pystep: ModuleType, label: str, args: Args) -> StopContext | None:
+    def step(self, session: Session, pystep: Any, label: str, args: Args) -> StopContext | None:
         if args.operand_text and not args.operand_text.isdigit():
             raise UsageError(f"pyuntil: takes a line number of this function, not {args.operand_text!r}")
-        return pystep.over(label, only_forward=True, until=int(args.operand_text) if args.operand_text else None)
+        stop: StopContext | None = pystep.over(
+            label, only_forward=True, until=int(args.operand_text) if args.operand_text else None
+        )
+        return stop
 
 
 class PyStep(_Step):
@@ -92,8 +100,9 @@ class PyStep(_Step):
     name = "pystep"
     repeats = True
 
-    def step(self, session: Session, pystep: ModuleType, label: str, args: Args) -> StopContext | None:
-        return pystep.into(label)
+    def step(self, session: Session, pystep: Any, label: str, args: Args) -> StopContext | None:
+        stop: StopContext | None = pystep.into(label)
+        return stop
 
 
 class PyFinish(_Step):
@@ -109,10 +118,11 @@ class PyFinish(_Step):
 
     name = "pyfinish"
 
-    def step(self, session: Session, pystep: ModuleType, label: str, args: Args) -> StopContext | None:
+    def step(self, session: Session, pystep: Any, label: str, args: Args) -> StopContext | None:
         try:
             level = session.level()
         except GdbextError as e:
             log.passed_over(e)
             level = 0
-        return pystep.out(label, level)
+        stop: StopContext | None = pystep.out(label, level)
+        return stop

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..answers.tasks import task_data, task_lines
 from ..cpython import tasks as asyncio_tasks
 from ..engines.sensitive_names import shown_name
-from ..render.text import escape
+from ..render.text import Style, escape
 from ..session.command import CONTENT, Answer, Args, Command, Option
 from ..session.session import Session
 
@@ -42,8 +44,9 @@ class PyTasks(Command):
         rings = [[escape(task.name) for task in ring] for ring in asyncio_tasks.cycles(found)]
         data = [task_data(task, private) for task in wanted]
 
-        def text(style):
-            lines, folded = [], {}
+        def text(style: Style) -> Any:
+            lines: list[str] = []
+            folded: dict[Any, list[Any]] = {}
             for i, task in enumerate(data):
                 same = (
                     task["state"],

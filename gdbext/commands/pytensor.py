@@ -27,7 +27,7 @@ class _Bare(Answer):
     """What `-repr` prints: the repr and nothing else, also where the answer is partial (JSON and exit status still say so)."""
 
     def to_text(self, style: Style = PLAIN) -> str:
-        return self.text
+        return str(self.text)
 
 
 class PyTensor(Command):
@@ -118,7 +118,8 @@ class PyTensor(Command):
             work.append(self.compare(session, args, whole, tensor, data, partial))
         if not tensor.unavailable and tensor.unfinished:
             partial.append(tensor.unfinished)
-        text = why = None
+        text: str | None = None
+        why = ""
         if private:
             why = f"{args.operand_text} holds tokens, private: -show-content shows them"
         elif args.repr or not (args.json or work):
@@ -136,10 +137,11 @@ class PyTensor(Command):
             data["repr"] = text
             return _Bare(data, escape(text, keep="\n"), partial)
 
-        elsewhere = found.frame is not None and found.frame.level != session.level(args.on)
-        how = found.how + (f", frame {found.frame.level}, {escape(found.frame.function)}" if elsewhere else "")
+        how = found.how
+        if found.frame is not None and found.frame.level != session.level(args.on):
+            how += f", frame {found.frame.level}, {escape(found.frame.function)}"
 
-        def people(style):
+        def people(style: Style) -> str:
             values = [part(style) for part in work]
             if text is not None:
                 values.append(escape(text, keep="\n"))
@@ -216,7 +218,7 @@ class PyTensor(Command):
         return lambda style: comparison_text(found, tensor.numel, args.compare, style)
 
 
-def _other(session, args, whole, tensor, partial):
+def _other(session: Session, args: Args, whole: Any, tensor: Any, partial: Any) -> Any:
     """The `Source` that -compare names: a file, meant by a path with a slash, an expression of another process or core, or one of
     this."""
     file = files.split_name(os.path.expanduser(args.compare))
@@ -231,7 +233,7 @@ def _other(session, args, whole, tensor, partial):
         raise
 
 
-def _other_tensor(session, args, whole, tensor, partial, named):
+def _other_tensor(session: Session, args: Args, whole: Any, tensor: Any, partial: Any, named: Any) -> Any:
     """As `_other`, of what is no file; `named`: the file that a path names which is not there."""
     trial = Args(vars(args), args.compare)
     found = re.match(r"([\w./~+-]+):(?=\S)", args.compare)
@@ -247,6 +249,6 @@ def _other_tensor(session, args, whole, tensor, partial, named):
     return arrays.of_tensor(other)
 
 
-def _is_module(session, args, name):
+def _is_module(session: Session, args: Args, name: str) -> Any:
     rt = runtime_or_none(session, args.on)
     return rt is not None and rt.has_module((name,))

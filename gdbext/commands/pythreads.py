@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .. import log
 from ..cpython import gil
 from ..cpython.runtime import Runtime
 from ..errors import GdbextError
-from ..render.text import escape
+from ..render.text import Style, escape
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import threads
@@ -64,7 +66,7 @@ class PyThreads(Command):
         return Answer(data, lambda style: _text(data, here, style), partial)
 
 
-def _thread(view, daemon):
+def _thread(view: Any, daemon: Any) -> dict[str, Any]:
     top = view.python[0] if view.python else None
     return {
         "tid": view.tid,
@@ -79,7 +81,7 @@ def _thread(view, daemon):
     }
 
 
-def _sampled(rt, args, threads):
+def _sampled(rt: Runtime, args: Args, threads: Any) -> dict[str, Any]:
     if threads and all(th["gil"] == "disabled" for th in threads):
         raise GdbextError(f"{rt.target.describe()} runs a free-threaded Python: it has no GIL to wait for")
     seen = gil.sample(rt, args.samples, args.interval)
@@ -88,7 +90,7 @@ def _sampled(rt, args, threads):
     return {"count": seen.count, "free": seen.free, "seconds": seen.seconds, "starved": seen.starved()}
 
 
-def _text(data, here, style):
+def _text(data: dict[str, Any], here: Any, style: Style) -> str:
     sampled = data.get("samples")
     head = ["", "tid", "name", "GIL", "state"] + (["held", "waited"] if sampled else []) + ["at"]
     rows = []
@@ -103,7 +105,7 @@ def _text(data, here, style):
         rows.append([">" if th["tid"] == here else "", str(th["tid"] or "?"), name, th["gil"], th["state"]] + part + [at])
     widths = [max(len(r[i]) for r in [head] + rows) for i in range(len(head) - 1)]
 
-    def line(row):
+    def line(row: list[str]) -> str:
         return " ".join(c.ljust(w) for c, w in zip(row, widths)) + " " + row[-1]
 
     lines = [style.title(line(head))] + [line(r) for r in rows]

@@ -75,11 +75,26 @@ COMMANDS = {
 def load(name: str) -> type[Command]:
     """The `Command` class of a name."""
     module, cls = COMMANDS[name]
-    return getattr(importlib.import_module(f"{FOLDER}.{module}"), cls)
+    found: type[Command] = getattr(importlib.import_module(f"{FOLDER}.{module}"), cls)
+    return found
 
 
 def load_all() -> list[type[Command]]:
     return [load(name) for name in COMMANDS]
+
+
+FIRST = tuple("llm-ranks llm-hang llm-stacks llm-requests llm-bt pyprint pytensor llm-kv llm-record llm-snapshot".split())
+FIRST_TITLE = "The first hour"
+GROUPS = (
+    ("ranks", "Ranks: find, attach, resume"),
+    ("python", "Python: stacks and objects"),
+    ("break", "Python: stop, step, log"),
+    ("tensors", "Tensors and memory"),
+    ("kv", "Requests and KV cache"),
+    ("kernels", "Kernels"),
+    ("hang", "Hangs and snapshots"),
+    ("time", "Time: what each rank did"),
+)
 
 
 class Entry:
@@ -110,6 +125,18 @@ def entry(name: str) -> Entry:
     if found is None:
         raise GdbextError(f"{name} is not in gdbext/{HELP}: run scripts/make-commands-reference")
     return found
+
+
+def first() -> list[Entry]:
+    """The ten commands of the first hour, in the order in which they are used."""
+    found = {e.name: e for e in entries()}
+    return [found[name] for name in FIRST]
+
+
+def grouped() -> list[tuple[str, list[Entry]]]:
+    """[(title, its commands)], every command but `llm` itself."""
+    every = entries()
+    return [(title, [e for e in every if e.group == group]) for group, title in GROUPS]
 
 
 def written(commands: list[type[Command]]) -> str:

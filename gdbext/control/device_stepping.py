@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from .cudagdb import CudaGdb, Focus, Running
 
 
-def rule_of(name: str) -> Any:
-    """The catalogue's entry of a running kernel, by the name that cuda-gdb gives; None where it has none."""
-    signature = signatures.parse(name)
-    book = catalogue.catalogue()
-    found = [k for k in book.kernels if k.role != "launcher" and k.fits(signature)] or book.named(signature.base)
-    return next((k for k in found if k.focus), found[0] if found else None)
-
-
 def chosen(device: CudaGdb, number: int | None) -> tuple[Running, Any]:
     """(`Running`, its catalogue entry): the one asked for, in focus, or the first that the catalogue has a rule for."""
     running = device.kernels()
@@ -42,10 +34,10 @@ def chosen(device: CudaGdb, number: int | None) -> tuple[Running, Any]:
             )
     running.sort(key=lambda k: not k.current)
     for kernel in running:
-        entry = rule_of(kernel.name)
+        entry = catalogue.catalogue().entry_of(kernel.name)
         if entry is not None and entry.focus:
             return kernel, entry
-    return running[0], rule_of(running[0].name)
+    return running[0], catalogue.catalogue().entry_of(running[0].name)
 
 
 def focus_on(device: CudaGdb, number: int | None, asked: dict[str, Any], runtime: Callable[[], Runtime]) -> dict[str, Any]:
@@ -55,9 +47,7 @@ def focus_on(device: CudaGdb, number: int | None, asked: dict[str, Any], runtime
     be told."""
     kernel, entry = chosen(device, number)
     if entry is None or not entry.focus:
-        raise NotFoundError(
-            f"{escape(kernel.name)}: how its blocks are laid out is not known: focus a block by number with: cuda block (x,y,z)"
-        )
+        raise NotFoundError(f"{escape(kernel.name)}: {rules.refusal(entry, kernel.name)}")
     if not kernel.current:
         device.execute("cuda kernel {}", kernel.id)  # its parameters are those of the kernel in focus
     question = rules.Question(
@@ -127,7 +117,7 @@ def step(device: CudaGdb, focus: Focus, kind: str) -> tuple[dict[str, Any], str]
     if now is None:
         return {"kernel": None, "block": None, "thread": None, "ended": True, "step": kind}, said
     kernel = next((k for k in device.kernels() if k.id == now.kernel), None)
-    entry = rule_of(kernel.name) if kernel is not None else None
+    entry = catalogue.catalogue().entry_of(kernel.name) if kernel is not None else None
     on = rules.works_on(entry.focus, now.block) if entry is not None else {}
     lanes = device.warp(now)
     return {

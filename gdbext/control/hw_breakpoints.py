@@ -403,7 +403,7 @@ def need_hardware_breakpoints(without: str = "nothing can wait for an import: se
 class FunctionBreakpoint(HardwareBreakpoint):
     """Stops at an instruction of C code, by a hardware breakpoint. `hit(first, second argument)` -> whether to stop."""
 
-    def __init__(self, process: Process, symbol: str, owner: str, hit: Callable[..., bool]) -> None:
+    def __init__(self, process: Process, symbol: str, owner: str, hit: Callable[[int, int], bool]) -> None:
         need_hardware_breakpoints()
         address = process.view.symbol(symbol, [process.rt.library])
         super().__init__(process, f"*{address:#x}", gdb.BP_HARDWARE_BREAKPOINT, owner)

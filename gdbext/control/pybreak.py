@@ -153,7 +153,7 @@ class PyBreakpoint:
             self.arm(process, places)
 
     def is_for(self, process: Process) -> bool:
-        """Whether it is meant for a process: its -rank is a label, a pid or gdb's number of an inferior."""
+        """Whether it is meant for a process: its -on is a label, a pid or gdb's number of an inferior."""
         return not self.rank or self.rank in (label_of(process), str(process.pid), str(process.inferior.num))
 
     def arm(self, process: Process, places: list[BytecodeLocation]) -> None:
@@ -207,7 +207,7 @@ class PyBreakpoint:
 
 
 def rank_may_be(point: PyBreakpoint, process: Process) -> bool:
-    """Whether a breakpoint's -rank names this process, or may do so later: a process that has just started has no title yet."""
+    """Whether a breakpoint's -on names this process, or may do so later: a process that has just started has no title yet."""
     return not point.rank or not process.label or point.rank in (process.label, str(process.pid), str(process.inferior.num))
 
 

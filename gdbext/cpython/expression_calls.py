@@ -336,9 +336,7 @@ def method(owner: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any], s
         if any(a is None for a in given) and name in ("startswith", "endswith", "find", "count", "index"):
             raise NoneOperand(f"{shown}(…): None is no text")
         if "split" in name:  # a few bytes become a text of their own
-            spending.take(
-                spending.ITEM * (made.count(given[0]) if given and isinstance(given[0], type(made)) else len(made) // 2 + 1)
-            )
+            spending.take(spending.ITEM * _pieces(made, given))
         return getattr(made, name)(*given, **{k: _argument(v) for k, v in kwargs.items()})
     if kind(owner) in ("list", "tuple", "deque") and name in ("count", "index") and len(args) == 1 and not kwargs:
         places = [i for i, member in enumerate(members(owner)) if comparisons.same(member, args[0])]
@@ -354,6 +352,12 @@ def _refusal(shown: str) -> GdbextError:
 
 def _argument(value: Any) -> Any:
     return value if isinstance(value, slice) else plain(value)
+
+
+def _pieces(text: Any, given: Sequence[Any]) -> int:
+    """How many pieces a split of a text makes at most."""
+    found: int = text.count(given[0]) if given and isinstance(given[0], type(text)) else len(text) // 2 + 1
+    return found
 
 
 def _plain_owner(owner: Any) -> Any:

@@ -137,7 +137,7 @@ class Repr:
         if isinstance(value, (list, set, frozenset)) or type(value) is tuple:
             first = self._named_by(value) if isinstance(value, tuple) else None
             shown = zip((None, first) if first else itertools.repeat(None), list(value)[: self.limits.items])
-            inner = self.each(len(value), shown, lambda v: self._member(*v, depth))
+            inner = self.each(len(value), shown, lambda v: self._member(v[0], v[1], depth))
             if isinstance(value, (set, frozenset)):
                 braces = f"{{{inner}}}" if value else ""
                 return braces if isinstance(value, set) and value else f"{type(value).__name__}({braces})"
@@ -296,7 +296,7 @@ class Repr:
             pair = value.item(0), value.item(1)
             name = self._named_by(pair)
             if name is not None:
-                return f"({self.each(2, zip((None, name), pair), lambda v: self._member(*v, depth))})"
+                return f"({self.each(2, zip((None, name), pair), lambda v: self._member(v[0], v[1], depth))})"
         inner = self.members(value, depth)
         return f"({inner},)" if value.len() == 1 else f"({inner})"
 

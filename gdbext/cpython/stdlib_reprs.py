@@ -1,18 +1,17 @@
-"""Objects of the standard library whose repr has one fixed form, second part: addresses, wrappers around containers, regular
-expressions, getters, loggers, threads and what synchronises them.
+"""Objects of the standard library whose repr has one fixed form, second part: wrappers around containers, regular expressions,
+loggers, threads and what synchronises them.
 
-Sources: ipaddress, collections, logging, argparse, threading, weakref, concurrent.futures of each minor (Lib/);
-Modules/_sre/sre.h, Modules/_operator.c. Importing it registers them with `adapters`.
+Sources: collections, logging, argparse, threading, concurrent.futures of each minor (Lib/); Modules/_sre/sre.h. Importing it
+registers them with `adapters`.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..errors import GdbextError, LayoutError
-from .adapters import Adapter, PlainAdapter, register
+from .adapters import Adapter, register
 from .objects import Object
 from .types import STR
 
@@ -48,46 +47,6 @@ class _Fields(Adapter):
     def _held(self) -> dict[str, Any]:
         assert self.object is not None
         return dict(self.object.fields())
-
-    def _has_own_repr(self) -> bool:
-        """Whether some class of Python code defines the repr: in older releases of CPython some of these have none."""
-        assert self.object is not None
-        return self.object.type.python_definer("__repr__") is not None
-
-
-# ---- addresses -------------------------------------------------------------------------------------------------------
-class IpAdapter(PlainAdapter):
-    """ipaddress's addresses, networks and interfaces: `_ip` or `network_address`, `_prefixlen`, and IPv6's `_scope_id`."""
-
-    reprs = ("ipaddress._BaseAddress", "ipaddress._BaseNetwork")
-    methods = frozenset(("subnet_of", "supernet_of", "overlaps"))
-
-    def make(self) -> Any:
-        import ipaddress
-
-        obj = self.object
-        assert obj is not None
-        held, base = dict(obj.fields()), next(b.name for b in obj.type.bases() if b.module == "ipaddress")
-        where = held.get("network_address")
-        if isinstance(where, Object):
-            held = {**dict(where.fields()), "_prefixlen": held["_prefixlen"]}
-        made: Any = (ipaddress.IPv6Address if "v6" in base.lower() else ipaddress.IPv4Address)(_number(held["_ip"]))
-        scope = held.get("_scope_id")
-        text = str(made) + (f"%{_text(scope)}" if isinstance(scope, Object) and not scope.is_none() else "")
-        if "_prefixlen" in held:
-            text += f"/{_number(held['_prefixlen'])}"
-        return getattr(ipaddress, base)(text)
-
-    def text(self, printer: Repr, depth: int) -> str:
-        assert self.object is not None
-        made = self.make()
-        text = str(made)
-        number = int(getattr(made, "network_address", made))
-        if made.version == 6 and number >> 32 == 0xFFFF:  # an IPv4 address within: written as one from 3.13 on
-            dotted = ".".join(str(byte) for byte in number.to_bytes(16, "big")[12:])
-            inner = dotted if self.object.rt.version >= (3, 13) else f"{number >> 16 & 0xFFFF:x}:{number & 0xFFFF:x}"
-            text = "::ffff:" + inner + re.sub("^[0-9a-f:.]*", "", text)
-        return f"{self.object.type.name}('{text}')"
 
 
 # ---- wrappers around a container -------------------------------------------------------------------------------------
@@ -133,7 +92,7 @@ class WrapperAdapter(Adapter):
         return self._data().len() > 0 if self._own("__len__", "__bool__") else NotImplemented
 
 
-# ---- regular expressions, getters ------------------------------------------------------------------------------------
+# ---- regular expressions ------------------------------------------------------------------------------------
 class PatternAdapter(Adapter):
     """re.Pattern, by the members that its type declares (`pattern`, `flags`)."""
 
@@ -164,33 +123,6 @@ class MatchAdapter(Adapter):
             return NotImplemented
         whole = string.string(end) if string.type.flags & STR else string.raw_bytes(end)
         return f"<{obj.type.raw_name} object; span=({start}, {end}), match={printer.show(whole[start:end], depth + 1)}>"
-
-
-class GetterAdapter(Adapter):
-    """operator's itemgetter and attrgetter {nitems, item} and methodcaller {name, args, kwds}."""
-
-    def text(self, printer: Repr, depth: int) -> Any:
-        obj = self.object
-        assert obj is not None
-        rt, at = obj.rt, obj.address + obj.rt.layout["object.__size"]
-        name = obj.type.raw_name
-        if obj.isa("operator.methodcaller"):
-            return self._call(name, [rt.object(w) if w else None for w in rt.target.words(at, 3)], printer, depth)
-        count, held = rt.target.i64(at), rt.object(rt.target.u64(at + 8))
-        if obj.isa("operator.attrgetter"):
-            paths = [".".join(map(_text, p.elements(1000))) if not p.type.flags & STR else _text(p) for p in held.elements(1000)]
-            return f"{name}({', '.join(map(repr, paths))})"
-        return f"{name}({printer.show(held, depth + 1) if count == 1 else printer.members(held, depth + 1)})"
-
-    def _call(self, name: str, parts: list[Object | None], printer: Repr, depth: int) -> str:
-        method, args, kwds = parts
-        assert self.object is not None and method is not None and args is not None
-        given = args.elements(1000)
-        if self.object.rt.version == (3, 13) and given and given[0].address == method.address:
-            given = given[1:]  # there args is all that the constructor was given, the name first
-        shown = [printer.show(one, depth + 1) for one in (method, *given)]
-        shown += [f"{_text(k)}={printer.show(v, depth + 1)}" for k, v in kwds.items(1000)] if kwds is not None else []
-        return f"{name}({', '.join(shown)})"
 
 
 # ---- logging ---------------------------------------------------------------------------------------------------------
@@ -319,23 +251,11 @@ class FutureAdapter(_Fields):
         return f"<{obj.type.name} at {obj.address:#x} state={shown}>"
 
 
-class WeakDictAdapter(_Fields):
-    reprs = ("weakref.WeakValueDictionary", "weakref.WeakKeyDictionary")
-
-    def text(self, printer: Repr, depth: int) -> Any:
-        obj = self.object
-        assert obj is not None
-        return f"<{obj.type.name} at {obj.address:#x}>" if self._has_own_repr() else NotImplemented
-
-
-register(("ipaddress._BaseAddress", "ipaddress._BaseNetwork"), IpAdapter)
 register(WrapperAdapter.reprs, WrapperAdapter)
 register(("re.Pattern",), PatternAdapter)
 register(("re.Match",), MatchAdapter)
-register(("operator.itemgetter", "operator.attrgetter", "operator.methodcaller"), GetterAdapter)
 register(("logging.Logger", "logging.LoggerAdapter", "logging.Handler"), LoggerAdapter)
 register(("argparse.Namespace",), NamespaceAdapter)
 register(("threading.Thread",), ThreadAdapter)
 register(("threading.Event", "threading.Condition", "threading.Semaphore"), SynchroniserAdapter)
 register(FutureAdapter.reprs, FutureAdapter)
-register(WeakDictAdapter.reprs, WeakDictAdapter)

@@ -1,7 +1,7 @@
-"""Objects of the standard library whose repr has one fixed form: paths, numbers, dates, UUIDs, ChainMaps, typing's aliases.
+"""Objects of the standard library whose repr has one fixed form: paths, numbers, dates, UUIDs, enums.
 
-Sources: pathlib, fractions, uuid, collections, typing of each minor (Lib/), Modules/_decimal/_decimal.c, Include/datetime.h,
-Modules/_zoneinfo.c. Importing it registers them with `adapters`.
+Sources: pathlib, fractions, uuid, enum of each minor (Lib/), Modules/_decimal/_decimal.c, Include/datetime.h. Importing
+it registers them with `adapters`.
 """
 
 from __future__ import annotations
@@ -10,19 +10,15 @@ import datetime
 import struct
 from typing import TYPE_CHECKING, Any
 
-from .. import log
 from ..errors import GdbextError, LayoutError
 from .adapters import Adapter, PlainAdapter, register
 from .objects import Object
-from .spending import brief
-from .types import TYPE
 
 if TYPE_CHECKING:
     import decimal
     import fractions
     import pathlib
     import uuid
-    from collections.abc import Sequence
 
     from .reprs import Repr
 
@@ -267,19 +263,6 @@ class ZoneAdapter(PlainAdapter):
         return repr(self.make())
 
 
-class ZoneInfoAdapter(Adapter):
-    """zoneinfo.ZoneInfo of C code: key, file_repr."""
-
-    def text(self, printer: Repr, depth: int) -> str:
-        obj = self.object
-        assert obj is not None
-        t, at = obj.rt.target, obj.address + obj.rt.layout["object.__size"]
-        key = obj.rt.object(t.u64(at))
-        if not key.is_none():
-            return f"{obj.type.raw_name}(key={printer.show(key, depth + 1)})"
-        return f"{obj.type.raw_name}.from_file({obj.rt.object(t.u64(at + 8)).string(1000)})"
-
-
 class EnumAdapter(Adapter):
     """Members of enums: `name` and `value`, whose descriptors enum.py defines in Python, and the truth of flags."""
 
@@ -299,172 +282,6 @@ class EnumAdapter(Adapter):
         return found if found is NotImplemented else bool(found.plain())
 
 
-# ---- containers, typing ----------------------------------------------------------------------------------------------
-class ChainMapAdapter(Adapter):
-    reprs = ("collections.ChainMap",)
-
-    def _maps(self) -> list[Object]:
-        assert self.object is not None
-        found: list[Object] = self.object.attr("maps").elements(10_000)
-        return found
-
-    def text(self, printer: Repr, depth: int) -> str:
-        assert self.object is not None
-        return f"{self.object.type.name}({', '.join(printer.show(m, depth + 1) for m in self._maps())})"
-
-    def item(self, key: Any) -> Any:
-        for one in self._maps():
-            try:
-                return one.item(key)
-            except GdbextError as e:
-                log.passed_over(e)
-                continue
-        raise GdbextError(f"the ChainMap has no key {brief(key)}")
-
-
-class AliasAdapter(Adapter):
-    """typing's generic aliases and special forms, as `_type_repr` and the `__repr__`s of typing.py make them; list[int], int |
-    str."""
-
-    reprs = (
-        "typing._GenericAlias",
-        "typing._UnionGenericAlias",
-        "typing._LiteralGenericAlias",
-        "typing._CallableGenericAlias",
-        "typing._AnnotatedAlias",
-        "typing._SpecialForm",
-        "typing._BaseGenericAlias",
-        "typing._SpecialGenericAlias",
-        "typing._TypeVarLike",
-        "typing._BoundVarianceMixin",
-        "typing.TypeVar",
-        "typing.ForwardRef",
-        "typing.NewType",
-    )
-
-    def text(self, printer: Repr, depth: int) -> Any:
-        obj = self.object
-        assert obj is not None
-        show = _ALIAS_TEXTS.get(obj.type.name)
-        return NotImplemented if show is None else show(obj, printer, depth)
-
-
-def _type_text(obj: Object, printer: Repr, depth: int) -> str:
-    """typing._type_repr"""
-    if obj.type.flags & TYPE:
-        info = obj.rt.type(obj.address)
-        return info.qualname if info.module == "builtins" else info.full_name
-    if obj.isa("ellipsis"):
-        return "..."
-    if obj.isa("function"):
-        return str(_string(obj.attr("__name__")))
-    return printer.show(obj, depth + 1)
-
-
-def _string(value: Any) -> Any:
-    return value.string(4096) if isinstance(value, Object) else value
-
-
-def _is_none_type(obj: Object) -> bool:
-    return bool(obj.type.flags & TYPE) and obj.rt.type(obj.address).raw_name == "NoneType"
-
-
-def _all(members: Sequence[Object], printer: Repr, depth: int) -> str:
-    return ", ".join(_type_text(m, printer, depth) for m in members)
-
-
-def _generic(obj: Object, printer: Repr, depth: int) -> Any:
-    args, origin = obj.attr("__args__").elements(1000), obj.attr("__origin__")
-    name = obj.attr("_name")
-    named = None if name.is_none() else "typing." + name.string(200)
-    if obj.type.name == "_CallableGenericAlias" and args and not args[0].isa("ellipsis"):
-        return f"typing.Callable[[{_all(args[:-1], printer, depth)}], {_type_text(args[-1], printer, depth)}]"
-    return f"{named or _type_text(origin, printer, depth)}[{_all(args, printer, depth) or '()'}]"
-
-
-def _union(obj: Object, printer: Repr, depth: int) -> Any:
-    args = obj.attr("__args__").elements(1000)
-    if len(args) == 2 and any(_is_none_type(a) for a in args):
-        other = args[0] if _is_none_type(args[1]) else args[1]
-        return f"typing.Optional[{_type_text(other, printer, depth)}]"
-    return f"typing.Union[{_all(args, printer, depth)}]"
-
-
-def _literal(obj: Object, printer: Repr, depth: int) -> Any:
-    shown = (printer.show(a, depth + 1) for a in obj.attr("__args__").elements(1000))
-    return f"typing.Literal[{', '.join(shown)}]"
-
-
-def _annotated(obj: Object, printer: Repr, depth: int) -> Any:
-    metadata = ", ".join(printer.show(m, depth + 1) for m in obj.attr("__metadata__").elements(1000))
-    return f"typing.Annotated[{_type_text(obj.attr('__origin__'), printer, depth)}, {metadata}]"
-
-
-def _special(obj: Object, printer: Repr, depth: int) -> Any:
-    return "typing." + _string(obj.attr("_name"))
-
-
-def _type_variable(obj: Object, printer: Repr, depth: int) -> Any:
-    def is_set(name: str) -> bool:
-        found = obj.attr(name)
-        return bool(found.plain() if isinstance(found, Object) else found)
-
-    name = _string(obj.attr("__name__"))
-    if obj.rt.version >= (3, 12) and is_set("__infer_variance__"):
-        return name
-    return ("+" if is_set("__covariant__") else "-" if is_set("__contravariant__") else "~") + name
-
-
-def _new_type(obj: Object, printer: Repr, depth: int) -> Any:
-    return f"{_string(dict(obj.fields())['__module__'])}.{_string(dict(obj.fields())['__qualname__'])}"
-
-
-def _builtin_alias(obj: Object, printer: Repr, depth: int) -> Any:
-    """types.GenericAlias: origin, args (Objects/genericaliasobject.c)."""
-    t, at = obj.rt.target, obj.address + obj.rt.layout["object.__size"]
-    origin, args = obj.rt.object(t.u64(at)), obj.rt.object(t.u64(at + 8)).elements(1000)
-    inner = ", ".join(_alias_text(a, printer, depth) for a in args) or "()"
-    starred = "*" if obj.rt.version >= (3, 11) and t.u8(at + 32) & 1 else ""
-    return f"{starred}{_alias_text(origin, printer, depth)}[{inner}]"
-
-
-def _alias_text(obj: Object, printer: Repr, depth: int) -> str:
-    """ga_repr_item: an alias by its repr, anything with a qualified name by that."""
-    if obj.isa("ellipsis"):
-        return "..."
-    if obj.type.flags & TYPE:
-        info = obj.rt.type(obj.address)
-        return info.qualname if info.module == "builtins" else info.full_name
-    if obj.isa("list"):
-        return f"[{', '.join(_alias_text(m, printer, depth) for m in obj.elements(1000))}]"
-    return printer.show(obj, depth + 1)
-
-
-def _union_type(obj: Object, printer: Repr, depth: int) -> Any:
-    """types.UnionType, from 3.14 on typing.Union (Objects/unionobject.c): args."""
-    args = obj.rt.object(obj.rt.target.u64(obj.address + obj.rt.layout["object.__size"])).elements(1000)
-    return " | ".join("None" if _is_none_type(a) else _alias_text(a, printer, depth) for a in args)
-
-
-_ALIAS_TEXTS = {
-    "_GenericAlias": _generic,
-    "_CallableGenericAlias": _generic,
-    "_UnionGenericAlias": _union,
-    "_LiteralGenericAlias": _literal,
-    "_AnnotatedAlias": _annotated,
-    "_SpecialForm": _special,
-    "_LiteralSpecialForm": _special,
-    "_TypedCacheSpecialForm": _special,
-    "_SpecialGenericAlias": _special,
-    "_CallableType": _special,
-    "_TupleType": _special,
-    "TypeVar": _type_variable,
-    "NewType": _new_type,
-    "GenericAlias": _builtin_alias,
-    "UnionType": _union_type,
-    "Union": _union_type,
-}
-
 register(("pathlib.PurePath", "pathlib._local.PurePath"), PathAdapter)
 register(("decimal.Decimal",), DecimalAdapter)
 register(("fractions.Fraction",), FractionAdapter)
@@ -474,9 +291,4 @@ register(("datetime.datetime",), DatetimeAdapter)
 register(("datetime.time",), TimeAdapter)
 register(("datetime.timedelta",), DeltaAdapter)
 register(("datetime.timezone",), ZoneAdapter)
-register(("zoneinfo.ZoneInfo",), ZoneInfoAdapter)
-register(("collections.ChainMap",), ChainMapAdapter)
 register(("enum.Enum",), EnumAdapter)
-register(
-    ("types.GenericAlias", "types.UnionType", "typing.Union", "typing._Final", "typing.TypeVar", "typing.NewType"), AliasAdapter
-)

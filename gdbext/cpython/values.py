@@ -196,15 +196,16 @@ def length(value: Any) -> int:
 def members(value: Any, limit: int = MAX_ITEMS) -> Iterable[Any]:
     """What iterating over a value gives."""
     adapter = view_of(value) or adapter_of(value)
-    known: Any = adapter.members(limit) if adapter is not None else NotImplemented
+    known: Iterable[Any] = adapter.members(limit) if adapter is not None else NotImplemented
     if known is not NotImplemented:
-        return known  # type: ignore[no-any-return]
+        return known
     if not isinstance(value, Object):
         if value is None:
             raise NoneOperand("None cannot be iterated")
         if isinstance(value, Adapter):
             raise GdbextError(f"{describe(value)} cannot be iterated by reading memory")
-        return iter(value)
+        inside: Iterable[Any] = iter(value)
+        return inside
     if value.is_none():
         raise NoneOperand("None cannot be iterated")
     if value.type.flags & TYPE and "_member_map_" in value.rt.type(value.address).namespace:
@@ -216,7 +217,8 @@ def members(value: Any, limit: int = MAX_ITEMS) -> Iterable[Any]:
     if value.type.flags & BYTES or value.isa("bytearray"):
         return value.raw_bytes()
     if value.isa("range"):
-        return iter(value.range())
+        numbers: Iterable[int] = value.range()
+        return iter(numbers)
     if value.isa("array.array"):
         return value.array_numbers(0, value.len())[1]
     if value.isa("mappingproxy"):

@@ -12,7 +12,7 @@ from ..errors import GdbextError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Collection, Hashable, Iterator, List, Sequence, Tuple, TypeVar
+    from typing import Callable, Collection, Hashable, Iterator, Sequence, TypeVar
 
     from ..cpython.runtime import Runtime
 
@@ -37,16 +37,16 @@ def uncollected() -> Iterator[None]:
 
 
 def read_in_batches(
-    rt: Runtime, listed: Sequence[M], members: Callable[[], Collection[M]], read: Callable[[List[M]], List[T]]
-) -> List[T]:
+    rt: Runtime, listed: Sequence[M], members: Callable[[], Collection[M]], read: Callable[[list[M]], list[T]]
+) -> list[T]:
     """What `read` makes of `listed`, in that order, without those that have left while they were read: they cannot be read, and
     are no longer among the `members`. One that cannot be read and is still there is an error."""
     if rt.target.is_stopped:
         return read(list(listed))
-    found: List[T] = []
-    torn: List[Tuple[int, M]] = []  # where in `found` each belongs
+    found: list[T] = []
+    torn: list[tuple[int, M]] = []  # where in `found` each belongs
 
-    def there(batch: Sequence[M]) -> List[M]:
+    def there(batch: Sequence[M]) -> list[M]:
         rt.target.drop_pages()
         now = set(members())
         return [one for one in batch if one in now]
@@ -68,7 +68,7 @@ def read_in_batches(
 
 
 def _read_parts(
-    rt: Runtime, batch: List[M], read: Callable[[List[M]], List[T]], found: List[T], torn: List[Tuple[int, M]]
+    rt: Runtime, batch: list[M], read: Callable[[list[M]], list[T]], found: list[T], torn: list[tuple[int, M]]
 ) -> None:
     try:
         found += read(batch)

@@ -13,7 +13,7 @@ from .search import Search
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional, Tuple
+    from typing import Callable
 
     from ..cpython.runtime import Runtime
     from .rank import Rank
@@ -34,20 +34,20 @@ def read_runtime(pid: int) -> Runtime:
 
 def discover(
     proc_root: str = "/proc",
-    engine: Optional[str] = None,
+    engine: str | None = None,
     verify: bool = False,
-    runtime_of: Optional[Callable[[int], Runtime]] = None,
-) -> Tuple[List[Rank], List[str]]:
+    runtime_of: Callable[[int], Runtime] | None = None,
+) -> tuple[list[Rank], list[str]]:
     """`survey` without the count: `([Rank], [reasons why that may not be all])`."""
     return survey(proc_root, engine, verify, runtime_of)[:2]
 
 
 def survey(
     proc_root: str = "/proc",
-    engine: Optional[str] = None,
+    engine: str | None = None,
     verify: bool = False,
-    runtime_of: Optional[Callable[[int], Runtime]] = None,
-) -> Tuple[List[Rank], List[str], int]:
+    runtime_of: Callable[[int], Runtime] | None = None,
+) -> tuple[list[Rank], list[str], int]:
     """The engine processes that `proc_root` shows -> `([Rank], [reasons why that may not be all], processes looked at)`.
 
     `engine`: only that one (a name in `SPECS`). `verify`: read the rank of every process from its memory. `runtime_of(pid)`:
@@ -61,7 +61,7 @@ def survey(
     search = Search(table, runtime_of, verify)
     _gather(search)
     families.mark(search.ranks, table)
-    found: List[Rank] = []
+    found: list[Rank] = []
     for number, group in enumerate(families.families(search.ranks)):
         _complete(number, group)
         found += sorted(group, key=families.sort_key)
@@ -108,7 +108,7 @@ def _gather(search: Search) -> None:
             rank.note(rank.unconfirmed)
 
 
-def _complete(number: int, group: List[Rank]) -> None:
+def _complete(number: int, group: list[Rank]) -> None:
     """Fills in what only all processes of one engine tell: its number, global ranks, replicas, labels."""
     SPECS[group[0].engine].infer_world(group)
     for rank in group:

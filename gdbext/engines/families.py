@@ -7,7 +7,7 @@ from .search import could_have_started, is_init
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple
+    from typing import Any
 
     from ..access.proctable import ProcTable
     from .rank import Rank
@@ -16,7 +16,7 @@ ORPHANS = ("engine-core", "worker", "scheduler", "detokenizer", "rank", "coordin
 _ROLE_ORDER = ("frontend", "api-server", "coordinator", "backend", "engine-core", "scheduler", "detokenizer", "worker", "rank")
 
 
-def sort_key(rank: Rank) -> Tuple[Any, ...]:
+def sort_key(rank: Rank) -> tuple[Any, ...]:
     """The sort key of a rank among those of its engine."""
     role = _ROLE_ORDER.index(rank.role) if rank.role in _ROLE_ORDER else len(_ROLE_ORDER)
     numbers = [rank.label_ranks.get(g, 0) for g in ("dp", "pp", "pcp", "tp", "local")]
@@ -33,7 +33,7 @@ def sort_key(rank: Rank) -> Tuple[Any, ...]:
     )
 
 
-def mark(ranks: Dict[int, Rank], table: ProcTable) -> None:
+def mark(ranks: dict[int, Rank], table: ProcTable) -> None:
     """Fills in each rank's parent, and marks what is wrong with it: orphans, stopped, dead and forked processes."""
     for rank in ranks.values():
         rank.parent = ranks.get(rank.ppid)
@@ -70,10 +70,10 @@ def _inherited(rank: Rank) -> None:
         rank.mark("fork", f"forked from {rank.ppid}, with that one's title")
 
 
-def families(ranks: Dict[int, Rank]) -> List[List[Rank]]:
+def families(ranks: dict[int, Rank]) -> list[list[Rank]]:
     """The ranks of each running engine, the oldest engine first: processes that started one another, and orphans of one process
     group."""
-    top: Dict[int, int] = {}
+    top: dict[int, int] = {}
 
     def find(pid: int) -> int:
         while top.setdefault(pid, pid) != pid:
@@ -84,7 +84,7 @@ def families(ranks: Dict[int, Rank]) -> List[List[Rank]]:
         find(rank.pid)
         if rank.parent is not None:
             top[find(rank.pid)] = find(rank.parent.pid)
-    lost: Dict[Any, int] = {}
+    lost: dict[Any, int] = {}
     for rank in sorted(ranks.values(), key=lambda r: r.pid):
         if rank.parent is None and (rank.orphan or rank.zombie):
             key = (rank.engine, rank.prefix, rank.process.pgrp, rank.process.session)
@@ -92,7 +92,7 @@ def families(ranks: Dict[int, Rank]) -> List[List[Rank]]:
                 top[find(rank.pid)] = find(lost[key])
             else:
                 lost[key] = rank.pid
-    whole: Dict[
+    whole: dict[
         Any, set[int]
     ] = {}  # families with a living top, by process group: what an orphan there came from, where it is the only one
     for rank in ranks.values():
@@ -102,7 +102,7 @@ def families(ranks: Dict[int, Rank]) -> List[List[Rank]]:
         found = whole.get((name, pgrp, session), ())
         if len(found) == 1:
             top[find(pid)] = find(next(iter(found)))
-    groups: Dict[int, List[Rank]] = {}
+    groups: dict[int, list[Rank]] = {}
     for rank in ranks.values():
         groups.setdefault(find(rank.pid), []).append(rank)
     return sorted(groups.values(), key=lambda g: min((r.process.started, r.pid) for r in g))

@@ -10,7 +10,7 @@ from .spec import SCHEDULERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Iterable, List, Optional, Sequence
+    from typing import Callable, Iterable, Sequence
 
     from ..access.base import Target
     from .rank import Rank
@@ -34,11 +34,11 @@ class Engine:
         return self.ranks[0].engine if self.ranks else ""
 
     @property
-    def spec(self) -> Optional[EngineSpec]:
+    def spec(self) -> EngineSpec | None:
         """The engine's spec, None where there is no process."""
         return SPECS.get(self.name)
 
-    def labels(self) -> List[str]:
+    def labels(self) -> list[str]:
         """The labels of its processes, in the order of llm-ranks."""
         return [r.label for r in self.ranks]
 
@@ -49,32 +49,32 @@ class Engine:
             raise NotFoundError(f"no process {label} in this engine; it has {', '.join(self.labels()) or 'none'}")
         return found[0]
 
-    def of_pid(self, pid: int) -> Optional[Rank]:
+    def of_pid(self, pid: int) -> Rank | None:
         """Its process with that pid, or None."""
         return next((r for r in self.ranks if r.pid == pid), None)
 
-    def alive(self) -> List[Rank]:
+    def alive(self) -> list[Rank]:
         """Its processes that have memory to read, forks that have not titled themselves left out."""
         return [r for r in self.ranks if "fork" not in r.marks and not r.zombie]
 
-    def with_role(self, *roles: str) -> List[Rank]:
+    def with_role(self, *roles: str) -> list[Rank]:
         """Its living processes of those roles, by global rank where it is known."""
         found = [r for r in self.alive() if r.role in roles]
         return sorted(found, key=lambda r: (r.ranks.get("world", MAX_RANK), r.index if r.index is not None else 0))
 
-    def shards(self) -> List[Rank]:
+    def shards(self) -> list[Rank]:
         """The processes that hold the model: workers or schedulers; without any, the engine core itself."""
         return self.with_role(*SHARDS) or self.with_role("engine-core")
 
-    def schedulers_for(self, rank: Rank) -> List[Rank]:
+    def schedulers_for(self, rank: Rank) -> list[Rank]:
         """The processes that schedule for `rank`: the engine core that started it, else all that the engine has."""
         cores = [r for r in self.alive() if r.role in SCHEDULERS]
         return [r for r in cores if r.pid == rank.ppid] or cores
 
-    def replicas(self) -> List[List[Rank]]:
+    def replicas(self) -> list[list[Rank]]:
         """Its processes that schedule, one list for each KV cache: the ranks of one model (SGLang's) each have a scheduler, and
         all of them do the same."""
-        found: List[List[Rank]] = []
+        found: list[list[Rank]] = []
         for rank in self.with_role(*SCHEDULERS):
             same = next((ranks for ranks in found if rank in self.shards_for(ranks[0])), None)
             if same is None:
@@ -83,7 +83,7 @@ class Engine:
                 same.append(rank)
         return found
 
-    def shards_for(self, rank: Rank) -> List[Rank]:
+    def shards_for(self, rank: Rank) -> list[Rank]:
         """The processes that hold the model's parts for the scheduler of `rank`: those of its data-parallel replica."""
         shards = [r for r in self.alive() if r.role in ("worker", "scheduler")]
         if rank.role == "engine-core":
@@ -101,9 +101,9 @@ class Engine:
         return self._open(ProcessRef.of_rank(rank))
 
 
-def engines_of(ranks: Sequence[Rank], open_target: Callable[[ProcessRef], Target]) -> List[Engine]:
+def engines_of(ranks: Sequence[Rank], open_target: Callable[[ProcessRef], Target]) -> list[Engine]:
     """One `Engine` per family of processes, in the order of the list."""
-    families: dict[object, List[Rank]] = {}
+    families: dict[object, list[Rank]] = {}
     for rank in ranks:
         families.setdefault(rank.family, []).append(rank)
     return [Engine(group, open_target) for group in families.values()]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from .. import log
-from ..access.ptrace import thread_cpu, thread_state
-from ..cpython.stack_keys import stack_key
 from ..cpython.tasks import running_loops
 from ..errors import GdbextError
+from ..observe.observer import thread_sample
 from .objects import settled_frames, thread_in
 from .sightings import Keeper
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, List, Optional
+    from typing import Callable
 
     from ..cpython.frames import PyFrame
     from ..cpython.runtime import PyThread, Runtime
@@ -24,8 +23,8 @@ LOOPS = ("/asyncio/runners.py", "/asyncio/base_events.py", "/uvicorn/_compat.py"
 def keeper(
     rt: Runtime,
     name: str,
-    thread: Optional[PyThread],
-    rests: Callable[[List[PyFrame]], bool],
+    thread: PyThread | None,
+    rests: Callable[[list[PyFrame]], bool],
     turns_in: Callable[[PyFrame], bool] = lambda frame: False,
 ) -> Keeper:
     """A thread that moves requests on. `rests(frames)`, innermost first: whether it waits for more where it stands;
@@ -34,17 +33,16 @@ def keeper(
         return Keeper(name, None)
     try:
         frames = rt.frames(thread)
-        key = key_of(frames, turns_in)
+        sample = thread_sample(rt, thread.tid, inside(frames, turns_in))
     except GdbextError as e:
         log.passed_over(e)
         if rt.target.is_stopped:
             raise
         return Keeper(name, thread.tid, woken=True)  # it goes on
     inner = next((f for f in frames if not f.file.endswith(WAITS)), None)
-    found = Keeper(name, thread.tid, key=key)
-    at_processor(rt, found)
+    found = Keeper(name, thread.tid, sample=sample)
     if inner is None or rests(frames):
-        found.woken = found.runs
+        found.woken = sample.runs
     else:
         found.stands = f"{inner.function} ({inner.file.rpartition('/')[2]}:{inner.line})"
     return found
@@ -54,7 +52,7 @@ def keeper_in(
     rt: Runtime,
     name: str,
     function: str,
-    rests: Callable[[List[PyFrame]], bool],
+    rests: Callable[[list[PyFrame]], bool],
     turns_in: Callable[[PyFrame], bool] = lambda frame: False,
 ) -> Keeper:
     """The thread with a frame of `function` as a keeper. It has ended only where the frames of every other thread were read."""
@@ -64,18 +62,9 @@ def keeper_in(
     return keeper(rt, name, thread, rests, turns_in)
 
 
-def at_processor(rt: Runtime, found: Keeper) -> None:
-    """Fills in what the kernel says of a keeper's thread, where it is not stopped."""
-    if rt.target.is_live and not rt.target.is_stopped and rt.target.pid and found.tid:
-        found.runs = thread_state(rt.target.pid, found.tid) == "R"
-        found.ran = thread_cpu(rt.target.pid, found.tid)
-
-
-def key_of(frames: List[PyFrame], turns_in: Callable[[PyFrame], bool]) -> Any:
-    """What tells two moments of a thread apart: where it stands, with its variables, inside of the loop's own frames, which are
-    the same at each turn."""
-    count = next((i for i, f in enumerate(frames) if turns_in(f)), len(frames))
-    return stack_key(frames[:count])
+def inside(frames: list[PyFrame], turns_in: Callable[[PyFrame], bool]) -> list[PyFrame]:
+    """The frames inside of a loop's own, which are the same at each turn: what tells two moments of its thread apart."""
+    return frames[: next((i for i, f in enumerate(frames) if turns_in(f)), len(frames))]
 
 
 def loop_keeper(rt: Runtime, name: str, loop: int) -> Keeper:

@@ -15,7 +15,7 @@ from .kv_view import block_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterator, List, Sequence, Tuple
+    from typing import Iterator, Sequence
 
     from ..kvcache.addresses import Layer, Part
     from ..kvcache.model import Cache, Request, Worker
@@ -24,7 +24,7 @@ MAX_BLOCKS = 2048  # in use that are looked at
 SAMPLES = 64  # pairs of blocks that tell whether two ranks hold the same
 
 
-def read(cache: Cache, workers: Sequence[Worker], notes: List[str]) -> Values:
+def read(cache: Cache, workers: Sequence[Worker], notes: list[str]) -> Values:
     """`Values` of all blocks that count. `notes`: what could not be looked at."""
     found = Values()
     blocks = _computed(cache)
@@ -53,9 +53,9 @@ def read(cache: Cache, workers: Sequence[Worker], notes: List[str]) -> Values:
     return found
 
 
-def _computed(cache: Cache) -> Dict[int, List[int]]:
+def _computed(cache: Cache) -> dict[int, list[int]]:
     """{group: [blocks]} whose every slot is computed, of requests' tables; the first `MAX_BLOCKS`."""
-    found: Dict[int, Dict[int, None]] = {}
+    found: dict[int, dict[int, None]] = {}
     count = 0
     for request in cache.requests:
         for group in cache.groups:
@@ -80,14 +80,14 @@ def _written(request: Request) -> int:
     return min(request.computed_tokens or 0, max(sure, request.private or 0))
 
 
-def _parts(worker: Worker, group: int) -> Iterator[Tuple[Layer, Part]]:
+def _parts(worker: Worker, group: int) -> Iterator[tuple[Layer, Part]]:
     for layer in worker.layers:
         if layer.group == group:
             for part in layer.parts:
                 yield layer, part
 
 
-def _of_worker(cache: Cache, worker: Worker, blocks: Dict[int, List[int]], counts: Dict[str, int]) -> Iterator[ValueFault]:
+def _of_worker(cache: Cache, worker: Worker, blocks: dict[int, list[int]], counts: dict[str, int]) -> Iterator[ValueFault]:
     for group in cache.groups:
         pool = cache.pools[group.pool]
         tables = {block for request in cache.requests for block in request.blocks.get(group.id, ())}
@@ -113,7 +113,7 @@ def _of_worker(cache: Cache, worker: Worker, blocks: Dict[int, List[int]], count
                         yield ValueFault(PREFIX_COPY, worker.rank, other, detail)
 
 
-def _of_pair(one: Worker, other: Worker, blocks: Dict[int, List[int]]) -> Tuple[List[ValueFault], int]:
+def _of_pair(one: Worker, other: Worker, blocks: dict[int, list[int]]) -> tuple[list[ValueFault], int]:
     """Where two ranks that hold the same differ, and how many pairs of blocks were compared. They do hold the same where most of
     `SAMPLES` blocks are equal, and not all zeros."""
     pairs = []

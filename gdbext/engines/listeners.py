@@ -15,7 +15,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Iterator, NamedTuple
 
-from ..access.procfs import status_field
+from ..access.procfs import parse_inet, status_field
 
 if TYPE_CHECKING:
     from typing import Union
@@ -69,11 +69,9 @@ def rows(pid: int | str = "self", proc: str = "/proc") -> list[Row]:
     """The TCP sockets of a process's network namespace; [] where they cannot be read."""
     found = []
     for name in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError), open(f"{proc}/{pid}/net/{name}", encoding="ascii", errors="replace") as f:
-            for line in f.readlines()[1:]:
-                words = line.split()
-                with contextlib.suppress(ValueError, IndexError):
-                    found.append(Row(*_end(words[1]), *_end(words[2]), words[3] == LISTENS, int(words[7]), words[9]))
+        with contextlib.suppress(OSError, ValueError), open(f"{proc}/{pid}/net/{name}", "rb") as f:
+            for row in parse_inet(f.read()):
+                found.append(Row(*_end(row.local), *_end(row.remote), row.state == LISTENS, row.user, str(row.inode)))
     return found
 
 

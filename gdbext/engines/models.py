@@ -11,7 +11,7 @@ from .objects import optional
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence
+    from typing import Any, Sequence
 
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
@@ -29,19 +29,19 @@ WRAPPED = ("runnable", "model", "module", "_orig_mod")  # where what is around a
 MAX_PARTS = 64
 
 
-def spec_of(rt: Runtime) -> Optional[EngineSpec]:
+def spec_of(rt: Runtime) -> EngineSpec | None:
     """The engine whose package a process has imported, None for another program."""
     return next((spec for spec in registry.ENGINES if spec.packages and rt.has_module(spec.packages)), None)
 
 
-def model_of(rt: Runtime) -> Optional[Object]:
+def model_of(rt: Runtime) -> Object | None:
     """The model that an engine's process calls, as its frames lead to it; None for another program or where no frame does."""
     spec = spec_of(rt)
     find = getattr(spec.kv, "find_model", None) if spec is not None else None
     return find(rt) if find is not None else None
 
 
-def inner_model(model: Object) -> Optional[Object]:
+def inner_model(model: Object) -> Object | None:
     """The torch.nn.Module in what an engine calls: itself, or what lies in a wrapper (of CUDA graphs, say); None."""
     for _ in range(4):
         if modules.is_module(model):
@@ -54,14 +54,14 @@ def inner_model(model: Object) -> Optional[Object]:
     return None
 
 
-def eager_advice(spec: Optional[EngineSpec]) -> str:
+def eager_advice(spec: EngineSpec | None) -> str:
     """How to start an engine so that all modules are called from Python, in words."""
     if spec is None or not spec.eager:
         return "without torch.compile and CUDA graphs"
     return f"with {spec.eager}"
 
 
-def shard_of(module: Object) -> Optional[Dict[str, Any]]:
+def shard_of(module: Object) -> dict[str, Any] | None:
     """How a layer's output is cut over the ranks of tensor parallelism: {dim, parts: [sizes of a rank's parts in that dimension],
     copies: how many neighbouring ranks have the same of every part but the first}; None where each rank has the whole."""
     if not any(base.name == COLUMNS for base in module.type.bases()):
@@ -99,12 +99,12 @@ class Cuts:
     row-parallel one beside it that puts the ranks' results together, what their siblings return (an activation, attention) is cut
     in its last dimension too."""
 
-    def __init__(self, rt: Runtime, nodes: Dict[int, modules.Node]) -> None:
+    def __init__(self, rt: Runtime, nodes: dict[int, modules.Node]) -> None:
         self.shards = {a: shard for a in nodes for shard in [shard_of(rt.object(a))] if shard is not None}
         self.ends = {a for a in nodes if self.shards and any(b.name == ROWS for b in rt.object(a).type.bases())}
         self.within = ""  # the path of the module whose parts return cut outputs just now, with a dot behind it
 
-    def of(self, node: modules.Node, shape: Optional[Sequence[int]]) -> Optional[Dict[str, Any]]:
+    def of(self, node: modules.Node, shape: Sequence[int] | None) -> dict[str, Any] | None:
         """The `shard` of an output of this shape, None where each rank has the whole."""
         known = self.shards.get(node.address)
         if known is not None:
@@ -117,7 +117,7 @@ class Cuts:
         return {"dim": -1, "parts": [shape[-1]], "copies": 1}
 
 
-def compiled(rt: Runtime, nodes: Dict[int, modules.Node]) -> List[str]:
+def compiled(rt: Runtime, nodes: dict[int, modules.Node]) -> list[str]:
     """Paths of the modules of a tree whose calls a compiler took over."""
     spec = spec_of(rt)
     return modules.compiled(rt, nodes, spec.compile_marks if spec else ())

@@ -10,7 +10,7 @@ from ..errors import NotFoundError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Collection, Iterable, Tuple
+    from typing import Any, Collection, Iterable
 
 READING = re.compile(
     "(get|is|has|num|total|available|config|debug|print|verify)|.*(num|nums|size|count)$", re.IGNORECASE
@@ -30,6 +30,6 @@ def first(obj: Any, paths: Iterable[str]) -> Any:
     return None
 
 
-def middle_of(inner: Iterable[Tuple[str, str]], updating: Collection[str]) -> str:
+def middle_of(inner: Iterable[tuple[str, str]], updating: Collection[str]) -> str:
     """'' or the innermost of `[(class, method)]` that changes the cache: a stop there is in the middle of an update."""
     return next((f"{owner}::{method}" for owner, method in inner if owner in updating and not READING.match(method)), "")

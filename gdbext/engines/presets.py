@@ -7,18 +7,16 @@ from . import registry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional, Tuple
-
     from ..cpython.runtime import Runtime
     from .spec import Presets
 
 
-def names() -> Tuple[str, ...]:
+def names() -> tuple[str, ...]:
     """The engines whose places are known."""
     return tuple(spec.name for spec in registry.ENGINES if spec.presets)
 
 
-def of_process(rt: Runtime) -> Tuple[Optional[str], Optional[Presets]]:
+def of_process(rt: Runtime) -> tuple[str | None, Presets | None]:
     """(engine, its presets) of a process by the modules it has imported; (None, None) for another."""
     for spec in registry.ENGINES:
         if spec.presets and rt.has_module(spec.packages):

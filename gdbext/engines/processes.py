@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterable, List, Optional
+    from typing import Iterable
 
     from .rank import Rank
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 class ProcessRef:
     """Two are equal where they mean the same process: the same pid of the same node, or the same core file."""
 
-    pid: Optional[int] = None  # None: a core file
+    pid: int | None = None  # None: a core file
     label: str = field(default="", compare=False)  # of llm-ranks; "" of a process that is no engine's
     core: str = ""  # the path of a core file, "" for a process
-    rank: Optional[Rank] = field(default=None, compare=False, repr=False)  # the engine's process that it is, as llm-ranks saw it
+    rank: Rank | None = field(default=None, compare=False, repr=False)  # the engine's process that it is, as llm-ranks saw it
     node: str = ""  # the machine that it is on, "" for this one
-    instance: Optional[int] = field(default=None, compare=False)  # the same number for all processes of one running engine
+    instance: int | None = field(default=None, compare=False)  # the same number for all processes of one running engine
 
     @classmethod
     def of_rank(cls, rank: Rank) -> ProcessRef:
@@ -38,6 +38,6 @@ class ProcessRef:
         return f"{self.node}/{self.label or self.exact}" if self.node else self.label or self.exact
 
 
-def ranks_of(found: Iterable[ProcessRef]) -> List[Rank]:
+def ranks_of(found: Iterable[ProcessRef]) -> list[Rank]:
     """Those that are processes of engines, as `Rank`s."""
     return [one.rank for one in found if one.rank is not None]

@@ -7,7 +7,7 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence
+    from typing import Any, Sequence
 
     from ..access.proctable import Process
     from .spec import Match
@@ -41,20 +41,20 @@ class Rank:
 
     def __init__(self, process: Process, engine: str, match: Match, source: str) -> None:
         self.process, self.engine, self.role = process, engine, match.role
-        self.ranks: Dict[str, int] = dict(match.ranks)
-        self.sizes: Dict[str, int] = {}
+        self.ranks: dict[str, int] = dict(match.ranks)
+        self.sizes: dict[str, int] = {}
         self.prefix, self.unconfirmed, self.name = match.prefix, match.unconfirmed, match.name
         self.rank_source = self.origin = source  # `origin` stays when memory is asked
-        self.label_ranks: Dict[str, int] = dict(match.ranks)  # what its label is made of
-        self.marks: List[str] = []
-        self.notes: List[str] = []
-        self.index: Optional[int] = None
+        self.label_ranks: dict[str, int] = dict(match.ranks)  # what its label is made of
+        self.marks: list[str] = []
+        self.notes: list[str] = []
+        self.index: int | None = None
         self.label = ""
-        self.inferior: Optional[int] = None
-        self.family: Optional[int] = None  # a number that the processes of one running engine share
-        self.aliases: List[str] = []
-        self.replica: Optional[int] = None  # data-parallel index of its engine core, where its own title has none (dense models)
-        self.parent: Optional[Rank] = None  # the Rank that started it, where that is one
+        self.inferior: int | None = None
+        self.family: int | None = None  # a number that the processes of one running engine share
+        self.aliases: list[str] = []
+        self.replica: int | None = None  # data-parallel index of its engine core, where its own title has none (dense models)
+        self.parent: Rank | None = None  # the Rank that started it, where that is one
         self.title_is_comm = True  # setproctitle sets both
         self.from_libraries = False  # nothing but its mapped libraries speaks for it
 
@@ -95,7 +95,7 @@ class Rank:
         return f"Rank({self.label or self.role}, {self.engine}, pid {self.pid})"
 
     @property
-    def unreadable(self) -> List[str]:
+    def unreadable(self) -> list[str]:
         return sorted(set(self.process.unreadable))
 
     @property
@@ -123,7 +123,7 @@ class Rank:
         """', user NAME' of another user's process: anybody may give one the title of a rank."""
         return f", user {self.process.user}" if self.process.uid not in (None, os.geteuid()) else ""
 
-    def data(self, host: Optional[str] = None) -> Dict[str, Any]:
+    def data(self, host: str | None = None) -> dict[str, Any]:
         """The fields of one rank in `llm-ranks -json`."""
         p = self.process
         return {
@@ -189,7 +189,7 @@ def rank_label(rank: Rank) -> str:
 
 def set_labels(ranks: Sequence[Rank]) -> None:
     """Fills `label` and `aliases` of one engine's processes in; equal labels get `#2`, `#3` in order of start."""
-    seen: Dict[str, int] = {}
+    seen: dict[str, int] = {}
     for rank in sorted(ranks, key=lambda r: ("fork" in r.marks, "zombie" in r.marks, r.process.started, r.pid)):
         label = rank_label(rank)
         if "fork" in rank.marks:
@@ -202,9 +202,9 @@ def set_labels(ranks: Sequence[Rank]) -> None:
         lone[0].aliases.append("TP0")  # the only shard of an engine without groups
 
 
-def label_parts(text: str) -> Dict[str, int]:
+def label_parts(text: str) -> dict[str, int]:
     """`DP1.TP3`, `dp1_tp3` -> `{"dp": 1, "tp": 3}`; {} when it is not such a label."""
-    parts: Dict[str, int] = {}
+    parts: dict[str, int] = {}
     for word in re.split(r"[._]", text.lower()):
         m = re.fullmatch(r"([a-z]+)([0-9]{1,6})", word)
         if not m or m.group(1) not in MULTIPLYING + DIVIDING or m.group(1) in parts:

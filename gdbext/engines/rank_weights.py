@@ -14,7 +14,7 @@ from .models import inner_model, model_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple
+    from typing import Any
 
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
@@ -25,7 +25,7 @@ MAX_CELLS = 16  # of a function
 PACKED_AWAY = "packed away, behind a handle of a library"
 
 
-def of_process(rt: Runtime) -> Dict[str, Dict[str, Any]]:
+def of_process(rt: Runtime) -> dict[str, dict[str, Any]]:
     """{path: {shape, dtype, hash, min, max, mean, …}} of the whole tensors of the model that a process calls; of those that
     cannot be seen `hash` is None and `why` says it. `GdbextError` where no frame leads to a model."""
     model = model_of(rt)
@@ -35,7 +35,7 @@ def of_process(rt: Runtime) -> Dict[str, Dict[str, Any]]:
     return of_model(inner)
 
 
-def of_model(model: Object) -> Dict[str, Dict[str, Any]]:
+def of_model(model: Object) -> dict[str, dict[str, Any]]:
     """As `of_process`, of a torch.nn.Module."""
     rt, found = model.rt, {}
     for node in modules.tree(model).values():
@@ -53,7 +53,7 @@ def of_model(model: Object) -> Dict[str, Dict[str, Any]]:
     return found
 
 
-def _packed(module: Object, path: str) -> Dict[str, Dict[str, Any]]:
+def _packed(module: Object, path: str) -> dict[str, dict[str, Any]]:
     """What stands for an empty parameter: the tensors that functions among a layer's attributes keep (their closures)."""
     held = []
     for _, address in module.instance_entries():
@@ -69,9 +69,9 @@ def _packed(module: Object, path: str) -> Dict[str, Dict[str, Any]]:
     return {f"{path} (packed{f' {n}' if n else ''})": fact for n, fact in enumerate(found)}
 
 
-def unseen(ranks: List[Tuple[str, Dict[str, Dict[str, Any]]]]) -> List[Dict[str, Any]]:
+def unseen(ranks: list[tuple[str, dict[str, dict[str, Any]]]]) -> list[dict[str, Any]]:
     """[{path, ranks: [labels], why}] of what could not be read on some ranks: it is not compared."""
-    found: Dict[str, Dict[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for label, tensors in ranks:
         for path, fact in tensors.items():
             if fact["hash"] is None:
@@ -79,9 +79,9 @@ def unseen(ranks: List[Tuple[str, Dict[str, Dict[str, Any]]]]) -> List[Dict[str,
     return list(found.values())
 
 
-def compared(ranks: List[Tuple[str, Dict[str, Dict[str, Any]]]]) -> Dict[str, List[str]]:
+def compared(ranks: list[tuple[str, dict[str, dict[str, Any]]]]) -> dict[str, list[str]]:
     """{path: [labels]} of the tensors that two ranks or more have and let see: the others are compared with nothing."""
-    found: Dict[str, List[str]] = {}
+    found: dict[str, list[str]] = {}
     for label, tensors in ranks:
         for path, fact in tensors.items():
             if fact["hash"] is not None:
@@ -89,11 +89,11 @@ def compared(ranks: List[Tuple[str, Dict[str, Dict[str, Any]]]]) -> Dict[str, Li
     return {path: labels for path, labels in found.items() if len(labels) > 1}
 
 
-def different(ranks: List[Tuple[str, Dict[str, Dict[str, Any]]]]) -> List[Dict[str, Any]]:
+def different(ranks: list[tuple[str, dict[str, dict[str, Any]]]]) -> list[dict[str, Any]]:
     """[{path, odd: [labels], ranks: [{label, shape, dtype, hash, min, max, mean}]}] of the tensors that are not the same on all
     ranks that have them; `odd`: those that differ from most, all where no two are alike."""
     found = []
-    paths: Dict[str, None] = {}
+    paths: dict[str, None] = {}
     for _, tensors in ranks:
         paths.update(dict.fromkeys(tensors))
     for path in paths:

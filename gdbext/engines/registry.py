@@ -9,32 +9,30 @@ from .spec import SCHEDULERS, joined, named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, FrozenSet, List, Optional, Tuple
-
     from ..cpython.runtime import Runtime
     from .spec import EngineSpec
 
 FOLDER = __name__.rpartition(".")[0]  # not __package__: zipimport before Python 3.10 sets it later
-ENGINES: Tuple[EngineSpec, ...] = tuple(importlib.import_module(f"{FOLDER}.{folder}").ENGINE for folder in FOLDERS)
-SPECS: Dict[str, EngineSpec] = {spec.name: spec for spec in ENGINES}
+ENGINES: tuple[EngineSpec, ...] = tuple(importlib.import_module(f"{FOLDER}.{folder}").ENGINE for folder in FOLDERS)
+SPECS: dict[str, EngineSpec] = {spec.name: spec for spec in ENGINES}
 
 
-def spec_of(name: Optional[str]) -> Optional[EngineSpec]:
+def spec_of(name: str | None) -> EngineSpec | None:
     """The spec of the engine that `Rank.engine` names; None for '' and for what is no engine."""
     return SPECS.get(name or "")
 
 
-def spec_of_runtime(runtime: Runtime) -> Optional[EngineSpec]:
+def spec_of_runtime(runtime: Runtime) -> EngineSpec | None:
     """The spec of the engine whose package the process has imported, None for another process."""
     return next((spec for spec in ENGINES if runtime.has_module(spec.packages)), None)
 
 
-def packages() -> Tuple[str, ...]:
+def packages() -> tuple[str, ...]:
     """The names of all engines' Python packages."""
     return tuple(name for spec in ENGINES for name in spec.packages)
 
 
-def sensitive_names() -> FrozenSet[str]:
+def sensitive_names() -> frozenset[str]:
     """The names under which any engine keeps users' prompts and tokens."""
     return frozenset().union(*(spec.sensitive for spec in ENGINES))
 
@@ -50,7 +48,7 @@ def waits_for_answer_in(function: str) -> bool:
     return named(joined(spec.answering for spec in ENGINES), function)
 
 
-def collective_files() -> Tuple[str, ...]:
+def collective_files() -> tuple[str, ...]:
     """Ends of the paths of all engines' files whose functions communicate with other ranks."""
     return tuple(dict.fromkeys(name for spec in ENGINES for name in spec.collective_files))
 
@@ -65,18 +63,18 @@ def spins_in(function: str, file: str) -> bool:
     return any(function == name and file.endswith(end) for spec in ENGINES for name, end in spec.spins)
 
 
-def owner_of(file: str) -> Optional[EngineSpec]:
+def owner_of(file: str) -> EngineSpec | None:
     """The engine that a source file belongs to, None for another program's."""
     return next((spec for spec in ENGINES if spec.owns(file)), None)
 
 
 # ---- KV caches -----------------------------------------------------------------------------------------------------------
-def with_kv() -> List[EngineSpec]:
+def with_kv() -> list[EngineSpec]:
     """The engines whose KV cache is read from Python objects."""
     return [spec for spec in ENGINES if spec.kv_module and not spec.kv_classes]
 
 
-def with_native_kv() -> List[EngineSpec]:
+def with_native_kv() -> list[EngineSpec]:
     """The engines whose KV cache is read from C++ objects, by debug information."""
     return [spec for spec in ENGINES if spec.kv_module and spec.kv_classes]
 

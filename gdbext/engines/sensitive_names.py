@@ -7,8 +7,6 @@ from . import registry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import FrozenSet
-
     from ..cpython.runtime import Runtime
 
 
@@ -29,7 +27,7 @@ def shown_name(rt: Runtime, name: str) -> str:
     return name if is_program_name(name) or not names_for(rt) else counted(name)
 
 
-def names_for(rt: Runtime) -> FrozenSet[str]:
+def names_for(rt: Runtime) -> frozenset[str]:
     """The sensitive names of a process: those of all engines and of their servers' handlers in a process of an engine, none
     elsewhere."""
     return registry.sensitive_names() | HANDLERS if rt.has_module(registry.packages()) else frozenset()

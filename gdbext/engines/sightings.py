@@ -4,10 +4,11 @@ fill in."""
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..kvcache.model import Request
+    from ..observe.window import ThreadSample
 
 # Where in its way a process has a request, in the order of the way.
 FRONTEND, INPUT, QUEUE, RUNNING, WORKER, OUTPUT, DETOKENIZER = (
@@ -36,42 +37,36 @@ class Sighting:
     stage: str
     state: str
     external_id: str = ""
-    progress: Tuple[int, ...] = ()
-    tokens: Optional[int] = None
+    progress: tuple[int, ...] = ()
+    tokens: int | None = None
     waits_for: str = ""
     parked: bool = False
     never_fits: bool = False
     ended: bool = False
     undelivered: bool = False
     unowned: bool = False
-    keeper: Optional[Keeper] = None
-    after: Tuple[str, ...] = ()
-    replica: Optional[int] = None
-    tid: Optional[int] = None
-    age: Optional[float] = None
-    request: Optional[Request] = None  # the scheduler's own numbers
-    sampling: Optional[Dict[str, Any]] = None
+    keeper: Keeper | None = None
+    after: tuple[str, ...] = ()
+    replica: int | None = None
+    tid: int | None = None
+    age: float | None = None
+    request: Request | None = None  # the scheduler's own numbers
+    sampling: dict[str, Any] | None = None
     sender: str = ""
 
 
 @dataclasses.dataclass
 class Keeper:
-    """A thread that moves requests on, or the task of an event loop that does. `tid` None: it has ended, or there never was
-    one; `stands`: where it stands, '' at rest; `woken`: it stands at rest, but the kernel has it ready to run; `key`: what of its
-    stack tells two moments apart (`cpython.stack_keys`), None where that is not known or nothing to go by; `turns`: a count that
-    grows with each turn of its loop; `ring`: where it waits for another process's message, of which there is none to read;
-    `runs`: it has or wants a processor; `ran`: seconds for which it had one so far."""
+    """A thread that moves requests on, or the task of an event loop that does."""
 
     name: str
-    tid: Optional[int]
-    stands: str = ""
-    woken: bool = False
-    key: Any = None
-    turns: Optional[int] = None
-    ring: str = ""
-    kind: str = "thread"  # or "task": then `tid` and `stands` are of the thread that runs its loop
-    runs: bool = False
-    ran: Optional[float] = None
+    tid: int | None  # None: it has ended, or there never was one
+    stands: str = ""  # where it is blocked or runs, '' at rest
+    woken: bool = False  # it is where it rests, but the kernel has it ready to run
+    sample: ThreadSample | None = None  # of its thread, its stack inside of its loop's own frames; None: nothing to go by
+    turns: int | None = None  # a count that grows with each turn of its loop
+    ring: str = ""  # where it waits for another process's message, of which there is none to read
+    kind: str = "thread"  # or "task": then `tid`, `stands` and `sample` are of the thread that runs its loop
 
     @property
     def rests(self) -> bool:
@@ -89,14 +84,14 @@ class Look:
     label: str
     pid: int
     role: str
-    parts: Tuple[str, ...] = ()
-    sightings: List[Sighting] = dataclasses.field(default_factory=list)
-    keepers: Dict[str, Keeper] = dataclasses.field(default_factory=dict)
-    counters: Dict[str, int] = dataclasses.field(default_factory=dict)
-    limits: Dict[str, Any] = dataclasses.field(default_factory=dict)
-    notes: List[str] = dataclasses.field(default_factory=list)
+    parts: tuple[str, ...] = ()
+    sightings: list[Sighting] = dataclasses.field(default_factory=list)
+    keepers: dict[str, Keeper] = dataclasses.field(default_factory=dict)
+    counters: dict[str, int] = dataclasses.field(default_factory=dict)
+    limits: dict[str, Any] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
     engine: str = ""
-    replica: Optional[int] = None
-    rings: Tuple[str, ...] = ()
-    transfers: Dict[str, str] = dataclasses.field(default_factory=dict)
+    replica: int | None = None
+    rings: tuple[str, ...] = ()
+    transfers: dict[str, str] = dataclasses.field(default_factory=dict)
     stopped: str = ""

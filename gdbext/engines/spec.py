@@ -14,7 +14,7 @@ from collections import namedtuple
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
+    from typing import Any, Iterable, Mapping, Sequence
 
     from ..access.proctable import Process
     from ..cpython.runtime import Runtime
@@ -59,7 +59,7 @@ class Match:
     def __init__(
         self,
         role: str,
-        ranks: Optional[Mapping[str, int]] = None,
+        ranks: Mapping[str, int] | None = None,
         unconfirmed: str = "",
         prefix: str = "",
         name: str = "",
@@ -72,9 +72,7 @@ class Match:
 class Memory:
     """What a process's Python objects say: `role` (or ''), `ranks`, `sizes`."""
 
-    def __init__(
-        self, role: str = "", ranks: Optional[Mapping[str, int]] = None, sizes: Optional[Mapping[str, int]] = None
-    ) -> None:
+    def __init__(self, role: str = "", ranks: Mapping[str, int] | None = None, sizes: Mapping[str, int] | None = None) -> None:
         self.role, self.ranks, self.sizes = role, dict(ranks or {}), dict(sizes or {})
 
 
@@ -87,22 +85,22 @@ class EngineSpec:
 
     name: str = ""  # in answers: "vllm"
     display: str = ""  # for people: "vLLM"
-    packages: Tuple[str, ...] = ()  # Python packages; a process that has imported one is the engine's
+    packages: tuple[str, ...] = ()  # Python packages; a process that has imported one is the engine's
 
     # ---- which processes are its ----
     libraries: str = ""  # pattern of mapped files that only this engine has: for processes without a title
-    zombies: Tuple[Tuple[str, str], ...] = ()  # (start of a zombie's comm, role): titles cut to 15 bytes, all that a zombie keeps
-    environ_ranks: Tuple[Tuple[str, Tuple[str, ...]], ...] = ()  # (group, names of variables), tried in order
-    parent_roles: Dict[str, str] = {}  # role of a child -> role of its Python parent when nothing else names that one
-    prefixes: Tuple[str, ...] = ("",)  # of titles, that need no second witness
+    zombies: tuple[tuple[str, str], ...] = ()  # (start of a zombie's comm, role): titles cut to 15 bytes, all that a zombie keeps
+    environ_ranks: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (group, names of variables), tried in order
+    parent_roles: dict[str, str] = {}  # role of a child -> role of its Python parent when nothing else names that one
+    prefixes: tuple[str, ...] = ("",)  # of titles, that need no second witness
 
     # ---- where its processes stand: names of functions, as patterns of the last part of a qualified name ----
-    resting: Dict[str, str] = {}  # role -> functions in which a process of that role waits for work
+    resting: dict[str, str] = {}  # role -> functions in which a process of that role waits for work
     starting: str = ""  # functions in which a process starts up
     answering: str = ""  # functions in which a process waits for another one's answer
-    collective_files: Tuple[str, ...] = ()  # ends of the paths of files whose functions communicate with other ranks
-    spins: Tuple[Tuple[str, str], ...] = ()  # (function, end of its file's path) that run in a circle until another rank comes
-    rings: Optional[Rings] = None
+    collective_files: tuple[str, ...] = ()  # ends of the paths of files whose functions communicate with other ranks
+    spins: tuple[tuple[str, str], ...] = ()  # (function, end of its file's path) that run in a circle until another rank comes
+    rings: Rings | None = None
 
     # ---- what it says of itself by HTTP ----
     port: int = 0  # on which its server listens where nobody names another
@@ -111,36 +109,36 @@ class EngineSpec:
     # ---- what llm-kv, llm-requests, llm-break, llm-profile, llm-kernels know of it ----
     kv_module: str = ""  # of its folder: the reader of its KV cache
     kv_releases: str = ""  # the releases whose KV cache was read, in words
-    kv_newest: Tuple[int, ...] = ()  # the newest of them
-    kv_classes: Tuple[str, ...] = ()  # C++ engines: classes whose methods' frames lead to the cache ...
-    kv_types: Tuple[str, ...] = ()  # ... and full names of types that its debug information has
+    kv_newest: tuple[int, ...] = ()  # the newest of them
+    kv_classes: tuple[str, ...] = ()  # C++ engines: classes whose methods' frames lead to the cache ...
+    kv_types: tuple[str, ...] = ()  # ... and full names of types that its debug information has
     requests_module: str = ""  # of its folder: what knows where a request stands in each of its processes
     grammar_module: str = ""  # of its folder: what knows the grammar that a request's answer must follow
-    sensitive: FrozenSet[str] = frozenset()  # names under which it keeps users' prompts and tokens
-    presets: Optional[Presets] = None
-    profiler: Optional[Profiler] = None
-    compile_marks: Tuple[str, ...] = ()  # attributes of a module that are False where the engine compiles its calls
+    sensitive: frozenset[str] = frozenset()  # names under which it keeps users' prompts and tokens
+    presets: Presets | None = None
+    profiler: Profiler | None = None
+    compile_marks: tuple[str, ...] = ()  # attributes of a module that are False where the engine compiles its calls
     eager: str = ""  # what to start it with so that each module is called from Python
     kernels: str = ""  # its word in the catalogue of kernels, where it has some of its own in Triton
 
     # ---- recognising ----
-    def match_title(self, title: str) -> Optional[Match]:
+    def match_title(self, title: str) -> Match | None:
         """`Match` for a process whose whole command line is `title`, or None."""
         return None
 
-    def match_argv(self, kind: str, text: str, arguments: List[str]) -> Optional[Match]:
+    def match_argv(self, kind: str, text: str, arguments: list[str]) -> Match | None:
         """`Match` for a Python that runs `kind` ("module", "code", "script") `text` with `arguments`, or None."""
         return None
 
-    def match_child(self, parent: Rank, process: Process) -> Optional[Match]:
+    def match_child(self, parent: Rank, process: Process) -> Match | None:
         """`Match` for a Python child (spawned or forked, without title) of the Rank `parent`, or None."""
         return None
 
-    def match_dead_child(self, parent: Rank, process: Process) -> Optional[Match]:
+    def match_dead_child(self, parent: Rank, process: Process) -> Match | None:
         """`Match` for a child that has ended, of which the kernel keeps 15 bytes of its title, or None."""
         return None
 
-    def match_untitled_child(self, parent: Rank, process: Process) -> Optional[Match]:
+    def match_untitled_child(self, parent: Rank, process: Process) -> Match | None:
         """`match_child` of the engines that never set titles: whatever their server spawned or forked."""
         if parent.role in ("frontend", "api-server") and (process.is_spawned or process.cmdline == parent.process.cmdline):
             return Match("child", {}, "no title")
@@ -157,7 +155,7 @@ class EngineSpec:
     def infer_world(self, ranks: Sequence[Rank]) -> None:
         """Fills in `world` where titles or the environment prove it."""
 
-    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Optional[Memory]:
+    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Memory | None:
         """What Python's own objects say; None: this is no such engine. `GdbextError` when they cannot be read."""
         return None
 
@@ -181,7 +179,7 @@ class EngineSpec:
 
     # ---- readers, loaded at the first use ----
     @property
-    def kv(self) -> Optional[ModuleType]:
+    def kv(self) -> ModuleType | None:
         """The reader of its KV cache, or None. Of a Python engine a module with `find_scheduler(rt)`, `read(rt, scheduler,
         content)` -> `Cache`, `read_worker(rt, label, num_blocks)` -> `Worker` and, where they are known, `find_model(rt)` ->
         the model that the process calls, or None, `STEP_COUNTER`, the attribute of a scheduler that counts its steps, and
@@ -202,7 +200,7 @@ class EngineSpec:
         without."""
         return self._module(self.grammar_module)
 
-    def _module(self, name: str) -> Optional[ModuleType]:
+    def _module(self, name: str) -> ModuleType | None:
         return importlib.import_module(f"{type(self).__module__.rpartition('.')[0]}.{name}") if name else None
 
 
@@ -211,7 +209,7 @@ def named(pattern: str, function: str) -> bool:
     return bool(pattern) and re.fullmatch(pattern, (function or "").rpartition(".")[2]) is not None
 
 
-def argument(arguments: Sequence[str], *names: str) -> Optional[int]:
+def argument(arguments: Sequence[str], *names: str) -> int | None:
     """The integer value of `--name N` or `--name=N` in `arguments`, or None."""
     for i, word in enumerate(arguments):
         name, _, value = word.partition("=")
@@ -221,7 +219,7 @@ def argument(arguments: Sequence[str], *names: str) -> Optional[int]:
     return None
 
 
-def environ_ranks(spec: EngineSpec, environ: Mapping[str, str]) -> Dict[str, int]:
+def environ_ranks(spec: EngineSpec, environ: Mapping[str, str]) -> dict[str, int]:
     """Ranks that environment variables give, by `spec.environ_ranks`; only plain numbers count."""
     ranks = {}
     for group, names in spec.environ_ranks:
@@ -232,12 +230,12 @@ def environ_ranks(spec: EngineSpec, environ: Mapping[str, str]) -> Dict[str, int
     return ranks
 
 
-def environ_names(spec: EngineSpec) -> List[str]:
+def environ_names(spec: EngineSpec) -> list[str]:
     """The names of all variables that give `spec` a rank."""
     return [name for _, names in spec.environ_ranks for name in names]
 
 
-def words(text: str) -> FrozenSet[str]:
+def words(text: str) -> frozenset[str]:
     """The words of a text, for a table of names."""
     return frozenset(text.split())
 

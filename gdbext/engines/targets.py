@@ -9,7 +9,7 @@ from ..errors import NotFoundError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional, Tuple, Union
+    from typing import Any, Callable
 
     from ..access.base import Target
     from .processes import ProcessRef
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 class Targets:
     """`debugger(pid)` gives the Target of a process that the debugger has attached, None for any other."""
 
-    def __init__(self, debugger: Callable[[int], Optional[Target]] = lambda pid: None) -> None:
+    def __init__(self, debugger: Callable[[int], Target | None] = lambda pid: None) -> None:
         self._debugger = debugger
-        self._opened: Dict[Union[int, str], Tuple[Any, Target]] = {}  # pid or path -> (what tells it from a later one, Target)
+        self._opened: dict[int | str, tuple[Any, Target]] = {}  # pid or path -> (what tells it from a later one, Target)
 
-    def attached(self, one: ProcessRef) -> Optional[Target]:
+    def attached(self, one: ProcessRef) -> Target | None:
         """The debugger's own Target of a process; None where it has not attached it, and for a core file."""
         return self._debugger(one.pid) if one.pid is not None else None
 
@@ -41,7 +41,7 @@ class Targets:
         attached = self.attached(one)
         if attached is not None:
             return attached
-        key: Union[int, str] = one.pid if one.pid is not None else one.core
+        key: int | str = one.pid if one.pid is not None else one.core
         identity = ptrace.start_time(key) if isinstance(key, int) else _file_identity(key)
         known = self._opened.get(key)
         if known is None or known[0] != identity:
@@ -55,7 +55,7 @@ class Targets:
         return target
 
     @staticmethod
-    def _open(key: Union[int, str]) -> Target:
+    def _open(key: int | str) -> Target:
         if isinstance(key, int):
             if not os.path.exists(f"/proc/{key}"):
                 raise NotFoundError(f"process {key} does not exist (any more); see: llm-ranks")

@@ -15,7 +15,7 @@ from .registry import SPECS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence
+    from typing import Callable, Sequence
 
     from .rank import Rank
 
@@ -24,7 +24,7 @@ def _describe(rank: Rank) -> str:
     return f"{rank.index}: {rank.label} ({rank.engine}, pid {rank.pid}{rank.whose()})"
 
 
-def _thread_group(number: int) -> Optional[int]:
+def _thread_group(number: int) -> int | None:
     """The pid of the process that `number` (a pid or tid) belongs to; None when there is none. /proc shows threads by number
     too."""
     try:
@@ -34,7 +34,7 @@ def _thread_group(number: int) -> Optional[int]:
         return None
 
 
-def resolve(what: str, ranks: Sequence[Rank]) -> List[ProcessRef]:
+def resolve(what: str, ranks: Sequence[Rank]) -> list[ProcessRef]:
     """The processes, or the core file, that `WHAT` names: at least one `ProcessRef`; a pid that is in no list has no `rank`.
 
     `all`, a pid, an index of `ranks`, a label without regard to case (`TP0`, `DP1.TP3`, `sglang:scheduler`, or parts of one:
@@ -62,7 +62,7 @@ def is_path(what: str) -> bool:
     return "/" in what
 
 
-def _processes(what: str, ranks: Sequence[Rank]) -> List[ProcessRef]:
+def _processes(what: str, ranks: Sequence[Rank]) -> list[ProcessRef]:
     """As `resolve`, of what is no path."""
     whole = [r for r in ranks if not r.zombie and "fork" not in r.marks]
     if what.lower() == "all":
@@ -110,7 +110,7 @@ def _processes(what: str, ranks: Sequence[Rank]) -> List[ProcessRef]:
     raise NotFoundError(f"nothing is named {what}; there are {', '.join(r.label for r in ranks)}")
 
 
-def _named(what: str, ranks: Sequence[Rank]) -> List[Rank]:
+def _named(what: str, ranks: Sequence[Rank]) -> list[Rank]:
     """All ranks that a word names, by the strictest reading that names any."""
     engine, colon, rest = what.partition(":")
     if colon and engine.lower() in SPECS and not rest.startswith(":"):
@@ -119,7 +119,7 @@ def _named(what: str, ranks: Sequence[Rank]) -> List[Rank]:
     plain = word.replace("_", ".")
     parts = label_parts(word)
     alive = [r for r in ranks if not r.zombie]
-    readings = (
+    readings: tuple[Callable[[Rank], bool], ...] = (
         lambda r: r.label.lower() == word,
         lambda r: r.process.single and word in (r.process.title.lower(), r.process.title.lower().rpartition("::")[2]),
         lambda r: r.label.lower().replace("_", ".") == plain,

@@ -15,6 +15,7 @@ from gdb.FrameDecorator import FrameDecorator
 
 from .. import log
 from ..access import model
+from ..access.base import Target
 from ..answers.variables import variables_of
 from ..engines import sensitive_names
 from ..errors import GdbextError, NotFoundError
@@ -28,22 +29,22 @@ _STACK_POINTER = {"x86-64": "rsp"}  # gdb's own "sp" is no register there on eve
 class Entry(FrameDecorator):
     """One entry of the backtrace; `others`: entries that stand indented below it."""
 
-    def __init__(self, below, others=()):
+    def __init__(self, below: Any, others: Any = ()) -> None:
         super().__init__(below)
         self.others = list(others)
 
-    def elided(self) -> Iterator[Entry] | None:
+    def elided(self) -> Any:
         return iter(self.others) if self.others else None
 
     def function(self) -> str:
         found = super().function()  # a name or an address, for which gdb writes nothing or "???" where it has no name
-        return found if self.inferior_frame().name() or isinstance(found, str) and found.strip("?") else "??"
+        return str(found) if self.inferior_frame().name() or isinstance(found, str) and found.strip("?") else "??"
 
 
 class PythonFrame(Entry):
     """A Python frame in place of the gdb frame of the activation that runs it."""
 
-    def __init__(self, below, frame, others=()):
+    def __init__(self, below: Any, frame: Any, others: Any = ()) -> None:
         super().__init__(below, others)
         self.python = frame
 
@@ -54,7 +55,8 @@ class PythonFrame(Entry):
         return escape(self.python.file)
 
     def line(self) -> int | None:
-        return self.python.line
+        line: int | None = self.python.line
+        return line
 
     def address(self) -> int | None:
         return super().address() if _flat() else None  # the activation's own; DAP wants one
@@ -62,7 +64,7 @@ class PythonFrame(Entry):
     def frame_args(self) -> None:
         return None
 
-    def frame_locals(self) -> list[Variable]:
+    def frame_locals(self) -> Any:
         try:
             return [Variable(v["name"], v["text"]) for v in variables_of(self.python, sensitive_names.names_for(self.python.rt))]
         except (GdbextError, gdb.error) as e:
@@ -80,7 +82,7 @@ class Name(str):
 class Variable:
     """gdb's protocol for one variable: a name and a value."""
 
-    def __init__(self, name, text):
+    def __init__(self, name: str, text: str) -> None:
         self.name, self.text = Name(name), text
 
     def symbol(self) -> Name:
@@ -95,16 +97,16 @@ class _Native(model.NativeFrame):
 
     __slots__ = ("decorator",)
 
-    def __init__(self, target, decorator):
+    def __init__(self, target: Target, decorator: Any) -> None:
         frame = decorator.inferior_frame()
         module = target.module_at(frame.pc())
         sp = int(frame.read_register(_STACK_POINTER.get(target.arch, "sp"))) & (1 << 64) - 1
         library = module.path if module is not None else ""
-        super().__init__(None, frame.pc(), sp, _function(frame), library=library, inline=frame.type() == gdb.INLINE_FRAME)
+        super().__init__(0, frame.pc(), sp, _function(frame), library=library, inline=frame.type() == gdb.INLINE_FRAME)
         self.decorator = decorator
 
 
-def _function(frame):
+def _function(frame: Any) -> Any:
     """The name of the function that the machine code belongs to, whatever was inlined there."""
     while frame.type() == gdb.INLINE_FRAME:
         frame = frame.older()
@@ -129,10 +131,10 @@ def merged(frames: Iterable[Any]) -> Iterator[Any]:
     yield from frames
 
 
-def _python_frames(frame):
+def _python_frames(frame: Any) -> tuple[Any, ...]:
     """-> (`Runtime`, [PyFrame] of the selected thread that gdb's `frame` and its callers run)."""
     rt = session.runtime()
-    thread = rt.thread(session.tid())
+    thread = rt.thread(session.tid() or 0)
     found = rt.frames(thread) if thread is not None else []
     if found and frame.newer() is not None:  # what frames called by this one run is not asked for
         called = [frame]
@@ -142,17 +144,17 @@ def _python_frames(frame):
     return rt, found
 
 
-def _walk(rt, python, taken, frames):
+def _walk(rt: Any, python: Any, taken: Any, frames: Any) -> Iterator[Any]:
     """Takes decorators from `taken`, then from `frames`; `taken` always holds those that are taken and not given out."""
     start, held = taken[0], []
 
-    def native():
+    def native() -> Iterator[Any]:
         yield _Native(rt.target, start)
         for decorator in frames:
             taken.append(decorator)
             yield _Native(rt.target, decorator)
 
-    ready = (
+    ready: Any = (
         None  # the entries for taken[0], given out one frame late: below the last one may stand Python frames that no frame holds
     )
     for entry in merge.merged(rt, python, native(), []):
@@ -162,7 +164,7 @@ def _walk(rt, python, taken, frames):
         if ready is not None:
             del taken[0]
             yield from ready
-        below = entry.native.decorator
+        below = entry.native.decorator  # type: ignore[union-attr]
         asked = (
             below is start and start.inferior_frame().newer() is not None
         )  # a front end wants the variables of this very frame
@@ -176,13 +178,13 @@ def _walk(rt, python, taken, frames):
     yield from ready
 
 
-def _group(below, frames):
+def _group(below: Any, frames: Any) -> list[Any]:
     """The entries for the Python frames of one activation."""
     if _flat() or not frames:
         return [PythonFrame(below, frame) for frame in frames]
     return [PythonFrame(below, frames[0], [PythonFrame(below, frame) for frame in frames[1:]])]
 
 
-def _flat():
+def _flat() -> bool:
     """gdb's own DAP server numbers entries itself and passes over indented ones."""
     return "gdb.dap" in sys.modules

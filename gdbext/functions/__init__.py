@@ -6,12 +6,14 @@ They read memory alone: no gdb.execute and nothing called, so that a breakpoint'
 
 from __future__ import annotations
 
+from typing import Any, Callable
+
 import gdb
 
 from .. import log
 
 
-def _tensor(value):
+def _tensor(value: Any) -> Any:
     """The `Tensor` that a `gdb.Value` means: a C++ tensor, an address, or a str with a Python expression. Tokens of users are
     refused."""
     from ..errors import GdbextError
@@ -23,10 +25,10 @@ def _tensor(value):
     kind = value.type.strip_typedefs()
     if kind.code == gdb.TYPE_CODE_ARRAY and kind.target().strip_typedefs().sizeof == 1:
         args = Args({"py": True, "cxx": False, "any": False, "frame": None, "on": None, "show_content": False}, value.string())
-        found = tensor_of(session, args)
-        if found.rt is not None and hides_values(args.operand_text, found.tensor, session.private(found.rt, args)):
+        named = tensor_of(session, args)
+        if named.rt is not None and hides_values(args.operand_text, named.tensor, session.private(named.rt, args)):
             raise GdbextError(f"{args.operand_text} holds tokens, private: pytensor {args.operand_text} -show-content shows them")
-        return found.tensor
+        return named.tensor
     try:
         rt = session.runtime()
     except GdbextError as e:
@@ -41,7 +43,11 @@ def _tensor(value):
 
 
 class _Function(gdb.Function):
-    def invoke(self, *arguments):
+    name = ""
+
+    answer: Callable[..., Any]  # what the function gives for its arguments; raises `GdbextError`
+
+    def invoke(self, *arguments: Any) -> Any:
         from ..errors import GdbextError
         from ..render.text import one_line
 
@@ -98,7 +104,8 @@ class TensorItem(_Function):
         (element,) = found.values([tuple(i % n for i, n in zip(index, found.shape))])
         if isinstance(element, complex):
             raise GdbextError("the element is complex, which gdb has no number for; $tensor shows it")
-        return element
+        number: int | float | bool = element
+        return number
 
 
 def register() -> None:

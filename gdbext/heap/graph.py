@@ -23,12 +23,8 @@ class Ways:
         self.heap, self.np = heap, heap.numpy
         count = len(heap.addresses)
         self._begin, self._targets = heap.begin, heap.targets
-        self._slots: Any = None
-        if self.np is None:
-            self.parents: Any = [UNREACHED] * count
-        else:
-            self.parents = self.np.full(count, UNREACHED, dtype=self.np.int32)
-            self._slots = self.np.zeros(count, dtype=self.np.int32)
+        self.parents: Any = self.np.full(count, UNREACHED, dtype=self.np.int32)
+        self._slots: Any = self.np.zeros(count, dtype=self.np.int32)
         level = []
         for root in roots:
             if self.parents[root] == UNREACHED:
@@ -38,12 +34,11 @@ class Ways:
         while len(level):
             self.levels.append(level)
             level = self._next(level)
-        if self.np is not None:
-            self._slots = None
-            give_back()
+        del self._slots
+        give_back()
 
     def _next(self, level: Any) -> Any:
-        if self.np is None or len(level) < FEW:
+        if len(level) < FEW:
             return self._next_singly(level)
         np, level = self.np, self.np.asarray(level, dtype=self.np.int32)
         parts = [level[:0]]
@@ -75,8 +70,7 @@ class Ways:
     def _next_singly(self, level: Any) -> list[int]:
         found, parents = [], self.parents
         for node in level if isinstance(level, list) else level.tolist():
-            targets = self._targets[self._begin[node] : self._begin[node + 1]]
-            for target in targets if isinstance(targets, list) else targets.tolist():
+            for target in self._targets[self._begin[node] : self._begin[node + 1]].tolist():
                 if parents[target] == UNREACHED:
                     parents[target] = node
                     found.append(target)
@@ -92,11 +86,11 @@ class Ways:
         return found[::-1] if at == ROOT else []
 
     def gather(self, weights: Sequence[int]) -> Any:
-        """The sum of `weights` over each node and all that hangs on it; with numpy it is put in their place."""
+        """The sum of `weights` over each node and all that hangs on it, put in their place."""
         np = self.np
-        total = list(weights) if np is None else np.asarray(weights)
+        total = np.asarray(weights)
         for level in reversed(self.levels[1:]):
-            if np is None or len(level) < FEW:
+            if len(level) < FEW:
                 for node in level if isinstance(level, list) else level.tolist():
                     total[self.parents[node]] += total[node]
             else:
@@ -107,15 +101,15 @@ class Ways:
     def below(self, marked: Iterable[int]) -> Any:
         """Which nodes hang on one of `marked`, these themselves not."""
         np = self.np
-        under = [False] * len(self.parents) if np is None else np.zeros(len(self.parents), dtype=bool)
+        under = np.zeros(len(self.parents), dtype=bool)
         stop = set(marked)
         if not stop:
             return under
-        mark: Any = [False] * len(self.parents) if np is None else np.zeros(len(self.parents), dtype=bool)
+        mark = np.zeros(len(self.parents), dtype=bool)
         for node in stop:
             mark[node] = True
         for level in self.levels[1:]:
-            if np is None or len(level) < FEW:
+            if len(level) < FEW:
                 for node in level if isinstance(level, list) else level.tolist():
                     parent = self.parents[node]
                     under[node] = bool(under[parent] or mark[parent])
@@ -126,9 +120,5 @@ class Ways:
 
     def holders(self, node: int) -> list[int]:
         """The nodes that refer to `node`."""
-        begin, targets = self._begin, self._targets
-        if self.np is None:
-            places = [place for place, target in enumerate(targets) if target == node]
-        else:
-            places = self.np.flatnonzero(targets == node).tolist()
-        return sorted({bisect.bisect_right(begin, place) - 1 for place in places})
+        places = self.np.flatnonzero(self._targets == node).tolist()
+        return sorted({bisect.bisect_right(self._begin, place) - 1 for place in places})

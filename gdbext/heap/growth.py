@@ -93,14 +93,6 @@ def _changed(before: Look, census: Census) -> list[int]:
     """The containers that may have grown: those that got longer by more than others of their family change, and what is new and
     not short."""
     heap, np, nodes = census.heap, census.heap.numpy, census.container_nodes()
-    if np is None:
-        changes = {}
-        for node in nodes:
-            was = before.containers.get(heap.addresses[node])
-            change = heap.lengths[node] - (was[1] if was else 0)
-            if change != 0 if was else change >= MIN_NEW:
-                changes[node] = change
-        return _lasting(census, changes)
     known = np.array(sorted((a, length) for a, (_, length, _) in before.containers.items() if a < TOP), dtype=np.int64)
     addresses, lengths = known.reshape(-1, 2).T
     addresses, lengths = np.append(addresses, TOP), np.append(lengths, 0)
@@ -139,13 +131,9 @@ def _lengths(before: Look, census: Census) -> dict[str, int]:
     """How many members more the containers of each type have, all of one type together."""
     heap, np, nodes = census.heap, census.heap.numpy, census.container_nodes()
     found: dict[str, int] = collections.Counter()
-    if np is None:
-        for node in nodes:
-            found[heap.name(heap.kind(node))] += heap.lengths[node]
-    else:
-        totals = np.bincount(heap.types[nodes], heap.lengths[nodes])
-        for number in np.flatnonzero(totals).tolist():
-            found[heap.name(heap.numbers.values[number])] += int(totals[number])
+    totals = np.bincount(heap.types[nodes], heap.lengths[nodes])
+    for number in np.flatnonzero(totals).tolist():
+        found[heap.name(heap.numbers.values[number])] += int(totals[number])
     for kind, length, _ in before.containers.values():
         found[kind] -= length
     return found
@@ -182,7 +170,7 @@ def _holder(census: Census, kinds: set[int], nodes: list[int], more: int) -> ref
     """The way to the innermost object that is none of `kinds` and on which most of `nodes` hang; None where nothing holds
     them: garbage that waits for the collector."""
     heap, np, ways = census.heap, census.heap.numpy, census.ways
-    weights = [0] * len(heap.addresses) if np is None else np.zeros(len(heap.addresses), dtype=np.int64)
+    weights = np.zeros(len(heap.addresses), dtype=np.int64)
     lost = 0
     for node in nodes:
         weights[node] = 1
@@ -190,9 +178,7 @@ def _holder(census: Census, kinds: set[int], nodes: list[int], more: int) -> ref
     if lost >= more * SHARE:
         return None
     total = ways.gather(weights)
-    least = min(
-        SHARE * min(more, len(nodes)), max(total) if np is None else int(total.max())
-    )  # two ways may share them: then the one with more
+    least = min(SHARE * min(more, len(nodes)), int(total.max()))  # two ways may share them: then the one with more
     for level in reversed(ways.levels):
         for node in level if isinstance(level, list) else level[total[level] >= least].tolist():
             if total[node] >= least and (heap.kind(node) not in kinds or ways.parents[node] == ROOT):

@@ -43,10 +43,8 @@ class Container:
 class Census:
     """A heap with the ways to its objects. `frames`: [(PyFrame, whether it is selected)] whose variables are roots too."""
 
-    def __init__(
-        self, rt: Runtime, frames: Sequence[tuple[PyFrame, bool]], numpy: Any = None, clock: Clock | None = None
-    ) -> None:
-        self.heap: Heap = walk(rt, numpy, clock)
+    def __init__(self, rt: Runtime, frames: Sequence[tuple[PyFrame, bool]], clock: Clock | None = None) -> None:
+        self.heap: Heap = walk(rt, clock)
         self.names = Names(self.heap, all_roots(rt, frames))
         self.ways = Ways(self.heap, list(self.names.roots))
         self.retained = self.ways.gather(self.heap.weights())
@@ -70,24 +68,14 @@ class Census:
         """Yields (type, whether they are only held, count, bytes)."""
         heap, np = self.heap, self.heap.numpy
         for held, part in ((False, slice(0, heap.tracked)), (True, slice(heap.tracked, None))):
-            if np is None:
-                sums: dict[int, list[int]] = {}
-                for kind, size in zip(heap.types[part], heap.sizes[part]):
-                    own = sums.setdefault(kind, [0, 0])
-                    own[0], own[1] = own[0] + 1, own[1] + size
-                yield from ((kind, held, count, size) for kind, (count, size) in sums.items())
-                continue
             counts, sizes = heap.counts(part)
             found = np.flatnonzero(counts).tolist()
             yield from ((heap.numbers.values[i], held, int(counts[i]), int(sizes[i])) for i in found)
         yield from ((kind, True, count, size) for kind, (count, size) in heap.leaves.items())
 
     def container_nodes(self) -> Any:
-        """The nodes of all containers; with numpy an array."""
-        lengths = self.heap.lengths
-        if self.heap.numpy is None:
-            return [i for i, length in enumerate(lengths) if length >= 0]
-        return self.heap.numpy.flatnonzero(lengths >= 0)
+        """The nodes of all containers, an array."""
+        return self.heap.numpy.flatnonzero(self.heap.lengths >= 0)
 
     def containers(self, limit: int) -> list[Container]:
         """The `limit` containers with the most bytes of their own."""
@@ -98,15 +86,12 @@ class Census:
     def largest(self, nodes: Any, weights: Any, limit: int) -> list[int]:
         """The `limit` of `nodes` that weigh most, of equal ones those with the smallest addresses."""
         heap, np = self.heap, self.heap.numpy
-        if np is not None:
-            if len(nodes) > limit:
-                own = weights[nodes]
-                least = np.partition(own, len(own) - limit)[len(own) - limit]
-                some, more = nodes[own == least], nodes[own > least]
-                nodes = np.concatenate([more, some[np.argsort(heap.addresses[some])][: limit - len(more)]])
-            found: list[int] = nodes.tolist()
-            return found
-        return sorted(nodes, key=lambda node: (-int(weights[node]), int(heap.addresses[node])))[:limit]
+        if len(nodes) > limit:
+            own = weights[nodes]
+            least = np.partition(own, len(own) - limit)[len(own) - limit]
+            some, more = nodes[own == least], nodes[own > least]
+            nodes = np.concatenate([more, some[np.argsort(heap.addresses[some])][: limit - len(more)]])
+        return sorted(nodes.tolist(), key=lambda node: (-int(weights[node]), int(heap.addresses[node])))[:limit]
 
     def owner(self, node: int) -> referrers.Path | None:
         """The shortest way to a node; None where none leads there."""
@@ -115,7 +100,7 @@ class Census:
     def instances(self, name: str) -> list[int]:
         """The nodes of a type's instances, the largest first. `name`: its full name or its last part; `NotFoundError`."""
         heap = self.heap
-        kinds = set(heap.types) if heap.numpy is None else {heap.numbers.values[i] for i in heap.numpy.unique(heap.types)}
+        kinds = {heap.numbers.values[i] for i in heap.numpy.unique(heap.types)}
         wanted = {k for k in kinds if name in (heap.name(k), heap.name(k).rpartition(".")[2])}
         if not wanted:
             leaf = any(name in (heap.name(k), heap.name(k).rpartition(".")[2]) for k in heap.leaves)

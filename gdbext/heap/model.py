@@ -42,11 +42,11 @@ class Heap:
     """What a walk found. Nodes are the tracked objects, by address, then what they hold and is not tracked but holds references
     itself; leaves (texts, numbers) are counted alone.
 
-    By node: `addresses`, `types` (their addresses, with numpy their `numbers`), `sizes` (bytes), `lengths` (-1: no container),
-    `leaf_bytes` (of leaves that a node holds first; with numpy pairs of nodes and bytes). `tracked`: how many nodes the collector
+    By node: `addresses`, `types` (their `numbers`), `sizes` (bytes), `lengths` (-1: no container),
+    `leaf_bytes` (of leaves that a node holds first: pairs of nodes and bytes). `tracked`: how many nodes the collector
     tracks; `generations`: objects in each, the frozen ones last; `targets`: the nodes that node `i` refers to, from `begin[i]` to
     `begin[i + 1]`; `leaves`: `{type: [count, bytes]}`; `torn`: objects whose size makes no sense; `unread`: how many there was no
-    time for; `strange`: types of tracked objects that cannot be read; `numpy`: None where these are lists."""
+    time for; `strange`: types of tracked objects that cannot be read."""
 
     def __init__(self, rt: Runtime, numpy: Any, clock: Clock | None = None) -> None:
         self.rt, self.numpy, self.clock = rt, numpy, clock or Clock()
@@ -58,7 +58,7 @@ class Heap:
         self.leaf_bytes: Any = []
         self.begin: Any = [0]
         self.targets: Any = []
-        self.numbers: Any = None  # with numpy: of types
+        self.numbers: Any = None  # of types
         self.tracked = self.torn = 0
         self.generations = [0] * GENERATIONS
         self.leaves: dict[int, list[int]] = {}
@@ -97,7 +97,7 @@ class Heap:
         return stays
 
     def counts(self, part: slice) -> tuple[Any, Any]:
-        """With numpy: how many of these nodes are of each type of `numbers`, and their bytes."""
+        """How many of these nodes are of each type of `numbers`, and their bytes."""
         np, types, sizes = self.numpy, self.types[part], self.sizes[part]
         counts, total = np.zeros(len(self.numbers.values), dtype=np.int64), np.zeros(len(self.numbers.values))
         for block in blocks(len(types)):
@@ -109,8 +109,6 @@ class Heap:
     def weights(self) -> Any:
         """The bytes of each node with the leaves that it holds first."""
         np = self.numpy
-        if np is None:
-            return [own + held for own, held in zip(self.sizes, self.leaf_bytes)]
         found = self.sizes.astype(np.int64)
         for nodes, sizes in self.leaf_bytes:
             least = int(nodes.min())
@@ -120,12 +118,10 @@ class Heap:
 
     def kind(self, node: int) -> int:
         """The address of a node's type."""
-        return int(self.types[node]) if self.numpy is None else self.numbers.values[self.types[node]]
+        return self.numbers.values[self.types[node]]
 
     def of_kinds(self, kinds: Collection[int]) -> list[int]:
         """The nodes of these types, given by address."""
-        if self.numpy is None:
-            return [node for node, kind in enumerate(self.types) if kind in kinds]
         wanted = self.numpy.array([kind in kinds for kind in self.numbers.values], dtype=bool)
         found: list[int] = self.numpy.flatnonzero(wanted[self.types]).tolist()
         return found

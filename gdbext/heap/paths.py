@@ -61,16 +61,13 @@ class Names:
     def _index(self, addresses: list[int]) -> list[int]:
         wanted, found = {a for a in addresses if a < TOP}, {}
         np, known, tracked = self.heap.numpy, self.heap.addresses, self.heap.tracked
-        if np is None:
-            found = {a: i for i, a in enumerate(known) if a in wanted}
-        else:
-            asked = np.array(sorted(wanted), dtype=np.int64)
-            for first, part, order in ((0, known[:tracked], None), (tracked, known[tracked:], np.argsort(known[tracked:]))):
-                place = np.searchsorted(part, asked, sorter=order)
-                inside = place < len(part)
-                nodes = place[inside] if order is None else order[place[inside]]
-                same = part[nodes] == asked[inside]
-                found.update(zip(asked[inside][same].tolist(), (first + nodes[same]).tolist()))
+        asked = np.array(sorted(wanted), dtype=np.int64)
+        for first, part, order in ((0, known[:tracked], None), (tracked, known[tracked:], np.argsort(known[tracked:]))):
+            place = np.searchsorted(part, asked, sorter=order)
+            inside = place < len(part)
+            nodes = place[inside] if order is None else order[place[inside]]
+            same = part[nodes] == asked[inside]
+            found.update(zip(asked[inside][same].tolist(), (first + nodes[same]).tolist()))
         return [found.get(a, -1) for a in addresses]
 
     def node(self, address: int) -> int:

@@ -16,6 +16,8 @@ from ..cpython.types import BYTES, DICT, HEAPTYPE, INLINE_VALUES, LIST, LONG, MA
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
+    from typing import Callable
+
     from ..cpython.runtime import Runtime
     from ..cpython.types import TypeInfo
     from .words import Columns
@@ -464,7 +466,7 @@ def _frame_tables(s: Shape, c: Columns) -> list[Table]:
     return [Table(frame.at + s.layout["iframe.localsplus"], _frame_words(s, frame, 0)[0])]
 
 
-_TABLES = {
+_TABLES: dict[str, Callable[[Shape, Columns], list[Table]]] = {
     "generator": _generator_tables,
     "frame": _frame_tables,
     "dict": _dict_tables,

@@ -7,13 +7,12 @@ code that are not known by name are followed too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..cpython import gc
+from ..package import import_package
 from .columns import VectorWalk
 from .model import Clock, Heap
-from .single import ScalarWalk
-from .words import load_numpy
 
 if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
@@ -21,17 +20,15 @@ if TYPE_CHECKING:
 MAX_ROUNDS = 60  # tuples that nothing tracks, each in the next one
 
 
-def walk(rt: Runtime, numpy: Any = None, clock: Clock | None = None) -> Heap:
-    """The `Heap` of a process, read with numpy where it is (`numpy=False`: without), as far as `clock` leaves time: what is
-    missing is in `partial`. `LayoutError`, `FaultError` where the collector's lists do not hold together."""
-    if numpy is None:
-        numpy = load_numpy()
-    heap = Heap(rt, numpy or None, clock)
+def walk(rt: Runtime, clock: Clock | None = None) -> Heap:
+    """The `Heap` of a process, as far as `clock` leaves time: what is missing is in `partial`. `LayoutError`, `FaultError` where
+    the collector's lists do not hold together."""
+    heap = Heap(rt, import_package("numpy"), clock)
     if gc.collecting(rt):
         heap.partial.append(
             "a garbage collection is under way: what it has set aside at this moment is left out, or counted as not tracked"
         )
-    work: Any = VectorWalk(heap) if numpy else ScalarWalk(heap)
+    work = VectorWalk(heap)
     block = work.tracked()
     if heap.strange:
         heap.partial.append(f"objects of {heap.strange} types that cannot be read are left out")

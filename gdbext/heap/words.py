@@ -1,17 +1,16 @@
-"""Words of many small objects at once: with numpy in columns, without it one object after the other.
+"""Words of many small objects at once, in numpy's columns.
 
-Both readers give the same answers. A word that cannot be read is 0: a walk over millions of objects of a process that runs on
+A word that cannot be read is 0: a walk over millions of objects of a process that runs on
 meets a few. Columns are int64, addresses lie below 2**47.
 """
 
 from __future__ import annotations
 
 import bisect
-import struct
 from typing import TYPE_CHECKING, Any
 
 from .. import log
-from ..cpython.gc import WINDOW, Windows
+from ..cpython.gc import WINDOW
 from ..errors import FaultError
 from .marks import PAGE, TOP, Sparse, blocks, distinct, runs_of
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     from ..access.base import Target
 
-MASK = (1 << WINDOW) - 1
 WIDE = 18  # log2 of the bytes of a window of `Vector`
 SLOTS, FEW_SLOTS = 512, 160  # windows that are held: 132 MiB, and 41 MiB where many objects take the memory
 TAIL = 8192  # bytes of the next window that are held behind each one
@@ -32,23 +30,13 @@ LARGE = TAIL // 8  # words of a run that is read by itself
 CHUNK = 3 << 18  # words of runs that are handed out at once; a multiple of every table's step
 
 
-def load_numpy() -> Any:
-    """numpy, or None where this Python has none."""
-    try:
-        import numpy
-    except ImportError:
-        return None
-    return numpy
-
-
 def mapped_bytes(target: Target) -> int:
     """The bytes of all mappings: no object can take more."""
     return sum(m.end - m.start for m in target.mappings() if m.end <= TOP)
 
 
 class Columns:
-    """Records of the same length: `at`, their addresses, and the words at a byte offset of each; arrays, or plain ints for one
-    record."""
+    """Records of the same length: `at`, their addresses, and the words at a byte offset of each, as arrays."""
 
     __slots__ = ("at", "_words", "_follow", "_base")
 
@@ -74,36 +62,6 @@ class Columns:
     def follow(self, pointers: Any, size: int) -> Columns:
         """The records of `size` bytes that `pointers` lead to."""
         return self._follow(pointers, size)
-
-
-class Scalar:
-    """Reads one record after the other, by the standard library."""
-
-    numpy = None
-
-    def __init__(self, target: Target) -> None:
-        self.target, self.windows = target, Windows(target)
-        self.total = mapped_bytes(target)
-
-    def _bytes(self, address: int, size: int) -> bytes:
-        blob, inside = self.windows.window(address >> WINDOW), address & MASK
-        if inside + size <= len(blob):
-            return blob[inside : inside + size]
-        try:
-            return self.target.read(address, size)
-        except FaultError as e:
-            log.passed_over(e)
-            return self.target.read_partial(address, size).ljust(size, b"\0")
-
-    def words(self, address: int, count: int) -> tuple[int, ...]:
-        """`count` signed words from `address` on."""
-        if not PAGE <= address < TOP:
-            return (0,) * count
-        return struct.unpack(f"<{count}q", self._bytes(address, 8 * count))
-
-    def record(self, address: int, size: int, base: int = 0) -> Columns:
-        """`Columns` of the one record from `address + base` to `address + size`."""
-        return Columns(address, self.words(address + base, (size - base + 7) >> 3), self.record, base)
 
 
 class Vector:

@@ -56,11 +56,12 @@ _NVIDIA = re.compile(
 
 class Kernel:
     """One name of the catalogue. `kernel`: identifier; `launch`: "runtime", "driver" or "cpu"; `role`, `engine`, `backend`,
-    `releases`, `focus`, `source` as catalogue.json says."""
+    `releases`, `focus`, `unfocused`, `source` as catalogue.json says."""
 
     def __init__(self, group: Mapping[str, Any], row: Mapping[str, Any]) -> None:
         self.kernel: str = row["kernel"]
         self.role, self.releases, self.focus = row["role"], row["releases"], row.get("focus", "")
+        self.unfocused: str = row.get("unfocused", "")
         self.library = re.compile(group.get("library") or "$^")
         self.within: str = row.get("within", "")
         self.engine, self.backend, self.launch, self.source = group["engine"], group["backend"], group["launch"], group["source"]
@@ -99,6 +100,12 @@ class Catalogue:
     def engine_of(self, path: str) -> str:
         """The engine that a library belongs to, '' for none."""
         return next((engine for pattern, engine in self.libraries if pattern.search(path)), "")
+
+    def entry_of(self, name: str) -> Kernel | None:
+        """The entry of a running kernel, by the name that cuda-gdb gives, with its template arguments; None where it has none."""
+        signature = signatures.parse(name)
+        found = [k for k in self.kernels if k.role != "launcher" and k.fits(signature)] or self.named(signature.base)
+        return next((k for k in found if k.focus), found[0] if found else None)
 
     def named(self, name: str) -> list[Kernel]:
         """The entries of a kernel's identifier, as Triton and the driver know it (its own suffixes cut off)."""

@@ -7,6 +7,7 @@ kernels/parameters.py, or from the user.
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
@@ -15,6 +16,8 @@ from . import parameters
 
 if TYPE_CHECKING:
     from typing import List, Tuple
+
+    from .catalogue import Kernel
 
     Answer = Tuple[Tuple[int, int, int], List[str]]  # block (x, y, z), lines of arithmetic
 
@@ -64,14 +67,38 @@ def _unreadable(address: int, size: int) -> bytes:
     raise GdbextError(f"the kernel's index array at {address:#x} cannot be read: no device memory is at hand here")
 
 
+# Why no block can be named, by `unfocused` of the catalogue. `{scheduler}`: of the kernel's template arguments.
+REFUSALS = {
+    "tile-scheduler": "it is persistent ({scheduler}): a block takes its next tile of (sequence, head, rows) from a counter on "
+    "the device when it has done one, so that which block works on a sequence is decided while it runs",
+    "work-list": "it is persistent: block y works through the tiles work_indptr[y] to work_indptr[y + 1] of FlashInfer's plan, "
+    "which name rows of the batch's queries and a KV head, no sequence",
+    "sm-parts": "block z works through a range of sequences, from tile_scheduler_metadata[z] on the device, whose fields differ "
+    "by release of FlashMLA",
+    "one-request": "it works on one request alone: its blocks are parts of it and heads",
+    "closed": "it comes as machine code without source: nobody here knows its grid",
+}
+_SCHEDULER = re.compile(r"\w*TileScheduler\w*")
+
+
+def refusal(kernel: Kernel | None, name: str) -> str:
+    """Why no block of a running kernel can be named for a sequence and head, in one clause. `kernel`: its entry of the catalogue,
+    without a rule; `name`: with its template arguments."""
+    advice = "focus a block by number with: cuda block (x,y,z)"
+    if kernel is None:
+        return f"it is none of the catalogue's kernels (llm-kernels): {advice}"
+    if kernel.unfocused:
+        found = _SCHEDULER.search(name)
+        why = REFUSALS[kernel.unfocused].format(scheduler=found.group() if found else "it has a tile scheduler")
+        return f"{why}; {advice}"
+    return f"how its grid is cut into sequences and heads is not known here: {advice}"
+
+
 def block_of(rule: str, question: Question) -> Answer:
     """(block (x, y, z), [lines of arithmetic]) of a rule; `GdbextError` where something is missing or the answer is outside the
     grid."""
     if rule not in RULES:
-        raise NotFoundError(
-            "how its blocks are laid out is not known: persistent kernels map no block to a sequence; focus a block by number "
-            "with: cuda block (x,y,z)"
-        )
+        raise NotFoundError(f"there is no rule {rule!r} of how a grid is laid out")
     block, lines = RULES[rule](question)
     for axis, at, size in zip("xyz", block, question.grid):
         if not 0 <= at < size:
@@ -126,6 +153,15 @@ def _grouped(q: Question) -> Answer:
         each, why = min(both), "the smaller of BLOCK_H = {} and kv_group_num = {}, by Triton".format(*both)
     y = q.head // each
     return (q.seq, y, part), [f"x = sequence = {q.seq}", f"y = head / {each} = {y} ({why})", f"z = KV split = {part}"]
+
+
+def _seqs_kv_heads(q: Question) -> Answer:
+    """kernel_paged_attention_2d: a block has all query heads of a KV head."""
+    facts = q.facts()
+    queries = q.queries if q.queries is not None else facts.get("num_queries_per_kv")
+    if queries is None:
+        raise GdbextError(f"-queries-per-kv N is needed: {facts.reason('num_queries_per_kv')}")
+    return (q.seq, q.head // queries, 0), [f"x = sequence = {q.seq}", f"y = KV head = head / {queries} = {q.head // queries}"]
 
 
 def _extend(q: Question) -> Answer:
@@ -272,6 +308,7 @@ RULES: dict[str, Callable[[Question], Answer]] = {
     "stage1": _stage1,
     "grouped": _grouped,
     "extend": _extend,
+    "seqs-kv-heads": _seqs_kv_heads,
     "unified": _unified,
     "flashinfer-decode": _flashinfer_decode,
     "flashinfer-prefill": _flashinfer_prefill,

@@ -7,7 +7,7 @@ bytes. Shapes only name the dimensions; strides give every number.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Sequence
 
 from .. import log
 from ..errors import GdbextError
@@ -22,7 +22,7 @@ class Part:
 
     name: str
     base: int
-    dims: Dict[str, Tuple[int, int]]
+    dims: dict[str, tuple[int, int]]
     item: int
     tensor: Any = None
 
@@ -63,11 +63,11 @@ class Layer:
     index: int
     name: str
     group: int
-    parts: List[Part]
+    parts: list[Part]
     device: str = "cpu"
     dtype: str = ""
-    shape: Tuple[int, ...] = ()
-    stride: Tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
     order: str = ""  # what its dimensions are, such as "B H N C"
     ratio: int = 1
     note: str = ""

@@ -264,7 +264,7 @@ class Request:
     address: int = 0
     content: dict[str, Any] | None = None
     in_flight: int | None = None  # output tokens of steps that were handed out and not heard of (async scheduling)
-    drafts: int | None = None  # tokens that were guessed for its next step (speculative decoding)
+    draft_tokens: int | None = None  # tokens that were guessed for its next step (speculative decoding)
 
 
 @dataclasses.dataclass

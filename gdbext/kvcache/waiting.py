@@ -3,7 +3,7 @@ the others wait for the head."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, List, Mapping, Sequence
+from typing import TYPE_CHECKING, Callable, Mapping, Sequence
 
 if TYPE_CHECKING:
     from .model import Cache, Request
@@ -14,7 +14,7 @@ SHORT = "blocks: "  # how `shortage` begins
 SHOWN = 3  # holders of blocks that are named
 
 
-def running(cache: Cache) -> List[Request]:
+def running(cache: Cache) -> list[Request]:
     """The requests that run."""
     return [r for r in cache.requests if r.queue == "running"]
 

@@ -3,6 +3,8 @@ for."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import gdb
 
 _SPACES = ("c10::", "at::", "caffe2::", "torch::headeronly::")
@@ -15,7 +17,7 @@ class _Collection:
     name = "gdbext"
     enabled = True
 
-    def __call__(self, value):
+    def __call__(self, value: Any) -> Any:
         if value.type.code == gdb.TYPE_CODE_PTR:
             return None
         kind = value.type.strip_typedefs()

@@ -25,10 +25,10 @@ from ..torch.tensor import Tensor
 
 MAX_CHILDREN = 2000  # where print elements says unlimited
 MAX_TEXT = 1 << 16
-_Base = getattr(gdb, "ValuePrinter", object)  # gdb 14+
+_Base: Any = getattr(gdb, "ValuePrinter", object)  # gdb 14+
 
 
-def _limit():
+def _limit() -> Any:
     return min(gdb.parameter("print elements") or MAX_CHILDREN, MAX_CHILDREN)
 
 
@@ -39,19 +39,20 @@ def printer(value: Any, kind: Any, name: str) -> Any:
     return found(value) if found is not None else None
 
 
-class _Printer(_Base):
-    def __init__(self, value):
+class _Printer(_Base):  # type: ignore[misc]
+    def __init__(self, value: Any) -> None:
         self._value = value
 
-    def to_string(self):
+    def to_string(self) -> str:
         try:
-            return self._text()
+            found: str = self._text()
+            return found
         except (GdbextError, gdb.error) as e:
             return f"<{escape(str(e))}>"
 
 
 # ---- tensors -----------------------------------------------------------------------------------------------------------
-def _table(target):
+def _table(target: Any) -> Any:
     try:
         rt = session.runtime()
     except GdbextError as e:
@@ -76,7 +77,7 @@ def described(tensor: Tensor) -> str:
 class TensorPrinter(_Printer):
     """at::Tensor, at::TensorBase, c10::TensorImpl: what it is, and as children its first elements."""
 
-    def _impl(self):
+    def _impl(self) -> int:
         try:
             return int(self._value["impl_"]["target_"])
         except gdb.error:
@@ -85,7 +86,7 @@ class TensorPrinter(_Printer):
                 raise GdbextError("a TensorImpl without an address") from None
             return int(address)
 
-    def _text(self):
+    def _text(self) -> Any:
         found = read(self._impl())
         return described(found)
 
@@ -103,7 +104,7 @@ class TensorPrinter(_Printer):
             yield str(list(index)), str(value) if isinstance(value, complex) else value
 
 
-def _indices(shape):
+def _indices(shape: Any) -> Any:
     import itertools
 
     return itertools.product(*[range(n) for n in shape])
@@ -112,7 +113,7 @@ def _indices(shape):
 class StoragePrinter(_Printer):
     """c10::Storage, c10::StorageImpl."""
 
-    def _text(self):
+    def _text(self) -> str:
         try:
             address = int(self._value["storage_impl_"]["target_"])
         except gdb.error:
@@ -127,7 +128,7 @@ class StoragePrinter(_Printer):
 class PointerPrinter(_Printer):
     """c10::intrusive_ptr<T>, c10::weak_intrusive_ptr<T>."""
 
-    def _text(self):
+    def _text(self) -> str:
         pointer = self._value["target_"]
         if not int(pointer):
             return "null"
@@ -142,7 +143,7 @@ class PointerPrinter(_Printer):
             yield "*", pointer.dereference()
 
 
-def _references(pointer):
+def _references(pointer: Any) -> int | str:
     for field in ("combined_refcount_", "refcount_"):
         try:
             word = pointer[field]
@@ -157,18 +158,18 @@ def _references(pointer):
 
 
 # ---- numbers, names ----------------------------------------------------------------------------------------------------
-def _enumerator(value):
+def _enumerator(value: Any) -> Any:
     return str(value).rpartition("::")[2]
 
 
-def _device(value):
+def _device(value: Any) -> Any:
     kind, index = _enumerator(value["type_"]), int(value["index_"])
     name = "privateuseone" if kind == "PrivateUse1" else kind.lower()
     return name if index < 0 else f"{name}:{index}"
 
 
 class DevicePrinter(_Printer):
-    def _text(self):
+    def _text(self) -> Any:
         return _device(self._value)
 
 
@@ -182,7 +183,7 @@ def dtype_text(enumerator: str) -> str:
 
 
 class ScalarTypePrinter(_Printer):
-    def _text(self):
+    def _text(self) -> str:
         number = int(self._value)
         for field in self._value.type.strip_typedefs().unqualified().fields():
             if field.enumval == number:
@@ -192,14 +193,14 @@ class ScalarTypePrinter(_Printer):
 
 
 class TypeMetaPrinter(_Printer):
-    def _text(self):
+    def _text(self) -> Any:
         target = session.target()
         name = _table(target).name("ScalarType", int(self._value["index_"]))
         return dtype_text(name) if name else f"type {int(self._value['index_'])}"
 
 
 class SymIntPrinter(_Printer):
-    def _text(self):
+    def _text(self) -> str:
         number = int(self._value["data_"])
         if number <= -(1 << 62) - 1:  # c10::SymInt::MAX_UNREPRESENTABLE_INT and below: a tagged SymNodeImpl*
             pointer = number & (1 << 61) - 1
@@ -208,7 +209,7 @@ class SymIntPrinter(_Printer):
 
 
 class ScalarPrinter(_Printer):
-    def _text(self):
+    def _text(self) -> str:
         tag, v = _enumerator(self._value["tag"]), self._value["v"]
         if tag == "HAS_i":
             return str(int(v["i"]))
@@ -226,7 +227,7 @@ class ScalarPrinter(_Printer):
 class KeySetPrinter(_Printer):
     """c10::DispatchKeySet: its backends and its functionality keys by name."""
 
-    def _text(self):
+    def _text(self) -> str:
         word, table = int(self._value["repr_"]), _table(session.target())
         backends = [table.name("BackendComponent", i + 1) for i in range(table.row["backends"]) if word >> i & 1]
         keys = [
@@ -239,7 +240,7 @@ class KeySetPrinter(_Printer):
 class ArrayRefPrinter(_Printer):
     """c10::ArrayRef<T>, up to `print elements` of it."""
 
-    def _text(self):
+    def _text(self) -> str:
         count = int(self._value["Length"])
         return f"ArrayRef of {count}" + (", more than memory holds" if count > 1 << 48 else "")
 
@@ -252,7 +253,7 @@ class ArrayRefPrinter(_Printer):
         return "array"
 
 
-def _engaged(value):
+def _engaged(value: Any) -> Any:
     """The content of a std::optional (libstdc++, libc++), an OptionalArrayRef or an old c10::optional; None for an empty one."""
     for outer in ("wrapped_opt_array_ref",):
         try:
@@ -279,7 +280,7 @@ def _engaged(value):
 
 
 class OptionalPrinter(_Printer):
-    def _text(self):
+    def _text(self) -> str:
         return "nullopt" if _engaged(self._value) is None else "optional"
 
     def children(self) -> Iterator[tuple[str, Any]]:
@@ -292,7 +293,7 @@ class OptionalPrinter(_Printer):
             yield "value", found
 
 
-def _string(value):
+def _string(value: Any) -> str:
     """A std::string's text, escaped, by its fields."""
     pointer, count = value["_M_dataplus"]["_M_p"], int(value["_M_string_length"])
     if not 0 <= count <= MAX_TEXT:
@@ -304,7 +305,7 @@ def _string(value):
 class IValuePrinter(_Printer):
     """c10::IValue: its tag and its value."""
 
-    def _text(self):
+    def _text(self) -> str:
         tag, payload = _enumerator(self._value["tag"]), self._value["payload"]
         if tag == "None":
             return "None"
@@ -336,11 +337,11 @@ class IValuePrinter(_Printer):
             return
 
 
-def _list_impl(pointer):
+def _list_impl(pointer: Any) -> Any:
     return pointer.cast(gdb.lookup_type("c10::detail::ListImpl").pointer()).dereference()
 
 
-def _list_size(impl):
+def _list_size(impl: Any) -> Any:
     vector = impl["list"]["_M_impl"]
     count = int(vector["_M_finish"]) - int(vector["_M_start"])
     size = vector["_M_start"].type.strip_typedefs().target().sizeof
@@ -349,7 +350,7 @@ def _list_size(impl):
     return count // size
 
 
-def _list_items(impl):
+def _list_items(impl: Any) -> Iterator[Any]:
     start = impl["list"]["_M_impl"]["_M_start"]
     for i in range(min(_list_size(impl), _limit() + 1)):
         yield f"[{i}]", start[i]
@@ -358,7 +359,7 @@ def _list_items(impl):
 class ListPrinter(_Printer):
     """c10::List<T>: a vector of IValues."""
 
-    def _text(self):
+    def _text(self) -> str:
         return f"List of {_list_size(self._value['impl_']['target_'].dereference())}"
 
     def children(self) -> Iterator[tuple[str, Any]]:
@@ -375,17 +376,18 @@ class ListPrinter(_Printer):
 class DictPrinter(_Printer):
     """c10::Dict<K, V>: an ordered hash map, whose entries are linked in the order of insertion."""
 
-    def _map(self):
+    def _map(self) -> Any:
         return self._value["impl_"]["target_"]["dict"]
 
-    def _text(self):
+    def _text(self) -> str:
         return f"Dict of {int(self._map()['num_elements'])}"
 
     def children(self) -> Iterator[tuple[str, Any]]:
         try:
             table = self._map()
             end, count = int(table["sentinel"]), int(table["num_elements"])
-            node, seen = table["sentinel"]["next"], set()
+            node = table["sentinel"]["next"]
+            seen: set[int] = set()
             while int(node) != end and int(node) not in seen and len(seen) < min(count, _limit()):
                 seen.add(int(node))
                 pair = node["value"]

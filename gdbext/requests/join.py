@@ -7,19 +7,19 @@ both times.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Set, Tuple
 
-from ..cpython.stack_keys import advanced
 from ..engines import sightings
 from ..kvcache import waiting
+from ..observe.window import ThreadWindow, denied
 from . import model
 from .model import Counter, Place, Tracked
 
 if TYPE_CHECKING:
     from ..engines.sightings import Keeper, Look, Sighting
+    from ..observe.window import ThreadSample
 
 SCHEDULER, FRONT = "scheduler", "frontend"
-LEAST = 0.05  # seconds of a processor, in which a thread that is well changes a variable of its own
 
 
 def join(
@@ -109,7 +109,7 @@ class _Context:
         if key not in self._gone_on:
             both = self.keepers(look, stage)
             self._gone_on[key] = len(both) > 1 and (
-                _starved(both) or _got_on([one.key for one in both]) or len({one.turns for one in both}) > 1
+                _made_progress([one.sample for one in both]) or len({one.turns for one in both}) > 1
             )
         return self._gone_on[key]
 
@@ -224,17 +224,10 @@ def _steps(looks: Sequence[Look], earlier: Sequence[Look]) -> Set[int]:
     return {look.pid for look in looks if SCHEDULER in look.parts and look.pid in before and before[look.pid] != _scheduled(look)}
 
 
-def _got_on(keys: Sequence[Any]) -> bool:
-    """Whether the stacks of a thread, inside of its loop's own frames, show that it got on: another call out of that loop, or
-    another value of a variable."""
-    whole = [key for key in keys if key]
-    return any(a[-1].code != b[-1].code for a, b in zip(whole, whole[1:])) or advanced(whole)
-
-
-def _starved(both: Sequence[Keeper]) -> bool:
-    """Whether a thread wanted a processor at all looks and had none for long: it may be about to get on."""
-    ran = [one.ran for one in both if one.ran is not None]
-    return len(ran) == len(both) and all(one.runs for one in both) and max(ran) - min(ran) < LEAST
+def _made_progress(samples: Sequence[Optional[ThreadSample]]) -> bool:
+    """Whether a thread made progress from sample to sample, or hardly had a CPU and may be about to."""
+    known = [sample for sample in samples if sample is not None]
+    return len(known) == len(samples) and denied(known) or ThreadWindow.of(known).got_on
 
 
 def _debtor(look: Look, looks: Sequence[Look]) -> Optional[Look]:

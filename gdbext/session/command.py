@@ -53,7 +53,8 @@ def finite(word: str, kind: type = float) -> Any:
 
 class Option:
     """`-name VALUE`. `kind`: "flag", "int", "float", "str", or a list of allowed words. Repeatable ones collect a list.
-    `for_agents`: not for what names or writes files, starts something elsewhere, or shows what users sent."""
+    `for_agents`: not for what names or writes files, starts something elsewhere, or shows what users sent. `was`: its name of
+    earlier releases, which goes on working."""
 
     def __init__(
         self,
@@ -65,8 +66,9 @@ class Option:
         repeat: bool = False,
         *,
         for_agents: bool = True,
+        was: str = "",
     ) -> None:
-        self.for_agents = for_agents
+        self.for_agents, self.was = for_agents, was
         self.name, self.kind, self.help, self.repeat = name, kind, help, repeat
         self.default = False if kind == "flag" and default is None else ([] if repeat else default)
         self.metavar = metavar or (kind[0].upper() if isinstance(kind, str) else "|".join(kind))
@@ -96,6 +98,9 @@ class Args:
         self.__dict__.update(values)
         self.operand_text = operand_text
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__dict__[name] = value
+
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"this command has no option {name}")
 
@@ -116,8 +121,12 @@ class Answer:
     def _reasons(self) -> list[str]:
         return list(dict.fromkeys(one_line(reason) for reason in self.partial))
 
+    def in_style(self, style: Style) -> str:
+        """The text, not escaped yet and without `partial`."""
+        return self.text(style) if callable(self.text) else self.text
+
     def to_text(self, style: Style = PLAIN) -> str:
-        text = self.text(style) if callable(self.text) else self.text
+        text = self.in_style(style)
         text = escape_output(text, style.enabled)
         if self.partial:
             reasons = "; ".join(IN_WORDS.get(reason, reason) for reason in self._reasons())
@@ -146,6 +155,7 @@ CONTENT = Option("show-content", help="also what users sent and got: prompts, te
 JSON = Option("json", help="one line of JSON instead of text")
 DEBUG = Option("debug", help="log on standard error why something is missing or unknown", for_agents=False)
 ON = Option("on", "str", "read this process or core instead of the selected one", metavar="WHAT")
+ON_OPERAND = Option("on", "str", "the same as WHAT; several have commas between them", metavar="WHAT", for_agents=False)
 
 
 class Command:
@@ -154,7 +164,7 @@ class Command:
 
     name = ""
     group = ""  # "ranks", "python", "tensors", …: how `llm` lists it
-    options: tuple[Option, ...] = ()
+    options: Sequence[Option] = ()
     operand = ""  # how the help names what follows the options
     completion = ""  # "what", "expression", "file" or "": what the operand completes to
     takes_target = True  # takes -on WHAT
@@ -171,7 +181,7 @@ class Command:
     def answer(self, session: Session, args: Args) -> Answer:
         """`run`, again where a process that is read while it runs changed under the reader."""
 
-        def run():
+        def run() -> Answer:
             session.moving = False
             return self.run(session, args)
 
@@ -195,12 +205,13 @@ class Command:
     # ---- the rest is for the doors -------------------------------------------------------------------------------
     @classmethod
     def all_options(cls) -> list[Option]:
-        return list(cls.options) + ([ON] if cls.takes_target else []) + [JSON, DEBUG]
+        on = [ON] if cls.takes_target else [ON_OPERAND] if "WHAT" in cls.operand else []
+        return [*cls.options, *on, JSON, DEBUG]
 
     @classmethod
     def help(cls) -> str:
         """The text that gdb's `help` shows."""
-        doc = clean(cls.__doc__)
+        doc = clean(cls.__doc__ or "")
         usage = f"Usage: {cls.name} [OPTION]..." + (f" {cls.operand}" if cls.operand else "")
         lines = []
         for o in cls.all_options():
@@ -213,7 +224,7 @@ class Command:
     def parse(cls, line: str) -> Args:
         """gdb-style arguments: options first, or after the operand where no bracket or string is open; `--` ends them."""
         options = cls.all_options()
-        values = {o.key: (list(o.default) if o.repeat else o.default) for o in options}
+        values = {o.key: (list(o.default) if isinstance(o.default, list) else o.default) for o in options}
         rest = _take_options(cls, line.strip(), options, values, bool(cls.operand))
         for cut in _trailing(rest, options):
             trial = {k: (list(v) if isinstance(v, list) else v) for k, v in values.items()}
@@ -232,13 +243,27 @@ class Command:
             for i, word in enumerate(words):  # no process is named like an option
                 if _OPTION.match(word) and not matching(word, options):
                     raise _unknown_option(cls, word, " ".join(words[i + 1 :]), options)
-        return Args(values, rest)
+        return Args(values, cls.with_process(rest, values))
+
+    @classmethod
+    def with_process(cls, rest: str, values: dict[str, Any]) -> str:
+        """The operand with the process that -on names in the place of its WHAT; `UsageError` where it has one there already."""
+        if cls.takes_target or "WHAT" not in cls.operand or not values.get(ON_OPERAND.key):
+            return rest
+        before, _, behind = cls.operand.partition("WHAT")
+        count = len(before.replace("[", " ").split())
+        words = rest.split(None, count)
+        more = words[count] if len(words) > count else ""
+        if len(words) < count or more and "COMMAND" not in behind and more not in behind:
+            given = f"{rest!r} and -on {values['on']}"
+            raise UsageError(f"{cls.name}: takes {cls.operand}, with WHAT there or as -on WHAT; got {given}")
+        return " ".join(filter(None, [*words[:count], values[ON_OPERAND.key], more]))
 
 
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*$")
 
 
-def _word(text):
+def _word(text: str) -> tuple[Any, ...]:
     """The first word of `text` (quotes respected) and what follows it."""
     if text[:1] in "'\"":
         end = text.find(text[0], 1)
@@ -249,19 +274,18 @@ def _word(text):
 
 
 def matching(word: str, options: list[Option]) -> list[Option]:
-    """The options that a word like "-so" means. `-debug`, which every command has, makes no prefix of another one ambiguous."""
+    """The options that a word like "-so" means. What nearly every command has makes no prefix of another one ambiguous."""
     name = word[2:] if word.startswith("--") else word[1:]
-    found = [o for o in options if o.name == name] or [o for o in options if name and o.name.startswith(name)]
-    return [o for o in found if o is not DEBUG] or found
+    found = [o for o in options if o.name == name] or [o for o in options if name and name == o.was]
+    found = found or [o for o in options if name and (o.name.startswith(name) or o.was.startswith(name))]
+    return [o for o in found if o not in (DEBUG, ON_OPERAND)] or found
 
 
-def _unknown(command, word, rest, options):
+def _unknown(command: type[Command], word: str, rest: str, options: list[Option]) -> str:
     """What to do about an option that a command does not have."""
     name = word.lstrip("-")
     if name == "on":
         what = _word(rest)[0] if rest else "TP0"
-        if "WHAT" in command.operand:
-            return f"the process is an operand here: {command.name} {command.operand}, with {what} for WHAT"
         return f"it acts on the process that gdb has selected: llm-attach {what}, then {command.name}" if command.gdb_only else ""
     import difflib  # only here: 10 ms that a start of gdb need not spend
 
@@ -269,12 +293,12 @@ def _unknown(command, word, rest, options):
     return f"did you mean {' or '.join('-' + n for n in near)}?" if near else f"it has {', '.join('-' + o.name for o in options)}"
 
 
-def _unknown_option(command, word, rest, options):
+def _unknown_option(command: type[Command], word: str, rest: str, options: list[Option]) -> Any:
     mend = "; ".join(filter(None, (_unknown(command, word, rest, options), f"see: help {command.name}")))
     return UsageError(f"{command.name}: option {word} is unknown; {mend}")
 
 
-def _take_options(command, line, options, values, operand):
+def _take_options(command: type[Command], line: str, options: list[Option], values: dict[str, Any], operand: Any) -> Any:
     while line.startswith("-"):
         word, rest = _word(line)
         if word == "--":
@@ -305,7 +329,7 @@ def _take_options(command, line, options, values, operand):
     return line
 
 
-def _trailing(text, options):
+def _trailing(text: str, options: list[Option]) -> Any:
     """Offsets in an operand where options may begin: outside brackets and strings, a word that names an option."""
     depth, quote, found, i = 0, "", [], 0
     while i < len(text):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from typing import Any
+from typing import AbstractSet, Any
 
 from .. import log
 from ..cpython import content, objects, resolution
@@ -89,13 +88,13 @@ def tensor_value(rt: Runtime, value: Any) -> Tensor | None:
     return value.tensor if isinstance(value, adapters.TensorAdapter) else None
 
 
-def hidden_names(session: Session, args: Args) -> Collection[str]:
+def hidden_names(session: Session, args: Args) -> AbstractSet[str]:
     """The names whose content a command does not show: none with -show-content, nor where the process runs no Python engine."""
     rt = runtime_or_none(session, args.on)
     return frozenset() if rt is None else session.private(rt, args)
 
 
-def hides_values(text: str, tensor: Tensor, private: Collection[str]) -> bool:
+def hides_values(text: str, tensor: Tensor, private: AbstractSet[str]) -> bool:
     """Whether the values of the tensor that an expression names may be tokens: of an integer type, by way of a private name or of
     none that says what they are."""
     if not private or tensor.dtype.kind != "int":

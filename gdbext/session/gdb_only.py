@@ -12,14 +12,14 @@ from . import session as session_room
 from .command import Option, UsageError
 from .session import Session
 
-RANK = Option("rank", "str", "only in this attached process: a label or pid", metavar="R")
+ATTACHED = Option("on", "str", "only in this attached process: a label or pid", metavar="WHAT", was="rank")
 COUNT = Option("count", "int", "the first N-1 passes are let go by", 1, metavar="N")
 
 
 def require_gdb(session: Session, name: str) -> ModuleType:
     """The module `name` of gdbext.control, which exists only inside gdb. `GdbextError` outside."""
     if not session.in_gdb:
-        raise GdbextError("this command works inside gdb: source gdbext/init.py there")
+        raise GdbextError(session_room.NEEDS_GDB)
     session_room.register_adapters()  # conditions and logs are read where no command of the session is at work
     return importlib.import_module("gdbext.control." + name)
 

@@ -9,9 +9,10 @@ import gdb
 
 from .. import log
 from ..access.base import Target
+from ..access.live_gdb import LiveGdbTarget
 from ..errors import GdbextError
 from ..render.text import Style, one_line
-from .command import Command, error_line
+from .command import Args, Command, error_line
 from .session import Session
 
 _CHUNK = 8192
@@ -21,10 +22,11 @@ class GdbSession(Session):
     """The selected inferior, thread and frame of this gdb."""
 
     in_gdb = True
+    own_style: Style | None = None  # of a gdb that another process started, instead of what its terminal is like
 
     def __init__(self) -> None:
         super().__init__()
-        self._inferiors = {}  # gdb's number of an inferior -> its Target
+        self._inferiors: dict[int, Any] = {}  # gdb's number of an inferior -> its Target
 
     def target(self, on: str | None = None) -> Target:
         if on is not None:
@@ -32,23 +34,26 @@ class GdbSession(Session):
         inferior = gdb.selected_inferior()
         if not inferior.pid:
             raise GdbextError("no process is selected: llm-attach one, open a core, or add -on WHAT (see llm-ranks)")
-        return self._of_inferior(inferior)
+        found: Target = self._of_inferior(inferior)
+        return found
 
     def this_of(self, classes: Any, types: Any) -> Any:
         from ..access.dwarf_gdb import this_of
 
         return this_of(classes, types)
 
-    def _of_inferior(self, inferior):
+    def _of_inferior(self, inferior: Any) -> Any:
         from ..access.cli_gdb import holds_gpu_core
-        from ..access.live_gdb import LiveGdbTarget, core_file, selected
+        from ..access.live_gdb import core_file, selected
 
         known = self._inferiors.get(inferior.num)
         if known is None or known.pid != inferior.pid or not known.inferior.is_valid():
             with selected(inferior):
-                kind = LiveGdbTarget
+                kind: Any = LiveGdbTarget
                 if core_file(inferior):
-                    from ..access.core_gdb import CoreGdbTarget as kind
+                    from ..access.core_gdb import CoreGdbTarget
+
+                    kind = CoreGdbTarget
                 elif self.sees_device() and holds_gpu_core():
                     raise GdbextError("a GPU core is open: it has no host side (llm-gpucore FILE shows what it holds)")
                 label = next((r.label for r in self.ranks if r.pid == inferior.pid and not r.process.fate()), "")
@@ -90,7 +95,8 @@ class GdbSession(Session):
 
     def target_of_inferior(self, inferior: Any) -> Target:
         """The `Target` of a process or core that this gdb holds."""
-        return self._of_inferior(inferior)
+        found: Target = self._of_inferior(inferior)
+        return found
 
     def attached_inferior(self, what: str | None = None) -> Any:
         """The inferior that a WHAT names, the selected one without; one that has no process is fine where none is named."""
@@ -102,8 +108,7 @@ class GdbSession(Session):
             raise GdbextError(f"{what} is not attached: llm-attach {what} first")
         return inferior
 
-    @staticmethod
-    def sees_device() -> bool:
+    def sees_device(self) -> bool:
         """Whether this is a gdb that can stop in a kernel."""
         try:
             gdb.parameter("cuda break_on_launch")
@@ -141,7 +146,7 @@ class GdbSession(Session):
         return "focus: kernel {} block ({},{},{}) thread ({},{},{})".format(now.kernel, *now.block, *now.thread)
 
     @staticmethod
-    def _need_frames():
+    def _need_frames() -> None:
         from ..control.cudagdb import has_working_none
 
         if not has_working_none():
@@ -172,8 +177,10 @@ class GdbSession(Session):
             gdb.execute("set may-call-functions on" if calls else "set may-call-functions off", to_string=True)
 
     def style(self) -> Style:
+        if self.own_style is not None:
+            return self.own_style
         enabled = bool(gdb.parameter("style enabled")) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-        return Style(enabled, gdb.parameter("width") or 0)
+        return Style(enabled, int(gdb.parameter("width") or 0))
 
 
 session = GdbSession()
@@ -201,7 +208,7 @@ def run(command: type[Command], line: str) -> None:
         gdb.write(text[start : start + _CHUNK])
 
 
-def _on_nodes(command, args):
+def _on_nodes(command: type[Command], args: Args) -> Any:
     """The answer of other machines; None where the line names none."""
     from . import nodes
 
@@ -227,13 +234,13 @@ def complete(command: type[Command], text: str, word: str | None) -> Any:
     return [w for w in words if w.startswith(word)]
 
 
-def _expression_words(text, word):
+def _expression_words(text: str, word: str) -> list[Any]:
     """Names of the selected Python frame, or attributes of the path before the last dot."""
     import re
 
     from ..cpython.expressions import evaluate
 
-    path = re.search(r"[\w.\[\]'\"$]*$", text).group()
+    path = re.findall(r"[\w.\[\]'\"$]*$", text)[0]
     base, dot, part = path.rpartition(".")
     try:
         frame = session.frame()

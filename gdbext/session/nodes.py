@@ -20,7 +20,7 @@ from .. import archive, log
 from ..access.background import background_thread
 from ..access.files import JSON_SIZE, Budget, json_of
 from ..errors import GdbextError
-from ..render.text import beneath
+from ..render.text import Style, beneath
 from .command import Answer, Args, Command, UsageError
 
 NAME = r"[A-Za-z0-9][\w.-]*"
@@ -130,7 +130,7 @@ def ask(node: str, words: Sequence[str], pack: bytes, limit: float = LIMIT, room
     return [(name, "\n".join(rows)) for name, rows in parts.items()]
 
 
-def _give(pipe, pack):
+def _give(pipe: Any, pack: Any) -> None:
     """Writes the pack to who may not want it."""
     try:
         with pipe:
@@ -139,7 +139,7 @@ def _give(pipe, pack):
         pass
 
 
-def _read(child, limit, room):
+def _read(child: Any, limit: float, room: Room) -> tuple[bytes, bytes]:
     """-> (standard output, the end of standard error) of a program, counted as they come."""
     end, kept = time.monotonic() + limit, {child.stdout: bytearray(), child.stderr: bytearray()}
     out = kept[child.stdout]
@@ -219,11 +219,12 @@ def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[st
     if not answers:
         raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
     if merge is not None:
-        return merge(command(), args, answers, failed)
+        merged: Answer = merge(command(), args, answers, failed)
+        return merged
     return beside(answers, failed)
 
 
-def _answer(command, text, budget):
+def _answer(command: type[Command], text: str, budget: Any) -> Any:
     """The JSON of a node's answer; `GdbextError` where it is none of this command."""
     no_answer = "what it answered is no answer of gdbext"
     try:
@@ -240,7 +241,7 @@ def beside(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> 
     that was asked, so that no node can speak for another."""
     partial = [f"{f['label']}: {f['reason']}" for f in failed]
 
-    def text(style):
+    def text(style: Style) -> str:
         return "\n".join(style.title(name) + "\n" + beneath(said) for name, said in answers)
 
     return Answer({"nodes": [{"node": name, "answer": said} for name, said in answers], "failed": failed}, text, partial)

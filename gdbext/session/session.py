@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection
-from typing import Any
+from typing import AbstractSet, Any
 
 from ..access.base import Target
 from ..cpython import adapters
@@ -24,6 +23,7 @@ from .command import Args
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # loaded by who resolves a name: llm-ranks, the first that is run on a machine, does not
     from ..engines.processes import ProcessRef
+    from ..engines.rank import Rank
 
 
 def _torch() -> Any:
@@ -44,15 +44,18 @@ def register_adapters() -> None:
     adapters.register(containers, lambda obj: _torch().ContainerAdapter(obj))
 
 
+NEEDS_GDB = "this command works inside gdb: source gdbext/init.py there"
+
+
 class Session:
     in_gdb = False
 
     def __init__(self) -> None:
-        self.ranks = []  # the last llm-ranks
+        self.ranks: list[Rank] = []  # the last llm-ranks
         self.last = None  # $py
         self.moving = False  # the command at work reads a process that runs
         self.targets = targets.Targets(self._attached)  # of every process and core file that a command reads
-        self._levels = {}  # target -> (epoch, tid, Python frame level)
+        self._levels: dict[Any, int] = {}  # target -> (epoch, tid, Python frame level)
 
     # ---- which process -------------------------------------------------------------------------------------------
     def target(self, on: str | None = None) -> Target:
@@ -86,7 +89,7 @@ class Session:
         return found[0]
 
     @staticmethod
-    def _refuse_ended(what, one):
+    def _refuse_ended(what: str, one: Any) -> None:
         """Raises `NotFoundError` for an engine's process that has ended since it was listed: its pid may name another one by
         now."""
         fate = one.rank.process.fate() if one.rank is not None else ""
@@ -123,6 +126,26 @@ class Session:
         """The pid of the process that gdb has selected, or None."""
         return None
 
+    def sees_device(self) -> bool:
+        """Whether this is a gdb that can stop in a kernel."""
+        return False
+
+    def device(self) -> Any:
+        """cuda-gdb's view of the GPU; `GdbextError` where there is none."""
+        raise GdbextError(NEEDS_GDB)
+
+    def registers(self) -> dict[str, int]:
+        """{name: value} of the selected thread, at its innermost frame."""
+        raise GdbextError(NEEDS_GDB)
+
+    def attached_inferior(self, what: str | None = None) -> Any:
+        """gdb's inferior that a WHAT names, the selected one without."""
+        raise GdbextError(NEEDS_GDB)
+
+    def target_of_inferior(self, inferior: Any) -> Target:
+        """The `Target` of a process or core that gdb holds."""
+        raise GdbextError(NEEDS_GDB)
+
     def device_kernels(self) -> list[Any]:
         """The kernels that a debugger of the GPU sees running."""
         return []
@@ -145,7 +168,7 @@ class Session:
         return found
 
     @staticmethod
-    def private(rt: Runtime, args: Args) -> Collection[str]:
+    def private(rt: Runtime, args: Args) -> AbstractSet[str]:
         """Names whose content stays hidden: those of an engine's prompts and tokens, unless -show-content is given."""
         return frozenset() if args.show_content else privacy.names_for(rt)
 
@@ -187,7 +210,7 @@ class Session:
     def select(self, level: int, on: str | None = None) -> None:
         self._levels = {self._frame_key(on): level}
 
-    def _frame_key(self, on):
+    def _frame_key(self, on: Any) -> tuple[Any, ...]:
         target = self.target(on)
         return id(target), target.epoch if target.is_stopped else 0, self.tid(on)
 

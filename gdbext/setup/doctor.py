@@ -30,7 +30,7 @@ class Check:
         self.name, self.status, self.detail, self.mend = name, status, detail, mend
 
 
-def _file(path):
+def _file(path: str) -> Any:
     try:
         with open(path, errors="replace") as f:
             return f.read()
@@ -79,7 +79,8 @@ def try_trace() -> int:
             timeout=60,
         ).returncode
     finally:
-        subject.stdin.close()
+        if subject.stdin is not None:
+            subject.stdin.close()
         subject.wait()
 
 

@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
-from typing import Callable, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 from ..errors import GdbextError
 
@@ -40,7 +40,7 @@ def load_script(init: str) -> str:
     return f"if $_isvoid($_streq)\n  echo {NO_PYTHON}\\n\nelse\n  source {init}\nend\n"
 
 
-def _blocks(content, where):
+def _blocks(content: Any, where: Any) -> Any:
     found = list(_BLOCK.finditer(content))
     if len(_MARK.findall(content)) != 2 * len(found):
         raise GdbextError(
@@ -76,7 +76,7 @@ def add_block(content: Optional[bytes], script: Union[str, bytes], where: str = 
         raise GdbextError(
             f"{where}: gdbext's block stands in it {len(found)} times; take it out first: python -m gdbext uninstall"
         )
-    if found:
+    if found and content is not None:
         return content[: found[0].start("body")] + body + content[found[0].end("body") :]
     if content is None:
         return BEGIN_NEW_FILE + b"\n" + body + END + b"\n"

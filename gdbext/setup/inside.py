@@ -7,16 +7,17 @@ import os
 
 
 def main() -> None:
+    import gdb
+
     from ..commands import table
     from ..errors import GdbextError
     from ..render.text import Style
     from ..session import gdb_session
     from . import outside
 
-    gdb = gdb_session.gdb
     asked = json.loads(os.environ.pop("GDBEXT_RUN"))
     session = gdb_session.session
-    session.style = lambda: Style(asked["colour"] and "NO_COLOR" not in os.environ, 0)
+    session.own_style = Style(asked["colour"] and "NO_COLOR" not in os.environ, 0)
     command = table.load(asked["name"])
     try:
         result = outside.perform(command, asked["line"], session)

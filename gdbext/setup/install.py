@@ -14,7 +14,7 @@ from .unpack import init_script
 UNPACKED = "unpacked"  # in our data folder: the pack that an archive installed
 
 
-def _targets(gdbinit):
+def _targets(gdbinit: Any) -> Any:
     if gdbinit:
         return [("gdb", os.path.abspath(os.path.expanduser(gdbinit)))]
     return initfile.init_files()[0]

@@ -43,7 +43,7 @@ def line_of(command: type[Command], words: Sequence[str]) -> str:
 def wants_json(command: type[Command], line: str) -> bool:
     """Whether errors are to be JSON, also those about the line itself."""
     try:
-        return command.parse(line).json
+        return bool(command.parse(line).json)
     except GdbextError as e:
         log.passed_over(e)
         return any(w in ("-json", "--json") for w in line.split())

@@ -8,6 +8,7 @@ import os
 import stat
 import tempfile
 import zipfile
+from typing import Any
 
 from .. import package
 from ..errors import GdbextError
@@ -21,7 +22,7 @@ def init_script(folder: str = "") -> str:
     return os.path.join(package.FOLDER, "init.py")
 
 
-def _default():
+def _default() -> str:
     return os.path.join(tempfile.gettempdir(), f"gdbext-{os.geteuid()}")
 
 
@@ -43,7 +44,7 @@ def private_folder(path: str) -> str:
     return path
 
 
-def _unpacked(folder):
+def _unpacked(folder: Any) -> Any:
     """Writes what `folder` lacks of the archive; -> the folder of this very archive in it. Each file is there whole or not at
     all, so two that unpack at once do no harm."""
     with open(package.ROOT, "rb") as f:
@@ -59,7 +60,7 @@ def _unpacked(folder):
     return inside
 
 
-def _write(path, content):
+def _write(path: str, content: Any) -> None:
     try:
         with open(path, "rb") as f:
             if f.read() == content:

@@ -114,7 +114,7 @@ def ranks(what: str) -> list[tuple[str, Optional[int], str]]:
         if what:
             raise
         return [("a rank", None, PYTHON)]
-    answer = []
+    answer: list[tuple[str, Optional[int], str]] = []
     for one in found:
         pid = one.pid
         if pid is None:

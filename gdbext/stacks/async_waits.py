@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..cpython import tasks as asyncio_tasks
 from ..cpython.event_loops import EventLoop, event_loops
-from ..cpython.stack_keys import stack_key
 from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
+from ..observe.stack_keys import stack_key
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
 from .locks import outer_place
@@ -26,7 +26,7 @@ from .waits import Edge
 
 if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
-    from .system_calls import Call
+    from ..observe.system_calls import Call
     from .threads import ThreadView
 
 MAX_TASKS = 2000  # whose waits are read one by one

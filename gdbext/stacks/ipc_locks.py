@@ -20,8 +20,8 @@ from ..access.procfs import read_proc
 from ..cpython import gil, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
+from ..observe.system_calls import all_descriptors
 from .references import references_of
-from .system_calls import all_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,14 +16,17 @@ from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
 from ..access.retry import settled_counts
 from ..access.snapshot import CoreFileTarget
-from ..cpython import event_loops, gil
+from ..cpython import event_loops
 from ..cpython.runtime import open_runtime
-from ..cpython.stack_keys import advanced, stack_key
 from ..engines import shm_rings
 from ..errors import GdbextError
+from ..observe import system_calls
+from ..observe.clocks import ancestors, descendants, ended_children, handled_signals, how_ended
+from ..observe.observer import Observer, repeatedly
+from ..observe.stack_keys import stack_key
+from ..observe.window import Window
 from ..torch import collectives
-from . import async_waits, effects, ipc_locks, locks, snapshots, system_calls, threads
-from .clocks import Clock, ancestors, clocks, descendants, ended_children, handled_signals, how_ended
+from . import async_waits, ipc_locks, locks, snapshots, threads
 from .python_waits import path_of
 
 if TYPE_CHECKING:
@@ -32,14 +35,9 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
     from ..engines.targets import Targets
 
-GIL_LOOKS = 12
-STACK_LOOKS = 6
 MAX_QUEUES = 256  # whose counts are compared
 MAX_TURNS = 1 << 20  # items through a queue between two readings of its count, one after the other
 TICKS, TICK = 4, 0.003  # times, seconds
-SEEN_OFTEN = 2  # looks after which it is looked for what a thread changes that has not advanced
-KERNEL = 0.1  # part of a thread's time: who is in the kernel for longer may change what lies there
-MAX_LOOKED = 64  # threads of a process whose stacks are compared from look to look, of those that ran at all
 
 
 @dataclass
@@ -59,49 +57,35 @@ class Counter:
 
 @dataclass(eq=False)
 class ProcessSamples:
-    """One process during the window: `snapshot`, `view` (None: `why`), `edges`, `before` and `after` (`clocks`), `window` seconds
-    between them, `stacks`: {tid: [stack at each look]}, `effects`: the same at the later looks at one that has not advanced,
-    `gil`: `Samples` or None, `state` of the process, `world`: (rank, size) of its torch.distributed group or None, `calls`:
-    {tid: system call}, `tasks`: its asyncio at the last look, `counters` of progress, `children`: {pid: seconds that it ran in
-    the window} of its descendants, `ancestors`: pids, `ended`: how it has ended, `ended_children`: [(pid, what)] that it has not
-    asked about, `links`: connections of a rank that is no engine's (None: not known), `rings`, `counts`: of collectives,
-    `holders`: {inode: [(pid, writes)]}, `clients`: connections to its event loops, `unread`: of these and of its listeners
-    those on which something waited to be read or accepted at both looks."""
+    """One process during the window."""
 
-    snapshot: Any
-    view: Any = None
+    snapshot: Any  # its copy (`snapshots.ProcessSnapshot`)
+    view: Any = None  # of the copy (`threads.ProcessView`); None: `why`
     why: str = ""
-    edges: list[Any] = field(default_factory=list)
-    before: dict[int, Clock] = field(default_factory=dict)
-    after: dict[int, Clock] = field(default_factory=dict)
-    window: float = 0.0
-    stacks: dict[int, list[Any]] = field(default_factory=dict)
-    effects: dict[int, list[effects.Effect]] = field(default_factory=dict)
-    gil: Any = None
-    state: str = ""
-    world: tuple[int, int] | None = None
-    links: set[Any] | None = None
-    partial: list[str] = field(default_factory=list)
-    ended: str = ""
+    window: Window = field(default_factory=Window)  # what its threads did
+    edges: list[Any] = field(default_factory=list)  # what its threads wait for
+    state: str = ""  # the letter of proc(5)
+    world: tuple[int, int] | None = None  # (rank, size) of its torch.distributed group
+    links: set[Any] | None = None  # connections of a rank that is no engine's; None: not known
+    partial: list[str] = field(default_factory=list)  # why this is not all
+    ended: str = ""  # how it has ended
     frozen: str = ""  # the control group that holds it, in words
-    ended_children: list[tuple[int, str]] = field(default_factory=list)
+    ended_children: list[tuple[int, str]] = field(default_factory=list)  # [(pid, what)] that it has not asked about
     rings: list[Any] = field(default_factory=list)
-    counts: list[Any] = field(default_factory=list)
-    calls: dict[int, system_calls.Call] = field(default_factory=dict)
-    tasks: async_waits.AsyncState = field(default_factory=async_waits.AsyncState)
+    counts: list[Any] = field(default_factory=list)  # of collectives
+    calls: dict[int, system_calls.Call] = field(default_factory=dict)  # {tid: the system call that it is in}
+    tasks: async_waits.AsyncState = field(default_factory=async_waits.AsyncState)  # at the last sample
     moved_tasks: set[Any] = field(default_factory=set)
-    counters: list[Counter] = field(default_factory=list)
-    children: dict[int, float] = field(default_factory=dict)
-    ancestors: set[int] = field(default_factory=set)
-    parent_gone: bool = False
+    counters: list[Counter] = field(default_factory=list)  # of progress
+    children: dict[int, float] = field(default_factory=dict)  # {pid of a descendant: seconds that it ran in the window}
+    ancestors: set[int] = field(default_factory=set)  # pids
     died: tuple[int, str] | None = None  # of a core: (tid, the signal) of the thread whose error ended it
-    waited: bool = False  # its main thread stood at a look in a wait that others end
-    holders: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)
-    clients: int = 0
-    unread: int = 0
+    holders: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)  # {inode: [(pid that has it, whether it writes)]}
+    clients: int = 0  # connections to its event loops
+    unread: int = 0  # of these and of its listeners those on which something waited to be read or accepted in both samples
     signals: list[str] = field(default_factory=list)  # that it has handlers of its own for
     kernel: dict[int, str] = field(default_factory=dict)  # {tid: the function of the kernel it is in} of those in state D
-    first: dict[str, Any] = field(default_factory=dict)  # what was counted at the first look, and what its loops had to do
+    first: dict[str, Any] = field(default_factory=dict)  # what was counted at the first sample, and what its loops had to do
 
     @property
     def pid(self) -> int:
@@ -114,43 +98,6 @@ class ProcessSamples:
     @property
     def name(self) -> str:
         return str(self.view.name if self.view is not None else self.snapshot.name)
-
-    def ran(self, tid: int) -> float | None:
-        """Seconds that a thread ran in the window, None where that is not known."""
-        a, b = self.before.get(tid), self.after.get(tid)
-        return b.run - a.run if a and b else None
-
-    def wanted(self, tid: int) -> float | None:
-        """Seconds that a thread ran or waited for a processor, None where that is not known."""
-        a, b = self.before.get(tid), self.after.get(tid)
-        return b.run + b.queued - a.run - a.queued if a and b else None
-
-    @property
-    def pressed(self) -> float:
-        """The part of the window for which that thread waited for a processor which waited longest."""
-        waited = [b.queued - self.before[tid].queued for tid, b in self.after.items() if tid in self.before]
-        return max(waited, default=0.0) / self.window if self.window else 0.0
-
-    def woke(self, tid: int) -> int:
-        """How often a thread went to sleep in the window."""
-        a, b = self.before.get(tid), self.after.get(tid)
-        return b.sleeps - a.sleeps if a and b else 0
-
-    def moved(self, tid: int) -> bool:
-        """Whether two samples show different Python stacks of a thread."""
-        return len(set(self.stacks.get(tid, ()))) > 1
-
-    def advanced(self, tid: int) -> bool:
-        """Whether variables of a thread's frames changed while its calls stayed the same: the thread makes progress in a loop."""
-        return advanced(self.stacks.get(tid, ()))
-
-    def futile(self, tid: int) -> bool:
-        """Whether a thread that runs is known to change nothing: what it can reach stayed as it is, and so did the kernel's part
-        of its time."""
-        found = self.effects.get(tid, [])
-        if len(found) < 2 or found[0].state is None or any(one.state != found[0].state for one in found):
-            return False
-        return found[-1].kernel - found[0].kernel <= KERNEL * (found[-1].ran - found[0].ran) > 0
 
 
 class Sampling:
@@ -179,16 +126,9 @@ class Sampling:
 
     def watch(self, seconds: float) -> None:
         """The looks that stop nothing."""
-        began = time.monotonic()
-        for number in range(STACK_LOOKS):
-            for watch in self.watches:
-                watch.look()
-            left = began + seconds * (number + 1) / STACK_LOOKS - time.monotonic()
-            if left > 0:
-                time.sleep(left)
+        repeatedly([watch.sample for watch in self.watches], seconds)
         for s, watch in zip(self.live, self.watches):
             watch.end()
-            s.window = time.monotonic() - self.began
             s.children = {p: cpu_of(p) - self.spent[p] for p in self.families[s.pid] if state_of(p) not in ("", "Z", "X")}
 
     def go_on(self, seconds: float) -> None:
@@ -218,9 +158,9 @@ class Sampling:
         stops = lasting_stops({s.pid for s in self.live})
         for s, watch in zip(self.live, self.watches):
             _last_state(s, s.pid in stops)
-            s.kernel = {tid: wait_channel(s.pid, tid) for tid, clock in s.after.items() if clock.state == "D"}
+            s.kernel = {tid: wait_channel(s.pid, tid) for tid, clock in s.window.after.items() if clock.state == "D"}
             if watch.rt is not None:
-                _read_calls(s, watch.rt, [tid for tid in (e.waiter[1] for e in s.edges) if tid in s.after])
+                _read_calls(s, watch.rt, [tid for tid in (e.waiter[1] for e in s.edges) if tid in s.window.after])
             if s.rank is None and (s.world or s.counts):
                 s.links = system_calls.connections(s.pid)
         wanted = {s.pid: _inodes(s) for s in self.live}
@@ -255,71 +195,45 @@ def _open(live: list[ProcessSamples], targets: Targets, table: ProcTable) -> dic
 
 
 class _Watch:
-    """The looks at one process; `rt`: None where it runs no Python that can be read."""
+    """The samples of one process, and what it counts; `rt`: None where it runs no Python that can be read."""
 
     def __init__(self, s: ProcessSamples, rt: Runtime | None) -> None:
-        self.s, self.rt = s, rt
-        self.start = self.ran = process_clock(s.pid)
-        self.last = s.before = clocks(s.pid)
-        self.gil: gil.Samples | None = None
+        self.s, self.rt, self.observer = s, rt, Observer(s.pid, rt)
+        s.window = self.observer.window
 
     def go_on(self) -> None:
-        """After a copy: the stops for it woke who slept, which does not count, and where each thread stood then does."""
-        s = self.s
-        for tid, clock in clocks(s.pid).items():
-            if tid in s.before and tid in s.after:
-                s.before[tid].sleeps += clock.sleeps - s.after[tid].sleeps
-        for th in s.view.threads if s.view is not None else ():
-            if th.python and th.tid not in s.stacks:
-                s.stacks[th.tid] = [stack_key(th.python)]
+        """After a copy: where each thread was then counts."""
+        threads = self.s.view.threads if self.s.view is not None else ()
+        self.observer.resume((th.tid, th.python) for th in threads)
 
-    def look(self) -> None:
-        """Looks. Where no thread has run since the last look all is as it was."""
-        s, rt, first = self.s, self.rt, not self.s.first
+    def sample(self) -> None:
+        """Takes a sample."""
+        s, rt = self.s, self.rt
+        self.observer.sample()
         if rt is None:
             return
-        if first or not self._stands_since(self.ran):
-            self.ran = self.start if first else process_clock(s.pid)
-            now = s.before if first else clocks(s.pid, whole=False)  # who has not run since stands where it stood
-            _python_stacks(s, rt, {tid for tid, c in now.items() if tid == s.pid or c.state == "R" or c.mark != self._mark(tid)})
-            self.last = now
-            s.waited = s.waited or system_calls.waits_for_others(s.pid, rt.target.arch)
-            self.gil = _gil(rt)
-        elif s.stacks.get(s.pid):
-            s.stacks[s.pid].append(s.stacks[s.pid][-1])
-        if first:
+        if not s.first:
             s.first = {"counts": self._counted(rt), "taken": event_loops.callbacks_taken(rt)}
-        if s.first.get("tasks") is None:  # as they are at the first look at which they can be listed
+        if s.first.get("tasks") is None:  # as they are at the first sample in which they can be listed
             rt.target.invalidate()
             s.first["tasks"] = async_waits.keys(rt)
             if s.first["tasks"]:
                 s.first["unread"] = _unread(system_calls.Files(s.pid).watched())
-        if self.gil is not None:
-            s.gil = self.gil if s.gil is None else s.gil + self.gil
 
     def end(self) -> None:
-        """The last look."""
+        """The last sample."""
         if self.rt is not None:
             self.rt.target.invalidate()
-            stands = self._stands_since(self.start)
+            stands = self.observer.stands
             _last_look(self.s, self.rt, self.s.first["counts"] if stands else _settled(self.rt))
-        self.s.after = clocks(self.s.pid)
-
-    def _stands_since(self, ran: int | None) -> bool:
-        """Whether no thread has run since the process's clock stood at `ran`. That clock says nothing of a thread that is on a
-        processor all the while and has not been counted yet."""
-        on_a_processor = any(c.state == "R" for c in self.s.before.values())
-        return ran is not None and process_clock(self.s.pid) == ran and not on_a_processor
+        self.observer.end()
 
     def _counted(self, rt: Runtime) -> dict[Any, int]:
         """What it counts: one reading does where it stands meanwhile."""
         ran = process_clock(self.s.pid)
         rt.target.drop_pages()
         counts = _counts(rt)
-        return counts if self._stands_since(ran) else _settled(rt)
-
-    def _mark(self, tid: int) -> Any:
-        return self.last[tid].mark if tid in self.last else None
+        return counts if self.observer.stands_since(ran) else _settled(rt)
 
 
 def _last_look(s: ProcessSamples, rt: Runtime, counted: dict[Any, int]) -> None:
@@ -433,39 +347,11 @@ def _read_copy(s: ProcessSamples, snap: Any, live: bool) -> None:
                 s.died = snap.target.fatal_signal() if isinstance(snap.target, CoreFileTarget) else None
                 s.tasks = async_waits.read(s.name, s.view.rt, s.view.threads)
         for th in s.view.threads:
-            if th.python and th.tid in s.stacks:
-                s.stacks[th.tid].append(stack_key(th.python))
+            if th.python and s.window.thread(th.tid).stacks:
+                s.window.thread(th.tid).stacks.append(stack_key(th.python))
         # of a thread that gets on it is no matter where it would have waited at that moment
-        s.partial += [f"thread {tid}: {reason}" if tid else reason for tid, reason in why.items() if not s.moved(tid)]
+        s.partial += [
+            f"thread {tid}: {reason}" if tid else reason for tid, reason in why.items() if not s.window.thread(tid).moved
+        ]
     except GdbextError as e:
         s.why = str(e)
-
-
-def _python_stacks(s: ProcessSamples, rt: Runtime, active: set[int]) -> None:
-    rt.target.invalidate()
-    try:
-        pythons = rt.threads()
-    except GdbextError as e:
-        log.passed_over(e)
-        return
-    for py in [py for py in pythons if py.tid in active][:MAX_LOOKED]:
-        stacks = s.stacks.setdefault(py.tid, [])
-        try:
-            frames = rt.frames(py)
-            stacks.append(stack_key(frames))
-        except GdbextError as e:
-            log.passed_over(e)
-            stacks.append(("torn", time.monotonic()))  # it changed while it was read: it moves
-            continue
-        if len(stacks) > SEEN_OFTEN and not advanced(stacks):
-            effect = effects.of_thread(rt, s.pid, py.tid, frames, stacks)
-            if effect is not None:
-                s.effects.setdefault(py.tid, []).append(effect)
-
-
-def _gil(rt: Runtime) -> gil.Samples | None:
-    try:
-        return gil.sample(rt, GIL_LOOKS // STACK_LOOKS, 0.005)
-    except GdbextError as e:
-        log.passed_over(e)
-        return None

@@ -10,8 +10,8 @@ from ..access.proc import ProcTarget
 from ..access.procfs import state_of
 from ..cpython import reprs, resolution
 from ..cpython.runtime import open_runtime
-from ..cpython.stack_keys import stack_key
 from ..errors import GdbextError
+from ..observe.observer import thread_sample
 from ..render.text import seconds
 
 
@@ -51,7 +51,7 @@ class MainThreadWatch:
                 if self.counter:
                     value = resolution.resolve(rt, self.counter, frames, outward=True).value
                     return repr(value) if not hasattr(value, "address") else reprs.Repr(reprs.SHORT)(value)
-                return (state in ("T", "t"), stack_key(frames))
+                return (state in ("T", "t"), thread_sample(rt, self.pid, frames).stack)
             finally:
                 target.close()
         except (GdbextError, IndexError) as e:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ..access.procfs import read_or_empty
+from ..access.procfs import read_or_empty, wait_channel
 
 if TYPE_CHECKING:
     from .sampling import ProcessSamples
@@ -19,21 +19,21 @@ STATES = {"R": "runs", "S": "sleeps", "D": "waits in the kernel", "T": "is stopp
 
 def is_refused(s: ProcessSamples) -> bool:
     """Whether a process could not be read for want of permission, and its clocks could."""
-    return s.view is None and "no permission" in s.why and bool(s.after)
+    return s.view is None and "no permission" in s.why and bool(s.window.after)
 
 
 def data(s: ProcessSamples) -> dict[str, Any]:
     """`{label, pid, state, seconds, threads: [{tid, name, state, cpu, woke, wchan}]}`: `cpu` is the share of a processor, `woke`
     how often it went to sleep between the looks, None for a thread that was not there at the first."""
     threads = []
-    for tid, clock in sorted(s.after.items()):
-        ran = s.ran(tid)
+    for tid, clock in sorted(s.window.after.items()):
+        seen = s.window.thread(tid)
         one: dict[str, Any] = {"tid": tid, "name": _text(s.pid, tid, "comm"), "state": clock.state}
-        one["cpu"] = None if ran is None or not s.window else ran / s.window
-        one["woke"] = None if ran is None else s.woke(tid)
-        wait = _text(s.pid, tid, "wchan")
+        one["cpu"] = s.window.load(seen.ran)
+        one["woke"] = None if seen.ran is None else seen.woke
+        wait = wait_channel(s.pid, tid)
         threads.append({**one, "wchan": wait if re.fullmatch(r"[a-z_]\w+", wait) else None})
-    return {"label": s.name, "pid": s.pid, "state": s.state, "seconds": s.window, "threads": threads}
+    return {"label": s.name, "pid": s.pid, "state": s.state, "seconds": s.window.seconds, "threads": threads}
 
 
 def _text(pid: int, tid: int, name: str) -> str:

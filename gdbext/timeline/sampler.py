@@ -21,7 +21,7 @@ from ..cpython.gil import FUTEX, RESTART, gil_range
 from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import shown_name
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from ..stacks.system_calls import family
+from ..observe.system_calls import family
 from . import recording
 from .frames import GoneError, StackReader, ThreadPlaces, TornError
 from .recording import DROPPED, MAX_LOOKS, MAX_RUNS, ProcessTrack, Recording, ThreadTrack

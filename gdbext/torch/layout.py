@@ -93,9 +93,8 @@ def minor_of(text: str) -> str:
     return f"{int(m.group(1))}.{int(m.group(2))}" if m else ""
 
 
-def for_version(text: str, pre_cxx11_abi: bool = False, why: str = "", arch: str = "x86-64") -> TorchLayout:
-    """The `TorchLayout` for a release as torch.__version__ gives it ("2.13.0+cpu"); `LayoutError` for one not known, with `why`
-    it could not be made.
+def for_version(text: str, pre_cxx11_abi: bool = False, arch: str = "x86-64") -> TorchLayout:
+    """The `TorchLayout` for a release as torch.__version__ gives it ("2.13.0+cpu"); `LayoutError` for one not known.
 
     `pre_cxx11_abi`: built with _GLIBCXX_USE_CXX11_ABI=0, where std::string is smaller (x86-64 wheels up to 2.6).
     """
@@ -103,7 +102,7 @@ def for_version(text: str, pre_cxx11_abi: bool = False, why: str = "", arch: str
     if minor not in _rows():
         rows = known()
         raise LayoutError(
-            f"torch {text or '(no version)'} has no layout here (known: {rows[0]} to {rows[-1]}){'; ' + why if why else ''}; "
+            f"torch {text or '(no version)'} has no layout here (known: {rows[0]} to {rows[-1]}); "
             f"make it with: scripts/make-torch-layouts --headers DIR, where DIR is that torch's own torch/include folder"
         )
     return TorchLayout(minor, _rows()[minor], pre_cxx11_abi, arch)
@@ -154,19 +153,9 @@ def torch_version(target: Target, rt: Runtime | None = None) -> str:
 
 
 def for_process(target: Target, rt: Runtime | None = None) -> TorchLayout:
-    """The `TorchLayout` of a process, once per epoch. `rt` is its `Runtime`, None where it runs no Python. One that the table
-    does not know is made from the headers beside its libtorch, where a compiler is."""
+    """The `TorchLayout` of a process, once per epoch. `rt` is its `Runtime`, None where it runs no Python."""
 
     def find() -> TorchLayout:
-        version, old = torch_version(target, rt), pre_cxx11_abi(target)
-        if minor_of(version) in _rows() or not minor_of(version):
-            return for_version(version, old, arch=target.arch)
-        from . import headers
-
-        try:
-            return TorchLayout(minor_of(version), headers.row_of(target, version), old, target.arch)
-        except LayoutError as e:
-            log.passed_over(e, f"the layout of torch {version}")
-            return for_version(version, old, str(e))
+        return for_version(torch_version(target, rt), pre_cxx11_abi(target), target.arch)
 
     return target.cached("torch layout", find)

@@ -10,6 +10,7 @@ from ..engines import endpoints, nccl_ras, shm_files
 from ..engines.group import engines_of
 from ..engines.processes import ranks_of
 from ..errors import GdbextError
+from ..observe.window import PRESSED
 from ..requests import collect, join
 from ..requests.model import BEHIND, NEVER_FITS
 from ..stacks import sampling, untraced
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 LONGER = 3.0  # times the first look, on a machine that left others little
 AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0, "uninterruptible": 3.0}  # times as long, for what may only take its time
-PRESSED = 0.2  # part of a look for which a thread waited for a processor: it moved less than it would have
 
 
 class Examination:
@@ -57,7 +57,7 @@ def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Seque
     first = look.examination()
     first.untraced = _untraced([s for s in first.seen if untraced.is_refused(s)])
     said = {v.kind for v in first.verdicts}
-    if "unknown" in said and any(s.pressed > PRESSED for s in first.seen):
+    if "unknown" in said and any(s.window.pressed > PRESSED for s in first.seen):
         look = _Look(found, targets, seconds * LONGER, words)
         _add_pauses(look.sampling.seen, [s.snapshot for s in first.seen])
         last = look.examination()

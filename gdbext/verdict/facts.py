@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..engines import registry, shm_rings
+from ..observe.window import RUNS, STILL
 from ..stacks.threads import waits_in_kernel
 from . import patterns
 
@@ -14,13 +15,11 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ..observe.system_calls import Call
     from ..stacks.async_waits import LoopState, TaskState
     from ..stacks.sampling import Counter
-    from ..stacks.system_calls import Call
     from ..stacks.waits import Edge
 
-RUNS = 0.3  # of a processor: a thread that uses more is at work
-STILL = 0.03  # less: it is not
 LOCKS = ("Lock", "RLock", "mutex", "import", "Semaphore", "asyncio.Lock", "asyncio.Semaphore")
 Node = Any
 

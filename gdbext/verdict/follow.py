@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..engines import shm_rings
-from ..stacks.system_calls import Call
-from .facts import LOCKS, STILL
+from ..observe.system_calls import Call
+from ..observe.window import STILL
+from .facts import LOCKS
 from .turns import behind
 from .words import describe_node, name_of
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..observe.window import LEAST
 from .facts import ProcessState, ThreadState
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def facts_of(s: ProcessSamples) -> ProcessState:
 
 def _thread(s: ProcessSamples, th: ThreadView, edge: Edge | None) -> ThreadState:
     tid = th.tid
-    ran, wanted, after = s.ran(tid), s.wanted(tid), s.after.get(tid)
+    seen, gil = s.window.thread(tid), s.window.gil
     return ThreadState(
         (s.view.name, tid),
         th.name,
@@ -62,18 +63,18 @@ def _thread(s: ProcessSamples, th: ThreadView, edge: Edge | None) -> ThreadState
         th.frames,
         bool(th.python),
         th.idle,
-        s.moved(tid),
-        s.advanced(tid),
-        load=ran / s.window if ran is not None and s.window else None,
-        woke=s.woke(tid),
-        state=after.state if after else th.state or "S",
+        seen.moved,
+        seen.advanced,
+        load=s.window.load(seen.ran),
+        woke=seen.woke,
+        state=seen.after.state if seen.after else th.state or "S",
         edge=edge,
         native=[n.function for n in th.native],
-        holds=bool(s.gil and s.gil.count and s.gil.held.get(tid, 0) == s.gil.count and len(s.gil.switches) == 1),
-        wanted=wanted / s.window if wanted is not None and s.window else None,
+        holds=bool(gil and gil.count and gil.held.get(tid, 0) == gil.count and len(gil.switches) == 1),
+        wanted=s.window.load(seen.wanted),
         call=s.calls.get(tid),
-        waited=s.waited and th is s.view.main,
-        futile=s.futile(tid),
+        waited=s.window.waited and th is s.view.main,
+        futile=seen.futile,
         kernel=s.kernel.get(tid, ""),
     )
 
@@ -83,17 +84,16 @@ def _unreleased_gil(s: ProcessSamples, found: list[ThreadState]) -> tuple[object
     the looks or more: a waiter asks again every 5 ms, and on a machine at work it is some time until it waits again. Python makes
     a thread give the GIL back after 5 ms when another asks, so one that runs and never does is in C code; one that was not given
     a processor is no such thread."""
-    got = s.gil
+    got = s.window.gil
     if got is None or got.count < MIN_GIL_LOOKS or got.free or len(got.held) != 1 or len(got.switches) != 1:
         return None
     tid = next(iter(got.held))
     waiters = [t for t, n in got.waited.items() if n >= 0.5 * got.count and t not in got.held]
-    ran = s.ran(tid)
+    seen = s.window.thread(tid)
     holder = next((t for t in found if t.node[1] == tid), None)
     if not waiters or holder is None or holder.moved:
         return None
-    state = s.after[tid].state if tid in s.after else "S"
-    if state == "R" and (ran is None or ran < 0.05):
+    if seen.after is not None and seen.after.state == "R" and (seen.ran or 0.0) < LEAST:
         return None
     return holder.node, [(s.view.name, t) for t in waiters]
 

@@ -10,8 +10,8 @@ import re
 from .. import log
 from ..access.procfs import descriptors, parse_maps, read_maps, resident_bytes
 from ..errors import GdbextError
+from ..observe.system_calls import Files
 from ..render.text import size
-from ..stacks.system_calls import Files
 
 SHOWN = 6
 _DEVICES = re.compile(r"/dev/(nvidia\d+|dri/\w+|kfd|davinci\d+|accel\w*)$")

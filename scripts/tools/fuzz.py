@@ -27,9 +27,9 @@ from harness import gpucores  # noqa: E402
 
 from gdbext.access import cfi, core_writer, elf, model, ptrace  # noqa: E402
 from gdbext.access.snapshot import CoreFileTarget  # noqa: E402
+from gdbext.answers.heap import load_look  # noqa: E402
+from gdbext.answers.tensor_list import difference, load_listing  # noqa: E402
 from gdbext.commands.llm_layers import compare_records  # noqa: E402
-from gdbext.commands.pyheap import load_look  # noqa: E402
-from gdbext.commands.pytensors import difference, load_listing  # noqa: E402
 from gdbext.cpython.runtime import open_runtime  # noqa: E402
 from gdbext.errors import GdbextError  # noqa: E402
 from gdbext.kernels import gpucore  # noqa: E402

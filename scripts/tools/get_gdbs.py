@@ -9,10 +9,9 @@ GDBEXT_TEST_GDB=FILE scripts/test gdb runs every test with one of them."""
 import glob
 import os
 import shutil
-import sys
 
 from .environments import cache_folder, unpack_wheels
-from .say import Failed, say
+from .say import Failed, ends_with, say
 from .system import gdb_python, python_version
 
 VERSIONS = ["16.3", "17.2", "18.1"]
@@ -65,7 +64,4 @@ def main(words):
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except Failed as e:
-        sys.exit(str(e))
+    ends_with(main)

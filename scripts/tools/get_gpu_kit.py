@@ -29,7 +29,7 @@ from .environments import cache_folder
 from .gpu_kit.contents import ENGINES, HAVE, PACKAGES, SLIM, STUBS
 from .gpu_kit.fatbin import slim
 from .gpu_kit.site import KIT
-from .say import Failed, say
+from .say import Failed, ends_with, say
 
 PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in (39, 35, 34, 31, 28, 27, 26, 24, 17)] + [
     "manylinux2014_x86_64",
@@ -149,7 +149,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except Failed as e:
-        sys.exit(str(e))
+    ends_with(main)

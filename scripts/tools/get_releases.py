@@ -11,18 +11,16 @@ import glob
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
 import tempfile
 import zipfile
 
 from .environments import cache_folder, environment
-from .say import Failed, say
+from .say import Failed, ends_with, say
 
 RELEASES = [
-    "vllm-0.6.0",
-    "vllm-0.6.6.post1",
-    "vllm-0.7.3",  # V0's block manager; 0.6.6: the first V1
+    "vllm-0.6.6.post1",  # the first V1
+    "vllm-0.7.3",
     "vllm-0.8.5",
     "vllm-0.9.2",
     "vllm-0.10.2",
@@ -177,7 +175,4 @@ def main(words):
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except Failed as e:
-        sys.exit(str(e))
+    ends_with(main)

@@ -22,7 +22,7 @@ import time
 
 from .environments import cache_folder
 from .gpu_kit import needs, site
-from .say import Failed, say
+from .say import ends_with, say
 from .system import gdb_python
 
 TAIL = 20  # seconds that are kept for packing
@@ -148,7 +148,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except Failed as e:
-        sys.exit(f"run-on-gpu: {e}")
+    ends_with(main, "run-on-gpu")

@@ -11,6 +11,14 @@ class Failed(Exception):
     """An expected end: the message is all that the user needs to read."""
 
 
+def ends_with(main, name=""):
+    """Ends this program with the status that `main(words)` returns, or with the one line of a `Failed`, after `name`."""
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Failed as e:
+        sys.exit(f"{name}: {e}" if name else str(e))
+
+
 def say(text):
     print(text, flush=True)
 

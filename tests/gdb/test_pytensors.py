@@ -8,8 +8,9 @@ from harness.subjects import SUBJECTS, running, spawned
 from harness.tensors import LAZY, same_as_truth
 
 from gdbext.access.proc import ProcTarget
+from gdbext.answers.tensor_list import difference, group_of
 from gdbext.commands.pytensor import PyTensor
-from gdbext.commands.pytensors import PyTensors, difference, group_of
+from gdbext.commands.pytensors import PyTensors
 from gdbext.cpython.expressions import evaluate
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError

@@ -7,8 +7,8 @@ from harness.heartbeats import eventually
 from harness.subjects import PYTHONS, running
 
 from gdbext.cpython.runtime import open_runtime
-from gdbext.cpython.stack_keys import advanced, stack_key
 from gdbext.errors import GdbextError
+from gdbext.observe.stack_keys import advanced, stack_key
 
 LOOKS = 40
 

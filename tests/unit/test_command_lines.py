@@ -34,3 +34,41 @@ def test_a_number_is_finite_at_each_option(word):
         assert f"-{option.name} needs a number" in str(e.value) and len(str(e.value)) < 200
     for text, kind, number in (("0x10", int, 16), ("-3", int, -3), ("1.5e-3", float, 0.0015), ("7", float, 7.0)):
         assert finite(text, kind) == number
+
+
+@pytest.mark.parametrize("command", table.load_all(), ids=lambda c: c.name)
+def test_on_names_the_process_of_every_command_that_is_about_some(command):
+    """An operand, and -rank of breakpoints, are its other names."""
+    on = next((o for o in command.all_options() if o.name == "on"), None)
+    whole = command.gdb_only and "WHAT" not in command.operand or command.name in ("llm", "llm-ranks", "llm-gpucore")
+    assert on is not None or whole
+    if on is not None and on.was:
+        assert command.parse("-rank TP1").on == command.parse("-on TP1").on == command.parse("-r TP1").on == "TP1"
+    if command in PROCESSES and not command.takes_target:
+        before = command.operand.partition("WHAT")[0].replace("[", " ").split()
+        head = " ".join(before)
+        for line in (f"-on TP0 {head}", f"{head} -on TP0", f"{head} TP0"):
+            assert command.parse(line).operand_text == f"{head} TP0".strip()
+        with pytest.raises(UsageError, match="WHAT there or as -on WHAT"):
+            command.parse(f"-on TP0 {head} TP1")
+        if before:
+            with pytest.raises(UsageError, match="WHAT there or as -on WHAT"):
+                command.parse("-on TP0")
+
+
+def test_what_follows_a_process_stays_behind_it():
+    assert table.load("llm-continue").parse("-on TP0 &").operand_text == "TP0 &"
+    assert table.load("llm-apply").parse("-on TP0 bt 3 -on x").operand_text == "TP0 bt 3 -on x"
+    assert table.load("llm-stacks").parse("-on 'TP0 TP1'").operand_text == "TP0 TP1"
+    top = table.load("llm-top").parse
+    assert top("-o").once and not top("-on TP0").once and top("-on TP0").operand_text == "TP0"
+
+
+def test_the_ten_of_the_first_hour_are_shown_first_and_all_by_llm_all():
+    llm = table.load("llm")
+    asked = [llm().run(None, llm.parse(line)) for line in ("", "all")]
+    few, every = (answer.to_text().splitlines() for answer in asked)
+    assert asked[0].data == asked[1].data and asked[0].data["first"] == list(table.FIRST)
+    assert [line.split()[0] for line in few[1:-1]] == list(table.FIRST) and len(table.FIRST) == 10
+    rows = [line.split()[0] for line in every if line.split()[0] in table.COMMANDS]
+    assert sorted([*rows, "llm"]) == sorted(table.COMMANDS)

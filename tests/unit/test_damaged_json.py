@@ -8,8 +8,8 @@ import random
 
 import pytest
 
+from gdbext.answers.tensor_list import load_listing
 from gdbext.commands import table
-from gdbext.commands.pytensors import load_listing
 from gdbext.errors import GdbextError
 from gdbext.session.session import Session
 from gdbext.setup import outside
@@ -76,7 +76,7 @@ def test_damaged_answers_of_other_machines(tmp_path):
 
 
 def test_damaged_listings(tmp_path):
-    from gdbext.commands.pytensors import difference
+    from gdbext.answers.tensor_list import difference
 
     rng, refused = random.Random(1), 0
     path = tmp_path / "old.json"
@@ -99,7 +99,7 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
 
 
 def test_damaged_heaps(tmp_path):
-    from gdbext.commands.pyheap import load_look
+    from gdbext.answers.heap import load_look
 
     kept = {"process": "1", "complete": True, "types": [["dict", 3, 400]], "containers": [["0x7f0010", "list", 5, 90]]}
     rng, refused, path = random.Random(1), 0, tmp_path / "old.json"

@@ -16,7 +16,6 @@ from gdbext.access import guard
 from gdbext.errors import GdbextError
 from gdbext.render import files
 from gdbext.setup import unpack
-from gdbext.torch import headers
 
 # What the pack imports, and what it looks whether it is there; the interpreter has loaded none of them when -m finds the pack.
 NAMES = """
@@ -99,10 +98,6 @@ def wheels_door(folder, monkeypatch):
     return why
 
 
-def headers_door(folder, monkeypatch):
-    return headers.distrust(os.path.join(folder, "include"))
-
-
 def capture_door(folder, monkeypatch):
     try:
         files.new_folder(os.path.join(folder, "captures"), "now", "-o")
@@ -120,7 +115,7 @@ def pyz_door(folder, monkeypatch):
 
 
 WHEELS = os.path.basename(wheels.wheels_folder(sys.version_info[:2], {"GDBEXT_DATA": "/x"}))
-DOORS = {wheels_door: WHEELS, headers_door: "include", capture_door: "captures", pyz_door: "above"}
+DOORS = {wheels_door: WHEELS, capture_door: "captures", pyz_door: "above"}
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)

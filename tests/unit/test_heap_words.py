@@ -1,4 +1,4 @@
-"""Words of many records: in columns with numpy, one by one without; both read the same, wherever in memory the records lie."""
+"""Words of many records in columns: those of each record read by itself, wherever in memory the records lie."""
 
 import random
 import struct
@@ -37,17 +37,25 @@ def addresses(rng, count):
     return found
 
 
+def word_at(target, address, offset):
+    """One word; 0 where nothing is mapped, and of what is no address."""
+    if not words.PAGE <= address < words.TOP:
+        return 0
+    blob = target.read_partial(address + offset, 8)
+    return struct.unpack("<q", blob.ljust(8, b"\0"))[0]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_columns_read_what_single_records_read(target, seed):
     rng = random.Random(seed)
-    one, many = words.Scalar(target), words.Vector(target, numpy)
+    many = words.Vector(target, numpy)
     for _ in range(6):
         at, size = addresses(rng, rng.choice((1, 5, 300))), 8 * rng.randint(1, 40)
         if rng.random() < 0.5:
             at.sort()
         found = many.record(numpy.array(at, dtype=numpy.int64), size)
         for offset in range(0, size, 8):
-            assert found.word(offset).tolist() == [one.record(a, size).word(offset) for a in at]
+            assert found.word(offset).tolist() == [word_at(target, a, offset) for a in at]
 
 
 @pytest.mark.parametrize("seed", range(4))

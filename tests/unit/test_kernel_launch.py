@@ -6,7 +6,10 @@ import pytest
 
 from gdbext.access.fake import FakeTarget
 from gdbext.errors import GdbextError
-from gdbext.kernels import launch, signatures
+from gdbext.kernels import launch, pointees, signatures
+from gdbext.torch.dtypes import DTYPES
+from gdbext.torch.layout import for_version
+from gdbext.torch.tensor import Tensor
 
 SP, ARGS, VALUES, CONFIG = 0x10000, 0x20000, 0x30000, 0x40000
 KERNEL = signatures.parse(
@@ -116,6 +119,13 @@ def test_a_function_of_the_cpu_takes_its_arguments_as_the_abi_says():
     )
     cut = launch.decode_call(target, "_Z1fi6Params", registers("x86-64", rdi=3), lambda i: None)
     assert [a.value for a in cut.arguments] == [3] and not cut.counted and "Params by value" in cut.problems[0]
+
+
+def test_an_argument_may_be_a_tensor_without_sizes_of_its_own():
+    nested = Tensor(FakeTarget({}), for_version("2.13.0"), 0x100, dtype=DTYPES["float32"], device="cpu")
+    assert nested.shape is None  # as of a nested one
+    found = pointees.tensor_data(nested)
+    assert (found["text"], found["shape"], found["dtype"]) == ("? float32", None, "torch.float32")
 
 
 def test_triton_2_adds_to_names_what_it_specialised():

@@ -65,6 +65,30 @@ def test_what_a_thread_waits_in():
     assert ptrace.known_registers(b"202 0x7f1 0x80 0x0 0x0 0x0 0x6 0x7ffc10 0x7f20", "aarch64")["x5"] == 6
 
 
+INET = b"""  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000003 00:00000000 00000000  1000        0 4711 1 0 100 0 0 10 0
+   1: 0100007F:1F90 0100007F:C350 01 00000000:00000010 00:00000000 00000000     0        0 0 1 0 20 4 30 10 -1
+"""
+
+
+def test_the_sockets_of_a_network_namespace():
+    listens, served = procfs.parse_inet(INET)
+    assert (listens.port, listens.remote_port, listens.state, listens.unread, listens.inode) == (8080, 0, "0A", 3, 4711)
+    assert (served.remote_port, served.unread, served.user, served.inode) == (50000, 16, 0, 0) and listens.user == 1000
+    assert procfs.parse_inet(b"") == procfs.parse_unix(b"") == []
+
+
+def test_a_name_of_a_unix_socket_makes_no_row_of_its_own():
+    """The kernel writes the name as it is, line breaks too."""
+    row = b"ffff8881: 00000002 00000000 %s 0001 01 %d %s\n"
+    forged = (row % (b"00010000", 7, b"/run/made-up")).strip()
+    data = b"Num RefCount\n" + row % (b"00000000", 7, b"/run/a b\r\x0b") + row % (b"00010000", 8, b"@x\n" + forged)
+    found = {one.inode: one for one in procfs.parse_unix(data)}
+    assert set(found) == {8} and found[8].name == "@x" and found[8].flags == 0x10000
+    (alone,) = procfs.parse_unix(b"head\n" + row % (b"00000000", 7, b"/run/a b"))
+    assert alone.name == "/run/a b"
+
+
 @pytest.mark.parametrize(
     "parse, data",
     [

@@ -6,10 +6,11 @@ import os
 import random
 
 import pytest
+from harness.facts import sample
 
-from gdbext.cpython.stack_keys import FrameKey
 from gdbext.engines.sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
 from gdbext.kvcache.model import Request
+from gdbext.observe.stack_keys import FrameKey
 from gdbext.requests import collect
 from gdbext.requests.model import BEHIND, LOST, STUCK
 
@@ -112,7 +113,7 @@ class Drawn:
     def thread(self, name, tid, stands, code, words, kind="thread"):
         """One that does not rest, in a call of `code` with variables of `words`."""
         key = (FrameKey(code, 1, words, ()),)
-        return Keeper(name, tid, stands, key=key, kind=kind, runs=True, ran=self.now * self.share)
+        return Keeper(name, tid, stands, sample=sample(key, True, self.now * self.share), kind=kind)
 
     def front(self, i):
         until, which = self.busy[i]

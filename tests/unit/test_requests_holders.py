@@ -1,10 +1,12 @@
 """Who must act for a request that stands: a long step, an answer lost on its way, a loop that does not turn, a task that ended, a
 transfer, a grammar; each by construction, with its decoys. No process is looked at."""
 
-from gdbext.commands import llm_requests
-from gdbext.cpython.stack_keys import FrameKey
+from harness.facts import sample
+
+from gdbext.answers.requests import rows_of
 from gdbext.engines.sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
 from gdbext.kvcache.model import Cache, Request
+from gdbext.observe.stack_keys import FrameKey
 from gdbext.requests import collect, watch
 from gdbext.requests.join import join
 from gdbext.requests.model import BEHIND, LOST, MOVING, PARKED, QUEUED
@@ -41,7 +43,7 @@ def worker(main, rings=("psm_1",), pid=3, transfers=()):
 
 def at_work(turn, where="forward (model.py:7)"):
     """A thread in a function whose variables differ from turn to turn."""
-    return Keeper("main", MAIN, where, key=(FrameKey(1, 10, b"same", ()), FrameKey(2, 20, b"%d" % turn, ())))
+    return Keeper("main", MAIN, where, sample=sample((FrameKey(1, 10, b"same", ()), FrameKey(2, 20, b"%d" % turn, ()))))
 
 
 def test_a_step_that_takes_long_accuses_nobody():
@@ -73,11 +75,11 @@ def test_a_front_end_that_takes_no_answers_in():
     ended = [front(awaited("a"), handler=Keeper("output_handler", None)), core()]
     (found,) = join(ended, ended)
     assert found.verdict == LOST and found.holder.data() == {"label": "frontend", "pid": 1, "thread": "output_handler"}
-    stuck = Keeper("output_handler", 1, "wait_in_loop (middleware.py:4)", key=(FrameKey(1, 10, b"", ()),))
+    stuck = Keeper("output_handler", 1, "wait_in_loop (middleware.py:4)", sample=sample((FrameKey(1, 10, b"", ()),)))
     look = [front(awaited("a"), handler=stuck), core()]
     (found,) = join(look, look)
     assert found.verdict == BEHIND and found.holder.tid == 1 and "wait_in_loop" in found.evidence[0]
-    goes = [front(awaited("a"), handler=Keeper("output_handler", 1, "encode (x.py:4)", key=at_work(n).key)) for n in (1, 2)]
+    goes = [front(awaited("a"), handler=Keeper("output_handler", 1, "encode (x.py:4)", sample=at_work(n).sample)) for n in (1, 2)]
     assert join([goes[1], core()], [goes[0], core()])[0].verdict == ""
     assert join([front(awaited("a"), handler=Keeper("output_handler", 1)), core()], look)[0].verdict == LOST  # the loop turns
 
@@ -163,8 +165,8 @@ def test_what_was_seen_between_the_first_and_the_last_look_counts():
     same, other = [front(awaited("a")), core(runs("a"))], [front(awaited("a")), core(waits("a"))]
     (found,) = join(same, same, [other])
     assert found.moved and found.verdict == MOVING
-    goes = [front(awaited("a"), handler=Keeper("output_handler", 1, "encode (x.py:4)", key=at_work(2).key)), core()]
-    rest = [front(awaited("a"), handler=Keeper("output_handler", 1, "encode (x.py:4)", key=at_work(1).key)), core()]
+    goes = [front(awaited("a"), handler=Keeper("output_handler", 1, "encode (x.py:4)", sample=at_work(2).sample)), core()]
+    rest = [front(awaited("a"), handler=Keeper("output_handler", 1, "encode (x.py:4)", sample=at_work(1).sample)), core()]
     assert join(rest, rest)[0].verdict == BEHIND and join(rest, rest, [goes])[0].verdict == ""
     lost, seen = [front(awaited("a")), core()], [front(awaited("a")), core(runs("a"))]
     assert join(lost, lost)[0].verdict == LOST and join(lost, lost, [seen])[0].verdict != LOST
@@ -172,7 +174,7 @@ def test_what_was_seen_between_the_first_and_the_last_look_counts():
 
 def busy(callee, ran=None, runs=True):
     """An event loop's thread in the middle of a callback."""
-    return Keeper("output_handler", 1, f"{callee} (x.py:4)", key=(FrameKey(callee, 10, b"", ()),), runs=runs, ran=ran)
+    return Keeper("output_handler", 1, f"{callee} (x.py:4)", sample=sample((FrameKey(callee, 10, b"", ()),), runs, ran))
 
 
 def test_a_loop_that_runs_one_callback_after_the_other_or_has_no_processor_accuses_nobody():
@@ -206,7 +208,7 @@ def test_a_request_that_has_ended_since_the_looks_is_not_among_those_that_run():
     before, now = ([front(awaited("a", n)), core(runs("a", n), runs("b", n))] for n in (1, 2))
     held = collect.Custody("vllm", now, join(now, before), [], [])
     cache = Cache("vllm", "0.32", pools=[], groups=[], requests=[Request("b", queue="running")])
-    assert [r["request_id"] for r in llm_requests._joined(held, [({2}, cache)])[0]] == ["b"]
-    assert [r["request_id"] for r in llm_requests._joined(held, [({9}, cache)])[0]] == ["b", "a"]  # another scheduler's
+    assert [r["request_id"] for r in rows_of(held, [({2}, cache)])[0]] == ["b"]
+    assert [r["request_id"] for r in rows_of(held, [({9}, cache)])[0]] == ["b", "a"]  # another scheduler's
     stands = collect.Custody("vllm", now, join(now, now), [], [])  # it does not move: it has not ended
-    assert {r["request_id"] for r in llm_requests._joined(stands, [({2}, cache)])[0]} == {"a", "b"}
+    assert {r["request_id"] for r in rows_of(stands, [({2}, cache)])[0]} == {"a", "b"}

@@ -2,11 +2,12 @@
 looked at."""
 
 import pytest
+from harness.facts import sample
 
-from gdbext.cpython.stack_keys import FrameKey
 from gdbext.engines.sightings import DETOKENIZER, FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
 from gdbext.kvcache import waiting
 from gdbext.kvcache.model import Request
+from gdbext.observe.stack_keys import FrameKey
 from gdbext.requests.join import join, progress
 from gdbext.requests.model import BEHIND, LOST, MOVING, NEVER_FITS, PARKED, QUEUED, ZOMBIE
 
@@ -177,19 +178,21 @@ def key(place, *variables):
 
 
 def server(*sightings, stands="", task=True, woken=False, place=0):
-    loop = Keeper("handle_loop", 11, stands, woken, key(place), kind="task")
+    loop = Keeper("handle_loop", 11, stands, woken, sample(key(place)), kind="task")
     keepers = {FRONTEND: loop, OUTPUT: loop if task else Keeper("handle_loop", None, kind="task")}
     return Look("server", 1, "api-server", ("frontend",), list(sightings), keepers)
 
 
 def scheduler(*sightings, stands="", passes=0, variables=(), woken=False):
-    main = Keeper("main", 22, stands, woken, key(1, *variables), passes)
+    main = Keeper("main", 22, stands, woken, sample(key(1, *variables)), passes)
     return Look("scheduler", 2, "scheduler", ("scheduler",), list(sightings), dict.fromkeys((INPUT, QUEUE, RUNNING), main))
 
 
 def detokenizer(*names, stands="", woken=False):
     text = [Sighting(name, DETOKENIZER, "its text is made", progress=(8,), ended=True) for name in names]
-    return Look("detokenizer", 3, "detokenizer", ("detokenizer",), text, {DETOKENIZER: Keeper("main", 33, stands, woken, key(2))})
+    return Look(
+        "detokenizer", 3, "detokenizer", ("detokenizer",), text, {DETOKENIZER: Keeper("main", 33, stands, woken, sample(key(2)))}
+    )
 
 
 def test_lost_after_its_text_was_begun():

@@ -9,7 +9,8 @@ import pytest
 
 from gdbext.cpython.event_loops import EventLoop
 from gdbext.cpython.locks import handler_depth
-from gdbext.stacks import async_waits, ipc_locks, system_calls
+from gdbext.observe import system_calls
+from gdbext.stacks import async_waits, ipc_locks
 from gdbext.stacks.threads import Frame, ThreadView
 from gdbext.stacks.waits import Edge, cycles, root, sentence
 

@@ -7,8 +7,8 @@ from harness.facts import C10D, EPOLL, READ, SLEEP, add, inside, node, process, 
 
 from gdbext.answers import hang
 from gdbext.engines.shm_rings import Ring
+from gdbext.observe.system_calls import Call, Source
 from gdbext.stacks.async_waits import LoopState, TaskState
-from gdbext.stacks.system_calls import Call, Source
 from gdbext.stacks.threads import Frame
 from gdbext.stacks.waits import Edge
 from gdbext.torch.collectives import Count

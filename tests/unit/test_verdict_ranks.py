@@ -2,7 +2,7 @@
 
 from harness.facts import SLEEP, add, inside, node, process, python
 
-from gdbext.stacks.system_calls import Call, Source
+from gdbext.observe.system_calls import Call, Source
 from gdbext.stacks.waits import Edge
 from gdbext.torch.collectives import Count
 from gdbext.verdict.judge import judge as judge_all

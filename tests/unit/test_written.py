@@ -38,7 +38,6 @@ OTHERS = {
     "setup/inside.py": "the answer, in a file that setup/outside.py has made for it",
     "setup/unpack.py": "the pack unpacked for gdb, in a private folder",
     "torch/files.py": "a part of an archive that is open",
-    "torch/headers.py": "a compiler's scratch folder, and what is kept of it",
     "torch/layer_records.py": "values without a name, until all are there",
     "wheels.py": "the folder for gdb's Python",
     "__main__.py": "/dev/null",

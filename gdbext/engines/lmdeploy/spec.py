@@ -12,7 +12,7 @@ from ..spec import EngineSpec, Match, Memory, environ_names, environ_ranks, word
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence
+    from typing import Sequence
 
     from ...cpython.runtime import Runtime
     from ..rank import Rank
@@ -27,7 +27,7 @@ class LmDeploy(EngineSpec):
     sensitive = words("all_ids history_ids messages history_cache history_token_ids prompt_text input_token_ids")
     kernels = "lmdeploy"
 
-    def match_argv(self, kind: str, text: str, arguments: List[str]) -> Optional[Match]:
+    def match_argv(self, kind: str, text: str, arguments: list[str]) -> Match | None:
         if arguments[:2] == ["serve", "api_server"] or arguments[:2] == ["serve", "gradio"]:
             if (kind == "module" and text in ("lmdeploy", "lmdeploy.cli.entrypoint")) or (
                 kind == "script" and text.rpartition("/")[2] == "lmdeploy"
@@ -45,7 +45,7 @@ class LmDeploy(EngineSpec):
                     rank.role, rank.rank_source, rank.name = "worker", "environ", f"rank-{found['world']}"
                     rank.ranks.update(found)
 
-    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Optional[Memory]:
+    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Memory | None:
         if runtime.module("lmdeploy") is None:
             return None
         ranks = environ_ranks(self, memory_environ(runtime, environ_names(self)))

@@ -15,7 +15,7 @@ from ..native_objects import first, middle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
+    from typing import Any, Sequence
 
 # what -> paths from the object whose method runs; the first that is there counts
 MANAGER = ("resource_context_.cache_manager", "cache_manager_", "")
@@ -84,7 +84,7 @@ def _manager(name: str, this: Any) -> Any:
     raise NotFoundError(f"the {name} of this frame leads to no KVCacheManager or CacheManager")
 
 
-def _counter(holder: Any, paths: Sequence[str]) -> Tuple[Dict[int, int], Optional[int]]:
+def _counter(holder: Any, paths: Sequence[str]) -> tuple[dict[int, int], int | None]:
     """{block: references} of a BlockRefCounter and its busy count, or ({}, None)."""
     counter = first(holder, paths)
     if counter is None:
@@ -94,7 +94,7 @@ def _counter(holder: Any, paths: Sequence[str]) -> Tuple[Dict[int, int], Optiona
     return counts, busy.integer() if busy is not None else None
 
 
-def _pool(manager: Any, holder: Any, free: Any) -> Tuple[Pool, Optional[int]]:
+def _pool(manager: Any, holder: Any, free: Any) -> tuple[Pool, int | None]:
     size = first(holder, SIZE) or first(manager, SIZE)
     requests, busy = _counter(holder, REQUESTS)
     cached, _ = _counter(holder, CACHED)
@@ -126,8 +126,8 @@ def _pool(manager: Any, holder: Any, free: Any) -> Tuple[Pool, Optional[int]]:
     return pool, told
 
 
-def _streams(name: str, this: Any) -> List[Request]:
-    found: List[Request] = []
+def _streams(name: str, this: Any) -> list[Request]:
+    found: list[Request] = []
     try:
         scheduler = first(this, SCHEDULER)
     except GdbextError as e:
@@ -146,7 +146,7 @@ def _streams(name: str, this: Any) -> List[Request]:
     return found
 
 
-def _stream(stream: Any, queue: str) -> List[Request]:
+def _stream(stream: Any, queue: str) -> list[Request]:
     """The requests of a GenerateStream: one, or one for each of its sequences where there are several (they share blocks)."""
     told = first(stream, STREAM_ID)
     name = str(told.integer()) if told is not None else f"stream {stream.address:#x}"

@@ -11,7 +11,7 @@ from ..spec import EngineSpec, Match, Memory, environ_names, environ_ranks, word
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence
+    from typing import Sequence
 
     from ...cpython.runtime import Runtime
     from ..rank import Rank
@@ -57,7 +57,7 @@ class RtpLlm(EngineSpec):
     )  # a process whose debug information has none of them is not looked at
     sensitive = words("messages prompt_text input_token_ids")
 
-    def match_title(self, title: str) -> Optional[Match]:
+    def match_title(self, title: str) -> Match | None:
         m = re.fullmatch(_TITLE, title)
         if not m:
             return None
@@ -71,7 +71,7 @@ class RtpLlm(EngineSpec):
         number = m.group("id") if m.group("id") is not None else f"{m.group('r')}.{m.group('s')}"
         return Match("api-server", name=f"{front}-{number}")
 
-    def match_argv(self, kind: str, text: str, arguments: List[str]) -> Optional[Match]:
+    def match_argv(self, kind: str, text: str, arguments: list[str]) -> Match | None:
         if kind == "module" and re.fullmatch(f"(rtp_llm|maga_transformer)\\.({'|'.join(_STARTERS)})", text):
             return Match("frontend", name="server")
         if kind == "script" and re.search(f"(^|/)(rtp_llm|maga_transformer)/({'|'.join(_STARTERS)})\\.py$", text):
@@ -92,7 +92,7 @@ class RtpLlm(EngineSpec):
                     "the title gives the local rank; WORLD_RANK was not readable in its environment, -verify looks in its memory"
                 )
 
-    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Optional[Memory]:
+    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Memory | None:
         if runtime.module("rtp_llm") is None and runtime.module("maga_transformer") is None:
             return None
         return Memory("", environ_ranks(self, memory_environ(runtime, environ_names(self))))

@@ -8,15 +8,13 @@ from ..objects import at, optional
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
-
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
 
 MASKED = 4096  # requests of a batch
 
 
-def read(rt: Runtime, request: Object) -> Optional[Grammar]:
+def read(rt: Runtime, request: Object) -> Grammar | None:
     """`Grammar` of a scheduler's request, None for one without."""
     held = at(request, "grammar")
     if held is None:

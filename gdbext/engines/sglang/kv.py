@@ -8,8 +8,6 @@ from .paths import MODELS, ROOTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional
-
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
     from ...kvcache.model import Cache, Request, Worker
@@ -23,27 +21,27 @@ def version(rt: Runtime) -> str:
     return rt.release(("sglang.version", "sglang", "sglang._version"))
 
 
-def find_scheduler(rt: Runtime) -> Optional[Object]:
+def find_scheduler(rt: Runtime) -> Object | None:
     """The Scheduler that a frame holds, or None."""
     return in_frames(rt, ROOTS)
 
 
-def find_model(rt: Runtime) -> Optional[Object]:
+def find_model(rt: Runtime) -> Object | None:
     """What the process's model runner calls: the model, or what is around it; None."""
     return in_frames(rt, MODELS)
 
 
-def read(rt: Runtime, root: Optional[Object] = None, content: bool = False) -> Cache:
+def read(rt: Runtime, root: Object | None = None, content: bool = False) -> Cache:
     """`Cache` of a Scheduler (default: the process's). `GdbextError` when there is none."""
     return kv_scheduler.read(rt, root or _needed(rt), version(rt), content)
 
 
-def fill(rt: Runtime, scheduler: Object, requests: List[Request]) -> Cache:
+def fill(rt: Runtime, scheduler: Object, requests: list[Request]) -> Cache:
     """As `read`, of a Scheduler whose requests were read just now (requests.look): what they hold is filled in."""
     return kv_scheduler.read(rt, scheduler, version(rt), False, requests)
 
 
-def read_worker(rt: Runtime, label: str, num_blocks: Optional[int] = None) -> Worker:
+def read_worker(rt: Runtime, label: str, num_blocks: int | None = None) -> Worker:
     """`Worker`: the layers' buffers of the process's KV pool. `NotFoundError` when it has no scheduler."""
     return kv_worker.read_worker(rt, _needed(rt), label)
 

@@ -18,7 +18,7 @@ from ..objects import at, numbers_until, optional
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence
+    from typing import Sequence
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
@@ -32,7 +32,7 @@ def check(rt: Runtime, cache: Cache) -> TokenHashes:
     """What the hashes of all nodes of the tree say, against the tokens from the root to them."""
     found, pool = TokenHashes(of="nodes of the prefix tree"), cache.pools[0]
     tree = pool.tree
-    digests: Dict[int, bytes] = {}  # of a node's last page, by its tokens
+    digests: dict[int, bytes] = {}  # of a node's last page, by its tokens
     for index, node in enumerate(tree.nodes if tree is not None else ()):
         try:
             obj = rt.object(node.address)
@@ -75,7 +75,7 @@ def check(rt: Runtime, cache: Cache) -> TokenHashes:
     return found
 
 
-def _tokens(rt: Runtime, key: Object) -> List[int]:
+def _tokens(rt: Runtime, key: Object) -> list[int]:
     """The tokens of a node's key; [] where they are not plain numbers."""
     held, limit = at(key, "token_ids"), optional(key, "limit")
     if held is None or held.isa("list") and held.len() and not rt.object(held.element_addresses(1)[0]).isa("int"):
@@ -83,28 +83,28 @@ def _tokens(rt: Runtime, key: Object) -> List[int]:
     return numbers_until(rt, held, MAX_TOKENS if limit is None else min(limit, MAX_TOKENS))
 
 
-def pages(tokens: List[int], size: int, bigrams: bool = False) -> List[bytes]:
+def pages(tokens: list[int], size: int, bigrams: bool = False) -> list[bytes]:
     """What is hashed of each page of `size` tokens, or of pairs of neighbours."""
     units = list(zip(tokens, tokens[1:])) if bigrams else [(n,) for n in tokens]
     return [_packed([n for unit in units[at : at + size] for n in unit]) for at in range(0, len(units), size)]
 
 
-def _packed(tokens: List[int]) -> bytes:
+def _packed(tokens: list[int]) -> bytes:
     if max(tokens) >> 32:
         return b"\xff" + struct.pack(f"<{len(tokens)}Q", *tokens)
     return struct.pack(f"<{len(tokens)}I", *tokens)
 
 
-def chain(parts: List[bytes], before: bytes = b"") -> List[bytes]:
+def chain(parts: list[bytes], before: bytes = b"") -> list[bytes]:
     """The digests of pages, each with the one before it; the first follows `before`."""
-    made: List[bytes] = []
+    made: list[bytes] = []
     for part in parts:
         before = hashlib.sha256(before + part).digest()
         made.append(before)
     return made
 
 
-def namespace(parts: Sequence[Optional[str]]) -> bytes:
+def namespace(parts: Sequence[str | None]) -> bytes:
     """What the first page of a key with an (extra key, cache salt) follows."""
     if not any(part is not None for part in parts):
         return b""

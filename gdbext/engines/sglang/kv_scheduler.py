@@ -20,14 +20,12 @@ from .paths import FORMING, GROUP_KINDS, HOST_POOLS, MAMBA_POOLS, READING, STEP_
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional
-
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
     from ...kvcache.model import Request
 
 
-def read(rt: Runtime, scheduler: Object, version: str, content: bool, listed: Optional[List[Request]] = None) -> Cache:
+def read(rt: Runtime, scheduler: Object, version: str, content: bool, listed: list[Request] | None = None) -> Cache:
     """`Cache` of a Scheduler. `GdbextError` where it is not as a release that is known has it. `listed`: its requests, where they
     were read before."""
     allocator, rows, tree = (scheduler.attr(n) for n in ("token_to_kv_pool_allocator", "req_to_token_pool", "tree_cache"))

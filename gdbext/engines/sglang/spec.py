@@ -14,7 +14,7 @@ from ..spec import COMMUNICATORS, EngineSpec, Match, Memory, Presets, Profiler, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence
+    from typing import Sequence
 
     from ...access.proctable import Process
     from ...cpython.runtime import Runtime
@@ -98,7 +98,7 @@ class Sglang(EngineSpec):
     eager = "--disable-cuda-graph (and without --enable-torch-compile)"
     kernels = "sglang"
 
-    def match_title(self, title: str) -> Optional[Match]:
+    def match_title(self, title: str) -> Match | None:
         m = re.fullmatch(_TITLE, title)
         if not m:
             return None
@@ -111,7 +111,7 @@ class Sglang(EngineSpec):
             return Match("coordinator", name="dp-controller")
         return Match("detokenizer", name=other.replace("_", "-"))
 
-    def match_argv(self, kind: str, text: str, arguments: List[str]) -> Optional[Match]:
+    def match_argv(self, kind: str, text: str, arguments: list[str]) -> Match | None:
         if kind == "module" and text in ("sglang.launch_server", "sglang.srt.entrypoints.http_server"):
             return Match("api-server")
         if kind == "script" and text.rpartition("/")[2] == "sglang" and arguments[:1] == ["serve"]:
@@ -120,7 +120,7 @@ class Sglang(EngineSpec):
             return Match("api-server")
         return None
 
-    def match_child(self, parent: Rank, process: Process) -> Optional[Match]:
+    def match_child(self, parent: Rank, process: Process) -> Match | None:
         if parent.role in ("frontend", "api-server", "coordinator"):
             if process.is_spawned or process.cmdline == parent.process.cmdline:
                 return Match("child", {}, "no title")
@@ -164,7 +164,7 @@ class Sglang(EngineSpec):
             for rank, number in zip(group, numbers):
                 rank.ranks["world"] = number
 
-    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Optional[Memory]:
+    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Memory | None:
         frame = outer_frame(runtime, ("run_scheduler_process",))
         found = None
         for module in ("sglang.srt.distributed.parallel_state",):

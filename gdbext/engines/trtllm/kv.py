@@ -13,7 +13,7 @@ from ..native_objects import first, middle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any
 
 WINDOWS = ("mBlockManager.mWindowBlockManagers", "mWindowBlockManagers")  # std::map<window, WindowBlockManager>
 BLOCKS, TABLES, TOKENS, PRIMARY = "mAllBlocksById", "mAllocatedBlocksPerSeq", "mTokensPerBlock", "mNumPrimaryBlocks"
@@ -39,9 +39,9 @@ def read(found: Any) -> Cache:
         managers = [(0, this.object())]
     else:
         raise NotFoundError(f"the {name} of this frame leads to no WindowBlockManager")
-    pools: List[Pool] = []
-    groups: List[Group] = []
-    requests: Dict[str, Request] = {}
+    pools: list[Pool] = []
+    groups: list[Group] = []
+    requests: dict[str, Request] = {}
     for number, (window, manager) in enumerate(managers):
         pool = _pool(manager, f"window {window}" if len(managers) > 1 else "pool")
         pools.append(pool)

@@ -8,7 +8,7 @@ from ..spec import EngineSpec, Match, Memory, environ_names, environ_ranks, word
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence
+    from typing import Sequence
 
     from ...cpython.runtime import Runtime
     from ..rank import Rank
@@ -36,7 +36,7 @@ class TrtLlm(EngineSpec):
     kv_types = ("tensorrt_llm::batch_manager::kv_cache_manager::WindowBlockManager",)
     sensitive = words("messages prompt_text input_token_ids")
 
-    def match_argv(self, kind: str, text: str, arguments: List[str]) -> Optional[Match]:
+    def match_argv(self, kind: str, text: str, arguments: list[str]) -> Match | None:
         if kind == "module" and text in _MODULES:
             return Match(_MODULES[text])
         if kind == "module" and text == "mpi4py.futures.server":
@@ -57,7 +57,7 @@ class TrtLlm(EngineSpec):
                     if "world" in found and rank.role == "worker":
                         rank.name = f"rank-{found['world']}"
 
-    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Optional[Memory]:
+    def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Memory | None:
         if runtime.module("tensorrt_llm") is None:
             return None
         return Memory("", environ_ranks(self, memory_environ(runtime, environ_names(self))))

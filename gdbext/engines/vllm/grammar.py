@@ -9,15 +9,13 @@ from . import kv
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
-
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
 
 MASKED = 4096  # requests of a step
 
 
-def read(rt: Runtime, request: Object) -> Optional[Grammar]:
+def read(rt: Runtime, request: Object) -> Grammar | None:
     """`Grammar` of a scheduler's request, None for one without."""
     asked = at(request, "structured_output_request")
     if asked is None:
@@ -41,7 +39,7 @@ def read(rt: Runtime, request: Object) -> Optional[Grammar]:
     return found
 
 
-def _row(rt: Runtime, name: str) -> Optional[int]:
+def _row(rt: Runtime, name: str) -> int | None:
     """A request's first row of the step's mask, None where no step is under way that has one. Each request has a row for each of
     its draft tokens and one more."""
     for held in variables(rt, "grammar_output", "scheduler_output"):

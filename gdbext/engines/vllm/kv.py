@@ -1,10 +1,10 @@
-"""vLLM's KV cache out of memory, V1 and V0: what the engine's spec gives as its reader."""
+"""vLLM's KV cache out of memory: what the engine's spec gives as its reader."""
 
 from __future__ import annotations
 
 from ...errors import NotFoundError
 from ..objects import at, in_frames, needed_in_frames, sought
-from . import kv_scheduler, kv_v0, kv_worker, kv_worker_v2
+from . import kv_scheduler, kv_worker, kv_worker_v2
 from .paths import ROOTS, WORKER_ROOTS
 
 TYPE_CHECKING = False
@@ -39,8 +39,9 @@ def read(rt: Runtime, root: Object | None = None, content: bool = False) -> Cach
     """`Cache` from a Scheduler, a KVCacheManager or a BlockPool (default: the process's scheduler). `GdbextError` when there is
     none."""
     root = root or needed_in_frames(rt, ROOTS, "no vLLM V1 scheduler in its frames: is it the engine core? see llm-ranks")
-    reader = kv_v0 if kv_v0.is_scheduler(root) else kv_scheduler
-    cache: Cache = reader.read(rt, root, version(rt), content)
+    if at(root, "block_manager") is not None:
+        raise NotFoundError(f"{rt.target.describe()}: a scheduler of vLLM's V0 engine, which left vLLM with 0.11: V1's is read")
+    cache: Cache = kv_scheduler.read(rt, root, version(rt), content)
     return cache
 
 
@@ -63,9 +64,6 @@ def read_worker(rt: Runtime, label: str, num_blocks: int | None = None) -> Worke
     runner = in_frames(rt, WORKER_ROOTS)
     if runner is not None:
         return kv_worker.read_worker(rt, runner, label, num_blocks)
-    v0 = in_frames(rt, kv_v0.WORKERS)
-    if v0 is not None and kv_v0.is_worker(v0):
-        return kv_v0.read_worker(rt, v0, label)
     raise NotFoundError(
         f"{rt.target.describe()}: no frame of it holds a vLLM model runner just now: it is starting or ending, or no worker "
         "(llm-ranks says what it is)"

@@ -22,7 +22,7 @@ from ..objects import at, is_set, numbers_until, optional
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
@@ -65,10 +65,10 @@ def _head(major: int, number: int) -> bytes:
     raise GdbextError(f"{number} is no number of a token")
 
 
-FUNCTIONS: Dict[str, Callable[[Any], bytes]] = {"sha256": _sha256, "sha256_cbor": _sha256_cbor}
+FUNCTIONS: dict[str, Callable[[Any], bytes]] = {"sha256": _sha256, "sha256_cbor": _sha256_cbor}
 
 
-def _functions() -> Dict[str, Callable[[Any], bytes]]:
+def _functions() -> dict[str, Callable[[Any], bytes]]:
     """The hash functions that can be computed here, by vLLM's names."""
     try:
         digest = import_package("xxhash").xxh3_128_digest
@@ -81,10 +81,10 @@ def _functions() -> Dict[str, Callable[[Any], bytes]]:
 class Keys:
     """The extra keys of a request. `lora`: (name, path, number) of its adapter, `salt`: None where it has none."""
 
-    def __init__(self, lora: Optional[Tuple[str, str, int]], salt: Optional[str]) -> None:
+    def __init__(self, lora: tuple[str, str, int] | None, salt: str | None) -> None:
         self.lora, self.salt = lora, salt
 
-    def of_block(self, number: int, form: str) -> Optional[Tuple[Any, ...]]:
+    def of_block(self, number: int, form: str) -> tuple[Any, ...] | None:
         """Those of its block `number`: the salt is in the first one's alone."""
         if not self:
             return None
@@ -97,7 +97,7 @@ class Keys:
 
 
 # how releases write the two: from 0.25 on, from 0.11 on, before
-FORMS: Dict[str, Tuple[Callable[..., Any], Callable[[str], Any]]] = {
+FORMS: dict[str, tuple[Callable[..., Any], Callable[[str], Any]]] = {
     "tagged": (lambda name, path, number: ("lora", name, path), lambda salt: ("cache_salt", salt)),
     "named": (lambda name, path, number: name, lambda salt: salt),
     "numbered": (lambda name, path, number: number, lambda salt: salt),
@@ -108,8 +108,8 @@ class Chain(NamedTuple):
     """A request, its tokens, the hashes of its blocks and its extra keys."""
 
     request: Request
-    tokens: List[int]
-    own: List[bytes]
+    tokens: list[int]
+    own: list[bytes]
     keys: Keys
 
 
@@ -118,7 +118,7 @@ def check(rt: Runtime, cache: Cache) -> TokenHashes:
     found = TokenHashes()
     none = _none_hash(rt)
     groups = [g for g in cache.groups if g.block_size and g.kind in ("full", "mla")]
-    chains: List[Chain] = []
+    chains: list[Chain] = []
     for request in cache.requests:
         if not request.address:
             continue
@@ -154,7 +154,7 @@ def check(rt: Runtime, cache: Cache) -> TokenHashes:
     return found
 
 
-def _chain(rt: Runtime, request: Request, none: Optional[bytes]) -> Optional[Chain]:
+def _chain(rt: Runtime, request: Request, none: bytes | None) -> Chain | None:
     """The `Chain` of a request; None where more is in its hashes than is recomputed here."""
     obj = rt.object(request.address)
     if any(is_set(obj, name) for name in EXTRA) or any(_filled(obj, name) for name in FEATURES):
@@ -174,7 +174,7 @@ def _filled(obj: Object, name: str) -> bool:
     return held is not None and held.isa("list", "tuple") and held.len() > 0
 
 
-def _none_hash(rt: Runtime) -> Optional[bytes]:
+def _none_hash(rt: Runtime) -> bytes | None:
     """NONE_HASH of the process, None where hashes are not bytes."""
     module = rt.module(MODULE)
     try:
@@ -185,15 +185,13 @@ def _none_hash(rt: Runtime) -> Optional[bytes]:
     return value.raw_bytes() if value is not None and value.isa("bytes") else None
 
 
-def _hashes(held: Object) -> List[bytes]:
+def _hashes(held: Object) -> list[bytes]:
     return [o.raw_bytes() for o in held.elements(MAX_TOKENS) if o.isa("bytes")]
 
 
-def _expected(
-    function: str, none: bytes, chain: Chain, size: int, form: str = "tagged", limit: Optional[int] = None
-) -> List[bytes]:
+def _expected(function: str, none: bytes, chain: Chain, size: int, form: str = "tagged", limit: int | None = None) -> list[bytes]:
     """The hashes of the first `limit` blocks of a request; of all where it is None."""
-    made: List[bytes] = []
+    made: list[bytes] = []
     parent, hashed = none, _functions()[function]
     for number in range(len(chain.tokens) // size if limit is None else min(limit, len(chain.tokens) // size)):
         part = tuple(chain.tokens[number * size : (number + 1) * size])
@@ -202,7 +200,7 @@ def _expected(
     return made
 
 
-def _form(chains: List[Chain], none: Optional[bytes], size: int, function: str) -> str:
+def _form(chains: list[Chain], none: bytes | None, size: int, function: str) -> str:
     """How the release writes extra keys: the one of `FORMS` that gives most of the requests' first hashes; '' where none does."""
     if not function or none is None:
         return ""
@@ -212,7 +210,7 @@ def _form(chains: List[Chain], none: Optional[bytes], size: int, function: str) 
     return best if right[best] else ""
 
 
-def _hash_size(cache: Cache, chains: List[Chain], none: Optional[bytes], found: TokenHashes) -> int:
+def _hash_size(cache: Cache, chains: list[Chain], none: bytes | None, found: TokenHashes) -> int:
     """The tokens of a hash; sets `found.function`: the one that gives some hash of some request. Nothing is called wrong by a
     function that gives none of them."""
     sizes = sorted({g.block_size for g in cache.groups if g.block_size})
@@ -233,7 +231,7 @@ def _hash_size(cache: Cache, chains: List[Chain], none: Optional[bytes], found: 
     return 0
 
 
-def _compare_request(found: TokenHashes, request: Request, own: List[bytes], expected: List[bytes]) -> None:
+def _compare_request(found: TokenHashes, request: Request, own: list[bytes], expected: list[bytes]) -> None:
     wrong = [i for i, (a, b) in enumerate(zip(own, expected)) if a != b]
     found.checked += min(len(own), len(expected))
     if wrong:
@@ -243,7 +241,7 @@ def _compare_request(found: TokenHashes, request: Request, own: List[bytes], exp
 
 
 def _compare_blocks(
-    rt: Runtime, found: TokenHashes, cache: Cache, group: Group, request: Request, tokens: List[int], expected: List[bytes]
+    rt: Runtime, found: TokenHashes, cache: Cache, group: Group, request: Request, tokens: list[int], expected: list[bytes]
 ) -> None:
     """The hashes that the blocks of a request's table carry."""
     pool = cache.pools[group.pool]
@@ -270,7 +268,7 @@ def _compare_blocks(
             found.wrong.append((request.request_id, block, f"block {block}, number {index} of its table, {said}"))
 
 
-def _tokens_in(rt: Runtime, carried: Object) -> Optional[List[int]]:
+def _tokens_in(rt: Runtime, carried: Object) -> list[int] | None:
     """The tokens that a hash of earlier releases has in it; None where it has none."""
     inner = at(carried, "block_hash") or carried
     held = at(inner, "token_ids")

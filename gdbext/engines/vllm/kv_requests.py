@@ -14,8 +14,6 @@ from .paths import MAX_REQUESTS, WAITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Set
-
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
     from ...kvcache.model import Cache
@@ -29,7 +27,7 @@ REASONS = {  # status -> what a request of that status waits for
 }
 
 
-def requests_of(rt: Runtime, scheduler: Object, content: bool) -> Dict[str, Request]:
+def requests_of(rt: Runtime, scheduler: Object, content: bool) -> dict[str, Request]:
     """{request id: Request} of everything the scheduler lists, running first, then as they wait."""
     if not rt.target.is_stopped:
         rt.target.invalidate()  # requests come and go: what was read before them is old by now
@@ -59,14 +57,14 @@ def requests_of(rt: Runtime, scheduler: Object, content: bool) -> Dict[str, Requ
     return found
 
 
-def deferred_in(scheduler: Object) -> Set[int]:
+def deferred_in(scheduler: Object) -> set[int]:
     """Addresses of the requests that the scheduler puts off, in releases that do."""
     if not has(scheduler, "deferred_waiting"):
         return set()
     return set(scheduler.attr("deferred_waiting").element_addresses(MAX_REQUESTS))
 
 
-def queued(rt: Runtime, queue: Object) -> List[int]:
+def queued(rt: Runtime, queue: Object) -> list[int]:
     """Addresses of the requests of a queue in its order: a deque or list, or a priority queue's heap of requests or (…,
     request)."""
     if queue.isa("collections.deque", "list"):
@@ -81,7 +79,7 @@ def queued(rt: Runtime, queue: Object) -> List[int]:
     return [address for _, _, address in sorted(ranked)]
 
 
-def requests_at(rt: Runtime, addresses: List[int]) -> List[Request]:
+def requests_at(rt: Runtime, addresses: list[int]) -> list[Request]:
     """The scheduler's requests at some addresses, thousands in one go: names, status and counts, no tokens."""
     if not addresses:
         return []
@@ -105,7 +103,7 @@ def requests_at(rt: Runtime, addresses: List[int]) -> List[Request]:
     for i, (name, count) in enumerate(zip(strings(rt, names, 1000), lengths(rt, outputs))):
         request = Request(name, words[states[i]], address=addresses[i])
         request.prompt_tokens, request.computed_tokens, request.preemptions = prompt[i], computed[i], preempted[i]
-        request.output_tokens, request.in_flight, request.drafts = count, pending[i], drafts[i]
+        request.output_tokens, request.in_flight, request.draft_tokens = count, pending[i], drafts[i]
         if now is not None and 0 < came[i] <= now + 3600:
             request.age = max(0.0, now - came[i])
         found.append(request)

@@ -24,7 +24,7 @@ from .kv_worker import layer_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterable, List, Optional, Tuple
+    from typing import Iterable
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
@@ -117,12 +117,12 @@ def read(rt: Runtime, scheduler: Object, version: str, content: bool) -> Cache:
     return cache
 
 
-def _items(obj: Object, name: str) -> List[Tuple[Object, Object]]:
+def _items(obj: Object, name: str) -> list[tuple[Object, Object]]:
     found = at(obj, name)
     return [] if found is None else found.items(MAX_SEQUENCES)
 
 
-def _table_ids(rt: Runtime, table: Object) -> List[int]:
+def _table_ids(rt: Runtime, table: Object) -> list[int]:
     """Block ids of a BlockTable (a list of PhysicalTokenBlocks before 0.6, an object with its ids beside it since)."""
     held = at(table, "_block_ids")
     if held is None:  # BlockTable of CpuGpuBlockAllocator: a BlockList inside
@@ -130,12 +130,12 @@ def _table_ids(rt: Runtime, table: Object) -> List[int]:
     return integers(rt, held.element_addresses(MAX_BLOCKS))
 
 
-def is_worker(obj: Optional[Object]) -> bool:
+def is_worker(obj: Object | None) -> bool:
     """Whether an object is V0's worker: it has cache engines."""
     return obj is not None and at(obj, "cache_engine") is not None
 
 
-def cache_tensors(worker: Object) -> List[Tuple[int, int, Object, Dict[str, int]]]:
+def cache_tensors(worker: Object) -> list[tuple[int, int, Object, dict[str, int]]]:
     """[(layer, pool, the tensor's Object, spec)] of a worker's first cache engine (there is one per virtual engine)."""
     engines = worker.attr("cache_engine")
     engine = engines.item(0) if engines.isa("list") else engines
@@ -174,7 +174,7 @@ def read_worker(rt: Runtime, obj: Object, label: str) -> Worker:
 
 
 # ---- pools by ids and counts -------------------------------------------------------------------------------------------
-def _pools(rt: Runtime, allocator: Object) -> List[Tuple[Pool, int, int]]:
+def _pools(rt: Runtime, allocator: Object) -> list[tuple[Pool, int, int]]:
     """[(Pool, first id, size)] of a CpuGpuBlockAllocator, the device's first."""
     found = {}
     for device, one in allocator.attr("_allocators").items(8):
@@ -197,7 +197,7 @@ def _pools(rt: Runtime, allocator: Object) -> List[Tuple[Pool, int, int]]:
     return pools
 
 
-def _block_id(block: Optional[Object]) -> Optional[int]:
+def _block_id(block: Object | None) -> int | None:
     for _ in range(4):  # a prefix-caching block wraps a naive one
         found = at(block, "_block_id")
         if found is not None:
@@ -208,7 +208,7 @@ def _block_id(block: Optional[Object]) -> Optional[int]:
     return None
 
 
-def _pool(rt: Runtime, one: Object, name: str) -> Tuple[Pool, int]:
+def _pool(rt: Runtime, one: Object, name: str) -> tuple[Pool, int]:
     """(Pool, first id) of a NaiveBlockAllocator or a PrefixCachingBlockAllocator."""
     caching = at(one, "_hashless_allocator")
     naive = one if caching is None else caching
@@ -226,7 +226,7 @@ def _pool(rt: Runtime, one: Object, name: str) -> Tuple[Pool, int]:
     return pool, base
 
 
-def _prefixes(rt: Runtime, pool: Pool, allocator: Object, base: int, free: List[int]) -> None:
+def _prefixes(rt: Runtime, pool: Pool, allocator: Object, base: int, free: list[int]) -> None:
     """The prefix map, and what the evictor holds: blocks that are free and still cached, appended to `free`."""
     carried = {}
     for key, kept in allocator.attr("evictor").attr("free_table").items(MAX_BLOCKS):
@@ -250,7 +250,7 @@ def _token(content: int) -> int:
 
 
 # ---- pools of PhysicalTokenBlocks (BlockSpaceManagerV1, 0.6.0 to 0.6.2) ------------------------------------------------------
-def _old_pools(rt: Runtime, manager: Object, tables: Iterable[Object]) -> List[Tuple[Pool, int, int]]:
+def _old_pools(rt: Runtime, manager: Object, tables: Iterable[Object]) -> list[tuple[Pool, int, int]]:
     """[(Pool, 0, size)]: the device's blocks, and the host's where there are any. A block is in a table, free, cached, or not
     made yet."""
     devices = {"gpu": [], "cpu": []}
@@ -301,7 +301,7 @@ def _number(block: Object, size: int) -> int:
 
 
 # ---- requests ----------------------------------------------------------------------------------------------------------
-def _requests(rt: Runtime, scheduler: Object, content: bool) -> Tuple[Dict[int, str], Dict[str, Request]]:
+def _requests(rt: Runtime, scheduler: Object, content: bool) -> tuple[dict[int, str], dict[str, Request]]:
     """({sequence id: name}, {name: Request}) of the groups in the scheduler's queues."""
     names, found = {}, {}
     now = time.time() if rt.target.is_live else None
@@ -338,7 +338,7 @@ def _sequence(rt: Runtime, seq: Object, name: str, content: bool) -> Request:
     return request
 
 
-def _waits(cache: Cache, watermark: Optional[Object], scheduler: Object) -> None:
+def _waits(cache: Cache, watermark: Object | None, scheduler: Object) -> None:
     """Fills each waiting sequence's `blocked_by` in."""
     pool, limit = cache.pools[0], at(scheduler, "scheduler_config.max_num_seqs")
     slots = limit.integer() if limit is not None else None

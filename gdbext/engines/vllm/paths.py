@@ -9,8 +9,6 @@ from ..objects import first_present
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
-
     from ...cpython.objects import Object
 
 # what -> ((first release, path), ...), the newest first
@@ -28,8 +26,7 @@ PATHS = {
     "slot tensor": (("0.11.2", "slot_mapping.gpu"), ("0.9.2", "slot_mapping")),
     "request ids": (("0.8.5", "_req_ids"), ("0.6.6", "req_ids")),
 }
-# objects that a frame may hold -> the path from there to the scheduler; of several, with | between, the first that is there
-# (V1 | V0)
+# objects that a frame may hold -> the path from there to the scheduler
 ROOTS = {
     "EngineCoreProc": "scheduler",
     "DPEngineCoreProc": "scheduler",
@@ -37,10 +34,8 @@ ROOTS = {
     "EngineCoreActor": "scheduler",
     "DPMoEEngineCoreActor": "scheduler",
     "InprocClient": "engine_core.scheduler",
-    "LLMEngine": "engine_core.engine_core.scheduler|scheduler",
-    "LLM": "llm_engine.engine_core.engine_core.scheduler|llm_engine.scheduler",
-    "MQLLMEngine": "engine.scheduler",
-    "_AsyncLLMEngine": "scheduler",
+    "LLMEngine": "engine_core.engine_core.scheduler",
+    "LLM": "llm_engine.engine_core.engine_core.scheduler",
     "Scheduler": "",
     "AsyncScheduler": "",
 }
@@ -96,6 +91,6 @@ CPU_TRANSPOSED = ("vec",)  # ISAs of the CPU backend that store K element by ele
 MAX_REQUESTS = 100_000
 
 
-def known(obj: Object, what: str) -> Optional[Object]:
+def known(obj: Object, what: str) -> Object | None:
     """The first of `PATHS[what]` that is there, None when none is."""
     return first_present(obj, PATHS[what])

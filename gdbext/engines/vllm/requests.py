@@ -14,10 +14,11 @@ from ...cpython.tasks import tasks_at
 from ...errors import GdbextError, NotFoundError
 from ...kvcache import waiting
 from ...kvcache.model import Request
+from ...observe.observer import thread_sample
 from .. import shm_rings
 from ..batches import read_in_batches
 from ..columns import Records, floats, strings
-from ..keepers import at_processor, keeper_in, key_of, loop_keeper
+from ..keepers import inside, keeper_in, loop_keeper
 from ..objects import at, counted, has, in_frames, in_tasks, optional, thread_in
 from ..sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
 from . import kv_worker_v2
@@ -27,8 +28,6 @@ from .paths import MAX_REQUESTS, WAITING, WORKER_ROOTS, known
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Set, Tuple
-
     from ...cpython.frames import PyFrame
     from ...cpython.objects import Object
     from ...cpython.runtime import PyThread, Runtime
@@ -101,7 +100,7 @@ def _front_end(rt: Runtime, found: Look) -> bool:
     return True
 
 
-def _awaited(rt: Runtime, entries: List[Tuple[int, int]]) -> List[Sighting]:
+def _awaited(rt: Runtime, entries: list[tuple[int, int]]) -> list[Sighting]:
     """The requests of an output processor's `request_states`, thousands in one go. `entries`: addresses of ids and states."""
     states = Records(rt, [state for _, state in entries])
     if entries and (states.type.name != "RequestState" or states.foreign):
@@ -134,7 +133,7 @@ def _members(rt: Runtime, states: Records, name: str) -> Records:
     return held if len(kinds) == 1 and "NoneType" not in kinds else Records(rt, [])
 
 
-def _output_handler(rt: Runtime, client: Object) -> Tuple[Keeper, Keeper]:
+def _output_handler(rt: Runtime, client: Object) -> tuple[Keeper, Keeper]:
     """The event loop of AsyncLLM, and its task that takes answers in: it has ended, or is as well as its loop."""
     task = at(client, HANDLER)
     known = tasks_at(rt, [task.address])[0] if task is not None else None
@@ -157,12 +156,12 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
     waiting = [a for name in WAITING if has(scheduler, name) for a in queued(rt, scheduler.attr(name))]
     rest = [a for _, a in scheduler.attr("requests").dict_entries(MAX_REQUESTS)]
     deferred = deferred_in(scheduler)
-    stages: Dict[int, str] = {}
+    stages: dict[int, str] = {}
     for stage, addresses in ((RUNNING, running), (QUEUE, waiting), ("", rest)):
         for address in addresses:
             stages.setdefault(address, stage)
 
-    def members() -> Set[int]:
+    def members() -> set[int]:
         return {a for _, a in scheduler.attr("requests").dict_entries(MAX_REQUESTS)}
 
     for request in read_in_batches(rt, list(stages), members, lambda some: requests_at(rt, some)):
@@ -178,7 +177,7 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
     return True
 
 
-def _scheduled(found: Look, request: Request, stage: str, total: Optional[int], block_size: int) -> None:
+def _scheduled(found: Look, request: Request, stage: str, total: int | None, block_size: int) -> None:
     """Adds a request of the scheduler's."""
     ended = request.status.startswith("FINISHED")
     if ended and not stage:
@@ -196,7 +195,7 @@ def _scheduled(found: Look, request: Request, stage: str, total: Optional[int], 
     found.sightings.append(sighting)
 
 
-def _capacity(scheduler: Object) -> Tuple[Optional[int], int]:
+def _capacity(scheduler: Object) -> tuple[int | None, int]:
     """(blocks that one request could have at most, tokens of a block); (None, 0) for models whose layers do not all keep every
     token."""
     manager = known(scheduler, "manager")
@@ -261,7 +260,7 @@ def _sender(rt: Runtime, sighting: Sighting) -> str:
     return f"{host.string(256)}:{port.integer()}"
 
 
-def _compilers(rt: Runtime) -> Dict[str, Keeper]:
+def _compilers(rt: Runtime) -> dict[str, Keeper]:
     """{request id: the thread that compiles its grammar}"""
     found = {}
     for thread in rt.threads():
@@ -303,9 +302,8 @@ def _worker_at(rt: Runtime, thread: PyThread) -> Keeper:
     if ring is not None:
         unread = ring.reader is not None and ring.unread[ring.reader]
         return Keeper("main", thread.tid, _where(frames[0]), ring="" if unread else ring.name)
-    found = Keeper("main", thread.tid, _where(frames[0]), key=key_of(frames, _turns))
-    at_processor(rt, found)
-    return found
+    sample = thread_sample(rt, thread.tid, inside(frames, _turns))
+    return Keeper("main", thread.tid, _where(frames[0]), sample=sample)
 
 
 def _turns(frame: PyFrame) -> bool:
@@ -317,13 +315,13 @@ def _where(frame: PyFrame) -> str:
     return f"{frame.function} ({frame.file.rpartition('/')[2]}:{frame.line})"
 
 
-def _rests(frames: List[PyFrame]) -> bool:
+def _rests(frames: list[PyFrame]) -> bool:
     """Whether a thread that fills or empties a queue waits for more."""
     inner = next((f for f in frames if "/threading.py" not in f.file), None)
     return inner is None or inner.function.rpartition(".")[2] in RESTING
 
 
-def _ids_of(item: Object) -> List[Tuple[str, str]]:
+def _ids_of(item: Object) -> list[tuple[str, str]]:
     """[(request id, user's id)] of an item of a core's queue: (type, (Request, …)), or (client, EngineCoreOutputs)."""
     found = []
     try:

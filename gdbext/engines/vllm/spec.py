@@ -83,7 +83,7 @@ class Vllm(EngineSpec):
     kv_module = "kv"
     requests_module = "requests"
     grammar_module = "grammar"
-    kv_releases = "vLLM 0.6.0 to 0.32 (V0 to 0.10.2, V1 from 0.6.6)"
+    kv_releases = "vLLM 0.6.6 to 0.32 (V1)"
     kv_newest = (0, 32)
     # Request, NewRequestData, EngineCoreRequest, CompletionOutput, InputBatch, SamplingParams, StructuredOutputsParams
     sensitive = words(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...observe.window import STILL
 from ...stacks import waits
-from ..facts import LOCKS, STILL, Verdict
+from ..facts import LOCKS, Verdict
 from ..words import name_of, waiting
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...engines import registry
-from ..facts import STILL, Verdict
+from ...observe.window import STILL
+from ..facts import Verdict
 from ..follow import outlook, owed, peers_of
 from ..words import name_of
 from . import requests

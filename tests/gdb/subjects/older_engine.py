@@ -1,6 +1,6 @@
 """Makes an older engine's own scheduler and KV-cache classes importable without its compiled parts.
 
-`use(folder, …)`: from then on the modules below `real` (of vLLM `vllm.v1.core`, `vllm.core` of V0 and what they compute with) are
+`use(folder, …)`: from then on the modules below `real` (of vLLM `vllm.v1.core` and what it computes with) are
 the release's own files, and whatever else of the package they import is a STUB made here: a name that answers to anything and is
 false."""
 
@@ -29,10 +29,6 @@ REAL = (
     "vllm.utils.hashing",
     "vllm.utils.mem_constants",
     "vllm.v1.hisparse.block_pool",
-    "vllm.core",
-    "vllm.worker.cache_engine",
-    "vllm.block",
-    "vllm.sequence",
     "vllm.kv_cache_spec_kind",
 )
 

@@ -15,8 +15,6 @@ import pathlib
 import sys
 import threading
 import time
-import types
-import typing
 import uuid
 import weakref
 
@@ -81,12 +79,9 @@ MAKERS = {
     "view": lambda: {"a": len(keep)}.items(),
     "count": lambda: itertools.count(2, 3),
     "partial": lambda: functools.partial(int, "5", base=10),
-    "ChainMap": lambda: collections.ChainMap({"a": 1}),
     "memoryview": lambda: memoryview(b"abc"),
     "lock": threading.RLock,
     "flag": lambda: enum.Flag("Made", "A B")(3),
-    "alias": lambda: typing.List[typing.Dict[str, int]],
-    "builtin alias": lambda: types.GenericAlias(list, (int,)),
     "descriptor": lambda: Slots.__dict__["a"],
     "weakref": lambda: weakref.ref(Plain),
 }

@@ -36,15 +36,7 @@ class Steps:
         self.scheduler, self.runner, self.fault, self.number = scheduler, runner, fault, 0
         self.long = ""
         self.manager = scheduler.kv_cache_manager.coordinator.single_type_managers[0]
-        plain = scheduler.schedule
-
-        def schedule():
-            runner.sampled(scheduler.requests)
-            plan = plain()
-            runner.take(plan)
-            return plan
-
-        scheduler.schedule = schedule
+        vllm_v2_worker.feed(runner, scheduler)
 
     def add(self, name, tokens):
         self.scheduler.add_request(request_of(name, [1 + ord(name[0])] * tokens))

@@ -161,6 +161,19 @@ class GPUModelRunner:
                     self.req_states.draft_tokens[row] = torch.tensor(requests[name].spec_token_ids)
 
 
+def feed(runner, scheduler):
+    """From now on the runner hears of each step that the scheduler hands out."""
+    plain = scheduler.schedule
+
+    def schedule():
+        runner.sampled(scheduler.requests)
+        plan = plain()
+        runner.take(plan)
+        return plan
+
+    scheduler.schedule = schedule
+
+
 def made(kind, **values):
     """An object of a class whose base is a stub, which hides its parameters."""
     wanted = inspect.signature(kind.__init__).parameters
@@ -302,15 +315,7 @@ def main():
     scheduler = vllm_release.scheduler_of(version, kind)
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
     runner = GPUModelRunner([m.block_size for m in managers], 256, vllm_release.DRAFTS if kind == "draft" else 0)
-    plain = scheduler.schedule
-
-    def schedule():
-        runner.sampled(scheduler.requests)
-        plan = plain()
-        runner.take(plan)
-        return plan
-
-    scheduler.schedule = schedule
+    feed(runner, scheduler)
     vllm_release.story(scheduler, kind)
     del scheduler.schedule
     runner.sampled(scheduler.requests)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..access.files import file_status
-from ..access.procfs import descriptors, read_or_empty, read_syscall, wait_channel
+from ..access.procfs import InetSocket, descriptors, parse_inet, parse_unix, read_or_empty, read_syscall, wait_channel
 from ..cpython.gil import RESTART
 from ..errors import GdbextError
 
@@ -137,42 +137,42 @@ class Files:
 
     def _read_tcp(self, name: str) -> None:
         assert self._sockets is not None
-        rows = [line.split() for line in _text(self.pid, f"net/{name}").splitlines()[1:]]
-        rows = [row for row in rows if len(row) > 9]
-        listening = {row[1].rpartition(":")[2] for row in rows if row[3] == LISTEN}
-        by_ends = {(row[1], row[2]): int(row[9]) for row in rows}
+        rows = _inet(self.pid, name)
+        listening = {row.port for row in rows if row.state == LISTEN}
+        by_ends = {(row.local, row.remote): row.inode for row in rows}
         for row in rows:
-            port, remote, inode = int(row[1].rpartition(":")[2], 16), int(row[2].rpartition(":")[2], 16), int(row[9])
-            if row[3] == LISTEN:
-                kind, text = "listener", f"connections to port {port}"
-            elif row[1].rpartition(":")[2] in listening:
-                kind, text = "served", f"a client's connection to port {port}"
+            if row.state == LISTEN:
+                kind, text = "listener", f"connections to port {row.port}"
+            elif row.port in listening:
+                kind, text = "served", f"a client's connection to port {row.port}"
             else:
-                kind, text = "client", f"its connection to port {remote}"
-            unread = int(row[4].partition(":")[2] or "0", 16)  # tx_queue:rx_queue
-            self._sockets[inode] = Source(kind, text, inode, [by_ends.get((row[2], row[1]), 0)], unread, True)
+                kind, text = "client", f"its connection to port {row.remote_port}"
+            peers = [by_ends.get((row.remote, row.local), 0)]
+            self._sockets[row.inode] = Source(kind, text, row.inode, peers, row.unread, True)
 
     def _read_udp(self, name: str) -> None:
         """Datagrams to a port that somebody chose come from whom they like; at one that the kernel chose an answer may be due."""
         assert self._sockets is not None
-        for row in [line.split() for line in _text(self.pid, f"net/{name}").splitlines()[1:]]:
-            if len(row) > 9:
-                port, remote, inode = int(row[1].rpartition(":")[2], 16), int(row[2].rpartition(":")[2], 16), int(row[9])
-                if not remote and 0 < port < EPHEMERAL:
-                    self._sockets[inode] = Source("listener", f"datagrams to port {port}", inode)
+        for row in _inet(self.pid, name):
+            if not row.remote_port and 0 < row.port < EPHEMERAL:
+                self._sockets[row.inode] = Source("listener", f"datagrams to port {row.port}", row.inode)
 
     def _read_unix(self) -> None:
         assert self._sockets is not None
-        for line in _text(self.pid, "net/unix").splitlines()[1:]:
-            row = line.split()
-            if len(row) >= 7 and row[6].isdigit():
-                inode = int(row[6])
-                listener = int(row[3], 16) & ACCEPTS
-                name = row[7] if len(row) > 7 else ""
-                kind = "listener" if listener else "served" if name else "unix"
-                text = f"connections to {name}" if listener else f"a Unix socket {name}".strip()
-                peer = self._unix_peers.get(inode, 0)
-                self._sockets[inode] = Source(kind, text, inode, [peer] if peer else [])
+        for row in parse_unix(read_or_empty(self.pid, "net/unix")):
+            listener = row.flags & ACCEPTS
+            kind = "listener" if listener else "served" if row.name else "unix"
+            text = f"connections to {row.name}" if listener else f"a Unix socket {row.name}".strip()
+            peer = self._unix_peers.get(row.inode, 0)
+            self._sockets[row.inode] = Source(kind, text, row.inode, [peer] if peer else [])
+
+
+def _inet(pid: int, name: str) -> list[InetSocket]:
+    try:
+        return parse_inet(read_or_empty(pid, f"net/{name}"))
+    except ValueError as e:
+        log.passed_over(e)
+        return []
 
 
 def connections(pid: int) -> set[Any] | None:
@@ -184,11 +184,10 @@ def connections(pid: int) -> set[Any] | None:
         log.passed_over(e)
         return None
     own, found = {link[8:-1] for link in links if link.startswith("socket:")}, set()
-    for name in ("tcp", "tcp6"):
-        for row in [line.split() for line in _text(pid, f"net/{name}").splitlines()[1:]]:
-            if len(row) > 9 and row[9] in own and row[3] == ESTABLISHED:
-                ends = sorted(end[len(MAPPED) :] if end.startswith(MAPPED) else end for end in row[1:3])
-                found.add((*ends, space if LOOPBACK.match(ends[0]) else ""))
+    for row in [*_inet(pid, "tcp"), *_inet(pid, "tcp6")]:
+        if str(row.inode) in own and row.state == ESTABLISHED:
+            ends = sorted(end[len(MAPPED) :] if end.startswith(MAPPED) else end for end in (row.local, row.remote))
+            found.add((*ends, space if LOOPBACK.match(ends[0]) else ""))
     return found
 
 

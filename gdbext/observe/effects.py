@@ -14,8 +14,8 @@ from .. import log
 from ..access.procfs import read_stat
 from ..cpython import codes, types
 from ..cpython.objects import Object
-from ..cpython.stack_keys import FrameKey
 from ..errors import GdbextError
+from .stack_keys import FrameKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -59,7 +59,7 @@ class Effect(NamedTuple):
 
 
 def of_thread(rt: Runtime, pid: int, tid: int, frames: Sequence[Any], stacks: Sequence[Any]) -> Effect | None:
-    """The `Effect` of a thread whose calls now are `frames`, after `stacks` (`cpython.stack_keys`, these the last). None where it
+    """The `Effect` of a thread whose calls now are `frames`, after `stacks` (`observe.stack_keys`, these the last). None where it
     has stood at one instruction that may be a call of C: what that changes lies nowhere open.
 
     Source: the process as it is now."""

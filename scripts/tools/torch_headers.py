@@ -1,38 +1,20 @@
-"""A row of layouts/torch.json made from a torch's own headers, for scripts/make-torch-layouts and for a torch that the table does
-not know.
+"""A row of layouts/torch.json made from a torch's own headers, for scripts/make-torch-layouts.
 
 A probe that includes the headers is compiled (g++ -g -femit-class-debug-always, never linked, never run), and gdb -batch reads
 offsets, bit-fields and enumerators out of the object's DWARF. Where THPVariable keeps its TensorImpl comes from the text of
 torch/csrc/autograd/python_variable.h.
-
-A process names the headers, so it could have anything included: the probe runs only on headers that nobody but root and the
-user of this debugger can have written (`distrust`), or below a folder of `TRUSTED`, and only for `SECONDS` seconds.
 """
-
-from __future__ import annotations
 
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sysconfig
 import tempfile
-from typing import TYPE_CHECKING, Any, Callable, Sequence
 
-from .. import log, package
-from ..access.files import contents, json_of
-from ..errors import GdbextError, LayoutError
+from gdbext.errors import LayoutError
 
-if TYPE_CHECKING:
-    from ..access.base import Target
-    from ..access.model import Module
-
-TRUSTED = (
-    "GDBEXT_TRUST_HEADERS"  # of the environment: folders, separated as in PATH, whose headers may be compiled whoever owns them
-)
-MAX_KEPT = 1 << 20  # bytes of a row that was kept
 SECONDS = 300  # for each run of the compiler and of gdb; they take some ten on a machine at rest
 LAST_OLD_STRINGS = (2, 6)  # the last minor with wheels built with _GLIBCXX_USE_CXX11_ABI=0 (x86-64)
 
@@ -143,7 +125,7 @@ print(json.dumps(row))
 """
 
 
-def run(words: Sequence[str]) -> str:
+def run(words):
     """What a program prints; `LayoutError` with its first error, or where it takes more than `SECONDS`."""
     with subprocess.Popen(
         words,
@@ -168,19 +150,18 @@ def run(words: Sequence[str]) -> str:
     return out
 
 
-def probe(include: str, python: str, source: str, scratch: str, strings: int = 1) -> dict[str, Any]:
+def probe(include, python, source, scratch, strings=1):
     """{type: offsets} of what `source` names. Releases moved from C++17 to C++20 (2.14); both lay these types out alike.
 
     `strings`: _GLIBCXX_USE_CXX11_ABI; with 0 a std::string is one pointer.
     """
     try:
         return _probe_as(include, python, source, scratch, "c++17", strings)
-    except LayoutError as e:
-        log.passed_over(e)
+    except LayoutError:
         return _probe_as(include, python, source, scratch, "c++20", strings)
 
 
-def _probe_as(include: str, python: str, source: str, scratch: str, standard: str, strings: int) -> dict[str, Any]:
+def _probe_as(include, python, source, scratch, standard, strings):
     cpp, obj = os.path.join(scratch, "probe.cpp"), os.path.join(scratch, "probe.o")
     with open(cpp, "w") as f:
         f.write(source)
@@ -206,11 +187,10 @@ def _probe_as(include: str, python: str, source: str, scratch: str, standard: st
     with open(script, "w") as f:
         f.write(READER)
     said = run(["gdb", "-nx", "-batch", "-iex", "set auto-load off", obj, "-x", script])
-    found: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
-    return found
+    return json.loads(said.strip().splitlines()[-1])
 
 
-def python_variable(include: str) -> dict[str, Any]:
+def python_variable(include):
     """Bytes from a GIL build's PyObject to its TensorImpl*: 16 for the object head, 8 more behind MaybeOwned's flag."""
     with open(os.path.join(include, "torch", "csrc", "autograd", "python_variable.h")) as f:
         text = f.read()
@@ -221,7 +201,7 @@ def python_variable(include: str) -> dict[str, Any]:
     return {"cdata": kinds[m.group(1)], "declared": m.group(1)}
 
 
-def make_row(include: str, minor: str, python: str | None = None) -> dict[str, Any]:
+def make_row(include, minor, python=None):
     """The row of a torch minor ("2.13"). `include`: its folder torch/include; `python`: a folder with Python.h, this Python's
     own by default."""
     python = python or sysconfig.get_paths()["include"]
@@ -234,7 +214,7 @@ def make_row(include: str, minor: str, python: str | None = None) -> dict[str, A
     return row
 
 
-def finish(row: dict[str, Any], include: str) -> dict[str, Any]:
+def finish(row, include):
     """The probe's answer without what is not needed; `LayoutError` where something that is needed is not there."""
     for name in [n for n in row if n.endswith("Impl") and n not in ("TensorImpl", "StorageImpl")]:  # only what is their own
         row[name] = {k: v for k, v in row[name].items() if row["TensorImpl"].get(k) != v}
@@ -246,122 +226,3 @@ def finish(row: dict[str, Any], include: str) -> dict[str, Any]:
     row["DispatchKey"] = {k: v for k, v in keys.items() if v < keys["EndOfFunctionalityKeys"]}  # the rest are runtime sums
     row["backends"] = keys.pop("EndOfBackendKeys", row["BackendComponent"]["EndOfBackendKeys"])
     return row
-
-
-def row_of(target: Target, version: str) -> dict[str, Any]:
-    """The row of a torch that the table does not know, made from the headers beside the process's libtorch.
-
-    It is kept in the user's cache folder, by the build-id of that libtorch. `LayoutError` says what is missing: headers, trust in
-    them, Python.h, g++ or gdb.
-    """
-    found = _beside(target, lambda path: path.endswith("/lib/libtorch_cpu.so"), "include", "c10/core/TensorImpl.h")
-    if found is None:
-        raise LayoutError("there are no headers beside its libtorch")
-    include, library = found
-    kept = _kept(library)
-    try:
-        known: dict[str, Any] = json_of(contents(kept, MAX_KEPT), kept)
-        return known
-    except (ValueError, GdbextError) as e:
-        log.passed_over(e)
-    why = _doubt(library)
-    if why:
-        raise LayoutError(
-            f"the headers beside its libtorch are not compiled, because nothing proves that they are its own: {why}"
-        )
-    why = distrust(include)
-    if why:
-        raise LayoutError(
-            f"its own headers are not compiled, because {why}: where you trust them, start with {TRUSTED}={include} "
-            f"in the environment"
-        )
-    missing = [name for name in ("g++", "gdb") if not shutil.which(name)]
-    if missing:
-        raise LayoutError(f"making one from its headers needs {' and '.join(missing)}")
-    row = make_row(include, ".".join(version.split(".")[:2]), _python_headers(target))
-    if kept:
-        try:
-            os.makedirs(os.path.dirname(kept), exist_ok=True)
-            with open(kept + ".new", "w") as f:
-                json.dump(row, f)
-            os.replace(kept + ".new", kept)
-        except OSError:
-            pass  # the next one makes it again
-    return row
-
-
-def _doubt(library: Module) -> str:
-    """Why the file beside which headers lie may be another than the one that is mapped; '' where it is that one."""
-    try:
-        found = library.elf
-    except GdbextError as e:
-        return str(e)
-    return library.doubt or (f"{library.path} has been exchanged or deleted since" if found.relocated_by else "")
-
-
-def _kept(library: Module) -> str:
-    """The file that keeps the row for this build of libtorch; '' where the build has no name."""
-    try:
-        build = library.build_id
-    except GdbextError as e:
-        log.passed_over(e)
-        build = ""
-    if not re.fullmatch(r"[0-9a-f]{8,128}", build):
-        return ""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(cache, "gdbext", "torch-rows", build + ".json")
-
-
-def distrust(folder: str) -> str:
-    """Why what is below `folder` may come from somebody else than root and us, in one clause; '' where it cannot.
-
-    Each folder up to / and everything below must be root's or ours and writable by nobody else; a sticky folder such as /tmp is
-    as good as one that is not writable. A process's own root (/proc/PID/root) is its own to arrange.
-    """
-    real = _without_links(folder)
-    allowed = [_without_links(part) for part in os.environ.get(TRUSTED, "").split(os.pathsep) if part]
-    if any(real == part or real.startswith(part.rstrip("/") + "/") for part in allowed):
-        return ""
-    if real.startswith("/proc/"):
-        return f"{folder} is in a root of the process's own"
-    why = package.owned_by_us(real)
-    for at, folders, files in os.walk(real, onerror=None) if not why else ():
-        for path in [os.path.join(at, name) for name in folders + files]:
-            why = f"{path} is a symbolic link" if os.path.islink(path) else package.written_by_others(path)
-            if why:
-                return why
-    return why
-
-
-def _without_links(folder: str) -> str:
-    """The folder's own name. A process's root stays a part of it: /proc/PID/root reads as a link to "/", whatever lies there."""
-    return os.path.normpath(folder) if folder.startswith("/proc/") else os.path.realpath(folder)
-
-
-def _beside(target: Target, is_it: Callable[[str], bool], wanted: str, file: str) -> tuple[str, Module] | None:
-    """(the folder `wanted` beside the folder of a module for which `is_it(path)`, the module), when `file` is in it; by the name
-    under which it is judged, so that nothing else is compiled."""
-    for module in target.modules():
-        if is_it(module.path):
-            folder = _without_links(target.local_file(os.path.join(os.path.dirname(os.path.dirname(module.path)), wanted)))
-            if os.path.exists(os.path.join(folder, file)):
-                return folder, module
-    return None
-
-
-def _python_headers(target: Target) -> str:
-    """A folder with Python.h: of the process's own Python where that can be trusted, else of this one.
-
-    Which one matters little: torch's layouts hold no more of Python than pointers.
-    """
-    for module in target.modules():
-        name = re.search(r"(?:lib)?python(3\.\d+)[^/]*$", module.path)
-        if name:
-            own = module.path
-            found = _beside(target, own.__eq__, "include/python" + name.group(1), "Python.h")
-            if found and not distrust(found[0]):
-                return found[0]
-    folder = sysconfig.get_paths()["include"]
-    if not os.path.exists(os.path.join(folder, "Python.h")):
-        raise LayoutError("making one from its headers needs Python.h (Debian, Ubuntu: apt-get install python3-dev)")
-    return folder

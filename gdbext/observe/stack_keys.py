@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import log
+from ..cpython.frames import CO_FAST_CELL, CO_FAST_FREE
 from ..errors import GdbextError
-from .frames import CO_FAST_CELL, CO_FAST_FREE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,201 @@
+"""A CUDA core dump as JSON and as text, and the environment that makes an engine write one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import GdbextError
+from ..kernels import gpucore
+from ..render import names
+from ..render.jsonline import Address
+from ..render.text import Style, escape, size
+
+SHOWN = 16  # faults and kernels in text
+
+
+SETUP = """\
+# Before the engine starts, in the environment of its workers (they read it when CUDA is initialised):
+export CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1
+export CUDA_COREDUMP_SHOW_PROGRESS=1
+export CUDA_COREDUMP_FILE=/tmp/gpucore.%h.%p.%t
+# Without skip_global_memory the file is as large as the GPU memory in use; with it, it holds no tensor's values:
+export CUDA_COREDUMP_GENERATION_FLAGS={flags}
+# For a hang: a dump on request, of a process that still runs.
+export CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1
+export CUDA_COREDUMP_PIPE=/tmp/corepipe.%h.%p
+
+# A hung engine: one byte into the pipe of each worker whose GPU is to be dumped, then wait for the file (llm-ranks tells the
+# pids)
+for pipe in /tmp/corepipe.$(hostname).*; do [ -p "$pipe" ] && printf x > "$pipe"; done
+llm-gpucore /tmp/gpucore.HOST.PID.TIME
+
+# Not while cuda-gdb is attached to the process: it takes the exceptions itself. Under Ray set them in the runtime_env of the
+# workers; in a container mount /tmp so that the file outlives it.
+{release}"""
+
+
+FLAGS = "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,skip_constbank_memory"
+
+
+RELEASES = (
+    # first release, what differs there
+    (
+        (11, 4),
+        "CUDA 11.4 to 12.4: the CPU core comes along; CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION=0 leaves it out. "
+        "Before the flags (12.4 or older drivers ignore unknown ones) CUDA_ENABLE_LIGHTWEIGHT_COREDUMP=1 leaves all memory out.",
+    ),
+    (
+        (12, 5),
+        "CUDA 12.5 to 12.9: CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION is deprecated: "
+        "add skip_abort to the flags and no CPU core comes along. "
+        "CUDA_ENABLE_LIGHTWEIGHT_COREDUMP still works.",
+    ),
+    (
+        (13, 0),
+        "CUDA 13: CUDA_ENABLE_LIGHTWEIGHT_COREDUMP is gone: the flags alone decide. "
+        "skip_abort lets the process live on after the dump.",
+    ),
+)
+
+
+def device_data(device: Any) -> dict[str, Any]:
+    """A GPU of the core as JSON."""
+    return {
+        "index": device.index,
+        "name": escape(device.name),
+        "architecture": escape(device.architecture),
+        "sms": device.sms,
+        "exception": gpucore.exception_name(device.exception),
+    }
+
+
+def kernel_data(kernel: Any) -> dict[str, Any]:
+    """A kernel that ran when the core was written, as JSON."""
+    return {
+        "name": function(kernel.name),
+        "device": kernel.device.index,
+        "grid": kernel.grid,
+        "block": kernel.block,
+        "exception": gpucore.exception_name(kernel.exception),
+        "id": kernel.id,
+        "entry": Address(kernel.entry),
+        "host_tid": kernel.host_tid,
+        "blocks": kernel.blocks,
+        "warps": kernel.warps,
+        "places": [
+            {"warps": n, "pc": Address(pc), "function": function(name), "offset": offset} for n, pc, name, offset in kernel.places
+        ],
+    }
+
+
+def fault_data(fault: Any) -> dict[str, Any]:
+    """A thread that stopped with an exception, as JSON."""
+    return {
+        "device": fault.device.index,
+        "kernel": function(fault.kernel.name) if fault.kernel else None,
+        "block": fault.block,
+        "thread": fault.thread,
+        "pc": None if fault.pc is None else Address(fault.pc),
+        "address": None if fault.address is None else Address(fault.address),
+        "exception": gpucore.exception_name(fault.exception),
+        "function": function(fault.function),
+        "offset": fault.offset,
+        "precise": fault.precise,
+        "sm": fault.sm,
+        "warp": fault.warp,
+        "lane": fault.lane,
+        "threads": fault.lanes,
+        "grid": fault.kernel.id if fault.kernel else None,
+        "text": escape(fault.text),
+        "address_from": fault.told_by or None,
+    }
+
+
+def function(mangled: str) -> str:
+    return escape(names.demangle(mangled)) if mangled else ""
+
+
+def short(name: str, limit: int = 100) -> str:
+    """A demangled name for one line."""
+    return names.short(name, limit) if name else "??"
+
+
+def summary_text(data: dict[str, Any], style: Style) -> str:
+    lines = []
+    for d in data["devices"]:
+        lines.append(f"device {d['index']}  {style.title(d['name'])}  {d['architecture']}  {d['sms']} SMs")
+
+    def triples(t: Any) -> str:
+        return "(" + ",".join(map(str, t)) + ")"
+
+    def place(pc: Any, name: str, offset: Any) -> str:
+        return style.address(hex(pc)) + (f" <{short(name, 60)}+{offset:#x}>" if name else " (no function known)")
+
+    for f in data["faults"][:SHOWN]:
+        lines.append(
+            style.bad(f["exception"] or "an exception of unknown kind")
+            + (f" in {style.name(short(f['kernel']))}" if f["kernel"] is not None else "")
+        )
+        who = f"block {triples(f['block'])} " if f["block"] else ""
+        who += f"thread {triples(f['thread'])}" if f["thread"] else "no thread named" if f["block"] else "no block named"
+        more = "" if f["threads"] < 2 else f" and {f['threads'] - 1} more of its warp"
+        where = "".join(f" {k} {f[k]}" for k in ("warp", "lane") if f[k] is not None)
+        lines.append(f"  {who}{more}  device {f['device']} SM {f['sm']}{where}")
+        if f["pc"] is not None:
+            lines.append(
+                f"  at {place(f['pc'], f['function'], f['offset'])}"
+                + ("" if f["precise"] else style.dim("  (where the thread stands: the exception is imprecise)"))
+            )
+        by = style.dim("  (worked out from the instruction and its registers)") if f["address_from"] == "instruction" else ""
+        lines.append(
+            f"  touched {style.address(hex(f['address']))}{by}"
+            if f["address"] is not None
+            else style.dim("  which address was touched is not known")
+        )
+        if f["text"]:
+            lines.append("  " + f["text"])
+    if len(data["faults"]) > SHOWN:
+        lines.append(f"… {len(data['faults']) - SHOWN} more warps faulted")
+    if not data["faults"]:
+        lines.append("no thread faulted: a dump on request shows where each kernel stands")
+    for k in data["kernels"][:SHOWN]:
+        lines.append(
+            f"kernel {style.name(short(k['name']))}  device {k['device']} grid {k['id']}: "
+            f"{triples(k['grid'])} blocks of {triples(k['block'])}, "
+            f"{k['blocks']} blocks in {k['warps']} warps resident"
+        )
+        for p in k["places"]:
+            lines.append(f"  {p['warps']} warps at {place(p['pc'], p['function'], p['offset'])}")
+    if len(data["kernels"]) > SHOWN:
+        lines.append(f"… {len(data['kernels']) - SHOWN} more kernels")
+    if not data["kernels"]:
+        lines.append("no kernel was running")
+    if data["global_memory"]:
+        lines.append(f"{size(data['global_memory'])} of global memory in the file")
+    return "\n".join(lines)
+
+
+def core_data(core: gpucore.GpuCore) -> dict[str, Any]:
+    """The fields of llm-gpucore."""
+    return {
+        "file": core.path,
+        "devices": [device_data(d) for d in core.devices],
+        "kernels": [kernel_data(k) for k in core.kernels],
+        "faults": [fault_data(f) for f in core.faults],
+        "global_memory": sum(length for _, length in core.memory),
+    }
+
+
+def setup_data(cuda: str | None) -> dict[str, Any]:
+    """The fields of llm-gpucore -setup: the lines for a shell, with what the release `cuda` wants ("12.8"; without, each one)."""
+    wanted = list(RELEASES)
+    if cuda:
+        major, _, minor = cuda.partition(".")
+        if not (major.isdigit() and (minor or "0").isdigit()):
+            raise GdbextError(f"-cuda {cuda}: give a release such as 12.8")
+        release = (int(major), int(minor or 0))
+        wanted = [r for r in RELEASES if r[0] <= release][-1:]
+        if not wanted:
+            raise GdbextError(f"-cuda {cuda}: GPU cores need CUDA 11.4 or newer")
+    text = SETUP.format(flags=FLAGS, release="\n".join("# " + line for _, line in wanted))
+    return {"setup": text, "releases": [{"from": ".".join(map(str, first)), "text": line} for first, line in wanted]}

@@ -1,0 +1,259 @@
+"""Lists of tensors, as pytensors gives them: as JSON, as text, and what differs between two of them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable
+
+from ..access import files as opened_files
+from ..errors import GdbextError
+from ..render import jsonline
+from ..render.jsonline import Address
+from ..render.text import Style, escape, size, table
+from ..torch import arrays, census
+from ..torch import stats as statistics
+from ..torch.tensor import Tensor
+
+SHOWN = 40  # rows without -all
+
+
+GROUP_STEPS = 3  # owners are summed up by so many leading steps of their paths
+
+
+SORTS = {
+    "bytes": lambda t: (-t["bytes"], t["owner"] or "~"),
+    "owner": lambda t: (t["owner"] is None, t["owner"] or "", t["address"]),
+    "dtype": lambda t: (t["dtype"], -t["bytes"]),
+    "shape": lambda t: (str(t["shape"]), t["address"]),
+    "device": lambda t: (t["device"], -t["bytes"]),
+    "address": lambda t: t["address"],
+}
+
+
+def row_of(found: Any) -> dict[str, Any]:
+    """The row of a tensor that the census found."""
+    t = found.tensor
+    return {
+        "address": Address(t.address),
+        "type": escape(t.type),
+        "shape": t.shape,
+        "dtype": "torch." + t.dtype.name,
+        "device": t.device,
+        "bytes": found.bytes,
+        "storage": Address(t.storage),
+        "storage_bytes": t.storage_bytes if found.holds_memory else 0,
+        "data_ptr": Address(t.data_ptr),
+        "owner": escape(found.owner.text) if found.owner else None,
+        "owner_shown": escape(found.owner.shown) if found.owner else None,
+        "owner_frame": escape(found.owner.note) if found.owner and found.owner.note else None,
+    }
+
+
+def group_of(owner: str) -> str:
+    """The leading steps of an owner's path: `self.runner.kv_caches[3]` and its neighbours are one group."""
+    depth = steps = 0
+    for i, c in enumerate(owner):
+        if c in ".[" and depth == 0 and i and ":" not in owner[i:]:
+            steps += 1
+            if steps >= GROUP_STEPS:
+                return owner[:i]
+        depth += (c in "[(") - (c in "])")
+    return owner.rpartition("[")[0] or owner if owner.endswith("]") else owner
+
+
+def sums(rows: list[dict[str, Any]], key: Callable[[dict[str, Any]], Any], name: str) -> list[dict[str, Any]]:
+    """[{name: …, tensors, bytes}] by bytes; a storage counts for the first tensor that has it."""
+    found: dict[Any, list[int]] = {}
+    seen = set()
+    for row in rows:
+        own = found.setdefault(key(row), [0, 0])
+        own[0] += 1
+        if row["storage"] not in seen:
+            seen.add(row["storage"])
+            own[1] += row["storage_bytes"] or 0
+    return [{name: k, "tensors": n, "bytes": b} for k, (n, b) in sorted(found.items(), key=lambda s: -s[1][1])]
+
+
+def difference(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> dict[str, Any]:
+    """What changed between two lists of rows: {total_bytes, groups: [{shape, dtype, device, tensors, bytes}], new: […], gone:
+    […]}.
+
+    A tensor is the same when address, shape and dtype are; `groups` count how many more (or fewer) there are of each shape, the
+    largest growth first, which finds leaks also where addresses are used again.
+    """
+
+    def identity(row: dict[str, Any]) -> tuple[Any, ...]:
+        return (
+            int(str(row["address"]), 0) if isinstance(row["address"], str) else int(row["address"]),
+            str(row["shape"]),
+            row["dtype"],
+        )
+
+    def plain(row: dict[str, Any]) -> dict[str, Any]:
+        return {**row, "shape": list(row["shape"]) if row["shape"] is not None else None}
+
+    old, new = [plain(r) for r in old], [plain(r) for r in new]
+    before, after = {identity(r) for r in old}, {identity(r) for r in new}
+    groups: dict[Any, list[Any]] = {}
+    for sign, rows in ((-1, old), (1, new)):
+        for row in rows:
+            own = groups.setdefault((str(row["shape"]), row["dtype"], row["device"]), [row["shape"], 0, 0])
+            own[1] += sign
+            own[2] += sign * row["bytes"]
+    changed = [
+        {"shape": shape, "dtype": dtype, "device": device, "tensors": n, "bytes": b}
+        for (_, dtype, device), (shape, n, b) in groups.items()
+        if n or b
+    ]
+    return {
+        "groups": sorted(changed, key=lambda g: (-g["bytes"], str(g["shape"]))),
+        "new": [r for r in new if identity(r) not in before],
+        "gone": [r for r in old if identity(r) not in after],
+    }
+
+
+def say_sharers(rows: list[dict[str, Any]]) -> None:
+    """A tensor that no path leads to but whose storage another one shares says whose: `shares_with`."""
+    known = {r["storage"]: r["owner_shown"] for r in reversed(rows) if r["owner"] and r["storage_bytes"]}
+    for row in rows:
+        row["shares_with"] = known.get(row["storage"]) if row["owner"] is None else None
+
+
+def is_on(device: str, wanted: str) -> bool:
+    """Whether a tensor's device is the one, or of the kind, that was asked for."""
+    return device == wanted or device.partition(":")[0] == wanted
+
+
+ROW = {  # what is read of a row of a saved listing
+    "address": str,
+    "shape": ([int], None),
+    "dtype": str,
+    "device": str,
+    "bytes": int,
+    "storage": str,
+}
+
+
+def load_listing(path: str) -> list[dict[str, Any]]:
+    """The rows of a saved listing."""
+    try:
+        data = opened_files.json_of(opened_files.contents(os.path.expanduser(path), opened_files.JSON_SIZE), path)
+        jsonline.expect(data, {"tensors": [ROW]})
+        for row in data["tensors"]:
+            int(row["address"], 0)
+        rows: list[dict[str, Any]] = data["tensors"]
+        return rows
+    except GdbextError as e:
+        raise GdbextError(f"-diff {e}") from None
+    except ValueError:
+        raise GdbextError(f"-diff {path}: no listing of pytensors; make one with: pytensors -save {path}") from None
+
+
+def total(rows: list[dict[str, Any]]) -> int:
+    """Bytes of all storages."""
+    return sum({r["storage"]: r.get("storage_bytes") or 0 for r in rows}.values())
+
+
+def _owner_text(row: dict[str, Any]) -> str:
+    if row["owner"] is None:
+        return f"{int(row['address']):#x}" + (f"  (storage of {row['shares_with']})" if row["shares_with"] else "")
+    return str(row["owner_shown"]) + (f"  ({row['owner_frame']})" if row["owner_frame"] else "")
+
+
+def cells_of(row: dict[str, Any], style: Style) -> list[str]:
+    """The cells of one row, under HEAD."""
+    shape = "?" if row["shape"] is None else str(list(row["shape"]))
+    nan = f"{row['nan']} NaN" if "nan" in row else ""
+    return [
+        style.name(_owner_text(row)),
+        row["type"] if row["type"] != "Tensor" else "",
+        shape,
+        row["dtype"][6:],
+        row["device"],
+        size(row["bytes"]),
+        style.bad(nan),
+    ]
+
+
+HEAD = ["owner", "type", "shape", "dtype", "device", "bytes", "nan"]
+
+
+def no_nan_text(looked_at: int, style: Style, where: str = "") -> str:
+    """That no NaN was found among `looked_at` tensors."""
+    if not looked_at:
+        return style.bad("no tensor's values were looked at: whether one holds a NaN is not known")
+    return f"no tensor holds a NaN{where}: the values of {looked_at} were looked at"
+
+
+def rows_text(rows: list[dict[str, Any]], every: bool, style: Style, looked_at: int | None = None) -> str:
+    """The table of rows, the first SHOWN without `every`. `looked_at`: how many tensors were searched for NaN, None without."""
+    shown = rows if every else rows[:SHOWN]
+    if not shown:
+        return "no tensors" if looked_at is None else no_nan_text(looked_at, style)
+    text = table([cells_of(r, style) for r in shown], HEAD, style, right=("bytes",))
+    return text + (style.dim(f"\n… {len(rows) - len(shown)} more: -all") if len(shown) < len(rows) else "")
+
+
+def difference_text(diff: dict[str, Any], every: bool, style: Style) -> str:
+    """What `difference` found."""
+    groups = diff["groups"] if every else diff["groups"][:SHOWN]
+    cells = [
+        [
+            f"{g['tensors']:+d}",
+            ("-" if g["bytes"] < 0 else "+") + size(abs(g["bytes"])),
+            "?" if g["shape"] is None else str(g["shape"]),
+            g["dtype"][6:],
+            g["device"],
+        ]
+        for g in groups
+    ]
+    parts = (
+        [table(cells, ["tensors", "bytes", "shape", "dtype", "device"], style, right=("tensors", "bytes"))]
+        if cells
+        else ["nothing changed"]
+    )
+    fresh = diff["new"] if every else diff["new"][:SHOWN]
+    if fresh:
+        parts.append(style.title("new:") + "\n" + table([cells_of(r, style) for r in fresh], HEAD, style, right=("bytes",)))
+    total = diff["total_bytes"]
+    parts.append(f"{len(diff['new'])} new, {len(diff['gone'])} gone, {'-' if total < 0 else '+'}{size(abs(total))} in all")
+    return "\n".join(parts)
+
+
+def totals_text(data: dict[str, Any], rows: list[dict[str, Any]], style: Style) -> str:
+    """Sums by device and by owner."""
+    lines = []
+    for d in data["devices"]:
+        count = len({r["storage"] for r in rows if r["device"] == d["device"] and r["storage_bytes"]})
+        lines.append(f"{d['tensors']} tensors, {size(d['bytes'])} in {count} storages on {d['device'] or 'no device'}")
+    held = [o for o in data["owners"] if o["owner"] and o["bytes"]][:8]
+    if len(held) > 1:
+        lines.append(style.title("by owner: ") + ", ".join(f"{o['owner']} {size(o['bytes'])}" for o in held))
+    return "\n".join(lines)
+
+
+def with_nan(found: list[Any], every: bool, partial: list[str]) -> tuple[list[Any], dict[int, int], int]:
+    """-> ([Found], {address: how many NaN}, how many tensors' values were looked at)"""
+    kept, counts, failed, looked_at = [], {}, [], 0
+    unfinished: dict[str, None] = {}
+
+    def has_nan(tensor: Tensor) -> bool:
+        nonlocal looked_at
+        bad = statistics.has_nan(arrays.of_tensor(tensor))
+        looked_at += 1
+        if tensor.unfinished:
+            unfinished[tensor.unfinished] = None
+        return bool(bad)
+
+    for f, why in census.with_nan(found, has_nan):
+        if why:
+            failed.append(why)
+            continue
+        kept.append(f)
+        counts[f.tensor.address] = statistics.statistics(arrays.of_tensor(f.tensor))[0]["nan"]
+        if not every:
+            break
+    partial += unfinished
+    if failed:
+        partial.append(f"{len(failed)} tensors' values cannot be read, the first: {failed[0]}")
+    return kept, counts, looked_at

@@ -1,0 +1,136 @@
+"""Takes samples of running processes: one loop for all of them, nothing is stopped."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from .. import log
+from ..access.proc import process_clock
+from ..cpython import gil
+from ..errors import GdbextError
+from . import effects, system_calls
+from .clocks import Clock, clock_of, clocks
+from .stack_keys import stack_key
+from .window import ThreadSample, ThreadWindow, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ..cpython.frames import PyFrame
+    from ..cpython.runtime import Runtime
+
+SAMPLES = 6  # of a window
+GIL_SAMPLES = 2  # of the GIL, with each of them
+GIL_INTERVAL = 0.005  # seconds
+SEEN_OFTEN = 2  # samples after which it is asked what a thread changes that has not advanced
+MAX_THREADS = 64  # of a process whose stacks are compared from sample to sample, of those that ran at all
+
+
+def repeatedly(sample: Sequence[Callable[[], None]], seconds: float) -> None:
+    """Calls each of `sample` `SAMPLES` times in the course of so many seconds."""
+    began = time.monotonic()
+    for number in range(SAMPLES):
+        for one in sample:
+            one()
+        left = began + seconds * (number + 1) / SAMPLES - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+
+
+def thread_sample(rt: Runtime, tid: int, frames: Sequence[PyFrame] | None = None) -> ThreadSample:
+    """One thread now; `frames`: those of its stack that count. Without a clock where it does not run, or is of a core."""
+    live = rt.target.is_live and not rt.target.is_stopped and rt.target.pid
+    clock = clock_of(rt.target.pid, tid) if live and rt.target.pid and tid else None
+    return ThreadSample(tid, clock, stack_key(frames) if frames is not None else None)
+
+
+class Observer:
+    """Samples one process; `rt`: None where it runs no Python that can be read. `window`: what was seen so far."""
+
+    def __init__(self, pid: int, rt: Runtime | None) -> None:
+        self.pid, self.rt, self.window = pid, rt, Window()
+        self._began = time.monotonic()
+        self._start = self._ran = process_clock(pid)
+        self._first = self._last = clocks(pid)
+        self.window.begin(self._first)
+        self._gil: gil.Samples | None = None
+        self.sampled = False
+
+    def sample(self) -> None:
+        """Takes a sample. Where no thread has run since the last one, all is as it was."""
+        rt, first = self.rt, not self.sampled
+        if rt is None:
+            return
+        self.sampled = True
+        main = self.window.threads.get(self.pid)
+        if first or not self.stands_since(self._ran):
+            self._ran = self._start if first else process_clock(self.pid)
+            now = self._first if first else clocks(self.pid, whole=False)  # a thread that has not run since is where it was
+            self._stacks(rt, {tid for tid, c in now.items() if tid == self.pid or c.state == "R" or c.mark != self._mark(tid)})
+            self._last = now
+            self.window.waited = self.window.waited or system_calls.waits_for_others(self.pid, rt.target.arch)
+            self._gil = _gil(rt)
+        elif main is not None and main.stacks:
+            main.stacks.append(main.stacks[-1])
+        if self._gil is not None:
+            self.window.gil = self._gil if self.window.gil is None else self.window.gil + self._gil
+
+    def end(self) -> None:
+        """Takes the last clocks."""
+        self.window.end(clocks(self.pid), time.monotonic() - self._began)
+
+    def resume(self, stacks: Iterable[tuple[int, Sequence[PyFrame]]]) -> None:
+        """After a stop for a copy, whose `stacks` are [(tid, frames)]: that it woke threads which slept does not count."""
+        for tid, clock in clocks(self.pid).items():
+            thread = self.window.threads.get(tid)
+            if thread is not None and thread.before is not None and thread.after is not None:
+                thread.before.sleeps += clock.sleeps - thread.after.sleeps
+        for tid, frames in stacks:
+            thread = self.window.threads.setdefault(tid, ThreadWindow())
+            if frames and not thread.stacks:
+                thread.stacks.append(stack_key(frames))
+
+    @property
+    def stands(self) -> bool:
+        """Whether no thread has run since the first clocks."""
+        return self.stands_since(self._start)
+
+    def stands_since(self, ran: int | None) -> bool:
+        """Whether no thread has run since the process's clock stood at `ran`. That clock says nothing of a thread that is on a
+        CPU all the while and has not been counted yet."""
+        on_a_cpu = any(c.state == "R" for c in self._first.values())
+        return ran is not None and process_clock(self.pid) == ran and not on_a_cpu
+
+    def _mark(self, tid: int) -> tuple[float, int] | None:
+        known: Clock | None = self._last.get(tid)
+        return known.mark if known is not None else None
+
+    def _stacks(self, rt: Runtime, active: set[int]) -> None:
+        rt.target.invalidate()
+        try:
+            pythons = rt.threads()
+        except GdbextError as e:
+            log.passed_over(e)
+            return
+        for py in [py for py in pythons if py.tid in active][:MAX_THREADS]:
+            thread = self.window.threads.setdefault(py.tid, ThreadWindow())
+            try:
+                frames = rt.frames(py)
+                thread.stacks.append(stack_key(frames))
+            except GdbextError as e:
+                log.passed_over(e)
+                thread.stacks.append(("torn", time.monotonic()))  # it changed while it was read: it moves
+                continue
+            if len(thread.stacks) > SEEN_OFTEN and not thread.advanced:
+                effect = effects.of_thread(rt, self.pid, py.tid, frames, thread.stacks)
+                if effect is not None:
+                    thread.effects.append(effect)
+
+
+def _gil(rt: Runtime) -> gil.Samples | None:
+    try:
+        return gil.sample(rt, GIL_SAMPLES, GIL_INTERVAL)
+    except GdbextError as e:
+        log.passed_over(e)
+        return None

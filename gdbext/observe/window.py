@@ -1,0 +1,144 @@
+"""What several samples of a thread say: whether it moved, advanced, ran, woke, or wanted a CPU. All that asks this asks here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .stack_keys import advanced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..cpython.gil import Samples
+    from .clocks import Clock
+    from .effects import Effect
+
+RUNS = 0.3  # part of a CPU: a thread that uses more is running
+STILL = 0.03  # part of a CPU: a thread that uses less is not
+LEAST = 0.05  # seconds of a CPU: with as much, a thread that makes progress changes a variable of its own
+KERNEL = 0.1  # part of a thread's time: one that is in the kernel for longer may change what lies there
+PRESSED = 0.2  # part of a window for which a thread waited for a CPU: it moved less than it would have
+
+
+@dataclass
+class ThreadSample:
+    """One thread at one moment."""
+
+    tid: int
+    clock: Clock | None = None  # None where the process is stopped, or the kernel was not asked
+    stack: Any = None  # `stack_keys.stack_key`, None where that is not known
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has or wants a CPU."""
+        return self.clock is not None and self.clock.state == "R"
+
+
+@dataclass
+class ThreadWindow:
+    """The samples of one thread, in their order."""
+
+    before: Clock | None = None  # at the first sample
+    after: Clock | None = None  # at the last one
+    stacks: list[Any] = field(default_factory=list)  # keys of its Python stacks
+    effects: list[Effect] = field(default_factory=list)  # of the later samples of one that has not advanced
+
+    @classmethod
+    def of(cls, samples: Iterable[ThreadSample]) -> ThreadWindow:
+        """The window of samples that were taken one by one."""
+        samples = list(samples)
+        clocks = [s.clock for s in samples]
+        stacks = [s.stack for s in samples if s.stack]
+        return cls(clocks[0], clocks[-1], stacks) if samples else cls()
+
+    @property
+    def ran(self) -> float | None:
+        """Seconds on a CPU, None where that is not known."""
+        return self.after.run - self.before.run if self.before and self.after else None
+
+    @property
+    def wanted(self) -> float | None:
+        """Seconds on a CPU or waiting for one, None where that is not known."""
+        ran = self.ran
+        return ran + self.queued if ran is not None else None
+
+    @property
+    def queued(self) -> float:
+        """Seconds that it waited for a CPU."""
+        return self.after.queued - self.before.queued if self.before and self.after else 0.0
+
+    @property
+    def woke(self) -> int:
+        """How often it went to sleep of itself."""
+        return self.after.sleeps - self.before.sleeps if self.before and self.after else 0
+
+    @property
+    def moved(self) -> bool:
+        """Whether two samples show different Python stacks."""
+        return len(set(self.stacks)) > 1
+
+    @property
+    def advanced(self) -> bool:
+        """Whether variables of its frames changed while its calls stayed the same: it makes progress in a loop."""
+        return advanced(self.stacks)
+
+    @property
+    def got_on(self) -> bool:
+        """Whether its stacks, inside of its loop's own frames, show progress: another call out of that loop, or another value of
+        a variable."""
+        return any(a[-1].code != b[-1].code for a, b in zip(self.stacks, self.stacks[1:])) or self.advanced
+
+    @property
+    def futile(self) -> bool:
+        """Whether it runs and is known to change nothing: what it can reach stayed as it is, and so did the kernel's part of its
+        time."""
+        found = self.effects
+        if len(found) < 2 or found[0].state is None or any(one.state != found[0].state for one in found):
+            return False
+        return found[-1].kernel - found[0].kernel <= KERNEL * (found[-1].ran - found[0].ran) > 0
+
+
+def denied(samples: Sequence[ThreadSample]) -> bool:
+    """Whether a thread was ready to run in all its samples and hardly had a CPU: it may be about to make progress."""
+    ran = [s.clock.run for s in samples if s.clock is not None]
+    return len(ran) == len(samples) > 0 and all(s.runs for s in samples) and max(ran) - min(ran) < LEAST
+
+
+class Window:
+    """What was seen of one process."""
+
+    def __init__(self) -> None:
+        self.threads: dict[int, ThreadWindow] = {}  # by tid
+        self.seconds = 0.0  # between the first clocks and the last
+        self.gil: Samples | None = None
+        self.waited = False  # its main thread was, in a sample, in a wait that others end
+
+    def thread(self, tid: int) -> ThreadWindow:
+        """Of one thread; without samples where it was not seen."""
+        return self.threads.get(tid) or ThreadWindow()
+
+    def begin(self, clocks: dict[int, Clock]) -> None:
+        """Takes in the first clocks."""
+        for tid, clock in clocks.items():
+            self.threads.setdefault(tid, ThreadWindow()).before = clock
+
+    def end(self, clocks: dict[int, Clock], seconds: float) -> None:
+        """Takes in the last clocks."""
+        self.seconds = seconds
+        for tid in clocks.keys() | self.threads.keys():
+            self.threads.setdefault(tid, ThreadWindow()).after = clocks.get(tid)
+
+    @property
+    def after(self) -> dict[int, Clock]:
+        """{tid: its last clock} of the threads that were there at the end."""
+        return {tid: thread.after for tid, thread in self.threads.items() if thread.after is not None}
+
+    @property
+    def pressed(self) -> float:
+        """The part of the window for which that thread waited for a CPU which waited longest."""
+        return max((thread.queued for thread in self.threads.values()), default=0.0) / self.seconds if self.seconds else 0.0
+
+    def load(self, seconds: float | None) -> float | None:
+        """A time as a part of the window, None where it is not known."""
+        return seconds / self.seconds if seconds is not None and self.seconds else None

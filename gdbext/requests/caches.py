@@ -1,0 +1,64 @@
+"""Who has each request of an engine, with the KV caches that its schedulers hold them in."""
+
+from __future__ import annotations
+
+from typing import List, Optional, Set, Tuple, Union
+
+from .. import log
+from ..access.base import Target
+from ..access.retry import retry_reading
+from ..engines.group import Engine
+from ..engines.kv_view import NativeView, View
+from ..engines.rank import Rank
+from ..errors import GdbextError, NotFoundError
+from ..kvcache.model import Cache, Request
+from .collect import Custody, collect, collect_one
+
+Caches = List[Tuple[Set[int], Cache]]  # (the processes that schedule for one, the cache)
+READ = 2.0  # seconds for the blocks of one scheduler that runs on
+
+
+def of_engine(engine: Engine, between: float, show_content: bool) -> Tuple[Custody, Caches]:
+    """Who has each request of an engine, and its caches, which are read after the looks; what cannot be read is in `partial`."""
+    held = collect(engine, between)
+    schedule = {look.pid for look in held.looks if "scheduler" in look.parts}
+    caches: Caches = []
+    for ranks in [*engine.replicas(), *([rank] for rank in engine.with_role("frontend"))]:
+        caches += _cache_of(engine, [rank for rank in ranks if rank.pid in schedule], held, show_content)
+    return held, caches
+
+
+def of_one(target: Target, view: Union[View, NativeView]) -> Tuple[Custody, Caches]:
+    """As `of_engine`, of one process, by a view of its cache."""
+    try:
+        held = collect_one(target)
+    except NotFoundError as e:  # an engine in C++: what its cache says is all
+        log.passed_over(e)
+        cache = view.cache()
+        return Custody(cache.engine, [], [], [], view.partial), [(set(), cache)]
+    try:
+        caches: Caches = [(set(), view.cache())]
+    except GdbextError as e:
+        held.partial.append(f"blocks not read: {e}")
+        return held, []
+    held.partial += [p for p in view.partial if p not in held.partial]
+    return held, caches
+
+
+def _cache_of(engine: Engine, ranks: List[Rank], held: Custody, show_content: bool) -> Caches:
+    """The cache that processes schedule for together, of the first that it can be read of; why of none goes to `partial`."""
+    why = []
+    for rank in ranks:
+        target = engine.target(rank)
+        seen = [s.request for look in held.looks if look.pid == rank.pid for s in look.sightings if s.request is not None]
+
+        def read(target: Target = target, seen: Optional[List[Request]] = None if show_content else seen) -> Cache:
+            return View(target, engine, None, show_content).cache(seen)
+
+        try:
+            cache = retry_reading(target, read, READ)
+            return [({one.pid for one in ranks}, cache)]
+        except GdbextError as e:
+            why.append(f"{rank.label}: blocks not read: {e}")
+    held.partial += why
+    return []
