@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import struct
 import time
 from typing import TYPE_CHECKING
@@ -28,7 +27,7 @@ GETREGSET, SETREGSET, SEIZE, INTERRUPT = 0x4204, 0x4205, 0x4206, 0x4207
 NT_PRSTATUS, NT_X86_XSTATE, NT_ARM_PAC_MASK = 1, 0x202, 0x406
 WALL = 0x40000000  # waitpid: threads of any kind
 SIGSTOP_BIT = 1 << 18
-MACHINE = platform.machine()
+MACHINE = os.uname().machine  # platform.machine() starts a process before Python 3.9
 IOV_MAX = 1024
 FIRST_LOOK, LOOK_AGAIN = 0.001, 0.005  # seconds after which threads that do not stop are asked whether they sleep uninterruptibly
 LASTING = 0.5  # seconds: a tracer that holds a process for longer is no reader that passes by
@@ -74,7 +73,7 @@ def ns_pid(pid: int) -> int | None:
     """A process's pid in its own pid namespace (NSpid of proc(5)'s status); None when it is gone, or the kernel does not tell."""
     try:
         return int(procfs.status_field(procfs.read_proc(pid, "status"), b"NSpid").split()[-1])
-    except (GdbextError, IndexError, ValueError) as e:
+    except (GdbextError, OSError, IndexError, ValueError) as e:
         log.passed_over(e)
         return None
 

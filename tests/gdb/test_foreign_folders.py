@@ -5,12 +5,12 @@ import subprocess
 import sys
 
 import pytest
+from harness import foreign
 from harness.floor import oldest
 from harness.gdb_run import INIT, ROOT
 from harness.subjects import spawned
 
 NAMES = "__future__ array bisect ctypes contextlib json mmap numpy pygments re selectors signal socket struct typing".split()
-SAYS = "import os\nopen(os.path.dirname(os.path.abspath(__file__)) + '/RAN-' + __name__, 'w').close()\nraise ImportError\n"
 SLEEPS = "import time\nprint('ready', flush=True)\ntime.sleep(900)"
 LINES = [
     "llm-stacks {P}",
@@ -23,15 +23,7 @@ LINES = [
 
 @pytest.fixture
 def workspace(tmp_path):
-    folder = tmp_path / "workspace"
-    folder.mkdir()
-    for name in NAMES:
-        (folder / f"{name}.py").write_text(SAYS)
-    return folder
-
-
-def ran(folder):
-    return [name for name in os.listdir(folder) if name.startswith("RAN-")]
+    return foreign.workspace(tmp_path, NAMES)
 
 
 def env(more):
@@ -54,7 +46,7 @@ def test_outside_gdb(workspace, tmp_path, line):
                 text=True,
             )
             assert done.returncode in (0, 3) and '"schema"' in done.stdout, done.stdout
-        assert ran(workspace) == []
+        assert foreign.ran(workspace) == []
 
 
 def test_inside_gdb(workspace, gdb_path, tmp_path):
@@ -79,4 +71,4 @@ def test_inside_gdb(workspace, gdb_path, tmp_path):
         )
         assert "a full collection" in done.stdout and "time_sleep" in done.stdout and "Traceback" not in done.stdout, done.stdout
         assert one.poll() is None
-    assert ran(workspace) == []
+    assert foreign.ran(workspace) == []

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from harness import foreign
 from harness.floor import newest, oldest
 from harness.gdb_run import ROOT
 
@@ -22,7 +23,6 @@ NAMES = """
     math mcp mcp_types mmap numpy platform pygments queue random resource secrets select shlex shutil signal socket struct
     subprocess tempfile textwrap threading torch typing unicodedata urllib uuid zipfile zlib
 """.split()
-SAYS = "import os\nopen(os.path.dirname(os.path.abspath(__file__)) + '/RAN-' + __name__, 'w').close()\nraise ImportError\n"
 SOURCES = glob.glob(os.path.join(ROOT, "gdbext", "**", "*.py"), recursive=True)
 LOADED = "import os, sys\nnames = {m for m in sys.modules}\nimport runpy\nprint(*sys.modules)"
 
@@ -37,16 +37,7 @@ def python(request):
 
 @pytest.fixture
 def workspace(tmp_path):
-    """A folder with a module of every name; `ran(folder)` says which were imported."""
-    folder = tmp_path / "workspace"
-    folder.mkdir()
-    for name in NAMES:
-        (folder / f"{name}.py").write_text(SAYS)
-    return folder
-
-
-def ran(folder):
-    return sorted(name[len("RAN-") :] for name in os.listdir(folder) if name.startswith("RAN-"))
+    return foreign.workspace(tmp_path, NAMES)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +55,7 @@ def test_the_current_folder_is_on_no_path(python, workspace, words, more):
         [python, "-m", "gdbext", *words], cwd=workspace, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
     assert done.stdout or done.stderr and "Traceback" not in done.stderr, done.stderr
-    assert set(ran(workspace)) <= known
+    assert set(foreign.ran(workspace)) <= known
     assert len(known) < 8
 
 
@@ -164,11 +155,11 @@ def test_what_may_be_written_by_all_counts_by_its_sticky_bit(tmp_path):
 
 def test_no_python_is_started_where_it_would_import_from_the_current_folder(workspace, monkeypatch):
     """`-c` and `-m` put it first."""
-    (workspace / "pip.py").write_text(SAYS)
+    (workspace / "pip.py").write_text(foreign.SAYS)
     monkeypatch.chdir(workspace)
     guard.find_python()
     wheels.find_pip()
-    assert ran(workspace) == []
+    assert foreign.ran(workspace) == []
     for module in SOURCES:
         with open(module) as f:
             tree = ast.parse(f.read())

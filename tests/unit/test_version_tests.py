@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 
 import pytest
 from harness.gdb_run import ROOT
@@ -9,6 +10,7 @@ from tools import version_tests
 
 from gdbext.cpython import dialects
 
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 9), reason="scripts run by Python 3.11 or newer")
 ASK = [
     "if rt.version >= (3, 12): pass",
     "x = 1 if (3, 10) < self.rt.version < (3, 13) else 2",
