@@ -160,7 +160,7 @@ def test_settings_do_not_change_and_calls_stay_off(subject, gdb):
 
 
 def test_help_apropos_completion_and_pipes(gdb):
-    said = gdb(["apropos llm-", "help pybt", "complete pybt", "complete pybt -l", "pipe llm | cat", "llm -json"])
+    said = gdb(["apropos llm-", "help pybt", "complete pybt", "complete pybt -l", "pipe llm all | cat", "llm -json"])
     assert "llm-ranks" in said.outputs[0] and "(gdb) pybt" in said.outputs[1] and said.outputs[2] == "pybt"
     assert "pybt -locals" in said.outputs[3] and "pybt" in said.outputs[4] and "\x1b" not in said.outputs[4]
     assert {"pybt", "llm-ranks", "pytensor"} <= {c["name"] for c in said.json(5)["commands"]}
@@ -170,7 +170,7 @@ def test_loading_prints_at_most_one_line_and_may_be_repeated(gdb_path, root):
     init = os.path.join(root, "gdbext", "init.py")
     line = [gdb_path, "-nx", "-q", "-batch", "-ex", f"source {init}", "-ex", f"source {init}", "-ex", "llm"]
     text = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, text=True).stdout
-    assert text.startswith("Ranks: find") or text.split("\n")[1].startswith("Ranks: find")
+    assert text.startswith("The first hour") or text.split("\n")[1].startswith("The first hour")
 
 
 def test_loading_from_a_python_script_of_the_user(gdb_path, root, tmp_path):
@@ -183,7 +183,7 @@ def test_loading_from_a_python_script_of_the_user(gdb_path, root, tmp_path):
         check=False,
         text=True,
     ).stdout
-    assert "Ranks: find" in text and "Traceback" not in text
+    assert "The first hour" in text and "Traceback" not in text
 
 
 def test_all_of_it_loads_and_speaks_where_no_locale_is_set(subject, gdb_path):
@@ -193,7 +193,7 @@ def test_all_of_it_loads_and_speaks_where_no_locale_is_set(subject, gdb_path):
     clean = {name: "" for name in os.environ if name == "LANG" or name.startswith("LC_")}
     said = run_gdb(
         gdb_path,
-        ["show host-charset", "llm", "help pyprint", "llm-bt -all"],
+        ["show host-charset", "llm all", "help pyprint", "llm-bt -all"],
         ["-p", str(child.pid)],
         before=before,
         env={**clean, "LANG": "C"},
