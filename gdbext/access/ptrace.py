@@ -73,7 +73,7 @@ def ns_pid(pid: int) -> int | None:
     """A process's pid in its own pid namespace (NSpid of proc(5)'s status); None when it is gone, or the kernel does not tell."""
     try:
         return int(procfs.status_field(procfs.read_proc(pid, "status"), b"NSpid").split()[-1])
-    except (GdbextError, IndexError, ValueError) as e:
+    except (GdbextError, OSError, IndexError, ValueError) as e:
         log.passed_over(e)
         return None
 

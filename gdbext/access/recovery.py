@@ -19,7 +19,7 @@ from ..errors import GdbextError
 from . import in_root, ptrace, remote_memory
 from .debug_registers import clear_debug_registers
 from .model import PAGE
-from .procfs import parse_maps, read_proc, status_field
+from .procfs import parse_maps, read_proc, read_stat, read_syscall, status_field
 from .resident import spans
 
 if TYPE_CHECKING:
@@ -196,13 +196,14 @@ def end_stopped_copies(group: int, began: int) -> int:
     found = 0
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
-            with open(f"/proc/{pid}/stat", "rb") as stat_file, open(f"/proc/{pid}/syscall", "rb") as call_file:
-                fields, call = stat_file.read().rpartition(b")")[2].split(), call_file.read()
-            ours = fields[0] == b"T" and int(fields[2]) == group and int(fields[19]) >= began
-            if ours and call.startswith(b"%d 0x%x 0x%x " % (KILL.get(ptrace.MACHINE, -1), pid, signal.SIGSTOP)):
+            seen = read_stat(pid)
+            if seen.state != "T" or seen.group != group or seen.started < began:
+                continue
+            call = read_syscall(pid, pid)
+            if call is not None and (call.number, *call.arguments[:2]) == (KILL.get(ptrace.MACHINE), pid, signal.SIGSTOP):
                 os.kill(pid, signal.SIGKILL)
                 found += 1
-        except (OSError, IndexError, ValueError) as e:
+        except (GdbextError, OSError) as e:
             log.passed_over(e)  # it has ended, or is not ours
     return found
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OWN = 12 << 20  # bytes that a process of ours needs beside what it copies
+LOOK = 20 << 20  # bytes that a look takes: the one that copies, the one that stops, and reading what was copied
 LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
 USED = ("memory.current", "memory.usage_in_bytes")
 # What the kernel gives back without writing anything and without taking from anybody what he uses.

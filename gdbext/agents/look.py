@@ -5,13 +5,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Optional
 
 from ..access.ptrace import end_with_parent
 from ..setup import outside
 
 
-def main(words: Optional[list[str]] = None) -> int:
+def main(words: list[str] | None = None) -> int:
     """Runs the command for as long as the process `SERVER` lives. -> exit status."""
     words = sys.argv[1:] if words is None else words
     end_with_parent(int(words[0]))

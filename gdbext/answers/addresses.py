@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import AbstractSet, Any, Callable, Dict, List, Mapping, Optional
+from typing import AbstractSet, Any, Callable, Mapping
 
 from .. import log
 from ..access.base import Target
@@ -29,9 +29,9 @@ class KvPlaces:
     def __init__(self, open_view: Callable[[], Any]) -> None:
         """`open_view` gives the view. Without an engine in the process nothing is found; a cache that cannot be read is said in
         `partial`."""
-        self.cache: Optional[Cache] = None
-        self.workers: List[Worker] = []
-        self.partial: List[str] = []
+        self.cache: Cache | None = None
+        self.workers: list[Worker] = []
+        self.partial: list[str] = []
         try:
             view = open_view()
             try:
@@ -48,12 +48,12 @@ class KvPlaces:
             self.partial = view.partial + self.partial
             self.workers.sort(key=lambda w: w.target is not view.target)  # the process itself before its siblings
 
-    def find(self, address: int) -> Optional[Dict[str, Any]]:
+    def find(self, address: int) -> dict[str, Any] | None:
         """The JSON fields of a place in the cache, with its `tensor`; None for an address outside it."""
         found = (place_in_worker(self.cache, worker, address) for worker in self.workers)
         return next((place for place in found if place is not None), None)
 
-    def addresses(self, wanted: Mapping[str, Any]) -> List[Dict[str, Any]]:
+    def addresses(self, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The addresses of a place: where `layer`, `block` and optionally `slot`, `head`, `element`, `part`, `rank` lie;
         `NotFoundError` without any."""
         found = []
@@ -71,11 +71,11 @@ class KvPlaces:
         return found
 
 
-def _parts(layer: Layer, wanted: Mapping[str, Any]) -> List[str]:
+def _parts(layer: Layer, wanted: Mapping[str, Any]) -> list[str]:
     return [wanted["part"]] if "part" in wanted else [p.name for p in layer.parts]
 
 
-def _address_data(worker: Worker, layer: Layer, part: str, wanted: Mapping[str, Any]) -> Dict[str, Any]:
+def _address_data(worker: Worker, layer: Layer, part: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
     at = layer.address(part, wanted["block"], wanted.get("slot", 0), wanted.get("head", 0), wanted.get("element", 0))
     return {
         "rank": worker.rank,
@@ -88,7 +88,7 @@ def _address_data(worker: Worker, layer: Layer, part: str, wanted: Mapping[str, 
     }
 
 
-def place_in_worker(cache: Optional[Cache], worker: Worker, address: int) -> Optional[Dict[str, Any]]:
+def place_in_worker(cache: Cache | None, worker: Worker, address: int) -> dict[str, Any] | None:
     """The place of an address in a worker's layers, or None. Layers of different groups may lie in the same memory: then the one
     counts whose group has given the block to a request."""
     found = [(layer, layer.find(address)) for layer in worker.layers]
@@ -97,8 +97,8 @@ def place_in_worker(cache: Optional[Cache], worker: Worker, address: int) -> Opt
 
 
 def _place_data(
-    cache: Optional[Cache], worker: Worker, layer: Layer, address: int, part: str, place: Mapping[str, int]
-) -> Dict[str, Any]:
+    cache: Cache | None, worker: Worker, layer: Layer, address: int, part: str, place: Mapping[str, int]
+) -> dict[str, Any]:
     group = cache.group(layer.group) if cache else None
     pool = cache.pools[group.pool] if cache and group else None
     owners = cache.owners(group.pool).get(place["block"], []) if cache and group else []
@@ -124,7 +124,7 @@ def _place_data(
     }
 
 
-def _tensor_data(tensor: Tensor, address: int, offset: int) -> Dict[str, Any]:
+def _tensor_data(tensor: Tensor, address: int, offset: int) -> dict[str, Any]:
     return {
         "address": Address(address),
         "shape": tensor.shape,
@@ -135,7 +135,7 @@ def _tensor_data(tensor: Tensor, address: int, offset: int) -> Dict[str, Any]:
     }
 
 
-def mapping_data(mapping: MemoryMapping, address: int) -> Dict[str, Any]:
+def mapping_data(mapping: MemoryMapping, address: int) -> dict[str, Any]:
     """The mapping that an address lies in."""
     return {
         "start": Address(mapping.start),
@@ -146,7 +146,7 @@ def mapping_data(mapping: MemoryMapping, address: int) -> Dict[str, Any]:
     }
 
 
-def object_fields(target: Target, address: int, private: AbstractSet[str] = frozenset()) -> Dict[str, Any]:
+def object_fields(target: Target, address: int, private: AbstractSet[str] = frozenset()) -> dict[str, Any]:
     """`kind`, `object` and, of a tensor, `tensor` of a Python object that begins at the address; {} where it does not look like
     one.
 
@@ -166,7 +166,7 @@ def object_fields(target: Target, address: int, private: AbstractSet[str] = froz
         return {}
 
 
-def address_lines(address: int, data: Mapping[str, Any], style: Style) -> List[str]:
+def address_lines(address: int, data: Mapping[str, Any], style: Style) -> list[str]:
     """What llm-addr says of an address."""
     head, kv, mapping = style.address(hex(address)) + ": ", data["kv"], data["mapping"]
     lines = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Iterable, Sequence
 
 from ..errors import NotFoundError
 from ..kvcache import invariants, model, picture
@@ -17,7 +17,7 @@ COUNTS = ("num_blocks", "free", "used", "cached", "shared", "held", "reserved")
 MAX_CELLS = 1 << 16  # of a map that JSON holds
 
 
-def pool_data(cache: Cache, number: int) -> Dict[str, Any]:
+def pool_data(cache: Cache, number: int) -> dict[str, Any]:
     """One pool: its counts and what the engine counts itself."""
     pool = cache.pools[number]
     return {
@@ -31,12 +31,12 @@ def pool_data(cache: Cache, number: int) -> Dict[str, Any]:
     }
 
 
-def tables_of(request: Request) -> Dict[str, List[int]]:
+def tables_of(request: Request) -> dict[str, list[int]]:
     """`{group id: [block ids]}` with the ids as JSON's keys."""
     return {str(group): blocks for group, blocks in request.blocks.items()}
 
 
-def request_data(request: Request) -> Dict[str, Any]:
+def request_data(request: Request) -> dict[str, Any]:
     """A request with its whole table; `blocks` are the ids of its first group, `tables` those of each."""
     groups = sorted(request.blocks)
     return {
@@ -56,14 +56,14 @@ def request_data(request: Request) -> Dict[str, Any]:
     }
 
 
-def tokens_of(request: Request) -> Optional[int]:
+def tokens_of(request: Request) -> int | None:
     """How many tokens a request has: its prompt and output, or what is computed where those are not known."""
     if request.prompt_tokens is None and request.output_tokens is None:
         return request.computed_tokens
     return (request.prompt_tokens or 0) + (request.output_tokens or 0)
 
 
-def layout_data(worker: Optional[Worker]) -> Optional[Dict[str, Any]]:
+def layout_data(worker: Worker | None) -> dict[str, Any] | None:
     """What the layers' memory looks like, from one shard; None without any layer."""
     if worker is None or not worker.layers:
         return None
@@ -84,12 +84,12 @@ def layout_data(worker: Optional[Worker]) -> Optional[Dict[str, Any]]:
     }
 
 
-def owners_data(owners: Iterable[Tuple[Request, int, int]]) -> List[Dict[str, Any]]:
+def owners_data(owners: Iterable[tuple[Request, int, int]]) -> list[dict[str, Any]]:
     """`Cache.owners` of a block: request, place in its table, group."""
     return [{"request_id": escape(r.request_id), "index": index, "group": group} for r, group, index in owners]
 
 
-def cache_data(cache: Cache, workers: Sequence[Worker]) -> Dict[str, Any]:
+def cache_data(cache: Cache, workers: Sequence[Worker]) -> dict[str, Any]:
     """All of it in numbers. Mamba states and host memory are no blocks of the same kind: only pools of one unit are added up."""
     pools = [pool_data(cache, n) for n in range(len(cache.pools))]
     alike = [p for p in pools if p["unit"] == pools[0]["unit"]]
@@ -110,7 +110,7 @@ def cache_data(cache: Cache, workers: Sequence[Worker]) -> Dict[str, Any]:
     }
 
 
-def group_data(cache: Cache, group: Group) -> Dict[str, Any]:
+def group_data(cache: Cache, group: Group) -> dict[str, Any]:
     """A group of layers, and how many blocks requests have of it."""
     return {
         "id": group.id,
@@ -123,7 +123,7 @@ def group_data(cache: Cache, group: Group) -> Dict[str, Any]:
     }
 
 
-def block_data(cache: Cache, group: Group, number: int, workers: Sequence[Worker]) -> Dict[str, Any]:
+def block_data(cache: Cache, group: Group, number: int, workers: Sequence[Worker]) -> dict[str, Any]:
     """A block of a group's pool: references, owners, and where it lies on every rank and layer. `NotFoundError` outside the
     pool."""
     pool = cache.pools[group.pool]
@@ -160,12 +160,12 @@ def block_data(cache: Cache, group: Group, number: int, workers: Sequence[Worker
     return data
 
 
-def layers_of(cache: Cache, group: int, workers: Sequence[Worker]) -> List[Tuple[Worker, Any]]:
+def layers_of(cache: Cache, group: int, workers: Sequence[Worker]) -> list[tuple[Worker, Any]]:
     """`[(worker, layer)]` of a group; of all layers where there is one group."""
     return [(w, layer) for w in workers for layer in w.layers if len(cache.groups) == 1 or layer.group == group]
 
 
-def free_data(cache: Cache) -> Dict[str, Any]:
+def free_data(cache: Cache) -> dict[str, Any]:
     """The free queue of each pool in its own order; the first pool's fields stand by themselves too."""
     pools = []
     for pool in cache.pools:
@@ -183,7 +183,7 @@ def free_data(cache: Cache) -> Dict[str, Any]:
     return {"free": pools[0]["free"], "order": pools[0]["order"], "pools": pools}
 
 
-def maps_of(cache: Cache) -> List[Dict[str, Any]]:
+def maps_of(cache: Cache) -> list[dict[str, Any]]:
     """A picture of each pool in letters, with its legend."""
     maps = []
     for number, pool in enumerate(cache.pools):
@@ -195,12 +195,12 @@ def maps_of(cache: Cache) -> List[Dict[str, Any]]:
     return maps
 
 
-def map_data(maps: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
+def map_data(maps: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The pictures as JSON, without the cells of pools that are too large for it."""
     return {"maps": [{k: v for k, v in m.items() if k != "cells" or len(m["cells"]) <= MAX_CELLS} for m in maps]}
 
 
-def is_sound(report: Report, ranks: bool) -> Optional[bool]:
+def is_sound(report: Report, ranks: bool) -> bool | None:
     """Whether all that was compared holds; None where nothing of what was asked for could be compared (`ranks`: block tables of
     workers were; of values: a block's), or where it changed while it was read."""
     if report.violations:
@@ -209,7 +209,7 @@ def is_sound(report: Report, ranks: bool) -> Optional[bool]:
     return None if report.changed or not report.blocks or unseen or (ranks and not report.ranks) else True
 
 
-def check_data(report: Report, cache: Cache, ranks: bool) -> Dict[str, Any]:
+def check_data(report: Report, cache: Cache, ranks: bool) -> dict[str, Any]:
     """What the invariants say: broken rules, and apart from them what a half-done update explains; what was compared, what
     not."""
     tables = sum(1 for r in cache.requests if any(r.blocks.values()))
@@ -235,7 +235,7 @@ def check_data(report: Report, cache: Cache, ranks: bool) -> Dict[str, Any]:
     }
 
 
-def violation_data(v: Violation) -> Dict[str, Any]:
+def violation_data(v: Violation) -> dict[str, Any]:
     """One broken rule."""
     return {
         "rule": v.rule,

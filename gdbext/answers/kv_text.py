@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+from typing import Any, Sequence
 
 from ..kvcache import invariants, model
 from ..kvcache.model import Cache, Request, Worker
@@ -14,7 +14,7 @@ LISTED = 64  # ids shown in text
 
 def run_lengths(ids: Sequence[int], limit: int = LISTED) -> str:
     """`1876-1879 12 7`: ids in their order, runs joined, at most `limit` pieces."""
-    pieces: List[str] = []
+    pieces: list[str] = []
     i = 0
     while i < len(ids) and len(pieces) < limit:
         j, step = i, 0
@@ -29,7 +29,7 @@ def run_lengths(ids: Sequence[int], limit: int = LISTED) -> str:
     return " ".join(pieces) + (f" … ({len(ids)} in all)" if i < len(ids) else "")
 
 
-def cache_lines(cache: Cache, workers: Sequence[Worker], data: Dict[str, Any], style: Style) -> List[str]:
+def cache_lines(cache: Cache, workers: Sequence[Worker], data: dict[str, Any], style: Style) -> list[str]:
     """The pools, groups and layers, and a table of the requests that have blocks."""
     lines = [_pool_line(cache, p, len(data["pools"]) > 1, style) for p in data["pools"]]
     for g in data["groups"]:
@@ -67,7 +67,7 @@ def cache_lines(cache: Cache, workers: Sequence[Worker], data: Dict[str, Any], s
     return lines
 
 
-def _pool_line(cache: Cache, pool: Dict[str, Any], several: bool, style: Style) -> str:
+def _pool_line(cache: Cache, pool: dict[str, Any], several: bool, style: Style) -> str:
     always = ("free", "used", "cached")
     counts = ", ".join(f"{pool[k]} {k}" for k in (*always, "shared", "held", "reserved") if pool[k] or k in always)
     unit = f"{pool['num_blocks']} {pool['unit']}s" + (f" of {pool['block_size']} tokens" if pool["block_size"] > 1 else "")
@@ -75,7 +75,7 @@ def _pool_line(cache: Cache, pool: Dict[str, Any], several: bool, style: Style) 
     return f"{style.title(cache.engine + ' ' + escape(cache.version))}  {name}{unit}: {counts}"
 
 
-def block_lines(cache: Cache, data: Dict[str, Any], style: Style) -> List[str]:
+def block_lines(cache: Cache, data: dict[str, Any], style: Style) -> list[str]:
     """One block: its state, its owners, its addresses, and its values where those were read."""
     group = cache.group(data["group"])
     pool = cache.pools[group.pool if group else 0]
@@ -100,7 +100,7 @@ def block_lines(cache: Cache, data: Dict[str, Any], style: Style) -> List[str]:
     return lines
 
 
-def describe_stats(s: Dict[str, Any]) -> str:
+def describe_stats(s: dict[str, Any]) -> str:
     """The range of some values, and how many are none."""
     bad = "".join(f", {s[k]} {k}" for k in ("nan", "inf") if s[k])
     if s["nan"] + s["inf"] == s["count"]:
@@ -108,7 +108,7 @@ def describe_stats(s: Dict[str, Any]) -> str:
     return f"{s['min']:.6g} to {s['max']:.6g}, mean {s['mean']:.6g}{bad}, {s['zeros']} of {s['count']} zero"
 
 
-def request_lines(cache: Cache, request: Request, style: Style) -> List[str]:
+def request_lines(cache: Cache, request: Request, style: Style) -> list[str]:
     """One request with its whole block table."""
     head = f"  {escape(request.status)}  {tokens_of(request)} tokens, {request.computed_tokens} computed"
     lines = [style.title(escape(request.request_id)) + head]
@@ -119,7 +119,7 @@ def request_lines(cache: Cache, request: Request, style: Style) -> List[str]:
     return lines + [f"  {key}: {tokens}" for key, tokens in (request.content or {}).items()]
 
 
-def free_lines(data: Dict[str, Any], style: Style) -> List[str]:
+def free_lines(data: dict[str, Any], style: Style) -> list[str]:
     """The free queues, next to be taken first."""
     lines = []
     for p in data["pools"]:
@@ -130,7 +130,7 @@ def free_lines(data: Dict[str, Any], style: Style) -> List[str]:
     return lines
 
 
-def map_lines(maps: Sequence[Dict[str, Any]]) -> List[str]:
+def map_lines(maps: Sequence[dict[str, Any]]) -> list[str]:
     """The pictures with their legends."""
     lines = []
     for m in maps:
@@ -144,7 +144,7 @@ def map_lines(maps: Sequence[Dict[str, Any]]) -> List[str]:
     return lines
 
 
-def check_lines(cache: Cache, data: Dict[str, Any], style: Style) -> List[str]:
+def check_lines(cache: Cache, data: dict[str, Any], style: Style) -> list[str]:
     """Whether the cache is sound, and what is not; the first broken rule with what must hold."""
     violations = data["violations"]
     if violations:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import AbstractSet, Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Any, Sequence
 
 from .. import log
 from ..access.base import Target
@@ -23,11 +23,11 @@ MAX_LINE = 32  # ids of tokens in a line
 HEAD = ["request", "verdict", "at", "state", "tokens", "prompt", "computed", "output", "blocks", "preempted", "age", "waits for"]
 
 
-def request_data(request: Optional[Request], tracked: Optional[Tracked] = None, blocks: bool = True) -> Dict[str, Any]:
+def request_data(request: Request | None, tracked: Tracked | None = None, blocks: bool = True) -> dict[str, Any]:
     """One request: the scheduler's own numbers (`request`, None where no scheduler has it), and where it is over all processes
     (`tracked`, None where only a cache was read). `blocks`: they were read too."""
     known = request
-    data: Dict[str, Any] = {
+    data: dict[str, Any] = {
         "request_id": escape(known.request_id if known is not None else tracked.request_id if tracked else ""),
         "status": escape(known.status) if known is not None else "",
         "queue": known.queue if known is not None else "",
@@ -50,7 +50,7 @@ def request_data(request: Optional[Request], tracked: Optional[Tracked] = None, 
     return {**data, **_custody_data(tracked or Tracked("", []))}
 
 
-def _custody_data(tracked: Tracked) -> Dict[str, Any]:
+def _custody_data(tracked: Tracked) -> dict[str, Any]:
     return {
         "external_id": escape(tracked.external_id) or None,
         "verdict": tracked.verdict or None,
@@ -64,12 +64,12 @@ def _custody_data(tracked: Tracked) -> Dict[str, Any]:
     }
 
 
-def place_data(place: Optional[Place]) -> Optional[Dict[str, Any]]:
+def place_data(place: Place | None) -> dict[str, Any] | None:
     """A place as JSON, None for nobody."""
     return None if place is None else {k: escape(v) if isinstance(v, str) else v for k, v in place.data().items()}
 
 
-def hops_data(tracked: Tracked) -> List[Dict[str, Any]]:
+def hops_data(tracked: Tracked) -> list[dict[str, Any]]:
     """Where it was seen, in the order of its way: process, stage and the engine's own word for it."""
     return [
         {
@@ -84,7 +84,7 @@ def hops_data(tracked: Tracked) -> List[Dict[str, Any]]:
     ]
 
 
-def stuck_data(tracked: Tracked) -> Dict[str, Any]:
+def stuck_data(tracked: Tracked) -> dict[str, Any]:
     """A request that does not move, as llm-hang has it."""
     return {
         "request_id": escape(tracked.request_id),
@@ -97,12 +97,12 @@ def stuck_data(tracked: Tracked) -> Dict[str, Any]:
     }
 
 
-def counter_data(counter: Counter) -> Dict[str, Any]:
+def counter_data(counter: Counter) -> dict[str, Any]:
     """What one process counts, at both looks."""
     return {"label": counter.label, "pid": counter.pid, "what": counter.what, "before": counter.before, "after": counter.after}
 
 
-def sampling_data(rt: Runtime, request: Request, hidden: AbstractSet[str]) -> Dict[str, str]:
+def sampling_data(rt: Runtime, request: Request, hidden: AbstractSet[str]) -> dict[str, str]:
     """{name: text} of a request's sampling parameters, as the scheduler keeps them; {} where it has none. `hidden`: names that
     are not shown."""
     try:
@@ -119,16 +119,16 @@ def sampling_data(rt: Runtime, request: Request, hidden: AbstractSet[str]) -> Di
         return {}
 
 
-def sampling_row(target: Target, request_id: str) -> Optional[Dict[str, Any]]:
+def sampling_row(target: Target, request_id: str) -> dict[str, Any] | None:
     """{name: value} of a request's row in the sampler of a process that computes the model; None where it keeps none."""
     rt = open_runtime(target)
     spec = spec_of_runtime(rt)
     read = getattr(spec.kv, "sampling_row", None) if spec is not None else None
-    found: Optional[Dict[str, Any]] = read(rt, request_id) if read is not None else None
+    found: dict[str, Any] | None = read(rt, request_id) if read is not None else None
     return found
 
 
-def differs(sampling: Dict[str, str], row: Dict[str, Any]) -> List[str]:
+def differs(sampling: dict[str, str], row: dict[str, Any]) -> list[str]:
     """Names of what a worker's row holds otherwise than the scheduler's parameters say. Left out: what 0 and -1 mean there
     (top_k, logprobs, seed)."""
     found = []
@@ -142,7 +142,7 @@ def differs(sampling: Dict[str, str], row: Dict[str, Any]) -> List[str]:
     return found
 
 
-def grammar_data(rt: Runtime, request: Request, content: bool) -> Optional[Dict[str, Any]]:
+def grammar_data(rt: Runtime, request: Request, content: bool) -> dict[str, Any] | None:
     """The grammar that a request's answer must follow; None where it has none, or the engine's is not known. `content`: with the
     ids of the tokens that its mask leaves."""
     spec = spec_of_runtime(rt)
@@ -158,15 +158,15 @@ def grammar_data(rt: Runtime, request: Request, content: bool) -> Optional[Dict[
 
 
 # ---- for people ------------------------------------------------------------------------------------------------------------
-def _where(place: Optional[Dict[str, Any]]) -> str:
+def _where(place: dict[str, Any] | None) -> str:
     return "" if place is None else place["label"] + (f" thread {place['tid']}" if "tid" in place else "") + _name(place)
 
 
-def _name(place: Dict[str, Any]) -> str:
+def _name(place: dict[str, Any]) -> str:
     return f" ({place['thread']})" if place.get("thread") not in (None, "main") else ""
 
 
-def requests_lines(found: Sequence[Dict[str, Any]], counts: Dict[str, int], style: Style) -> List[str]:
+def requests_lines(found: Sequence[dict[str, Any]], counts: dict[str, int], style: Style) -> list[str]:
     """A table of requests; under it, what keeps those that do not move."""
     unlisted = [r for r in found if not r["queue"]]
     on_their_way = unlisted and all(r.get("verdict") == MOVING for r in unlisted)
@@ -195,12 +195,12 @@ def requests_lines(found: Sequence[Dict[str, Any]], counts: Dict[str, int], styl
     return lines
 
 
-def _verdict(r: Dict[str, Any], style: Style) -> str:
+def _verdict(r: dict[str, Any], style: Style) -> str:
     verdict = r.get("verdict") or ""
     return style.bad(verdict) if verdict in STUCK else verdict
 
 
-def _grammar_lines(grammar: Optional[Dict[str, Any]]) -> List[str]:
+def _grammar_lines(grammar: dict[str, Any] | None) -> list[str]:
     """A request's grammar, and what its mask leaves."""
     if grammar is None:
         return []
@@ -219,12 +219,12 @@ def _grammar_lines(grammar: Optional[Dict[str, Any]]) -> List[str]:
 
 
 def request_lines(
-    data: Dict[str, Any],
-    sampling: Dict[str, str],
-    sampled: Sequence[Dict[str, Any]],
-    grammar: Optional[Dict[str, Any]],
+    data: dict[str, Any],
+    sampling: dict[str, str],
+    sampled: Sequence[dict[str, Any]],
+    grammar: dict[str, Any] | None,
     style: Style,
-) -> List[str]:
+) -> list[str]:
     """The whole way of one request. `sampled`: the rows of the workers' samplers."""
     head = [style.title(data["request_id"])] + ([_verdict(data, style)] if data.get("verdict") else [])
     if data.get("external_id"):
@@ -247,7 +247,7 @@ def request_lines(
     return lines + _grammar_lines(grammar)
 
 
-def rows_of(held: Custody, caches: Sequence[Tuple[Set[int], Cache]]) -> Tuple[List[Dict[str, Any]], Dict[str, Any]]:
+def rows_of(held: Custody, caches: Sequence[tuple[set[int], Cache]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The rows of one engine: every request of a cache in its order, then those that no scheduler has. One that was being served
     at the looks and is not in its scheduler's cache, which was read after them, has ended."""
     tracked = {t.request_id: t for t in held.requests}

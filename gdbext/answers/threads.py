@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import AbstractSet, Any, Dict, List
+from typing import AbstractSet, Any
 
 from ..access.base import Target
 from ..cpython import runtime as runtimes
@@ -13,8 +13,8 @@ from .frames import launched_kernel, native_frame, python_frame
 
 
 def thread_frames(
-    view: ThreadView, private: AbstractSet[str] | None = None, whole: bool = False, kernel: Dict[str, Any] | None = None
-) -> List[Dict[str, Any]]:
+    view: ThreadView, private: AbstractSet[str] | None = None, whole: bool = False, kernel: dict[str, Any] | None = None
+) -> list[dict[str, Any]]:
     """The merged stack of a thread as JSON frames, innermost first; `kernel`: the frame of the kernel that it is about to launch.
 
     `private`: as for `python_frame`. `whole`: with the interpreter's own frames, those that run Python marked as `activation`."""
@@ -38,11 +38,11 @@ def thread_data(
     private: AbstractSet[str] | None = None,
     whole: bool = False,
     rt: Runtime | None = None,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """A thread with its frames as the JSON `thread`; `private` and `whole` as for `thread_frames`, `rt` as for
     `launched_kernel`."""
     kernel = launched_kernel(target, view.thread, view.native, rt)
-    data: Dict[str, Any] = {
+    data: dict[str, Any] = {
         "tid": view.tid,
         "pid": target.pid,
         "label": target.label,
@@ -52,7 +52,7 @@ def thread_data(
         "frames": thread_frames(view, private, whole, kernel),
     }
     if view.python and view.py is not None:
-        numbers: List[int] = [f.rt.interpreter_number(f.interp) for f in view.python if f.interp]
+        numbers: list[int] = [f.rt.interpreter_number(f.interp) for f in view.python if f.interp]
         data["interpreters"] = list(dict.fromkeys(numbers))
         if len(runtimes.all_runtimes(target)) > 1:
             data["python"] = escape(view.py.rt.name)
@@ -62,7 +62,7 @@ def thread_data(
     return data
 
 
-def thread_head(thread: Dict[str, Any], style: Style) -> str:
+def thread_head(thread: dict[str, Any], style: Style) -> str:
     """`Thread 4123 "MainThread" (S, holds the GIL)`"""
     state = "" if thread["state"] == "t" else escape(thread["state"])  # t: gdb itself holds it
     gil = {"holds": "holds the GIL", "waits": "waits for the GIL"}.get(thread["gil"], "")

@@ -52,7 +52,7 @@ class LlmBt(Command):
                 raise
             answer = Answer({"threads": []}, lambda style: "", [str(e)])  # a GPU core has no host side
         if running:
-            answer.data["kernels"], host = running, answer.in_style
+            answer.data["kernels"], host = running, Answer({}, answer.text).in_style
             answer.text = lambda style: "\n".join([t for t in [host(style)] if t] + device_kernel_lines(running, style))
         return answer
 

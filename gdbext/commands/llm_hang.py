@@ -31,6 +31,7 @@ class LlmHang(Command):
     startup, unknown. "unknown" is an answer: llm-stacks and llm-locks then show what was read. WHAT as for llm-stacks."""
 
     name = "llm-hang"
+    copies = 1
     tool = "why"
     group = "hang"
     operand = "[WHAT...]"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List
+from typing import Any, Callable
 
 from ..answers import kv as shapes
 from ..answers import kv_text as lines
@@ -59,7 +59,7 @@ class LlmKv(Command):
         CONTENT,
     )
 
-    def complete(self, session: Session, text: str) -> List[str]:
+    def complete(self, session: Session, text: str) -> list[str]:
         return ["block", "request", "free", "map", "check"]
 
     def run(self, session: Session, args: Args) -> Answer:

@@ -26,6 +26,7 @@ class LlmReport(Command):
     The first word is the file, WHAT after it as for llm-stacks."""
 
     name = "llm-report"
+    copies = 1
     group = "hang"
     operand = "F.html [WHAT...]"
     completion = "file"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 from ..access.retry import retry_reading
 from ..answers import requests as answers
@@ -61,7 +61,7 @@ class LlmRequests(Command):
             found = [answers.request_data(r) for r in cache.requests]
             return _answer(found, [cache.engine], cache.limits, partial)
         found, names, partial = [], [], []
-        limits: Dict[str, Any] = {}
+        limits: dict[str, Any] = {}
         for held, caches in _custodies(session, args, args.operand_text or args.on):
             rows, limits = answers.rows_of(held, caches)
             found += rows
@@ -98,9 +98,9 @@ class LlmRequest(Command):
         known = {r.request_id: r for _, cache in caches for r in cache.requests}
         request = known.get(tracked.request_id) or tracked.request
         data = answers.request_data(request, tracked, tracked.request_id in known)
-        sampling: Dict[str, str] = {}
-        grammar: Optional[Dict[str, Any]] = None
-        rows: List[Dict[str, Any]] = []
+        sampling: dict[str, str] = {}
+        grammar: dict[str, Any] | None = None
+        rows: list[dict[str, Any]] = []
         hop = tracked.sighting("running", "queue")
         if args.sampling and hop is not None and tracked.request is not None:
             rt = runtimes.open_runtime(session.open(session.process(hop[0].pid)))
@@ -112,7 +112,7 @@ class LlmRequest(Command):
         return Answer(found, lambda style: "\n".join(answers.request_lines(data, sampling, rows, grammar, style)), held.partial)
 
     @staticmethod
-    def _rows(session: Session, held: Custody, request_id: str, sampling: Dict[str, str]) -> List[Dict[str, Any]]:
+    def _rows(session: Session, held: Custody, request_id: str, sampling: dict[str, str]) -> list[dict[str, Any]]:
         """By what each process that computes the model draws the request's next token; what cannot be read is in `partial`."""
         found = []
         for look in held.looks:
@@ -129,7 +129,7 @@ class LlmRequest(Command):
         return found
 
     @staticmethod
-    def _named(wanted: str, every: List[Tuple[Custody, Any]]) -> Tuple[Custody, Any, Tracked]:
+    def _named(wanted: str, every: list[tuple[Custody, Any]]) -> tuple[Custody, Any, Tracked]:
         """The one request that an id, or the beginning of one, names."""
         all_of_them = [(held, caches, t) for held, caches in every for t in held.requests]
         found = [one for one in all_of_them if wanted in (one[2].request_id, one[2].external_id)]
@@ -141,7 +141,7 @@ class LlmRequest(Command):
         return found[0]
 
 
-def _custodies(session: Session, args: Args, what: Optional[str]) -> List[Tuple[Custody, Caches]]:
+def _custodies(session: Session, args: Args, what: str | None) -> list[tuple[Custody, Caches]]:
     """Who has each request, for each engine that `what` or the selection means, with the caches."""
     between = BETWEEN_LOOKS if args.between is None else args.between
     engines, lone = engines_for(session, what)
@@ -149,8 +149,8 @@ def _custodies(session: Session, args: Args, what: Optional[str]) -> List[Tuple[
     return found + [of_one(target, view_of(session, args, target)) for target in lone]
 
 
-def _answer(found: List[Dict[str, Any]], names: List[str], limits: Dict[str, Any], partial: List[str]) -> Answer:
-    counts: Dict[str, int] = {}
+def _answer(found: list[dict[str, Any]], names: list[str], limits: dict[str, Any], partial: list[str]) -> Answer:
+    counts: dict[str, int] = {}
     for r in found:
         counts[r["queue"] or "unlisted"] = counts.get(r["queue"] or "unlisted", 0) + 1
     data = {"requests": found, "counts": counts, "limits": limits, "engine": ", ".join(dict.fromkeys(names)) or None}

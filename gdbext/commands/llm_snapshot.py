@@ -31,6 +31,7 @@ class LlmSnapshot(Command):
     not written where the disk would have less than 256 MiB left. With several processes -o names a folder."""
 
     name = "llm-snapshot"
+    copies = 1
     group = "hang"
     operand = "WHAT..."
     completion = "what"

@@ -48,6 +48,7 @@ class LlmStacks(Command):
       gdbext llm-stacks -ray"""
 
     name = "llm-stacks"
+    copies = 1
     tool = "stacks"
     group = "hang"
     operand = "[WHAT...]"

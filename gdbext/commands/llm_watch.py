@@ -46,6 +46,7 @@ class LlmWatch(Command):
     progress. -for S ends the watch after S seconds with captured false. ^C ends it too."""
 
     name = "llm-watch"
+    copies = 1
     group = "hang"
     operand = "[WHAT...]"
     completion = "what"

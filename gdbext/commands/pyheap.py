@@ -56,6 +56,7 @@ class PyHeap(Command):
     numpy."""
 
     name = "pyheap"
+    copies = 2
     tool = "heap"
     group = "python"
     options = (

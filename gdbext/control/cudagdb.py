@@ -139,9 +139,29 @@ class CudaGdb:
         except (gdb.error, RuntimeError) as e:
             raise GdbextError(f"cuda-gdb says to '{template.format(*values)}': {str(e).strip()}") from None
 
+    def mi(self, name: str) -> str:
+        """What one of its MI commands answers. MI keeps the stream that it is first used with: a string's, where gdb is asked for
+        text, is freed afterwards, and the next use ended cuda-gdb 13.0 and gdb 13.1. So it writes to a file in place of standard
+        output."""
+        with tempfile.TemporaryFile() as file:
+            gdb.flush()
+            kept = os.dup(1)
+            try:
+                os.dup2(file.fileno(), 1)
+                try:
+                    said = gdb.execute(command('interpreter-exec mi "{}"', name))
+                    gdb.flush()
+                except (gdb.error, RuntimeError) as e:
+                    raise GdbextError(f"cuda-gdb says to '{name}': {str(e).strip()}") from None
+            finally:
+                os.dup2(kept, 1)
+                os.close(kept)
+            file.seek(0)
+            return (said if isinstance(said, str) else "") + file.read().decode("utf-8", "replace")
+
     def kernels(self) -> list[Running]:
         """[`Running`], none where nothing runs."""
-        found = rows(self.execute('interpreter-exec mi "-cuda-info-kernels"'), "InfoCudaKernelsRow")
+        found = rows(self.mi("-cuda-info-kernels"), "InfoCudaKernelsRow")
         return [Running(row) for row in found]
 
     def focus(self) -> Focus | None:
@@ -216,7 +236,7 @@ class CudaGdb:
     def capability(self) -> tuple[int, int]:
         """(major, minor) of the focused device's compute capability."""
         current = self.focus()
-        for row in rows(self.execute('interpreter-exec mi "-cuda-info-devices"'), "InfoCudaDevicesRow"):
+        for row in rows(self.mi("-cuda-info-devices"), "InfoCudaDevicesRow"):
             found = re.search(r"sm_(\d+)(\d)", row.get("sm_type", "") or row.get("smType", ""))
             if found and (current is None or row.get("device") in (None, str(current.device))):
                 return int(found.group(1)), int(found.group(2))

@@ -74,16 +74,27 @@ def _sum(rt: Runtime | None, value: Any, start: Any = 0) -> Any:
     return total + lost if lost and lost - lost == 0 else total
 
 
-def _extreme(name: str) -> Callable[..., Any]:
+class _Key:
+    """A value as Python's own `sorted`, `min` and `max` compare it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __lt__(self, other: _Key) -> bool:
+        return comparisons.ordered("Lt", self.value, other.value)
+
+    def __gt__(self, other: _Key) -> bool:
+        return comparisons.ordered("Gt", self.value, other.value)
+
+
+def _extreme(choose: Callable[..., Any]) -> Callable[..., Any]:
     def work(rt: Runtime | None, *args: Any) -> Any:
-        candidates = spending.gathered(members(args[0])) if len(args) == 1 else list(args)
+        candidates = spending.gathered(members(args[0])) if len(args) == 1 else args
         if not candidates:
-            raise GdbextError(f"{name}() of something empty has no value")
-        best = candidates[0]
-        for one in candidates[1:]:
-            if comparisons.ordered("Lt" if name == "min" else "Gt", one, best):
-                best = one
-        return best
+            raise GdbextError(f"{choose.__name__}() of something empty has no value")
+        return choose(candidates, key=_Key)
 
     return work
 
@@ -129,17 +140,7 @@ def _sorted(rt: Runtime | None, value: Any) -> list[Any]:
     found = spending.gathered(members(value))
     if any(_is_nan(v) for v in found):
         raise GdbextError("a nan among them: sorted(), min() and max() would give anything")
-    made: list[Any] = []
-    for one in found:  # binary insertion, after all that are not greater
-        low, high = 0, len(made)
-        while low < high:
-            middle = (low + high) // 2
-            if comparisons.ordered("Lt", one, made[middle]):
-                high = middle
-            else:
-                low = middle + 1
-        made.insert(low, one)
-    return made
+    return sorted(found, key=_Key)
 
 
 def _is_nan(value: Any) -> bool:
@@ -292,8 +293,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {
     "id": (_id, 1, 1),
     "any": (_any, 1, 1),
     "all": (_all, 1, 1),
-    "min": (_extreme("min"), 1, 100),
-    "max": (_extreme("max"), 1, 100),
+    "min": (_extreme(min), 1, 100),
+    "max": (_extreme(max), 1, 100),
     "sum": (_sum, 1, 2),
     "abs": (lambda rt, value: abs(plain(value)), 1, 1),
     "bool": (lambda rt, value: truth(value), 1, 1),

@@ -22,8 +22,8 @@ MAX_TEXT = 4096
 PATTERN_CUT = 200  # characters of a pattern's repr, in that of a compiled one
 _LEVELS = {0: "NOTSET", 10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR", 50: "CRITICAL"}
 _STATES = {"PENDING": "pending", "RUNNING": "running", "FINISHED": "finished"}
-_FLAGS = (("TEMPLATE", 1), ("IGNORECASE", 2), ("LOCALE", 4), ("MULTILINE", 8), ("DOTALL", 16))
-_FLAGS += (("UNICODE", 32), ("VERBOSE", 64), ("DEBUG", 128), ("ASCII", 256))  # type: ignore[assignment]
+_FLAGS = [("TEMPLATE", 1), ("IGNORECASE", 2), ("LOCALE", 4), ("MULTILINE", 8), ("DOTALL", 16)]
+_FLAGS += [("UNICODE", 32), ("VERBOSE", 64), ("DEBUG", 128), ("ASCII", 256)]
 
 
 def _text(value: Any) -> str:

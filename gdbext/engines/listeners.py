@@ -71,7 +71,8 @@ def rows(pid: int | str = "self", proc: str = "/proc") -> list[Row]:
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError, ValueError), open(f"{proc}/{pid}/net/{name}", "rb") as f:
             for row in parse_inet(f.read()):
-                found.append(Row(*_end(row.local), *_end(row.remote), row.state == LISTENS, row.user, str(row.inode)))
+                with contextlib.suppress(ValueError):
+                    found.append(Row(*_end(row.local), *_end(row.remote), row.state == LISTENS, row.user, str(row.inode)))
     return found
 
 

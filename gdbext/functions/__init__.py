@@ -6,11 +6,13 @@ They read memory alone: no gdb.execute and nothing called, so that a breakpoint'
 
 from __future__ import annotations
 
-from typing import Any, Callable
-
 import gdb
 
 from .. import log
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
 
 
 def _tensor(value: Any) -> Any:

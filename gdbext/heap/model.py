@@ -118,7 +118,7 @@ class Heap:
 
     def kind(self, node: int) -> int:
         """The address of a node's type."""
-        return self.numbers.values[self.types[node]]
+        return int(self.numbers.values[self.types[node]])
 
     def of_kinds(self, kinds: Collection[int]) -> list[int]:
         """The nodes of these types, given by address."""

@@ -59,7 +59,8 @@ class Names:
         self._steps: dict[tuple[int, int], str | None] = {}
 
     def _index(self, addresses: list[int]) -> list[int]:
-        wanted, found = {a for a in addresses if a < TOP}, {}
+        wanted = {a for a in addresses if a < TOP}
+        found: dict[int, int] = {}
         np, known, tracked = self.heap.numpy, self.heap.addresses, self.heap.tracked
         asked = np.array(sorted(wanted), dtype=np.int64)
         for first, part, order in ((0, known[:tracked], None), (tracked, known[tracked:], np.argsort(known[tracked:]))):

@@ -3,9 +3,11 @@ for."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import gdb
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _SPACES = ("c10::", "at::", "caffe2::", "torch::headeronly::")
 _OURS = (*_SPACES, *(f"const {name}" for name in _SPACES), "std::optional<at::", "std::optional<c10::")

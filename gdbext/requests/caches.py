@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Set, Tuple, Union
+from typing import List, Set, Tuple
 
 from .. import log
 from ..access.base import Target
@@ -18,7 +18,7 @@ Caches = List[Tuple[Set[int], Cache]]  # (the processes that schedule for one, t
 READ = 2.0  # seconds for the blocks of one scheduler that runs on
 
 
-def of_engine(engine: Engine, between: float, show_content: bool) -> Tuple[Custody, Caches]:
+def of_engine(engine: Engine, between: float, show_content: bool) -> tuple[Custody, Caches]:
     """Who has each request of an engine, and its caches, which are read after the looks; what cannot be read is in `partial`."""
     held = collect(engine, between)
     schedule = {look.pid for look in held.looks if "scheduler" in look.parts}
@@ -28,7 +28,7 @@ def of_engine(engine: Engine, between: float, show_content: bool) -> Tuple[Custo
     return held, caches
 
 
-def of_one(target: Target, view: Union[View, NativeView]) -> Tuple[Custody, Caches]:
+def of_one(target: Target, view: View | NativeView) -> tuple[Custody, Caches]:
     """As `of_engine`, of one process, by a view of its cache."""
     try:
         held = collect_one(target)
@@ -45,14 +45,14 @@ def of_one(target: Target, view: Union[View, NativeView]) -> Tuple[Custody, Cach
     return held, caches
 
 
-def _cache_of(engine: Engine, ranks: List[Rank], held: Custody, show_content: bool) -> Caches:
+def _cache_of(engine: Engine, ranks: list[Rank], held: Custody, show_content: bool) -> Caches:
     """The cache that processes schedule for together, of the first that it can be read of; why of none goes to `partial`."""
     why = []
     for rank in ranks:
         target = engine.target(rank)
         seen = [s.request for look in held.looks if look.pid == rank.pid for s in look.sightings if s.request is not None]
 
-        def read(target: Target = target, seen: Optional[List[Request]] = None if show_content else seen) -> Cache:
+        def read(target: Target = target, seen: list[Request] | None = None if show_content else seen) -> Cache:
             return View(target, engine, None, show_content).cache(seen)
 
         try:

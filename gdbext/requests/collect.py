@@ -20,10 +20,12 @@ from .model import BEHIND, LOST, STUCK, ZOMBIE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional, Sequence, Tuple
+    from typing import Callable, Sequence
 
     from ..access.base import Target
+    from ..cpython.runtime import Runtime
     from ..engines.group import Engine
+    from ..engines.rank import Rank
     from ..engines.spec import EngineSpec
     from .model import Counter, Tracked
 
@@ -38,12 +40,12 @@ class Custody:
     processes count, at both looks; `looks`: the last look at each process; `partial`: why that is not all."""
 
     def __init__(
-        self, engine: str, looks: List[Look], requests: List[Tracked], progress: List[Counter], partial: List[str]
+        self, engine: str, looks: list[Look], requests: list[Tracked], progress: list[Counter], partial: list[str]
     ) -> None:
         self.engine, self.looks, self.requests, self.progress, self.partial = engine, looks, requests, progress, partial
 
     @property
-    def stuck(self) -> List[Tracked]:
+    def stuck(self) -> list[Tracked]:
         """The requests that do not move and are not served next."""
         return [r for r in self.requests if r.verdict in STUCK]
 
@@ -61,16 +63,17 @@ def collect(engine: Engine, between: float = BETWEEN, sleep: Callable[[float], N
 
 def compared(
     engine: Engine,
-    first: List[Look],
+    first: list[Look],
     between: float,
     sleep: Callable[[float], None] = time.sleep,
-    since: Optional[float] = None,
-) -> Tuple[List[Look], List[Tracked], List[str]]:
+    since: float | None = None,
+) -> tuple[list[Look], list[Tracked], list[str]]:
     """-> (the last look at each process, the requests as they are since `first`, why that is not all). Where a request seems to
     stand because of somebody, or two looks do not tell whether it does, there is the same time once more, and `LONGER` times as
     long where only the time tells. `since`: seconds that have gone by since `first`, where they are more than `between`."""
     last, partial = looks_at(engine)
-    requests, others = joining.join(last, first), []
+    requests = joining.join(last, first)
+    others: list[list[Look]] = []
     gone = max(since or 0.0, between)
     for due in (2 * between, (2 + LONGER) * between):
         if any(_is_open(r, bool(others)) for r in requests):
@@ -128,7 +131,7 @@ def _runs(engine: Engine) -> bool:
     return True
 
 
-def looks_at(engine: Engine) -> Tuple[List[Look], List[str]]:
+def looks_at(engine: Engine) -> tuple[list[Look], list[str]]:
     """A look at each process of the engine, and why those are not all."""
     found, running, partial = [], [], []
     for rank in engine.alive():
@@ -152,7 +155,7 @@ def looks_at(engine: Engine) -> Tuple[List[Look], List[str]]:
     return found, partial
 
 
-def _look_at(spec: EngineSpec, target: Target, rank: object, schedules: bool = False) -> Look:
+def _look_at(spec: EngineSpec, target: Target, rank: Rank | _Role, schedules: bool = False) -> Look:
     """A look at one process by the engine's own reader, or by that of its KV cache where it has none. `schedules`: it has a
     scheduler, so a look that finds none is not the last."""
 
@@ -169,16 +172,17 @@ def _look_at(spec: EngineSpec, target: Target, rank: object, schedules: bool = F
         with uncollected():
             return retry_reading(target, read, READ)
     except GdbextError as e:
-        return Look(rank.label, rank.pid, rank.role, notes=[str(e)])  # type: ignore[attr-defined]
+        return Look(rank.label, rank.pid, rank.role, notes=[str(e)])
 
 
-def _of_cache(spec: EngineSpec, rt: object, rank: object) -> Look:
+def _of_cache(spec: EngineSpec, rt: Runtime, rank: Rank | _Role) -> Look:
     """The requests that the reader of an engine's KV cache finds."""
-    found = Look(rank.label, rank.pid, rank.role, engine=spec.name)  # type: ignore[attr-defined]
-    scheduler = spec.kv.find_scheduler(rt) if spec.kv is not None and not spec.kv_classes else None
-    if scheduler is None:
+    found = Look(rank.label, rank.pid, rank.role, engine=spec.name)
+    reader = spec.kv if not spec.kv_classes else None
+    scheduler = reader.find_scheduler(rt) if reader is not None else None
+    if reader is None or scheduler is None:
         return found
-    cache = spec.kv.read(rt, scheduler)
+    cache = reader.read(rt, scheduler)
     found.parts, found.limits = ("scheduler",), cache.limits
     for request in cache.requests:
         stage = RUNNING if request.queue == "running" else QUEUE
@@ -189,6 +193,6 @@ def _of_cache(spec: EngineSpec, rt: object, rank: object) -> Look:
     return found
 
 
-def scheduled(tracked: Sequence[Tracked]) -> List[Tracked]:
+def scheduled(tracked: Sequence[Tracked]) -> list[Tracked]:
     """Those that a scheduler has."""
     return [t for t in tracked if t.sighting(*IN_SCHEDULER) is not None]

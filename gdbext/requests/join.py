@@ -7,7 +7,7 @@ both times.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Sequence
 
 from ..engines import sightings
 from ..kvcache import waiting
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 SCHEDULER, FRONT = "scheduler", "frontend"
 
 
-def join(
-    looks: Sequence[Look], earlier: Optional[Sequence[Look]] = None, between: Sequence[Sequence[Look]] = ()
-) -> List[Tracked]:
+def join(looks: Sequence[Look], earlier: Sequence[Look] | None = None, between: Sequence[Sequence[Look]] = ()) -> list[Tracked]:
     """The requests of one engine, in the order of its schedulers' queues. `earlier`: the first of several looks at the same
     processes; `between`: those after it and before the last."""
     now = _gathered(looks)
@@ -48,12 +46,12 @@ def join(
     return found
 
 
-def marks(looks: Sequence[Look]) -> Dict[str, List[Tuple[object, ...]]]:
+def marks(looks: Sequence[Look]) -> dict[str, list[tuple[object, ...]]]:
     """{request id: what changes when somebody works on it} of the requests that are open."""
     return {name: _marks(hops) for name, hops in _gathered(looks).items() if not all(s.ended for _, s in hops)}
 
 
-def progress(looks: Sequence[Look], earlier: Sequence[Look]) -> List[Counter]:
+def progress(looks: Sequence[Look], earlier: Sequence[Look]) -> list[Counter]:
     """What the processes count, at both looks."""
     known = {look.pid: look for look in earlier}
     return [
@@ -69,7 +67,7 @@ class _Context:
     """What is said of all requests at once: which kinds of processes were read whole, and which schedulers step (`steps`:
     pids). `history`: all looks, the last one too, in their order."""
 
-    def __init__(self, looks: Sequence[Look], earlier: Optional[Sequence[Look]], between: Sequence[Sequence[Look]] = ()) -> None:
+    def __init__(self, looks: Sequence[Look], earlier: Sequence[Look] | None, between: Sequence[Sequence[Look]] = ()) -> None:
         self.history = [*([earlier] if earlier is not None else []), *between, looks]
         both = [one for each in self.history for one in each]
         self.looks, self.earlier, self.two = looks, list(earlier or ()), earlier is not None
@@ -78,17 +76,17 @@ class _Context:
             part: any(part in look.parts for look in looks) and not any(look.notes for look in both if _may_be(look, part))
             for part in (FRONT, SCHEDULER)
         }
-        self.seen_before: Dict[str, List[str]] = {s.request_id: [] for look in earlier or () for s in look.sightings}
+        self.seen_before: dict[str, list[str]] = {s.request_id: [] for look in earlier or () for s in look.sightings}
         for look in earlier or ():
             for s in look.sightings:
                 self.seen_before[s.request_id].append(s.stage)
         self.seen_between = {(s.request_id, s.stage) for each in between for look in each for s in look.sightings}
         self.schedulers = [look for look in looks if SCHEDULER in look.parts]
         self.stand_still = any(look.stopped for look in looks)
-        self._gone_on: Dict[Tuple[int, str], bool] = {}
-        self._debtors: Dict[int, Optional[Look]] = {}
+        self._gone_on: dict[tuple[int, str], bool] = {}
+        self._debtors: dict[int, Look | None] = {}
 
-    def keepers(self, look: Look, stage: str) -> List[Keeper]:
+    def keepers(self, look: Look, stage: str) -> list[Keeper]:
         """Those that serve a stage of a process, at all looks."""
         all_of_it = [one for each in self.history for one in each if one.pid == look.pid]
         return [one.keepers[stage] for one in all_of_it if stage in one.keepers]
@@ -137,7 +135,7 @@ class _Context:
             for s in one.sightings
         )
 
-    def debtor(self, look: Look) -> Optional[Look]:
+    def debtor(self, look: Look) -> Look | None:
         """The worker for whose answer a scheduler waits at both looks, while that one waits for the next step."""
         if look.pid not in self._debtors:
             found = [_debtor(one, each) for each in self.history for one in each if one.pid == look.pid]
@@ -145,7 +143,7 @@ class _Context:
             self._debtors[look.pid] = found[-1] if same else None
         return self._debtors[look.pid]
 
-    def stopped(self, tracked: Tracked) -> Optional[Look]:
+    def stopped(self, tracked: Tracked) -> Look | None:
         """The first process on a request's way that was stopped at all looks."""
         if not self.stand_still:
             return None
@@ -159,7 +157,7 @@ class _Context:
                 return look
         return None
 
-    def taking_in(self, sighting: Sighting) -> List[Look]:
+    def taking_in(self, sighting: Sighting) -> list[Look]:
         """The processes whose threads take requests in: only that which a front end gave a request to where that is known."""
         found = [one for one in self.looks if sightings.INPUT in one.keepers]
         return [one for one in found if sighting.replica is not None and one.replica == sighting.replica] or found
@@ -184,31 +182,31 @@ def _may_be(look: Look, part: str) -> bool:
     return part in look.parts or (front if part == FRONT else not front)
 
 
-def _gathered(looks: Sequence[Look]) -> Dict[str, List[Tuple[Look, Sighting]]]:
+def _gathered(looks: Sequence[Look]) -> dict[str, list[tuple[Look, Sighting]]]:
     """{request id: hops}, those of the schedulers first and in their order."""
-    found: Dict[str, List[Tuple[Look, Sighting]]] = {}
+    found: dict[str, list[tuple[Look, Sighting]]] = {}
     for look in sorted(looks, key=lambda look: SCHEDULER not in look.parts):
         for sighting in look.sightings:
             found.setdefault(sighting.request_id, []).append((look, sighting))
     return found
 
 
-def _marks(hops: Sequence[Tuple[Look, Sighting]]) -> List[Tuple[object, ...]]:
+def _marks(hops: Sequence[tuple[Look, Sighting]]) -> list[tuple[object, ...]]:
     """What changes of a request when somebody works on it."""
     return sorted((look.pid, s.stage, s.state, s.progress) for look, s in hops)
 
 
-def _read(looks: Sequence[Look]) -> Set[int]:
+def _read(looks: Sequence[Look]) -> set[int]:
     """The processes that could be read."""
     return {look.pid for look in looks if look.parts}
 
 
-def _but(hops: Sequence[Tuple[Look, Sighting]], unread: Set[int]) -> Sequence[Tuple[Look, Sighting]]:
+def _but(hops: Sequence[tuple[Look, Sighting]], unread: set[int]) -> Sequence[tuple[Look, Sighting]]:
     """Hops but those of processes that one of two looks could not read: what was not seen has not moved."""
     return [hop for hop in hops if hop[0].pid not in unread] if unread else hops
 
 
-def _alike(hops: Sequence[Tuple[Look, Sighting]], others: Sequence[Tuple[Look, Sighting]]) -> bool:
+def _alike(hops: Sequence[tuple[Look, Sighting]], others: Sequence[tuple[Look, Sighting]]) -> bool:
     """Whether nobody worked on a request between two looks."""
     if len(hops) != len(others):
         return False
@@ -218,29 +216,29 @@ def _alike(hops: Sequence[Tuple[Look, Sighting]], others: Sequence[Tuple[Look, S
     return True
 
 
-def _steps(looks: Sequence[Look], earlier: Sequence[Look]) -> Set[int]:
+def _steps(looks: Sequence[Look], earlier: Sequence[Look]) -> set[int]:
     """The schedulers that went on: a request of their own made progress, came, or left."""
     before = {look.pid: _scheduled(look) for look in earlier if SCHEDULER in look.parts}
     return {look.pid for look in looks if SCHEDULER in look.parts and look.pid in before and before[look.pid] != _scheduled(look)}
 
 
-def _made_progress(samples: Sequence[Optional[ThreadSample]]) -> bool:
+def _made_progress(samples: Sequence[ThreadSample | None]) -> bool:
     """Whether a thread made progress from sample to sample, or hardly had a CPU and may be about to."""
     known = [sample for sample in samples if sample is not None]
     return len(known) == len(samples) and denied(known) or ThreadWindow.of(known).got_on
 
 
-def _debtor(look: Look, looks: Sequence[Look]) -> Optional[Look]:
+def _debtor(look: Look, looks: Sequence[Look]) -> Look | None:
     keeper = look.keepers.get(sightings.RUNNING)
     worker = next((one for one in looks if keeper is not None and keeper.ring and keeper.ring in one.rings), None)
     return worker if worker is not None and sightings.WORKER in worker.keepers and worker.keepers[sightings.WORKER].ring else None
 
 
-def _scheduled(look: Look) -> List[Tuple[object, ...]]:
+def _scheduled(look: Look) -> list[tuple[object, ...]]:
     return [(s.request_id, s.stage, s.state, s.progress) for s in look.sightings if s.stage in sightings.IN_SCHEDULER]
 
 
-def _place(look: Look, stage: str, tid: Optional[int] = None) -> Place:
+def _place(look: Look, stage: str, tid: int | None = None) -> Place:
     keeper = look.keepers.get(stage)
     if keeper is not None and tid in (None, keeper.tid):
         return Place(look.label, look.pid, keeper.tid or None, keeper.name)
@@ -346,7 +344,7 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
     tracked.evidence.append(f"{look.label} has it ({sighting.state}) and nothing that it schedules moves: {name} must act")
 
 
-def _kept(look: Look, sighting: Sighting) -> List[str]:
+def _kept(look: Look, sighting: Sighting) -> list[str]:
     """Requests that have ended and whose blocks a scheduler keeps until others have read them, where the head of its queue waits
     for blocks and nothing runs: it is well, and who reads must act."""
     if sighting.stage != sightings.QUEUE or any(s.stage == sightings.RUNNING and not s.ended for s in look.sightings):
@@ -419,7 +417,7 @@ def _undelivered(tracked: Tracked, look: Look, context: _Context) -> None:
 # ---- those that wait for others --------------------------------------------------------------------------------------------
 def _behind(found: Sequence[Tracked], context: _Context) -> None:
     """Requests in a queue whose head is stuck by itself wait for that one."""
-    heads: Dict[int, Tracked] = {}
+    heads: dict[int, Tracked] = {}
     for tracked in found:
         scheduled = tracked.sighting(sightings.QUEUE)
         if scheduled is None:

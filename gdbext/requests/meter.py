@@ -14,14 +14,14 @@ from ..access.background import background_thread
 from ..access.retry import retry_reading
 from ..cpython.runtime import open_runtime
 from ..engines import kv_view, shm_rings
-from ..engines.group import SCHEDULERS
 from ..engines.sightings import IN_SCHEDULER, RUNNING
+from ..engines.spec import SCHEDULERS
 from ..errors import GdbextError
 from .collect import looks_at
 from .join import marks
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+    from typing import Any, Callable, Sequence
 
     from ..engines.group import Engine
     from ..engines.sightings import Look
@@ -40,17 +40,17 @@ class Reading:
     read."""
 
     engine: str
-    labels: List[str]
+    labels: list[str]
     running: int = 0
     waiting: int = 0
-    tokens_per_second: Optional[float] = None
-    step_rate: Optional[float] = None
-    steps: Dict[int, float] = dataclasses.field(default_factory=dict)
-    blocks: Optional[int] = None
-    free: Optional[int] = None
-    oldest: Optional[Tuple[str, float]] = None
-    partial: List[str] = dataclasses.field(default_factory=list)
-    counted: Dict[Tuple[int, str], int] = dataclasses.field(default_factory=dict)
+    tokens_per_second: float | None = None
+    step_rate: float | None = None
+    steps: dict[int, float] = dataclasses.field(default_factory=dict)
+    blocks: int | None = None
+    free: int | None = None
+    oldest: tuple[str, float] | None = None
+    partial: list[str] = dataclasses.field(default_factory=list)
+    counted: dict[tuple[int, str], int] = dataclasses.field(default_factory=dict)
 
 
 class EngineMeter:
@@ -58,11 +58,11 @@ class EngineMeter:
 
     def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
         self._engine, self._clock = engine, clock
-        self._at: Optional[float] = None
-        self._tokens: Dict[str, int] = {}  # of each request, at the reading before
-        self._counters: Dict[Tuple[int, str], int] = {}
-        self._known: Dict[str, Tuple[Any, float]] = {}  # request: (its marks, since when)
-        self._blocks: Tuple[Optional[int], Optional[int]] = (None, None)
+        self._at: float | None = None
+        self._tokens: dict[str, int] = {}  # of each request, at the reading before
+        self._counters: dict[tuple[int, str], int] = {}
+        self._known: dict[str, tuple[Any, float]] = {}  # request: (its marks, since when)
+        self._blocks: tuple[int | None, int | None] = (None, None)
         self._blocks_due = 0.0
 
     def read(self) -> Reading:
@@ -95,7 +95,7 @@ class EngineMeter:
         found.blocks, found.free = self._blocks
         return found
 
-    def _rates(self, found: Reading, tokens: Dict[str, int], counters: Dict[Tuple[int, str], int], passed: float) -> None:
+    def _rates(self, found: Reading, tokens: dict[str, int], counters: dict[tuple[int, str], int], passed: float) -> None:
         grown = {name: n - self._tokens.get(name, 0) for name, n in tokens.items()}
         found.tokens_per_second = sum(n for n in grown.values() if n > 0) / passed
         for key, value in counters.items():
@@ -106,13 +106,13 @@ class EngineMeter:
             found.steps = {pid: rate for pid, rate in found.steps.items() if rate > 0}
         found.step_rate = max(found.steps.values(), default=fastest)
 
-    def _rings(self) -> Dict[Tuple[int, str], int]:
+    def _rings(self) -> dict[tuple[int, str], int]:
         """What lies unread in the rings that the schedulers hold; those that cannot be read are left out."""
         found = {}
         for rank in self._engine.with_role(*SCHEDULERS):
             try:
                 target = self._engine.target(rank)
-                rings = retry_reading(target, lambda t=target: shm_rings.find(open_runtime(t)), READ)  # type: ignore[misc]
+                rings = retry_reading(target, lambda: shm_rings.find(open_runtime(target)), READ)
             except GdbextError as e:
                 log.passed_over(e)
                 continue
@@ -120,12 +120,12 @@ class EngineMeter:
                 found[rank.pid, f"unread in ring {ring.held or ring.name}"] = max(ring.unread, default=0)
         return found
 
-    def _read_blocks(self, partial: List[str]) -> Tuple[Optional[int], Optional[int]]:
+    def _read_blocks(self, partial: list[str]) -> tuple[int | None, int | None]:
         blocks = free = None
         for rank, *_ in self._engine.replicas():
             try:
                 target = self._engine.target(rank)
-                cache = retry_reading(target, lambda t=target: kv_view.View(t, self._engine).cache(), READ)  # type: ignore[misc]
+                cache = retry_reading(target, lambda: kv_view.View(target, self._engine).cache(), READ)
             except GdbextError as e:
                 partial.append(f"{rank.label}: blocks not read: {e}")
                 continue
@@ -142,8 +142,8 @@ class Beside:
     an engine was not read on."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
-        self.readings: List[Tuple[float, Engine, Reading]] = []
-        self.notes: List[str] = []
+        self.readings: list[tuple[float, Engine, Reading]] = []
+        self.notes: list[str] = []
         self._meters = [(engine, EngineMeter(engine)) for engine in engines if engine.spec is not None]
         self._over = threading.Event()
 
@@ -176,7 +176,7 @@ class Beside:
                 wait = 1.0
 
 
-def counters(reading: Reading) -> Dict[str, float]:
+def counters(reading: Reading) -> dict[str, float]:
     """The numbers of a reading by name, without those that are not known."""
     known = {
         "requests running": reading.running,
@@ -189,9 +189,9 @@ def counters(reading: Reading) -> Dict[str, float]:
     return {name: float(value) for name, value in known.items() if value is not None}
 
 
-def _tokens(looks: List[Look]) -> Dict[str, int]:
+def _tokens(looks: list[Look]) -> dict[str, int]:
     """{request: tokens of its answer so far}, by the scheduler."""
-    found: Dict[str, int] = {}
+    found: dict[str, int] = {}
     for look in looks:
         for sighting in look.sightings:
             if sighting.stage in IN_SCHEDULER:

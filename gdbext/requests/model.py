@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..engines.sightings import Look, Sighting
@@ -20,12 +20,12 @@ class Place:
 
     label: str
     pid: int
-    tid: Optional[int] = None
+    tid: int | None = None
     thread: str = ""
 
-    def data(self) -> Dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """As JSON; the thread only where it is known."""
-        found: Dict[str, Any] = {"label": self.label, "pid": self.pid}
+        found: dict[str, Any] = {"label": self.label, "pid": self.pid}
         if self.tid is not None:
             found["tid"] = self.tid
         if self.thread:
@@ -40,19 +40,19 @@ class Tracked:
     act, None where nobody alone can; `behind`: ids of the requests that it waits for."""
 
     request_id: str
-    hops: List[Tuple[Look, Sighting]]
+    hops: list[tuple[Look, Sighting]]
     external_id: str = ""
     verdict: str = ""
     sure: bool = True
-    moved: Optional[bool] = None
-    at: Optional[Place] = None
-    holder: Optional[Place] = None
+    moved: bool | None = None
+    at: Place | None = None
+    holder: Place | None = None
     waits_for: str = ""
-    age: Optional[float] = None
-    behind: List[str] = dataclasses.field(default_factory=list)
-    evidence: List[str] = dataclasses.field(default_factory=list)
+    age: float | None = None
+    behind: list[str] = dataclasses.field(default_factory=list)
+    evidence: list[str] = dataclasses.field(default_factory=list)
 
-    def sighting(self, *stages: str) -> Optional[Tuple[Look, Sighting]]:
+    def sighting(self, *stages: str) -> tuple[Look, Sighting] | None:
         """The hop at the first of the stages at which it was seen, None."""
         for stage in stages:
             for hop in self.hops:
@@ -61,7 +61,7 @@ class Tracked:
         return None
 
     @property
-    def request(self) -> Optional[Request]:
+    def request(self) -> Request | None:
         """The scheduler's numbers, None where no scheduler has it."""
         return next((s.request for _, s in self.hops if s.request is not None), None)
 

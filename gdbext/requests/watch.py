@@ -9,7 +9,7 @@ from .collect import looks_at
 from .join import marks
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Tuple
+    from typing import Any, Callable
 
     from ..engines.group import Engine
 
@@ -21,7 +21,7 @@ class RequestsWatch:
 
     def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
         self._engine, self._clock = engine, clock
-        self._known: Dict[str, Tuple[Any, float]] = {}  # request id: (its marks, since when)
+        self._known: dict[str, tuple[Any, float]] = {}  # request id: (its marks, since when)
         self._next = 0.0
 
     def look(self, after: float) -> str:

@@ -170,6 +170,7 @@ class Command:
     takes_target = True  # takes -on WHAT
     resumes = False  # it resumes processes
     repeats = False  # Enter repeats it although it resumes
+    copies = 0  # how often `room.LOOK` bytes of memory it needs at least, for copies of processes
     standalone = False  # also runs outside gdb in `python -m gdbext`, without starting gdb
     tool = ""  # the name under which agents get it (`python -m gdbext mcp`); "": they do not
     gdb_only = False  # acts on gdb's own inferiors: `python -m gdbext` has no use for it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Tuple, Union
+from typing import Any
 
 from ..access.base import Target
 from ..cpython import expressions, objects
@@ -23,7 +23,7 @@ POOL = Option(
 CONTENT = Option("show-content", help="with token ids of prompts and outputs", for_agents=False)
 
 
-def engine_of(session: Any, target: Target) -> Optional[Engine]:
+def engine_of(session: Any, target: Target) -> Engine | None:
     """The running engine that a process belongs to, its siblings opened by the session; None for a core and for what is no
     engine's."""
     if not target.is_live:
@@ -53,7 +53,7 @@ def only_scheduler(session: Any) -> Rank:
     raise GdbextError(f"{len(found)} schedulers run here, each with a KV cache of its own: add -on with one of {names}")
 
 
-def view_of(session: Any, args: Any, target: Optional[Target] = None) -> Union[View, NativeView]:
+def view_of(session: Any, args: Any, target: Target | None = None) -> View | NativeView:
     """A view of the KV cache of the engine that a command's process (or `target`) belongs to; `-pool` names an object of it
     instead.
 
@@ -80,7 +80,7 @@ def view_of(session: Any, args: Any, target: Optional[Target] = None) -> Union[V
     return view
 
 
-def engines_for(session: Any, what: Optional[str]) -> Tuple[List[Engine], List[Target]]:
+def engines_for(session: Any, what: str | None) -> tuple[list[Engine], list[Target]]:
     """The running engines that a command about requests means, and the cores: those of `what`, else the selected process's,
     else all."""
     target = None

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from typing import Any, Optional
+from typing import Any
 
 from .. import package, wheels
 from ..access.permission import SYS_PTRACE
@@ -114,7 +114,7 @@ def check_trace(facts: dict[str, Any], error: int) -> Check:
     )
 
 
-def check_gdb(path: str) -> tuple[Optional[gdbs.Gdb], list[Check]]:
+def check_gdb(path: str) -> tuple[gdbs.Gdb | None, list[Check]]:
     """Checks one gdb: that it runs, has Python, loads the pack, has the wheels. -> (the gdb, or None where it does not run;
     checks)"""
     try:
@@ -175,7 +175,7 @@ def check_init_files() -> Check:
     )
 
 
-def check_safe_path(gdb: gdbs.Gdb, python: Optional[str] = None) -> Check:
+def check_safe_path(gdb: gdbs.Gdb, python: str | None = None) -> Check:
     """gdb prints nine lines of warning at every attach to a Python that has a python3.X-gdb.py beside it, unless told that it is
     safe."""
     real = os.path.realpath(python or sys.executable)
@@ -234,7 +234,7 @@ def check_layouts(known: dict[str, list[str]]) -> Check:
     return Check("layouts", "ok", said)
 
 
-def run(gdb: Optional[str] = None) -> list[Check]:
+def run(gdb: str | None = None) -> list[Check]:
     """Every check, in the order in which a user needs them; of the program `gdb` alone where it is named."""
     checks = [Check("python", "ok", f"{sys.executable}: Python {sys.version.split()[0]}")]
     paths = gdbs.find(gdb)

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-from typing import Optional
 
 from ..errors import GdbextError, NotFoundError
 
@@ -23,7 +22,7 @@ class Gdb:
     gdb without Python; `safe_path`: its auto-load safe-path; `cuda`: whether it is cuda-gdb."""
 
     def __init__(
-        self, path: str, version: str, base: Optional[tuple[int, int]], python: Optional[tuple[int, int]], safe_path: str
+        self, path: str, version: str, base: tuple[int, int] | None, python: tuple[int, int] | None, safe_path: str
     ) -> None:
         self.path, self.version, self.base, self.python, self.safe_path = path, version, base, python, safe_path
         self.cuda = "cuda" in os.path.basename(path) or "NVIDIA" in version
@@ -77,7 +76,7 @@ def ask(path: str) -> Gdb:
     )
 
 
-def find(named: Optional[str] = None) -> list[str]:
+def find(named: str | None = None) -> list[str]:
     """Paths of the gdbs here: `named` alone when given, else gdb and cuda-gdb on the PATH and CUDA's own folder."""
     if named:
         path = shutil.which(named)
@@ -90,7 +89,7 @@ def find(named: Optional[str] = None) -> list[str]:
     return [p for p in found if p]
 
 
-def need(named: Optional[str] = None) -> Gdb:
+def need(named: str | None = None) -> Gdb:
     """The `Gdb` to run commands in: the first here that has Python; `GdbextError` that says how to get one."""
     paths = find(named)
     for path in paths:

@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable
 
 from ..errors import GdbextError
 
@@ -49,7 +49,7 @@ def _blocks(content: Any, where: Any) -> Any:
     return found
 
 
-def remove_block(content: Optional[bytes], where: str = "init file") -> Optional[bytes]:
+def remove_block(content: bytes | None, where: str = "init file") -> bytes | None:
     """`content` (bytes, or None for no file) without the block, as it was before `add_block`; None when the file was made for the
     block and holds nothing else."""
     if content is None:
@@ -67,7 +67,7 @@ def remove_block(content: Optional[bytes], where: str = "init file") -> Optional
         content = content[:begin] + content[block.end() :]
 
 
-def add_block(content: Optional[bytes], script: Union[str, bytes], where: str = "init file") -> bytes:
+def add_block(content: bytes | None, script: str | bytes, where: str = "init file") -> bytes:
     """`content` (bytes, or None for no file) with the block that holds the gdb commands `script`, at its end. One that is there
     already is renewed where it stands."""
     body = script.encode() if isinstance(script, str) else script
@@ -98,7 +98,7 @@ def init_files(environ: Mapping[str, str] = os.environ) -> tuple[list[tuple[str,
     return chosen, every
 
 
-def read(path: str) -> Optional[bytes]:
+def read(path: str) -> bytes | None:
     """The file's bytes; None when there is none."""
     try:
         with open(path, "rb") as f:
@@ -109,7 +109,7 @@ def read(path: str) -> Optional[bytes]:
         raise GdbextError(f"{path}: {e.strerror}") from None
 
 
-def write(path: str, content: Optional[bytes]) -> None:
+def write(path: str, content: bytes | None) -> None:
     """Replaces the file at once, links followed and mode and owner kept; `content` None removes it."""
     real = os.path.realpath(path)
     if content is None:
@@ -141,7 +141,7 @@ def write(path: str, content: Optional[bytes]) -> None:
             os.unlink(new)
 
 
-def change(path: str, function: Callable[[Optional[bytes]], Optional[bytes]]) -> bool:
+def change(path: str, function: Callable[[bytes | None], bytes | None]) -> bool:
     """Writes what `function` makes of the file's bytes. -> whether anything changed."""
     before = read(path)
     after = function(before)

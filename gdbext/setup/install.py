@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from .. import wheels
 from ..errors import GdbextError
@@ -21,8 +21,8 @@ def _targets(gdbinit: Any) -> Any:
 
 
 def install(
-    gdbinit: Optional[str] = None,
-    gdb: Optional[str] = None,
+    gdbinit: str | None = None,
+    gdb: str | None = None,
     with_wheels: bool = True,
     with_files: bool = True,
     say: Callable[[str], None] = print,
@@ -69,7 +69,7 @@ def install(
     return {"files": files, "wheels": done}, partial
 
 
-def uninstall(gdbinit: Optional[str] = None, with_wheels: bool = True, say: Callable[[str], None] = print) -> dict[str, Any]:
+def uninstall(gdbinit: str | None = None, with_wheels: bool = True, say: Callable[[str], None] = print) -> dict[str, Any]:
     """Takes the load line out again, wherever `install` may have put it, and removes the wheels. -> `{files: [{path, changed}],
     removed: [folder]}`."""
     files, removed = [], []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Optional
 
 from .. import log
 from ..access import room
@@ -85,7 +84,7 @@ def needs_gdb(command: type[Command], line: str) -> bool:
         return False  # a wrong line needs no gdb to say so
 
 
-def in_gdb(name: str, line: str, gdb: Optional[str] = None) -> tuple[int, str, str]:
+def in_gdb(name: str, line: str, gdb: str | None = None) -> tuple[int, str, str]:
     """Runs the command in a gdb of its own. -> as `perform`."""
     import json
     import subprocess
@@ -130,6 +129,8 @@ def run(name: str, words: Sequence[str]) -> int:
     """One command of the table, printed. -> exit status."""
     command = table.load(name)
     try:
+        if command.copies:
+            room.need(command.copies * room.LOOK, name)
         if any(":" in word or "pod/" in word for word in words):
             from ..session import nodes
 

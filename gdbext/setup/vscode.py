@@ -11,7 +11,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any
 
 from .. import log
 from ..access.permission import permission_hint
@@ -104,7 +104,7 @@ def start(gdb: str, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any
     ]
 
 
-def ranks(what: str) -> list[tuple[str, Optional[int], str]]:
+def ranks(what: str) -> list[tuple[str, int | None, str]]:
     """`[(name, pid, path of the executable)]`; one whose pid VS Code asks for where `what` is empty and no engine runs."""
     session = Session()
     try:
@@ -114,7 +114,7 @@ def ranks(what: str) -> list[tuple[str, Optional[int], str]]:
         if what:
             raise
         return [("a rank", None, PYTHON)]
-    answer: list[tuple[str, Optional[int], str]] = []
+    answer: list[tuple[str, int | None, str]] = []
     for one in found:
         pid = one.pid
         if pid is None:
@@ -131,7 +131,7 @@ def ranks(what: str) -> list[tuple[str, Optional[int], str]]:
     return answer
 
 
-def attach(gdb: str, cuda_gdb: str, name: str, pid: Optional[int], exe: str, number: int) -> list[dict[str, Any]]:
+def attach(gdb: str, cuda_gdb: str, name: str, pid: int | None, exe: str, number: int) -> list[dict[str, Any]]:
     """The four configurations of one rank."""
     first = [text for _, text in load()]
     port = PORT + number
@@ -166,7 +166,7 @@ def attach(gdb: str, cuda_gdb: str, name: str, pid: Optional[int], exe: str, num
     ]
 
 
-def cppdbg(gdb: str, program: str, setup: Optional[Sequence[tuple[str, str]]] = None) -> dict[str, Any]:
+def cppdbg(gdb: str, program: str, setup: Sequence[tuple[str, str]] | None = None) -> dict[str, Any]:
     """What every configuration of that type holds. gdb's commands are typed in its debug console after `-exec `. `setup`: the
     steps of gdb's start, `load()` where None."""
     steps = load() if setup is None else setup

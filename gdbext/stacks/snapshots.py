@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..access import elf
 from ..access.collect import Running
-from ..access.room import nameless_file
+from ..access.room import LOOK, OWN, nameless_file, need, spare
 from ..access.snapshot import CoreFileTarget, is_snapshot
 from ..errors import GdbextError
 from ..render.files import Draft
@@ -105,6 +105,8 @@ def collect(
                 snap, pid, number = waiting.pop(0)
                 known = held.pop(pid) if held is not None else None
                 try:
+                    if known is None:
+                        need(LOOK, f"a copy of process {pid}")
                     file = known[1] if known is not None else _file(number, paths, force, folders)
                 except GdbextError as e:
                     snap.reason = str(e)
@@ -156,7 +158,7 @@ class Held:
     def __init__(self, taken: Sequence[ProcessSnapshot], words: Sequence[str] = ()) -> None:
         self._waiting: dict[int, tuple[Running, Any]] = {}
         for snap in taken[:MOST_HELD]:
-            if snap.pid is not None:
+            if snap.pid is not None and spare()[0] > LOOK + OWN:
                 file = nameless_file()
                 self._waiting[snap.pid] = Running(snap.pid, file.fileno(), READER, snap.label, words, held=True), file
 

@@ -12,7 +12,7 @@ import gc
 import time
 import zlib
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from .. import log
 from ..access import ptrace, remote_memory
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..access.holder import Holder
     from ..access.model import Mapping, Module
     from ..access.proc import ProcTarget
+    from ..cpython.frames import PyFrame
     from .recording import Recording
 
 RATE = 10.0  # looks a second, unless asked for others
@@ -293,12 +294,13 @@ class NativeSampler(ProcessSampler):
         one = self._pending[0]
         node, tid = one.what, one.thread.track.tid
         if isinstance(node, Packed):
+            copy = node
             try:
-                node = self._merged(node)
+                node = self._merged(copy)
             except GdbextError as e:  # it has ended since, or its libraries are gone
                 log.passed_over(e)
                 self.track.unstopped += 1
-                node = functools.reduce(self.rec.tree.child, [n for n in reversed(node.numbers) if n >= 0], 0)
+                node = functools.reduce(self.rec.tree.child, [n for n in reversed(copy.numbers) if n >= 0], 0)
         elif node is None:
             node = self._shown.get(tid, DROPPED)
         self._shown[tid] = node
@@ -326,12 +328,13 @@ class NativeSampler(ProcessSampler):
         raw = list(self._copied_rt.dialect.walk(self._copied_rt, copy.tstate))
         anchors = [r.anchor for r in raw] if len(raw) == len(numbers) else [0] * len(numbers)
         python = [_Python(anchor, number) for anchor, number in zip(anchors, numbers) if number >= 0]
-        entries = merge.merge(self._copied_rt, python, self._walker.frames(copy.registers))[0]
+        # merge asks its Python frames for their anchors alone, and hands them back
+        entries = merge.merge(self._copied_rt, cast("list[PyFrame]", python), self._walker.frames(copy.registers))[0]
         node, tree, last = 0, self.rec.tree, -1
         for entry in reversed(entries):
             if entry.python is not None:
-                number = entry.python.number
-            elif entry.interpreter_frame and python:
+                number = cast("_Python", entry.python).number
+            elif entry.native is None or entry.interpreter_frame and python:
                 continue
             else:
                 number = tree.frame(names.short(entry.native.function) or "??", entry.native.library, NATIVE)

@@ -383,8 +383,8 @@ class Finder:
         thread = one.threads[0]
         own = Stall("late-rank", segment.begin, segment.end, one, thread, self._seen(one, thread, segment.begin, segment.end))
         longest = max((s for s in found if s.process is one), key=lambda s: _overlap(s, own), default=own)
-        known = longest is not own and _overlap(longest, own) > MUCH * (own.end - own.begin)
-        why = longest.cause if known else STATES[self.state(one, thread, own.begin, own.end)]
+        is_known = longest is not own and _overlap(longest, own) > MUCH * (own.end - own.begin)
+        why = longest.cause if is_known else STATES[self.state(one, thread, own.begin, own.end)]
         late.append(own._replace(waiting=(waiting.label,), why=why))
 
 

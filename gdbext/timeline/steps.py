@@ -42,7 +42,7 @@ def _counted(finder: Finder, process: ProcessTrack, marks: list[float]) -> Itera
         inside = segments[bisect.bisect_right(ends, begin) : bisect.bisect_left(begins, end)]
         begin = max([begin, *(s.end for s in inside if s.end < end and s.path in resting)])
         own = [s for s in inside if s.end > begin]
-        longest = max(own, key=lambda s, b=begin, e=end: min(s.end, e) - max(s.begin, b), default=None)  # type: ignore[misc]
+        longest = max(own, key=lambda s: min(s.end, end) - max(s.begin, begin), default=None)
         yield Step(begin, end, finder.frame(longest.node) if longest is not None else None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Tuple
+    pass
 
 
 class Kind:
@@ -15,7 +15,7 @@ class Kind:
         self.name, self.meaning, self.quiet = name, meaning, quiet
 
 
-KINDS: Tuple[Kind, ...] = (
+KINDS: tuple[Kind, ...] = (
     Kind("crashed", "a process has died"),
     Kind("frozen", "a process is in a frozen control group"),
     Kind("stopped", "a process is stopped"),
@@ -38,4 +38,4 @@ KINDS: Tuple[Kind, ...] = (
 )
 GRAVITY = tuple(kind.name for kind in KINDS)
 QUIET = tuple(kind.name for kind in KINDS if kind.quiet)
-MEANING: Dict[str, str] = {kind.name: kind.meaning for kind in KINDS}
+MEANING: dict[str, str] = {kind.name: kind.meaning for kind in KINDS}

@@ -283,6 +283,7 @@ def main(words):
     parser.add_argument("--share", action="store_true", help="only gdb beside a vLLM that leaves others a share of the machine")
     parser.add_argument("--fuzz", type=int, metavar="N", help="only N damaged files of each format that the pack opens")
     parser.add_argument("--mcp-kills", type=int, metavar="N", help="only N clients of `mcp` killed at random moments")
+    parser.add_argument("--adverse", action="store_true", help="only looks where they are hard: no memory, no disk, frozen, held")
     parser.add_argument("--healthy", type=int, metavar="N", help="only N looks at each engine at full load: is anybody accused?")
     parser.add_argument("--stuck", type=int, metavar="N", help="only N answers about each fault of real engines, right or wrong")
     parser.add_argument(
@@ -300,9 +301,10 @@ def main(words):
         folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         words = [environment("tests"), "-m", "tools.fuzz", str(args.fuzz)]
         return subprocess.run(words, env={**os.environ, "PYTHONPATH": folder}, check=False).returncode
-    if args.mcp_kills:
+    if args.mcp_kills or args.adverse:  # which use the tests' own subjects
         folders = [os.path.join(bench_agents.ROOT, name) for name in ("", "scripts", "tests")]
-        words = [environment("tests"), "-m", "tools.bench_agents", str(args.mcp_kills)]
+        what = ("bench_agents", args.mcp_kills) if args.mcp_kills else ("bench_adverse", args.rounds)
+        words = [environment("tests"), "-m", f"tools.{what[0]}", str(what[1])]
         return subprocess.run(words, env={**os.environ, "PYTHONPATH": ":".join(folders)}, check=False).returncode
     if args.record:
         bench_record.main(args.rounds, args.record, args.seed)

@@ -174,7 +174,7 @@ def test_what_this_cuda_gdb_cannot_is_one_line(cuda_gdb, tmp_path):
             "llm-step sideways",
             "llm-break paged-attention",
             "llm-launch",
-            "llm",
+            "llm all",
         ]
     )
     for i, word in {1: "cannot be stepped", 2: "none of line, instruction, kv-block", 3: "", 4: ""}.items():

@@ -10,6 +10,8 @@ import sys
 import pytest
 from harness.subjects import spawned
 
+from gdbext.setup import gdbs, outside
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SCRIPT = os.path.join(ROOT, "gdbinit.d", "gdbext.gdb")
 
@@ -217,3 +219,12 @@ def test_an_installed_package_loads_in_gdb_and_has_its_data(gdb_path, tmp_path):
     )
     assert "llm-ranks" in said.stdout and str(target) in said.stdout and not said.stderr
     assert run([target / "bin" / "gdbext", "--version"], PYTHONPATH=str(target)).stdout.startswith("gdbext ")
+
+
+def test_the_home_of_an_unpacked_interpreter_is_not_that_of_gdbs_python(gdb_path, monkeypatch, tmp_path):
+    """One that was unpacked somewhere is told by PYTHONHOME where its library lies; gdb's Python is another one."""
+    monkeypatch.setenv("PYTHONHOME", str(tmp_path))
+    assert gdbs.ask(gdb_path).python is not None
+    status, out, _ = outside.in_gdb("llm-kernels", "-json", gdb_path)
+    assert status in (0, 1, 3) and out.startswith("{"), out
+    assert os.environ["PYTHONHOME"] == str(tmp_path), "for our own interpreters it is as before"

@@ -11,10 +11,11 @@ import threading
 import time
 
 import pytest
-from harness import cgroups
+from harness import adverse, cgroups
+from harness.adverse import UP
 from harness.answers import answer
 from harness.heartbeats import eventually, heartbeats
-from harness.subjects import SUBJECTS, spawned
+from harness.subjects import spawned
 
 from gdbext.access import holder, ptrace
 from gdbext.access.collect import collect
@@ -23,8 +24,6 @@ from gdbext.access.snapshot import CoreFileTarget
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 READER = "gdbext.stacks.prefetch"
 LOOKS = ["llm-stacks", "llm-hang -wait 0.3", "llm-locks", "llm-snapshot -o {folder}/copy"]
-IDLE = "import threading, time\ndef rests(): time.sleep(900)\nthreading.Thread(target=rests, daemon=True).start()\n"
-UP = IDLE + "print('up', flush=True)\nrests()"
 
 
 def asked(command, pid, folder, before=(), tmp=None, **more):
@@ -69,36 +68,14 @@ class Standstill:
 # ---- pages that do not come ------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    path = str(tmp_path_factory.mktemp("absent") / "absent.so")
-    source = os.path.join(SUBJECTS, "absent_page.c")
-    done = subprocess.run(
-        ["gcc", "-O1", "-fno-omit-frame-pointer", "-shared", "-fPIC", source, "-lpthread", "-o", path],
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        pytest.skip(f"it cannot be compiled here: {done.stderr.strip().splitlines()[-1]}")
-    return path
+    return adverse.library(str(tmp_path_factory.mktemp("absent")))
 
 
 @pytest.fixture(params=["fuse", "uffd"])
 def absent(request, library, tmp_path):
     """-> Popen of a process, a thread of which has pages on its stack that do not come."""
-    if os.geteuid():
-        pytest.skip("no permission to mount a file system, or to serve page faults")
-    folder = tmp_path / "mount"
-    folder.mkdir()
-    words = [sys.executable, os.path.join(SUBJECTS, "absent_page.py"), library, request.param, folder]
-    try:
-        with spawned(words, ready="") as process:
-            if process.said != "ready":
-                pytest.skip(f"no {request.param} here")
-            try:
-                yield process
-            finally:  # answers those that wait for a page: a thread that does cannot be ended
-                subprocess.run(["umount", "-f", folder], capture_output=True, check=False)
-    finally:
-        subprocess.run(["umount", "-l", folder], capture_output=True, check=False)
+    with adverse.absent(library, request.param, str(tmp_path / "mount")) as process:
+        yield process
 
 
 @pytest.mark.parametrize("command", LOOKS)
@@ -222,10 +199,9 @@ def test_one_that_wakes_while_it_is_copied_is_stopped_then(tmp_path):
 
 # ---- one that another debugger holds ---------------------------------------------------------------------------------
 def test_a_process_that_another_debugger_holds_is_read_where_it_stands(tmp_path):
-    hold = "import sys; from gdbext.access import ptrace\nwith ptrace.Stopped(int(sys.argv[1])): print('on', flush=True); input()"
     code = "import threading\ndef spins():\n    while True: pass\nthreading.Thread(target=spins, daemon=True).start()\n"
     with spawned([sys.executable, "-c", code + UP], ready="up") as process:
-        with spawned([sys.executable, "-c", hold, str(process.pid)], ready="on", cwd=ROOT) as tracer:
+        with adverse.held(process.pid) as tracer:
             for command in LOOKS:
                 found, status, _ = asked(command, process.pid, tmp_path)
                 assert status == 3 and any(f"process {tracer.pid} (" in reason for reason in found["partial"]), found
@@ -238,23 +214,12 @@ def test_a_process_that_another_debugger_holds_is_read_where_it_stands(tmp_path)
 
 
 # ---- no disk, no folder, no memory -----------------------------------------------------------------------------------
-READ_ONLY = """
-mount --make-rprivate / || exit 99
-for at in /tmp /var/tmp /usr/tmp /dev/shm "$HOME"; do
-    if [ -d $at ]; then mount --rbind $at $at && mount -o remount,ro,bind $at || exit 99; fi
-done
-cd /proc && exec "$@"
-"""
-
-
 @pytest.mark.parametrize("command", [*LOOKS[:3], "pyheap -on"])
 def test_a_read_only_root_without_tmp(command, tmp_path):
     """No folder that a temporary file could lie in may be written."""
-    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("no mount namespace of our own here")
+    before = adverse.read_only()
     code = "kept = [[object() for _ in range(100)] for _ in range(100)]\n" + UP
     with spawned([sys.executable, "-c", code], ready="up") as process:
-        before = ["unshare", "-m", "bash", "-c", READ_ONLY, "bash"]
         found, status, error = asked(command, process.pid, tmp_path, before)
         assert status in (0, 3), (status, error)
         if command == "llm-stacks":
@@ -264,30 +229,21 @@ def test_a_read_only_root_without_tmp(command, tmp_path):
 def test_a_full_disk(tmp_path):
     """Of no interest to what has no name; a snapshot with one says in a line what it needs."""
     full = tmp_path / "full"
-    full.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", full], capture_output=True, check=False).returncode:
-        pytest.skip("no permission to mount a file system")
-    try:
-        with spawned([sys.executable, "-c", UP], ready="up") as process:
-            for command in LOOKS[:3]:
-                found, status, _ = asked(command, process.pid, full, tmp=str(full))
-                assert status in (0, 3) and not found["failed"]
-            found, status, _ = asked(LOOKS[3], process.pid, full)
-            said = found["failed"][0]["reason"] if "failed" in found else found["error"]
-            assert status == 1 and ("to spare" in said or "No space left" in said) and "\n" not in said
-            assert os.listdir(full) == []
-    finally:
-        subprocess.run(["umount", "-l", full], check=False)
+    with adverse.full_disk(str(full)), spawned([sys.executable, "-c", UP], ready="up") as process:
+        for command in LOOKS[:3]:
+            found, status, _ = asked(command, process.pid, full, tmp=str(full))
+            assert status in (0, 3) and not found["failed"]
+        found, status, _ = asked(LOOKS[3], process.pid, full)
+        said = found["failed"][0]["reason"] if "failed" in found else found["error"]
+        assert status == 1 and ("to spare" in said or "No space left" in said) and "\n" not in said
+        assert os.listdir(full) == []
 
 
 @pytest.fixture(params=[20 << 20, 10 << 20, 120 << 20], ids=lambda n: f"{n >> 20}MiB")
 def crowded(request):
     """-> (an engine in a memory group, the group, bytes that are to spare in it)"""
-    code = "import os\nkept = [os.urandom(1000) for _ in range(100000)]\n" + UP
-    with cgroups.made(cgroups.hierarchy("memory")) as group:
-        with spawned([sys.executable, "-c", code], ready="up", preexec_fn=cgroups.joining(group)) as engine:
-            cgroups.limit(group, cgroups.used(group) + request.param)
-            yield engine, group, request.param
+    with adverse.crowded(request.param) as (engine, group):
+        yield engine, group, request.param
 
 
 @pytest.mark.parametrize("command", [*LOOKS, "pyheap -on"])
@@ -295,8 +251,8 @@ def test_in_the_engines_memory_group_the_engine_lives_and_there_is_an_answer_or_
     engine, group, room = crowded
     found, status, error = asked(command, engine.pid, tmp_path, preexec_fn=cgroups.joining(group))
     assert engine.poll() is None, "the engine lives"
-    if status == -signal.SIGKILL:  # the kernel ended the tool, of whom it has marked itself
-        assert room < 64 << 20
+    if status == -signal.SIGKILL:  # while it was loaded: the kernel ended the tool, of whom it has marked itself
+        assert room < 16 << 20
     elif status == 1:
         said = found.get("error") or found["failed"][0]["reason"]
         assert "memory" in said and "to spare" in said and "\n" not in said or "collector failed" in said, said

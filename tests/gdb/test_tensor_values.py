@@ -201,7 +201,7 @@ def test_plain_torch_numpy_and_safetensors_load_what_is_saved(subject, torch_pyt
     assert len({n for n, _ in written.values()}) > 20 and len(written) > 50
 
 
-def test_the_library_s_own_files_compare_equal_to_the_process(subject, torch_python, tmp_path):
+def test_the_library_s_own_files_compare_equal_to_the_process(subject, torch_python, tmp_path, monkeypatch):
     make = (
         "import sys, torch, numpy; from safetensors.torch import save_file; f = sys.argv[1]\n"
         "t = torch.arange(-512, 512).reshape(32, 32); torch.save(t.t(), f + '/a.pt'); "
@@ -232,6 +232,14 @@ def test_the_library_s_own_files_compare_equal_to_the_process(subject, torch_pyt
         ask(subject, f"-compare {tmp_path}/b.pt {name}")
     with pytest.raises(GdbextError, match="there is no file"):
         ask(subject, f"-compare {tmp_path}/none.pt {name}")
+    monkeypatch.chdir(tmp_path)  # a file is meant by a path with a slash
+    assert ask(subject, f"-compare ./a.npy {name}").data["compare"]["equal"] is True
+    for bare in ("a.npy", "a.safetensors:x", "b.pt:w"):
+        with pytest.raises(GdbextError, match=rf"is the file of that name meant\? \./{bare}"):
+            ask(subject, f"-compare {bare} {name}")
+    with pytest.raises(GdbextError) as raised:
+        ask(subject, f"-compare none.npy {name}")
+    assert "meant?" not in str(raised.value)
 
 
 def test_another_expression_another_process_and_a_slice_compare(subject, torch_python, tmp_path):

@@ -34,6 +34,9 @@ class Stub(types.ModuleType):
             raise RuntimeError(f"Could not find parameter `{name}'.")
         return "none"
 
+    def flush(self):
+        pass
+
     def execute(self, command, from_tty=False, to_string=False):
         self.asked.append(command)
         answer = self.answers.get(command)

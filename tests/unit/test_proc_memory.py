@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from gdbext.access import resident
+from gdbext.access import pagemap, resident
 from gdbext.access.model import Mapping
 from gdbext.access.proc import ProcTarget
 from gdbext.access.procfs import parse_maps
@@ -131,3 +131,40 @@ def test_a_path_makes_up_no_mapping():
     for end in ("\v", "\f", "\r", "\x1c", "\x85", "\u2028"):
         (found,) = parse_maps(f"7f0000000000-7f0000001000 r--p 00000000 08:01 12 /tmp/a{end}{made_up}\n")
         assert found.path == f"/tmp/a{end}{made_up}" and found.perms == "r--p"
+
+
+MAP_NORESERVE = 0x4000
+HUGE = 16 << 40
+
+
+@pytest.fixture
+def sparse():
+    """-> (address of 16 TiB, as a sanitizer maps them, where three pages were written to; those pages)"""
+    try:
+        memory = mmap.mmap(-1, HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+    except OSError as e:
+        pytest.skip(f"16 TiB of addresses cannot be had: {e}")
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    places = [0, (5 << 40) // PAGE, HUGE // PAGE - 1]
+    yield touched(memory, *places), places
+
+
+def test_addresses_that_were_never_touched_are_passed_over_however_many(sparse):
+    start, places = sparse
+    own = [(start + place * PAGE, start + (place + 1) * PAGE) for place in places]
+    assert ProcTarget(os.getpid()).populated(start, start + HUGE) == own
+    found = resident.select(os.getpid(), [Mapping(start, start + HUGE, "rw-p")], 1 << 20)
+    assert found.spans == own and found.size == 3 * PAGE and not found.left_out
+
+
+def test_where_the_kernel_cannot_pass_over_them_a_line_says_what_was_not_looked_at(sparse, monkeypatch):
+    start, _ = sparse
+    monkeypatch.setattr(pagemap, "_IOCTL", 0xDEAD)  # a kernel before 6.7
+    monkeypatch.setattr(pagemap, "SECONDS", 0.0)
+    with open("/proc/self/pagemap", "rb", buffering=0) as f, pytest.raises(
+        GdbextError, match="GiB of addresses .* not looked at"
+    ):
+        list(pagemap.ranges(f.fileno(), start, start + HUGE))
+    with open("/proc/self/pagemap", "rb", buffering=0) as f:
+        small = list(pagemap.ranges(f.fileno(), start, start + (1 << 30)))
+    assert small == [(start, start + (1 << 30))], "of what is not big no kernel is asked"

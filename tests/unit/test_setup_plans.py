@@ -213,12 +213,10 @@ def test_words_of_the_shell_reach_the_command_as_they_were(words, on, slice_, re
 @pytest.mark.parametrize(
     "name,line,mend",
     [
-        ("llm-stacks", "-on TP0", "the process is an operand here: llm-stacks [WHAT...], with TP0 for WHAT"),
-        ("llm-attach", "-on 7 x", "the process is an operand here: llm-attach WHAT, with 7 for WHAT"),
-        ("pybreak", "-on TP1 f.py:3", "llm-attach TP1, then pybreak"),
+        ("llm-symbols", "-on TP1 torch", "llm-attach TP1, then llm-symbols"),
         ("pynext", "-on", "llm-attach TP0, then pynext"),
         ("pytensor", "-stat -stast x", "did you mean -stats"),
-        ("llm-hang", "-q", "it has -wait, -json"),
+        ("llm-hang", "-q", "it has -wait, -on, -json"),
     ],
 )
 def test_an_option_that_is_not_there_says_what_to_type(name, line, mend):

@@ -28,6 +28,8 @@ from .paths import MAX_REQUESTS, WAITING, WORKER_ROOTS, known
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Callable
+
     from ...cpython.frames import PyFrame
     from ...cpython.objects import Object
     from ...cpython.runtime import PyThread, Runtime
@@ -66,10 +68,10 @@ def look(rt: Runtime, rank: Rank) -> Look:
     return found
 
 
-def _part(found: Look, name: str, read: object) -> None:
+def _part(found: Look, name: str, read: Callable[[], object]) -> None:
     """Reads one part; what cannot be read is a note."""
     try:
-        if read():  # type: ignore[operator]
+        if read():
             found.parts += (name,)
     except GdbextError as e:
         found.notes.append(f"{found.label}: its {name} was not read: {e}")
