@@ -51,7 +51,7 @@ TESTS = [
 ]
 
 # What the unit part needs beside its first environment, to be run by the oldest Python that is promised and the newest here.
-UNIT = [("pip", "test tools", [w for w in TESTS[0][2] if not w.startswith(("ruff", "mypy", "py-spy", "pystack"))])]
+UNIT = [("pip", "test tools", [w for w in TESTS[0][2] if not w.startswith(("ruff", "mypy", "py-spy", "pystack", "types-"))])]
 
 # What a user puts beside an engine for llm-inject debugpy.
 DEBUGPY = [("pip", "debugpy", ["debugpy==1.8.22"])]
