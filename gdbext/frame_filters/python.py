@@ -36,9 +36,9 @@ class Entry(FrameDecorator):
     def elided(self) -> Any:
         return iter(self.others) if self.others else None
 
-    def function(self) -> str:
+    def function(self) -> Any:
         found = super().function()  # a name or an address, for which gdb writes nothing or "???" where it has no name
-        return str(found) if self.inferior_frame().name() or isinstance(found, str) and found.strip("?") else "??"
+        return found if self.inferior_frame().name() or isinstance(found, str) and found.strip("?") else "??"
 
 
 class PythonFrame(Entry):
