@@ -45,7 +45,8 @@ def test_outside_gdb(workspace, tmp_path, line):
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            assert done.returncode in (0, 3) and '"schema"' in done.stdout, done.stdout
+            needs = line.startswith("pyheap") and done.returncode == 1 and "needs numpy" in done.stdout  # a Python without it
+            assert '"schema"' in done.stdout and (done.returncode in (0, 3) or needs and python != sys.executable), done.stdout
         assert foreign.ran(workspace) == []
 
 
