@@ -56,6 +56,7 @@ _IN_VALUE = re.compile(
     | \b(?:[\w-]*(?:password|passwd|passphrase|pwd|secret|token|(?:api|access|account|shared[_-]?access)[_-]?key
         |credential|authorization|signature))["']?\s*[=:]\s*["']?(?!(?:bearer|basic|digest|negotiate|token)[ ])
         (?P<d>[^\s"',;&}]{3,})                                                         # AccountKey=, "password": "x"
+    | \bcookie["']?\s*[=:]\s*["']?(?P<h>[^\s"',;&}]{3,}(?:;\s*[^\s"',;=]+=[^\s"',;]+)*)            # name=value; name=value
     | \b(?:sig|pw)=(?P<e>[^\s"',;&}]{6,})
     | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----(?P<f>.*?)(?:-----END|\Z)
     | \b(?P<g>(?:sk|rk|pk)-[\w-]{12,} | (?:hf|gh[pousr]|github_pat|glpat|npm|pypi|dop_v1|xox[abpr])[_-][\w-]{10,}

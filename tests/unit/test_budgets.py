@@ -9,6 +9,7 @@ import pathlib
 import tracemalloc
 
 import pytest
+from harness.cxx_names import doubling
 
 from gdbext.access import files
 from gdbext.access.files import JSON_SIZE, Budget, json_of
@@ -120,16 +121,6 @@ def test_a_file_that_swells_leaves_the_others_their_room(small, tmp_path):
 
 
 # ---- C++ names -------------------------------------------------------------------------------------------------------
-def base36(number):
-    digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    return (base36(number // 36) if number >= 36 else "") + digits[number % 36]
-
-
-def doubling(levels, times=2):
-    """A function's name whose parameters hold each the one before several times."""
-    return "_Z1f" + "St4pairIiiE" + "".join("S_I" + f"S{base36(k)}_" * times + "E" for k in range(levels))
-
-
 @pytest.mark.parametrize("name", [doubling(22), doubling(40), doubling(14, 3), doubling(3000), "_Z1f" + "P" * 50_000 + "i"])
 def test_a_name_that_doubles_stays_as_it_is(name, monkeypatch):
     monkeypatch.setattr(names, "_apart", names._Apart())

@@ -10,11 +10,13 @@ import tracemalloc
 
 import pytest
 from harness import gpucores
+from harness.cxx_names import doubling
 from harness.gpucores import Grid
 
 from gdbext.commands import llm_gpucore
 from gdbext.errors import GdbextError
 from gdbext.kernels import gpucore
+from gdbext.render import names
 from gdbext.session.session import Session
 
 V1 = "_ZN4vllm25paged_attention_v1_kernelIfLi64ELi16EEEvPT_PKS1_fPKib"
@@ -195,6 +197,20 @@ def test_names_in_the_file_cannot_reach_the_terminal(tmp_path):
     command = llm_gpucore.LlmGpuCore
     answer = command().run(Session(), command.parse(str(path)))
     assert "\x1b" not in answer.to_text() + answer.json(command.name) and "\u202e" not in answer.to_text()
+
+
+@pytest.mark.parametrize("name", [doubling(22), doubling(14, 3), "_Z1f" + "P" * 50_000 + "i"], ids=["two", "three", "pointers"])
+def test_a_kernels_name_that_stands_for_endless_text_stays_as_it_is(tmp_path, name):
+    path = tmp_path / "gpu.core"
+    grids = [Grid(name, (1, 1, 1), (32, 1, 1), [((0, 0, 0), [])]), Grid(V1, (1, 1, 1), (32, 1, 1), [((0, 0, 0), [])], id=7)]
+    gpucores.write_core(path, gpucores.cubin({name: 64, V1: 64}), grids)
+    tracemalloc.start()
+    try:
+        found = ask(str(path))["kernels"]
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+    assert [kernel["name"] for kernel in found] == [names.shorten(name, names.MAX_NAME), V1_NAME]
 
 
 @pytest.mark.parametrize(

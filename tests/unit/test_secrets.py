@@ -1,5 +1,6 @@
 """What is blanked in the copied pages of a snapshot: secrets, in both forms, and what is left of them."""
 
+import json
 import pathlib
 import random
 import re
@@ -97,6 +98,8 @@ def test_names_that_only_sound_alike(name):
         ("http://me:pa%40ss@proxy:1/", "pa%40ss"),
         ("Authorization: Bearer abc.def-123456", "abc.def-123456"),
         ("Basic dXNlcjpwYXNz", "dXNlcjpwYXNz"),
+        ("Set-Cookie: sid=hunter22; theme=dark, then", "sid=hunter22; theme=dark"),
+        ("{'cookie': 'sid=hunter22'}", "sid=hunter22"),
         ("AccountName=a;AccountKey=Zm9vYmFyYmF6==;x=1", "Zm9vYmFyYmF6=="),
         ("Server=x;User Id=sa;Password=hunter22;", "hunter22"),
         ('{"kv": {"password": "hunter22"}}', "hunter22"),
@@ -123,6 +126,7 @@ def test_a_text_tells_what_is_secret_in_it(text, part):
         "max_tokens=128",
         "tokenizer: auto",
         "a:b@c",
+        "no cookie: ok",
         "skip-this-one",
     ]
     + ["2026-11-22T10:45:00", "meta-llama/Llama-3.1-8B-Instruct", "basic usage", "token by token", "--tensor-parallel-size=2"],
@@ -141,12 +145,19 @@ def test_a_text_without_a_secret(text):
         ["--token", "MARKabc123"],
         ["--aws-secret-access-key=MARKabc123"],
         ["--signing.key", "MARKabc123"],
+        ["--hf-overrides", '{"nested": {"auth_token": "MARKabc123"}}'],
+        ["--cache", "redis://:MARKabc123@h:6379/0"],
+        ["--header", "Cookie: sid=MARKabc123"],
+        ["--header=X-Api-Key: MARKabc123"],
+        ["--store", "DefaultEndpointsProtocol=https;AccountKey=MARKabc123;EndpointSuffix=x"],
     ],
 )
 def test_no_command_line_that_is_shown_has_a_secret(proc, words):
     pid = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m", *words, "--port", "8000"])
     shown = ProcTable(str(proc.root)).get(pid).command
     assert "MARKabc123" not in shown and "***" in shown and shown.endswith("--port 8000")
+    (rank,) = proc.ranks()  # the same in what llm-ranks and its JSON say
+    assert rank.pid == pid and "MARKabc123" not in json.dumps(rank.data()) and "***" in json.dumps(rank.data())
 
 
 @pytest.mark.parametrize("count", [1, 40, 3000])
