@@ -3,6 +3,7 @@ disk room."""
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -321,6 +322,34 @@ def test_a_snapshot_holds_no_command_line_no_environment_and_no_secret_of_them(t
     for ask in (snapshot.argv, snapshot.environ):
         with pytest.raises(GdbextError, match="may hold secrets"):
             ask()
+
+
+# What nobody's list of names has, and what other tools call it; each value is said in its place only as MARK.
+OTHER_VARIABLES = {
+    "VAULT_UNSEAL": "MARK01zxcvbnm5678",
+    "npm_config__auth": "MARK02zxcvbnm5678",
+    "CI_JOB_JWT_V2": "MARK03zxcvbnm5678",
+    "SESSION_COOKIE": "sid=MARK04zxcvbnm5678; theme=dark",
+    "CELERY_BROKER": "amqp://guest:MARK05zxcvbnm5678@rabbit:5672//",
+    "KUBECONFIG_INLINE": '{"users": [{"user": {"token": "MARK06zxcvbnm5678"}}]}',
+    "SOME_SETTING": "MARK07zxcvbnm5678",
+    "NCCL_PROXY_URL": "http://u:MARK08zxcvbnm5678@h",
+}
+OTHER_WORDS = [
+    *("--proxy-user", "bob:MARK11zxcvbnm5678", "--header=Cookie: sid=MARK12zxcvbnm5678", "-p", "MARK13zxcvbnm5678"),
+    *("--cache", "redis://:MARK14zxcvbnm5678@h:6379", "--extra.passphrase=MARK15zxcvbnm5678", "MARK16zxcvbnm5678"),
+]
+
+
+def test_no_secret_of_other_tools_and_none_without_a_name_is_in_a_snapshot(tmp_path):
+    code = "import os, sys, time\ncopies = [dict(os.environ), list(sys.argv)]\nprint('up', flush=True)\ntime.sleep(1000)"
+    env = {**os.environ, **OTHER_VARIABLES}
+    with spawned([sys.executable, "-c", code, *OTHER_WORDS], ready="up", env=env) as child:
+        answer(f"llm-snapshot {child.pid} -o {tmp_path}/shot -json")
+    with open(tmp_path / "shot", "rb") as f:
+        data = f.read()
+    assert b"VAULT_UNSEAL" in data and b"--proxy-user" in data, "nothing of them is in what is read: the test shows nothing"
+    assert sorted(set(re.findall(rb"MARK\d\d", data) + re.findall(rb"M\0\0\0A\0\0\0R\0\0\0K\0\0\0.{8}", data))) == []
 
 
 BESIDE = """

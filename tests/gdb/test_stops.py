@@ -4,6 +4,7 @@ engine's memory."""
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from harness import adverse, cgroups
 from harness.adverse import UP
 from harness.answers import answer
+from harness.gdb_run import INIT
 from harness.heartbeats import eventually, heartbeats
 from harness.subjects import spawned
 
@@ -91,6 +93,17 @@ def test_a_page_that_does_not_come_is_not_waited_for(absent, command, tmp_path):
         assert any("left out" in reason for reason in found["partial"]), found["partial"]
 
 
+OTHERS = ["pyheap -on", "llm-report {folder}/page.html", "llm-record -for 0.3 -native", "pybt -all -on", "llm-top -once"]
+
+
+@pytest.mark.parametrize("command", OTHERS, ids=lambda line: line.split()[0])
+def test_no_other_door_waits_for_a_page_either(absent, command, tmp_path):
+    with Standstill(absent.pid) as still:
+        found, status, error = asked(command, absent.pid, tmp_path)
+    assert status in (0, 3) and found, error
+    assert not ptrace.tracers(absent.pid) and still.longest < 20 * holder.LONGEST
+
+
 def test_a_command_that_is_killed_meanwhile_strands_nobody(absent, tmp_path):
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
         for moment in (0.3, 0.6, 0.9):
@@ -134,6 +147,7 @@ def test_a_copy_for_which_the_stop_is_too_short_goes_on_while_the_process_runs(t
 
 # ---- threads that sleep ----------------------------------------------------------------------------------------------
 WAITS = r"""
+#define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -141,6 +155,7 @@ WAITS = r"""
 #include <sys/epoll.h>
 #include <sys/sem.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <signal.h>
 #include <time.h>
@@ -150,12 +165,19 @@ static void *epolls(void *x) { struct epoll_event e; say("epoll", epoll_wait(epo
 static void *sems(void *x) { struct sembuf b = {0, -1, 0}; say("semop", semop(semget(IPC_PRIVATE, 1, 0600), &b, 1)); return x; }
 static void *signals(void *x) { sigset_t s; siginfo_t i; struct timespec t = {900, 0}; sigemptyset(&s); sigaddset(&s, SIGUSR1);
     say("sigtimedwait", sigtimedwait(&s, &i, &t)); return x; }
+static void *times(void *x) { struct sembuf b = {0, -1, 0}; struct timespec t = {900, 0};
+    say("semtimedop", semtimedop(semget(IPC_PRIVATE, 1, 0600), &b, 1, &t)); return x; }
+static void *accepts(void *x) { int s = socket(AF_UNIX, SOCK_STREAM, 0); struct timeval t = {900, 0}; sa_family_t any = AF_UNIX;
+    bind(s, (struct sockaddr *)&any, sizeof any); listen(s, 1); setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
+    say("accept", accept(s, 0, 0)); return x; }
+static void *completes(void *x) { unsigned long c = 0; char events[64]; syscall(SYS_io_setup, 1, &c);
+    say("io_getevents", syscall(SYS_io_getevents, c, 1L, 1L, events, 0)); return x; }
 static void *receives(void *x) { int v[2]; char c; struct timeval t = {900, 0}; socketpair(AF_UNIX, SOCK_STREAM, 0, v);
     setsockopt(v[0], SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t); say("recv", recv(v[0], &c, 1, 0)); return x; }
 int main(void) {
-    void *(*all[])(void *) = {epolls, sems, signals, receives};
+    void *(*all[])(void *) = {epolls, sems, signals, receives, times, accepts, completes};
     pthread_t thread;
-    for (int i = 0; i < 4; i++) pthread_create(&thread, 0, all[i], 0);
+    for (int i = 0; i < 7; i++) pthread_create(&thread, 0, all[i], 0);
     usleep(300000);
     puts("up");
     fflush(stdout);
@@ -180,7 +202,8 @@ def test_threads_that_sleep_are_left_asleep_or_it_is_said(waiting, tmp_path):
         found, _, _ = asked(command, process.pid, tmp_path)
         stopped += sum(one["woken"] for one in found["pauses"])
         if command == "llm-stacks" and walkable:
-            assert {"epolls", "sems", "signals", "receives", "main"} <= functions(found)
+            called = {"epolls", "sems", "signals", "receives", "times", "accepts", "completes", "main"}
+            assert called <= functions(found)
     process.kill()
     ended = process.stdout.read()
     assert bool(stopped) == bool(ended) and not (walkable and ended), (stopped, ended)
@@ -213,6 +236,21 @@ def test_a_process_that_another_debugger_holds_is_read_where_it_stands(tmp_path)
         assert ptrace.thread_state(process.pid, process.pid) in "SR"
 
 
+@pytest.mark.parametrize("command", ["pybt -all -on", "pyheap -on", "llm-report {folder}/page.html", "llm-record -for 0.3 -native"])
+def test_what_another_debugger_holds_is_left_to_it_by_other_doors(command, tmp_path):
+    with spawned([sys.executable, "-c", UP], ready="up") as process:
+        with adverse.held(process.pid) as tracer:
+            found, status, error = asked(command, process.pid, tmp_path)
+            assert ptrace.tracers(process.pid) == {tracer.pid} and ptrace.thread_state(process.pid, process.pid) == "t"
+            if status == 1:
+                assert f"process {tracer.pid} (" in error and len(error.splitlines()) == 1, error
+            else:
+                assert status in (0, 3) and found, error
+            if command.startswith("pybt"):
+                assert "rests" in json.dumps(found)
+        assert ptrace.thread_state(process.pid, process.pid) in "SR"
+
+
 # ---- no disk, no folder, no memory -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("command", [*LOOKS[:3], "pyheap -on"])
 def test_a_read_only_root_without_tmp(command, tmp_path):
@@ -237,6 +275,37 @@ def test_a_full_disk(tmp_path):
         said = found["failed"][0]["reason"] if "failed" in found else found["error"]
         assert status == 1 and ("to spare" in said or "No space left" in said) and "\n" not in said
         assert os.listdir(full) == []
+
+
+@pytest.mark.parametrize("command", [*LOOKS, "pyheap -on"])
+@pytest.mark.parametrize("size", [0, 4096])
+def test_where_no_file_may_grow(command, size, tmp_path):
+    """RLIMIT_FSIZE, of which the kernel sends SIGXFSZ: an answer, or one line, and nothing is left."""
+    limit = (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+    with spawned([sys.executable, "-c", UP], ready="up") as process:
+        found, status, error = asked(
+            command, process.pid, tmp_path, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        )
+        assert ptrace.thread_state(process.pid, process.pid) in "SR" and not ptrace.tracers(process.pid)
+    if status == 1:
+        said = found.get("error") or found["failed"][0]["reason"]
+        assert "File too large" in said and "\n" not in said, said
+    else:
+        assert status in (0, 3) and "snapshot" not in command, error
+    assert os.listdir(tmp_path) == []
+
+
+def test_in_gdb_a_read_only_root_without_tmp(gdb_path):
+    words = [*adverse.read_only(), gdb_path, "-nx", "-q", "-batch", "-iex", "set debuginfod enabled off", "-ex", f"source {INIT}"]
+    with spawned([sys.executable, "-c", UP], ready="up") as process:
+        for command in ("llm-stacks", "llm-hang -wait 0.3", "llm-locks", "pyheap -on"):
+            words += ["-ex", f"{command} {process.pid} -json"]
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    schemas = [one["schema"].partition("/")[0] for one in answers if not one.get("failed")]
+    assert schemas[:3] == ["llm-stacks", "llm-hang", "llm-locks"] and len(answers) == 4, done.stdout + done.stderr
+    assert "rests" in functions(answers[0]) and "Traceback" not in done.stdout + done.stderr
+    assert "error" not in answers[3] or "numpy" in answers[3]["error"], answers[3]
 
 
 @pytest.fixture(params=[20 << 20, 10 << 20, 120 << 20], ids=lambda n: f"{n >> 20}MiB")
