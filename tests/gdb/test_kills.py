@@ -194,11 +194,15 @@ POLICY = "python import os; print('policy', os.sched_getscheduler(0) & ~os.SCHED
 CHILD = "shell python3 -c 'import os; print(\"child\", os.sched_getscheduler(0))'"
 
 
-def test_gdb_comes_first_while_a_register_is_armed_and_the_process_runs(gdb_path, tmp_path):
-    """A trap that gdb has no time to fetch ends the process, should gdb be killed."""
+def needs_urgency():
     code = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
     if subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("no real-time priority here")
+
+
+def test_gdb_comes_first_while_a_register_is_armed_and_the_process_runs(gdb_path, tmp_path):
+    """A trap that gdb has no time to fetch ends the process, should gdb be killed."""
+    needs_urgency()
     one = kills.Subject(str(tmp_path / "subject"))
     try:
         lines = ["pybreak step if n < 0", POLICY, "continue &", POLICY, CHILD, "llm-detach", POLICY]
@@ -229,5 +233,12 @@ def test_random_kills_of_random_commands_leave_everything_as_it_was(tmp_path, gd
 @pytest.mark.parametrize("name", sorted(kills.GROUP))
 def test_the_end_of_a_whole_control_group_leaves_every_process_running(tmp_path, gdb_path, name):
     """gdb and the guard, the command and its collector, at once; then the processes load libraries."""
+    for seed in range(10 if LONG else 1):
+        assert kills.end_of_a_group(gdb_path, str(tmp_path), seed, name) == ""
+
+
+@pytest.mark.parametrize("name", sorted(kills.ARMED))
+def test_the_end_of_a_group_while_a_python_breakpoint_is_armed(tmp_path, gdb_path, name):
+    needs_urgency()
     for seed in range(10 if LONG else 1):
         assert kills.end_of_a_group(gdb_path, str(tmp_path), seed, name) == ""

@@ -2,13 +2,16 @@
 files are read."""
 
 import ctypes
+import json
 import os
 import shutil
 import subprocess
 import sys
 
 import pytest
-from harness.answers import answer
+from harness.answers import answer, run
+from harness.cxx_names import doubling
+from harness.gdb_run import run_gdb
 from harness.heartbeats import asleep
 from harness.subjects import spawned
 
@@ -16,6 +19,7 @@ from gdbext.access import elf, files, identity, in_root, ptrace
 from gdbext.access.collect import collect
 from gdbext.access.proc import ProcTarget, process_root
 from gdbext.access.snapshot import CoreFileTarget
+from gdbext.errors import GdbextError
 from gdbext.stacks.threads import ProcessView
 
 READER = "gdbext.stacks.prefetch"
@@ -255,3 +259,76 @@ def test_links_of_a_container_end_inside_it(tmp_path, library):
     (root / "lib" / "out.so").symlink_to(str(library))
     assert in_root.resolve(str(root), "/lib/libfoo.so") == f"{root}/lib/real.so"
     assert not os.path.exists(in_root.resolve(str(root), "/lib/out.so"))
+
+
+NAMES_A_SOURCE = """
+import sys, time, types
+def rests():
+    time.sleep(900)
+print("up", flush=True)
+types.FunctionType(rests.__code__.replace(co_filename=sys.argv[1], co_firstlineno=1), globals())()
+"""
+NOBODY = 54321
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """-> (a folder that all may enter, a file in it that root alone may read)"""
+    if os.geteuid() or not shutil.which("setpriv"):
+        pytest.skip("only root may read what others may not, and become somebody else by setpriv")
+    for outer in [tmp_path, *tmp_path.parents]:
+        if str(outer).startswith("/tmp/"):
+            outer.chmod(0o755)
+    (tmp_path / "kept.py").write_text("the words of root alone\n" * 20)
+    (tmp_path / "kept.py").chmod(0o600)
+    return tmp_path, tmp_path / "kept.py"
+
+
+@pytest.mark.parametrize("way", ["itself", "a link", "by its own root", "by dots", "by the debugger's descriptors", "in a folder"])
+def test_no_source_is_shown_that_the_process_s_user_may_not_read(kept, way, gdb_path):
+    """Of another user's process, which names it as its source: live, in a snapshot, in gdb."""
+    folder, file = kept
+    (folder / "open").mkdir()
+    (folder / "closed").mkdir(mode=0o700)
+    (folder / "link.py").symlink_to(file)
+    shutil.copy(file, folder / "closed" / "mine.py")
+    (folder / "closed" / "mine.py").chmod(0o644)
+    named = {
+        "itself": str(file),
+        "a link": str(folder / "link.py"),
+        "by its own root": f"/proc/self/root{file}",
+        "by dots": f"{folder}/open/../kept.py",
+        "by the debugger's descriptors": f"/proc/{os.getpid()}/fd/%d",
+        "in a folder": str(folder / "closed" / "mine.py"),
+    }[way]
+    words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "/usr/bin/python3", "-c", NAMES_A_SOURCE]
+    with open(file) as held, spawned([*words, named.replace("%d", str(held.fileno()))], ready="up", cwd="/") as process:
+        answer(f"llm-snapshot {process.pid} -o {folder}/shot -json")
+        for on in (process.pid, folder / "shot"):
+            for line in (f"pylist -on {on}", f"pybt -all -locals -on {on}", f"llm-stacks {on}"):
+                try:
+                    said = run(line).to_text()
+                except GdbextError as e:
+                    said = str(e)
+                assert "the words of root" not in said, (line, said)
+        said = run_gdb(gdb_path, ["pylist"], ["-p", str(process.pid)], before=["set auto-solib-add off"]).text
+        assert "the words of root" not in said, said
+    with spawned(["/usr/bin/python3", "-c", NAMES_A_SOURCE, str(file)], ready="up", cwd="/") as process:
+        assert "the words of root" in run(f"pylist -on {process.pid}").to_text(), "its own user's: the test shows nothing"
+
+
+def test_names_that_stand_for_endless_text_are_bounded_at_each_door(tmp_path):
+    """C++ names of functions in a library of the process."""
+    for name in (doubling(22), doubling(14, 3)):
+        built(tmp_path / "libfoo.so", name)
+        process = waiting(tmp_path / "libfoo.so")
+        try:
+            answer(f"llm-snapshot {process.pid} -o {tmp_path}/shot -force -json")
+            for line in ("llm-stacks {}", f"llm-stacks {tmp_path}/shot", f"llm-bt -all -on {tmp_path}/shot", "llm-record -for 0.3 -native {}"):
+                said = json.dumps(answer(line.format(process.pid) + " -json"))
+                assert name in said, line
+            answer(f"llm-hang -wait 0 {process.pid} -json")
+            answer(f"llm-locks {process.pid} -json")
+        finally:
+            process.kill()
+            process.communicate()

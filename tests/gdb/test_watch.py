@@ -4,17 +4,19 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
 
 import pytest
 from harness.answers import answer, run
+from harness.gdb_run import ROOT
 from harness.hangs import fault
 from harness.heartbeats import asleep
 from harness.subjects import spawned
 
-from gdbext.access.snapshot import CoreFileTarget
+from gdbext.access.snapshot import CoreFileTarget, is_snapshot
 from gdbext.errors import GdbextError
 
 SECRET = "my-secret-prompt-text"
@@ -103,3 +105,25 @@ def test_bad_words_give_one_clear_line(tmp_path):
         with pytest.raises(GdbextError, match=wanted) as e:
             answer(line)
         assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_a_watch_that_is_ended_leaves_no_empty_folder_and_no_half_file(tmp_path, number):
+    """While it waits, looks, and writes what it has captured: each folder has a whole page, and whole snapshots."""
+    with fault("abba_locks") as (pid, _):
+        words = [sys.executable, "-m", "gdbext", "llm-watch", str(pid), "-after", "0.2", "-poll", "0.05", "-max-bytes", "0"]
+        began = time.monotonic()
+        subprocess.run([*words, "-o", str(tmp_path / "whole")], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
+        took = time.monotonic() - began
+        assert list((tmp_path / "whole").glob("*/report.html")), "nothing was captured: the test shows nothing"
+        for moment in (0.3 * took, 0.7 * took, 0.8 * took, 0.9 * took, 0.97 * took):
+            place = tmp_path / str(moment)
+            with spawned([*words, "-o", str(place)], cwd=ROOT, stderr=subprocess.DEVNULL) as watch:
+                time.sleep(moment)
+                watch.send_signal(number)
+                watch.wait(30)
+            for folder in place.iterdir() if place.exists() else ():
+                names = {path.name for path in folder.iterdir()}
+                assert "report.html" in names and (folder / "report.html").read_text().rstrip().endswith("</html>"), names
+                assert all(is_snapshot(str(folder / name)) for name in names - {"report.html"}), names
+            assert open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "S"

@@ -296,27 +296,33 @@ GROUP = {
     "llm-continue": ["llm-attach {0}", "llm-continue", "shell sleep 30"],
     "llm-continue-all": ["llm-attach {0} {1}", "llm-continue", "shell sleep 30"],
 }
+# With breakpoints armed in a function that is reached 700 times a second: gdb needs its real-time priority for that.
+ARMED = {
+    "pybreak": ["llm-attach {0} {1}", "pybreak step if n < 0", "llm-continue", "shell sleep 30"],
+    "pylog": ["llm-attach {0} {1}", 'pylog step "{{n}}"', "continue", "shell sleep 30"],
+    "pytrace": ["llm-attach {0}", "pytrace step -for 30", "shell sleep 30"],
+}
 
 
 def end_of_a_group(gdb, folder, seed, name, subjects=(), slower=1.0):
     """One end of a whole control group with a command in it. -> what is wrong, ''. The processes then load libraries. `subjects`:
     two of a real engine, instead of small programs."""
-    chance = random.Random(seed)
+    chance, typed = random.Random(seed), {**GROUP, **ARMED}[name]
     subjects = subjects or [Subject(os.path.join(folder, f"{name}-{seed}-{i}")) for i in range(2)]
     os.makedirs(os.path.join(folder, "out"), exist_ok=True)
     try:
-        words = commands(gdb, folder, [s.pid for s in subjects] + [0])[name if GROUP[name] is None else "llm-attach"][0]
+        words = commands(gdb, folder, [s.pid for s in subjects] + [0])[name if typed is None else "llm-attach"][0]
         words = [word for word in words if word != "0"]
-        if GROUP[name] is not None:
+        if typed is not None:
             with open(words[-1], "w") as f:
-                lines = [line.format(*(s.pid for s in subjects)) for line in GROUP[name]]
+                lines = [line.format(*(s.pid for s in subjects)) for line in typed]
                 f.write("\n".join(["set confirm off", "set pagination off", f"source {INIT}", *lines]) + "\n")
         with cgroups.made(cgroups.unified()) as group:
             null = subprocess.DEVNULL
             env = dict(os.environ, PYTHONPATH=ROOT)
             more = {"stdin": null, "stdout": null, "stderr": null, "start_new_session": True}
             process = subprocess.Popen(words, env=env, cwd=folder, preexec_fn=cgroups.joining(group), **more)
-            time.sleep(slower * chance.uniform(0.2, 4.0 if GROUP[name] is not None else 1.5))
+            time.sleep(slower * chance.uniform(0.2, 4.0 if typed is not None else 1.5))
             cgroups.end(group)
             process.wait()
         for one in subjects:
