@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ..answers.tasks import task_data, task_lines
@@ -37,10 +38,11 @@ class PyTasks(Command):
     def run(self, session: Session, args: Args) -> Answer:
         rt = session.runtime(args.on)
         private = session.private(rt, args) if args.locals else None
-        found, reasons = asyncio_tasks.tasks(rt, args.all)
+        shown = str if args.show_content else partial(shown_name, rt)
+        found, reasons = asyncio_tasks.tasks(rt, args.all, shown)
         wanted = [task for task in found if not args.operand_text or args.operand_text in task.name]
-        for task in found if not args.show_content else ():
-            task.name = shown_name(rt, task.name)
+        for task in found:
+            task.name = shown(task.name)
         rings = [[escape(task.name) for task in ring] for ring in asyncio_tasks.cycles(found)]
         data = [task_data(task, private) for task in wanted]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..errors import GdbextError, LayoutError
+from . import privacy
 from .adapters import Adapter, register
 from .objects import Object
 from .types import STR
@@ -194,7 +195,10 @@ class ThreadAdapter(_Fields):
         status += " daemon" if held["_daemonic"].plain() is True else ""
         ident = held.get("_ident")
         status += f" {_number(ident)}" if isinstance(ident, Object) and not ident.is_none() else ""
-        return f"<{obj.type.name}({_text(held['_name'])}, {status})>"
+        name = _text(held["_name"])
+        if printer.private and not privacy.is_program_name(name):
+            name = printer.count(held["_name"])
+        return f"<{obj.type.name}({name}, {status})>"
 
     def _has_ended(self, held: dict[str, Any]) -> bool:
         obj = self.object

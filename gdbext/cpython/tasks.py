@@ -17,7 +17,7 @@ from .frames import CO_FAST_FREE, PyFrame
 from .types import LONG, STR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from .objects import Object
     from .runtime import Runtime
@@ -63,9 +63,10 @@ class Task:
         self.error: str | None = None
 
 
-def tasks(rt: Runtime, finished: bool = False) -> tuple[list[Task], list[str]]:
-    """-> (`[Task]` by loop and name, reasons why it is less than whole). Finished ones only if asked for."""
-    return _Reader(rt).read(finished)
+def tasks(rt: Runtime, finished: bool = False, shown: Callable[[str], str] = str) -> tuple[list[Task], list[str]]:
+    """-> (`[Task]` by loop and name, reasons why it is less than whole). Finished ones only if asked for. `shown`: how what a
+    task waits for, and the reasons, name a task; `Task.name` is as it is."""
+    return _Reader(rt, shown).read(finished)
 
 
 def tasks_at(rt: Runtime, addresses: Iterable[int]) -> list[Task]:
@@ -221,8 +222,8 @@ def chain(rt: Runtime, address: int) -> tuple[list[PyFrame], Object | None, bool
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------
 class _Reader:
-    def __init__(self, rt: Runtime) -> None:
-        self.rt, self.target = rt, rt.target
+    def __init__(self, rt: Runtime, shown: Callable[[str], str] = str) -> None:
+        self.rt, self.target, self.shown = rt, rt.target, shown
         self.names: dict[int, str] = {}  # by address of the task
         self.reasons: list[str] = []
         self.by_frame: dict[int, tuple[int | None, list[PyFrame], int]] | None = None  # address: tid, stack, place in it
@@ -241,7 +242,7 @@ class _Reader:
                 self._fill(task, running, loops)
             except GdbextError as e:
                 task.error = str(e)
-                self.reasons.append(f"task {task.name or hex(address)}: {e}")
+                self.reasons.append(f"task {self.shown(task.name) or hex(address)}: {e}")
             if finished or task.state not in ("done", "cancelled"):
                 found.append(task)
         found.sort(
@@ -315,15 +316,8 @@ class _Reader:
     # ---- one task ----------------------------------------------------------------------------------------------------
     def _field(self, obj: Object, name: str) -> Object | None:
         """A field of a task or future, C or Python: an `Object`, or None where it is empty or None."""
-        key = {
-            "name": "task_name",
-            "coro": "task_coro",
-            "fut_waiter": "task_fut_waiter",
-            "loop": "task_loop",
-            "callback0": "task_callback0",
-        }[name]
         if obj.isa("_asyncio.Task", "_asyncio.Future"):
-            pointer = self.target.u64(obj.address + self.rt.layout["task." + key])
+            pointer = self.target.u64(obj.address + self.rt.layout["task.task_" + name])
             found = self.rt.object(pointer) if pointer else None
         else:
             found = obj.attr("_" + name)
@@ -350,6 +344,9 @@ class _Reader:
                 text = held.string(200) if held.type.flags & STR else "?"
             self.names[obj.address] = text
         return self.names[obj.address]
+
+    def _shown(self, obj: Object) -> str:
+        return self.shown(self.name_of(obj))
 
     def _fill(self, task: Task, running: set[int], loops: dict[int, int]) -> None:
         obj = self.rt.object(task.address)
@@ -410,7 +407,7 @@ class _Reader:
     def _waits(self, frames: list[PyFrame], waiter: Object) -> Waiting:
         try:
             if is_task(waiter):
-                return Waiting("task", f"task {self.name_of(waiter)}", waiter, [waiter.address])
+                return Waiting("task", f"task {self._shown(waiter)}", waiter, [waiter.address])
             known = self._known_future(waiter)
             if known is not None:
                 return known
@@ -440,7 +437,7 @@ class _Reader:
             for variable, address in zip(names, self.rt.object(closure).element_addresses(16) if closure else ()):
                 inner = t.u64(address + L["cell.ob_ref"])
                 if inner and variable == "inner" and is_task(self.rt.object(inner)):
-                    return Waiting("task", f"shielded task {self.name_of(self.rt.object(inner))}", self.rt.object(inner), [inner])
+                    return Waiting("task", f"shielded task {self._shown(self.rt.object(inner))}", self.rt.object(inner), [inner])
         return None
 
     def _callback(self, waiter: Object) -> Object | None:
@@ -450,7 +447,7 @@ class _Reader:
         return held.item(0).item(0) if held.len() else None
 
     def _of_many(self, kind: str, waiter: Object, members: list[Object]) -> Waiting:
-        names = [self.name_of(m) if is_task(m) else f"{m.type.name} {m.address:#x}" for m in members[:5]]
+        names = [self._shown(m) if is_task(m) else f"{m.type.name} {m.address:#x}" for m in members[:5]]
         text = f"{kind} of {len(members)} pending: {', '.join(names)}{', …' if len(members) > 5 else ''}"
         return Waiting(kind, text, waiter, [m.address for m in members if is_task(m)])
 
@@ -469,7 +466,7 @@ class _Reader:
             seconds = float(delay) if isinstance(delay, (int, float)) else None
             return Waiting("sleep", f"sleep({delay})", waiter, seconds=seconds)
         if name == "wait_for" and "fut" in own and is_task(own["fut"]):  # up to 3.11 it makes a task of what it is given
-            return Waiting("task", f"task {self.name_of(own['fut'])}, with a time limit", own["fut"], [own["fut"].address])
+            return Waiting("task", f"task {self._shown(own['fut'])}, with a time limit", own["fut"], [own["fut"].address])
         if name == "wait" and "fs" in own:
             try:
                 members = [m for m in own["fs"].elements(MAX_CHILDREN) if self._state_of(m) == PENDING]

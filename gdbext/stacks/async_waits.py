@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import log
@@ -97,7 +98,7 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
     try:
         if not rt.has_module(("asyncio.tasks",)):
             return found
-        tasks, found.partial = asyncio_tasks.tasks(rt)
+        tasks, found.partial = asyncio_tasks.tasks(rt, shown=partial(shown_name, rt))
         for task in tasks:
             task.name = shown_name(rt, task.name)
     except GdbextError as e:

@@ -210,6 +210,13 @@ def test_no_type_hands_on_what_is_private(subject):
         assert not hidden(ask(f"pyprint -any {name}", subject, " -show-content"), subject), name
 
 
+@pytest.mark.parametrize("line", ["pytasks -all", "pythreads", "pybt -all", "pyexc"])
+def test_names_of_tasks_and_threads_are_shown_with_the_option_alone(subject, line):
+    assert not holds(ask(line, subject), subject) and "private" in ask(line, subject), line
+    if line in ("pytasks -all", "pyexc"):
+        assert holds(ask(line, subject, " -show-content"), subject)
+
+
 def test_what_is_no_content_is_shown(subject):
     assert "req-1" in ask("pyprint {request:#x}.request_id", subject)
     shown = ask("pyprint -any kept", subject)

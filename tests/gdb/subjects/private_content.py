@@ -1,6 +1,7 @@
 """A process that has loaded an engine (a FAKE module vllm) and holds a user's prompt and its tokens in every way that
 handlers do. Prints addresses."""
 
+import asyncio
 import collections
 import functools
 import itertools
@@ -96,6 +97,19 @@ def handed_on(request, auth, api_key):
     return vals, arr, item, pair, seq, out, res, match, it, tmp2, prompt, prompts, config, headers
 
 
+def named(text):
+    """Tasks whose names are what a user sent, of a loop that sleeps: one waits for the other, in a thread of such a name."""
+
+    async def rests():
+        await asyncio.sleep(3600)
+
+    async def both():
+        first = asyncio.create_task(rests(), name="answers " + text)
+        await asyncio.create_task(asyncio.wait([first]), name=f"waits for ({text})")
+
+    threading.Thread(target=asyncio.run, args=(both(),), daemon=True, name="task: " + text).start()
+
+
 def neutral(x, data, line, kwargs, ids, n, element, doc, chunk, history, rest, last, obj, val, msg, left, then):
     """What says nothing of what it holds: text of one word, bytes of a body, tokens; and text in an attribute of any name."""
     kept = Kept("about " + x)
@@ -112,8 +126,10 @@ def main():
     request = Request("req-1")
     input_ids = torch.tensor(request.prompt_token_ids)
     token_ids_cpu_tensor = input_ids.clone()
-    thread = threading.Thread(target=handle, args=(RawRequest(request.prompt), request.prompt, request), daemon=True)
+    words = (RawRequest(request.prompt), request.prompt, request)
+    thread = threading.Thread(target=handle, args=words, daemon=True, name="answer: " + request.prompt)
     thread.start()
+    named(request.prompt)
     ready.wait()
     secret = request.prompt[6:]
     body, more = json.dumps({"prompt": secret}).encode(), {"request_id": "req-1", "question": request.prompt}
