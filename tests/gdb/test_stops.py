@@ -236,7 +236,7 @@ def test_a_process_that_another_debugger_holds_is_read_where_it_stands(tmp_path)
         assert ptrace.thread_state(process.pid, process.pid) in "SR"
 
 
-@pytest.mark.parametrize("command", ["pybt -all -on", "pyheap -on", "llm-report {folder}/page.html", "llm-record -for 0.3 -native"])
+@pytest.mark.parametrize("command", OTHERS[:4], ids=lambda line: line.split()[0])
 def test_what_another_debugger_holds_is_left_to_it_by_other_doors(command, tmp_path):
     with spawned([sys.executable, "-c", UP], ready="up") as process:
         with adverse.held(process.pid) as tracer:
@@ -331,6 +331,19 @@ def test_in_the_engines_memory_group_the_engine_lives_and_there_is_an_answer_or_
             assert "rests" in functions(found)
     if room > 64 << 20 and "snapshot" in command:
         assert status == 3 and any("to spare" in reason for reason in found["partial"]), found
+
+
+@pytest.mark.parametrize("command", [LOOKS[0], LOOKS[3], "pyheap -on"], ids=lambda line: line.split()[0])
+def test_where_the_group_above_is_the_one_that_is_full_the_engine_lives(command, tmp_path):
+    """As of a pod whose containers have no limits of their own."""
+    with adverse.crowded(70 << 20, above=True) as (engine, group):
+        found, status, error = asked(command, engine.pid, tmp_path, preexec_fn=cgroups.joining(group))
+        assert engine.poll() is None and status in (0, 1, 3), (status, error)
+        if command == LOOKS[0]:
+            assert "rests" in functions(found)
+        else:
+            said = [*found["partial"], found.get("error", ""), *(one["reason"] for one in found.get("failed", ()))]
+            assert any("to spare" in reason and os.path.dirname(group) in reason for reason in said), found
 
 
 def test_everything_of_ours_is_the_memory_killers_first_choice():

@@ -284,7 +284,10 @@ def kept(tmp_path):
     return tmp_path, tmp_path / "kept.py"
 
 
-@pytest.mark.parametrize("way", ["itself", "a link", "by its own root", "by dots", "by the debugger's descriptors", "in a folder"])
+WAYS = ["itself", "a link", "by its own root", "by dots", "by the debugger's descriptors", "in a folder"]
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_no_source_is_shown_that_the_process_s_user_may_not_read(kept, way, gdb_path):
     """Of another user's process, which names it as its source: live, in a snapshot, in gdb."""
     folder, file = kept
@@ -324,7 +327,8 @@ def test_names_that_stand_for_endless_text_are_bounded_at_each_door(tmp_path):
         process = waiting(tmp_path / "libfoo.so")
         try:
             answer(f"llm-snapshot {process.pid} -o {tmp_path}/shot -force -json")
-            for line in ("llm-stacks {}", f"llm-stacks {tmp_path}/shot", f"llm-bt -all -on {tmp_path}/shot", "llm-record -for 0.3 -native {}"):
+            doors = ["llm-stacks {}", f"llm-stacks {tmp_path}/shot", f"llm-bt -all -on {tmp_path}/shot"]
+            for line in [*doors, "llm-record -for 0.3 -native {}"]:
                 said = json.dumps(answer(line.format(process.pid) + " -json"))
                 assert name in said, line
             answer(f"llm-hang -wait 0 {process.pid} -json")

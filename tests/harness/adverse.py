@@ -90,12 +90,13 @@ def full_disk(folder):
 
 
 @contextlib.contextmanager
-def crowded(room):
-    """-> (an engine of 100 MB in a memory group, the group, which has `room` bytes to spare)"""
-    with cgroups.made(cgroups.hierarchy("memory")) as group:
+def crowded(room, above=False):
+    """-> (an engine of 100 MB in a memory group, the group, which has `room` bytes to spare; `above`: the one above it has)"""
+    with cgroups.made(cgroups.hierarchy("memory")) as outer, cgroups.made(outer, outer) as inner:
+        group = inner if above else outer
         more = {"ready": "up", "preexec_fn": cgroups.joining(group)}
         with spawned([sys.executable, "-c", FILLED + UP], **more) as engine:
-            cgroups.limit(group, cgroups.used(group) + room)
+            cgroups.limit(outer, cgroups.used(outer) + room)
             yield engine, group
 
 

@@ -149,6 +149,19 @@ def fake_ray(monkeypatch, said):
         monkeypatch.setitem(sys.modules, name, module)
 
 
+def test_a_file_counts_under_its_own_name_whatever_host_it_claims(tmp_path):
+    for name, claims in (("good", "good"), ("liar", "good"), ("several", "good")):
+        said = json.loads(json.dumps(node(0, 1, 1)).replace("node0", claims))
+        if name == "several":
+            said["groups"][0]["members"].append({**said["groups"][0]["members"][0], "host": "liar", "tid": 7})
+        (tmp_path / f"{name}.json").write_text(json.dumps(said))
+    found = merge(tmp_path).data
+    hosts = {m["host"] for group in found["groups"] for m in group["members"]}
+    assert hosts == {"good", "liar", "several/good", "several/liar"} and found["hosts"] == 4
+    labels = [m["label"] for group in found["groups"] for m in group["members"]]
+    assert sorted(labels) == ["good:TP0", "liar:TP0", "several/good:TP0", "several/liar:TP0"]
+
+
 def test_a_rays_node_counts_under_the_name_that_was_asked_and_what_is_no_answer_is_named(monkeypatch):
     def claims(host, function):
         member = {"host": host, "label": "TP0", "pid": 42, "tid": 42, "name": "MainThread"}
