@@ -4,6 +4,7 @@ import json
 import pathlib
 import random
 import re
+import sys
 
 import pytest
 from harness.floor import random_bytes
@@ -175,6 +176,30 @@ def test_many_secrets_are_blanked_in_one_pass(count):
                 assert left.strip(b"\0") == b"\1" * 3 + b"*" * len(part) + b"\2" * 3, (value, part)
     text = b"a text of which nothing is secret " * 50
     assert blanked(text, *values).strip(b"\0") == text
+
+
+@pytest.mark.parametrize("kind", ["secrets", "perhaps", "half"])
+def test_more_secrets_do_not_cost_more_looks_at_the_memory(kind):
+    """Calls, not time: of 16 times as many no more are made, whether they are sure, may be ones, or both."""
+    letters = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+    rng, calls = random.Random(7), {}
+    data = bytes(rng.choices(letters + b" ._-/", k=64 * PAGE))
+    for count in (200, 3200):
+        every = [bytes(rng.choices(letters, k=40)) for _ in range(count)]
+        part = {"secrets": count, "perhaps": 0, "half": count // 2}[kind]
+        sought, seen = secrets._Sought(every[:part], every[part:]), [0]
+
+        def counts(frame, event, arg, seen=seen):
+            seen[0] += event in ("call", "c_call")
+
+        sys.setprofile(counts)
+        try:
+            assert list(sought.spans(data)) == []
+        finally:
+            sys.setprofile(None)
+        calls[count] = seen[0]
+        assert list(sought.spans(data + every[7] + every[-7])) != [], "nothing is found: the test shows nothing"
+    assert 0 < calls[3200] < 2 * calls[200], calls
 
 
 def test_what_may_be_a_secret_is_blanked_as_a_whole_alone():
