@@ -7,7 +7,7 @@ import sys
 import pytest
 from harness import foreign
 from harness.floor import oldest
-from harness.gdb_run import INIT, ROOT
+from harness.gdb_run import INIT, ROOT, run_gdb
 from harness.subjects import spawned
 
 NAMES = "__future__ array bisect ctypes contextlib json mmap numpy pygments re selectors signal socket struct typing".split()
@@ -73,3 +73,25 @@ def test_inside_gdb(workspace, gdb_path, tmp_path):
         assert "a full collection" in done.stdout and "time_sleep" in done.stdout and "Traceback" not in done.stdout, done.stdout
         assert one.poll() is None
     assert foreign.ran(workspace) == []
+
+
+def test_no_file_of_the_current_folder_stands_for_a_process(tmp_path, gdb_path):
+    """Files named as a pid, an index, a rank and all: outside gdb, and inside before llm-ranks was asked."""
+    with spawned([sys.executable, "-c", SLEEPS], ready="ready") as one:
+        for name in (str(one.pid), "all", "1", "TP0", "vllm"):
+            (tmp_path / name).write_text("no core")
+        words = [sys.executable, "-c", "import sys; sys.path[:1] = [sys.argv.pop(1)]; from gdbext.__main__ import entry; entry()"]
+        commands = [f"pybt -on {one.pid}", f"llm-stacks {one.pid}", f"llm-snapshot {one.pid} -o {tmp_path}/out/x -force"]
+        os.mkdir(tmp_path / "out")
+        for command in commands:
+            line = [*words, ROOT, *command.split(), "--json"]
+            said = subprocess.run(line, cwd=tmp_path, env=env({}), stdout=subprocess.PIPE, text=True).stdout
+            assert str(one.pid) in said and '"error"' not in said, said
+        typed = [f"cd {tmp_path}", *commands, f"llm-attach {one.pid}", "pybt", "llm-detach"]
+        said = run_gdb(gdb_path, typed).outputs
+        assert "<module>" in said[1] and "<module>" in said[5] and not any("core" in text for text in said[1:3]), said
+        assert one.poll() is None
+    for name in ("TP77", "nobody"):
+        (tmp_path / name).write_text("no core")
+        said = run_gdb(gdb_path, [f"cd {tmp_path}", f"pybt -on {name}", f"llm-attach {name}"]).outputs[1:]
+        assert all(f"./{name}" in text or "no engine process" in text for text in said), said
