@@ -160,7 +160,7 @@ def main(words: list[str]) -> int:
             raise GdbextError(f"there is no command {name!r}{meant}; {package.how()} --help lists them")
         entry = table.entry(name)
         if rest and rest[0] in ("-h", "--help"):
-            print(entry.help)
+            print(table.load(name).help())
             return 0
         if entry.gdb_only:
             raise GdbextError(f"{name} acts on gdb's own inferiors: type it in gdb, after `source gdbext/init.py`")

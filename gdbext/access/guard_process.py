@@ -42,6 +42,7 @@ class Server:
     def __init__(self, channel: socket.socket, tracer: int, life: LivenessMutex | None = None) -> None:
         self.channel, self.tracer, self.life = channel, tracer, life
         self.began, self.group = ptrace.start_time(tracer), _group(tracer)
+        self.program = recovery.program_of(tracer)
         self.held: dict[int, recovery.Held] = {}
         self.armed: set[int] = set()
 
@@ -80,7 +81,7 @@ class Server:
                 break
         recovery.recover(self.held, self.tracer, self.gone)
         if self.gone():
-            recovery.end_stopped_copies(self.group, self.began or 0)
+            recovery.end_stopped_copies(self.group, self.began or 0, self.program)
 
     def _obey(self, word: str, number: str, *rest: str) -> bool:
         """One line of gdb's; False when gdb does not hear the answer any more."""

@@ -189,15 +189,27 @@ def discard_sigtraps(pid: int, seconds: float = 1.0) -> int:
     return dropped
 
 
-def end_stopped_copies(group: int, began: int) -> int:
+def program_of(pid: int) -> tuple[int, int] | None:
+    """(device, inode) of the program that a process runs; None where it has ended or may not be looked at."""
+    try:
+        found = os.stat(f"/proc/{pid}/exe")
+    except OSError as e:
+        log.passed_over(e)
+        return None
+    return found.st_dev, found.st_ino
+
+
+def end_stopped_copies(group: int, began: int, program: tuple[int, int] | None) -> int:
     """Ends what a gdb leaves that is killed while it tries out ptrace, before its first attach: a copy of itself, stopped by its
-    own SIGSTOP for good (gdb/nat/linux-ptrace.c, linux_check_ptrace_features). `group`, `began`: gdb's process group and start
-    time. -> how many"""
+    own SIGSTOP for good (gdb/nat/linux-ptrace.c, linux_check_ptrace_features). `group`, `began`, `program`: gdb's process group,
+    start time and program. -> how many"""
     found = 0
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
             seen = read_stat(pid)
             if seen.state != "T" or seen.group != group or seen.started < began:
+                continue
+            if program is None or program_of(pid) != program:
                 continue
             call = read_syscall(pid, pid)
             if call is not None and (call.number, *call.arguments[:2]) == (KILL.get(ptrace.MACHINE), pid, signal.SIGSTOP):

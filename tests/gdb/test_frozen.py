@@ -1,5 +1,6 @@
 """Processes whose control group is frozen (docker pause): said to be so, read all the same, and no gdb waits for them."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -76,7 +77,8 @@ def test_the_command_that_looks_at_it_ends_by_sigterm_and_ctrl_c(frozen):
     one, _ = frozen
     for number in (signal.SIGTERM, signal.SIGINT):
         words = [sys.executable, "-m", "gdbext", "llm-hang", "-wait", "30", str(one.pid)]
-        with spawned(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        wakes = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background job ignores it
+        with spawned(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=wakes) as command:
             time.sleep(1.0)
             command.send_signal(number)
             command.wait(20)

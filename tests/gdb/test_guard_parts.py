@@ -350,9 +350,12 @@ def test_a_copy_of_gdb_that_stopped_itself_is_ended_and_who_was_stopped_by_other
         start = ptrace.start_time(process.pid)
         try:
             assert within(lambda: ptrace.thread_state(copy, copy) == ptrace.thread_state(other, other) == "T")
-            assert recovery.end_stopped_copies(process.pid, start + 10**6) == 0, "younger than gdb alone"
-            assert recovery.end_stopped_copies(os.getpgid(0), start) == 0, "of gdb's own group alone"
-            assert recovery.end_stopped_copies(process.pid, start) == 1
+            own = recovery.program_of(process.pid)
+            assert recovery.end_stopped_copies(process.pid, start + 10**6, own) == 0, "younger than gdb alone"
+            assert recovery.end_stopped_copies(os.getpgid(0), start, own) == 0, "of gdb's own group alone"
+            assert recovery.end_stopped_copies(process.pid, start, recovery.program_of(2**22)) == 0, "of gdb's own program alone"
+            assert recovery.end_stopped_copies(process.pid, start, (own[0], own[1] + 1)) == 0, "of another program"
+            assert recovery.end_stopped_copies(process.pid, start, own) == 1
             assert within(lambda: ptrace.thread_state(copy, copy) in ("Z", "X", ""))
             assert ptrace.thread_state(other, other) == "T" and ptrace.thread_state(process.pid, process.pid) == "S"
         finally:

@@ -20,7 +20,7 @@ def test_every_command_of_the_guide_is_one_of_ours_or_announced():
 def test_llm_guide_in_gdb(gdb):
     said = gdb(["llm guide", "llm guide hang", "llm guide nosuch", "llm guide -json"])
     assert all(topic in said.outputs[0] for topic in GUIDE) and said.outputs[1].splitlines() == GUIDE["hang"].splitlines()
-    assert "takes nothing, or guide and one of hang" in said.outputs[2] and said.json(3)["schema"] == "llm/1"
+    assert "takes nothing, all, or guide and one of hang" in said.outputs[2] and said.json(3)["schema"] == "llm/1"
 
 
 @pytest.mark.parametrize("name", ["engines.gdb", "skip.gdb", "processes.gdb"])

@@ -51,7 +51,7 @@ CASES = {
     (NONE, "root", RIGHT): (PLAIN, []),
     ("a mount namespace, with files that only it has", "root", RIGHT): (["unshare", "--mount", *OWN], []),
     ("a pid namespace", "root", BOTH): (["unshare", *PID, *PLAIN], []),
-    ("a pid namespace", "somebody in it", "right, with the pids there"): (
+    ("a pid namespace", "a process in it", "right, with the pids there"): (
         ["unshare", *PID, *PLAIN],
         ["nsenter", "-t", "{pid}", "-m", "-p"],
     ),
@@ -185,6 +185,6 @@ def test_a_process_that_may_not_be_traced_is_told_by_its_clocks(place):
 
 def test_the_page_has_these_rows():
     with open(os.path.join(ROOT, "docs", "pods.md"), encoding="utf-8") as f:
-        table = f.read().partition("| the engine is in | who looks | answer |\n")[2]
+        table = f.read().partition("| the engine is in | user of gdbext | answer |\n")[2]
     rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in table.splitlines()[1:] if line.startswith("|")]
     assert rows == list(CASES) and len(rows) >= 12

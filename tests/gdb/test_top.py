@@ -40,7 +40,16 @@ def test_a_frame_says_what_the_process_does(python):
 
 def engine_of(target):
     rank = SimpleNamespace(
-        engine="vllm", label="EngineCore", pid=target.pid, role="engine-core", marks=[], zombie=False, ranks={}, index=0, ppid=0
+        engine="vllm",
+        label="EngineCore",
+        pid=target.pid,
+        role="engine-core",
+        marks=[],
+        zombie=False,
+        ranks={},
+        index=0,
+        ppid=0,
+        family=1,
     )
     return Engine([rank], Targets().of)
 
