@@ -316,8 +316,9 @@ class _Reader:
     # ---- one task ----------------------------------------------------------------------------------------------------
     def _field(self, obj: Object, name: str) -> Object | None:
         """A field of a task or future, C or Python: an `Object`, or None where it is empty or None."""
+        keys = {"name": "task_name", "coro": "task_coro", "fut_waiter": "task_fut_waiter", "loop": "task_loop"}
         if obj.isa("_asyncio.Task", "_asyncio.Future"):
-            pointer = self.target.u64(obj.address + self.rt.layout["task.task_" + name])
+            pointer = self.target.u64(obj.address + self.rt.layout["task." + keys.get(name, "task_callback0")])
             found = self.rt.object(pointer) if pointer else None
         else:
             found = obj.attr("_" + name)
