@@ -99,6 +99,12 @@ class Subject:
         self.process.wait()
 
 
+def as_in_a_terminal():
+    """In a child: no signal is ignored, as nohup and the jobs of a shell's background would have it."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Rank:
     """One process of a real engine (tools.engines) that never lacks requests. `truth`: what has it run
     Python (engines/conftest.py).
@@ -247,6 +253,7 @@ class Rounds:
         moment = self.random.uniform(0.02, 0.9 * seconds)
         more = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "start_new_session": True}
         with open(os.path.join(self.folder, "said"), "wb") as said:
+            more["preexec_fn"] = as_in_a_terminal
             process = subprocess.Popen(words, env=self.env, cwd=self.folder, stdout=said, **more)
         what = (number, name, how, round(moment, 3))
         try:

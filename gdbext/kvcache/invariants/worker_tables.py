@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..model import Cache, Group, Pool, Request, Row, Table, Worker
 from ..rules import SLOT_RANGE, SLOT_TWICE, WORKER_LENGTH, WORKER_RANGE, WORKER_ROWS, WORKER_TABLE
 from .findings import Compared, Findings
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 GROWING = ("full", "mla", "sliding-window", "chunked")  # kinds of groups whose tables grow with the tokens
 
@@ -31,7 +36,8 @@ def check(found: Findings, cache: Cache, worker: Worker, moves: bool = False) ->
         found.pool = pool.name
         found.checks(WORKER_TABLE, WORKER_RANGE, SLOT_RANGE, SLOT_TWICE)
         done.tables += 1
-        _check_rows(found, done, requests, group, pool, table)
+        late = worker.ahead > 1
+        _check_rows(found, done, requests, group, pool, table, late)
         _check_slots(found, worker.rank, table, pool.size * group.block_size, group.block_size)
         done.slots += len(table.slots)
     if worker.rows:
@@ -57,7 +63,10 @@ def _ratio(group: Group, size: int) -> int:
     return max(1, group.block_size // size) if size and group.block_size % size == 0 else 1
 
 
-def _check_rows(found: Findings, done: Compared, requests: dict[str, Request], group: Group, pool: Pool, table: Table) -> None:
+def _check_rows(
+    found: Findings, done: Compared, requests: dict[str, Request], group: Group, pool: Pool, table: Table, late: bool
+) -> None:
+    """`late`: ranks that each have a prefix tree of their own may be a step apart, see `_handed_over`."""
     rank, ratio = done.label, _ratio(group, table.block_size)
     limit = max(pool.size, pool.count) * ratio
     for name, row in table.rows:
@@ -76,10 +85,27 @@ def _check_rows(found: Findings, done: Compared, requests: dict[str, Request], g
         done.blocks += min(len(row), len(wanted))
         # a block that left the window is the null block to the scheduler; the worker's row keeps what stood there
         pairs = enumerate(zip(row, wanted))
-        different = next((i for i, (a, b) in pairs if a != b and b // ratio not in pool.reserved), None)
+        places = [i for i, (a, b) in pairs if a != b and b // ratio not in pool.reserved]
+        if late and ratio == 1:
+            taken = {b for r in requests.values() for b in r.blocks.get(table.group, ())}
+            places = [i for i in places if not _handed_over(request, pool, taken, i, row[i], wanted[i])]
+        different = next(iter(places), None)
         if different is not None:
             detail = f"{rank}: place {different} of the row of {name} holds {row[different]}"
             found.add(WORKER_TABLE, f"{detail}, the scheduler says {wanted[different]}", wanted[different], name)
+
+
+def _handed_over(request: Request, pool: Pool, taken: Container[int], place: int, own: int, other: int) -> bool:
+    """Whether a place differs since one rank has handed its prompt's tokens over to its prefix tree, and another is about to:
+    what the tree has of the same tokens stands in the row then, and the request's own slot is free (SGLang, in
+    cache_unfinished_req). `taken`: what is some request's own."""
+    if place * pool.block_size >= (request.prompt_tokens or 0) or not pool.valid(own) or not pool.valid(other):
+        return False
+    free, tree = pool.free_bits(), pool.cached_ids
+    if free[own]:  # the scheduler has handed it over
+        return not free[other] if tree is None else other in tree
+    mine = request.private is None or place >= request.private
+    return mine and (own not in taken if tree is None else own in tree)
 
 
 def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Request, row: Row, moves: bool) -> bool:
