@@ -60,6 +60,7 @@ class LlmRecord(Command):
     recorder be killed they run on. The answer says how long each process stood still."""
 
     name = "llm-record"
+    tool = "record"
     group = "time"
     operand = "[WHAT...]"
     completion = "what"
@@ -69,7 +70,11 @@ class LlmRecord(Command):
         Option("rate", "float", "looks a second at each process: 100, or 10 with -native", metavar="HZ"),
         Option("for", "float", "seconds to record", 10.0, "S"),
         Option("native", help="native frames too: threads that went on stand still for moments, and the answer says how long"),
-        Option("realtime", help="the recorder goes before other processes: on a full machine it looks in time (needs root)"),
+        Option(
+            "realtime",
+            help="the recorder goes before other processes: on a full machine it looks in time (needs root)",
+            for_agents=False,
+        ),
         Option("o", "str", "write the recording; the ending chooses the format", metavar="FILE", repeat=True, for_agents=False),
         Option("force", help="-o replaces a file that is there", for_agents=False),
         Option("cpu", help="flame graphs, stacks and the list of functions: only while threads ran"),
