@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Any, Sequence
 
 from .. import log
@@ -19,6 +18,7 @@ from ..stacks import prefetch, waits
 from ..stacks.sampling import ProcessSamples
 from ..stacks.threads import ProcessView
 from ..verdict import examine as examining
+from ..verdict.kinds import QUIET
 from .hang import hang_data
 from .places import node_text, nodes_of
 from .stack_tree import html_tree, parting
@@ -34,20 +34,19 @@ def make_report(found: Sequence[Any], targets: Targets, wait: float) -> tuple[st
 
 def page(data: dict[str, Any], seen: list[ProcessSamples], views: list[ProcessView]) -> str:
     """The report as one HTML page."""
-    t = html.text
+    t, quiet = html.text, data["verdict"] in QUIET
     culprits = ", ".join(
         f"{c['label']}" + (f" thread {c['tid']} {c.get('name', '')}" if c.get("tid") else "") for c in data["culprits"]
     )
     body = [
-        f"<p class=dim>{t(time.strftime('%Y-%m-%d %H:%M:%S %Z'))}, {t(os.uname().nodename)}</p>",
-        f"<h2>Verdict: <span class=bad>{t(data['verdict'])}</span></h2><p>{t(data['meaning'])}</p>",
-        f"<p>Culprits: {t(culprits)}</p>" if culprits else "",
+        f"<h2>Verdict: <span class={'good' if quiet else 'bad'}>{t(data['verdict'])}</span></h2><p>{t(data['meaning'])}</p>",
+        f"<p>{'At work' if quiet else 'Culprits'}: {t(culprits)}</p>" if culprits else "",
         "<ul>" + "".join(f"<li>{t(e)}</li>" for e in data["evidence"]) + "</ul>",
         f"<p>Victims: {t(', '.join(data['victims']))}</p>" if data["victims"] else "",
         "<h2>Processes</h2>",
         ranks_table(seen),
     ]
-    body.append("<h2>Stacks</h2>" + html_tree(views, {"common": parting(views), "failed": data["failed"]}))
+    body.append("<h2>Stacks</h2>" + html_tree(views, {"common": parting(views), "failed": data["failed"]}, calm=quiet))
     edges = [e for s in seen for e in s.edges]
     nodes = nodes_of(views)
     rows = [
@@ -56,7 +55,7 @@ def page(data: dict[str, Any], seen: list[ProcessSamples], views: list[ProcessVi
     ]
     body.append(
         "<h2>Locks</h2>"
-        + (html.table(["who waits", "for what", "held by", "in", "note"], rows) if rows else "<p>No thread waits for a lock.</p>")
+        + (html.table(["waiter", "lock", "held by", "in", "note"], rows) if rows else "<p>No thread waits for a lock.</p>")
     )
     body += [f"<p class=bad>Cycle: {t(waits.sentence(c, lambda n: node_text(n, nodes)))}</p>" for c in waits.cycles(edges)]
     body.append("<h2>Requests that do not move</h2>" + requests_table(data))
@@ -66,7 +65,7 @@ def page(data: dict[str, Any], seen: list[ProcessSamples], views: list[ProcessVi
     pauses = ", ".join(
         f"{next((s.name for s in seen if s.pid == p['pid']), p['pid'])} {seconds(p['seconds'])}" for p in data["pauses"]
     )
-    body.append(f"<p class=dim>Stood still for this page: {t(pauses or 'nobody')}</p>")
+    body.append(f"<p class=dim>Paused for this page: {t(pauses or 'no process')}</p>")
     return html.page("gdbext report", "".join(body))
 
 
