@@ -57,7 +57,7 @@ class LlmRecord(Command):
 
     -native records native frames too, 10 times a second unless -rate says otherwise. For that the threads that went on since
     the look before, and no others, stand still for the time that copying their stacks takes, without a signal; should the
-    recorder be killed they run on. The answer says how long each process stood still."""
+    recorder be killed they run on. The answer says how long each process was paused."""
 
     name = "llm-record"
     tool = "record"

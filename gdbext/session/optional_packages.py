@@ -1,4 +1,4 @@
-"""Packages beyond the standard library, loaded when an answer needs them; a missing one is one line that installs it."""
+"""Packages beyond the standard library, loaded when an answer needs them; if one is missing, the error shows the line that installs it."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def lines(one: dict[str, Any]) -> list[str]:
     still = len(threads) - len(busy) - len(woke)
     found = [
         f"{one['label']} may not be traced; this is what /proc tells without, in {one['seconds']:.1f} s: "
-        f"{len(busy)} of {len(threads)} threads at work, {len(woke)} woke and slept, {still} stood still"
+        f"{len(busy)} of {len(threads)} threads at work, {len(woke)} woke and slept, {still} did not run"
     ]
     for t in sorted(busy, key=lambda t: -t["cpu"])[:SHOWN]:
         found.append(f"  {t['tid']} {t['name']}: {t['cpu'] * 100:.0f} % of a processor")

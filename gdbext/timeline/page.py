@@ -91,7 +91,7 @@ def _summary(rec: Recording) -> str:
 def _stood(rec: Recording) -> str:
     if not rec.native:
         return "nothing was stopped"
-    return "stood still: " + ", ".join(f"{p.label} {sum(p.pauses) / (p.finish or 1.0):.2%} of the time" for p in rec.processes)
+    return "paused: " + ", ".join(f"{p.label} {sum(p.pauses) / (p.finish or 1.0):.2%} of the time" for p in rec.processes)
 
 
 def _stalls(stalls: Sequence[Stall]) -> str:

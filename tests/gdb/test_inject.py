@@ -331,7 +331,7 @@ def test_a_signal_in_the_middle_of_the_call_costs_no_rank(number, python, gdb_pa
             [number],
             ["break clock_nanosleep", "llm-inject -unsafe -json {body} {pid}", "llm-detach"],
         )
-        assert "stood still" in said.outputs[3], said.text
+        assert "was stopped for" in said.outputs[3], said.text
         subject.go_on("run")
         assert subject.tally()["run"] == 300  # it lives, and is as it was
     assert said.json(2)["started"][0]["ok"] is True
