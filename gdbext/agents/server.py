@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -15,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import __version__, log, package
+from ..access.files import json_of
 from ..errors import GdbextError
 from ..render.text import one_line
 from . import tools
@@ -73,7 +73,7 @@ class Looks:
 def structured(text: str) -> dict[str, Any] | None:
     """What an answer in JSON says, as an object: of one that fits in one page."""
     try:
-        found = json.loads(text) if text.startswith("{") else None
+        found = json_of(text.encode(), "an answer") if text.startswith("{") else None
     except ValueError:
         return None  # a page of a longer one
     return found if isinstance(found, dict) else None
