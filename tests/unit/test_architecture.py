@@ -28,7 +28,7 @@ MAY = {
     "kernels": READING | {"engines"},
     "stacks": READING | {"engines", "observe"},
     "timeline": {"cpython", "access", "render", "stacks", "observe", "engines"},
-    "verdict": {"access", "render", "observe", "engines", "requests", "stacks"},
+    "verdict": READING | {"observe", "engines", "requests", "stacks"},
     "control": READING | {"engines", "kernels"},
     "answers": READING
     | {"heap", "kvcache", "observe", "engines", "requests", "kernels", "stacks", "timeline", "verdict", "control"},
