@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..access.base import Target
+    from ..engines.sightings import Look
     from ..engines.targets import Targets
     from ..stacks.snapshots import ProcessSnapshot
     from .facts import ProcessState, Verdict
@@ -87,33 +88,40 @@ def _untraced(refused: Sequence[ProcessState]) -> list[dict[str, Any]]:
 
 
 class _Look:
-    """The samples of all processes for `seconds`, with their copies, and looks at the requests of each engine before them and
-    after."""
+    """The samples of all processes for `seconds`, with their copies. What is read of the requests of each engine is read at the
+    first sample and at the last one."""
 
     def __init__(self, found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str]) -> None:
-        self.engines = [engine for engine in engines_of(ranks_of(found), targets.of) if engine.spec]
-        self.before = [(collect.looks_at(engine)[0], time.monotonic()) for engine in self.engines]
         self.seconds = seconds
         with sampling.Sampling(found, targets, words) as self.sampling:
-            self.sampling.watch(seconds if self.sampling.live or self.engines else 0.0)  # cores stand still without
+            self.engines = [engine for engine in engines_of(ranks_of(found), self.sampling.sampled) if engine.spec]
+            self.first = [(collect.looks_at(engine)[0], time.monotonic()) for engine in self.engines]
+            self.last: list[list[Look]] = []
+            # cores stand still without
+            self.sampling.watch(seconds if self.sampling.live or self.engines else 0.0, self._last_looks)
             self.sampling.copy()
+
+    def _last_looks(self) -> None:
+        self.last = [collect.looks_at(engine)[0] for engine in self.engines]
 
     def go_on(self, times: float) -> None:
         """Samples on, until `times` as long as at first has gone by since the beginning, copying included."""
         left = self.seconds * times - (time.monotonic() - self.sampling.began)
-        self.sampling.go_on(max(left, self.seconds))
+        self.sampling.go_on(max(left, self.seconds), self._last_looks)
 
     def copy_again(self) -> None:
         """Copies once more, as all is now."""
         earlier = [s.snapshot for s in self.sampling.seen]
+        self._last_looks()
         self.sampling.copy()
         _add_pauses(self.sampling.seen, earlier)
 
     def examination(self) -> Examination:
         """The verdicts on what was seen until now."""
         custodies = []
-        for engine, (first, began) in zip(self.engines, self.before):
-            last, requests, _ = collect.compared(engine, first, self.seconds, since=time.monotonic() - began)
+        for engine, (first, began), now in zip(self.engines, self.first, self.last):
+            since = time.monotonic() - began
+            last, requests, _ = collect.compared(engine, first, self.seconds, since=since, last=now)
             if any(look.parts for look in last):
                 custodies.append(({rank.pid for rank in engine.alive()}, requests, join.progress(last, first)))
         for s in self.sampling.seen:

@@ -31,9 +31,11 @@ from . import from_samples, possessions
 from .facts import ProcessState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from ..access.base import Target
     from ..cpython.runtime import Runtime
+    from ..engines.processes import ProcessRef
     from ..engines.targets import Targets
     from ..stacks.snapshots import ProcessSnapshot
 
@@ -60,6 +62,7 @@ class Sampling:
         self.spent = {pid: cpu_of(pid) for pids in self.families.values() for pid in pids}
         self.held = snapshots.Held([s.snapshot for s in self.live if s.snapshot is not None and not s.ended], words)
         self.watches = [_Watch(s, runtimes.get(s.pid)) for s in self.live]
+        self._by_pid = {watch.s.pid: watch for watch in self.watches if watch.rt is not None}
 
     def __enter__(self) -> Sampling:
         return self
@@ -67,18 +70,28 @@ class Sampling:
     def __exit__(self, *_: object) -> None:
         self.held.end()
 
-    def watch(self, seconds: float) -> None:
-        """The looks that stop nothing."""
+    def sampled(self, one: ProcessRef) -> Target:
+        """The Target of a process as a sample that is taken now finds it: what is read next is of the same moment. Of one that is
+        not sampled, as `Targets.of`."""
+        watch = self._by_pid.get(one.pid or 0)
+        if watch is None or watch.rt is None:
+            return self.targets.of(one)
+        watch.take()
+        return watch.rt.target
+
+    def watch(self, seconds: float, last: Callable[[], None] = lambda: None) -> None:
+        """The samples that stop nothing. `last` takes further ones at the end, before what they are compared by is read."""
         repeatedly([watch.sample for watch in self.watches], seconds)
+        last()
         for s, watch in zip(self.live, self.watches):
             watch.end()
             s.children = {p: cpu_of(p) - self.spent[p] for p in self.families[s.pid] if state_of(p) not in ("", "Z", "X")}
 
-    def go_on(self, seconds: float) -> None:
-        """More of these looks, after a copy."""
+    def go_on(self, seconds: float, last: Callable[[], None] = lambda: None) -> None:
+        """More of these samples, after a copy."""
         for watch in self.watches:
             watch.go_on()
-        self.watch(seconds)
+        self.watch(seconds, last)
         self._settle()
 
     def copy(self) -> None:
@@ -155,22 +168,31 @@ def _open(live: list[ProcessState], targets: Targets, table: ProcTable) -> dict[
 
 class _Watch:
     """The samples of one process, and what it counts; `rt`: None where it runs no Python that can be read; `first`: what was
-    counted at the first sample, and what its loops had to do."""
+    counted at the first sample, and what its loops had to do; `taken`: the sample that is due was taken for its requests."""
 
     def __init__(self, s: ProcessState, rt: Runtime | None) -> None:
         self.s, self.rt, self.observer = s, rt, Observer(s.pid, rt)
         self.first: dict[str, Any] = {}
+        self.taken = False
         s.window = self.observer.window
 
     def go_on(self) -> None:
         """After a copy: where each thread was then counts."""
+        self.taken = False
         threads = self.s.view.threads if self.s.view is not None else ()
         self.observer.resume((th.tid, th.python) for th in threads)
 
+    def take(self) -> None:
+        """Takes a sample before it is due, for what else is read at its moment."""
+        self.observer.sample(anew=True)
+        self.taken = True
+
     def sample(self) -> None:
-        """Takes a sample."""
+        """Takes a sample, and what is counted at the first."""
         first, rt = self.first, self.rt
-        self.observer.sample()
+        if not self.taken:
+            self.observer.sample()
+        self.taken = False
         if rt is None:
             return
         if not first:
@@ -182,7 +204,8 @@ class _Watch:
                 first["unread"] = _unread(system_calls.Files(self.s.pid).watched())
 
     def end(self) -> None:
-        """The last sample."""
+        """What the last sample is compared by."""
+        self.taken = False
         if self.rt is not None:
             self.rt.target.invalidate()
             counted = self.first["counts"] if self.observer.stands else _settled(self.rt)
