@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..access.proc import process_clock
-from ..cpython import gil
 from ..errors import GdbextError
-from . import effects, system_calls
+from . import effects, gil_samples, system_calls
 from .clocks import Clock, clock_of, clocks
+from .loop import rounds
 from .stack_keys import stack_key
 from .window import ThreadSample, ThreadWindow, Window
 
@@ -31,12 +31,10 @@ MAX_THREADS = 64  # of a process whose stacks are compared from sample to sample
 def repeatedly(sample: Sequence[Callable[[], None]], seconds: float) -> None:
     """Calls each of `sample` `SAMPLES` times in the course of so many seconds."""
     began = time.monotonic()
-    for number in range(SAMPLES):
+    for _ in rounds(seconds / SAMPLES, count=SAMPLES):
         for one in sample:
             one()
-        left = began + seconds * (number + 1) / SAMPLES - time.monotonic()
-        if left > 0:
-            time.sleep(left)
+    time.sleep(max(0.0, began + seconds - time.monotonic()))
 
 
 def stack_of(rt: Runtime, thread: PyThread) -> tuple[FrameKey, ...]:
@@ -65,7 +63,7 @@ class Observer:
         self._start = self._ran = process_clock(pid)
         self._first = self._last = clocks(pid)
         self.window.begin(self._first)
-        self._gil: gil.Samples | None = None
+        self._gil: gil_samples.Samples | None = None
         self.sampled = False
 
     def sample(self, anew: bool = False) -> None:
@@ -140,10 +138,10 @@ class Observer:
                     thread.effects.append(effect)
 
 
-def _gil(rt: Runtime) -> gil.Samples | None:
+def _gil(rt: Runtime) -> gil_samples.Samples | None:
     rt.target.invalidate()
     try:
-        return gil.sample(rt, GIL_SAMPLES, GIL_INTERVAL)
+        return gil_samples.sample(rt, GIL_SAMPLES, GIL_INTERVAL)
     except GdbextError as e:
         log.passed_over(e)
         return None

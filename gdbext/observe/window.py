@@ -10,9 +10,9 @@ from .stack_keys import advanced
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..cpython.gil import Samples
     from .clocks import Clock
     from .effects import Effect
+    from .gil_samples import Samples
     from .system_calls import Call
 
 RUNS = 0.3  # part of a CPU: a thread that uses more is running
@@ -80,6 +80,11 @@ class ThreadWindow:
     def moved(self) -> bool:
         """Whether two samples show different Python stacks."""
         return len(set(self.stacks)) > 1
+
+    @property
+    def changes(self) -> int:
+        """How often its stack differed from that of the sample before."""
+        return sum(a != b for a, b in zip(self.stacks, self.stacks[1:]))
 
     @property
     def advanced(self) -> bool:

@@ -34,7 +34,8 @@ MAY = {
     | {"heap", "kvcache", "observe", "engines", "requests", "kernels", "stacks", "timeline", "verdict", "control"},
     "session": READING | {"engines", "control", "wheels", "archive"},
     "commands": READING
-    | {"heap", "kvcache", "engines", "requests", "kernels", "stacks", "timeline", "verdict", "control", "answers", "session"},
+    | {"heap", "kvcache", "observe", "engines", "requests", "kernels", "stacks", "timeline", "verdict", "control"}
+    | {"answers", "session"},
     "printers": {"session", "torch", "render"},
     "functions": {"session", "torch", "render"},
     "frame_filters": {"session", "answers", "engines", "stacks", "access", "render"},
