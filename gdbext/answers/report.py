@@ -15,9 +15,9 @@ from ..kvcache import model
 from ..render import html
 from ..render.text import seconds, size
 from ..stacks import prefetch, waits
-from ..stacks.sampling import ProcessSamples
 from ..stacks.threads import ProcessView
 from ..verdict import examine as examining
+from ..verdict.facts import ProcessState
 from ..verdict.kinds import QUIET
 from .hang import hang_data
 from .places import node_text, nodes_of
@@ -32,7 +32,7 @@ def make_report(found: Sequence[Any], targets: Targets, wait: float) -> tuple[st
     return page(data, seen, views), data, views
 
 
-def page(data: dict[str, Any], seen: list[ProcessSamples], views: list[ProcessView]) -> str:
+def page(data: dict[str, Any], seen: list[ProcessState], views: list[ProcessView]) -> str:
     """The report as one HTML page."""
     t, quiet = html.text, data["verdict"] in QUIET
     culprits = ", ".join(
@@ -47,7 +47,7 @@ def page(data: dict[str, Any], seen: list[ProcessSamples], views: list[ProcessVi
         ranks_table(seen),
     ]
     body.append("<h2>Stacks</h2>" + html_tree(views, {"common": parting(views), "failed": data["failed"]}, calm=quiet))
-    edges = [e for s in seen for e in s.edges]
+    edges = [t.edge for s in seen for t in s.threads if t.edge is not None]
     nodes = nodes_of(views)
     rows = [
         [node_text(e.waiter, nodes), e.lock, node_text(e.owner, nodes) if e.owner is not None else "", e.where, e.note]
@@ -69,7 +69,7 @@ def page(data: dict[str, Any], seen: list[ProcessSamples], views: list[ProcessVi
     return html.page("gdbext report", "".join(body))
 
 
-def ranks_table(seen: list[ProcessSamples]) -> str:
+def ranks_table(seen: list[ProcessState]) -> str:
     """A table of the processes that were sampled."""
     rows = []
     for s in seen:
@@ -141,7 +141,7 @@ def kv_table(views: list[ProcessView]) -> str:
     )
 
 
-def memory_table(seen: list[ProcessSamples]) -> str:
+def memory_table(seen: list[ProcessState]) -> str:
     """Where the resident memory of each process is that still runs."""
     ranks: list[Any] = []
     kinds: dict[str, Any] = {}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .. import log
-from ..cpython import gil
 from ..cpython.runtime import Runtime
 from ..errors import GdbextError
+from ..observe import gil_samples
 from ..render.text import Style, escape
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
@@ -84,7 +84,7 @@ def _thread(view: Any, daemon: Any) -> dict[str, Any]:
 def _sampled(rt: Runtime, args: Args, threads: Any) -> dict[str, Any]:
     if threads and all(th["gil"] == "disabled" for th in threads):
         raise GdbextError(f"{rt.target.describe()} runs a free-threaded Python: it has no GIL to wait for")
-    seen = gil.sample(rt, args.samples, args.interval)
+    seen = gil_samples.sample(rt, args.samples, args.interval)
     for thread in threads:
         thread["held"], thread["waited"] = seen.held.get(thread["tid"], 0), seen.waited.get(thread["tid"], 0)
     return {"count": seen.count, "free": seen.free, "seconds": seen.seconds, "starved": seen.starved()}

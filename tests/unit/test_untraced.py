@@ -11,7 +11,7 @@ import pytest
 from gdbext.engines import endpoints, listeners, profiler
 from gdbext.engines.registry import ENGINES
 from gdbext.errors import GdbextError
-from gdbext.stacks import untraced
+from gdbext.verdict import untraced
 
 METRICS = """# HELP vllm:num_requests_running Number of requests.
 vllm:num_requests_running{engine="0",model_name="m"} 2.0

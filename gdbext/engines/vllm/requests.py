@@ -304,7 +304,7 @@ def _worker_at(rt: Runtime, thread: PyThread) -> Keeper:
     if ring is not None:
         unread = ring.reader is not None and ring.unread[ring.reader]
         return Keeper("main", thread.tid, _where(frames[0]), ring="" if unread else ring.name)
-    sample = thread_sample(rt, thread.tid, inside(frames, _turns))
+    sample = thread_sample(rt, thread, inside(frames, _turns))
     return Keeper("main", thread.tid, _where(frames[0]), sample=sample)
 
 

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 from ..access.procfs import read_or_empty, wait_channel
 
 if TYPE_CHECKING:
-    from .sampling import ProcessSamples
+    from .facts import ProcessState
 
 BUSY = 0.05  # of a processor: a thread that is named
 SHOWN = 8
 STATES = {"R": "runs", "S": "sleeps", "D": "waits in the kernel", "T": "is stopped", "t": "is traced", "Z": "has ended"}
 
 
-def is_refused(s: ProcessSamples) -> bool:
+def is_refused(s: ProcessState) -> bool:
     """Whether a process could not be read for want of permission, and its clocks could."""
     return s.view is None and "no permission" in s.why and bool(s.window.after)
 
 
-def data(s: ProcessSamples) -> dict[str, Any]:
+def data(s: ProcessState) -> dict[str, Any]:
     """`{label, pid, state, seconds, threads: [{tid, name, state, cpu, woke, wchan}]}`: `cpu` is the share of a processor, `woke`
     how often it went to sleep between the looks, None for a thread that was not there at the first."""
     threads = []
