@@ -1,5 +1,6 @@
 """A script runs inside a process that was running already: by remote execution on 3.14 and later, by a guarded call before."""
 
+import contextlib
 import functools
 import glob
 import json
@@ -53,13 +54,26 @@ def injected(gdb_path, subject, python, command):
 def left_by(pid, before):
     """New folders with the answer of a process in them."""
     found = []
-    for folder in set(glob.glob("/tmp/gdbext-inject-*")) - before:
+    for folder in folders() - before:
         try:
             with open(os.path.join(folder, "result")) as f:
                 found += [folder] * (json.load(f)["pid"] == pid)
         except OSError:
             continue  # somebody else's, on its way
     return found
+
+
+@contextlib.contextmanager
+def nothing_is_left():
+    """After the block no folder of an exchange is there that came in it: other tests remove theirs."""
+    before = folders()
+    yield
+    late = folders() - before
+    eventually(lambda: not late & folders(), "the folders of the exchange to be removed")
+
+
+def folders():
+    return set(glob.glob("/tmp/gdbext-inject-*"))
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
@@ -73,7 +87,7 @@ def test_a_file_runs_in_the_process_which_goes_on(python, gdb_path, tmp_path):
             f"json.dump([os.getpid(), 'breakpoints.py' in sys.argv[0]], f)\n"
         )
     )
-    before = set(glob.glob("/tmp/gdbext-inject-*"))
+    before = folders()
     with started(python, tmp_path) as subject:
         pid = subject.pid
         attach = [] if new else [f"attach {pid}"]
@@ -360,7 +374,7 @@ def test_whoever_leaves_in_the_middle_of_the_call_costs_no_rank(way, python, gdb
 def test_a_gdb_that_is_killed_in_the_middle_of_the_call_costs_no_rank(python, gdb_path, tmp_path):
     at, body = tmp_path / "at", tmp_path / "slow.py"
     body.write_text(SLOW.format(at=str(at), seconds=3))
-    with started(python, tmp_path) as subject:
+    with nothing_is_left(), started(python, tmp_path) as subject:
         words = [gdb_path, "-nx", "-batch", "-iex", "set debuginfod enabled off", "-x", INIT]
         words += ["-ex", f"llm-attach {subject.pid}", "-ex", f"llm-inject -unsafe {body} {subject.pid}"]
         with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
@@ -371,14 +385,16 @@ def test_a_gdb_that_is_killed_in_the_middle_of_the_call_costs_no_rank(python, gd
         assert subject.tally()["run"] == 300
 
 
-@pytest.mark.parametrize("python", OLD, ids=os.path.basename)
+@pytest.mark.parametrize("python", TWO_WAYS, ids=os.path.basename)
 def test_a_gdb_that_is_killed_at_random_moments_of_injecting_costs_no_rank(python, gdb_path, tmp_path):
-    """From the attach to after the call: before it, at the call's own breakpoint, in the script, on the way back."""
-    at, body = tmp_path / "at", tmp_path / "slow.py"
+    """From the attach to after the call: before it, at the call's own breakpoint, in the script, on the way back. The folder of
+    the exchange goes, and the process says nothing of it."""
+    at, body, said = tmp_path / "at", tmp_path / "slow.py", tmp_path / "stderr"
     body.write_text(SLOW.format(at=str(at), seconds=0.1))
     begun = ended_early = 0
-    with started(python, tmp_path) as subject:
-        words = [gdb_path, "-nx", "-batch", "-iex", "set debuginfod enabled off", "-x", INIT, "-ex", f"llm-attach {subject.pid}"]
+    with open(said, "wb") as stderr, nothing_is_left(), started(python, tmp_path, stderr=stderr) as subject:
+        attach = [] if is_new(python) else ["-ex", f"llm-attach {subject.pid}"]
+        words = [gdb_path, "-nx", "-batch", "-iex", "set debuginfod enabled off", "-x", INIT, *attach]
         words += ["-ex", "echo attached\\n", "-ex", f"llm-inject -unsafe {body} {subject.pid}"]
         for _ in range(ROUNDS):
             at.unlink(missing_ok=True)
@@ -390,7 +406,9 @@ def test_a_gdb_that_is_killed_at_random_moments_of_injecting_costs_no_rank(pytho
             if at.exists():
                 ended(at)
                 os.unlink(f"{at}.end")
+            assert subject.process.poll() is None, (subject.process.returncode, said.read_bytes(), begun, ended_early, _)
         subject.go_on("run")
         assert subject.tally()["run"] == 300  # it lives, and is as it was
     assert ended_early < ROUNDS, "no gdb was killed: the test shows nothing"
+    assert said.read_bytes() == b""
     print(f"{begun} of {ROUNDS} had begun the script, {ended_early} had ended")
