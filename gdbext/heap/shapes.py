@@ -30,6 +30,9 @@ LEAVES = frozenset(
     "getset_descriptor method_descriptor wrapper_descriptor PyCapsule numpy.dtype decimal.Decimal datetime.datetime "
     "datetime.date datetime.time datetime.timedelta".split()
 )
+WEAK = frozenset(  # Objects/weakrefobject.c; up to 3.12 without their module
+    "weakref weakproxy weakcallableproxy weakref.ReferenceType weakref.ProxyType weakref.CallableProxyType".split()
+)
 OWN_SIZE = "__sizeof__"
 MEASURED = frozenset(  # types whose own one `Shape.size` gives
     "object type str int list dict frozendict collections.OrderedDict set frozenset collections.deque bytearray array.array "
@@ -48,8 +51,8 @@ class Table:
 
 
 class Shape:
-    """How the objects of one type are measured and followed. `leaf`: they hold no references; `body`: the byte offsets between
-    which references may lie; `need`: bytes to read of each object."""
+    """How the objects of one type are measured and followed. `leaf`: they hold no references; `body`: the byte offsets at which
+    references may lie; `need`: bytes to read of each object. What knows an object weakly does not hold it."""
 
     def __init__(self, rt: Runtime, info: TypeInfo) -> None:
         self.rt, self.info, self.layout = rt, info, rt.layout
@@ -61,10 +64,11 @@ class Shape:
         self.var = 16 if "object.ob_refcnt" not in rt.layout else rt.layout["varobj.ob_size"]
         self.need = max(min(info.basicsize, MAX_BODY), _NEEDS.get(self.kind, 0), self.var + 8)
         first = rt.layout["varobj.__size"] if info.itemsize else rt.layout["object.__size"]
-        self.body = (first, first) if self.leaf else (first, min(info.basicsize, MAX_BODY) & ~7)
-        if not self.leaf and self.kind in ("set", "dict", "list", "bytearray"):
-            own = self.kind + ".__size"
-            self.body = (min(rt.layout[own], info.basicsize) & ~7, min(info.basicsize, MAX_BODY) & ~7)
+        if self.kind in ("set", "dict", "list", "bytearray"):
+            first = min(rt.layout[self.kind + ".__size"], info.basicsize) & ~7
+        last = first if self.leaf else min(info.basicsize, MAX_BODY) & ~7
+        weak = weak_offsets(rt, info)
+        self.body = tuple(offset for offset in range(first, last, 8) if offset not in weak)
         self.inline = 0
         if flags & INLINE_VALUES and rt.version >= (3, 13) and not self.leaf:
             self.inline = rt.layout["dictvalues.values"] + 8 * _capacity(rt, info)
@@ -121,6 +125,26 @@ class Shape:
             length = self.info.basicsize + self.info.itemsize * abs(c.word(self.var))
             found.append(Table(c.at + ((length + 7) & ~7) + self.info.dictoffset, 1 + 0 * c.at))
         return found
+
+
+def weak_offsets(rt: Runtime, info: TypeInfo) -> set[int]:
+    """Where the objects of a type have words that hold nothing: the list of their weak references, and of such a reference its
+    object and its neighbours in that list."""
+    found = {info.weaklistoffset}
+    if not info.builtin_bases().isdisjoint(WEAK):
+        found |= {rt.layout[f"weakref.{name}"] for name in ("wr_object", "wr_prev", "wr_next")}
+    return found
+
+
+def weak_references(rt: Runtime, address: int, limit: int) -> list[int]:
+    """The addresses of at most `limit` weak references to an object: its list of them (Objects/weakrefobject.c)."""
+    found: dict[int, None] = {}
+    offset = rt.object(address).type.weaklistoffset
+    at = rt.target.u64(address + offset) if offset else 0
+    while at and at not in found and len(found) < limit:
+        found[at] = None
+        at = rt.target.u64(at + rt.layout["weakref.wr_next"])
+    return list(found)
 
 
 def counted(rt: Runtime, word: Any) -> Any:
