@@ -9,14 +9,13 @@ from __future__ import annotations
 import array
 import bisect
 import os
-import shlex
 import struct
 import time
 from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
-from . import files
+from . import file_kinds, files
 
 if TYPE_CHECKING:
     from typing import Any, Iterator, Sequence, Tuple, Union
@@ -42,14 +41,6 @@ NEAR = 4096  # bytes behind a symbol without a size that are still taken for its
 WIDEST = 4 << 20  # bytes of the largest function
 NOTE_SECONDS = 5.0  # that reading a file's notes may take
 SEARCH_SECONDS = 20.0  # of a processor that searches by address may take in one file, all together
-
-COMPRESSED = (  # the first bytes of a file, by what, and what unpacks it to its standard output; systemd-coredump writes such
-    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
-    (b"\x04\x22\x4d\x18", "lz4", "lz4 -dc"),
-    (b"\x1f\x8b", "gzip", "gzip -dc"),
-    (b"\xfd7zXZ\0", "xz", "xz -dc"),
-    (b"BZh", "bzip2", "bzip2 -dc"),
-)
 
 _open_files: dict[tuple[str, int, int, int, int], Elf] = {}
 
@@ -100,18 +91,6 @@ class Segment:
         self.type, self.flags, self.offset, self.vaddr, self.filesz, self.memsz = kind, flags, offset, vaddr, filesz, memsz
 
 
-def _other_kind(path: str, head: bytes) -> str:
-    """What a file is that is no 64-bit little-endian ELF file, and the line that makes a compressed core one."""
-    for magic, name, tool in COMPRESSED:
-        if head.startswith(magic):
-            return f"compressed by {name}; unpack it: {tool} {shlex.quote(path)} > FILE"
-    if head[:5] == b"\x7fELF\x01":
-        return "a 32-bit ELF file; 64-bit ones are read"
-    if head[:4] == b"\x7fELF" and len(head) < 64:
-        return "an ELF file that is cut short"
-    return "not a 64-bit little-endian ELF file"
-
-
 class Elf:
     """One file, of which only what is asked for is read. Addresses are the file's own virtual addresses. `NotFoundError` for
     what is no 64-bit ELF file."""
@@ -124,7 +103,7 @@ class Elf:
         self.data: Data = files.FileBytes(path) if data is None else data
         head = self.data[:64]
         if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":
-            raise NotFoundError(f"{path}: {_other_kind(path, head)}")
+            raise NotFoundError(f"{path}: {file_kinds.of_no_elf(path, head)}")
         fields = struct.unpack_from("<HHIQQQIHHHHHH", head, 16)
         self.type, self.machine, self.entry = fields[0], fields[1], fields[3]
         self._shoff, self._shentsize, self._shnum, self._shstrndx = fields[5], fields[10], fields[11], fields[12]

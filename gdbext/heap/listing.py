@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import NotFoundError
 from .graph import Ways
 from .paths import Names, all_roots
-from .shapes import weak_references
 from .walk import walk
+from .weak import weak_references
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

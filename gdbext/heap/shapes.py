@@ -14,6 +14,7 @@ from .. import log
 from ..cpython.objects import DEQUE_BLOCK
 from ..cpython.types import BYTES, DICT, HEAPTYPE, INLINE_VALUES, LIST, LONG, MANAGED_DICT, STR, TUPLE, TYPE
 from ..errors import GdbextError
+from .weak import weak_offsets
 
 if TYPE_CHECKING:
     from typing import Callable
@@ -29,9 +30,6 @@ LEAVES = frozenset(
     "NoneType bool float complex ellipsis NotImplementedType re.Pattern range_iterator member_descriptor "
     "getset_descriptor method_descriptor wrapper_descriptor PyCapsule numpy.dtype decimal.Decimal datetime.datetime "
     "datetime.date datetime.time datetime.timedelta".split()
-)
-WEAK = frozenset(  # Objects/weakrefobject.c; up to 3.12 without their module
-    "weakref weakproxy weakcallableproxy weakref.ReferenceType weakref.ProxyType weakref.CallableProxyType".split()
 )
 OWN_SIZE = "__sizeof__"
 MEASURED = frozenset(  # types whose own one `Shape.size` gives
@@ -125,26 +123,6 @@ class Shape:
             length = self.info.basicsize + self.info.itemsize * abs(c.word(self.var))
             found.append(Table(c.at + ((length + 7) & ~7) + self.info.dictoffset, 1 + 0 * c.at))
         return found
-
-
-def weak_offsets(rt: Runtime, info: TypeInfo) -> set[int]:
-    """Where the objects of a type have words that hold nothing: the list of their weak references, and of such a reference its
-    object and its neighbours in that list."""
-    found = {info.weaklistoffset}
-    if not info.builtin_bases().isdisjoint(WEAK):
-        found |= {rt.layout[f"weakref.{name}"] for name in ("wr_object", "wr_prev", "wr_next")}
-    return found
-
-
-def weak_references(rt: Runtime, address: int, limit: int) -> list[int]:
-    """The addresses of at most `limit` weak references to an object: its list of them (Objects/weakrefobject.c)."""
-    found: dict[int, None] = {}
-    offset = rt.object(address).type.weaklistoffset
-    at = rt.target.u64(address + offset) if offset else 0
-    while at and at not in found and len(found) < limit:
-        found[at] = None
-        at = rt.target.u64(at + rt.layout["weakref.wr_next"])
-    return list(found)
 
 
 def counted(rt: Runtime, word: Any) -> Any:
