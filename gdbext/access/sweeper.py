@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 from .. import log, package
 from ..errors import GdbextError

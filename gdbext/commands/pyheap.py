@@ -98,6 +98,7 @@ class PyHeap(Command):
             parts = [lambda style: listed.instances_text(data, len(nodes), args.all, style)]
         if args.path is not None:
             data["paths"] = listed.paths_data(census, args.path, args.all)
+            data["weakly"] = listed.weakly_data(census, args.path, args.all)
             parts = [lambda style: listed.paths_text(data, args.all, style)]
         if before is not None:
             if before.process != _process(target):

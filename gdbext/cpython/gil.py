@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..access.model import PAGE, Thread
-from ..access.procfs import read_syscall
+from ..access.procfs import Syscall, read_proc, read_syscall, status_field
 from ..errors import FaultError, GdbextError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _SP = {"x86-64": "rsp", "aarch64": "sp"}
 _AWAKE_FRAMES, _AWAKE_BYTES = 12, 512  # how much of a stack is looked at
 # restart_syscall(2): what a wait with a time limit goes on in once it was interrupted, its arguments as they were
 RESTART = {"x86-64": 219, "aarch64": 128}
+_LOOKS = (0.0, 0.001, 0.002, 0.004)  # seconds before each look at a thread of a running process: a waiter wakes up every 5 ms
 _NUMBER = {"x86-64": "orig_rax", "aarch64": "x8"}  # the register that has the system call's number
 _CALL = {"x86-64": b"\x0f\x05", "aarch64": b"\x01\x00\x00\xd4"}  # syscall; svc #0
 
@@ -43,9 +44,9 @@ def gil_range(rt: Runtime, interp: int) -> tuple[int, int]:
 def futex_of(target: Target, thread: Thread) -> int:
     """Return the address that a `Thread` waits on in futex(2), 0 when it is in no such call; `GdbextError` where neither
     registers nor /proc tell."""
-    if not target.is_stopped and target.pid is not None:
-        call = read_syscall(target.pid, thread.tid)
-        if call is None or call.number < 0:
+    if _runs_on(target):
+        call = _call_of(target, thread)
+        if call is None:
             return 0
         number, address = call.number, call.arguments[0]
     elif _in_call(target, thread):
@@ -54,6 +55,16 @@ def futex_of(target: Target, thread: Thread) -> int:
     else:
         return 0
     return address if number in (FUTEX[target.arch], RESTART[target.arch]) and address >= PAGE else 0
+
+
+def _runs_on(target: Target) -> bool:
+    return not target.is_stopped and target.pid is not None
+
+
+def _call_of(target: Target, thread: Thread) -> Syscall | None:
+    """The system call that a thread of a running process stands in; None where it is in none."""
+    call = read_syscall(target.pid, thread.tid) if target.pid is not None else None
+    return call if call is not None and call.number >= 0 else None
 
 
 def _in_call(target: Target, thread: Thread) -> bool:
@@ -111,7 +122,11 @@ def state(rt: Runtime, py: PyThread, thread: Thread | None = None) -> str:
     """Return the state of a Python thread toward the GIL: "holds", "waits", "none" (it neither has nor wants it), "disabled" (a
     free-threaded build), or "unknown": another thread has it, and neither registers nor /proc tell what this one waits on.
 
+    A thread of a running process wants the lock a moment later, or between two futex calls of its wait: "none" is said where it
+    stayed in one system call, another than the lock's, from before the lock's holder was read to after.
     `thread`: its `Thread`, None where no thread of the system belongs to it."""
+    if thread is not None and _runs_on(rt.target):
+        return _state_at_once(rt, py, thread)
     said, holder = rt.gil(py.interp)
     if said == "disabled":
         return "disabled"
@@ -123,7 +138,51 @@ def state(rt: Runtime, py: PyThread, thread: Thread | None = None) -> str:
     return "waits" if found else "none"
 
 
+def _state_at_once(rt: Runtime, py: PyThread, thread: Thread) -> str:
+    """`state` in a running process: looked at again, a few times, while the thread moves between the looks."""
+    for wait in _LOOKS:
+        time.sleep(wait)
+        rt.target.drop_pages()
+        try:
+            before = _standing(rt.target, thread)
+            said, holder = rt.gil(py.interp)
+            if said == "disabled":
+                return "disabled"
+            if said == "held" and any(holder == address for address, _ in py.states):
+                return "holds"
+            if before is not None and _standing(rt.target, thread) == before:
+                return "waits" if _waits_in(rt, py, before[0]) else "none"
+        except GdbextError as e:
+            log.passed_over(e)
+            return "unknown"
+    return "unknown"
+
+
+def _waits_in(rt: Runtime, py: PyThread, call: Syscall) -> bool:
+    """Whether a system call waits for the lock of a thread's interpreter."""
+    start, end = gil_range(rt, py.interp)
+    return call.number in (FUTEX[rt.target.arch], RESTART[rt.target.arch]) and start <= call.arguments[0] < end
+
+
+def _standing(target: Target, thread: Thread) -> tuple[Syscall, int] | None:
+    """What tells that a thread did not move: its system call, and how often it has slept. None for one in no system call."""
+    call = _call_of(target, thread)
+    if call is None or target.pid is None:
+        return None
+    return call, int(status_field(read_proc(target.pid, f"task/{thread.tid}/status"), b"voluntary_ctxt_switches") or 0)
+
+
 def switches(rt: Runtime, interp: int) -> int:
     """How often the lock of an interpreter went to another thread than had it last."""
     lock = gil_range(rt, interp)[0]
     return rt.target.u64(lock + rt.layout["gil.switch_number"]) if lock else 0
+
+
+def stands(rt: Runtime, py: PyThread, thread: Thread) -> bool | None:
+    """Whether a thread of a running process waits for the lock; None for one that is in no system call."""
+    try:
+        call = _call_of(rt.target, thread)
+        return None if call is None else _waits_in(rt, py, call)
+    except GdbextError as e:
+        log.passed_over(e)
+        return None

@@ -15,20 +15,23 @@ if TYPE_CHECKING:
 
 
 class Samples:
-    """The result of `count` samples of a running process: `held`, `waited`: {tid: samples}; `free`: samples in which nobody held
-    the lock; `switches`: the values of the lock's own count of them; `seconds` they took."""
+    """The result of `count` samples of a running process: `held`, `waited`, `unknown`: {tid: samples}, unknown where it ran and
+    may have wanted the lock; `free`: samples in which nobody held the lock; `switches`: the values of the lock's own count of
+    them; `seconds` they took."""
 
     def __init__(self) -> None:
         self.count, self.free, self.seconds = 0, 0, 0.0
         self.held: dict[int, int] = {}
         self.waited: dict[int, int] = {}
+        self.unknown: dict[int, int] = {}
         self.switches: set[int] = set()
 
     def __add__(self, other: Samples) -> Samples:
         both = Samples()
         both.count, both.free, both.seconds = self.count + other.count, self.free + other.free, self.seconds + other.seconds
         both.switches = self.switches | other.switches
-        for mine, one, two in ((both.held, self.held, other.held), (both.waited, self.waited, other.waited)):
+        parts = ((both.held, self.held, other.held), (both.waited, self.waited, other.waited))
+        for mine, one, two in (*parts, (both.unknown, self.unknown, other.unknown)):
             mine.update({tid: one.get(tid, 0) + two.get(tid, 0) for tid in (*one, *two)})
         return both
 
@@ -54,15 +57,16 @@ def sample(rt: Runtime, count: int, interval: float = 0.005) -> Samples:
     for _ in rounds(interval, count=count, jitter=0.5, rest=lambda took: interval / 2):
         target.invalidate()
         holders = [rt.gil(interp) for interp in interps]
-        waiting = [py.tid for py, th in known if gil.waits(rt, py, th)]
+        stand = {py.tid: gil.stands(rt, py, th) for py, th in known}
         found.switches.add(sum(gil.switches(rt, interp) for interp in interps))
         found.count += 1
         owners = {tids.get(address, 0) for said, address in holders if said == "held"}
         found.free += not owners
         for tid in owners:
             found.held[tid] = found.held.get(tid, 0) + 1
-        for tid in waiting:
-            if tid not in owners:
-                found.waited[tid] = found.waited.get(tid, 0) + 1
+        for tid, waiting in stand.items():
+            if tid not in owners and waiting is not False:
+                of = found.unknown if waiting is None else found.waited
+                of[tid] = of.get(tid, 0) + 1
     found.seconds = time.monotonic() - began
     return found
