@@ -14,6 +14,8 @@ from ..observe.window import PRESSED
 from ..requests import collect, join
 from ..requests.model import BEHIND, NEVER_FITS
 from ..stacks import sampling, untraced
+from .chains import Chain, chains_of
+from .facts import Facts
 from .from_samples import facts_of
 from .judge import judge
 
@@ -30,9 +32,9 @@ AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0, "uninterruptible": 3.0}
 
 
 class Examination:
-    """`seen`: `[ProcessSamples]`, `verdicts`: the gravest first, `facts` that they were made from, `requests`: `[Tracked]` of all
-    engines, None where there is none, `progress`: what their processes count, at both looks; `untraced`: what is known of
-    those that may not be traced."""
+    """`seen`: `[ProcessSamples]`, `verdicts`: the gravest first, `facts` that they were made from, `chains` of all that wait,
+    `requests`: `[Tracked]` of all engines, None where there is none, `progress`: what their processes count, at both looks;
+    `untraced`: what is known of those that may not be traced."""
 
     def __init__(self, seen: list[ProcessSamples], custodies: Sequence[tuple[set[int], list[Any], list[Any]]] = ()) -> None:
         self.seen = seen
@@ -44,6 +46,7 @@ class Examination:
         self.requests = [r for _, requests, _ in custodies for r in requests] if custodies else None
         self.progress = [c for _, _, counted in custodies for c in counted]
         self.verdicts: list[Verdict] = judge(self.facts)
+        self.chains: list[Chain] = chains_of(Facts(self.facts), self.requests or ())
         self.untraced: list[dict[str, Any]] = []
 
 
