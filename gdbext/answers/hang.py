@@ -13,6 +13,7 @@ from ..verdict import untraced
 from ..verdict.examine import Examination
 from ..verdict.kinds import MEANING
 from . import requests
+from .chains import chain_lines, chains_data
 from .places import node_text, nodes_of, place
 
 STUCK = ("never-fits", "parked", "behind", "lost", "zombie")
@@ -59,6 +60,7 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "not_asked": verdicts[0]["not_asked"],
         "meaning": MEANING[said.kind],
         "verdicts": verdicts,
+        "chains": chains_data(found.chains, lambda node: culprit(node, {})),
         "progress": [
             {"label": escape(c.label), "pid": c.pid, "what": escape(c.what), "before": c.before, "after": c.after}
             for f in seen
@@ -81,6 +83,8 @@ def hang_lines(data: dict[str, Any], style: Any, nodes: dict[Any, Any]) -> list[
     lines = _verdict_lines(data["verdicts"][0], style, nodes, len(data["verdicts"]) > 1)
     for other in data["verdicts"][1:]:
         lines += _verdict_lines(other, style, nodes, True)
+    if data["verdict"] not in GOOD:
+        lines += chain_lines(data["chains"], style, nodes)
     moved = [c for c in data["progress"] if c["before"] != c["after"]]
     if moved and data["verdict"] not in GOOD:
         lines.append(style.dim("moved meanwhile: " + "; ".join(f"{c['label']}: {c['what']}" for c in moved[:6])))

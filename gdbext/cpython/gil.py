@@ -10,6 +10,7 @@ arguments in the thread's registers, and tells them in /proc/PID/task/TID/syscal
 from __future__ import annotations
 
 import struct
+import time
 from typing import TYPE_CHECKING
 
 from .. import log

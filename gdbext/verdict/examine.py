@@ -14,6 +14,8 @@ from ..observe.window import PRESSED
 from ..requests import collect, join
 from ..requests.model import BEHIND, NEVER_FITS
 from . import sampling, untraced
+from .chains import Chain, chains_of
+from .facts import Facts
 from .judge import judge
 
 if TYPE_CHECKING:
@@ -30,8 +32,9 @@ AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0, "uninterruptible": 3.0}
 
 
 class Examination:
-    """`seen`: `[ProcessState]`, `verdicts` on them: the gravest first, `requests`: `[Tracked]` of all engines, None where there
-    is none, `progress`: what their processes count, at both looks; `untraced`: what is known of those that may not be traced."""
+    """`seen`: `[ProcessState]`, `verdicts` on them: the gravest first, `chains` of all that wait, `requests`: `[Tracked]` of all
+    engines, None where there is none, `progress`: what their processes count, at both looks; `untraced`: what is known of those
+    that may not be traced."""
 
     def __init__(self, seen: list[ProcessState], custodies: Sequence[tuple[set[int], list[Any], list[Any]]] = ()) -> None:
         self.seen = seen
@@ -40,6 +43,7 @@ class Examination:
         self.requests = [r for _, requests, _ in custodies for r in requests] if custodies else None
         self.progress = [c for _, _, counted in custodies for c in counted]
         self.verdicts: list[Verdict] = judge(seen)
+        self.chains: list[Chain] = chains_of(Facts(seen), self.requests or ())
         self.untraced: list[dict[str, Any]] = []
 
 
