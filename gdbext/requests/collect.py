@@ -54,7 +54,7 @@ def collect(engine: Engine, between: float = BETWEEN, sleep: Callable[[float], N
     """Who has each request of an engine. `between`: seconds between two looks, 0 for one look only."""
     first, partial = looks_at(engine)
     if not between or not _runs(engine):
-        partial.append("one look: what moves is not known")
+        partial.append("one sample: what moves is not known")
         return Custody(engine.name, first, joining.join(first), [], partial)
     sleep(between)
     last, requests, more = compared(engine, first, between, sleep)
@@ -112,7 +112,7 @@ def collect_one(target: Target, label: str = "") -> Custody:
         if one.parts:
             look = one
             break
-    partial = ["one look: what moves is not known", "its siblings are not here: only what this process knows"]
+    partial = ["one sample: what moves is not known", "its siblings are not here: only what this process knows"]
     return Custody(spec.name, [look], joining.join([look]), [], partial + look.notes)
 
 
