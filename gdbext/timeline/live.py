@@ -9,8 +9,9 @@ from .. import log
 from ..access.procfs import cpu_of, resident_bytes
 from ..errors import GdbextError, LayoutError
 from ..observe.loop import rounds
+from ..observe.thread_files import Files
 from .recording import DROPPED, GIL, QUEUED, RUNNING, STATES, Frame, Recording
-from .sampler import Files, ProcessSampler
+from .sampler import ProcessSampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
