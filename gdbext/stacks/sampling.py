@@ -336,6 +336,8 @@ def _read_copy(s: ProcessSamples, snap: Any, live: bool) -> None:
         return
     try:
         s.view = threads.view_of(snap)
+        if not live and isinstance(snap.target, CoreFileTarget):
+            s.died = snap.target.fatal_signal()
         s.edges, why = locks.find(s.view)
         s.partial += s.view.partial + snap.partial
         if s.view.rt is not None:
@@ -344,7 +346,6 @@ def _read_copy(s: ProcessSamples, snap: Any, live: bool) -> None:
             if s.world is None and s.rank is None:  # an engine's default group may span many engines
                 s.world = next(((c.rank, c.size) for c in s.counts if c.default and c.rank is not None), None)
             if not live:
-                s.died = snap.target.fatal_signal() if isinstance(snap.target, CoreFileTarget) else None
                 s.tasks = async_waits.read(s.name, s.view.rt, s.view.threads)
         for th in s.view.threads:
             if th.python and s.window.thread(th.tid).stacks:
