@@ -25,9 +25,9 @@ _STATES = (PENDING, CANCELLED, FINISHED)
 
 
 class Waiting:
-    """What a task waits for. `kind`: "task", "gather", "wait", "sleep", "executor", "future", "asyncio" (an asyncio call such as
-    Queue.get) or "awaitable" (something of another library); `text` for people; `object`: `Object` or None; `on`: addresses
-    of the tasks that must finish; `seconds` of a sleep."""
+    """What a task waits for. `kind`: "task", "gather", "wait", "group" (of tasks), "sleep", "executor", "future", "asyncio" (an
+    asyncio call such as Queue.get) or "awaitable" (something of another library); `text` for people; `object`: `Object` or None;
+    `on`: addresses of the tasks that must finish; `seconds` of a sleep."""
 
     def __init__(
         self, kind: str, text: str, obj: Object | None = None, on: Iterable[int] = (), seconds: float | None = None
@@ -77,7 +77,8 @@ class Futures:
             elif held.type.flags & LONG:  # 3.12+: a number until someone asks for the name
                 text = f"Task-{held.integer()}"
             else:
-                text = held.string(200) if held.type.flags & STR else "?"
+                text = held.string(MAX_NAME) if held.type.flags & STR else "?"
+                text += "…" if held.type.flags & STR and held.len() > MAX_NAME else ""
             self.names[obj.address] = text
         return self.names[obj.address]
 
@@ -95,7 +96,12 @@ class Futures:
         except GdbextError as e:
             return Waiting("future", f"future {waiter.address:#x} ({e})", waiter)
         for frame in reversed(frames):
-            if _in_asyncio(frame.file) and not frame.code.name.startswith("_"):
+            if not _in_asyncio(frame.file):
+                break  # whoever awaits a future in a coroutine of its own: what called that one is no matter
+            group = self._of_group(frame, waiter)
+            if group is not None:
+                return group
+            if not frame.code.name.startswith("_"):
                 return self._of_asyncio(frame, waiter)
         return Waiting("future", f"{waiter.type.name} {waiter.address:#x}", waiter)
 
@@ -129,8 +135,52 @@ class Futures:
 
     def _of_many(self, kind: str, waiter: Object, members: list[Object]) -> Waiting:
         names = [self._shown(m) if is_task(m) else f"{m.type.name} {m.address:#x}" for m in members[:5]]
-        text = f"{kind} of {len(members)} pending: {', '.join(names)}{', …' if len(members) > 5 else ''}"
+        what = "group of tasks," if kind == "group" else f"{kind} of"
+        text = f"{what} {len(members)} pending: {', '.join(names)}{', …' if len(members) > 5 else ''}"
         return Waiting(kind, text, waiter, [m.address for m in members if is_task(m)])
+
+    def _of_group(self, frame: PyFrame, waiter: Object) -> Waiting | None:
+        """A TaskGroup that ends when its tasks have, and a race of `staggered_race`: their future knows none of them."""
+        name = frame.code.name
+        group = name in ("__aexit__", "_aexit") and frame.file.endswith("taskgroups.py")
+        if not group and name != "staggered_race":
+            return None
+        try:
+            own = {n: v for n, v in frame.locals() if v is not None}
+            held = own["self"].attr("_tasks") if group else own["running_tasks"]
+            members = [m for m in held.elements(MAX_CHILDREN) if is_task(m) and self.state_of(m) == PENDING]
+        except (GdbextError, KeyError) as e:
+            log.passed_over(e)
+            return None
+        return self._of_many("group", waiter, members)
+
+    def awaiters(self, obj: Object) -> list[int]:
+        """The addresses of the tasks by which a task or future says that it is awaited (3.14 on), also through futures."""
+        found: list[int] = []
+        seen, pending = {obj.address}, [obj]
+        while pending and len(seen) < MAX_AWAITERS:
+            for one in self._awaited_by(pending.pop()):
+                if one.address not in seen:
+                    seen.add(one.address)
+                    if is_task(one):
+                        found.append(one.address)
+                    else:
+                        pending.append(one)
+        return found
+
+    def _awaited_by(self, obj: Object) -> list[Object]:
+        """Modules/_asynciomodule.c, FutureObj: one awaiter, or a set of them."""
+        L = self.rt.layout
+        if not obj.isa("_asyncio.Task", "_asyncio.Future"):
+            held = obj.attr("_Future__asyncio_awaited_by") if self.rt.version >= (3, 14) else None
+            return list(held.elements(MAX_AWAITERS)) if held is not None and not held.is_none() else []
+        if "task.task_awaited_by" not in L:
+            return []
+        pointer = self.target.u64(obj.address + L["task.task_awaited_by"])
+        if not pointer:
+            return []
+        held = self.rt.object(pointer)
+        return list(held.elements(MAX_AWAITERS)) if self.target.u8(obj.address + L["task.task_awaited_by_is_set"]) else [held]
 
     def _of_asyncio(self, frame: PyFrame, waiter: Object) -> Waiting:
         """An asyncio call that made the future for itself: what it was called on tells more than the future."""

@@ -37,13 +37,15 @@ _WRAPPERS = {  # awaitable -> the field with what it drives; the first word afte
 
 class Task:
     """`state`: "running" (its coroutine is on a thread's stack), "ready" (it runs at the loop's next turn), "waiting", "done" or
-    "cancelled"; `frames`: `[PyFrame]`, innermost first; `waits`: `Waiting` or None; `loop`: address; `tid` of the thread that
-    runs its loop now, None when none does; `error`: why it is less than whole."""
+    "cancelled"; `frames`: `[PyFrame]`, innermost first; `waits`: `Waiting` or None; `awaited_by`: addresses of the tasks that
+    wait for it; `loop`: address; `tid` of the thread that runs its loop now, None when none does; `error`: why it is less than
+    whole."""
 
     def __init__(self, address: int) -> None:
         self.address, self.name, self.state, self.coroutine = address, "", "", ""
         self.frames: list[PyFrame] = []
         self.waits: Waiting | None = None
+        self.awaited_by: list[int] = []
         self.loop = 0
         self.tid: int | None = None
         self.error: str | None = None
@@ -223,6 +225,7 @@ class _Reader(Futures):
                 self.reasons.append(f"task {self.shown(task.name) or hex(address)}: {e}")
             if finished or task.state not in ("done", "cancelled"):
                 found.append(task)
+        _join({task.address: task for task in found})
         found.sort(
             key=lambda task: (task.loop, [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", task.name)][1::2], task.name)
         )
@@ -305,6 +308,8 @@ class _Reader(Futures):
         coro = self.field(obj, "coro")
         if coro is None or state != PENDING:
             return
+        with log.passing_over(GdbextError):
+            task.awaited_by = self.awaiters(obj)
         frames, end, executing = chain(self.rt, coro.address)
         if frames:
             task.coroutine = frames[0].function
@@ -346,6 +351,19 @@ class _Reader(Futures):
         for frame in frames:
             frame.source, frame.tid = stack[0].source, tid
         return frames, tid
+
+
+def _join(tasks: dict[int, Task]) -> None:
+    """Who waits for whom, from both ends: what a task waits for, and by whom another one says that it is awaited."""
+    for task in tasks.values():
+        for awaiter in (tasks[address] for address in task.awaited_by if address in tasks):
+            waits = awaiter.waits
+            if waits is not None and waits.kind in ("future", "asyncio") and task.address not in waits.on:
+                waits.on.append(task.address)
+    for task in tasks.values():
+        for awaited_one in (tasks[address] for address in (task.waits.on if task.waits else ()) if address in tasks):
+            if task.address not in awaited_one.awaited_by:
+                awaited_one.awaited_by.append(task.address)
 
 
 def cycles(found: list[Task]) -> list[list[Task]]:
