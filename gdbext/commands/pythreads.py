@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import log
 from ..cpython.runtime import Runtime
 from ..errors import GdbextError
 from ..observe import gil_samples
@@ -12,19 +11,9 @@ from ..render.text import Style, escape
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import threads
+from ..stacks.ending import daemons
 
 MAX_SAMPLES = 100_000
-
-
-def daemons(rt: Runtime) -> dict[int, bool]:
-    """{pthread id: whether `threading` calls it a daemon}; {} where it was never imported."""
-    found, module = {}, rt.module("threading")
-    try:
-        for key, value in module.item("_active").items() if module else ():
-            found[key.integer()] = value.attr("_daemonic").boolean()
-    except GdbextError as e:
-        log.passed_over(e)  # a table in the middle of an update; the names are read the same way
-    return found
 
 
 class PyThreads(Command):
