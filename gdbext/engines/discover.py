@@ -6,7 +6,7 @@ from ..access.proc import ProcTarget
 from ..access.proctable import ProcTable
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError
-from . import families
+from . import families, instances
 from .rank import set_labels
 from .registry import ENGINES, SPECS
 from .search import Search
@@ -65,6 +65,8 @@ def survey(
     for number, group in enumerate(families.families(search.ranks)):
         _complete(number, group)
         found += sorted(group, key=families.sort_key)
+    instances.set_names({r.family: r.instance for r in found if r.instance is not None}.values())
+    instances.tell_apart(found)
     if engine is not None:
         found = [r for r in found if r.engine == engine]
     for index, rank in enumerate(found):
@@ -120,3 +122,6 @@ def _complete(number: int, group: list[Rank]) -> None:
             rank.replica = core.label_ranks["dp"]  # a dense model's replicas do not say DP in their workers' titles
             rank.ranks["dp"] = rank.replica
     set_labels(group)
+    instance = instances.of_family(group, SPECS[group[0].engine])
+    for rank in group:
+        rank.instance = instance

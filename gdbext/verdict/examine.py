@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..engines import endpoints, nccl_ras, shm_files
 from ..engines.group import engines_of
+from ..engines.listeners import who_listens
 from ..engines.processes import ranks_of
 from ..errors import GdbextError
 from ..observe.window import PRESSED
-from ..requests import collect, join
+from ..requests import collect, instances, join
 from ..requests.model import BEHIND, NEVER_FITS
 from ..stacks import sampling, untraced
 from .from_samples import facts_of
 from .judge import judge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..engines.targets import Targets
     from ..stacks.sampling import ProcessSamples
@@ -32,15 +33,22 @@ AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0, "uninterruptible": 3.0}
 class Examination:
     """`seen`: `[ProcessSamples]`, `verdicts`: the gravest first, `facts` that they were made from, `requests`: `[Tracked]` of all
     engines, None where there is none, `progress`: what their processes count, at both looks; `untraced`: what is known of
-    those that may not be traced."""
+    those that may not be traced. `broken`: {pid: why it serves nobody any more}."""
 
-    def __init__(self, seen: list[ProcessSamples], custodies: Sequence[tuple[set[int], list[Any], list[Any]]] = ()) -> None:
+    def __init__(
+        self,
+        seen: list[ProcessSamples],
+        custodies: Sequence[tuple[set[int], list[Any], list[Any]]] = (),
+        broken: Mapping[int, str] | None = None,
+    ) -> None:
         self.seen = seen
         self.facts = [facts_of(s) for s in seen]
         for pids, requests, _ in custodies:
             for f in self.facts:
                 if f.pid in pids:
                     f.requests = requests
+        for f in self.facts:
+            f.broken = (broken or {}).get(f.pid, "")
         self.requests = [r for _, requests, _ in custodies for r in requests] if custodies else None
         self.progress = [c for _, _, counted in custodies for c in counted]
         self.verdicts: list[Verdict] = judge(self.facts)
@@ -116,16 +124,19 @@ class _Look:
 
     def examination(self) -> Examination:
         """The verdicts on what was seen until now."""
-        custodies = []
+        custodies, sides = [], []
         for engine, (first, began) in zip(self.engines, self.before):
             last, requests, _ = collect.compared(engine, first, self.seconds, since=time.monotonic() - began)
+            sides.append(instances.Side(engine.instance, last, requests, first))
             if any(look.parts for look in last):
                 custodies.append(({rank.pid for rank in engine.alive()}, requests, join.progress(last, first)))
+        instances.relate(sides, who_listens)
         for s in self.sampling.seen:
             requests = _requests_in(s) if s.view is not None and not s.view.live else []
             if requests:
                 custodies.append(({s.pid}, requests, []))
-        return Examination(self.sampling.seen, custodies)
+        broken = {look.pid: look.broken for side in sides for look in side.looks if look.broken}
+        return Examination(self.sampling.seen, custodies, broken)
 
 
 def _requests_in(core: ProcessSamples) -> list[Any]:

@@ -201,6 +201,7 @@ class ProcessState:
     requests: list[Any] | None = None  # of its engine (`requests.model.Tracked`), None where they are not known
     clients: int = 0  # connections that clients have to its event loops
     unread: int = 0  # on how many of them, and of its listeners, something waits
+    broken: str = ""  # why it serves nobody any more, by its own word
     signals: Sequence[str] = ()  # that it has handlers of its own for
 
     @property
