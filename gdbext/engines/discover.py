@@ -6,14 +6,14 @@ from ..access.proc import ProcTarget
 from ..access.proctable import ProcTable
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError
-from . import families, instances
+from . import families, instances, routers
 from .rank import set_labels
 from .registry import ENGINES, SPECS
 from .search import Search
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from typing import Any, Callable
 
     from ..cpython.runtime import Runtime
     from .rank import Rank
@@ -40,6 +40,11 @@ def discover(
 ) -> tuple[list[Rank], list[str]]:
     """`survey` without the count: `([Rank], [reasons why that may not be all])`."""
     return survey(proc_root, engine, verify, runtime_of)[:2]
+
+
+def find_routers(ranks: list[Rank]) -> list[dict[str, Any]]:
+    """The routers on this machine, and their connections to the instances of `ranks`."""
+    return routers.of_table(ProcTable(), ranks)
 
 
 def survey(

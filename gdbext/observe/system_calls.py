@@ -179,7 +179,7 @@ def connections(pid: int) -> set[Any] | None:
     """The TCP connections of a process, each as what is equal at its two ends; None where its files cannot be looked at."""
     try:
         links = [link for _, link in descriptors(pid)]
-        space = os.readlink(f"/proc/{pid}/ns/net")
+        space = network_of(pid)
     except (GdbextError, OSError) as e:
         log.passed_over(e)
         return None

@@ -87,8 +87,8 @@ def store_of(rt: Runtime) -> str:
 
 
 def _address_in(target: Target, at: int, depth: int) -> str:
-    """Of the C++ Store at an address: a TCPStore's `addr_`, a string and a port (TCPStore.hpp, detail::SocketAddress), also behind
-    stores that only put a prefix before names."""
+    """Of the C++ Store at an address: a TCPStore's `addr_`, a string and a port (TCPStore.hpp, detail::SocketAddress), also
+    behind stores that only put a prefix before names."""
     kind = rtti.class_hierarchy(target, at)[0][0] if depth and _is_pointer(target, at) else ""
     for place in range(at + 8, at + 8 * STORE_WORDS, 8):
         word = target.u64(place)
