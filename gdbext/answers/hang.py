@@ -8,6 +8,7 @@ from typing import Any
 from ..engines import nccl_ras, shm_files
 from ..errors import GdbextError
 from ..render.text import escape
+from ..requests.model import KEPT
 from ..stacks import snapshots
 from ..verdict import untraced
 from ..verdict.examine import Examination
@@ -68,9 +69,10 @@ def hang_data(found: Examination) -> dict[str, Any]:
             for c in f.counters
         ]
         + [requests.counter_data(c) for c in found.progress],
-        "requests_open": len(found.requests) if found.requests is not None else None,
+        "requests_open": sum(r.verdict != KEPT for r in found.requests) if found.requests is not None else None,
         "requests_stuck": len(stuck) if found.requests is not None else None,
         "requests": [requests.stuck_data(r) for r in stuck],
+        "requests_kept": [requests.stuck_data(r) for r in found.requests or () if r.verdict == KEPT],
         "untraced": found.untraced,
         "ends": ends_data(s.view for s in seen if s.view),
         "ranks_read": sum(s.view is not None for s in seen),
