@@ -76,9 +76,9 @@ CUDA graphs pass no launch: what they hide is said. AMD: rocgdb was never tried;
   llm-attach TP0               the rank that samples; llm-attach all for every rank
   llm-break nan                stops before sampling when logits hold NaN or an infinity, in the step where it happens first
   (gdb) llm-break nan
-  llm-break 1: /…/vllm/v1/worker/gpu_model_runner.py:3443  GPUModelRunner._sample  (1 debug register)
+  llm-break 1: vllm/v1/worker/gpu_model_runner.py:3443  GPUModelRunner._sample  (1 debug register)
   (gdb) llm-continue
-  llm-break 1: GPUModelRunner._sample at /…/vllm/v1/worker/gpu_model_runner.py:3443, TP0 thread 12784 "VLLM::Worker_TP", hit 1
+  llm-break 1: GPUModelRunner._sample at vllm/v1/worker/gpu_model_runner.py:3443, TP0 thread 12784 "VLLM::Worker_TP", hit 1
     (logits holds 1536 NaN, 0 infinite of 3072)
   pytensor logits -stats       how many, what the finite values are; half of them, as here: one of two ranks. The stop says what
                                they are called: SGLang's are logits_output.next_token_logits
@@ -121,11 +121,11 @@ Is it the engine? Attached to a plain program of transformers, model(tokens), wi
   llm-break request ID         stops when it was computed for the first time, and when it is freed
   pybreak Scheduler.schedule if any("ID" in r.request_id and r.num_computed_tokens > 60 for r in self.running)
   (gdb) llm-continue
-  pybreak 2: Scheduler.schedule at /…/vllm/v1/core/sched/scheduler.py:592, EngineCore thread 21913 "VLLM::EngineCor", hit 1
+  pybreak 2: Scheduler.schedule at vllm/v1/core/sched/scheduler.py:592, EngineCore thread 21913 "VLLM::EngineCor", hit 1
   (gdb) pyprint len(self.running), self.running[0].request_id, self.running[0].num_computed_tokens
   (4, 'request-25-88d033e8', 176)
   (gdb) pynext
-  Scheduler.schedule at /…/vllm/v1/core/sched/scheduler.py:604, thread 21913
+  Scheduler.schedule at vllm/v1/core/sched/scheduler.py:604, thread 21913
   604	        scheduled_new_reqs: list[Request] = []
 The others wait meanwhile: llm-detach, or delete and llm-continue, before their timeouts.""",
     "memory": """Memory grows, or runs out.
@@ -143,7 +143,7 @@ The others wait meanwhile: llm-detach, or delete and llm-continue, before their 
   llm-break oom                stops where the KV cache is full and a request's blocks are taken back, or at an OutOfMemoryError
   (gdb) llm-break oom
   pycatch 2: OutOfMemoryError  (1 debug register)
-  llm-break 3: /…/vllm/v1/core/sched/scheduler.py:1571  Scheduler._preempt_request  (1 debug register)
+  llm-break 3: vllm/v1/core/sched/scheduler.py:1571  Scheduler._preempt_request  (1 debug register)
   pytrace Scheduler._free_request       is it called for every request?
   pylog FILE:LINE "{len(self.requests)}"  a container's length, each time a line runs; nobody edits the engine""",
     "slow": """It is slow, or its pauses are too long.
