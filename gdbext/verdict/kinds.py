@@ -19,7 +19,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("crashed", "a process has died"),
     Kind("frozen", "a process is in a frozen control group"),
     Kind("stopped", "a process is stopped"),
-    Kind("lock-cycle", "threads or tasks wait for one another's locks"),
+    Kind("lock-cycle", "threads, tasks or processes wait for one another in a ring"),
     Kind("lock-held", "a lock is held by one that does not give it back"),
     Kind("gil", "one thread keeps the GIL"),
     Kind("dead-thread", "somebody waits for a thread that has ended"),
