@@ -8,7 +8,8 @@ from typing import Any
 from ..engines import nccl_ras, shm_files
 from ..errors import GdbextError
 from ..render.text import escape
-from ..stacks import snapshots, untraced
+from ..stacks import snapshots
+from ..verdict import untraced
 from ..verdict.examine import Examination
 from ..verdict.kinds import MEANING
 from . import requests
@@ -22,7 +23,7 @@ GOOD = ("busy", "idle")
 def hang_data(found: Examination) -> dict[str, Any]:
     """The JSON fields; `GdbextError` where nothing at all could be read."""
     seen = found.seen
-    told = found.untraced or any(s.view for s in seen) or any(f.state in ("Z", "X", "T", "t") for f in found.facts)
+    told = found.untraced or any(s.view for s in seen) or any(f.state in ("Z", "X", "T", "t") for f in seen)
     if not told:
         raise GdbextError("; ".join(dict.fromkeys(s.why for s in seen if s.why)) or "no process could be read")
     by_name = {s.name: s for s in seen}
@@ -62,7 +63,7 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "chains": chains_data(found.chains, lambda node: culprit(node, {})),
         "progress": [
             {"label": escape(c.label), "pid": c.pid, "what": escape(c.what), "before": c.before, "after": c.after}
-            for f in found.facts
+            for f in seen
             for c in f.counters
         ]
         + [requests.counter_data(c) for c in found.progress],
@@ -72,7 +73,7 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "untraced": found.untraced,
         "ranks_read": sum(s.view is not None for s in seen),
         "ranks_total": len(seen),
-        "pauses": snapshots.pauses([s.snapshot for s in seen]),
+        "pauses": snapshots.pauses([s.snapshot for s in seen if s.snapshot is not None]),
         "failed": [{"label": s.name, "pid": s.pid, "reason": s.why} for s in seen if s.view is None],
     }
 

@@ -233,22 +233,26 @@ def _movement_lines(data: dict[str, Any]) -> list[str]:
     ]
 
 
-def html_tree(views: list[ProcessView], data: dict[str, Any]) -> str:
-    """The trees as HTML that folds without a script, one per engine."""
+def html_tree(views: list[ProcessView], data: dict[str, Any], calm: bool = False) -> str:
+    """The trees as HTML that folds without a script, one per engine. `calm`: that main threads part is no trouble."""
     parts, engines = [], by_engine(views)
     for name, members in engines:
         if len(engines) > 1:
             parts.append(f"<h3>{html.text(name or 'no engine')}</h3>")
-        parts += _html_parts(members, [p for p in data["common"] if p["engine"] == name])
+        parts += _html_parts(members, [p for p in data["common"] if p["engine"] == name], "who" if calm else "bad")
     for f in data["failed"]:
         parts.append(f"<p class=bad>{html.text(f['label'] or f['pid'])}: not read: {html.text(f['reason'])}</p>")
     return "".join(parts)
 
 
-def _html_parts(views: list[ProcessView], common: list[dict[str, Any]]) -> list[str]:
-    """One engine's tree, its pools at rest, and where its main threads part."""
+def _html_parts(views: list[ProcessView], common: list[dict[str, Any]], apart: str) -> list[str]:
+    """One engine's tree, its main threads first; its pools at rest; where its main threads part: the class `apart` marks those
+    that have not come as far as the others."""
     stacks, idle = shown(views)
-    todo: list[Any] = list(tree.build(stacks).branches())
+    mains = {(v.name, v.main.tid) for v in views if v.main is not None}
+    names_of = {(v.name, th.tid): th.name for v in views for th in v.threads}
+    parted = ([s for s in stacks if (s[0] in mains) is first] for first in (True, False))
+    todo: list[Any] = [branch for part in parted for branch in tree.build(part).branches()]
     parts = []
     while todo:
         one = todo.pop(0)
@@ -260,6 +264,9 @@ def _html_parts(views: list[ProcessView], common: list[dict[str, Any]]) -> list[
         names = "".join(
             f"<div>{html.text(n.frame.function or '??')} <span class=where>{html.text(tree.where(n))}</span></div>" for n in run
         )
+        ends = sorted({names_of[member] for member in run[-1].ends})
+        if ends:
+            names += f"<div class=dim>= {html.text(', '.join(ends[:4]) + (', …' if len(ends) > 4 else ''))}</div>"
         parts.append(f"<details open><summary>{who}</summary>{names}")
         todo[:0] = [*run[-1].branches(), "</details>"]
     for said, members in idle:
@@ -268,7 +275,7 @@ def _html_parts(views: list[ProcessView], common: list[dict[str, Any]]) -> list[
         parts.append(
             f"<p>main threads part after <code>{html.text(part['function'])}</code>: "
             f"reached <code>{html.text(part['reached']['function'])}</code>: "
-            f"{html.text(tree.rank_set(part['reached']['ranks']))}; <span class=bad>not reached: "
+            f"{html.text(tree.rank_set(part['reached']['ranks']))}; <span class={apart}>not reached: "
             f"{html.text(tree.rank_set(part['not_reached']))}</span></p>"
         )
     return parts

@@ -229,7 +229,7 @@ def other_ends(facts: Facts, f: ProcessState, ring: Ring) -> list[Node]:
 
 
 def _loop(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
-    """A loop that waits in its selector is as well as the task that it runs for."""
+    """A loop that is blocked in its selector has the outlook of the task that it runs for."""
     loop = f.loop_of(t.node[1])
     if loop is not None and loop.main is not None:
         return outlook(facts, loop.main, seen)

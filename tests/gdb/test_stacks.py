@@ -52,7 +52,7 @@ def test_text_page_and_folded_lines_show_the_same_and_escape_names(tmp_path):
         html, folded = tmp_path / "page.html", tmp_path / "lines"
         text = run(f"llm-stacks {truths[0]['pid']} {truths[1]['pid']} -html {html} -folded {folded}").to_text()
         assert f"{truths[0]['pid']}, {truths[1]['pid']}" in text or f"{truths[1]['pid']}, {truths[0]['pid']}" in text
-        assert re.search(r"idle: 6 × ThreadPoolExecutor-0 in ", text) and "stood still" in text and "\x1b" not in text
+        assert re.search(r"idle: 6 × ThreadPoolExecutor-0 in ", text) and "paused" in text and "\x1b" not in text
         page = html.read_text()
         assert "<b>evil" not in page and "\x1b" not in page and "inner" in page and "<script" not in page and "src=" not in page
         lines = folded.read_text().splitlines()
