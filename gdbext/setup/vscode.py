@@ -132,7 +132,9 @@ def attach(gdb: Gdb, cuda_gdb: str, name: str, pid: int | None, exe: str, number
     picked = str(pid) if pid else "${command:pickProcess}"
     found = [{"name": f"gdbext: {name}, gdb", "request": "attach", "processId": picked, **cppdbg(gdb, exe)}]
     if gdb.speaks_dap:
-        found.append({"name": f"gdbext: {name}, gdb's own DAP", "request": "attach", "pid": pid or picked, **dap(gdb, exe, load())})
+        found.append(
+            {"name": f"gdbext: {name}, gdb's own DAP", "request": "attach", "pid": pid or picked, **dap(gdb, exe, load())}
+        )
     return [
         *found,
         {

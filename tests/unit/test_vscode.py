@@ -96,7 +96,9 @@ def test_a_start_script_is_given_to_python(tmp_path):
     script = tmp_path / "serve"
     script.write_text("#!/usr/bin/python3\n")
     script.chmod(0o755)
-    said = json.loads(vscode.configurations(a_gdb(path="gdb"), "cuda-gdb", command=[str(script), "serve", "a model"]))["configurations"]
+    said = json.loads(vscode.configurations(a_gdb(path="gdb"), "cuda-gdb", command=[str(script), "serve", "a model"]))[
+        "configurations"
+    ]
     assert said[0]["program"] == vscode.PYTHON and said[0]["args"] == [str(script), "serve", "a model"]
     assert (
         said[2]["args"].endswith("serve 'a model'")
