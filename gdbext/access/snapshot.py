@@ -58,14 +58,14 @@ class CoreFileTarget(Target):
         self._descriptor = cast(files.FileBytes, self.file.data).fileno()
         self._loads = sorted((s for s in self.file.segments if s.type == elf.PT_LOAD and s.memsz), key=lambda s: s.vaddr)
         self._starts = [s.vaddr for s in self._loads]
-        self.truncated = any(s.offset + s.filesz > len(self.file.data) for s in self.file.segments)
+        self.cut_short = any(s.offset + s.filesz > len(self.file.data) for s in self.file.segments)
         self._status: list[bytes] = []
         self._psinfo = self._auxv = self._siginfo = b""
         self.note: dict[str, Any] = {}
         for name, kind, data in self.file.notes():
             self._take_note(name, kind, data)
         if not self._status and not self._loads:
-            why = ": the file is cut short" if self.truncated else ""
+            why = ": the file is cut short" if self.cut_short else ""
             raise NotFoundError(f"{path}: a core without threads and memory{why}")
         stated = struct.unpack_from("<i", self._psinfo, 24)[0] if self._psinfo else None
         noted = self.note.get("pid")
@@ -212,7 +212,7 @@ class CoreFileTarget(Target):
     def _from_file(self, at: int, left: int, address: int, size: int) -> bytes:
         m = self.mapping_at(at)
         if m is None:
-            raise FaultError(address, size, "the core is cut short" if self.truncated and not self._loads else "not mapped")
+            raise FaultError(address, size, "the core is cut short" if self.cut_short and not self._loads else "not mapped")
         if not m.path.startswith("/"):
             raise FaultError(address, size, f"not in the {self.kind}")
         path = self.local_file(m.path)

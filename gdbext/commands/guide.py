@@ -10,7 +10,7 @@ GUIDE = {
     R0,2 wait in all_reduce, called from loop (train.py:11)
     R1 has not come to it: R1 thread 27543 (MainThread) stands in <module> (train.py:12), 0 % of a processor
   victims: R0, R2
-  stood still: R0 25.62 ms, R1 16.72 ms, R2 6.67 ms; all run on
+  paused: R0 25.62 ms, R1 16.72 ms, R2 6.67 ms; all resumed
 On GPUs the rank that is missing may wait on the host; vLLM with two ranks, one of which left out an all-reduce (H200):
   culprit: TP1 12261 MainThread
     TP0 waits for its device: cuEventSynchronize (libcuda.so.580.159.04)
@@ -28,7 +28,7 @@ It will happen again:          llm-watch -after 60 -o DIR   captures before the 
     dead-thread                somebody waits for a thread that has ended: its name, and for what
     uninterruptible            a thread is blocked in the kernel (state D), and where: a disk, a file server, a driver
     stuck-requests             no thread is stuck, requests are: each with its place, its holder and what it waits for
-    unknown                    what was seen does not tell; the evidence says what each thread waits for
+    unknown                    not enough evidence; it says what each thread waits for
   llm-requests                 every request over all processes that know it: where it is, since when, who must act.
                                Of SGLang 0.5.23 with two tokenizer workers:
   request                   verdict  at                  state

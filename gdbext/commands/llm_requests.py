@@ -85,7 +85,9 @@ class LlmRequest(Command):
     many tokens its mask leaves for the next one (which: -show-content), while a step has that mask."""
 
     name = "llm-request"
+    tool = "request"
     group = "kv"
+    standalone = True
     operand = "ID"
     options = (Option("sampling", help="also its sampling parameters and its grammar"), POOL, CONTENT, BETWEEN)
 

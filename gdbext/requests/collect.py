@@ -67,11 +67,15 @@ def compared(
     between: float,
     sleep: Callable[[float], None] = time.sleep,
     since: float | None = None,
+    last: list[Look] | None = None,
 ) -> tuple[list[Look], list[Tracked], list[str]]:
     """-> (the last look at each process, the requests as they are since `first`, why that is not all). Where a request seems to
     stand because of somebody, or two looks do not tell whether it does, there is the same time once more, and `LONGER` times as
-    long where only the time tells. `since`: seconds that have gone by since `first`, where they are more than `between`."""
-    last, partial = looks_at(engine)
+    long where only the time tells. `since`: seconds that have gone by since `first`, where they are more than `between`; `last`:
+    the second look, where it was taken already."""
+    partial: list[str] = []
+    if last is None:
+        last, partial = looks_at(engine)
     requests = joining.join(last, first)
     others: list[list[Look]] = []
     gone = max(since or 0.0, between)

@@ -68,10 +68,15 @@ class Tracked:
 
 @dataclasses.dataclass
 class Counter:
-    """A number of one process that grows as it works, at both looks."""
+    """A number of one process that grows as it works, at both looks: `what` in words."""
 
     label: str
     pid: int
     what: str
     before: int
     after: int
+
+    @property
+    def moved(self) -> bool:
+        """Whether it made progress."""
+        return self.before != self.after

@@ -390,7 +390,7 @@ class Finder:
         return self._was_started(obj) and isinstance(number(obj, "_ident"), int) and self._runs(obj) is None
 
     def _runs(self, thread: Any) -> ThreadView | None:
-        """The thread of a `threading.Thread`; None where it has ended, which one that has its id by now does not change."""
+        """The thread of a `threading.Thread`; None if it has ended, even if its id has been reused."""
         ident = number(thread, "_ident")
         registered = self.rt.registered_threads().get(ident) if self.rt is not None else None
         gone = registered is not None and registered.address != thread.address

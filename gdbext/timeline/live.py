@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .. import log
 from ..access.procfs import cpu_of, resident_bytes
 from ..errors import GdbextError, LayoutError
+from ..observe.loop import rounds
 from .recording import DROPPED, GIL, QUEUED, RUNNING, STATES, Frame, Recording
 from .sampler import Files, ProcessSampler
 
@@ -81,14 +82,11 @@ class Live:
                 sampler.forget()
         for sampler in samplers:
             sampler.restart()
-        while True:
+        for _ in rounds(1.0 / LOOKS, seconds=seconds, rest=lambda took: 1.0 / LOOKS, wait=meanwhile):
             for sampler in samplers:
                 if sampler.alive:
                     with log.passing_over(LayoutError):
                         sampler.look(began)
-            left = began + seconds - time.monotonic()
-            if left <= 0 or meanwhile(min(1.0 / LOOKS, left)):
-                break
         passed = time.monotonic() - began
         return [self._row(sampler, passed) for sampler in samplers]
 

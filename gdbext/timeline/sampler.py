@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import struct
 import time
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from ..cpython.gil import FUTEX, RESTART, gil_range
 from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import shown_name
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ..observe.loop import rounds
 from ..observe.system_calls import family
 from . import recording
 from .frames import GoneError, StackReader, ThreadPlaces, TornError
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 CHECK = 1.0  # seconds after which code objects are compared with what they were, and threads are listed again
 TICK = 0.0105  # seconds: a kernel with 100 ticks a second has counted by then
 MOSTLY = 0.5  # part of the time
+JITTER = 0.3  # of the time between two looks
 COUNT = 0.25  # seconds between two readings of what the kernel counts of a process
 KEPT_LOOKS, KEPT = 3, 0.05  # looks in a row at which one thread has the GIL and nobody had it between; seconds of them
 LATE = 0.005  # seconds into a look: what is read after them is dated anew, as the recorder got no processor meanwhile
@@ -459,24 +460,19 @@ def _rounds(
     beside: Callable[[Recording, float], None] | None,
     realtime: bool,
 ) -> None:
-    interval, number = 1.0 / rec.rate, 0
-    while True:
-        round_began = time.monotonic()
+    rest = (lambda took: took) if realtime else (lambda took: 0.0)  # who goes before all others leaves them half of the time
+    # not in step with what the process does at regular times
+    for _ in rounds(1.0 / rec.rate, seconds=seconds, jitter=JITTER, rest=rest):
         alive = [s for s in samplers if s.alive]
         for sampler in alive:
             with log.passing_over(LayoutError):
                 sampler.look(began)
-        now = time.monotonic() - began
         if beside is not None:
-            beside(rec, now)
-            now = time.monotonic() - began
-        if now >= seconds or not alive:
+            beside(rec, time.monotonic() - began)
+        if not alive:
             return
         runs = sum(s.runs + len(s.track.gil) + PER_THREAD * len(s.track.threads) for s in samplers)
         if runs >= MAX_RUNS or sum(len(s.track.begins) for s in samplers) >= MAX_LOOKS:
+            now = time.monotonic() - began
             rec.notes.append(f"the memory for a recording is full after {now:.0f} s: a lower -rate goes further")
             return
-        number = max(number + 1, int(now / interval))
-        # not in step with what the process does at regular times
-        due = min((number + random.uniform(-0.3, 0.3)) * interval, seconds) - (time.monotonic() - began)
-        time.sleep(max(time.monotonic() - round_began if realtime else 0.0, due))

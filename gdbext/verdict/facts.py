@@ -1,4 +1,4 @@
-"""What the rules judge: threads, tasks, loops and processes as plain facts. `from_samples` makes them of what was seen, a test
+"""What the rules judge: threads, tasks, loops and processes as plain facts. `sampling` fills them in from what is seen, a test
 makes them up."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..engines import registry, shm_rings
-from ..observe.window import RUNS, STILL
+from ..observe.window import RUNS, STILL, Window
 from ..stacks.threads import waits_in_kernel
 from . import patterns
 
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ..engines.rank import Rank
     from ..observe.system_calls import Call
+    from ..requests.model import Counter
     from ..stacks.async_waits import LoopState, TaskState
-    from ..stacks.sampling import Counter
+    from ..stacks.snapshots import ProcessSnapshot
+    from ..stacks.threads import ProcessView
     from ..stacks.waits import Edge
 
 LOCKS = ("Lock", "RLock", "mutex", "import", "Semaphore", "asyncio.Lock", "asyncio.Semaphore")
@@ -170,7 +173,7 @@ class ThreadState:
 
 @dataclass(eq=False)
 class ProcessState:
-    """One process during the window."""
+    """One process during the window: the facts about it, and what they were read from."""
 
     name: str
     role: str = ""  # in its engine
@@ -202,6 +205,12 @@ class ProcessState:
     clients: int = 0  # connections that clients have to its event loops
     unread: int = 0  # on how many of them, and of its listeners, something waits
     signals: Sequence[str] = ()  # that it has handlers of its own for
+    # what the facts were read from: no rule asks, and one made up has none
+    rank: Rank | None = None
+    snapshot: ProcessSnapshot | None = None  # its copy
+    view: ProcessView | None = None  # of the copy
+    window: Window = field(default_factory=Window)  # what its threads did
+    partial: list[str] = field(default_factory=list)  # why this is not all
 
     @property
     def main(self) -> ThreadState | None:

@@ -124,7 +124,7 @@ def _unknown(facts: Facts) -> Verdict:
             evidence.append(f"{name_of(facts, node)} is at work; what it should move is not known")
     evidence += [describe(f.main) for f in facts if f.main]
     more = count_lines(facts) + ring_lines(facts) + notes(facts) + _timers(facts)
-    return Verdict("unknown", [], [*evidence, *more, "nothing that was seen tells why it stands there"])
+    return Verdict("unknown", [], [*evidence, *more, "no evidence of why it is blocked here"])
 
 
 def _timers(facts: Facts) -> list[str]:

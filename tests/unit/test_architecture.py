@@ -28,13 +28,14 @@ MAY = {
     "kernels": READING | {"engines"},
     "stacks": READING | {"engines", "observe"},
     "timeline": {"cpython", "access", "render", "stacks", "observe", "engines"},
-    "verdict": {"access", "render", "observe", "engines", "requests", "stacks"},
+    "verdict": READING | {"observe", "engines", "requests", "stacks"},
     "control": READING | {"engines", "kernels"},
     "answers": READING
     | {"heap", "kvcache", "observe", "engines", "requests", "kernels", "stacks", "timeline", "verdict", "control"},
     "session": READING | {"engines", "control", "wheels", "archive"},
     "commands": READING
-    | {"heap", "kvcache", "engines", "requests", "kernels", "stacks", "timeline", "verdict", "control", "answers", "session"},
+    | {"heap", "kvcache", "observe", "engines", "requests", "kernels", "stacks", "timeline", "verdict", "control"}
+    | {"answers", "session"},
     "printers": {"session", "torch", "render"},
     "functions": {"session", "torch", "render"},
     "frame_filters": {"session", "answers", "engines", "stacks", "access", "render"},

@@ -136,7 +136,7 @@ def _members(rt: Runtime, states: Records, name: str) -> Records:
 
 
 def _output_handler(rt: Runtime, client: Object) -> tuple[Keeper, Keeper]:
-    """The event loop of AsyncLLM, and its task that takes answers in: it has ended, or is as well as its loop."""
+    """The event loop of AsyncLLM, and its task that takes answers in: it has ended, or is in the same state as its loop."""
     task = at(client, HANDLER)
     known = tasks_at(rt, [task.address])[0] if task is not None else None
     found = loop_keeper(rt, HANDLER, known.loop if known is not None else 0)
@@ -304,7 +304,7 @@ def _worker_at(rt: Runtime, thread: PyThread) -> Keeper:
     if ring is not None:
         unread = ring.reader is not None and ring.unread[ring.reader]
         return Keeper("main", thread.tid, _where(frames[0]), ring="" if unread else ring.name)
-    sample = thread_sample(rt, thread.tid, inside(frames, _turns))
+    sample = thread_sample(rt, thread, inside(frames, _turns))
     return Keeper("main", thread.tid, _where(frames[0]), sample=sample)
 
 

@@ -255,7 +255,7 @@ def _outside(
     if any(t.works for _, t in outside):
         if any(c.moved for f, _ in outside for c in f.counters) or any(t.advanced for _, t in outside):
             return Verdict("unknown", [], [*evidence, "it is at work: it may only be slow"])
-        evidence.append("it is at work, and nothing that it should move moves")
+        evidence.append("it runs but makes no progress")
     slow = [f.name for f, t in outside if _only_slow(facts, f, t)]
     if slow:
         evidence.append(f"{tree.rank_set(slow)} {'moves' if len(slow) == 1 else 'move'}: it may only be slow")
