@@ -54,7 +54,7 @@ class Live:
         self._cpu: dict[int, float] = {}
         self._open()
         if not self._found:
-            raise GdbextError(str(self.failed[0]["reason"]) if self.failed else "no process to look at")
+            raise GdbextError(str(self.failed[0]["reason"]) if self.failed else "no process to watch")
 
     def _open(self) -> None:
         self.failed = []

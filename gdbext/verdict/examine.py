@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..engines import endpoints, nccl_ras, shm_files
 from ..engines.group import engines_of
+from ..engines.listeners import who_listens
 from ..engines.processes import ranks_of
 from ..errors import GdbextError
 from ..observe.window import PRESSED
-from ..requests import collect, join
+from ..requests import collect, instances, join
 from ..requests.model import BEHIND, NEVER_FITS
 from . import sampling, untraced
 from .chains import Chain, chains_of
@@ -19,7 +20,7 @@ from .facts import Facts
 from .judge import judge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..access.base import Target
     from ..engines.sightings import Look
@@ -28,18 +29,25 @@ if TYPE_CHECKING:
     from .facts import ProcessState, Verdict
 
 LONGER = 3.0  # times the first look, on a machine that left others little
+TWICE = 2.0  # times as long, for what holds only if it is found twice
 AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0, "uninterruptible": 3.0}  # times as long, for what may only take its time
 
 
 class Examination:
     """`seen`: `[ProcessState]`, `verdicts` on them: the gravest first, `chains` of all that wait, `requests`: `[Tracked]` of all
     engines, None where there is none, `progress`: what their processes count, at both looks; `untraced`: what is known of those
-    that may not be traced."""
+    that may not be traced. `broken`: {pid: why it serves nobody any more}."""
 
-    def __init__(self, seen: list[ProcessState], custodies: Sequence[tuple[set[int], list[Any], list[Any]]] = ()) -> None:
+    def __init__(
+        self,
+        seen: list[ProcessState],
+        custodies: Sequence[tuple[set[int], list[Any], list[Any]]] = (),
+        broken: Mapping[int, str] | None = None,
+    ) -> None:
         self.seen = seen
         for f in seen:
             f.requests = next((requests for pids, requests, _ in reversed(custodies) if f.pid in pids), None)
+            f.broken = (broken or {}).get(f.pid, "")
         self.requests = [r for _, requests, _ in custodies for r in requests] if custodies else None
         self.progress = [c for _, _, counted in custodies for c in counted]
         self.verdicts: list[Verdict] = judge(seen)
@@ -56,15 +64,15 @@ def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Seque
     look = _Look(found, targets, seconds, words)
     first = look.examination()
     first.untraced = _untraced([s for s in first.seen if untraced.is_refused(s)])
-    said = {v.kind for v in first.verdicts}
+    said, again = {v.kind for v in first.verdicts}, any(v.again for v in first.verdicts)
     if "unknown" in said and any(s.window.pressed > PRESSED for s in first.seen):
         look = _Look(found, targets, seconds * LONGER, words)
         _add_pauses(look.sampling.seen, [s.snapshot for s in first.seen])
         last = look.examination()
-    elif said & set(AGAIN) and look.sampling.live:
-        look.go_on(max(AGAIN.get(kind, 0.0) for kind in said))
+    elif (said & set(AGAIN) or again) and look.sampling.live:
+        look.go_on(max([AGAIN.get(kind, 0.0) for kind in said] + [TWICE] * again))
         last = look.examination()
-        if {v.kind for v in last.verdicts} != said:  # it has ended: what stands there now is another thing
+        if again or {v.kind for v in last.verdicts} != said:  # it has ended: what stands there now is another thing
             look.copy_again()
             last = look.examination()
     else:
@@ -122,17 +130,20 @@ class _Look:
 
     def examination(self) -> Examination:
         """The verdicts on what was seen until now."""
-        custodies = []
+        custodies, sides = [], []
         for engine, (first, began), now in zip(self.engines, self.first, self.last):
             since = time.monotonic() - began
             last, requests, _ = collect.compared(engine, first, self.seconds, since=since, last=now)
+            sides.append(instances.Side(engine.instance, last, requests, first))
             if any(look.parts for look in last):
                 custodies.append(({rank.pid for rank in engine.alive()}, requests, join.progress(last, first)))
+        instances.relate(sides, who_listens)
         for s in self.sampling.seen:
             requests = _requests_in(s.view.target) if s.view is not None and not s.view.live else []
             if requests:
                 custodies.append(({s.pid}, requests, []))
-        return Examination(self.sampling.seen, custodies)
+        broken = {look.pid: look.broken for side in sides for look in side.looks if look.broken}
+        return Examination(self.sampling.seen, custodies, broken)
 
 
 def _requests_in(core: Target) -> list[Any]:
