@@ -31,7 +31,7 @@ class LlmBt(Command):
       Thread 4123 "MainThread" (waits for the GIL)
       #0  __futex_abstimed_wait_common (libc.so.6)
       #1  take_gil (libpython3.11.so.1.0)
-      #2  ShmRingBuffer.acquire_read (…/shm_broadcast.py:497)
+      #2  ShmRingBuffer.acquire_read (vllm/distributed/device_communicators/shm_broadcast.py:497)
 
     Where llm-break stopped at a launch, the kernel is the innermost frame.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cpython import gil
 from ..cpython.runtime import Runtime
 from ..errors import GdbextError
-from ..render.text import Style, escape
+from ..observe import gil_samples
+from ..render.text import Style, escape, table
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import threads
@@ -21,8 +21,8 @@ class PyThreads(Command):
 
       (gdb) pythreads
         tid  name       GIL   state at
-      > 4123 MainThread waits S     run_busy_loop (…/vllm/v1/engine/core.py:1203)
-        4140 monitor    holds R     spin (…/monitor.py:12)
+      > 4123 MainThread waits S     run_busy_loop (vllm/v1/engine/core.py:1203)
+        4140 monitor    holds R     spin (vllm/monitor.py:12)
 
     GIL: holds, waits, none (it neither has nor wants it now), disabled (a free-threaded build), unknown. Who waits is told by the
     address that the thread's futex call waits on; of a process that runs a thread on its way is unknown.
@@ -76,7 +76,7 @@ def _thread(view: Any, daemon: Any) -> dict[str, Any]:
 def _sampled(rt: Runtime, args: Args, threads: Any) -> dict[str, Any]:
     if threads and all(th["gil"] == "disabled" for th in threads):
         raise GdbextError(f"{rt.target.describe()} runs a free-threaded Python: it has no GIL to wait for")
-    seen = gil.sample(rt, args.samples, args.interval)
+    seen = gil_samples.sample(rt, args.samples, args.interval)
     for thread in threads:
         for key, counts in (("held", seen.held), ("waited", seen.waited), ("unknown", seen.unknown)):
             thread[key] = counts.get(thread["tid"], 0)
@@ -89,19 +89,14 @@ def _text(data: dict[str, Any], here: Any, style: Style) -> str:
     rows = []
     for th in data["threads"]:
         at = (
-            f"{th['function']} ({th['file']}{':' + str(th['line']) if th['line'] is not None else ''})"
+            f"{th['function']} ({style.path(th['file'])}{':' + str(th['line']) if th['line'] is not None else ''})"
             if th["function"]
             else "(no Python frame)"
         )
         part = [f"{100 * th[k] // max(1, sampled['count'])} %" for k in ("held", "waited", "unknown")] if sampled else []
         name = th["name"] + (" (daemon)" if th["daemon"] else "")
         rows.append([">" if th["tid"] == here else "", str(th["tid"] or "?"), name, th["gil"], th["state"]] + part + [at])
-    widths = [max(len(r[i]) for r in [head] + rows) for i in range(len(head) - 1)]
-
-    def line(row: list[str]) -> str:
-        return " ".join(c.ljust(w) for c, w in zip(row, widths)) + " " + row[-1]
-
-    lines = [style.title(line(head))] + [line(r) for r in rows]
+    lines = [table(rows, head, style)]
     if sampled:
         names = {th["tid"]: th for th in data["threads"]}
         for tid in sampled["starved"]:
