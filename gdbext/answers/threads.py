@@ -63,6 +63,13 @@ def thread_data(
     return data
 
 
+def add_columns(thread: dict[str, Any], view: ThreadView) -> None:
+    """Where in its line each Python frame of a JSON `thread` stands: `end_line`, `column`, `end_column`."""
+    frames = [frame for frame in thread["frames"] if frame["kind"] == "python"]
+    for data, frame in zip(frames, view.python):
+        data["end_line"], data["column"], data["end_column"] = frame.columns
+
+
 def thread_head(thread: dict[str, Any], style: Style) -> str:
     """`Thread 4123 "MainThread" (S, holds the GIL)`"""
     state = "" if thread["state"] == "t" else escape(thread["state"])  # t: gdb itself holds it

@@ -11,12 +11,12 @@ from ..answers.frames import (
     device_kernel_lines,
     frame_text,
 )
-from ..answers.threads import thread_data, thread_head
+from ..answers.threads import add_columns, thread_data, thread_head
 from ..answers.variables import frame_variable_lines
 from ..cpython import gc
 from ..errors import GdbextError
 from ..render.text import Style
-from ..session.command import CONTENT, Answer, Args, Command, Option
+from ..session.command import COLUMNS, CONTENT, Answer, Args, Command, Option
 from ..session.session import Session
 from ..stacks import threads
 
@@ -42,6 +42,7 @@ class LlmBt(Command):
     options = (
         Option("all", help="every thread of the process"),
         Option("locals", help="with the variables of each Python frame"),
+        COLUMNS,
         CONTENT,
         Option("raw", help="with the interpreter's own frames; no folding of equal threads"),
     )
@@ -77,6 +78,9 @@ class LlmBt(Command):
         views = threads.read_threads(target, rt, partial, native=target.is_stopped, only=only)
         private = session.private(rt, args) if args.locals and rt is not None else None
         found = [(view, thread_data(target, view, private, args.raw, rt)) for view in views]
+        if args.columns:
+            for view, thread in found:
+                add_columns(thread, view)
         partial += threads.reasons_of(views)
         end, collecting = end_data(target, rt, views), False
         with log.passing_over(GdbextError):
