@@ -34,7 +34,8 @@ def machines_of(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]
         except GdbextError as e:
             failed.append({"label": name, "pid": None, "reason": str(e)})
     count = Counter(one for _, _, names in known for one in set(names))
-    taken = [one for one, n in count.items() if n > 1]
+    nodes = tuple(f"{name.partition(':')[2] or name}:" for name, _, _ in known)
+    taken = [one for one, n in count.items() if n > 1 or one.startswith(nodes)]
     found = []
     for number, (name, facts, _) in enumerate(known, 1):
         try:
@@ -42,15 +43,36 @@ def machines_of(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]
             found.append(exchange.machine_of(name, number, facts, taken))
         except GdbextError as e:
             failed.append({"label": name, "pid": None, "reason": str(e)})
-    return found
+    return _without_damage(found, failed)
+
+
+DAMAGE = (TypeError, AttributeError, KeyError, ValueError, IndexError, RecursionError, OverflowError)
 
 
 def _judged_alone(machine: Machine) -> None:
     """Facts that no judge can take are damaged: nobody else's are to suffer from them."""
     try:
-        judge_machines([machine])
-    except (TypeError, AttributeError, KeyError, ValueError, IndexError, RecursionError) as e:
+        hang_data(judge_machines([machine]))
+    except DAMAGE as e:
         raise GdbextError(f"its facts are damaged: {type(e).__name__} {e}") from None
+
+
+def _without_damage(machines: list[Machine], failed: list[dict[str, Any]]) -> list[Machine]:
+    """The machines whose facts can be judged together: those without which the others can are left out, and named."""
+
+    def fails(some: list[Machine]) -> str:
+        try:
+            judge_machines(some)
+        except DAMAGE as e:
+            return f"{type(e).__name__} {e}"
+        return ""
+
+    why = fails(machines) if len(machines) > 1 else ""
+    if not why:
+        return machines
+    bad = next((m for m in machines if not fails([other for other in machines if other is not m])), machines[-1])
+    failed.append({"label": bad.name, "pid": None, "reason": f"its facts do not fit the others': {why}"})
+    return _without_damage([other for other in machines if other is not bad], failed)
 
 
 def judged(machines: Sequence[Machine], failed: Sequence[dict[str, Any]]) -> tuple[Examination, dict[str, Any], list[str]]:
@@ -63,8 +85,8 @@ def judged(machines: Sequence[Machine], failed: Sequence[dict[str, Any]]) -> tup
         for m in machines
     ]
     partial = [f"{f['label']}: {f['reason']}" for f in failed]
-    partial += [f"{m.name}: {reason}" for m in machines for reason in m.partial]
-    partial += [f"{m.name} runs gdbext {m.version}, this is {__version__}" for m in machines if m.version != __version__]
+    partial += [f"{m.name}: {escape(reason)}" for m in machines for reason in m.partial]
+    partial += [f"{m.name} runs gdbext {escape(m.version)}, this is {__version__}" for m in machines if m.version != __version__]
     return found, data, partial
 
 

@@ -60,11 +60,10 @@ class LlmHang(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if not 0 <= args.wait <= 600:
             raise UsageError("llm-hang: -wait is 0 to 600 seconds")
+        asked = process_selection.resolve_processes(session, args.operand_text)
         if args.facts:
             nodes_of_session.all_are_ready()
-        found = examining.examine(
-            process_selection.resolve_processes(session, args.operand_text), session.targets, args.wait, alone=args.facts
-        )
+        found = examining.examine(asked, session.targets, args.wait, alone=args.facts)
         if args.facts:
             return self._facts(found)
         seen, data = found.seen, hang_data(found)
