@@ -16,6 +16,7 @@ from ..verdict.facts import ProcessState
 from ..verdict.kinds import MEANING
 from . import requests
 from .chains import chain_lines, chains_data
+from .ends import ends_data, ends_lines
 from .places import node_text, nodes_of, place
 
 STUCK = ("never-fits", "parked", "behind", "lost", "zombie")
@@ -76,6 +77,7 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "requests": [requests.stuck_data(r) for r in stuck],
         "requests_kept": [requests.stuck_data(r) for r in found.requests or () if r.verdict == KEPT],
         "untraced": found.untraced,
+        "ends": ends_data(s.view for s in seen if s.view),
         "ranks_read": sum(map(_is_read, seen)),
         "ranks_total": len(seen),
         "pauses": snapshots.pauses([s.snapshot for s in seen if s.snapshot is not None]),
@@ -109,6 +111,7 @@ def hang_lines(data: dict[str, Any], style: Any, nodes: dict[Any, Any]) -> list[
     moved = [c for c in data["progress"] if c["before"] != c["after"]]
     if moved and data["verdict"] not in GOOD:
         lines.append(style.dim("moved meanwhile: " + "; ".join(f"{c['label']}: {c['what']}" for c in moved[:6])))
+    lines += ends_lines(data["ends"], style, True)
     for one in data["untraced"]:
         told = untraced.lines(one) + shm_files.lines(one["rings"]) + (nccl_ras.lines(one["ras"]) if one["ras"] else [])
         lines += [escape(line) for line in told] + _http_lines(one["http"])

@@ -81,7 +81,7 @@ def collect_all(
             held = Custody(engine.name, last, requests, joining.progress(last, first), list(dict.fromkeys(partial + more)))
             held.earlier = first
         else:
-            partial.append("one look: what moves is not known")
+            partial.append("one sample: what moves is not known")
             held = Custody(engine.name, first, joining.join(first), [], partial)
         held.name = engine.instance
         found.append(held)
@@ -140,7 +140,7 @@ def collect_one(target: Target, label: str = "") -> Custody:
         if one.parts:
             look = one
             break
-    partial = ["one look: what moves is not known", "its siblings are not here: only what this process knows"]
+    partial = ["one sample: what moves is not known", "its siblings are not here: only what this process knows"]
     held = Custody(spec.name, [look], joining.join([look]), [], partial + look.notes)
     instances.relate([held.side])
     return held

@@ -286,7 +286,9 @@ def _judge(tracked: Tracked, context: _Context) -> None:
     elif scheduled is not None and _abandoned(tracked, context):
         tracked.verdict, tracked.holder = model.ZOMBIE, tracked.at
         fronts = ", ".join(one.label for one in context.looks if FRONT in one.parts)
-        tracked.evidence.append(f"{look.label} has it ({sighting.state}), and nobody waits for it: {fronts} has no such request")
+        tracked.evidence.append(
+            f"{look.label} has it ({sighting.state}), and no process waits for it: {fronts} has no such request"
+        )
     elif sighting.parked:
         _parked(tracked, look, sighting, context)
     elif inside is not None or tracked.sighting(sightings.OUTPUT):
@@ -371,7 +373,7 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
         return
     if sighting.tid is not None and context.at_work(look, stage):
         tracked.verdict, tracked.holder = model.BEHIND, tracked.at
-        tracked.evidence.append(f"{look.label} has it ({sighting.state}), which stands in {_stands(look, stage)}")
+        tracked.evidence.append(f"{look.label} has it ({sighting.state}), which is in {_stands(look, stage)}")
         return
     debtor = context.debtor(look)
     if debtor is not None and stage in sightings.IN_SCHEDULER:
@@ -379,7 +381,7 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
         return
     tracked.verdict, tracked.holder, tracked.sure = model.BEHIND, _place(look, stage, sighting.tid), False
     keeper = look.keepers.get(stage)
-    where = f", which stands in {keeper.stands}" if keeper is not None and keeper.stands else ""
+    where = f", which is in {keeper.stands}" if keeper is not None and keeper.stands else ""
     name = f"its thread {keeper.name}{where}" if keeper is not None else "that process"
     tracked.evidence.append(f"{look.label} has it ({sighting.state}) and nothing that it schedules moves: {name} must act")
 
@@ -431,7 +433,7 @@ def _outside(tracked: Tracked, look: Look, sighting: Sighting, context: _Context
         if context.two and context.at_work(one, stage):
             tracked.verdict, tracked.holder = model.BEHIND, Place(one.label, one.pid, keeper.tid or None, keeper.name)
             tracked.evidence.append(
-                f"{one.label}'s {keeper.kind} {keeper.name} takes no further messages: it stands in {keeper.stands}"
+                f"{one.label}'s {keeper.kind} {keeper.name} takes no further messages: it is in {keeper.stands}"
             )
             return
     within = [stage for stage in sightings.STAGES if stage not in (sightings.FRONTEND, sightings.DETOKENIZER)]
@@ -450,7 +452,7 @@ def _undelivered(tracked: Tracked, look: Look, context: _Context) -> None:
     if not context.two or context.goes_on(look, sightings.FRONTEND):
         return
     tracked.verdict, tracked.holder, keeper = model.BEHIND, tracked.at, look.keepers.get(sightings.FRONTEND)
-    where = f": its event loop stands in {keeper.stands}" if keeper is not None and keeper.stands else ""
+    where = f": its event loop is in {keeper.stands}" if keeper is not None and keeper.stands else ""
     tracked.evidence.append(f"{look.label} has not handed it to the engine yet{where}")
 
 

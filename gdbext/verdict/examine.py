@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .facts import ProcessState, Verdict
 
 LONGER = 3.0  # times the first look, on a machine that left others little
+TWICE = 2.0  # times as long, for what holds only if it is found twice
 AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0, "uninterruptible": 3.0}  # times as long, for what may only take its time
 
 
@@ -80,15 +81,15 @@ def examine(
     look = _Look(found, targets, seconds, words, alone)
     first = look.examination()
     first.untraced = _untraced([s for s in first.seen if untraced.is_refused(s)])
-    said = {v.kind for v in first.verdicts}
+    said, again = {v.kind for v in first.verdicts}, any(v.again for v in first.verdicts)
     if "unknown" in said and any(s.window.pressed > PRESSED for s in first.seen):
         look = _Look(found, targets, seconds * LONGER, words, alone)
         _add_pauses(look.sampling.seen, [s.snapshot for s in first.seen])
         last = look.examination()
-    elif said & set(AGAIN) and look.sampling.live:
-        look.go_on(max(AGAIN.get(kind, 0.0) for kind in said))
+    elif (said & set(AGAIN) or again) and look.sampling.live:
+        look.go_on(max([AGAIN.get(kind, 0.0) for kind in said] + [TWICE] * again))
         last = look.examination()
-        if {v.kind for v in last.verdicts} != said:  # it has ended: what stands there now is another thing
+        if again or {v.kind for v in last.verdicts} != said:  # it has ended: what stands there now is another thing
             look.copy_again()
             last = look.examination()
     else:

@@ -269,7 +269,8 @@ class Facts:
 class Verdict:
     """`kind` (docs/json.md), `culprits`: [node, or (process name, None) for a whole process], `evidence`: [text], `victims`:
     [text]; `processes`: names of those it is about, `children`: pids of culprits that were not looked at, by name, `not_asked`:
-    ranks that are awaited and were not looked at, `engine`, `group`: set by `judge`."""
+    ranks that are awaited and were not looked at, `again`: it holds only if a second look finds the same;
+    `engine`, `group`: set by `judge`."""
 
     def __init__(
         self, kind: str, culprits: Iterable[Node] = (), evidence: Iterable[str] = (), victims: Iterable[str] = ()
@@ -279,6 +280,7 @@ class Verdict:
         self.processes: list[str] = []
         self.children: dict[str, int] = {}
         self.not_asked: list[str] = []
+        self.again = False
         self.engine, self.group = "", ""
 
     def __repr__(self) -> str:

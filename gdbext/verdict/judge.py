@@ -115,7 +115,7 @@ def _names(facts: Facts) -> str:
 
 def _unknown(facts: Facts) -> Verdict:
     evidence: list[str] = [
-        f"{name_of(facts, e.waiter)} waits for {e.lock}: {e.note}; look at that one too" for e in facts.edges if e.outside
+        f"{name_of(facts, e.waiter)} waits for {e.lock}: {e.note}; name that one too" for e in facts.edges if e.outside
     ]
     for node in roots(facts):
         found = outlook(facts, node)

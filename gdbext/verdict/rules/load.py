@@ -109,5 +109,5 @@ def _waits_end(t: ThreadState) -> bool:
 
 
 def _line(facts: Facts, t: ThreadState) -> str:
-    load = f" and used {100 * t.load:.0f} % of a processor" if t.load is not None else ""
-    return f"{name_of(facts, t.node)} moves from look to look{load}, last in {t.top}"
+    load = f" and used {100 * t.load:.0f} % CPU" if t.load is not None else ""
+    return f"{name_of(facts, t.node)} moves from sample to sample{load}, last in {t.top}"

@@ -57,7 +57,7 @@ def idle(facts: Facts) -> Verdict | None:
     for node in others:
         if not _at_peace(facts, node):
             return None
-    return Verdict("idle", [], [*evidence, "nothing runs, and nobody waits for one that cannot come"])
+    return Verdict("idle", [], [*evidence, "nothing runs, and no thread waits for one that cannot come"])
 
 
 def _polls(facts: Facts, f: ProcessState) -> bool:
