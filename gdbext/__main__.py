@@ -131,7 +131,9 @@ def _setup(name: str, words: list[str]) -> int:
 
         paths = gdbs.find(options.gdb)
         cuda = next((p for p in paths if "cuda" in os.path.basename(p)), "cuda-gdb")
-        gdb = next((p for p in paths if p != cuda), "gdb")
+        own = next((p for p in paths if p != cuda), None)
+        # none here: the editor's machine may have another, of which nothing is known
+        gdb = gdbs.ask(own) if own else gdbs.Gdb("gdb", "", (14, 0), (3, 8), "")
         found = {"launch": vscode.configurations(gdb, cuda, options.what, options.launch, options.pick)}
         say(found["launch"])
     if options.json:

@@ -34,7 +34,7 @@ def made(more: Mapping[str, bytes] | None = None) -> bytes:
     for folder, folders, names in os.walk(package.FOLDER):
         folders[:] = set(folders) - {"__pycache__"}
         for name in names:
-            if name.endswith((".py", ".json", ".gdb", ".txt", ".typed")):
+            if name.endswith((".py", ".json", ".gdb", ".txt", ".js", ".typed")):
                 path = os.path.join(folder, name)
                 with open(path, "rb") as f:
                     found[os.path.relpath(path, package.ROOT).replace(os.sep, "/")] = f.read()

@@ -89,6 +89,31 @@ def missing_packages(folder: str) -> list[str]:
     return [p for p in PACKAGES if p.lower() not in held]
 
 
+def _locked(folder: str) -> int | None:
+    """A descriptor that holds the lock of a folder into which wheels go; None where another process holds it."""
+    import fcntl
+
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        return None
+    return held
+
+
+def _remove_unfinished(folder: str) -> None:
+    """Removes what an `install_wheels` left that was killed."""
+    import glob
+    import shutil
+
+    for path in glob.glob(glob.escape(folder) + ".new-*"):
+        held = _locked(path)
+        if held is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(held)
+
+
 def install_wheels(
     version: Sequence[int], say: Callable[[str], Any] = print, environ: Mapping[str, str] = os.environ
 ) -> tuple[str, list[str]]:
@@ -113,8 +138,11 @@ def install_wheels(
         )
     say("installing %s for gdb's Python %d.%d into %s" % (", ".join(PACKAGES), version[0], version[1], folder))
     new, before = "%s.new-%d" % (folder, os.getpid()), os.umask(0o022)  # what others may write is not used
+    held = None
     try:
+        _remove_unfinished(folder)
         os.makedirs(new)
+        held = _locked(new)  # until this process ends
         tries = [list(PACKAGES)] + [[p] for p in PACKAGES]
         for packages in tries:
             done = subprocess.run(
@@ -137,5 +165,7 @@ def install_wheels(
         raise GdbextError("wheels for gdb's Python: %s: %s" % (e.filename or folder, e.strerror)) from None
     finally:
         os.umask(before)
+        if held is not None:
+            os.close(held)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(new + ".old", ignore_errors=True)

@@ -41,6 +41,15 @@ def _load_harness():
     spec.loader.exec_module(sys.modules["harness"])
 
 
+def _hear_signals():
+    """A run in the background ignores SIGINT and SIGQUIT, one below nohup SIGHUP, and every process that a test starts would
+    inherit that. What has a handler here is at its default there."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else lambda *_: None)
+
+
+_hear_signals()
 _load_harness()
 from harness import failures  # noqa: E402
 from tools import own_pids  # noqa: E402  (from `scripts`, which is on the path now)

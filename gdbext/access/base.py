@@ -7,6 +7,7 @@ Nothing writes. Errors are `FaultError` for memory and `NotFoundError` for thing
 from __future__ import annotations
 
 import bisect
+import os
 import struct
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ class Target:
     signature = 0xFFFF << 48  # aarch64: the bits of a return address that may hold its signature, where the process does not tell
     pid: int | None = None
     label = ""
+    cut_short = False  # a core whose file ends before what it says it holds
     read_log: ReadLog | None = None  # of a collector's Target
     device_memory: DeviceMemory | None = None  # where the debugger sees the GPU (cuda-gdb)
 
@@ -324,7 +326,9 @@ class Target:
         return sorted(found, key=lambda module: module.base)
 
     def _module(self, path: str, base: int, end: int) -> Module:
-        file = self.deleted_file(path, base) if path.endswith(DELETED) else self.local_file(path)
+        file = "" if path.endswith(DELETED) else self.local_file(path)
+        if not file or not os.path.exists(file):  # deleted, or outside the folder that has become the process's root
+            file = self.deleted_file(path, base) or file
         return Module(path, file, base, end, memory=self, image=lambda: self._image(path, base, end))
 
     def deleted_file(self, path: str, base: int) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
-from . import files
+from . import file_kinds, files
 
 if TYPE_CHECKING:
     from typing import Any, Iterator, Sequence, Tuple, Union
@@ -103,7 +103,7 @@ class Elf:
         self.data: Data = files.FileBytes(path) if data is None else data
         head = self.data[:64]
         if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":
-            raise NotFoundError(f"{path}: not a 64-bit little-endian ELF file")
+            raise NotFoundError(f"{path}: {file_kinds.of_no_elf(path, head)}")
         fields = struct.unpack_from("<HHIQQQIHHHHHH", head, 16)
         self.type, self.machine, self.entry = fields[0], fields[1], fields[3]
         self._shoff, self._shentsize, self._shnum, self._shstrndx = fields[5], fields[10], fields[11], fields[12]

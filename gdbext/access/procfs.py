@@ -8,6 +8,7 @@ Sources: proc(5), Documentation/filesystems/proc.rst, Documentation/scheduler/sc
 from __future__ import annotations
 
 import os
+import re
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -345,13 +346,29 @@ def descriptors(pid: int) -> Iterator[tuple[int, str]]:
             continue  # closed meanwhile
 
 
+def maps_text(pid: int, name: str = "maps") -> str:
+    """The text of a `maps` file, its paths as the process knows them.
+
+    The kernel writes paths as seen from the reader's root: of a process in a chroot they begin with the folder that is its root.
+    In a container that has changed its root (pivot_root) that folder is `/`."""
+    text = read_proc(pid, name).decode("utf-8", "surrogateescape")
+    try:
+        root = os.readlink(f"/proc/{pid}/root").rstrip("/")
+    except OSError:
+        return text
+    if not root or root.endswith(" (deleted)"):
+        return text
+    pattern = r"^((?:\S+ +){5})" + re.escape(root.replace("\n", "\\012")) + "(?=/)"
+    return re.sub(pattern, lambda found: found.group(1), text, flags=re.M)
+
+
 def read_maps(pid: int) -> tuple[str, int]:
     """-> (text of the memory map, the thread whose /proc entry shows it).
 
     The entry of a process whose main thread has ended shows nothing: its memory is then that of any other thread."""
     for tid in _carriers(pid):
         try:
-            text = read_proc(pid, f"task/{tid}/maps").decode("utf-8", "surrogateescape")
+            text = maps_text(pid, f"task/{tid}/maps")
         except NotFoundError as e:
             log.passed_over(e)
             continue

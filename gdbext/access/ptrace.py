@@ -400,7 +400,7 @@ def known_registers(call: bytes, arch: str) -> dict[str, int]:
 def call_registers(call: bytes, arch: str) -> bytes | None:
     """A NT_PRSTATUS set of the `known_registers`, 0 for all others; None where there are none."""
     known = known_registers(call, arch)
-    return struct.pack(f"<{len(REGISTERS[arch])}Q", *(known.get(name, 0) for name in REGISTERS[arch])) if known else None
+    return encode_registers(known, arch) if known else None
 
 
 def decode_registers(raw: bytes, arch: str) -> dict[str, int] | None:
@@ -409,3 +409,8 @@ def decode_registers(raw: bytes, arch: str) -> dict[str, int] | None:
     if names is None or len(raw) < 8 * len(names):
         return None
     return dict(zip(names, struct.unpack_from(f"<{len(names)}Q", raw)))
+
+
+def encode_registers(values: dict[str, int], arch: str) -> bytes:
+    """A raw NT_PRSTATUS set; 0 for registers that have no value."""
+    return struct.pack(f"<{len(REGISTERS[arch])}Q", *(values.get(name, 0) for name in REGISTERS[arch]))

@@ -10,7 +10,7 @@ from . import ptrace
 from .holder import LONGEST, Holder, before_others
 from .model import PAGE
 from .pagemap import Presence
-from .procfs import parse_maps, read_proc
+from .procfs import maps_text, parse_maps
 from .ranges import joined, stack_ranges
 from .remote_memory import ReadBuffer
 from .sleepers import Sleeper, Sleepers
@@ -81,7 +81,7 @@ class Stopper:
             late = buffers[2].read(self.tid, held.until) + buffers[1].read(self.tid, held.until)
             walk(held.until)
             # parsed later; read now, since a thread's stack may be new
-            got.text = read_proc(self.tid, "maps").decode("utf-8", "surrogateescape")
+            got.text = maps_text(self.tid)
             if growth is not None:
                 got.maps = parse_maps(got.text)
                 buffers.append(ReadBuffer(joined(growth.spans(got.maps))))
@@ -115,7 +115,7 @@ class Stopper:
 def _torn(over: bool, stirred: set[int]) -> str:
     """Why a copy is of different moments, '' where it is of one."""
     if over:
-        return f"its copy took longer than the {LONGEST:g} s for which it stands still at most: it is of different moments"
+        return f"its copy took longer than the {LONGEST:g} s for which it is paused at most: it is of different moments"
     if stirred:
         return f"thread {min(stirred)}, which was left asleep, woke while it was copied: the copy is of different moments"
     return ""

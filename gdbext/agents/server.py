@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import __version__, log, package
+from ..access.files import json_of
 from ..errors import GdbextError
 from ..render.text import one_line
 from . import tools
@@ -23,9 +24,10 @@ LIMIT = 60.0  # seconds of one call
 AT_ONCE = 2  # calls that look at the same time
 MISSING = "mcp needs the package mcp, 2 or newer, in this Python: pip install 'gdbext[mcp]'   (or: pip install 'mcp>=2')"
 INSTRUCTIONS = (
-    "Looks into LLM inference engines (vLLM, SGLang, …) on this machine. Nothing is changed: processes stand still for "
+    "Inspects LLM inference engines (vLLM, SGLang, …) on this machine. Nothing is changed: processes stand still for "
     "milliseconds at most. Begin with why (why it hangs, with evidence), or ranks (which processes there are; their labels are "
-    "what `on` and `what` name). Answers are at most 8 kB; a longer one ends with the cursor of its next page."
+    "what `on` and `what` name); guide tells which tool helps in which trouble. Answers are at most 8 kB; a longer one ends with "
+    "the cursor of its next page."
 )
 
 
@@ -40,7 +42,7 @@ class Looks:
             if given.get(tools.CURSOR):
                 return self.pages.next(str(given[tools.CURSOR])), False
             command = tools.command_of(tool)
-            words = tools.words_of(command, {k: v for k, v in given.items() if k != tools.CURSOR})
+            words = tools.words_of(command, {k: v for k, v in given.items() if k != tools.CURSOR}, self.limit)
             async with self._turn:
                 status, out, err = await self._look([command.name, *words])
         except GdbextError as e:
@@ -66,6 +68,15 @@ class Looks:
                     os.killpg(child.pid, signal.SIGKILL)
                 await asyncio.shield(child.wait())
         return child.returncode, out.decode("utf-8", "replace"), log.pass_on(err.decode("utf-8", "replace"))
+
+
+def structured(text: str) -> dict[str, Any] | None:
+    """What an answer in JSON says, as an object: of one that fits in one page."""
+    try:
+        found = json_of(text.encode(), "an answer") if text.startswith("{") else None
+    except ValueError:
+        return None  # a page of a longer one
+    return found if isinstance(found, dict) else None
 
 
 def listed(types: Any) -> list[Any]:
@@ -94,7 +105,8 @@ def serve(limit: float = LIMIT) -> None:
 
         async def call_tool(context: Any, params: Any) -> Any:
             text, failed = await looks.call(params.name, params.arguments or {})
-            return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=failed)
+            content = [types.TextContent(type="text", text=text)]
+            return types.CallToolResult(content=content, structured_content=structured(text), is_error=failed)
 
         server = Server(
             "gdbext", version=__version__, instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool

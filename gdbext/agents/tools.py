@@ -13,13 +13,16 @@ from ..session.command import Command, Option, UsageError, clean
 from ..setup.outside import line_of
 
 CURSOR = "cursor"
+SPARE = 10.0  # seconds of a call's time limit that its own waits leave for the rest of the answer
 TYPES = {"flag": "boolean", "int": "integer", "float": "number", "str": "string"}
 OPERANDS = {
     "what": "which processes: labels or indexes of ranks, pids of any Python, core or snapshot files; all engines without",
     "expr": "Python that reading can answer: names of the frame, self.a[0].b, package.module:NAME.a, len(x), x.isnan().any()",
-    "operand": "{}",
+    "id": "a request: the engine's id of it, the user's, or the beginning of one, as requests lists them",
+    "topic": "one of the topics that the answer without it lists",
+    "operand": "one of: {}; without it a summary",
 }
-ON = "the process, needed but by kv and requests: a label or index of ranks, the pid of any Python, or a core file"
+ON = "the process: a label or index of ranks, the pid of any Python, or a core file"
 
 
 def tools() -> dict[str, type[Command]]:
@@ -34,8 +37,22 @@ def offered(command: type[Command]) -> list[Option]:
 
 def operand_name(command: type[Command]) -> str:
     """What the operand is called in a call: "what" for `[WHAT...]`, "expr" for `EXPR`; "" where there is none."""
-    word = re.match(r"\[?([A-Z]+)", command.operand)
+    word = re.match(r"\[?([A-Z]+)", _operand(command)[1])
     return word[1].lower() if word else "operand" if command.operand else ""
+
+
+def _operand(command: type[Command]) -> tuple[str, str]:
+    """-> (the fixed words before a tool's operand, the operand): ("guide", "[TOPIC]")."""
+    fixed, _, rest = command.tool_operand.partition(" ")
+    return (fixed, rest) if command.tool_operand else ("", command.operand)
+
+
+def required(command: type[Command]) -> list[str]:
+    """The arguments that a call cannot do without."""
+    name = operand_name(command)
+    asked = command.parse("")
+    needed = [name] if name and not _operand(command)[1].startswith("[") else []
+    return needed + ["on"] * (command.takes_target and not command.finds_engines(asked))
 
 
 def description(command: type[Command]) -> str:
@@ -44,14 +61,15 @@ def description(command: type[Command]) -> str:
 
 
 def in_tools(text: str) -> str:
-    """An error's text with the tools' names where it names their commands: agents know no others."""
+    """An error's text with the tools' names where it names their commands: agents know no others, and have no `help`."""
+    text = re.sub(r"; see: (gdbext )?help [\w-]+", "", text)
     for tool, command in tools().items():
         text = re.sub(rf"(?<![\w-]){command.name}(?![\w-])", tool, text)
     return text
 
 
 def schema(command: type[Command]) -> dict[str, Any]:
-    """The JSON schema of a call."""
+    """The JSON schema of a call. Values of options that are not given are in their descriptions."""
     properties: dict[str, Any] = {}
     name = operand_name(command)
     if name:
@@ -60,13 +78,16 @@ def schema(command: type[Command]) -> dict[str, Any]:
         words = isinstance(option.kind, (list, tuple))
         one: dict[str, Any] = {"type": "string", "enum": list(option.kind)} if words else {"type": TYPES[str(option.kind)]}
         properties[option.name] = {**one, "description": ON if option.name == "on" else option.help}
-    properties[CURSOR] = {"type": "string", "description": "the next page of an answer before; nothing else with it"}
-    return {"type": "object", "properties": properties, "additionalProperties": False}
+    properties[CURSOR] = {
+        "type": "string",
+        "description": "the next page of an earlier answer; other arguments do not count then",
+    }
+    return {"type": "object", "properties": properties, "required": required(command), "additionalProperties": False}
 
 
-def words_of(command: type[Command], given: Mapping[str, Any]) -> list[str]:
-    """The words of the command line that a call stands for. `UsageError` for what the tool does not offer, also where an operand
-    smuggles it in."""
+def words_of(command: type[Command], given: Mapping[str, Any], limit: float = 60.0) -> list[str]:
+    """The words of the command line that a call stands for, which may take `limit` seconds. `UsageError` for what the tool does
+    not offer, also where an operand smuggles it in, and for a wait that is too long."""
     known, name, words = {o.name: o for o in offered(command)}, operand_name(command), []
     for key, value in given.items():
         option = known.get(key)
@@ -83,8 +104,10 @@ def words_of(command: type[Command], given: Mapping[str, Any]) -> list[str]:
         raise UsageError(f"{command.tool}: an argument holds a control character")
     if nodes.plan([*words, operand]):
         raise UsageError(f"{command.tool} looks at this machine alone: run the server on the other one")
-    if name and not operand and not command.operand.startswith("["):
+    if name in required(command) and not operand:
         raise UsageError(f"{command.tool} needs {name}: {command.operand}")
+    words += _waits(command, given, max(limit - SPARE, limit / 2))
+    operand = " ".join(filter(None, [_operand(command)[0], operand]))
     words += ["--", operand] if operand else []
     asked = command.parse(line_of(command, words))
     for option in command.all_options():
@@ -92,6 +115,22 @@ def words_of(command: type[Command], given: Mapping[str, Any]) -> list[str]:
             raise UsageError(f"{command.tool}: -{option.name} is not for agents")
     if command.takes_target and not asked.on and not command.finds_engines(asked):
         raise UsageError(f"{command.tool} needs on: a label, index or pid of ranks, or a core file")
+    return words
+
+
+def _waits(command: type[Command], given: Mapping[str, Any], most: float) -> list[str]:
+    """Words for the seconds that the command may take where it would take more than `most` by itself; `UsageError` where more
+    are asked for."""
+    words = []
+    for option in offered(command):
+        if (option.kind, option.metavar) != ("float", "S"):
+            continue
+        seconds = given.get(option.name, option.default)
+        if seconds is None or not isinstance(seconds, (int, float)) or seconds <= most:
+            continue
+        if option.name in given:
+            raise UsageError(f"{command.tool}: {option.name} is at most {most:g} seconds here")
+        words += ["-" + option.name, f"{most:g}"]
     return words
 
 

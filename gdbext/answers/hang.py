@@ -8,10 +8,14 @@ from typing import Any
 from ..engines import nccl_ras, shm_files
 from ..errors import GdbextError
 from ..render.text import escape
-from ..stacks import snapshots, untraced
+from ..requests.model import KEPT
+from ..stacks import snapshots
+from ..verdict import untraced
 from ..verdict.examine import Examination
 from ..verdict.kinds import MEANING
 from . import requests
+from .chains import chain_lines, chains_data
+from .ends import ends_data, ends_lines
 from .places import node_text, nodes_of, place
 
 STUCK = ("never-fits", "parked", "behind", "lost", "zombie")
@@ -21,7 +25,7 @@ GOOD = ("busy", "idle")
 def hang_data(found: Examination) -> dict[str, Any]:
     """The JSON fields; `GdbextError` where nothing at all could be read."""
     seen = found.seen
-    told = found.untraced or any(s.view for s in seen) or any(f.state in ("Z", "X", "T", "t") for f in found.facts)
+    told = found.untraced or any(s.view for s in seen) or any(f.state in ("Z", "X", "T", "t") for f in seen)
     if not told:
         raise GdbextError("; ".join(dict.fromkeys(s.why for s in seen if s.why)) or "no process could be read")
     by_name = {s.name: s for s in seen}
@@ -58,19 +62,22 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "not_asked": verdicts[0]["not_asked"],
         "meaning": MEANING[said.kind],
         "verdicts": verdicts,
+        "chains": chains_data(found.chains, lambda node: culprit(node, {})),
         "progress": [
             {"label": escape(c.label), "pid": c.pid, "what": escape(c.what), "before": c.before, "after": c.after}
-            for f in found.facts
+            for f in seen
             for c in f.counters
         ]
         + [requests.counter_data(c) for c in found.progress],
-        "requests_open": len(found.requests) if found.requests is not None else None,
+        "requests_open": sum(r.verdict != KEPT for r in found.requests) if found.requests is not None else None,
         "requests_stuck": len(stuck) if found.requests is not None else None,
         "requests": [requests.stuck_data(r) for r in stuck],
+        "requests_kept": [requests.stuck_data(r) for r in found.requests or () if r.verdict == KEPT],
         "untraced": found.untraced,
+        "ends": ends_data(s.view for s in seen if s.view),
         "ranks_read": sum(s.view is not None for s in seen),
         "ranks_total": len(seen),
-        "pauses": snapshots.pauses([s.snapshot for s in seen]),
+        "pauses": snapshots.pauses([s.snapshot for s in seen if s.snapshot is not None]),
         "failed": [{"label": s.name, "pid": s.pid, "reason": s.why} for s in seen if s.view is None],
     }
 
@@ -80,9 +87,12 @@ def hang_lines(data: dict[str, Any], style: Any, nodes: dict[Any, Any]) -> list[
     lines = _verdict_lines(data["verdicts"][0], style, nodes, len(data["verdicts"]) > 1)
     for other in data["verdicts"][1:]:
         lines += _verdict_lines(other, style, nodes, True)
+    if data["verdict"] not in GOOD:
+        lines += chain_lines(data["chains"], style, nodes)
     moved = [c for c in data["progress"] if c["before"] != c["after"]]
     if moved and data["verdict"] not in GOOD:
         lines.append(style.dim("moved meanwhile: " + "; ".join(f"{c['label']}: {c['what']}" for c in moved[:6])))
+    lines += ends_lines(data["ends"], style, True)
     for one in data["untraced"]:
         told = untraced.lines(one) + shm_files.lines(one["rings"]) + (nccl_ras.lines(one["ras"]) if one["ras"] else [])
         lines += [escape(line) for line in told] + _http_lines(one["http"])

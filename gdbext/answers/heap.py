@@ -72,11 +72,24 @@ def instance_data(census: Census, node: int) -> dict[str, Any]:
 
 
 def paths_data(census: Census, asked: str, every: bool) -> list[dict[str, Any]]:
+    return _ways(census.ways_to(_address(asked), 1 << 20 if every else LISTED))
+
+
+def weakly_data(census: Census, asked: str, every: bool) -> list[dict[str, Any]]:
+    """The weak references to an object, as `paths_data`."""
+    return _ways(census.weakly(_address(asked), 1 << 20 if every else LISTED))
+
+
+def _ways(found: list[tuple[str, Path | None]]) -> list[dict[str, Any]]:
+    return [{"holder": escape(kind), **_owner(path)} for kind, path in found]
+
+
+def _address(asked: str) -> int:
+    """The address that -path names."""
     try:
-        address = int(asked, 0)
+        return int(asked, 0)
     except ValueError:
         raise GdbextError(f"pyheap: -path needs an address, not {asked!r}") from None
-    return [{"holder": escape(kind), **_owner(path)} for kind, path in census.ways_to(address, 1 << 20 if every else LISTED)]
 
 
 def growth_data(row: Row) -> dict[str, Any]:
@@ -162,19 +175,23 @@ def instances_text(data: dict[str, Any], count: int, every: bool, style: Style) 
 
 
 def paths_text(data: dict[str, Any], every: bool, style: Style) -> str:
-    rows = data["paths"]
-    if not rows:
-        return "no object refers to it"
-    cells = [[_holder(r, style), r["owner"] or "", r["holder"]] for r in _cut(rows, every)]
-    return table(cells, ["way", "for pyprint", "held by a"], style) + _more(rows, every, style)
+    rows, weakly = data["paths"], data["weakly"]
+    text = "no object holds it"
+    if rows:
+        cells = [[_holder(r, style), r["owner"] or "", r["holder"]] for r in _cut(rows, every)]
+        text = table(cells, ["way", "for pyprint", "held by a"], style) + _more(rows, every, style)
+    if weakly:
+        cells = [[_holder(r, style), r["holder"]] for r in _cut(weakly, every)]
+        text += "\n" + table(cells, ["known weakly, not held, by", "a"], style) + _more(weakly, every, style)
+    return text
 
 
 def growth_text(data: dict[str, Any], every: bool, style: Style) -> str:
     rows, of = data["growth"], data["compared"]
     if not any(of.values()):
-        return style.bad("nothing was compared: the earlier look has no type and no container of this heap")
+        return style.bad("nothing was compared: the earlier walk has no type and no container of this heap")
     if not rows:
-        return f"nothing grew: {of['types']} types and {of['containers']} containers of both looks were compared"
+        return f"nothing grew: {of['types']} types and {of['containers']} containers of both walks were compared"
     cells = [
         [f"+{r['after'] - r['before']}", f"{r['before']} -> {r['after']}", "+" + size(r["bytes"]), r["type"], _holder(r, style)]
         for r in _cut(rows, every)
@@ -193,7 +210,7 @@ def totals_text(data: dict[str, Any]) -> str:
     if gc["collecting"]:
         known = [f"{what} {gc[key]}" for what, key in (("generation", "generation"), ("thread", "tid")) if gc[key] is not None]
         if gc["collecting_seconds"] is not None:
-            known.append(f"for {seconds(gc['collecting_seconds'])} at least: at each look of that time")
+            known.append(f"for {seconds(gc['collecting_seconds'])} at least: at each walk of that time")
         state += ", collecting now" + (f" ({', '.join(known)})" if known else "")
     lines = [
         f"{data['objects']} objects, {size(data['bytes'])}; collector: {state}, {counts}, {tracked} objects in 3 generations, "

@@ -63,15 +63,15 @@ def closing(data: dict[str, Any], names: dict[int, str], style: Style) -> list[s
     lines = [style.bad(f"{escape(f['label']) or f['pid']}: not read: {escape(f['reason'])}") for f in data["failed"]]
     stood = [p for p in data["pauses"] if p["seconds"]]
     if data["pauses"] and not stood:
-        lines.append(style.dim("stood still: nobody, all slept or stood meanwhile and were left so"))
+        lines.append(style.dim("paused: no process; all slept or were stopped already, and were left so"))
     elif data["pauses"] and "hosts" in data:  # pids of many machines
         most = max(p["seconds"] for p in stood)
         lines.append(
-            style.dim(f"stood still: {len(stood)} processes on {data['hosts']} machines, {seconds(most)} at most; all run on")
+            style.dim(f"paused: {len(stood)} processes on {data['hosts']} machines, {seconds(most)} at most; all resumed")
         )
     elif data["pauses"]:
         some = ", ".join(f"{names.get(p['pid'], p['pid'])} {seconds(p['seconds'])}" for p in stood[:16])
-        lines.append(style.dim(f"stood still: {some}" + (", …" if len(stood) > 16 else "") + "; all run on"))
+        lines.append(style.dim(f"paused: {some}" + (", …" if len(stood) > 16 else "") + "; all resumed"))
     woken = sum(p.get("woken", 0) for p in data["pauses"])
     if woken:
         lines.append(style.dim(woken_text(woken)))

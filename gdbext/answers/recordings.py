@@ -67,7 +67,8 @@ def record(
     return rec
 
 
-def recording_data(rec: Recording, cpu: bool, failed: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def recording_data(rec: Recording, cpu: bool, idle: bool, failed: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The fields of llm-record. `cpu`, `idle`: as for `flame.stacks`."""
     processes = [
         {
             "label": escape(p.label),
@@ -95,7 +96,7 @@ def recording_data(rec: Recording, cpu: bool, failed: Sequence[dict[str, Any]]) 
         }
         for p in rec.processes
     ]
-    own = flame.stacks(rec, cpu)
+    own = flame.stacks(rec, cpu, idle)
     whole = sum(own.values())
     rows = flame.functions(own.items())[:LISTED] if whole else []
     share = rec.cost / rec.seconds / max(1, len(rec.processes)) if rec.seconds else 0.0
@@ -107,6 +108,7 @@ def recording_data(rec: Recording, cpu: bool, failed: Sequence[dict[str, Any]]) 
         "seconds": round(rec.seconds, 3),
         "native": rec.native,
         "processes": processes,
+        "resting": 0 if idle else flame.resting(rec),
         "functions": [{"function": n, "self": round(s / whole, 5), "total": round(t / whole, 5)} for n, s, t in rows],
         "failed": list(failed),
     }
@@ -169,18 +171,20 @@ def recording_text(data: dict[str, Any], style: Style) -> str:
     count = len(data["processes"])
     lines = [
         f"{count} process{'es' if count != 1 else ''}, {data['seconds']:.2f} s at {data['rate']['reached']:.1f} of "
-        f"{data['rate']['asked']:g} looks a second: {data['samples']} stacks, {data['dropped']} dropped; "
+        f"{data['rate']['asked']:g} samples a second: {data['samples']} stacks, {data['dropped']} dropped; "
         f"{100 * data['cost']['per_process']:.1f} % of a core for each process"
     ]
     if data["rate"]["reached"] < SPARSE * data["rate"]["asked"] and count:
         seen = max((p["longest_gap"] for p in data["processes"]), default=0.0)
         lines.append(
-            f"the recorder got no processor for up to {seen:.2f} s: shorter stalls may be missing; a lower -rate, or -realtime"
+            f"the recorder got no CPU for up to {seen:.2f} s: shorter stalls may be missing; a lower -rate, or -realtime"
         )
     lines += [_pause_text(p) for p in data["processes"] if "native" in p]
     rows = [[f"{100 * f['self']:.1f} %", f"{100 * f['total']:.1f} %", f["function"]] for f in data["functions"][:SHOWN]]
     if rows:
-        lines.append(table(rows, ["in itself", "with calls", ""], style, right=("in itself", "with calls")))
+        lines.append(table(rows, ["self", "total", "function"], style, right=("self", "total")))
+    if data["resting"]:
+        lines.append(style.dim(flame.left_out(data["resting"])))
     lines += [_stall_text(s, style) for s in data["stalls"][:SHOWN_STALLS]]
     if len(data["stalls"]) > SHOWN_STALLS:
         lines.append(f"{len(data['stalls']) - SHOWN_STALLS} more stalls: -json, or -o F.html")
@@ -196,7 +200,7 @@ def recording_text(data: dict[str, Any], style: Style) -> str:
 def _pause_text(process: dict[str, Any]) -> str:
     own = process["native"]
     median, longest = 1000 * own["pause"]["median"], 1000 * own["pause"]["longest"]
-    text = f"{process['label']} stood still at {own['stops']} of {process['looks']} looks: median {median:.2f} ms, longest "
+    text = f"{process['label']} paused at {own['stops']} of {process['looks']} looks: median {median:.2f} ms, longest "
     text += f"{longest:.2f} ms, {own['pause']['part']:.2%} of the time"
     return text + (f"; {own['unstopped']} stacks without native frames" if own["unstopped"] else "")
 

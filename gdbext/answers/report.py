@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Any, Sequence
 
 from .. import log
@@ -16,9 +15,10 @@ from ..kvcache import model
 from ..render import html
 from ..render.text import seconds, size
 from ..stacks import prefetch, waits
-from ..stacks.sampling import ProcessSamples
 from ..stacks.threads import ProcessView
 from ..verdict import examine as examining
+from ..verdict.facts import ProcessState
+from ..verdict.kinds import QUIET
 from .hang import hang_data
 from .places import node_text, nodes_of
 from .stack_tree import html_tree, parting
@@ -32,23 +32,22 @@ def make_report(found: Sequence[Any], targets: Targets, wait: float) -> tuple[st
     return page(data, seen, views), data, views
 
 
-def page(data: dict[str, Any], seen: list[ProcessSamples], views: list[ProcessView]) -> str:
+def page(data: dict[str, Any], seen: list[ProcessState], views: list[ProcessView]) -> str:
     """The report as one HTML page."""
-    t = html.text
+    t, quiet = html.text, data["verdict"] in QUIET
     culprits = ", ".join(
         f"{c['label']}" + (f" thread {c['tid']} {c.get('name', '')}" if c.get("tid") else "") for c in data["culprits"]
     )
     body = [
-        f"<p class=dim>{t(time.strftime('%Y-%m-%d %H:%M:%S %Z'))}, {t(os.uname().nodename)}</p>",
-        f"<h2>Verdict: <span class=bad>{t(data['verdict'])}</span></h2><p>{t(data['meaning'])}</p>",
-        f"<p>Culprits: {t(culprits)}</p>" if culprits else "",
+        f"<h2>Verdict: <span class={'good' if quiet else 'bad'}>{t(data['verdict'])}</span></h2><p>{t(data['meaning'])}</p>",
+        f"<p>{'At work' if quiet else 'Culprits'}: {t(culprits)}</p>" if culprits else "",
         "<ul>" + "".join(f"<li>{t(e)}</li>" for e in data["evidence"]) + "</ul>",
         f"<p>Victims: {t(', '.join(data['victims']))}</p>" if data["victims"] else "",
         "<h2>Processes</h2>",
         ranks_table(seen),
     ]
-    body.append("<h2>Stacks</h2>" + html_tree(views, {"common": parting(views), "failed": data["failed"]}))
-    edges = [e for s in seen for e in s.edges]
+    body.append("<h2>Stacks</h2>" + html_tree(views, {"common": parting(views), "failed": data["failed"]}, calm=quiet))
+    edges = [t.edge for s in seen for t in s.threads if t.edge is not None]
     nodes = nodes_of(views)
     rows = [
         [node_text(e.waiter, nodes), e.lock, node_text(e.owner, nodes) if e.owner is not None else "", e.where, e.note]
@@ -56,7 +55,7 @@ def page(data: dict[str, Any], seen: list[ProcessSamples], views: list[ProcessVi
     ]
     body.append(
         "<h2>Locks</h2>"
-        + (html.table(["who waits", "for what", "held by", "in", "note"], rows) if rows else "<p>No thread waits for a lock.</p>")
+        + (html.table(["waiter", "lock", "held by", "in", "note"], rows) if rows else "<p>No thread waits for a lock.</p>")
     )
     body += [f"<p class=bad>Cycle: {t(waits.sentence(c, lambda n: node_text(n, nodes)))}</p>" for c in waits.cycles(edges)]
     body.append("<h2>Requests that do not move</h2>" + requests_table(data))
@@ -66,11 +65,11 @@ def page(data: dict[str, Any], seen: list[ProcessSamples], views: list[ProcessVi
     pauses = ", ".join(
         f"{next((s.name for s in seen if s.pid == p['pid']), p['pid'])} {seconds(p['seconds'])}" for p in data["pauses"]
     )
-    body.append(f"<p class=dim>Stood still for this page: {t(pauses or 'nobody')}</p>")
+    body.append(f"<p class=dim>Paused for this page: {t(pauses or 'no process')}</p>")
     return html.page("gdbext report", "".join(body))
 
 
-def ranks_table(seen: list[ProcessSamples]) -> str:
+def ranks_table(seen: list[ProcessState]) -> str:
     """A table of the processes that were sampled."""
     rows = []
     for s in seen:
@@ -142,7 +141,7 @@ def kv_table(views: list[ProcessView]) -> str:
     )
 
 
-def memory_table(seen: list[ProcessSamples]) -> str:
+def memory_table(seen: list[ProcessState]) -> str:
     """Where the resident memory of each process is that still runs."""
     ranks: list[Any] = []
     kinds: dict[str, Any] = {}

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, List, Tuple
 
 from ..render import html
 from ..render.text import Style, escape
 from ..stacks import tree
 from ..stacks.threads import Frame, ProcessView, ThreadView
 from ..stacks.tree import Node
+from .ends import ends_data, ends_lines
 from .places import closing, place, role_of
 from .threads import thread_frames
 
 LONG = 12  # frames of one run that are shown whole
+POOLS = 3  # names of idle helpers in one line
 WIDE = 58  # characters before the ranks
+_LIBC = re.compile(r"(^|/)(libc\.so|libc-|libpthread|ld-)")
 _GIL = {"holds": ", holds the GIL", "waits": ", waits for the GIL"}
 
 
@@ -23,7 +27,8 @@ def _frames(thread: Any) -> Any:
 
 
 def stacks_data(views: list[ProcessView]) -> dict[str, Any]:
-    """`groups`: threads of one engine with the same frames, and `common`: where the main threads of like processes part."""
+    """`groups`: threads of one engine with the same frames, and `common`: where the main threads of like processes part,
+    `ends`: the processes that have ended or are about to."""
     found: list[dict[str, Any]] = []
     for name, members in by_engine(views):
         groups: dict[Any, dict[str, Any]] = {}
@@ -35,7 +40,11 @@ def stacks_data(views: list[ProcessView]) -> dict[str, Any]:
                     group["frames"] = _frames(th)
                 group["members"].append(place(view, th))
         found += groups.values()
-    return {"groups": sorted(found, key=lambda g: (g["idle"], -len(g["members"]))), "common": parting(views)}
+    return {
+        "groups": sorted(found, key=lambda g: (g["idle"], -len(g["members"]))),
+        "common": parting(views),
+        "ends": ends_data(views),
+    }
 
 
 def by_engine(views: list[ProcessView]) -> list[tuple[str, list[ProcessView]]]:
@@ -115,19 +124,34 @@ def folded_stacks(views: list[ProcessView]) -> list[tuple[tuple[str, ...], list[
     ]
 
 
+Resting = List[Tuple[str, ThreadView]]  # (process, thread) of idle helpers that stand in the same frames
+
+
 def shown(
     views: list[ProcessView], everything: bool = False
-) -> tuple[list[tuple[tuple[str, int], list[Frame]]], dict[str, list[tuple[str, ThreadView]]]]:
-    """-> (stacks for the tree, {what an idle pool does: [(process, thread)]})"""
+) -> tuple[list[tuple[tuple[str, int], list[Frame]]], list[tuple[str, Resting]]]:
+    """-> (stacks for the tree, [(idle helpers in words, the helpers)]): those of one line stand in the same frames."""
     stacks: list[Any] = []
-    idle: dict[str, list[tuple[str, ThreadView]]] = {}
+    idle: dict[Any, Resting] = {}
     for view in views:
         for th in view.threads:
             if th.idle and not everything and th is not view.main:
-                idle.setdefault(pool_of(th.name) or "?", []).append((view.name, th))
+                idle.setdefault(tuple(f.key for f in th.frames), []).append((view.name, th))
             else:
                 stacks.append(((view.name, th.tid), th.frames))
-    return stacks, idle
+    folded = sorted(idle.values(), key=lambda members: -len(members))
+    return stacks, [(_resting(members), members) for members in folded]
+
+
+def _resting(members: Resting) -> str:
+    """`6 × ThreadPoolExecutor-0 in _worker`; of native code also whose function waits there."""
+    names = list(dict.fromkeys(pool_of(th.name) or "?" for _, th in members))
+    name = ", ".join(names[:POOLS]) + (f" and {len(names) - POOLS} names more" if len(names) > POOLS else "")
+    top, frames = members[0][1].top, members[0][1].frames
+    native = all(f.kind == "native" for f in frames)
+    own = next((f for f in frames if f.function and not _LIBC.search(f.file)), None) if native else None
+    caller = f", called from {own.function}" if own is not None and own is not top else ""
+    return f"{len(members)} × {name} in {top.function if top is not None else '?'}{caller}"
 
 
 def pool_of(name: str) -> str:
@@ -150,7 +174,7 @@ def text_lines(
         if len(engines) > 1:
             lines.append(style.name(f"{escape(name) or 'no engine'}:"))
         lines += _tree_lines(members, [p for p in data["common"] if p["engine"] == name], len(views) == 1, style, everything)
-    return lines + _movement_lines(data) + closing(data, names, style)
+    return lines + ends_lines(data["ends"], style, len(views) > 1) + _movement_lines(data) + closing(data, names, style)
 
 
 def _tree_lines(views: list[ProcessView], parts: list[dict[str, Any]], alone: bool, style: Style, everything: bool) -> list[str]:
@@ -167,9 +191,8 @@ def _tree_lines(views: list[ProcessView], parts: list[dict[str, Any]], alone: bo
     if unread:
         who = tree.rank_set([n for n, _ in unread])
         lines.append(style.dim(f"{len(unread)} threads without a frame that could be read: {escape(who)}"))
-    for name, members in sorted(idle.items(), key=lambda i: -len(i[1])):
-        top, who = members[0][1].top, tree.rank_set([n for n, _ in members])
-        lines.append(style.dim(f"idle: {len(members)} × {escape(name)} in {escape(top.function) if top else '?'}  {escape(who)}"))
+    for said, members in idle:
+        lines.append(style.dim(f"idle: {escape(said)}  {escape(tree.rank_set([n for n, _ in members]))}"))
     for part in parts:
         lines.append(
             f"main threads part after {escape(part['function']) or 'the start'}: reached "
@@ -216,22 +239,26 @@ def _movement_lines(data: dict[str, Any]) -> list[str]:
     ]
 
 
-def html_tree(views: list[ProcessView], data: dict[str, Any]) -> str:
-    """The trees as HTML that folds without a script, one per engine."""
+def html_tree(views: list[ProcessView], data: dict[str, Any], calm: bool = False) -> str:
+    """The trees as HTML that folds without a script, one per engine. `calm`: that main threads part is no trouble."""
     parts, engines = [], by_engine(views)
     for name, members in engines:
         if len(engines) > 1:
             parts.append(f"<h3>{html.text(name or 'no engine')}</h3>")
-        parts += _html_parts(members, [p for p in data["common"] if p["engine"] == name])
+        parts += _html_parts(members, [p for p in data["common"] if p["engine"] == name], "who" if calm else "bad")
     for f in data["failed"]:
         parts.append(f"<p class=bad>{html.text(f['label'] or f['pid'])}: not read: {html.text(f['reason'])}</p>")
     return "".join(parts)
 
 
-def _html_parts(views: list[ProcessView], common: list[dict[str, Any]]) -> list[str]:
-    """One engine's tree, its pools at rest, and where its main threads part."""
+def _html_parts(views: list[ProcessView], common: list[dict[str, Any]], apart: str) -> list[str]:
+    """One engine's tree, its main threads first; its pools at rest; where its main threads part: the class `apart` marks those
+    that have not come as far as the others."""
     stacks, idle = shown(views)
-    todo: list[Any] = list(tree.build(stacks).branches())
+    mains = {(v.name, v.main.tid) for v in views if v.main is not None}
+    names_of = {(v.name, th.tid): th.name for v in views for th in v.threads}
+    parted = ([s for s in stacks if (s[0] in mains) is first] for first in (True, False))
+    todo: list[Any] = [branch for part in parted for branch in tree.build(part).branches()]
     parts = []
     while todo:
         one = todo.pop(0)
@@ -243,17 +270,18 @@ def _html_parts(views: list[ProcessView], common: list[dict[str, Any]]) -> list[
         names = "".join(
             f"<div>{html.text(n.frame.function or '??')} <span class=where>{html.text(tree.where(n))}</span></div>" for n in run
         )
+        ends = sorted({names_of[member] for member in run[-1].ends})
+        if ends:
+            names += f"<div class=dim>= {html.text(', '.join(ends[:4]) + (', …' if len(ends) > 4 else ''))}</div>"
         parts.append(f"<details open><summary>{who}</summary>{names}")
         todo[:0] = [*run[-1].branches(), "</details>"]
-    for name, members in sorted(idle.items(), key=lambda i: -len(i[1])):
-        parts.append(
-            f"<p class=dim>idle: {len(members)} × {html.text(name)}, {html.text(tree.rank_set([n for n, _ in members]))}</p>"
-        )
+    for said, members in idle:
+        parts.append(f"<p class=dim>idle: {html.text(said)}, {html.text(tree.rank_set([n for n, _ in members]))}</p>")
     for part in common:
         parts.append(
             f"<p>main threads part after <code>{html.text(part['function'])}</code>: "
             f"reached <code>{html.text(part['reached']['function'])}</code>: "
-            f"{html.text(tree.rank_set(part['reached']['ranks']))}; <span class=bad>not reached: "
+            f"{html.text(tree.rank_set(part['reached']['ranks']))}; <span class={apart}>not reached: "
             f"{html.text(tree.rank_set(part['not_reached']))}</span></p>"
         )
     return parts

@@ -8,9 +8,9 @@ GUIDE = {
   collective: ranks wait in a collective for others that are not there
   culprit: R1 27543 MainThread
     R0,2 wait in all_reduce, called from loop (train.py:11)
-    R1 has not come to it: R1 thread 27543 (MainThread) stands in <module> (train.py:12), 0 % of a processor
+    R1 has not come to it: R1 thread 27543 (MainThread) stands in <module> (train.py:12), 0 % CPU
   victims: R0, R2
-  stood still: R0 25.62 ms, R1 16.72 ms, R2 6.67 ms; all run on
+  paused: R0 25.62 ms, R1 16.72 ms, R2 6.67 ms; all resumed
 On GPUs the rank that is missing may wait on the host; vLLM with two ranks, one of which left out an all-reduce (H200):
   culprit: TP1 12261 MainThread
     TP0 waits for its device: cuEventSynchronize (libcuda.so.580.159.04)
@@ -28,13 +28,13 @@ It will happen again:          llm-watch -after 60 -o DIR   captures before the 
     dead-thread                somebody waits for a thread that has ended: its name, and for what
     uninterruptible            a thread is blocked in the kernel (state D), and where: a disk, a file server, a driver
     stuck-requests             no thread is stuck, requests are: each with its place, its holder and what it waits for
-    unknown                    what was seen does not tell; the evidence says what each thread waits for
+    unknown                    not enough evidence; it says what each thread waits for
   llm-requests                 every request over all processes that know it: where it is, since when, who must act.
                                Of SGLang 0.5.23 with two tokenizer workers:
   request                   verdict  at                  state
   request-0-45530102415898  behind   tokenizer-worker    awaited
   router-loops              behind   tokenizer-worker#2  awaited
-  router-loops behind: server's task router_worker_obj takes no further messages: it stands in loops_for_ever
+  router-loops behind: server's task router_worker_obj takes no further messages: it is in loops_for_ever
     (sglang_faults.py:25); who must act: server thread 17378 (router_worker_obj)
   llm-request ID               the whole way of one of them; -sampling adds its parameters
   llm-locks                    who waits for whom; asyncio tasks and their locks too
@@ -139,7 +139,7 @@ The others wait meanwhile: llm-detach, or delete and llm-continue, before their 
   pyheap -type T, -path ADDR   who holds the instances of a type; every way to one object
   pytensors -sort bytes        every live tensor, storage counted once, with who holds it
   pytensors -diff FILE         what grew since FILE: an earlier answer of pytensors -json
-  llm-kv                       blocks used, cached, free; llm-kv check: blocks nobody owns and nobody freed
+  llm-kv                       blocks used, cached, free; llm-kv check: blocks no thread owns and nobody freed
   llm-break oom                stops where the KV cache is full and a request's blocks are taken back, or at an OutOfMemoryError
   (gdb) llm-break oom
   pycatch 2: OutOfMemoryError  (1 debug register)

@@ -19,6 +19,7 @@ class Llm(Command):
 
     name = "llm"
     operand = "[all | guide [TOPIC]]"
+    tool, tool_operand = "guide", "guide [TOPIC]"
     takes_target = False
     standalone = True
 

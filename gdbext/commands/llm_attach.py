@@ -156,11 +156,11 @@ def _attached_text(done: Any, several: Any, style: Style) -> str:
 class LlmDetach(Command):
     """Detach what llm-attach attached: every process runs on, except those that were stopped before (R).
 
-    WHAT is a label or pid of an attached process, or all (the default). Prints how long each stood still in all.
+    WHAT is a label or pid of an attached process, or all (the default). Prints how long each was stopped in all.
     With the last one auto-solib-add and breakpoint pending are as they were before the first llm-attach.
 
         (gdb) llm-detach
-        TP0  pid 4242  stood still for 12.31 s
+        TP0  pid 4242  was stopped for 12.31 s
     """
 
     name = "llm-detach"
@@ -183,7 +183,7 @@ class LlmDetach(Command):
         def text(style: Style) -> str:
             width = max([len(_name(h)) for h, _ in done] or [0])
             return "\n".join(
-                f"{style.name(_name(h).ljust(width))}  pid {h.pid}  stood still for {seconds(s)}"
+                f"{style.name(_name(h).ljust(width))}  pid {h.pid}  was stopped for {seconds(s)}"
                 + ("; it is stopped, as it was before" if h.was_stopped and not h.ran else "")
                 for h, s in done
             )

@@ -33,6 +33,7 @@ class LlmLocks(Command):
     among those looked at. WHAT as for llm-stacks; every process is copied in a pause of milliseconds and runs on."""
 
     name = "llm-locks"
+    tool = "locks"
     copies = 1
     group = "hang"
     operand = "[WHAT...]"

@@ -70,6 +70,7 @@ class LlmMemory(Command):
     print(v.segment_plot(json.load(open('FILE'))))" > FILE.html"""
 
     name = "llm-memory"
+    tool = "memory"
     group = "tensors"
     operand = "[WHAT...]"
     completion = "what"

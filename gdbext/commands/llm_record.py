@@ -17,7 +17,7 @@ from ..timeline import native, stalls, steps, store
 from ..timeline.recording import Recording
 from ..timeline.stalls import Stall
 
-RATE = 100.0  # looks a second
+RATE = 100.0  # samples a second
 MAX_RATE, MAX_SECONDS = 1000.0, 24 * 3600.0
 
 
@@ -28,9 +28,9 @@ class LlmRecord(Command):
     each waits for, who holds the GIL, whether the garbage collector is at work. All ranks are on one time base.
 
       (gdb) llm-record -for 30 -o slow.json.gz all
-      4 processes, 30.00 s at 99.6 of 100 looks a second: 226112 stacks, 31 dropped; 0.9 % of a core for each process
-      in itself  with calls
-          41.2 %     41.2 %  Sampler.apply_penalties (sampler.py)
+      4 processes, 30.00 s at 99.6 of 100 samples a second: 226112 stacks, 31 dropped; 0.9 % of a core for each process
+        self   total  function
+      41.2 %  41.2 %  Sampler.apply_penalties (sampler.py)
       stall at 12.412 s for 0.214 s: gc on TP1 MainThread in LLMEngine.step (engine.py:88)
       stall at 20.101 s for 0.310 s: late-rank TP3 in apply_penalties (sampler.py:41), TP0 TP1 TP2 waited; spin
       (gdb) llm-record -read slow.record -from 12 -to 14 -o part.html
@@ -40,8 +40,8 @@ class LlmRecord(Command):
     ranks as processes, threads as tracks with their calls and states, the GIL, the collector, and counters: processors used,
     memory, how long asyncio's loop was in one callback, and of an engine requests, tokens and steps a second, free blocks (read
     about once a second). .speedscope.json; .collapsed (or .folded, .txt): a line per stack with milliseconds; .html: a page with
-    a timeline and a flame graph that needs no network. .record: the recording itself, from which -read makes the others later,
-    with -from and -to only a part of it.
+    a timeline and a flame graph, with zoom and search, that needs no network. .record: the recording itself, from which -read
+    makes the others later, with -from and -to only a part of it.
 
     Stalls are times of 100 ms and more in which a thread or a rank did not get on: gc (the collector at work), gil (one thread
     kept the GIL while another waited for it), loop (a callback kept an asyncio loop), disk, lock, spin (it ran on in a function),
@@ -57,21 +57,29 @@ class LlmRecord(Command):
 
     -native records native frames too, 10 times a second unless -rate says otherwise. For that the threads that went on since
     the look before, and no others, stand still for the time that copying their stacks takes, without a signal; should the
-    recorder be killed they run on. The answer says how long each process stood still."""
+    recorder be killed they run on. The answer says how long each process was paused."""
 
     name = "llm-record"
+    tool = "record"
     group = "time"
     operand = "[WHAT...]"
     completion = "what"
     takes_target = False
     standalone = True
     options = (
-        Option("rate", "float", "looks a second at each process: 100, or 10 with -native", metavar="HZ"),
+        Option("rate", "float", "samples a second at each process: 100, or 10 with -native", metavar="HZ"),
         Option("for", "float", "seconds to record", 10.0, "S"),
-        Option("native", help="native frames too: threads that went on stand still for moments, and the answer says how long"),
-        Option("realtime", help="the recorder goes before other processes: on a full machine it looks in time (needs root)"),
+        Option(
+            "native", help="native frames too: threads that made progress are paused for moments, and the answer says how long"
+        ),
+        Option(
+            "realtime",
+            help="the recorder goes before other processes: on a full machine it samples in time (needs root)",
+            for_agents=False,
+        ),
         Option("o", "str", "write the recording; the ending chooses the format", metavar="FILE", repeat=True, for_agents=False),
         Option("force", help="-o replaces a file that is there", for_agents=False),
+        Option("idle", help="the list of functions and the page's flame graph: also threads that rest (below 1 % of a CPU)"),
         Option("cpu", help="flame graphs, stacks and the list of functions: only while threads ran"),
         Option("read", "str", "take a recording (.record) instead of making one", metavar="FILE", for_agents=False),
         Option("slowest", "int", "also the N longest steps, and what each rank did meanwhile", 0, "N"),
@@ -101,7 +109,7 @@ class LlmRecord(Command):
         written = _write([path for path in args.o if path.endswith(".record")], rec, (), args, failed)
         shown = stalls.find(rec)  # which takes a while: what cannot be done again is written by now
         written += _write([path for path in args.o if not path.endswith(".record")], rec, shown, args, failed)
-        data = recordings.recording_data(rec, args.cpu, failed)
+        data = recordings.recording_data(rec, args.cpu, args.idle, failed)
         data["files"] = [path for path in args.o if path in written]
         data["file"] = next(iter(data["files"]), None)
         data["stalls"] = [recordings.stall_data(s) for s in shown]
@@ -117,7 +125,7 @@ def _write(paths: Sequence[str], rec: Recording, shown: Sequence[Stall], args: A
     written = []
     for path in paths:
         try:
-            store.write(path, rec, shown, cpu=args.cpu, force=args.force)
+            store.write(path, rec, shown, cpu=args.cpu, idle=args.idle, force=args.force)
             written.append(path)
         except GdbextError as e:
             failed.append({"label": path, "pid": None, "reason": str(e)})
@@ -133,7 +141,7 @@ def _read(args: Args) -> Recording:
         return rec
     part = rec.cut(start or 0.0, rec.seconds if end is None else end)
     if not any(p.begins for p in part.processes):
-        raise GdbextError(f"{args.read}: no look between -from and -to: it lasts {rec.seconds:.3f} s")
+        raise GdbextError(f"{args.read}: no sample between -from and -to: it lasts {rec.seconds:.3f} s")
     return part
 
 

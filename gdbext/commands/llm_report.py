@@ -21,7 +21,7 @@ class LlmReport(Command):
 
       (gdb) llm-report hang.html all
       hang.html  31.2 KiB  verdict: collective
-      stood still: TP0 1.40 ms, …; all run on
+      paused: TP0 1.40 ms, …; all resumed
 
     The first word is the file, WHAT after it as for llm-stacks."""
 

@@ -24,7 +24,7 @@ class LlmSnapshot(Command):
     names, values of tensors included.
 
       (gdb) llm-snapshot TP0
-      TP0  gdbext-TP0-4242.core  48.2 MiB  (41.7 MiB on disk)  stood still 61.20 ms
+      TP0  gdbext-TP0-4242.core  48.2 MiB  (41.7 MiB on disk)  paused 61.20 ms
       (gdb) core-file gdbext-TP0-4242.core         or: llm-bt -all -on ./gdbext-TP0-4242.core
 
     The file holds what the memory holds, prompts too: it is readable by you alone. It is complete or not there at all, and is
@@ -91,7 +91,7 @@ class LlmSnapshot(Command):
             for look, shot in zip(done, shots):
                 lines.append(
                     f"{style.name(escape(look.name).ljust(width))}  {style.file(escape(look.file))}  {size(look.bytes)}"
-                    f"  ({size(shot['disk_bytes'])} on disk)  stood still {seconds(sum(look.pauses))}"
+                    f"  ({size(shot['disk_bytes'])} on disk)  paused {seconds(sum(look.pauses))}"
                 )
             woken = sum(look.woken for look in done)
             lines += [style.dim(woken_text(woken))] if woken else []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from ..answers.places import named
 from ..answers.stack_tree import folded_stacks, html_tree, stacks_data, text_lines
 from ..errors import GdbextError
+from ..observe.loop import rounds
 from ..render import files, html
 from ..render.text import Style
 from ..session import process_selection
@@ -84,11 +84,8 @@ class LlmStacks(Command):
         movement, looks = tree.Movement(), 0
         pauses: dict[int, list[dict[str, Any]]] = {}
         limit = PATIENCE + args.samples * (args.interval + PER_LOOK)
-        ends = time.monotonic() + limit
-        for number in range(args.samples):
-            if number:
-                time.sleep(args.interval)
-            if number >= ENOUGH and time.monotonic() > ends:
+        for passed in rounds(args.interval, count=args.samples, rest=lambda took: float(args.interval)):
+            if looks >= ENOUGH and passed > limit:
                 break
             looks += 1
             taken = snapshots.take_snapshots(found, session.targets)

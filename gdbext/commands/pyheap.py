@@ -50,7 +50,7 @@ class PyHeap(Command):
     number at which its generation is collected next. Of a tracked type `count` is gc.get_objects()'s. "held in all" is
     what hangs on a container by the shortest ways from modules and frames.
 
-    A process that runs is copied in one short stop, and the copy is read ("stood still" says how long it took). With -unstopped,
+    A process that runs is copied in one short stop, and the copy is read ("paused" says for how long). With -unstopped,
     or where it cannot be copied, it is read while it runs: objects that come and go meanwhile may be missing. Either way the look
     ends after -deadline seconds, and says what it has not read by then; a million objects take about a second of CPU. Needs
     numpy."""
@@ -98,6 +98,7 @@ class PyHeap(Command):
             parts = [lambda style: listed.instances_text(data, len(nodes), args.all, style)]
         if args.path is not None:
             data["paths"] = listed.paths_data(census, args.path, args.all)
+            data["weakly"] = listed.weakly_data(census, args.path, args.all)
             parts = [lambda style: listed.paths_text(data, args.all, style)]
         if before is not None:
             if before.process != _process(target):
@@ -107,7 +108,7 @@ class PyHeap(Command):
             data["growth"] = [listed.growth_data(row) for row in growth.compare(before, census)]
             data["compared"] = growth.compared(before, census)
             if not any(data["compared"].values()):
-                partial.append("nothing was compared: the earlier look has no type and no container of this heap")
+                partial.append("nothing was compared: the earlier walk has no type and no container of this heap")
             parts = [lambda style: listed.growth_text(data, args.all, style)]
         if args.save is not None:
             data["saved"] = listed.save_look(args.save, growth.look(census, _process(target)), args.force)

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import log
-from ..cpython import gil
 from ..cpython.runtime import Runtime
 from ..errors import GdbextError
+from ..observe import gil_samples
 from ..render.text import Style, escape, table
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import threads
+from ..stacks.ending import daemons
 
 MAX_SAMPLES = 100_000
-
-
-def daemons(rt: Runtime) -> dict[int, bool]:
-    """{pthread id: whether `threading` calls it a daemon}; {} where it was never imported."""
-    found, module = {}, rt.module("threading")
-    try:
-        for key, value in module.item("_active").items() if module else ():
-            found[key.integer()] = value.attr("_daemonic").boolean()
-    except GdbextError as e:
-        log.passed_over(e)  # a table in the middle of an update; the names are read the same way
-    return found
 
 
 class PyThreads(Command):
@@ -36,7 +25,7 @@ class PyThreads(Command):
         4140 monitor    holds R     spin (vllm/monitor.py:12)
 
     GIL: holds, waits, none (it neither has nor wants it now), disabled (a free-threaded build), unknown. Who waits is told by the
-    address that the thread's futex call waits on.
+    address that the thread's futex call waits on; of a process that runs a thread on its way is unknown.
     -samples N looks N times at a process that runs, without stopping it, and names the threads that wait and never get the
     GIL."""
 
@@ -56,7 +45,10 @@ class PyThreads(Command):
         partial += threads.reasons_of(views)
         daemon = daemons(rt)
         found = [_thread(view, daemon) for view in views]
-        if any(th["gil"] == "unknown" for th in found):
+        unknown = sum(th["gil"] == "unknown" for th in found)
+        if unknown and target.pid is not None and not target.is_stopped:
+            partial.append(f"{unknown} of {len(found)} threads moved at each look: llm-snapshot's file tells what they want")
+        elif unknown:
             partial.append("who waits for the GIL cannot be told here: neither registers nor /proc say what the threads wait on")
         data = {"threads": found, "holder": next((th["tid"] for th in found if th["gil"] == "holds"), None)}
         if args.samples:
@@ -84,15 +76,16 @@ def _thread(view: Any, daemon: Any) -> dict[str, Any]:
 def _sampled(rt: Runtime, args: Args, threads: Any) -> dict[str, Any]:
     if threads and all(th["gil"] == "disabled" for th in threads):
         raise GdbextError(f"{rt.target.describe()} runs a free-threaded Python: it has no GIL to wait for")
-    seen = gil.sample(rt, args.samples, args.interval)
+    seen = gil_samples.sample(rt, args.samples, args.interval)
     for thread in threads:
-        thread["held"], thread["waited"] = seen.held.get(thread["tid"], 0), seen.waited.get(thread["tid"], 0)
+        for key, counts in (("held", seen.held), ("waited", seen.waited), ("unknown", seen.unknown)):
+            thread[key] = counts.get(thread["tid"], 0)
     return {"count": seen.count, "free": seen.free, "seconds": seen.seconds, "starved": seen.starved()}
 
 
 def _text(data: dict[str, Any], here: Any, style: Style) -> str:
     sampled = data.get("samples")
-    head = ["", "tid", "name", "GIL", "state"] + (["held", "waited"] if sampled else []) + ["at"]
+    head = ["", "tid", "name", "GIL", "state"] + (["held", "waited", "unknown"] if sampled else []) + ["at"]
     rows = []
     for th in data["threads"]:
         at = (
@@ -100,7 +93,7 @@ def _text(data: dict[str, Any], here: Any, style: Style) -> str:
             if th["function"]
             else "(no Python frame)"
         )
-        part = [f"{100 * th[k] // max(1, sampled['count'])} %" for k in ("held", "waited")] if sampled else []
+        part = [f"{100 * th[k] // max(1, sampled['count'])} %" for k in ("held", "waited", "unknown")] if sampled else []
         name = th["name"] + (" (daemon)" if th["daemon"] else "")
         rows.append([">" if th["tid"] == here else "", str(th["tid"] or "?"), name, th["gil"], th["state"]] + part + [at])
     lines = [table(rows, head, style)]

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from typing import TYPE_CHECKING
 
 import gdb
 
+from ..access import room
 from ..access.cli_gdb import command, holds_gpu_core
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..kernels import parameters
@@ -143,7 +143,7 @@ class CudaGdb:
         """What one of its MI commands answers. MI keeps the stream that it is first used with: a string's, where gdb is asked for
         text, is freed afterwards, and the next use ended cuda-gdb 13.0 and gdb 13.1. So it writes to a file in place of standard
         output."""
-        with tempfile.TemporaryFile() as file:
+        with room.nameless_file() as file:
             gdb.flush()
             kept = os.dup(1)
             try:
@@ -157,7 +157,7 @@ class CudaGdb:
                 os.dup2(kept, 1)
                 os.close(kept)
             file.seek(0)
-            return (said if isinstance(said, str) else "") + file.read().decode("utf-8", "replace")
+            return (said if isinstance(said, str) else "") + str(file.read(), "utf-8", "replace")
 
     def kernels(self) -> list[Running]:
         """[`Running`], none where nothing runs."""
@@ -217,18 +217,15 @@ class CudaGdb:
     @staticmethod
     def _dumped(space: str, address: int, size: int) -> bytes:
         """The bulk path that every release has. Only bytes that are there are written: a short file is a fault."""
-        handle, path = tempfile.mkstemp()
-        os.close(handle)
-        try:
-            gdb.execute(
-                command("dump binary value {} *(@{} unsigned char*){}@{}", path, space, hex(address), size), to_string=True
-            )
-            with open(path, "rb") as f:
-                data = f.read()
-        except (gdb.error, RuntimeError) as e:
-            raise FaultError(address, size, str(e).strip()) from None
-        finally:
-            os.unlink(path)
+        with room.nameless_file() as file:
+            path = f"/proc/self/fd/{file.fileno()}"
+            try:
+                gdb.execute(
+                    command("dump binary value {} *(@{} unsigned char*){}@{}", path, space, hex(address), size), to_string=True
+                )
+            except (gdb.error, RuntimeError) as e:
+                raise FaultError(address, size, str(e).strip()) from None
+            data = bytes(file.read())
         if len(data) != size:
             raise FaultError(address, size, "device memory, cuda-gdb gave less")
         return data

@@ -42,6 +42,7 @@ XSTATE, XSTATE_SIZE, XSTATE_HEADER = 0b111, 832, 512
 MAGIC1, MAGIC2 = 0x46505853, 0x46505845
 SIGCONTEXT = "r8 r9 r10 r11 r12 r13 r14 r15 rdi rsi rbp rbx rdx rax rcx rsp rip eflags".split()
 BAD_STACK = 0x1000  # flags that sigaltstack refuses: the thread's own alternate stack stays as it is
+NO_CALL = (1 << 64) - 1  # orig_rax: no system call is to be begun anew
 FRAME_SIZE = 8 + 304 + 128  # return address, ucontext, siginfo
 GRACE = 0.05  # seconds from the answer until gdb stops the process: the call has returned by then
 STEP = 0.02
@@ -66,10 +67,8 @@ def call(target: Target, inferior: Any, thread: Any, function: int, text: bytes,
         try:
             for address, data in memory:
                 inferior.write_memory(address, data)
-            for name, value in (*registers, ("rip", function)):
-                gdb.newest_frame().select()  # each one may change what gdb takes for the frames, and which it selects
-                gdb.execute(command("set var ${} = {}", name, value), to_string=True)
-        except (gdb.error, gdb.MemoryError) as e:
+            _set_registers(tid, {**registers, "rip": function})
+        except (gdb.error, gdb.MemoryError, OSError) as e:
             raise GdbextError(f"process {inferior.pid}: the call cannot be made: {str(e).splitlines()[0]}") from None
         if _go_on(done) and not done():
             gdb.write("the call was interrupted and is let finish; Ctrl-C again ends the wait\n")
@@ -77,6 +76,17 @@ def call(target: Target, inferior: Any, thread: Any, function: int, text: bytes,
     if not inferior.is_valid() or not inferior.pid:
         raise GdbextError("the process ended in the call")
     return done()
+
+
+def _set_registers(tid: int, values: dict[str, int]) -> None:
+    """Sets registers of a thread, all at once: a gdb that is killed between two of them would leave the thread to run with the
+    others' old values. gdb writes one at a time."""
+    now = ptrace.decode_registers(ptrace.general_registers(tid), "x86-64") or {}
+    ptrace.set_registers(tid, ptrace.NT_PRSTATUS, ptrace.encode_registers({**now, **values}, "x86-64"))
+    with contextlib.suppress(gdb.error):
+        gdb.execute("maintenance flush register-cache", to_string=True)
+        return
+    gdb.execute("flushregs", to_string=True)  # before gdb 11
 
 
 def _go_on(done: Callable[[], bool]) -> bool:
@@ -110,8 +120,8 @@ def _stop_when(done: Callable[[], bool], ended: threading.Event) -> None:
             return
 
 
-def _prepare(target: Target, tid: int, text: bytes) -> tuple[list[tuple[int, bytes]], list[tuple[str, int]]]:
-    """-> ([(address, bytes)] to write, [(register, value)] to set) for a call with the address of `text` as its argument."""
+def _prepare(target: Target, tid: int, text: bytes) -> tuple[list[tuple[int, bytes]], dict[str, int]]:
+    """-> ([(address, bytes)] to write, {register: value} to set) for a call with the address of `text` as its argument."""
     now = ptrace.decode_registers(ptrace.general_registers(tid), "x86-64")
     state = ptrace.status(target.pid, tid) if target.pid is not None else None
     if now is None or target.pid is None or state is None:
@@ -132,7 +142,7 @@ def _prepare(target: Target, tid: int, text: bytes) -> tuple[list[tuple[int, byt
             f"process {target.pid}: the stack of its thread {tid} has no room for a call: select another thread (thread N)"
         )
     memory = [(at, text), (floating, _floating(ptrace.extended_registers(tid))), (frame, blob)]
-    return memory, [("rsp", frame), ("rdi", at), ("rax", 0), ("orig_rax", -1)]
+    return memory, {"rsp": frame, "rdi": at, "rax": 0, "orig_rax": NO_CALL}
 
 
 def _floating(raw: bytes) -> bytes:

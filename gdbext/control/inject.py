@@ -19,10 +19,9 @@ from ..access.proc import ProcTarget
 from ..cpython import layout as layouts
 from ..cpython.runtime import open_runtime
 from ..errors import FaultError, GdbextError, LayoutError
-from . import guarded_call, pystep
+from . import guarded_call, injected_scripts, pystep
 from .cudagdb import has_working_none
 from .hw_breakpoints import Process
-from .injected_scripts import script
 from .shared_folder import SharedTempDir
 from .time_limit import interrupted_after, unreported_stop
 
@@ -47,7 +46,7 @@ def run(pid: int, body: str, port: int = 0, timeout: float = 10.0, paths: Iterab
         )
     folder, said = SharedTempDir(target), {}
     try:
-        folder.write("run.py", script(body, port, paths, folder.path("run.py"), folder.path("result")))
+        folder.write("run.py", injected_scripts.script(body, port, paths, folder.path("run.py"), folder.path("result")))
         if rt.version >= (3, 14):
             said = _by_remote_execution(rt, target, folder, inferior, timeout)
         else:
@@ -86,9 +85,10 @@ def _by_remote_execution(rt: Runtime, target: ProcTarget, folder: SharedTempDir,
         mem = open(f"/proc/{target.pid}/mem", "r+b", buffering=0)
     except OSError as e:
         raise GdbextError(f"process {target.pid}: its memory cannot be written: {e.strerror}") from None
-    pending = support + where["debugger_pending_call"]
+    pending, place = support + where["debugger_pending_call"], support + where["debugger_script_path"]
+    folder.sweeper.will_run(pending, place, folder.path("run.py"))
     with mem:
-        os.pwrite(mem.fileno(), path, support + where["debugger_script_path"])
+        os.pwrite(mem.fileno(), path, place)
         os.pwrite(mem.fileno(), (1).to_bytes(4, "little"), pending)
         breaker = main.address + where["eval_breaker"]
         target.invalidate()
@@ -168,7 +168,7 @@ def _by_call(target: ProcTarget, inferior: Any, folder: SharedTempDir, timeout: 
             "shows where)"
         )
     path = folder.path("run.py")
-    text = f"exec(compile(open({path!r}).read(), {path!r}, 'exec'), {{'__name__': '__gdbext__'}})\0".encode()
+    text = injected_scripts.runs(path).encode() + b"\0"
     target.invalidate()
     with unreported_stop():
         guarded_call.call(target, inferior, gdb.selected_thread(), run_string, text, _over(folder, timeout))

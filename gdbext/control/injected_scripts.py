@@ -91,7 +91,15 @@ try:
         json.dump(said, f)
     os.replace(result + ".new", result)
 except OSError:
-    os.unlink({path!r})  # a full disk: this is all that can be said
+    try:
+        os.unlink({path!r})  # a full disk: this is all that can be said
+    except OSError:
+        pass  # nobody waits for it: gdb was killed, and its folder was removed
+"""
+RUN = """try:
+    exec(compile(open({path!r}).read(), {path!r}, "exec"), {{"__name__": "__gdbext__"}})
+except FileNotFoundError:
+    pass  # gdb was killed before it began
 """
 
 
@@ -100,3 +108,8 @@ def script(body: str, port: int, paths: Iterable[str], path: str, result: str) -
     of it to the file `result`; where it cannot write, it removes itself."""
     lines = "".join("    " + line + "\n" for line in body.splitlines())
     return FRAME.format(port=port, result=result, path=path, paths=list(paths), body=lines)
+
+
+def runs(path: str) -> str:
+    """Python that runs the script at `path` if it is still there; it binds no name."""
+    return RUN.format(path=path)

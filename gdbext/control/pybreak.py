@@ -26,7 +26,7 @@ from .events import listen
 from .hw_breakpoints import BytecodeWatchpoint, FunctionBreakpoint, Process
 
 if TYPE_CHECKING:
-    from typing import Any, Protocol
+    from typing import Any, Callable, Protocol
 
     from ..cpython.codes import BytecodeLocation
     from ..cpython.frames import Code
@@ -73,6 +73,7 @@ class PyBreakpoint:
     """A Python breakpoint. `hits`: passes at which the condition held; `pending`: in no process yet."""
 
     points: dict[int, PyBreakpoint] = {}  # by number
+    when_armed: list[Callable[[PyBreakpoint], object]] = []  # told of each that has got further places
 
     def __init__(self, command: str, where: Places, condition: str = "", count: int = 1, rank: str = "") -> None:
         self.command, self.where, self.condition, self.count, self.rank = command, where, condition, count, rank
@@ -168,6 +169,9 @@ class PyBreakpoint:
                 BytecodeWatchpoint(process, place, self.title, functools.partial(self.reached, place=place))
             )
             self.places.append(place)
+        if fresh:
+            for tell in PyBreakpoint.when_armed:
+                tell(self)
 
     def end(self) -> None:
         """Ends all its hardware breakpoints. gdb's own breakpoints are deleted at the next `sweep`."""

@@ -12,6 +12,7 @@ from .. import log
 from ..access.files import json_of
 from ..access.in_root import open_in_root
 from ..access.procfs import read_proc, status_field
+from ..access.sweeper import Sweeper, sweep
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class SharedTempDir:
     """A new folder that only the process's user can enter (0700, owned by that user), inside the process's own root.
 
     No link leads out of that root, and nothing is opened through one: the folder and its files are only used by descriptor.
+    Should this process be killed, `sweeper` removes it.
+
     Raises `GdbextError` where the folder cannot be made, or where its place cannot be trusted."""
 
     def __init__(self, target: Target) -> None:
@@ -36,25 +39,23 @@ class SharedTempDir:
         self.root = target.root()
         user, self.group = _ids(pid)
         self.user = user
-        try:
-            self._tmp = open_in_root(pid, "/tmp", os.O_RDONLY | os.O_DIRECTORY)
-        except OSError as e:
-            raise GdbextError(f"process {pid}: its /tmp cannot be opened: {e.strerror}") from None
-        try:
-            _check_tmp(pid, self._tmp, user)
-            self.name = "gdbext-inject-" + secrets.token_hex(8)
-            os.mkdir(self.name, 0o700, dir_fd=self._tmp)
+        self.name = "gdbext-inject-" + secrets.token_hex(8)
+        with contextlib.ExitStack() as undone:
             try:
+                self._tmp = open_in_root(pid, "/tmp", os.O_RDONLY | os.O_DIRECTORY)
+            except OSError as e:
+                raise GdbextError(f"process {pid}: its /tmp cannot be opened: {e.strerror}") from None
+            undone.callback(os.close, self._tmp)
+            try:
+                _check_tmp(pid, self._tmp, user)
+                self.sweeper = Sweeper(pid, self._tmp, self.name)
+                undone.callback(self.sweeper.end)
+                os.mkdir(self.name, 0o700, dir_fd=self._tmp)
+                undone.callback(os.rmdir, self.name, dir_fd=self._tmp)
                 self._folder = os.open(self.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._tmp)
-            except OSError:
-                os.rmdir(self.name, dir_fd=self._tmp)
-                raise
-        except OSError as e:
-            os.close(self._tmp)
-            raise GdbextError(f"process {pid}: no folder can be made in its /tmp: {e.strerror}") from None
-        except GdbextError:
-            os.close(self._tmp)
-            raise
+            except OSError as e:
+                raise GdbextError(f"process {pid}: no folder can be made in its /tmp: {e.strerror}") from None
+            undone.pop_all()
 
     def path(self, name: str) -> str:
         """A file's path as the process names it."""
@@ -107,14 +108,11 @@ class SharedTempDir:
 
     def remove(self) -> None:
         """Removes the folder with the script's own files; a folder in which the process's user has put others stays."""
-        with contextlib.suppress(OSError):
-            for name in ("run.py", "result", "result.new", "result.log"):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=self._folder)
-            os.rmdir(self.name, dir_fd=self._tmp)
+        sweep(self._tmp, self.name, self._folder)
 
     def close(self) -> None:
-        """Closes the descriptors."""
+        """Lets go of it: what is there by now stays there."""
+        self.sweeper.end()
         os.close(self._folder)
         os.close(self._tmp)
 

@@ -33,7 +33,7 @@ class Callback:
 
     @property
     def function(self) -> str:
-        """What the function that it calls is called in its source; '' where that cannot be read."""
+        """Qualified name of the function that it calls; '' where that cannot be read."""
         callback = _attribute(self._handle, "_callback")
         return _name(callback) if callback is not None else ""
 
@@ -124,7 +124,7 @@ def _attribute(obj: Object, name: str) -> Object | None:
 
 
 def _name(callback: Object) -> str:
-    """What a callback is called in its source."""
+    """Qualified name of a callback."""
     for name in ("__qualname__", "__name__"):
         try:
             found = attribute(attribute(callback, "__func__") if callback.isa("method") else callback, name)

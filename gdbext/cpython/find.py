@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 from .. import log
+from ..access.model import Module
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import layout as layouts
 
 if TYPE_CHECKING:
     from ..access.base import Target
-    from ..access.model import Module
 
 
 def _python_modules(target: Target) -> list[tuple[int, Module]]:
@@ -51,10 +51,64 @@ def places(target: Target) -> list[tuple[int, Module]]:
             found.append((address, module))
         else:
             tried.append(module.name)
+    found = found or _by_cookie(target)
     if not found:
-        why = f" (looked in {', '.join(tried[:4])}{', …' if len(tried) > 4 else ''})" if tried else ""
-        raise NotFoundError(f"{target.describe()} runs no CPython that can be found{why}")
+        raise NotFoundError(f"{target.describe()} {_why_none(target, tried)}")
     return found
+
+
+def _by_cookie(target: Target) -> list[tuple[int, Module]]:
+    """As `places`, without a file: the state of a CPython 3.13 and later begins with its debug offsets (Include/internal/
+    pycore_debug_offsets.h), and a core of a process whose files are not here holds them."""
+    found: list[tuple[int, Module]] = []
+    for mapping in target.mappings():
+        size = mapping.end - mapping.start
+        if "w" not in mapping.perms or not 0 < size <= MAX_DATA or mapping.path.startswith("["):
+            continue
+        data = target.read_partial(mapping.start, size)
+        at = data.find(layouts.DEBUG_COOKIE)
+        while at >= 0:
+            number = int.from_bytes(data[at + 8 : at + 16], "little")
+            if (mapping.start + at) % 8 == 0 and number >> 24 == 3 and number >> 16 & 255 >= 13:
+                here = target.module_at(mapping.start + at)
+                path = mapping.path or "CPython, of no file"
+                found.append((mapping.start + at, here or Module(path, "", mapping.start, mapping.end)))
+            at = data.find(layouts.DEBUG_COOKIE, at + 1)
+    return found
+
+
+_OLDER = re.compile(r"(?:lib)?python(2\.\d+|3\.[0-6])(?!\d)").match
+
+
+def _has(module: Module, symbol: str) -> bool:
+    try:
+        return module.symbol(symbol) is not None
+    except (NotFoundError, OSError) as e:
+        log.passed_over(e)
+        return False
+
+
+def _why_none(target: Target, tried: list[str]) -> str:
+    """What a process runs in which no CPython is found; `tried`: the files that were looked through, or what is wrong with
+    them."""
+    modules = target.modules()
+    if any(target.read_partial(m.base, 5) == b"\x7fELF\x01" for m in modules):
+        return "is a 32-bit process: 64-bit ones are read"
+    for module in modules:
+        if re.match(r"(lib)?pypy", module.name) and _has(module, "rpython_startup_code"):
+            return f"runs PyPy ({module.name}): only CPython's objects can be read"
+        older = _OLDER(module.name)
+        if older:
+            known = layouts.known()
+            return f"runs CPython {older.group(1)}: {known[0]} to {known[-1]} are read"
+    if not modules and target.cut_short:
+        return "is cut short: what it would say of the files it runs is missing"
+    why = f" (looked in {', '.join(tried[:4])}{', …' if len(tried) > 4 else ''})" if tried else ""
+    if target.cut_short:
+        why += "; the core is cut short"
+    elif not modules:
+        why = " (it says of no file that it was mapped, and the loader's list of them cannot be read)"
+    return f"runs no CPython that can be found{why}"
 
 
 _OF_PATH = re.compile(r"python3\.(\d+)").search

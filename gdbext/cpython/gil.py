@@ -9,14 +9,13 @@ arguments in the thread's registers, and tells them in /proc/PID/task/TID/syscal
 
 from __future__ import annotations
 
-import random
 import struct
 import time
 from typing import TYPE_CHECKING
 
 from .. import log
 from ..access.model import PAGE, Thread
-from ..access.procfs import read_syscall
+from ..access.procfs import Syscall, read_proc, read_syscall, status_field
 from ..errors import FaultError, GdbextError
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ _SP = {"x86-64": "rsp", "aarch64": "sp"}
 _AWAKE_FRAMES, _AWAKE_BYTES = 12, 512  # how much of a stack is looked at
 # restart_syscall(2): what a wait with a time limit goes on in once it was interrupted, its arguments as they were
 RESTART = {"x86-64": 219, "aarch64": 128}
+_LOOKS = (0.0, 0.001, 0.002, 0.004)  # seconds before each look at a thread of a running process: a waiter wakes up every 5 ms
 _NUMBER = {"x86-64": "orig_rax", "aarch64": "x8"}  # the register that has the system call's number
 _CALL = {"x86-64": b"\x0f\x05", "aarch64": b"\x01\x00\x00\xd4"}  # syscall; svc #0
 
@@ -45,9 +45,9 @@ def gil_range(rt: Runtime, interp: int) -> tuple[int, int]:
 def futex_of(target: Target, thread: Thread) -> int:
     """Return the address that a `Thread` waits on in futex(2), 0 when it is in no such call; `GdbextError` where neither
     registers nor /proc tell."""
-    if not target.is_stopped and target.pid is not None:
-        call = read_syscall(target.pid, thread.tid)
-        if call is None or call.number < 0:
+    if _runs_on(target):
+        call = _call_of(target, thread)
+        if call is None:
             return 0
         number, address = call.number, call.arguments[0]
     elif _in_call(target, thread):
@@ -56,6 +56,16 @@ def futex_of(target: Target, thread: Thread) -> int:
     else:
         return 0
     return address if number in (FUTEX[target.arch], RESTART[target.arch]) and address >= PAGE else 0
+
+
+def _runs_on(target: Target) -> bool:
+    return not target.is_stopped and target.pid is not None
+
+
+def _call_of(target: Target, thread: Thread) -> Syscall | None:
+    """The system call that a thread of a running process stands in; None where it is in none."""
+    call = read_syscall(target.pid, thread.tid) if target.pid is not None else None
+    return call if call is not None and call.number >= 0 else None
 
 
 def _in_call(target: Target, thread: Thread) -> bool:
@@ -113,7 +123,11 @@ def state(rt: Runtime, py: PyThread, thread: Thread | None = None) -> str:
     """Return the state of a Python thread toward the GIL: "holds", "waits", "none" (it neither has nor wants it), "disabled" (a
     free-threaded build), or "unknown": another thread has it, and neither registers nor /proc tell what this one waits on.
 
+    A thread of a running process wants the lock a moment later, or between two futex calls of its wait: "none" is said where it
+    stayed in one system call, another than the lock's, from before the lock's holder was read to after.
     `thread`: its `Thread`, None where no thread of the system belongs to it."""
+    if thread is not None and _runs_on(rt.target):
+        return _state_at_once(rt, py, thread)
     said, holder = rt.gil(py.interp)
     if said == "disabled":
         return "disabled"
@@ -125,61 +139,51 @@ def state(rt: Runtime, py: PyThread, thread: Thread | None = None) -> str:
     return "waits" if found else "none"
 
 
+def _state_at_once(rt: Runtime, py: PyThread, thread: Thread) -> str:
+    """`state` in a running process: looked at again, a few times, while the thread moves between the looks."""
+    for wait in _LOOKS:
+        time.sleep(wait)
+        rt.target.drop_pages()
+        try:
+            before = _standing(rt.target, thread)
+            said, holder = rt.gil(py.interp)
+            if said == "disabled":
+                return "disabled"
+            if said == "held" and any(holder == address for address, _ in py.states):
+                return "holds"
+            if before is not None and _standing(rt.target, thread) == before:
+                return "waits" if _waits_in(rt, py, before[0]) else "none"
+        except GdbextError as e:
+            log.passed_over(e)
+            return "unknown"
+    return "unknown"
+
+
+def _waits_in(rt: Runtime, py: PyThread, call: Syscall) -> bool:
+    """Whether a system call waits for the lock of a thread's interpreter."""
+    start, end = gil_range(rt, py.interp)
+    return call.number in (FUTEX[rt.target.arch], RESTART[rt.target.arch]) and start <= call.arguments[0] < end
+
+
+def _standing(target: Target, thread: Thread) -> tuple[Syscall, int] | None:
+    """What tells that a thread did not move: its system call, and how often it has slept. None for one in no system call."""
+    call = _call_of(target, thread)
+    if call is None or target.pid is None:
+        return None
+    return call, int(status_field(read_proc(target.pid, f"task/{thread.tid}/status"), b"voluntary_ctxt_switches") or 0)
+
+
 def switches(rt: Runtime, interp: int) -> int:
     """How often the lock of an interpreter went to another thread than had it last."""
     lock = gil_range(rt, interp)[0]
     return rt.target.u64(lock + rt.layout["gil.switch_number"]) if lock else 0
 
 
-class Samples:
-    """The result of `count` samples of a running process: `held`, `waited`: {tid: samples}; `free`: samples in which nobody held
-    the lock; `switches`: the values of the lock's own count of them; `seconds` they took."""
-
-    def __init__(self) -> None:
-        self.count, self.free, self.seconds = 0, 0, 0.0
-        self.held: dict[int, int] = {}
-        self.waited: dict[int, int] = {}
-        self.switches: set[int] = set()
-
-    def __add__(self, other: Samples) -> Samples:
-        both = Samples()
-        both.count, both.free, both.seconds = self.count + other.count, self.free + other.free, self.seconds + other.seconds
-        both.switches = self.switches | other.switches
-        for mine, one, two in ((both.held, self.held, other.held), (both.waited, self.waited, other.waited)):
-            mine.update({tid: one.get(tid, 0) + two.get(tid, 0) for tid in (*one, *two)})
-        return both
-
-    def starved(self) -> list[int]:
-        """tids that waited for the lock and were never seen to hold it, the most patient first."""
-        return sorted((tid for tid in self.waited if tid not in self.held), key=lambda tid: -self.waited[tid])
-
-
-def sample(rt: Runtime, count: int, interval: float = 0.005) -> Samples:
-    """`Samples` of a process that runs, read through /proc; `GdbextError` where it is stopped. `interval`: seconds, on
-    average."""
-    target = rt.target
-    if target.is_stopped:
-        raise GdbextError(
-            f"{target.describe()} is stopped: who gets the GIL shows only while it runs; "
-            f"detach, then add -on {target.pid or 'PID'}"
-        )
-    found, began = Samples(), time.monotonic()
-    known = [(py, Thread(py.tid)) for py in rt.states() if py.tid]  # that it runs needs no more: not a file for each thread
-    tids = {py.address: py.tid for py in rt.states()}
-    interps = sorted({py.interp for py, _ in known})
-    for _ in range(count):
-        target.invalidate()
-        holders = [rt.gil(interp) for interp in interps]
-        waiting = [py.tid for py, th in known if waits(rt, py, th)]
-        found.switches.add(sum(switches(rt, interp) for interp in interps))
-        found.count += 1
-        owners = {tids.get(address, 0) for said, address in holders if said == "held"}
-        found.free += not owners
-        for tid in owners:
-            found.held[tid] = found.held.get(tid, 0) + 1
-        for tid in waiting:
-            if tid not in owners:
-                found.waited[tid] = found.waited.get(tid, 0) + 1
-        time.sleep(random.uniform(0.5, 1.5) * interval)  # not in step with the switch interval of the process
-    found.seconds = time.monotonic() - began
-    return found
+def stands(rt: Runtime, py: PyThread, thread: Thread) -> bool | None:
+    """Whether a thread of a running process waits for the lock; None for one that is in no system call."""
+    try:
+        call = _call_of(rt.target, thread)
+        return None if call is None else _waits_in(rt, py, call)
+    except GdbextError as e:
+        log.passed_over(e)
+        return None

@@ -8,7 +8,7 @@ from .. import log
 from ..access.procfs import read_maps, read_stat
 from ..access.retry import retry_reading
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from . import dialects, find, stdlib_reprs, stdlib_types, thirdparty  # noqa: F401  (the last three register what they know)
+from . import dialects, find, lost_names, stdlib_reprs, stdlib_types, thirdparty  # noqa: F401  (the last three register what they know)
 from . import layout as layouts
 from .frames import Code, PyFrame
 from .objects import Object
@@ -121,6 +121,7 @@ class Runtime:
         self.dialect = dialects.for_version(self.version, free_threaded)
         self._types: dict[int, TypeInfo] = {}
         self._codes: dict[int, Code] = {}
+        self._lost_names: dict[int, str] | None = None
         self._prove()
 
     @property
@@ -434,6 +435,21 @@ class Runtime:
         if not module.isa("module"):
             return None
         return self.object(self.target.u64(module.address + self.layout["module.md_dict"]))
+
+    def namespace_of(self, name: str) -> list[tuple[int, int]]:
+        """[(key, value)] of an imported module's globals, also where no type's name is known; [] where it was not imported."""
+        module = self._imported(name)
+        at = self.target.u64(module.address + self.layout["module.md_dict"]) if module is not None else 0
+        return list(self.object(at).dict_entries()) if at else []
+
+    def lost_type_name(self, address: int) -> str:
+        """The name of a type of C code whose text is lost (lost_names.py)."""
+        names: dict[int, str] | None = self._lost_names
+        if names is None:
+            self._lost_names = {}  # meanwhile none is known
+            self._lost_names = names = lost_names.read(self)
+            self.invalidate()  # what was read meanwhile took types for nameless
+        return names.get(address, lost_names.UNKNOWN)
 
     def release(self, modules: Iterable[str]) -> str:
         """`__version__` of the first of these modules that has one as a str, '' when none does."""

@@ -93,8 +93,16 @@ class TypeInfo:
         self.flags = field("type.tp_flags") & (1 << 64) - 1
         self.basicsize, self.itemsize = field("type.tp_basicsize"), field("type.tp_itemsize")
         self.dictoffset = field("type.tp_dictoffset")
+        self.weaklistoffset = field("type.tp_weaklistoffset")
         self.dict_address = field("type.tp_dict") & (1 << 64) - 1
-        self.raw_name = escape(t.cstring(field("type.tp_name") & (1 << 64) - 1, 512).decode("utf-8", "replace"))
+        name = field("type.tp_name") & (1 << 64) - 1
+        try:
+            self.raw_name = escape(t.cstring(name, 512).decode("utf-8", "replace"))
+        except FaultError as e:
+            if t.is_live or t.mapping_at(name) is None or self.flags & HEAPTYPE:
+                raise
+            log.passed_over(e)
+            self.raw_name = rt.lost_type_name(address)
         mro = field("type.tp_mro") & (1 << 64) - 1
         self.mro = []
         if mro:

@@ -78,7 +78,7 @@ def attribute(value: Any, name: str, depth: int = 10) -> Any:
 
 
 def _described(value: Object, name: str, descriptor: Object, depth: int) -> Any:
-    """What an instance's attribute is for which its class holds `descriptor`."""
+    """Value of an instance's attribute that its class implements with `descriptor`."""
     adapter = value.adapter
     known = adapter.attribute(name) if adapter is not None else NotImplemented
     if known is not NotImplemented:

@@ -33,7 +33,7 @@ def keeper(
         return Keeper(name, None)
     try:
         frames = rt.frames(thread)
-        sample = thread_sample(rt, thread.tid, inside(frames, turns_in))
+        sample = thread_sample(rt, thread, inside(frames, turns_in))
     except GdbextError as e:
         log.passed_over(e)
         if rt.target.is_stopped:
@@ -62,9 +62,9 @@ def keeper_in(
     return keeper(rt, name, thread, rests, turns_in)
 
 
-def inside(frames: list[PyFrame], turns_in: Callable[[PyFrame], bool]) -> list[PyFrame]:
-    """The frames inside of a loop's own, which are the same at each turn: what tells two moments of its thread apart."""
-    return frames[: next((i for i, f in enumerate(frames) if turns_in(f)), len(frames))]
+def inside(frames: list[PyFrame], turns_in: Callable[[PyFrame], bool]) -> int:
+    """How many frames are inside of a loop's own, which are the same at each turn: what tells two moments of its thread apart."""
+    return next((i for i, f in enumerate(frames) if turns_in(f)), len(frames))
 
 
 def loop_keeper(rt: Runtime, name: str, loop: int) -> Keeper:

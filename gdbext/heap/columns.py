@@ -200,7 +200,7 @@ class VectorWalk:
         count = 0
         for nodes, shape, c in groups:
             mask = ~3 if shape.tagged else ~0
-            found = [c.word(offset) & mask for offset in range(*shape.body, 8)] + [word & mask for word in shape.pointers(c)]
+            found = [c.word(offset) & mask for offset in shape.body] + [word & mask for word in shape.pointers(c)]
             words += [(nodes, column) for column in found]
             count += len(nodes) * len(found)
             for table in shape.tables(c):

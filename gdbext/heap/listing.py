@@ -8,6 +8,7 @@ from ..errors import NotFoundError
 from .graph import Ways
 from .paths import Names, all_roots
 from .walk import walk
+from .weak import weak_references
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -127,3 +128,12 @@ class Census:
             kind = self.heap.name(self.heap.kind(holder))
             found.append((len(chain) + 1 if chain else 1 << 30, kind, path))
         return [(kind, path) for _, kind, path in sorted(found, key=lambda f: f[0])[:limit]]
+
+    def weakly(self, address: int, limit: int) -> list[tuple[str, referrers.Path | None]]:
+        """`[(type, path)]` of at most `limit` weak references to the object at `address`, which hold nothing."""
+        rt, found = self.heap.rt, []
+        for reference in weak_references(rt, address, limit):
+            node = self.names.node(reference)
+            path = self.owner(node) if node >= 0 else None
+            found.append((rt.object(reference).type.name, path))
+        return found

@@ -14,6 +14,7 @@ from .. import log
 from ..cpython.objects import DEQUE_BLOCK
 from ..cpython.types import BYTES, DICT, HEAPTYPE, INLINE_VALUES, LIST, LONG, MANAGED_DICT, STR, TUPLE, TYPE
 from ..errors import GdbextError
+from .weak import weak_offsets
 
 if TYPE_CHECKING:
     from typing import Callable
@@ -48,8 +49,8 @@ class Table:
 
 
 class Shape:
-    """How the objects of one type are measured and followed. `leaf`: they hold no references; `body`: the byte offsets between
-    which references may lie; `need`: bytes to read of each object."""
+    """How the objects of one type are measured and followed. `leaf`: they hold no references; `body`: the byte offsets at which
+    references may lie; `need`: bytes to read of each object. What knows an object weakly does not hold it."""
 
     def __init__(self, rt: Runtime, info: TypeInfo) -> None:
         self.rt, self.info, self.layout = rt, info, rt.layout
@@ -61,10 +62,11 @@ class Shape:
         self.var = 16 if "object.ob_refcnt" not in rt.layout else rt.layout["varobj.ob_size"]
         self.need = max(min(info.basicsize, MAX_BODY), _NEEDS.get(self.kind, 0), self.var + 8)
         first = rt.layout["varobj.__size"] if info.itemsize else rt.layout["object.__size"]
-        self.body = (first, first) if self.leaf else (first, min(info.basicsize, MAX_BODY) & ~7)
-        if not self.leaf and self.kind in ("set", "dict", "list", "bytearray"):
-            own = self.kind + ".__size"
-            self.body = (min(rt.layout[own], info.basicsize) & ~7, min(info.basicsize, MAX_BODY) & ~7)
+        if self.kind in ("set", "dict", "list", "bytearray"):
+            first = min(rt.layout[self.kind + ".__size"], info.basicsize) & ~7
+        last = first if self.leaf else min(info.basicsize, MAX_BODY) & ~7
+        weak = weak_offsets(rt, info)
+        self.body = tuple(offset for offset in range(first, last, 8) if offset not in weak)
         self.inline = 0
         if flags & INLINE_VALUES and rt.version >= (3, 13) and not self.leaf:
             self.inline = rt.layout["dictvalues.values"] + 8 * _capacity(rt, info)

@@ -229,7 +229,8 @@ class Tree:
 
 @dataclasses.dataclass
 class Group:
-    """Layers that share one block table. `kind`: "full", "sliding-window", "chunked", "mamba", "mla", "cross", "other" """
+    """Layers that share one block table. `kind`: "full", "sliding-window", "chunked", "mamba", "mla", "cross", "other";
+    `unjudged`: why a block of its tables may be free, or have fewer references than tables; '' where it may not."""
 
     id: int
     kind: str
@@ -237,6 +238,7 @@ class Group:
     pool: int = 0
     layers: list[str] = dataclasses.field(default_factory=list)
     spec: dict[str, Any] = dataclasses.field(default_factory=dict)  # what the engine says of it: heads, head size, window
+    unjudged: str = ""
 
 
 @dataclasses.dataclass

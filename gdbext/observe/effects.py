@@ -97,7 +97,7 @@ class Hidden(GdbextError):
 
 
 class _Reached:
-    """What functions can reach that stand in `frames`, by what names they say."""
+    """The objects that functions in `frames` can reach through the names in their code."""
 
     def __init__(self, rt: Runtime, frames: Sequence[Any]) -> None:
         self.rt, self.frames = rt, frames

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..access.proc import process_clock
-from ..cpython import gil
 from ..errors import GdbextError
-from . import effects, system_calls
+from . import effects, gil_samples, system_calls
 from .clocks import Clock, clock_of, clocks
+from .loop import rounds
 from .stack_keys import stack_key
 from .window import ThreadSample, ThreadWindow, Window
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ..cpython.frames import PyFrame
-    from ..cpython.runtime import Runtime
+    from ..cpython.runtime import PyThread, Runtime
+    from .stack_keys import FrameKey
 
 SAMPLES = 6  # of a window
 GIL_SAMPLES = 2  # of the GIL, with each of them
@@ -30,19 +31,27 @@ MAX_THREADS = 64  # of a process whose stacks are compared from sample to sample
 def repeatedly(sample: Sequence[Callable[[], None]], seconds: float) -> None:
     """Calls each of `sample` `SAMPLES` times in the course of so many seconds."""
     began = time.monotonic()
-    for number in range(SAMPLES):
+    for _ in rounds(seconds / SAMPLES, count=SAMPLES):
         for one in sample:
             one()
-        left = began + seconds * (number + 1) / SAMPLES - time.monotonic()
-        if left > 0:
-            time.sleep(left)
+    time.sleep(max(0.0, began + seconds - time.monotonic()))
 
 
-def thread_sample(rt: Runtime, tid: int, frames: Sequence[PyFrame] | None = None) -> ThreadSample:
-    """One thread now; `frames`: those of its stack that count. Without a clock where it does not run, or is of a core."""
-    live = rt.target.is_live and not rt.target.is_stopped and rt.target.pid
-    clock = clock_of(rt.target.pid, tid) if live and rt.target.pid and tid else None
-    return ThreadSample(tid, clock, stack_key(frames) if frames is not None else None)
+def stack_of(rt: Runtime, thread: PyThread) -> tuple[FrameKey, ...]:
+    """The key of a thread's Python stack, read once until the target's epoch ends: whoever asks by then, the observer of the
+    process or a reader of its requests, has the same sample of it."""
+    found: tuple[FrameKey, ...] = rt.target.cached(("stack key", thread.address), lambda: stack_key(rt.frames(thread)))
+    return found
+
+
+def thread_sample(rt: Runtime, thread: PyThread, depth: int | None = None) -> ThreadSample:
+    """One thread now; `depth`: how many of its frames count, the innermost. Without a clock where it does not run, or is of a
+    core."""
+    target = rt.target
+    live = target.is_live and not target.is_stopped and target.pid and thread.tid
+    return ThreadSample(
+        thread.tid, clock_of(target.pid, thread.tid) if live and target.pid else None, stack_of(rt, thread)[:depth]
+    )
 
 
 class Observer:
@@ -54,23 +63,24 @@ class Observer:
         self._start = self._ran = process_clock(pid)
         self._first = self._last = clocks(pid)
         self.window.begin(self._first)
-        self._gil: gil.Samples | None = None
+        self._gil: gil_samples.Samples | None = None
         self.sampled = False
 
-    def sample(self) -> None:
-        """Takes a sample. Where no thread has run since the last one, all is as it was."""
+    def sample(self, anew: bool = False) -> None:
+        """Takes a sample. Where no thread has run since the last one, all is as it was, but for what it shares with others:
+        `anew` what is read next is of this moment."""
         rt, first = self.rt, not self.sampled
         if rt is None:
             return
         self.sampled = True
         main = self.window.threads.get(self.pid)
-        if first or not self.stands_since(self._ran):
+        if first or anew or not self.stands_since(self._ran):
             self._ran = self._start if first else process_clock(self.pid)
             now = self._first if first else clocks(self.pid, whole=False)  # a thread that has not run since is where it was
-            self._stacks(rt, {tid for tid, c in now.items() if tid == self.pid or c.state == "R" or c.mark != self._mark(tid)})
-            self._last = now
             self.window.waited = self.window.waited or system_calls.waits_for_others(self.pid, rt.target.arch)
             self._gil = _gil(rt)
+            self._stacks(rt, {tid for tid, c in now.items() if tid == self.pid or c.state == "R" or c.mark != self._mark(tid)})
+            self._last = now
         elif main is not None and main.stacks:
             main.stacks.append(main.stacks[-1])
         if self._gil is not None:
@@ -117,7 +127,7 @@ class Observer:
             thread = self.window.threads.setdefault(py.tid, ThreadWindow())
             try:
                 frames = rt.frames(py)
-                thread.stacks.append(stack_key(frames))
+                thread.stacks.append(stack_of(rt, py))
             except GdbextError as e:
                 log.passed_over(e)
                 thread.stacks.append(("torn", time.monotonic()))  # it changed while it was read: it moves
@@ -128,9 +138,10 @@ class Observer:
                     thread.effects.append(effect)
 
 
-def _gil(rt: Runtime) -> gil.Samples | None:
+def _gil(rt: Runtime) -> gil_samples.Samples | None:
+    rt.target.invalidate()
     try:
-        return gil.sample(rt, GIL_SAMPLES, GIL_INTERVAL)
+        return gil_samples.sample(rt, GIL_SAMPLES, GIL_INTERVAL)
     except GdbextError as e:
         log.passed_over(e)
         return None

@@ -10,9 +10,10 @@ from .stack_keys import advanced
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..cpython.gil import Samples
     from .clocks import Clock
     from .effects import Effect
+    from .gil_samples import Samples
+    from .system_calls import Call
 
 RUNS = 0.3  # part of a CPU: a thread that uses more is running
 STILL = 0.03  # part of a CPU: a thread that uses less is not
@@ -43,6 +44,8 @@ class ThreadWindow:
     after: Clock | None = None  # at the last one
     stacks: list[Any] = field(default_factory=list)  # keys of its Python stacks
     effects: list[Effect] = field(default_factory=list)  # of the later samples of one that has not advanced
+    call: Call | None = None  # the system call that it is in at the last sample
+    kernel: str = ""  # the function of the kernel that it is in at the last one, in state D
 
     @classmethod
     def of(cls, samples: Iterable[ThreadSample]) -> ThreadWindow:
@@ -77,6 +80,11 @@ class ThreadWindow:
     def moved(self) -> bool:
         """Whether two samples show different Python stacks."""
         return len(set(self.stacks)) > 1
+
+    @property
+    def changes(self) -> int:
+        """How often its stack differed from that of the sample before."""
+        return sum(a != b for a, b in zip(self.stacks, self.stacks[1:]))
 
     @property
     def advanced(self) -> bool:
@@ -128,6 +136,13 @@ class Window:
         self.seconds = seconds
         for tid in clocks.keys() | self.threads.keys():
             self.threads.setdefault(tid, ThreadWindow()).after = clocks.get(tid)
+
+    def enter(self, calls: dict[int, Call], anew: bool) -> None:
+        """Takes in the system calls that threads are in; `anew`: these are all."""
+        for thread in self.threads.values() if anew else ():
+            thread.call = None
+        for tid, call in calls.items():
+            self.threads.setdefault(tid, ThreadWindow()).call = call
 
     @property
     def after(self) -> dict[int, Clock]:

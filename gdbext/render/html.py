@@ -1,9 +1,14 @@
-"""One self-contained page: no script, no network, everything that comes from a process escaped."""
+"""One self-contained page: no network, no script but the pack's own, everything that comes from a process escaped."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
+import os
+import time
 
+from .. import __version__
 from .text import escape
 
 TYPE_CHECKING = False
@@ -16,9 +21,9 @@ pre,code,summary,td,th{font-family:ui-monospace,Menlo,Consolas,monospace;font-si
 pre{background:#f6f6f4;padding:.8em;overflow-x:auto;border-radius:4px}
 table{border-collapse:collapse}td,th{padding:.15em .7em;text-align:left;border-bottom:1px solid #e4e4e0;vertical-align:top}
 details{margin-left:1.1em}summary{cursor:pointer}.who{color:#06c}.where{color:#777}.bad{color:#b00020;font-weight:600}
-.dim{color:#777}
+.dim{color:#777}.good{color:#1b7f3b;font-weight:600}
 @media(prefers-color-scheme:dark){body{background:#1b1b1d;color:#ddd}pre{background:#26262a}
-.who{color:#6af}.where,.dim{color:#999}.bad{color:#f66}}
+.who{color:#6af}.where,.dim{color:#999}.bad{color:#f66}.good{color:#5fd38a}}
 """
 
 
@@ -34,10 +39,16 @@ def table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     return f"<table><tr>{cells}</tr>{body}</table>"
 
 
-def page(title: str, body: str) -> str:
-    """`body` is HTML already."""
+def page(title: str, body: str, script: str = "") -> str:
+    """A page with the host, the date and the release below its title. `body` is HTML already; `script`: JavaScript of the pack.
+    The page's policy lets that run by its hash, and nothing else."""
+    code = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = "default-src 'none'; style-src 'unsafe-inline'" + (f"; script-src 'sha256-{code}'" if script else "")
+    made = f"{os.uname().nodename}, {time.strftime('%Y-%m-%d %H:%M:%S %Z')}, gdbext {__version__}"
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{text(title)}</title><style>{STYLE}</style><h1>{text(title)}</h1>{body}</html>\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f"<title>{text(title)}</title><style>{STYLE}</style><h1>{text(title)}</h1><p class=dim>{text(made)}</p>{body}"
+        + (f"<script>{script}</script>" if script else "")
+        + "</html>\n"
     )

@@ -190,6 +190,7 @@ class Command:
     copies = 0  # how often `room.LOOK` bytes of memory it needs at least, for copies of processes
     standalone = False  # also runs outside gdb in `python -m gdbext`, without starting gdb
     tool = ""  # the name under which agents get it (`python -m gdbext mcp`); "": they do not
+    tool_operand = ""  # of a tool, instead of `operand`: words in small letters before it are fixed
     gdb_only = False  # acts on gdb's own inferiors: `python -m gdbext` has no use for it
 
     def run(self, session: Session, args: Args) -> Answer:

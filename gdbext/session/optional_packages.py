@@ -1,4 +1,4 @@
-"""Packages beyond the standard library, loaded when an answer needs them; a missing one is one line that installs it."""
+"""Packages beyond the standard library, loaded when an answer needs them. An error names the line that installs a missing one."""
 
 from __future__ import annotations
 

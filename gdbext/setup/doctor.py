@@ -245,7 +245,7 @@ def run(gdb: str | None = None) -> list[Check]:
         checks += more
         found = found or this
     if not any("cuda" in os.path.basename(p) for p in paths) and not gdb:
-        checks.append(Check("cuda-gdb", "info", "none here; needed only to look into GPU kernels and device memory"))
+        checks.append(Check("cuda-gdb", "info", "none here; needed only for GPU kernels and device memory"))
     checks.append(check_trace(process_facts(), try_trace()))
     checks.append(check_init_files())
     if found:

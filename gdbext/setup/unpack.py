@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import package
 from ..errors import GdbextError
+from ..render import files
 
 
 def init_script(folder: str = "") -> str:
@@ -60,14 +61,22 @@ def _unpacked(folder: Any) -> Any:
     return inside
 
 
-def _write(path: str, content: Any) -> None:
+def _write(path: str, content: bytes) -> None:
+    there = _content(path)
+    if there == content:
+        return
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    try:
+        with files.writing(path, package.ROOT, force=there is not None) as f:
+            f.write(content)
+    except GdbextError:
+        if _content(path) != content:  # else another one has unpacked it meanwhile
+            raise
+
+
+def _content(path: str) -> bytes | None:
     try:
         with open(path, "rb") as f:
-            if f.read() == content:
-                return
+            return f.read()
     except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    handle, new = tempfile.mkstemp(dir=os.path.dirname(path))
-    with os.fdopen(handle, "wb") as f:
-        f.write(content)
-    os.replace(new, path)
+        return None

@@ -39,7 +39,7 @@ class MainThreadWatch:
         if stood < after:
             return ""
         self.since = now
-        return f"{self.name} " + ("is stopped" if state in ("T", "t") else f"has stood in the same place for {seconds(stood)}")
+        return f"{self.name} " + ("is stopped" if state in ("T", "t") else f"has been in the same place for {seconds(stood)}")
 
     def _mark(self, state: str) -> Any:
         """What changes with progress: the value of the counter, else the main thread's Python stack."""
@@ -47,11 +47,11 @@ class MainThreadWatch:
             target = ProcTarget(self.pid)
             try:
                 rt = open_runtime(target)
-                frames = rt.frames(rt.threads()[0])
+                main = rt.threads()[0]
                 if self.counter:
-                    value = resolution.resolve(rt, self.counter, frames, outward=True).value
+                    value = resolution.resolve(rt, self.counter, rt.frames(main), outward=True).value
                     return repr(value) if not hasattr(value, "address") else reprs.Repr(reprs.SHORT)(value)
-                return (state in ("T", "t"), thread_sample(rt, self.pid, frames).stack)
+                return (state in ("T", "t"), thread_sample(rt, main).stack)
             finally:
                 target.close()
         except (GdbextError, IndexError) as e:

@@ -43,6 +43,8 @@ IDLE = (
     ("multiprocessing/pool.py", "Pool._handle_tasks"),
     ("multiprocessing/pool.py", "Pool._handle_results"),
 )
+_GIVES = re.compile(r"_*(write|writev|send|sendto|sendmsg|send_bytes|sendall|put)$")
+_MUST_WAIT = ("Queue._feed", "_feed")  # their wait for work is another function's, below them
 MOST_READ = 4096  # threads of a process: more would be an answer of gigabytes
 _BELOW_IDLE = ("threading.py", "queue.py", "selectors.py", "connection.py", "synchronize.py", "socket.py")
 
@@ -116,9 +118,14 @@ class ThreadView:
         waits = any(waits_in_kernel(f.function or "") for f in self.native[:3])
         if not self.python:
             return waits or self.state == "S" and not any(f.function for f in self.native[:2])
+        inner = [f.function for f in self.native[:1]] + [f.function for f in self.python[:4]]
+        if any(_GIVES.match((name or "").rpartition(".")[2]) for name in inner):
+            return False  # it gives something, and is not taken from
         for frame in self.frames:
             if frame.kind == "native":
                 continue
+            if frame.function in _MUST_WAIT and frame is next(f for f in self.frames if f.kind == "python"):
+                return False  # the lock that it waits for there is no wait for work
             if any(frame.file.endswith(file) and frame.function == function for file, function in IDLE):
                 return waits or self.state != "R"  # a stop wakes it, and on a busy machine it is runnable for a while after that
             if os.path.basename(frame.file) not in _BELOW_IDLE:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from ..observe.window import ThreadWindow
 from ..render.text import escape
 
 if TYPE_CHECKING:
@@ -138,28 +139,27 @@ class Movement:
     """Which threads move from sample to sample: those whose stack has changed in a frame or a line."""
 
     def __init__(self) -> None:
-        self.last: dict[tuple[str, int | None, int, str], Any] = {}
-        self.changes: dict[tuple[str, int | None, int, str], int] = {}
+        self.windows: dict[tuple[str, int | None, int, str], ThreadWindow] = {}
         self.looks = 0
 
     def add(self, views: Iterable[ProcessView]) -> None:
+        """Takes in one sample of all."""
         self.looks += 1
         for view in views:
             for th in view.threads:
-                key = (view.name, view.pid, th.tid, escape(th.name))
-                now = [(f.key, f.line) for f in th.frames]
-                if key in self.last:
-                    self.changes[key] = self.changes.get(key, 0) + (self.last[key] != now)
-                self.last[key] = now
+                window = self.windows.setdefault((view.name, view.pid, th.tid, escape(th.name)), ThreadWindow())
+                window.stacks.append(hash(tuple((f.key, f.line) for f in th.frames)))  # a thousand samples stay small
 
     def data(self) -> dict[str, Any]:
+        """The JSON field `samples` of llm-stacks."""
+        seen = {key: window.changes for key, window in self.windows.items() if len(window.stacks) > 1}
         moved = [
             {"label": label, "pid": pid, "tid": tid, "name": name, "changes": n}
-            for (label, pid, tid, name), n in self.changes.items()
+            for (label, pid, tid, name), n in seen.items()
             if n
         ]
         return {
             "count": self.looks,
             "moved": sorted(moved, key=lambda m: -m["changes"]),
-            "still": sum(not n for n in self.changes.values()),
+            "still": sum(not n for n in seen.values()),
         }

@@ -11,7 +11,7 @@ from .recording import DROPPED, RUNNING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .recording import Frame, Recording
+    from .recording import Frame, ProcessTrack, Recording, ThreadTrack
 
 
 class Node:
@@ -36,14 +36,34 @@ def frame_name(frame: Frame) -> str:
     return f"{escape(frame.function)} ({escape(frame.file.rpartition('/')[2])})"
 
 
-def stacks(rec: Recording, cpu: bool = False) -> dict[tuple[str, ...], float]:
-    """{(process, thread, calls from the outermost): seconds}. `cpu`: only while the thread ran. Every look counts alike: one
-    after which the recorder got no processor for long says no more than another."""
+RESTS = 0.01  # a thread that had less of a CPU rests
+
+
+def rests(process: ProcessTrack, thread: ThreadTrack) -> bool:
+    """Whether the thread is none that a profile is about: not the main thread, and it hardly ran."""
+    return thread.tid != process.pid and thread.cpu < RESTS * process.finish
+
+
+def resting(rec: Recording) -> int:
+    """How many threads rest."""
+    return sum(rests(process, thread) for process in rec.processes for thread in process.threads)
+
+
+def left_out(count: int) -> str:
+    """What is said of threads that rest."""
+    return f"{count} thread{'s' * (count != 1)} that rest{'s' * (count == 1)} left out: -idle takes them in"
+
+
+def stacks(rec: Recording, cpu: bool = False, idle: bool = True) -> dict[tuple[str, ...], float]:
+    """{(process, thread, calls from the outermost): seconds}. `cpu`: only while the thread ran; `idle`: threads that rest, too.
+    Every look counts alike: one after which the recorder got no CPU for long says no more than another."""
     names: dict[int, tuple[str, ...]] = {0: ()}
     found: dict[tuple[str, ...], float] = {}
     for process in rec.processes:
         each = (process.finish - process.time_of(0)) / len(process.begins) if process.begins else 0.0
         for thread in process.threads:
+            if not idle and rests(process, thread):
+                continue
             spent: dict[int, float] = {}
             for run in process.runs(thread):
                 if run.node != DROPPED and (run.state == RUNNING or not cpu):

@@ -57,7 +57,7 @@ def chrome_events(rec: Recording, stalls: Sequence[Stall] = ()) -> Iterator[dict
             for at, value in values:
                 yield {"ph": "C", "pid": pid, "name": escape(counter), "ts": microseconds(at), "args": {"value": value}}
         for at, pause in zip(process.begins, process.pauses):
-            yield {"ph": "C", "pid": pid, "name": "ms stood still", "ts": microseconds(at), "args": {"value": 1000 * pause}}
+            yield {"ph": "C", "pid": pid, "name": "ms paused", "ts": microseconds(at), "args": {"value": 1000 * pause}}
     yield from _steps(rec)
     yield from _stalls(stalls)
 

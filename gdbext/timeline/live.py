@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from .. import log
 from ..access.procfs import cpu_of, resident_bytes
 from ..errors import GdbextError, LayoutError
+from ..observe.loop import rounds
+from ..observe.thread_files import Files
 from .recording import DROPPED, GIL, QUEUED, RUNNING, STATES, Frame, Recording
-from .sampler import Files, ProcessSampler
+from .sampler import ProcessSampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,7 +54,7 @@ class Live:
         self._cpu: dict[int, float] = {}
         self._open()
         if not self._found:
-            raise GdbextError(str(self.failed[0]["reason"]) if self.failed else "no process to look at")
+            raise GdbextError(str(self.failed[0]["reason"]) if self.failed else "no process to watch")
 
     def _open(self) -> None:
         self.failed = []
@@ -81,14 +83,11 @@ class Live:
                 sampler.forget()
         for sampler in samplers:
             sampler.restart()
-        while True:
+        for _ in rounds(1.0 / LOOKS, seconds=seconds, rest=lambda took: 1.0 / LOOKS, wait=meanwhile):
             for sampler in samplers:
                 if sampler.alive:
                     with log.passing_over(LayoutError):
                         sampler.look(began)
-            left = began + seconds - time.monotonic()
-            if left <= 0 or meanwhile(min(1.0 / LOOKS, left)):
-                break
         passed = time.monotonic() - began
         return [self._row(sampler, passed) for sampler in samplers]
 

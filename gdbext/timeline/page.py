@@ -1,10 +1,12 @@
-"""One page without script or network: what each thread did over time, and a flame graph. All text of a process is escaped."""
+"""One page without network: what each thread did over time, and a flame graph; page.js zooms and searches. All text of a process
+is escaped."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
+from .. import package
 from ..render import html
 from . import flame
 from .recording import DISK, DROPPED, GIL, LOCK, NETWORK, OTHER, POLL, QUEUED, RUNNING, SLEEP, STATES, STOPPED
@@ -33,14 +35,28 @@ COLOURS = {
     QUEUED: "#e6b422",
 }
 WORSE, BETTER, SAME = (214, 60, 40), (40, 110, 214), (232, 228, 218)
-STYLE = "<style>svg{display:block;width:100%;height:auto}svg text{font:11px ui-monospace,monospace;pointer-events:none}</style>"
+STALL = "#d0006f"
+STYLE = (
+    "<style>svg{display:block;width:100%;height:auto}svg text{font:11px ui-monospace,monospace;pointer-events:none}"
+    ".flame g{cursor:pointer}.timeline{cursor:crosshair}.hit{stroke:#0b5fff;stroke-width:2}#search{width:20em}</style>"
+)
+KEYS = "drag over the timeline to see a part of it; + and - zoom, the arrow keys move, Escape shows all"
+SEARCH = (
+    "<p><input id=search type=search placeholder='search functions ( / )' autocomplete=off> <span id=found></span> "
+    "<span class=dim>a click makes a call as wide as the page, Escape shows all</span></p>"
+)
 
 
-def page(rec: Recording, stalls: Sequence[Stall] = (), cpu: bool = False) -> str:
-    """The page of one recording."""
-    own = flame.stacks(rec, cpu)
-    parts = [STYLE, _summary(rec), _stalls(stalls), _timeline(rec, stalls), "<h2>Flame graph</h2>", graph(flame.tree(own))]
-    return html.page("llm-record", "".join(parts))
+def page(rec: Recording, stalls: Sequence[Stall] = (), cpu: bool = False, idle: bool = False) -> str:
+    """The page of one recording. `cpu`, `idle`: as for `flame.stacks`."""
+    own, resting = flame.stacks(rec, cpu, idle), flame.resting(rec) if not idle else 0
+    left = f"<p class=dim>{html.text(flame.left_out(resting))}</p>" if resting else ""
+    parts = [STYLE, _summary(rec), _stalls(stalls), _timeline(rec, stalls), "<h2>Flame graph</h2>", left]
+    return html.page("llm-record", "".join(parts) + SEARCH + graph(flame.tree(own)), _script())
+
+
+def _script() -> str:
+    return package.data("timeline/page.js").decode()
 
 
 def difference(own: dict[tuple[str, ...], float], before: dict[tuple[str, ...], float]) -> str:
@@ -48,8 +64,8 @@ def difference(own: dict[tuple[str, ...], float], before: dict[tuple[str, ...], 
     the time than in `before`."""
     rows = [(f"{change:+.1%}", f"{old:.1%}", f"{new:.1%}", name) for name, old, new, change in changes(own, before)[:40]]
     text = "<p>Widths are those of the later recording: red takes more of the time than before, blue less.</p>"
-    table = html.table(("change", "before", "after", "in it itself"), rows)
-    return html.page("llm-record -diff", STYLE + text + graph(flame.tree(own, before)) + table)
+    table = html.table(("change", "before", "after", "function"), rows)
+    return html.page("llm-record -diff", STYLE + text + SEARCH + graph(flame.tree(own, before)) + table, _script())
 
 
 def changes(own: dict[tuple[str, ...], float], before: dict[tuple[str, ...], float]) -> list[tuple[str, float, float, float]]:
@@ -66,7 +82,7 @@ def _summary(rec: Recording) -> str:
         (p.label, p.pid, len(p.threads), len(p.begins) - p.splits, p.samples, p.dropped, f"{p.cpu:.2f} s", f"{p.finish:.2f} s")
         for p in rec.processes
     ]
-    said = f"{rec.seconds:.2f} s at {rec.reached:.1f} of {rec.rate:g} looks a second; {_stood(rec)}"
+    said = f"{rec.seconds:.2f} s at {rec.reached:.1f} of {rec.rate:g} samples a second; {_stood(rec)}"
     notes = "".join(f"<p class=bad>{html.text(note)}</p>" for note in rec.notes)
     head = ("process", "pid", "threads", "looks", "stacks", "dropped", "CPU", "recorded")
     return f"<p>{html.text(said)}</p>{notes}{html.table(head, rows)}"
@@ -75,7 +91,7 @@ def _summary(rec: Recording) -> str:
 def _stood(rec: Recording) -> str:
     if not rec.native:
         return "nothing was stopped"
-    return "stood still: " + ", ".join(f"{p.label} {sum(p.pauses) / (p.finish or 1.0):.2%} of the time" for p in rec.processes)
+    return "paused: " + ", ".join(f"{p.label} {sum(p.pauses) / (p.finish or 1.0):.2%} of the time" for p in rec.processes)
 
 
 def _stalls(stalls: Sequence[Stall]) -> str:
@@ -111,7 +127,7 @@ def _timeline(rec: Recording, stalls: Sequence[Stall]) -> str:
             title = html.text(f"stall: {stall.cause}, {_where(stall)}, {stall.begin:.3f} s to {stall.end:.3f} s")
             x, width = GUTTER + (stall.begin - start) * scale, max(1.0, (stall.end - stall.begin) * scale)
             parts.append(
-                f'<rect x="{x:.1f}" y="{y + 4}" width="{width:.1f}" height="10" fill="#d0006f"><title>{title}</title></rect>'
+                f'<rect x="{x:.1f}" y="{y + 4}" width="{width:.1f}" height="10" fill="{STALL}"><title>{title}</title></rect>'
             )
         y += ROW
         for thread in process.threads:
@@ -119,10 +135,12 @@ def _timeline(rec: Recording, stalls: Sequence[Stall]) -> str:
             if bands:
                 parts += [_named(thread.name or str(thread.tid), 10, y), *bands]
                 y += ROW
-    legend = " ".join(f'<span style="border-left:1em solid {COLOURS[s]};padding:0 .6em">{STATES[s]}</span>' for s in COLOURS)
-    axis = "<p class=dim>seconds since the recording began; threads that only waited in one place are left out</p>"
+    colours = {**{STATES[s]: COLOURS[s] for s in COLOURS}, "stall": STALL}
+    legend = " ".join(f'<span style="border-left:1em solid {c};padding:0 .6em">{name}</span>' for name, c in colours.items())
+    axis = f"<p class=dim>seconds since the recording began; threads that only waited in one place are left out; {KEYS}</p>"
     drawn = "".join(_ticks(start, end, scale, y) + parts)
-    return f'<h2>Timeline</h2><p>{legend}</p><svg viewBox="0 0 {WIDTH} {y}" role="img">{drawn}</svg>{axis}'
+    svg = f'<svg class="timeline" data-left="{GUTTER}" viewBox="0 0 {WIDTH} {y}" role="img">{drawn}</svg>'
+    return f"<h2>Timeline</h2><p>{legend}</p>{svg}{axis}"
 
 
 def _named(name: str, x: int, y: int, how: str = "") -> str:
@@ -140,8 +158,10 @@ def _ticks(start: float, end: float, scale: float, bottom: int) -> list[str]:
     found = []
     for number in range(math.ceil(start / step), math.floor(end / step) + 1):
         x = GUTTER + (number * step - start) * scale
-        found.append(f'<path d="M{x:.1f} {ROW - 3}V{bottom}" stroke="currentColor" stroke-opacity=".18"/>')
-        found.append(f'<text x="{x + 2:.1f}" y="10" fill="currentColor">{number * step:g} s</text>')
+        found.append(
+            f'<g class="tick" data-x="{x:.1f}"><path d="M{x:.1f} {ROW - 3}V{bottom}" stroke="currentColor" stroke-opacity=".18"/>'
+            f'<text x="{x + 2:.1f}" y="10" fill="currentColor">{number * step:g} s</text></g>'
+        )
     return found
 
 
@@ -176,7 +196,7 @@ def graph(root: flame.Node) -> str:
         return "<p>no stack was seen</p>"
     parts: list[str] = []
     depth = _draw(root, 0.0, 0, root, parts)
-    return f'<svg viewBox="0 0 {WIDTH} {(depth + 1) * ROW}" role="img">' + "".join(parts) + "</svg>"
+    return f'<svg class="flame" viewBox="0 0 {WIDTH} {(depth + 1) * ROW}" role="img">' + "".join(parts) + "</svg>"
 
 
 def _draw(root: flame.Node, x: float, level: int, node: flame.Node, parts: list[str]) -> int:
@@ -209,7 +229,8 @@ def _rectangle(root: flame.Node, node: flame.Node, x: float, level: int, width: 
     shown = html.text(node.name[: int(width / 6.7)]) if width > 20 else ""
     y = level * ROW
     return (
-        f'<g><rect x="{x:.2f}" y="{y}" width="{max(width - 0.4, 0.3):.2f}" height="{ROW - 1}" fill="{colour}">'
+        f'<g data-name="{html.text(node.name)}">'
+        f'<rect x="{x:.2f}" y="{y}" width="{max(width - 0.4, 0.3):.2f}" height="{ROW - 1}" fill="{colour}">'
         f'<title>{html.text(title)}</title></rect><text x="{x + 3:.2f}" y="{y + 12}" fill="#222">{shown}</text></g>'
     )
 

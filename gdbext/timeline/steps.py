@@ -34,7 +34,7 @@ def steps(finder: Finder, process: ProcessTrack) -> Iterator[Step]:
 
 
 def _counted(finder: Finder, process: ProcessTrack, marks: list[float]) -> Iterator[Step]:
-    """The steps between `marks`. One before which there was nothing to do begins when there was."""
+    """The steps between `marks`. A step after an idle period begins when work arrives."""
     segments = list(finder.segments(process, process.threads[0])) if process.threads else []
     begins, ends = [s.begin for s in segments], [s.end for s in segments]
     resting = _resting([s.path for s in segments if s.path])

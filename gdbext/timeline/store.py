@@ -38,12 +38,15 @@ def check_ending(path: str) -> None:
         )
 
 
-def write(path: str, rec: Recording, stalls: Sequence[Stall] = (), *, cpu: bool = False, force: bool = False) -> None:
-    """Writes a recording in the format that the file's ending names."""
+def write(
+    path: str, rec: Recording, stalls: Sequence[Stall] = (), *, cpu: bool = False, idle: bool = False, force: bool = False
+) -> None:
+    """Writes a recording in the format that the file's ending names. `cpu`, `idle`: as for `flame.stacks`; `idle` counts in a
+    page alone."""
     path = os.path.expanduser(path)
     check_ending(path)
     if path.endswith(".html"):
-        _text(path, force, [page.page(rec, stalls, cpu)])
+        _text(path, force, [page.page(rec, stalls, cpu, idle)])
     elif path.endswith(".speedscope.json"):
         _text(path, force, [json.dumps(formats.speedscope(rec, cpu), separators=(",", ":"))])
     elif path.endswith((".json", ".json.gz")):

@@ -8,42 +8,50 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..engines import endpoints, nccl_ras, shm_files
 from ..engines.group import engines_of
+from ..engines.listeners import who_listens
 from ..engines.processes import ranks_of
 from ..errors import GdbextError
 from ..observe.window import PRESSED
-from ..requests import collect, join
+from ..requests import collect, instances, join
 from ..requests.model import BEHIND, NEVER_FITS
-from ..stacks import sampling, untraced
-from .from_samples import facts_of
+from . import sampling, untraced
+from .chains import Chain, chains_of
+from .facts import Facts
 from .judge import judge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from ..access.base import Target
+    from ..engines.sightings import Look
     from ..engines.targets import Targets
-    from ..stacks.sampling import ProcessSamples
     from ..stacks.snapshots import ProcessSnapshot
-    from .facts import Verdict
+    from .facts import ProcessState, Verdict
 
 LONGER = 3.0  # times the first look, on a machine that left others little
+TWICE = 2.0  # times as long, for what holds only if it is found twice
 AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0, "uninterruptible": 3.0}  # times as long, for what may only take its time
 
 
 class Examination:
-    """`seen`: `[ProcessSamples]`, `verdicts`: the gravest first, `facts` that they were made from, `requests`: `[Tracked]` of all
-    engines, None where there is none, `progress`: what their processes count, at both looks; `untraced`: what is known of
-    those that may not be traced."""
+    """`seen`: `[ProcessState]`, `verdicts` on them: the gravest first, `chains` of all that wait, `requests`: `[Tracked]` of all
+    engines, None where there is none, `progress`: what their processes count, at both looks; `untraced`: what is known of those
+    that may not be traced. `broken`: {pid: why it serves nobody any more}."""
 
-    def __init__(self, seen: list[ProcessSamples], custodies: Sequence[tuple[set[int], list[Any], list[Any]]] = ()) -> None:
+    def __init__(
+        self,
+        seen: list[ProcessState],
+        custodies: Sequence[tuple[set[int], list[Any], list[Any]]] = (),
+        broken: Mapping[int, str] | None = None,
+    ) -> None:
         self.seen = seen
-        self.facts = [facts_of(s) for s in seen]
-        for pids, requests, _ in custodies:
-            for f in self.facts:
-                if f.pid in pids:
-                    f.requests = requests
+        for f in seen:
+            f.requests = next((requests for pids, requests, _ in reversed(custodies) if f.pid in pids), None)
+            f.broken = (broken or {}).get(f.pid, "")
         self.requests = [r for _, requests, _ in custodies for r in requests] if custodies else None
         self.progress = [c for _, _, counted in custodies for c in counted]
-        self.verdicts: list[Verdict] = judge(self.facts)
+        self.verdicts: list[Verdict] = judge(seen)
+        self.chains: list[Chain] = chains_of(Facts(seen), self.requests or ())
         self.untraced: list[dict[str, Any]] = []
 
 
@@ -56,15 +64,15 @@ def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Seque
     look = _Look(found, targets, seconds, words)
     first = look.examination()
     first.untraced = _untraced([s for s in first.seen if untraced.is_refused(s)])
-    said = {v.kind for v in first.verdicts}
+    said, again = {v.kind for v in first.verdicts}, any(v.again for v in first.verdicts)
     if "unknown" in said and any(s.window.pressed > PRESSED for s in first.seen):
         look = _Look(found, targets, seconds * LONGER, words)
         _add_pauses(look.sampling.seen, [s.snapshot for s in first.seen])
         last = look.examination()
-    elif said & set(AGAIN) and look.sampling.live:
-        look.go_on(max(AGAIN.get(kind, 0.0) for kind in said))
+    elif (said & set(AGAIN) or again) and look.sampling.live:
+        look.go_on(max([AGAIN.get(kind, 0.0) for kind in said] + [TWICE] * again))
         last = look.examination()
-        if {v.kind for v in last.verdicts} != said:  # it has ended: what stands there now is another thing
+        if again or {v.kind for v in last.verdicts} != said:  # it has ended: what stands there now is another thing
             look.copy_again()
             last = look.examination()
     else:
@@ -73,14 +81,14 @@ def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Seque
     return last
 
 
-def _add_pauses(seen: Sequence[ProcessSamples], earlier: Sequence[ProcessSnapshot]) -> None:
+def _add_pauses(seen: Sequence[ProcessState], earlier: Sequence[ProcessSnapshot | None]) -> None:
     """Counts to each process how long it stood still for an earlier copy too."""
     for s, copy in zip(seen, earlier):
-        if s.snapshot is not copy:
+        if copy is not None and s.snapshot is not None and s.snapshot is not copy:
             s.snapshot.pauses = copy.pauses + s.snapshot.pauses
 
 
-def _untraced(refused: Sequence[ProcessSamples]) -> list[dict[str, Any]]:
+def _untraced(refused: Sequence[ProcessState]) -> list[dict[str, Any]]:
     """What is told of processes that may not be traced. A ring, and the job's NCCL, stand at the first process that has them."""
     rings, ras = shm_files.of_processes([s.pid for s in refused]), None
     told = []
@@ -92,47 +100,57 @@ def _untraced(refused: Sequence[ProcessSamples]) -> list[dict[str, Any]]:
 
 
 class _Look:
-    """The samples of all processes for `seconds`, with their copies, and looks at the requests of each engine before them and
-    after."""
+    """The samples of all processes for `seconds`, with their copies. What is read of the requests of each engine is read at the
+    first sample and at the last one."""
 
     def __init__(self, found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str]) -> None:
-        self.engines = [engine for engine in engines_of(ranks_of(found), targets.of) if engine.spec]
-        self.before = [(collect.looks_at(engine)[0], time.monotonic()) for engine in self.engines]
         self.seconds = seconds
         with sampling.Sampling(found, targets, words) as self.sampling:
-            self.sampling.watch(seconds if self.sampling.live or self.engines else 0.0)  # cores stand still without
+            self.engines = [engine for engine in engines_of(ranks_of(found), self.sampling.sampled) if engine.spec]
+            self.first = [(collect.looks_at(engine)[0], time.monotonic()) for engine in self.engines]
+            self.last: list[list[Look]] = []
+            # cores stand still without
+            self.sampling.watch(seconds if self.sampling.live or self.engines else 0.0, self._last_looks)
             self.sampling.copy()
+
+    def _last_looks(self) -> None:
+        self.last = [collect.looks_at(engine)[0] for engine in self.engines]
 
     def go_on(self, times: float) -> None:
         """Samples on, until `times` as long as at first has gone by since the beginning, copying included."""
         left = self.seconds * times - (time.monotonic() - self.sampling.began)
-        self.sampling.go_on(max(left, self.seconds))
+        self.sampling.go_on(max(left, self.seconds), self._last_looks)
 
     def copy_again(self) -> None:
         """Copies once more, as all is now."""
         earlier = [s.snapshot for s in self.sampling.seen]
+        self._last_looks()
         self.sampling.copy()
         _add_pauses(self.sampling.seen, earlier)
 
     def examination(self) -> Examination:
         """The verdicts on what was seen until now."""
-        custodies = []
-        for engine, (first, began) in zip(self.engines, self.before):
-            last, requests, _ = collect.compared(engine, first, self.seconds, since=time.monotonic() - began)
+        custodies, sides = [], []
+        for engine, (first, began), now in zip(self.engines, self.first, self.last):
+            since = time.monotonic() - began
+            last, requests, _ = collect.compared(engine, first, self.seconds, since=since, last=now)
+            sides.append(instances.Side(engine.instance, last, requests, first))
             if any(look.parts for look in last):
                 custodies.append(({rank.pid for rank in engine.alive()}, requests, join.progress(last, first)))
+        instances.relate(sides, who_listens)
         for s in self.sampling.seen:
-            requests = _requests_in(s) if s.view is not None and not s.view.live else []
+            requests = _requests_in(s.view.target) if s.view is not None and not s.view.live else []
             if requests:
                 custodies.append(({s.pid}, requests, []))
-        return Examination(self.sampling.seen, custodies)
+        broken = {look.pid: look.broken for side in sides for look in side.looks if look.broken}
+        return Examination(self.sampling.seen, custodies, broken)
 
 
-def _requests_in(core: ProcessSamples) -> list[Any]:
+def _requests_in(core: Target) -> list[Any]:
     """The open requests of a core or snapshot, of which there is one look: what only needs time is not told from what never
     comes."""
     try:
-        held = collect.collect_one(core.snapshot.target)
+        held = collect.collect_one(core)
     except GdbextError as e:
         log.passed_over(e)
         return []  # it is no engine's process, or its heap was not saved

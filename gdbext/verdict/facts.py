@@ -1,4 +1,4 @@
-"""What the rules judge: threads, tasks, loops and processes as plain facts. `from_samples` makes them of what was seen, a test
+"""What the rules judge: threads, tasks, loops and processes as plain facts. `sampling` fills them in from what is seen, a test
 makes them up."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..engines import registry, shm_rings
-from ..observe.window import RUNS, STILL
+from ..observe.window import RUNS, STILL, Window
 from ..stacks.threads import waits_in_kernel
 from . import patterns
 
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ..engines.rank import Rank
     from ..observe.system_calls import Call
+    from ..requests.model import Counter
     from ..stacks.async_waits import LoopState, TaskState
-    from ..stacks.sampling import Counter
+    from ..stacks.snapshots import ProcessSnapshot
+    from ..stacks.threads import ProcessView
     from ..stacks.waits import Edge
 
 LOCKS = ("Lock", "RLock", "mutex", "import", "Semaphore", "asyncio.Lock", "asyncio.Semaphore")
@@ -170,7 +173,7 @@ class ThreadState:
 
 @dataclass(eq=False)
 class ProcessState:
-    """One process during the window."""
+    """One process during the window: the facts about it, and what they were read from."""
 
     name: str
     role: str = ""  # in its engine
@@ -179,6 +182,8 @@ class ProcessState:
     gil_hog: tuple[Node, list[Node]] | None = None  # (the thread that holds the GIL and never releases it, those that wait)
     world: tuple[int, int] | None = None  # (rank, size) of its torch.distributed group
     links: set[Any] | None = None  # its connections, equal at both ends; None where they are not known
+    job: str = ""  # where its ranks have found one another, equal for all of one job and for no other
+    node: str = ""  # the machine, '' for this one
     why: str = ""  # it could not be read
     pid: int = 0
     engine: str = ""
@@ -201,7 +206,14 @@ class ProcessState:
     requests: list[Any] | None = None  # of its engine (`requests.model.Tracked`), None where they are not known
     clients: int = 0  # connections that clients have to its event loops
     unread: int = 0  # on how many of them, and of its listeners, something waits
+    broken: str = ""  # why it serves nobody any more, by its own word
     signals: Sequence[str] = ()  # that it has handlers of its own for
+    # what the facts were read from: no rule asks, and one made up has none
+    rank: Rank | None = None
+    snapshot: ProcessSnapshot | None = None  # its copy
+    view: ProcessView | None = None  # of the copy
+    window: Window = field(default_factory=Window)  # what its threads did
+    partial: list[str] = field(default_factory=list)  # why this is not all
 
     @property
     def main(self) -> ThreadState | None:
@@ -257,7 +269,8 @@ class Facts:
 class Verdict:
     """`kind` (docs/json.md), `culprits`: [node, or (process name, None) for a whole process], `evidence`: [text], `victims`:
     [text]; `processes`: names of those it is about, `children`: pids of culprits that were not looked at, by name, `not_asked`:
-    ranks that are awaited and were not looked at, `engine`, `group`: set by `judge`."""
+    ranks that are awaited and were not looked at, `again`: it holds only if a second look finds the same;
+    `engine`, `group`: set by `judge`."""
 
     def __init__(
         self, kind: str, culprits: Iterable[Node] = (), evidence: Iterable[str] = (), victims: Iterable[str] = ()
@@ -267,6 +280,7 @@ class Verdict:
         self.processes: list[str] = []
         self.children: dict[str, int] = {}
         self.not_asked: list[str] = []
+        self.again = False
         self.engine, self.group = "", ""
 
     def __repr__(self) -> str:

@@ -116,7 +116,7 @@ def _outlook(facts: Facts, node: Node, seen: _Way) -> Outlook:
     if task.edge is not None:
         return _edge(facts, task.edge, seen, len(task.on) > 1)
     if task.kind == "sleep":
-        served = thread is not None and thread.call is not None and _from_outside(thread.call)
+        served = thread is not None and thread.call is not None and from_outside(thread.call)
         return Outlook("ticks" if naps(facts, node) or served else "sleeps", node)
     if task.kind == "executor":
         found = _executor(facts, f, seen)
@@ -124,14 +124,14 @@ def _outlook(facts: Facts, node: Node, seen: _Way) -> Outlook:
     if "serve_forever" in task.text:
         return Outlook("rests", node)
     said = f"{name_of(facts, node)} waits for {task.text}"
-    call = task.call or _streams_call(f, task, thread)
+    call = task.call or streams_call(f, task, thread)
     if call is not None:
         found = _sources(facts, f, node, call, seen)
         return Outlook(found.kind, found.culprit, [said, *found.way], found.ended)
     return Outlook("answer" if task.descriptor >= 0 else "unknown", None, [said])
 
 
-def _streams_call(f: ProcessState, task: TaskState, thread: ThreadState | None) -> Call | None:
+def streams_call(f: ProcessState, task: TaskState, thread: ThreadState | None) -> Call | None:
     """The call of a task that reads a stream whose transport is no Python (uvloop's): on the only socket with an end in another
     process that its loop waits for; None where there are several."""
     if "Stream" not in task.text or thread is None or thread.call is None or thread.call.name != "epoll":
@@ -142,8 +142,12 @@ def _streams_call(f: ProcessState, task: TaskState, thread: ThreadState | None) 
 
 def _executor(facts: Facts, f: ProcessState, seen: _Way) -> Outlook:
     """What becomes of the work that a loop has given to a pool's threads."""
-    pool = [t for t in f.threads if not t.idle and any(x.file.endswith("concurrent/futures/thread.py") for x in t.frames)]
-    return _any(facts, [t.node for t in pool], seen)
+    return _any(facts, [t.node for t in pool_at_work(f)], seen)
+
+
+def pool_at_work(f: ProcessState) -> list[ThreadState]:
+    """The threads of executors that have work."""
+    return [t for t in f.threads if not t.idle and any(x.file.endswith("concurrent/futures/thread.py") for x in t.frames)]
 
 
 def _thread(facts: Facts, t: ThreadState, seen: _Way) -> Outlook:
@@ -184,10 +188,10 @@ def _turns_at_rest(t: ThreadState) -> bool:
     call = t.call
     if t.edge is not None or call is None or not call.limited or call.name not in ("epoll", "select", "poll"):
         return False
-    return _from_outside(call) and (t.load is None or t.load <= STILL)
+    return from_outside(call) and (t.load is None or t.load <= STILL)
 
 
-def _from_outside(call: Call) -> bool:
+def from_outside(call: Call) -> bool:
     """Whether what a call waits for may come from outside, owed by nobody."""
     return any(source.kind in OUTSIDE for source in call.sources)
 
@@ -201,7 +205,7 @@ def _ring(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
     nodes: list[Node] = []
     for ring in f.rings:
         if (ring.reader is None) is writes:
-            nodes += _other_ends(facts, f, ring)
+            nodes += other_ends(facts, f, ring)
     if not nodes:
         return Outlook("unknown", t.node)
     outlooks = [outlook(facts, node, seen) for node in dict.fromkeys(nodes)]
@@ -210,7 +214,7 @@ def _ring(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
     return Outlook(worst.kind, worst.culprit, [said, *worst.way], worst.ended, worst.lock)
 
 
-def _other_ends(facts: Facts, f: ProcessState, ring: Ring) -> list[Node]:
+def other_ends(facts: Facts, f: ProcessState, ring: Ring) -> list[Node]:
     """Main threads of those that a process waits for at its end of a ring. Where none of their frames names the other end, it is
     with those that have the same memory."""
     others = [other for other in facts if other is not f and other.main is not None]
@@ -225,7 +229,7 @@ def _other_ends(facts: Facts, f: ProcessState, ring: Ring) -> list[Node]:
 
 
 def _loop(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
-    """A loop that waits in its selector is as well as the task that it runs for."""
+    """A loop that is blocked in its selector has the outlook of the task that it runs for."""
     loop = f.loop_of(t.node[1])
     if loop is not None and loop.main is not None:
         return outlook(facts, loop.main, seen)
@@ -246,7 +250,7 @@ def _edge(facts: Facts, edge: Edge, seen: _Way, every: bool) -> Outlook:
     elif edge.kind in LOCKS and not edge.candidates:
         found = Outlook("unknown")
     else:
-        givers = _givers(facts, edge)
+        givers = givers_of(facts, edge)
         found = _any(facts, givers, seen, edge.bystanders) if givers or not edge.candidates else Outlook("unknown")
         if found.kind == "nobody":
             found.ended = edge.ended
@@ -257,7 +261,7 @@ def _edge(facts: Facts, edge: Edge, seen: _Way, every: bool) -> Outlook:
     return Outlook(found.kind, found.culprit, [said, *found.way], found.ended, found.lock)
 
 
-def _givers(facts: Facts, edge: Edge) -> list[Node]:
+def givers_of(facts: Facts, edge: Edge) -> list[Node]:
     """The candidates without those who wait for the very same: somebody else has to come first."""
     f = facts.process(edge.waiter)
     if f is None or not edge.address:
@@ -305,8 +309,8 @@ def _pids(facts: Facts, pids: Sequence[int], f: ProcessState | None, seen: _Way)
     ran = {pid: seconds for pid, seconds in f.children.items() if pid in pids or not set(pids) & set(f.children)}
     if sum(ran.values()) > STILL:
         busiest = max(ran, key=lambda pid: ran[pid])
-        return Outlook("works", None, [f"its child {busiest} used {ran[busiest]:.2f} s of a processor meanwhile"])
-    return Outlook("answer", None, [f"process {pid} was not looked at: look at that one too" for pid in list(pids)[:4]])
+        return Outlook("works", None, [f"its child {busiest} used {ran[busiest]:.2f} s of CPU meanwhile"])
+    return Outlook("answer", None, [f"process {pid} was not asked: name that one too" for pid in list(pids)[:4]])
 
 
 def _call(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
@@ -328,7 +332,7 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call, seen: _Way) 
     kinds = {source.kind for source in call.sources}
     if not kinds:
         return Outlook("unknown", node)
-    if _from_outside(call):
+    if from_outside(call):
         return Outlook("rests", node)
     if kinds <= {"event", "other", "file"}:
         return Outlook("unknown", node)

@@ -266,7 +266,7 @@ def test_a_truncated_core_is_a_clear_error_at_every_length(gcore, tmp_path):
     assert clean >= 4
     cut.write_bytes(whole[: len(whole) // 2])
     t = CoreFileTarget(str(cut))
-    assert t.truncated
+    assert t.cut_short
     lost = next(s for s in t._loads if s.filesz and s.offset > len(whole) // 2)
     with pytest.raises(FaultError, match="cut short"):
         t.read(lost.vaddr, 8)

@@ -82,7 +82,7 @@ def test_a_number_whose_int_is_replaced_is_never_anothers():
 
 
 def test_items_through_a_loggers_queue_are_counted_on_and_on():
-    from gdbext.stacks import sampling
+    from gdbext.verdict import sampling
 
     with reading(LOGGED) as process:
         target, seen = ProcTarget(process.pid), {}

@@ -48,3 +48,20 @@ def test_one_answer_about_the_gil(python, stripped, tmp_path, gdb_path):
     assert [tid for tid, state in states(unstopped).items() if state == "holds"] == [
         tid for tid in truth if truth[tid] == "holds"
     ]
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_none_is_said_of_threads_that_want_no_gil_alone(count, python):
+    with running(python, "gil_spinning.py", str(count)) as (target, truth):
+        looks = [answer(f"pythreads -on {target.pid}") for _ in range(4)]
+        sampled = answer(f"pythreads -samples 100 -on {target.pid}")["threads"]
+    wants = [tid for tid, state in truth.items() if state == "wants"]
+    for look in looks:
+        told = {str(th["tid"]): th["gil"] for th in look["threads"]}
+        assert not [tid for tid in wants if told[tid] == "none"], told
+        assert {told[tid] for tid in truth if tid not in wants} == {"none"}, told
+        assert bool([why for why in look["partial"] if "GIL" in why or "want" in why]) == ("unknown" in told.values())
+    for th in sampled:
+        seen = th["held"] + th["waited"] + th["unknown"]
+        assert seen == (100 if str(th["tid"]) in wants else 0), th

@@ -252,7 +252,7 @@ def test_the_command_saves_compares_and_finds_ways(tmp_path):
         on, saved = str(target.pid), str(tmp_path / "before.json")
         asleep(target)
         code, said, _ = pack("pyheap", "-on", on, "-save", saved)
-        assert code == 0 and "held in all" in said and "frozen" in said and "stood still" in said, said
+        assert code == 0 and "held in all" in said and "frozen" in said and "paused" in said, said
         for _ in range(2):
             target.process.stdin.write("list\n")
             target.process.stdin.flush()

@@ -1,5 +1,6 @@
 """A script runs inside a process that was running already: by remote execution on 3.14 and later, by a guarded call before."""
 
+import contextlib
 import functools
 import glob
 import json
@@ -53,13 +54,26 @@ def injected(gdb_path, subject, python, command):
 def left_by(pid, before):
     """New folders with the answer of a process in them."""
     found = []
-    for folder in set(glob.glob("/tmp/gdbext-inject-*")) - before:
+    for folder in folders() - before:
         try:
             with open(os.path.join(folder, "result")) as f:
                 found += [folder] * (json.load(f)["pid"] == pid)
         except OSError:
             continue  # somebody else's, on its way
     return found
+
+
+@contextlib.contextmanager
+def nothing_is_left():
+    """After the block no folder of an exchange is there that came in it: other tests remove theirs."""
+    before = folders()
+    yield
+    late = folders() - before
+    eventually(lambda: not late & folders(), "the folders of the exchange to be removed")
+
+
+def folders():
+    return set(glob.glob("/tmp/gdbext-inject-*"))
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
@@ -73,7 +87,7 @@ def test_a_file_runs_in_the_process_which_goes_on(python, gdb_path, tmp_path):
             f"json.dump([os.getpid(), 'breakpoints.py' in sys.argv[0]], f)\n"
         )
     )
-    before = set(glob.glob("/tmp/gdbext-inject-*"))
+    before = folders()
     with started(python, tmp_path) as subject:
         pid = subject.pid
         attach = [] if new else [f"attach {pid}"]
@@ -292,6 +306,7 @@ open({at!r} + ".end", "w").close()
 INIT = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "gdbext", "init.py")
 OLD = [p for p in PYTHONS if not is_new(p)][-1:]
 ROUNDS = 12
+LONG = bool(os.environ.get("GDBEXT_TEST_LONG"))
 
 
 def interrupted(gdb_path, subject, tmp_path, seconds, signals, commands):
@@ -331,7 +346,7 @@ def test_a_signal_in_the_middle_of_the_call_costs_no_rank(number, python, gdb_pa
             [number],
             ["break clock_nanosleep", "llm-inject -unsafe -json {body} {pid}", "llm-detach"],
         )
-        assert "stood still" in said.outputs[3], said.text
+        assert "was stopped for" in said.outputs[3], said.text
         subject.go_on("run")
         assert subject.tally()["run"] == 300  # it lives, and is as it was
     assert said.json(2)["started"][0]["ok"] is True
@@ -360,7 +375,7 @@ def test_whoever_leaves_in_the_middle_of_the_call_costs_no_rank(way, python, gdb
 def test_a_gdb_that_is_killed_in_the_middle_of_the_call_costs_no_rank(python, gdb_path, tmp_path):
     at, body = tmp_path / "at", tmp_path / "slow.py"
     body.write_text(SLOW.format(at=str(at), seconds=3))
-    with started(python, tmp_path) as subject:
+    with nothing_is_left(), started(python, tmp_path) as subject:
         words = [gdb_path, "-nx", "-batch", "-iex", "set debuginfod enabled off", "-x", INIT]
         words += ["-ex", f"llm-attach {subject.pid}", "-ex", f"llm-inject -unsafe {body} {subject.pid}"]
         with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
@@ -371,26 +386,101 @@ def test_a_gdb_that_is_killed_in_the_middle_of_the_call_costs_no_rank(python, gd
         assert subject.tally()["run"] == 300
 
 
-@pytest.mark.parametrize("python", OLD, ids=os.path.basename)
-def test_a_gdb_that_is_killed_at_random_moments_of_injecting_costs_no_rank(python, gdb_path, tmp_path):
-    """From the attach to after the call: before it, at the call's own breakpoint, in the script, on the way back."""
-    at, body = tmp_path / "at", tmp_path / "slow.py"
+# Counts the lines of Python that gdb runs of what injects, and kills gdb at one of them.
+AT_A_LINE = """
+import os, signal, sys
+passed = 0
+
+def on_line(frame, event, arg):
+    global passed
+    passed += event == "line"
+    if passed == {number}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return on_line
+
+FILES = tuple("/" + name + ".py" for name in "inject guarded_call shared_folder sweeper".split())
+
+def on_call(frame, event, arg):
+    code = frame.f_code  # expressions and what changes gdb's own settings write to nobody
+    return on_line if code.co_filename.endswith(FILES) and code.co_name[0] != "<" and code.co_name != "_undisturbed" else None
+
+sys.settrace(on_call)
+"""
+
+
+@contextlib.contextmanager
+def killing(python, folder):
+    """-> (a subject, `inject(line)`, which runs a gdb that injects a script into it and is killed at that line of its Python, the
+    file that the script makes when it begins). The process gets on afterwards, nothing is left, and it has said nothing."""
+    at, body, said, script = (folder / name for name in ("at", "slow.py", "stderr", "lines.py"))
     body.write_text(SLOW.format(at=str(at), seconds=0.1))
-    begun = ended_early = 0
-    with started(python, tmp_path) as subject:
-        words = [gdb_path, "-nx", "-batch", "-iex", "set debuginfod enabled off", "-x", INIT, "-ex", f"llm-attach {subject.pid}"]
-        words += ["-ex", "echo attached\\n", "-ex", f"llm-inject -unsafe {body} {subject.pid}"]
-        for _ in range(ROUNDS):
+    with open(said, "wb") as stderr, nothing_is_left(), started(python, folder, stderr=stderr) as subject:
+        attach = [] if is_new(python) else ["-ex", f"llm-attach {subject.pid}"]
+
+        def words(gdb_path, line):
+            script.write_text(AT_A_LINE.format(number=line))
             at.unlink(missing_ok=True)
-            with spawned(words, ready="attached", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
-                time.sleep(random.random() * 0.8)
-                ended_early += killed.poll() is not None
-            begun += at.exists()
+            start = [
+                gdb_path,
+                "-nx",
+                "-batch",
+                "-iex",
+                "set debuginfod enabled off",
+                "-x",
+                INIT,
+                *attach,
+                "-ex",
+                "echo attached\\n",
+            ]
+            return [
+                *start,
+                "-x",
+                str(script),
+                "-ex",
+                f"llm-inject -unsafe {body} {subject.pid}",
+                "-ex",
+                "python print('lines', passed)",
+            ]
+
+        def lives():
             eventually(lambda: not ptrace.tracers(subject.pid), "the guard to let go")
             if at.exists():
                 ended(at)
                 os.unlink(f"{at}.end")
+            assert subject.process.poll() is None, f"the process ended with {subject.process.returncode}"
+
+        yield words, lives, at
         subject.go_on("run")
-        assert subject.tally()["run"] == 300  # it lives, and is as it was
+        assert subject.tally()["run"] == 300  # it is as it was
+    assert said.read_bytes() == b""
+
+
+QUIET = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+
+@pytest.mark.parametrize("python", TWO_WAYS, ids=os.path.basename)
+def test_a_gdb_that_is_killed_at_random_moments_of_injecting_costs_no_rank(python, gdb_path, tmp_path):
+    """From the attach to after the call: before it, at the call's own breakpoint, in the script, on the way back."""
+    begun = ended_early = 0
+    with killing(python, tmp_path) as (words, lives, at):
+        for _ in range(ROUNDS):
+            with spawned(words(gdb_path, -1), ready="attached", **QUIET) as killed:
+                time.sleep(random.random() * 0.8)
+                ended_early += killed.poll() is not None
+            begun += at.exists()
+            lives()
     assert ended_early < ROUNDS, "no gdb was killed: the test shows nothing"
     print(f"{begun} of {ROUNDS} had begun the script, {ended_early} had ended")
+
+
+@pytest.mark.parametrize("python", TWO_WAYS, ids=os.path.basename)
+def test_a_gdb_that_is_killed_at_any_line_of_injecting_costs_no_rank(python, gdb_path, tmp_path):
+    """At each of the lines that write to the process, and at some of the others."""
+    with killing(python, tmp_path) as (words, lives, at):
+        whole = subprocess.run(words(gdb_path, -1), stdout=subprocess.PIPE, text=True, timeout=120, **QUIET)
+        lives()
+        count = int(re.search(r"^lines (\d+)$", whole.stdout, re.M).group(1))
+        for line in sorted(random.sample(range(1, count), ROUNDS if not LONG else count - 1)):
+            killed = subprocess.run(words(gdb_path, line), stdout=subprocess.DEVNULL, timeout=120, **QUIET)
+            assert killed.returncode == -signal.SIGKILL or line > count - 40, "how often it waits for the script differs"
+            lives()

@@ -73,13 +73,19 @@ def untouched(pid):
 
 def test_an_agent_finds_a_deadlock_and_reads_its_objects(sdk_python):
     with client(sdk_python) as (tools, call, _), spawned([sys.executable, "-c", ROWS], ready="{") as one:
-        assert {t["name"] for t in tools} == {"ranks", "why", "stacks", "requests", "object", "tensor", "kv", "heap"}
+        assert {"ranks", "why", "stacks", "requests", "request", "object", "tensor", "kv", "heap"} < {t["name"] for t in tools}
         assert all(t["annotations"]["readOnlyHint"] and not t["annotations"]["destructiveHint"] for t in tools)
         with fault("abba_locks") as (pid, culprits):
             text, failed = call("why", what=str(pid))
             assert not failed and text.startswith("lock-cycle") and all(str(tid) in text for tid in culprits)
             verdict = json.loads(call("why", what=str(pid), json=True)[0])
             assert verdict["schema"] == "llm-hang/1" and verdict["verdict"] == "lock-cycle"
+            assert all(str(tid) in call("locks", what=str(pid))[0] for tid in culprits)
+            text, failed = call("record", what=str(pid), **{"for": 0.5})
+            assert not failed and "samples a second" in text
+            assert call("record", what=str(pid), **{"for": 500}) == ("record: for is at most 50 seconds here", True)
+            assert "resident" in call("memory", what=str(pid))[0]
+        assert not call("guide")[1] and "llm-hang" in call("guide", topic="hang")[0]
         text, failed = call("object", on=str(one.pid), expr="len(rows)")
         assert not failed and text.startswith("99999\n")
         assert call("object", on=str(one.pid), expr="rows -show-content")[1]

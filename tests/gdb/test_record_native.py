@@ -114,12 +114,12 @@ def test_who_waits_is_not_stopped_again_and_every_format_has_both_kinds_of_frame
         events = json.load(f)["traceEvents"]
     assert {e["cat"] for e in events if e["ph"] == "B"} == {"python", "native"}
     assert all("line" not in e["args"] for e in events if e.get("cat") == "native")
-    assert max(e["args"]["value"] for e in events if e["name"] == "ms stood still") > 0
+    assert max(e["args"]["value"] for e in events if e["name"] == "ms paused") > 0
     with open(names[2]) as f:
         frames = json.load(f)["shared"]["frames"]
     assert {"line" in f for f in frames} == {True, False} and all(f.get("line", 1) >= 0 for f in frames)
     with open(names[3]) as f:
-        assert "stood still: " in f.read()
+        assert "paused: " in f.read()
     part = answer(f"llm-record -read {names[0]} -from 1 -to 3")
     assert 0 < part["processes"][0]["native"]["stops"] <= 41
     assert any(name.endswith("(libc.so.6)") for path in flame.stacks(rec) for name in path)

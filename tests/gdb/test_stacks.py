@@ -9,7 +9,7 @@ from harness.answers import answer, run
 from harness.gdb_run import run_gdb
 from harness.heartbeats import busy, eventually, heartbeats
 from harness.pools import pools
-from harness.subjects import PYTHONS
+from harness.subjects import PYTHONS, running
 
 from gdbext.commands import llm_stacks
 
@@ -52,7 +52,7 @@ def test_text_page_and_folded_lines_show_the_same_and_escape_names(tmp_path):
         html, folded = tmp_path / "page.html", tmp_path / "lines"
         text = run(f"llm-stacks {truths[0]['pid']} {truths[1]['pid']} -html {html} -folded {folded}").to_text()
         assert f"{truths[0]['pid']}, {truths[1]['pid']}" in text or f"{truths[1]['pid']}, {truths[0]['pid']}" in text
-        assert re.search(r"idle: 6 × ThreadPoolExecutor-0 in ", text) and "stood still" in text and "\x1b" not in text
+        assert re.search(r"idle: 6 × ThreadPoolExecutor-0 in ", text) and "paused" in text and "\x1b" not in text
         page = html.read_text()
         assert "<b>evil" not in page and "\x1b" not in page and "inner" in page and "<script" not in page and "src=" not in page
         lines = folded.read_text().splitlines()
@@ -129,3 +129,12 @@ def test_processes_run_on_while_they_are_looked_at_again_and_again(tmp_path):
         said = answer(f"llm-stacks {one.pid} {two.pid} -samples 5 -interval 0 -json")
         assert said["ranks_read"] == 2 and {p["pid"] for p in said["pauses"]} == {one.pid, two.pid}
         assert one.runs() and two.runs()
+
+
+def test_threads_at_rest_are_folded_by_where_they_stand_and_one_that_cannot_write_is_not_at_rest():
+    with running(sys.executable, "resting_threads.py") as (_, truth):
+        text = run(f"llm-stacks {truth['pid']}").to_text()
+        groups = answer(f"llm-stacks {truth['pid']} -json")["groups"]
+    assert re.search(r"idle: 3 × \w+ in \S*(futex|sem)", text) and re.search(r"idle: 2 × \w+ in \S*nanosleep", text), text
+    assert [g["idle"] for g in groups for m in g["members"] if m["tid"] == truth["feeder"]] == [False]
+    assert "QueueFeederThread" not in "".join(line for line in text.splitlines() if line.startswith("idle"))

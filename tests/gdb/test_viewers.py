@@ -105,7 +105,7 @@ def test_perfetto_reads_the_whole_trace(recorded, perfetto):
     for p in rec.processes:
         for name, values in p.counters.items():
             assert found[p.pid, name] == (len(values), pytest.approx(sum(v for _, v in values), rel=1e-6)), name
-        pauses = found.get((p.pid, "ms stood still"), (0, 0))
+        pauses = found.get((p.pid, "ms paused"), (0, 0))
         assert pauses == (len(p.pauses), pytest.approx(1000 * sum(p.pauses), rel=1e-3)) and bool(p.pauses) == rec.native
     shown = sum(1 for key in spent if key[3] == "stall")
     assert bool(shown) == bool(stalls.find(rec))

@@ -45,10 +45,10 @@ class Subject:
 
 
 @contextlib.contextmanager
-def started(python, folder):
+def started(python, folder, **more):
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     go = str(folder / "go")
-    with spawned([python, FILE, go], ready="{", stdin=subprocess.DEVNULL, env=env) as process:
+    with spawned([python, FILE, go], ready="{", stdin=subprocess.DEVNULL, env=env, **more) as process:
         subject = Subject(process, go)
         try:
             yield subject

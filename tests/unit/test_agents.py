@@ -14,12 +14,18 @@ from gdbext.session.command import UsageError
 
 def test_the_tools_are_commands_that_read_and_their_schemas_are_small():
     found = tools.tools()
-    assert list(found) == ["ranks", "object", "tensor", "heap", "kv", "requests", "stacks", "why"]
+    assert set(found) == set("guide ranks object tensor heap memory kv requests request stacks why locks record".split())
     assert not any(c.gdb_only or c.resumes for c in found.values())
     schemas = [tools.schema(c) for c in found.values()]
-    assert len(str(schemas)) + sum(len(tools.description(c)) for c in found.values()) < 8000
+    assert len(str(schemas)) + sum(len(tools.description(c)) for c in found.values()) < 12000
     for c, schema in zip(found.values(), schemas):
-        assert {o.name for o in c.all_options() if o.for_agents} < set(schema["properties"])
+        assert {o.name for o in c.all_options() if o.for_agents} < set(schema["properties"]) > set(schema["required"])
+    required = {c.tool: schema["required"] for c, schema in zip(found.values(), schemas) if schema["required"]}
+    assert required == {"object": ["expr", "on"], "tensor": ["expr", "on"], "heap": ["on"], "request": ["id"]}
+    for tool, needed in required.items():  # what is required is what a call without it is refused for
+        for name in needed:
+            with pytest.raises(UsageError, match=f"{tool} needs {name}"):
+                tools.words_of(found[tool], {n: "1" for n in needed if n != name})
 
 
 @pytest.mark.parametrize(
@@ -29,7 +35,8 @@ def test_the_tools_are_commands_that_read_and_their_schemas_are_small():
         ("why", {}, []),
         ("why", {"what": "TP0 TP1"}, ["--", "TP0 TP1"]),
         ("object", {"expr": "-self.x", "on": "TP0", "any": False}, ["-on", "TP0", "--", "-self.x"]),
-        ("heap", {"on": "12", "watch": 1.5}, ["-on", "12", "-watch", "1.5"]),
+        ("heap", {"on": "12", "watch": 1.5, "deadline": 9}, ["-on", "12", "-watch", "1.5", "-deadline", "9"]),
+        ("request", {"id": "req-7"}, ["--", "req-7"]),
         ("kv", {"operand": "block 7"}, ["--", "block 7"]),
     ],
 )
@@ -39,8 +46,26 @@ def test_a_call_stands_for_a_command_line(tool, given, words):
     from gdbext.setup.outside import line_of
 
     asked = command.parse(line_of(command, words))
-    assert all(getattr(asked, key) == value for key, value in given.items() if key not in ("what", "expr", "operand"))
-    assert asked.operand_text == next((given[key] for key in ("what", "expr", "operand") if key in given), "")
+    operands = ("what", "expr", "operand", "id")
+    assert all(getattr(asked, key) == value for key, value in given.items() if key not in operands)
+    assert asked.operand_text == next((given[key] for key in operands if key in given), "")
+
+
+def test_a_call_waits_no_longer_than_its_time_limit_allows():
+    heap, record, guide = map(tools.command_of, ("heap", "record", "guide"))
+    assert tools.words_of(heap, {"on": "1"}) == ["-on", "1", "-deadline", "50"]  # its own would be 120
+    assert tools.words_of(heap, {"on": "1"}, 8.0) == ["-on", "1", "-deadline", "4"]
+    assert tools.words_of(heap, {"on": "1"}, 300.0) == ["-on", "1"]
+    assert tools.words_of(record, {"for": 20}) == ["-for", "20"]
+    with pytest.raises(UsageError, match="for is at most 50 seconds"):
+        tools.words_of(record, {"for": 51})
+    assert tools.words_of(guide, {"topic": "hang"}) == ["--", "guide hang"] and tools.words_of(guide, {}) == ["--", "guide"]
+
+
+def test_an_answer_in_json_is_structured_too_where_it_is_whole():
+    assert server.structured('{"schema": "llm-ranks/1", "ranks": []}') == {"schema": "llm-ranks/1", "ranks": []}
+    assert server.structured('{"schema": "llm-ranks/1", "ranks": [\n(bytes 0 to 9 of 99)') is None
+    assert server.structured("idle") is None and server.structured("") is None
 
 
 @pytest.mark.parametrize("given", [{"on": "ssh:host"}, {"on": "TP0@pod/ns/name"}, {"on": "slurm:12"}])
@@ -83,6 +108,9 @@ def test_what_is_not_offered_cannot_be_had(tool, given):
 def test_errors_name_the_tools_not_their_commands():
     said = tools.in_tools("llm-hang: no engine process is running here: name pids, labels of llm-ranks, or snapshot files")
     assert said == "why: no engine process is running here: name pids, labels of ranks, or snapshot files"
+    assert (
+        tools.in_tools("llm-kv: option -x is unknown; it has -json; see: help llm-kv") == "kv: option -x is unknown; it has -json"
+    )
     assert tools.in_tools("pytensors and llm-kv-x are none of pytensor") == "pytensors and llm-kv-x are none of tensor"
 
 

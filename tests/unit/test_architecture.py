@@ -28,18 +28,20 @@ MAY = {
     "kernels": READING | {"engines"},
     "stacks": READING | {"engines", "observe"},
     "timeline": {"cpython", "access", "render", "stacks", "observe", "engines"},
-    "verdict": {"access", "render", "observe", "engines", "requests", "stacks"},
+    "verdict": READING | {"observe", "engines", "requests", "stacks"},
     "control": READING | {"engines", "kernels"},
     "answers": READING
     | {"heap", "kvcache", "observe", "engines", "requests", "kernels", "stacks", "timeline", "verdict", "control"},
     "session": READING | {"engines", "control", "wheels", "archive"},
     "commands": READING
-    | {"heap", "kvcache", "engines", "requests", "kernels", "stacks", "timeline", "verdict", "control", "answers", "session"},
+    | {"heap", "kvcache", "observe", "engines", "requests", "kernels", "stacks", "timeline", "verdict", "control"}
+    | {"answers", "session"},
     "printers": {"session", "torch", "render"},
     "functions": {"session", "torch", "render"},
     "frame_filters": {"session", "answers", "engines", "stacks", "access", "render"},
+    "dap": READING | {"frame_filters", "session", "answers", "control", "engines"},
     "setup": {"commands", "session", "access", "render", "wheels"},  # runs commands outside gdb
-    "init": {"commands", "session", "printers", "functions", "frame_filters", "wheels"},
+    "init": {"commands", "session", "printers", "functions", "frame_filters", "dap", "wheels"},
     "agents": {"commands", "setup", "session", "access", "render"},  # the same commands for programs
     "__main__": {"commands", "session", "setup", "agents", "render"},
 }
@@ -53,6 +55,7 @@ MAY_GDB = (
     "printers/",
     "functions/",
     "frame_filters/",
+    "dap/",
     "access/libraries.py",
 )
 FOR_ALL = ("errors", "log", "package")

@@ -451,3 +451,27 @@ def test_help_names_the_releases_that_are_read(name):
     module = importlib.import_module(f"gdbext.commands.{name}")
     command = {"llm_kv": "LlmKv", "llm_requests": "LlmRequests", "llm_addr": "LlmAddr"}[name]
     assert f"Reads {registry.kv_releases()}." in " ".join(getattr(module, command).__doc__.split())
+
+
+def lent(cache, block):
+    """A block of the last request's table is given back, as HiSparse does with a page whose copy on the host is whole."""
+    pool = cache.pools[0]
+    pool.ref_cnt[block] = 0
+    append_again(cache, block)
+
+
+def test_what_may_be_free_in_a_table_is_not_judged_and_the_rest_is():
+    """The same state is a fault of one manager, and how another one works; what holds of both is found in both."""
+    first = healthy()
+    table = next(r for r in first.requests if r.blocks.get(0))
+    block = next(b for b in table.blocks[0] if first.pools[0].ref_cnt[b] == 1)
+    for why in ("", "pages go to the host"):
+        cache = healthy()
+        cache.groups[0].unjudged = why
+        cache.pools[0].may_pin = why
+        lent(cache, block)
+        found, report = rules(cache)
+        assert found == ([] if why else [("free-owned", block)])
+        assert [one.why for one in report.not_compared if "free-owned" in one.what] == ([f"not judged: {why}"] if why else [])
+        cache.pools[0].ref_cnt[block] = -1
+        assert ("negative-ref", block) in rules(cache)[0]

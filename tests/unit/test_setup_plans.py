@@ -156,6 +156,23 @@ def test_the_runs_of_a_part_count_as_one():
     assert run_tests.joined([part("gpu", run_tests.NO_TESTS)]).line() == "gpu      no tests"
 
 
+def test_a_test_that_passes_alone_counts_and_is_listed_one_that_fails_again_has_failed(capsys):
+    first = part("gdb", 1, passed=5, failures={"test_a": "slow", "test_b": "wrong"}, skipped={"no GPU": 1})
+    both = run_tests.settled(first, part("gdb", 1, passed=1, failures={"test_b": "wrong again"}))
+    assert (both.line(), both.status) == ("gdb      6 passed, 1 failed, 1 skipped in 2 s", 1)
+    assert both.failures == {"test_b": "wrong again"} and both.unsteady == {"test_a": "slow"}
+    assert run_tests.settled(first, part("gdb", 0, passed=2)).status == 0
+    for lost in (
+        part("gdb", 0, passed=1),
+        part("gdb", 0, passed=1, skipped={"x": 1}),
+        part("gdb", 2),
+        part("gdb", run_tests.NO_TESTS),
+    ):
+        assert run_tests.settled(first, lost) is first  # what did not run is not passed
+    run_tests.report([run_tests.joined([both])], {}, 1.0)
+    assert "failed beside others, passed alone: test_a" in capsys.readouterr().out
+
+
 def test_an_interpreter_that_cannot_be_had_is_told_with_the_reason(monkeypatch, tmp_path):
     monkeypatch.setattr(prepare_tests, "ROOT", str(tmp_path))
     monkeypatch.setenv("GDBEXT_CACHE", str(tmp_path))

@@ -5,12 +5,18 @@ import errno
 import json
 import os
 import resource
+import shutil
+import signal
 import stat
 import sys
 
 import pytest
+from harness import cgroups
+from harness.gdb_run import ROOT
+from harness.heartbeats import eventually
 from harness.subjects import spawned
 
+from gdbext.access import sweeper
 from gdbext.access.proc import ProcTarget
 from gdbext.control.shared_folder import SharedTempDir
 from gdbext.errors import GdbextError
@@ -92,6 +98,108 @@ def test_an_answer_that_is_no_plain_file_is_not_read(tmp_path):
             with open(folder.here("result"), "w") as f:
                 f.write(text)
             assert folder.read_json("result") is None
+
+
+EXCHANGE = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from gdbext.access.proc import ProcTarget
+from gdbext.control.shared_folder import SharedTempDir
+folder = SharedTempDir(ProcTarget(int(sys.argv[2])))
+for name in sys.argv[4:]:
+    folder.write(name, "pass")
+if int(sys.argv[3]):
+    folder.sweeper.will_run(int(sys.argv[3]), int(sys.argv[3]) + 8, folder.path("run.py"))
+print(folder.path(""), folder.sweeper._process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def exchanging(pid, *names, pending=0):
+    """-> (a process that shares a folder with another one, the folder's path, the pid of who removes it)"""
+    with spawned([sys.executable, "-c", EXCHANGE, ROOT, str(pid), str(pending), *names], ready="/tmp/") as owner:
+        path, remover = owner.said.split()
+        yield owner, path.rstrip("/"), int(remover)
+
+
+def gone(path):
+    eventually(lambda: not os.path.lexists(path), f"{path} to be gone")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+@pytest.mark.parametrize("names", [[], ["run.py"], ["run.py", "result.new"], list(sweeper.FILES)])
+def test_a_folder_goes_with_the_one_that_made_it_however_it_ends(names, number):
+    with process() as target, exchanging(target.pid, *names) as (owner, path, _):
+        assert sorted(os.listdir(path)) == sorted(names)
+        owner.send_signal(number)
+        gone(path)
+
+
+def test_what_somebody_else_put_into_it_stays_and_so_does_what_lies_in_its_place(tmp_path):
+    with process() as target:
+        with exchanging(target.pid, "run.py") as (owner, path, remover):
+            with open(f"{path}/kept", "w"):
+                owner.kill()
+            gone(f"/proc/{remover}")
+            assert os.listdir(path) == ["kept"]
+            shutil.rmtree(path)
+        with exchanging(target.pid, "run.py") as (owner, path, remover):
+            shutil.move(path, tmp_path / "away")
+            os.symlink(tmp_path / "away", path)
+            owner.kill()
+            gone(f"/proc/{remover}")
+            assert os.listdir(tmp_path / "away") == ["run.py"]
+            os.unlink(path)
+
+
+WRITES = """
+import os, sys
+result = sys.argv[1] + "/result"
+print("ready", flush=True)
+while os.path.exists(sys.argv[1]):
+    try:
+        open(result + ".new", "w").close()
+        os.replace(result + ".new", result)
+    except FileNotFoundError:
+        pass
+"""
+
+
+def test_a_folder_into_which_a_script_still_writes_is_removed():
+    with process() as target, exchanging(target.pid, "run.py") as (owner, path, _):
+        with spawned([sys.executable, "-c", WRITES, path], ready="ready") as script:
+            eventually(lambda: os.path.exists(f"{path}/result"), "the script to write")
+            owner.kill()
+            assert script.wait(120) == 0
+        gone(path)
+
+
+@pytest.mark.parametrize("flag, lies, kept", [(1, "run.py", 0), (1, "another.py", 1), (0, "run.py", 0)])
+def test_a_request_to_run_what_is_removed_is_taken_back(flag, lies, kept):
+    """A flag and a path in the process's memory, as CPython 3.14 and later have them: what names another script stays."""
+    memory = "import ctypes; memory = ctypes.create_string_buffer(512); print(ctypes.addressof(memory), flush=True)"
+    with spawned([sys.executable, "-c", f"{memory}; import sys; sys.stdin.read()"], ready="") as one:
+        place = int(one.said)
+        with exchanging(one.pid, "run.py", pending=place) as (owner, path, _):
+            with open(f"/proc/{one.pid}/mem", "r+b", buffering=0) as mem:
+                os.pwrite(mem.fileno(), f"{path}/{lies}".encode(), place + 8)
+                os.pwrite(mem.fileno(), bytes([flag]), place)
+                owner.kill()
+                gone(path)
+                assert os.pread(mem.fileno(), 1, place) == bytes([kept])
+
+
+@root_only
+def test_who_removes_it_lives_where_the_process_does():
+    """gdb's container is removed as a whole, its control group killed: the folder goes all the same."""
+    with process() as target, cgroups.made(cgroups.unified()) as group:
+        command = [sys.executable, "-c", EXCHANGE, ROOT, str(target.pid), "0", "run.py"]
+        with spawned(command, ready="/tmp/", preexec_fn=cgroups.joining(group)) as owner:
+            path, remover = owner.said.split()
+            assert os.path.isdir(path) and int(remover) not in cgroups.pids(group) and owner.pid in cgroups.pids(group)
+            cgroups.end(group)
+            gone(path)
 
 
 @root_only

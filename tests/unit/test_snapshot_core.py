@@ -50,7 +50,7 @@ def make(tmp_path, arch="x86-64", backed=None, note=None, memory=None):
 @pytest.mark.parametrize("arch", ["x86-64", "aarch64"])
 def test_what_was_written_is_read_back(tmp_path, arch):
     t = CoreFileTarget(make(tmp_path, arch))
-    assert (t.arch, t.pid, t.is_live, t.is_stopped, t.truncated) == (arch, 100, False, True, False)
+    assert (t.arch, t.pid, t.is_live, t.is_stopped, t.cut_short) == (arch, 100, False, True, False)
     assert [th.tid for th in t.threads()] == [100, 101]
     main = t.threads()[0]
     assert main.stack == (0x21000, 0x22000) or main.stack == (0x20000, 0x24000)
@@ -135,7 +135,7 @@ def test_a_core_cut_short_gives_clear_errors_and_what_is_left(tmp_path, keep):
     except GdbextError as e:
         assert "\n" not in str(e) and str(cut) in str(e)
         return
-    assert t.truncated or not t._loads
+    assert t.cut_short or not t._loads
     for address in (0x10000, 0x12000, 0x13000, 0x21000):
         try:
             assert t.read(address, 8) == whole_value(path, address)

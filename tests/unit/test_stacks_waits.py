@@ -92,7 +92,7 @@ def test_the_end_of_a_chain():
 
 def test_a_cycle_is_a_sentence():
     text = sentence(cycles(edges("ab", "ba"))[0], str)
-    assert text == "a waits for lock ab, which b holds; b waits for lock ba, which a holds: none of them can go on."
+    assert text == "a waits for lock ab, which b holds; b waits for lock ba, which a holds: none of them can continue."
     assert sentence(cycles(edges("aa"))[0], str) == "a waits for lock aa, which it holds itself."
 
 
@@ -153,5 +153,37 @@ def test_a_pools_worker_is_idle_by_where_it_stands(native, state, idle):
     thread = ThreadView(SimpleNamespace(tid=7, name="", state=state))
     thread.native = [Frame("native", native, "libc.so.6")] if native else []
     thread.python = [Frame("python", "_worker", "/lib/python3.11/concurrent/futures/thread.py")]
+    thread.frames = [*thread.native, *thread.python]
+    assert thread.idle is idle
+
+
+@pytest.mark.parametrize(
+    "native, python, idle",
+    [
+        (
+            "__futex_abstimed_wait_common",
+            [("Condition.wait", "threading.py"), ("Queue._feed", "multiprocessing/queues.py")],
+            True,
+        ),
+        ("write", [("Connection._send", "multiprocessing/connection.py"), ("Queue._feed", "multiprocessing/queues.py")], False),
+        ("__futex_abstimed_wait_common", [("Queue._feed", "multiprocessing/queues.py")], False),  # the lock of the pipe
+        (
+            "write",
+            [("Connection._send", "multiprocessing/connection.py"), ("Pool._handle_tasks", "multiprocessing/pool.py")],
+            False,
+        ),
+        (
+            "read",
+            [("Connection._recv", "multiprocessing/connection.py"), ("Pool._handle_results", "multiprocessing/pool.py")],
+            True,
+        ),
+        ("write", [], False),
+        ("epoll_wait", [], True),
+    ],
+)
+def test_a_helper_that_gives_something_is_not_idle(native, python, idle):
+    thread = ThreadView(SimpleNamespace(tid=7, name="", state="S"))
+    thread.native = [Frame("native", native, "libc.so.6")]
+    thread.python = [Frame("python", function, f"/lib/python3.11/{file}") for function, file in python]
     thread.frames = [*thread.native, *thread.python]
     assert thread.idle is idle

@@ -27,6 +27,17 @@ def test_time_is_counted_where_it_was_spent():
     assert flame.parse_folded(flame.folded(own)) == {path: pytest.approx(s) for path, s in own.items()}
 
 
+def test_threads_that_rest_are_left_out_and_counted_but_never_a_main_thread():
+    rec = made()
+    process = rec.processes[0]
+    main, other = process.threads
+    process.pid, main.cpu, other.cpu = main.tid, 0.0, 0.009 * process.finish
+    assert flame.resting(rec) == 1 and {path[1] for path in flame.stacks(rec, idle=False)} == {"MainThread"}
+    assert flame.stacks(rec) == flame.stacks(rec, idle=True) != flame.stacks(rec, idle=False)
+    other.cpu = 0.011 * process.finish
+    assert flame.resting(rec) == 0 and flame.stacks(rec, idle=False) == flame.stacks(rec)
+
+
 def test_a_look_after_which_the_recorder_was_late_counts_as_any_other():
     rec = acted([(1, "main slow", RUNNING), (9, "main work", RUNNING)], looks=10)
     rec.processes[0].begins[1:] = type(rec.processes[0].begins)("d", [5 + i / 100 for i in range(9)])

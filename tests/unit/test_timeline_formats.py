@@ -1,5 +1,7 @@
 """Recordings in other tools' formats: as those read them, and harmless whatever functions are called."""
 
+import base64
+import hashlib
 import html.parser
 import json
 import re
@@ -7,6 +9,7 @@ import re
 import pytest
 from harness.recordings import HOSTILE, made
 
+from gdbext import package
 from gdbext.timeline import flame, formats, page, stalls
 
 
@@ -135,12 +138,18 @@ def test_the_speedscope_file_fits_its_published_format():
 class Tags(html.parser.HTMLParser):
     def __init__(self, text):
         super().__init__()
-        self.tags, self.attributes = set(), set()
+        self.tags, self.attributes, self.scripts = set(), set(), []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
         self.attributes |= {name for name, _ in attrs}
+        if tag == "meta":
+            self.policy = dict(attrs).get("content", "")
+
+    def handle_data(self, data):
+        if self.lasttag == "script" and data.strip():
+            self.scripts.append(data)
 
 
 def test_the_page_needs_nothing_and_holds_nothing_hostile():
@@ -151,7 +160,11 @@ def test_the_page_needs_nothing_and_holds_nothing_hostile():
     stall = stalls.Stall("late-rank", 0.1, 0.3, rec.processes[0], thread, rec.tree.frames[1], (HOSTILE,), HOSTILE)
     for text in (page.page(rec, [stall]), page.difference(own, flame.stacks(made()))):
         found = Tags(text)
-        assert not found.tags & {"script", "img", "link", "iframe", "object"} and "svg" in found.tags
+        assert not found.tags & {"img", "link", "iframe", "object"} and {"svg", "script"} < found.tags
+        (script,) = found.scripts  # the pack's own, and the policy lets no other run
+        assert script == package.data("timeline/page.js").decode() and "</" not in script
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert found.policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
         assert not [a for a in found.attributes if a.startswith("on") or a in ("src", "href")]
         assert not re.search(r"https?://", text) and "\x1b" not in text and "\u202e" not in text
         text.encode("utf-8")

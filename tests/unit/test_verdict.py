@@ -184,7 +184,7 @@ def test_a_child_that_failed_counts_only_while_nothing_goes_on():
 
 def test_a_child_that_failed_is_named_with_its_pid():
     facts = [process("EngineCore", python("wait"), role="engine-core", zombies=[(99, "VLLM::Worker_TP1, killed by SIGKILL")])]
-    found = SimpleNamespace(seen=[], facts=facts, verdicts=[judge(facts)], requests=None, progress=[], untraced=[])
+    found = SimpleNamespace(seen=facts, verdicts=[judge(facts)], requests=None, progress=[], untraced=[], chains=[])
     facts[0].state = "t"  # something could be read
     assert [(c["pid"], c["label"]) for c in hang.hang_data(found)["culprits"]] == [
         (99, "VLLM::Worker_TP1, killed by SIGKILL (99)")

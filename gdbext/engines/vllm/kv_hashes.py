@@ -105,12 +105,14 @@ FORMS: dict[str, tuple[Callable[..., Any], Callable[[str], Any]]] = {
 
 
 class Chain(NamedTuple):
-    """A request, its tokens, the hashes of its blocks and its extra keys."""
+    """A request, its tokens, the hashes of its blocks and its extra keys. `whole`: how many of its tokens were its own from the
+    start: an engine that cut its prompt leaves the hash of what it cut."""
 
     request: Request
     tokens: list[int]
     own: list[bytes]
     keys: Keys
+    whole: int
 
 
 def check(rt: Runtime, cache: Cache) -> TokenHashes:
@@ -141,7 +143,7 @@ def check(rt: Runtime, cache: Cache) -> TokenHashes:
             found.left_out += 1
             continue
         expected = _expected(found.function, none, chain, size, form) if found.function and none is not None else []
-        _compare_request(found, chain.request, chain.own, expected)
+        _compare_request(found, chain.request, chain.own, expected[: chain.whole // size] if size else expected)
         try:
             for group in groups:
                 here = expected if size == group.block_size else []
@@ -166,7 +168,21 @@ def _chain(rt: Runtime, request: Request, none: bytes | None) -> Chain | None:
     if adapter is not None:
         name, path = (optional(adapter, key, "string", "") for key in ("lora_name", "lora_path"))
         lora = (name, path, optional(adapter, "lora_int_id", default=0))
-    return Chain(request, tokens, _hashes(hashes) if hashes is not None and none is not None else [], Keys(lora, salt))
+    own = _hashes(hashes) if hashes is not None and none is not None else []
+    return Chain(request, tokens, own, Keys(lora, salt), _whole(obj, len(tokens)))
+
+
+def _whole(obj: Object, count: int) -> int:
+    """Of a request whose prompt a connector cut for a prefill (its parameters say `_p_side_truncated`), the prompt; else all of
+    its `count` tokens. Source: vllm/distributed/kv_transfer/kv_connector/v1/nixl/base_scheduler.py."""
+    parameters = at(obj, "kv_transfer_params")
+    try:
+        if parameters is not None and parameters.isa("dict") and parameters.item("_p_side_truncated").boolean():
+            prompt: int = optional(obj, "num_prompt_tokens", default=0)
+            return min(count, prompt)
+    except GdbextError as e:
+        log.passed_over(e)
+    return count
 
 
 def _filled(obj: Object, name: str) -> bool:

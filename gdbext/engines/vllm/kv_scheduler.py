@@ -8,11 +8,11 @@ from functools import partial
 from ... import log
 from ...errors import GdbextError
 from ...kvcache.model import DANGLING, Cache, Group, Request
-from ..objects import at_once, has, is_set, optional, path, updating
+from ..objects import at, at_once, has, is_set, optional, path, updating
 from . import kv_hashes
 from .kv_pool import read_pool
 from .kv_requests import explain_waits, requests_of
-from .paths import FOLDERS, KINDS, MAX_REQUESTS, READING, SPEC_FIELDS, UPDATING, known
+from .paths import FOLDERS, KEEPING, KINDS, LENDING, MAX_REQUESTS, READING, SPEC_FIELDS, UPDATING, known
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,16 +92,16 @@ def _managers(
         pool[0].block_size = optional(manager, "block_size") or 0
         return [pool], [Group(0, "full", pool[0].block_size)], {0: _req_to_blocks(manager)}
     pools: list[tuple[Pool, Places]] = []
-    at: dict[int, int] = {}  # {address of a pool: its number}
+    places: dict[int, int] = {}  # {address of a pool: its number}
     groups: list[Group] = []
     owned: dict[int, Tables] = {}
     for number, one in enumerate(single.elements(1000)):
         holder = path(one, "block_pool")
-        if holder.address not in at:
-            at[holder.address] = len(pools)
+        if holder.address not in places:
+            places[holder.address] = len(pools)
             pools.append(read_pool(rt, holder, f"pool {len(pools)}"))
         group_id = optional(one, "kv_cache_group_id", default=number)
-        groups.append(_group(one, group_id, at[holder.address], config))
+        groups.append(_group(one, group_id, places[holder.address], config))
         owned[group_id] = at_once(rt, partial(_req_to_blocks, one))
     if len(pools) == 1:
         pools[0][0].name = "pool"
@@ -132,7 +132,14 @@ def _group(one: Object, group_id: int, pool: int, config: Object | None) -> Grou
         )
     except GdbextError as e:
         log.passed_over(e)  # the names are a courtesy
-    return Group(group_id, kind, optional(one, "block_size") or 0, pool, layers, spec)
+    return Group(group_id, kind, optional(one, "block_size") or 0, pool, layers, spec, _unjudged(one))
+
+
+def _unjudged(one: Object) -> str:
+    """Why the blocks of a manager's tables may be free while they stand there; '' of one that counts a reference for each."""
+    if one.type_name in LENDING:
+        return "pages whose copy on the host is whole are given back and stay in the table"
+    return "" if one.type_name in KEEPING else f"what a {one.type_name} gives back is not known here"
 
 
 def _req_to_blocks(owner: Object) -> Tables:
@@ -158,13 +165,14 @@ def _pins(cache: Cache, scheduler: Object | None, manager: Object | None, pools:
     if manager is None:
         why = "requests were not read"
     elif scheduler is None:
-        why = ""
+        why = "its scheduler was not read: stores in flight, transfers"
     elif is_set(scheduler, "connector"):
         why = "a KV connector"
     elif is_set(scheduler, "ec_connector"):
         why = "an encoder connector"
-    for pool, _ in pools:
-        pool.may_pin = why
+    for number, (pool, _) in enumerate(pools):
+        lent = next((g.unjudged for g in cache.groups if g.pool == number and g.unjudged), "")
+        pool.may_pin = why or lent or ("HiSparse's spills and publications" if _has_host_pages(manager) else "")
     if scheduler is None or not has(scheduler, "deferred_frees"):
         return
     for entry in scheduler.attr("deferred_frees").elements(100_000):
@@ -173,6 +181,12 @@ def _pins(cache: Cache, scheduler: Object | None, manager: Object | None, pools:
                 block = index.get(address, DANGLING)
                 if block >= 0:
                     pool.pins[block] = pool.pins.get(block, 0) + 1
+
+
+def _has_host_pages(manager: Object | None) -> bool:
+    """Whether pages of requests go to the host and back (vllm/v1/hisparse): what is on its way is pinned on both sides."""
+    single = known(manager, "managers") if manager is not None else None
+    return single is not None and any(at(one, "coordinator.pending_spills") is not None for one in single.elements(1000))
 
 
 def _stats(cache: Cache, manager: Object | None) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Iterable
 
-from ..model import Cache, Pool, Values, Worker
-from ..rules import BLOCK_NAN, PREFIX_COPY, RANK_COPY, RESERVED_NAN, RULES, Rule
+from ..model import Cache, Owners, Pool, Values, Worker
+from ..rules import BLOCK_NAN, FREE_OWNED, PREFIX_COPY, RANK_COPY, REF_BELOW_OWNERS, RESERVED_NAN, RULES, Rule
 from . import free_queue, prefix, references, slots, tables, worker_tables
 from .findings import LIMIT, Compared, Findings, LeftOut, Report, Violation, fold
 
@@ -52,17 +52,30 @@ def check(cache: Cache, workers: Iterable[Worker] = (), values: Values | None = 
 
 def _check_pool(found: Findings, cache: Cache, number: int, pool: Pool, held: dict[str, int]) -> None:
     owners = cache.owners(number)
+    keeping = _judged(found, cache, number, pool, owners)
     free_queue.check_blocks(found, pool)
     free_queue.check_queue(found, pool)
     for rule, block, detail in pool.faults:
         found.add(rule, detail, block)
     tables.check(found, cache, number, pool)
     if pool.ref_cnt is not None:
-        held[pool.name] = references.check(found, pool, owners)
-    tables.check_free(found, pool, owners)
+        held[pool.name] = references.check(found, pool, owners, keeping)
+    tables.check_free(found, pool, keeping)
     if pool.hashes is not None and pool.has_hash_map:
         prefix.check_hashes(found, pool)
     if pool.tree is not None:
         prefix.check_tree(found, pool.tree)
     if pool.ref_cnt is None:
         slots.check(found, cache, pool, owners)
+
+
+def _judged(found: Findings, cache: Cache, number: int, pool: Pool, owners: Owners) -> Owners:
+    """`owners` without the tables whose blocks the engine may free, or hand out, while they stand there."""
+    lent = {group.id: group.unjudged for group in cache.groups if group.pool == number and group.unjudged}
+    for group, why in lent.items():
+        rules = f"{FREE_OWNED.name} and {REF_BELOW_OWNERS.name} of the tables of group {group}"
+        found.leave_out(pool.name, rules, f"not judged: {why}")
+    if not lent:
+        return owners
+    kept = {block: [one for one in held if one[1] not in lent] for block, held in owners.items()}
+    return {block: held for block, held in kept.items() if held}

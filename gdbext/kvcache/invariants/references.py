@@ -10,8 +10,9 @@ from ..rules import BUSY_COUNT, FREE_REFERENCED, LEAKED, NEGATIVE_REF, REF_ABOVE
 from .findings import Findings
 
 
-def check(found: Findings, pool: Pool, owners: Owners) -> int:
-    """Checks a pool that counts references -> how many of its blocks are held by no request."""
+def check(found: Findings, pool: Pool, owners: Owners, keeping: Owners) -> int:
+    """Checks a pool that counts references -> how many of its blocks are held by no request. `keeping`: those of `owners` that
+    have a reference to each of their blocks."""
     refs = pool.ref_cnt or []
     found.checks(NEGATIVE_REF, FREE_REFERENCED, LEAKED, REF_BELOW_OWNERS, STRAY_LINKS)
     if not pool.may_pin:
@@ -25,7 +26,7 @@ def check(found: Findings, pool: Pool, owners: Owners) -> int:
         if busy != referenced:
             found.add(BUSY_COUNT, f"the counter says {busy} busy blocks, {referenced} have references")
     held = _check_too_many(found, pool, refs, reserved, owners)
-    for i, held_by in sorted(owners.items()):
+    for i, held_by in sorted(keeping.items()):
         if pool.valid(i) and i not in reserved and 0 <= refs[i] < len(held_by) and not bits[i]:
             names = ", ".join(dict.fromkeys(r.request_id for r, _, _ in held_by))
             detail = f"block {i} has {refs[i]} references and is held by {names}"

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 from ..access.procfs import read_or_empty, wait_channel
 
 if TYPE_CHECKING:
-    from .sampling import ProcessSamples
+    from .facts import ProcessState
 
 BUSY = 0.05  # of a processor: a thread that is named
 SHOWN = 8
 STATES = {"R": "runs", "S": "sleeps", "D": "waits in the kernel", "T": "is stopped", "t": "is traced", "Z": "has ended"}
 
 
-def is_refused(s: ProcessSamples) -> bool:
+def is_refused(s: ProcessState) -> bool:
     """Whether a process could not be read for want of permission, and its clocks could."""
     return s.view is None and "no permission" in s.why and bool(s.window.after)
 
 
-def data(s: ProcessSamples) -> dict[str, Any]:
+def data(s: ProcessState) -> dict[str, Any]:
     """`{label, pid, state, seconds, threads: [{tid, name, state, cpu, woke, wchan}]}`: `cpu` is the share of a processor, `woke`
     how often it went to sleep between the looks, None for a thread that was not there at the first."""
     threads = []
@@ -48,10 +48,10 @@ def lines(one: dict[str, Any]) -> list[str]:
     still = len(threads) - len(busy) - len(woke)
     found = [
         f"{one['label']} may not be traced; this is what /proc tells without, in {one['seconds']:.1f} s: "
-        f"{len(busy)} of {len(threads)} threads at work, {len(woke)} woke and slept, {still} stood still"
+        f"{len(busy)} of {len(threads)} threads ran, {len(woke)} woke and slept, {still} did not run"
     ]
     for t in sorted(busy, key=lambda t: -t["cpu"])[:SHOWN]:
-        found.append(f"  {t['tid']} {t['name']}: {t['cpu'] * 100:.0f} % of a processor")
+        found.append(f"  {t['tid']} {t['name']}: {t['cpu'] * 100:.0f} % CPU")
     main = next((t for t in threads if t["tid"] == one["pid"]), None)
     if main is not None and main not in busy:
         where = f" in {main['wchan']}" if main["wchan"] else ""

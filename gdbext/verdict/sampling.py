@@ -1,11 +1,10 @@
 """What several processes do during a sampling window of about a second: CPU clocks, states, Python stacks, system calls, tasks
 and counters are read without stopping anything; then one snapshot of each process gives every stack whole, and where that is not
-enough it is looked on. `verdict.from_samples` turns the samples into the facts that the rules judge."""
+enough it is looked on. All of it is filled into the facts that the rules judge (`facts.ProcessState`)."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import log
@@ -24,99 +23,46 @@ from ..observe import system_calls
 from ..observe.clocks import ancestors, descendants, ended_children, handled_signals, how_ended
 from ..observe.observer import Observer, repeatedly
 from ..observe.stack_keys import stack_key
-from ..observe.window import Window
+from ..requests.model import Counter
+from ..stacks import async_waits, ipc_locks, locks, snapshots, threads
+from ..stacks.python_waits import path_of
 from ..torch import collectives
-from . import async_waits, ipc_locks, locks, snapshots, threads
-from .python_waits import path_of
+from . import from_samples, possessions
+from .facts import ProcessState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from ..access.base import Target
     from ..cpython.runtime import Runtime
+    from ..engines.processes import ProcessRef
     from ..engines.targets import Targets
+    from ..stacks.snapshots import ProcessSnapshot
 
 MAX_QUEUES = 256  # whose counts are compared
 MAX_TURNS = 1 << 20  # items through a queue between two readings of its count, one after the other
 TICKS, TICK = 4, 0.003  # times, seconds
-
-
-@dataclass
-class Counter:
-    """Something that progress changes, at two looks: `what` in words, `before`, `after` (numbers, or text)."""
-
-    label: str
-    pid: int
-    what: str
-    before: Any
-    after: Any
-
-    @property
-    def moved(self) -> bool:
-        return bool(self.before != self.after)
-
-
-@dataclass(eq=False)
-class ProcessSamples:
-    """One process during the window."""
-
-    snapshot: Any  # its copy (`snapshots.ProcessSnapshot`)
-    view: Any = None  # of the copy (`threads.ProcessView`); None: `why`
-    why: str = ""
-    window: Window = field(default_factory=Window)  # what its threads did
-    edges: list[Any] = field(default_factory=list)  # what its threads wait for
-    state: str = ""  # the letter of proc(5)
-    world: tuple[int, int] | None = None  # (rank, size) of its torch.distributed group
-    links: set[Any] | None = None  # connections of a rank that is no engine's; None: not known
-    partial: list[str] = field(default_factory=list)  # why this is not all
-    ended: str = ""  # how it has ended
-    frozen: str = ""  # the control group that holds it, in words
-    ended_children: list[tuple[int, str]] = field(default_factory=list)  # [(pid, what)] that it has not asked about
-    rings: list[Any] = field(default_factory=list)
-    counts: list[Any] = field(default_factory=list)  # of collectives
-    calls: dict[int, system_calls.Call] = field(default_factory=dict)  # {tid: the system call that it is in}
-    tasks: async_waits.AsyncState = field(default_factory=async_waits.AsyncState)  # at the last sample
-    moved_tasks: set[Any] = field(default_factory=set)
-    counters: list[Counter] = field(default_factory=list)  # of progress
-    children: dict[int, float] = field(default_factory=dict)  # {pid of a descendant: seconds that it ran in the window}
-    ancestors: set[int] = field(default_factory=set)  # pids
-    died: tuple[int, str] | None = None  # of a core: (tid, the signal) of the thread whose error ended it
-    holders: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)  # {inode: [(pid that has it, whether it writes)]}
-    clients: int = 0  # connections to its event loops
-    unread: int = 0  # of these and of its listeners those on which something waited to be read or accepted in both samples
-    signals: list[str] = field(default_factory=list)  # that it has handlers of its own for
-    kernel: dict[int, str] = field(default_factory=dict)  # {tid: the function of the kernel it is in} of those in state D
-    first: dict[str, Any] = field(default_factory=dict)  # what was counted at the first sample, and what its loops had to do
-
-    @property
-    def pid(self) -> int:
-        return int(self.snapshot.pid or 0)
-
-    @property
-    def rank(self) -> Any:
-        return self.snapshot.rank
-
-    @property
-    def name(self) -> str:
-        return str(self.view.name if self.view is not None else self.snapshot.name)
+SHM = "/dev/shm/"
 
 
 class Sampling:
     """What `resolve_processes` returned, while it is sampled: `watch` without stopping it, then `copy` in a stop of milliseconds
-    each; after that `go_on` adds to the same samples, and there may be another `copy`. `seen`: `[ProcessSamples]`; `words` as for
+    each; after that `go_on` adds to the same samples, and there may be another `copy`. `seen`: `[ProcessState]`; `words` as for
     `snapshots.take_snapshots`. The first `copy` is to be in a `with` block."""
 
     def __init__(self, found: Sequence[Any], targets: Targets, words: Sequence[str] = ()) -> None:
         self.found, self.targets, self.words = found, targets, words
         table = ProcTable()
-        self.seen = [ProcessSamples(snap) for snap in snapshots.snapshots_of(found)]
+        self.seen = [_not_seen(snap) for snap in snapshots.snapshots_of(found)]
         attached = [one.pid is None or targets.attached(one) is not None for one in found]
         self.live = [s for s, kept in zip(self.seen, attached) if not kept]
         runtimes = _open(self.live, targets, table)
         self.began = time.monotonic()
         self.families = {s.pid: descendants(table, s.pid) for s in self.live}
         self.spent = {pid: cpu_of(pid) for pids in self.families.values() for pid in pids}
-        self.held = snapshots.Held([s.snapshot for s in self.live if not s.ended], words)
+        self.held = snapshots.Held([s.snapshot for s in self.live if s.snapshot is not None and not s.ended], words)
         self.watches = [_Watch(s, runtimes.get(s.pid)) for s in self.live]
+        self._by_pid = {watch.s.pid: watch for watch in self.watches if watch.rt is not None}
 
     def __enter__(self) -> Sampling:
         return self
@@ -124,18 +70,28 @@ class Sampling:
     def __exit__(self, *_: object) -> None:
         self.held.end()
 
-    def watch(self, seconds: float) -> None:
-        """The looks that stop nothing."""
+    def sampled(self, one: ProcessRef) -> Target:
+        """The Target of a process as a sample that is taken now finds it: what is read next is of the same moment. Of one that is
+        not sampled, as `Targets.of`."""
+        watch = self._by_pid.get(one.pid or 0)
+        if watch is None or watch.rt is None:
+            return self.targets.of(one)
+        watch.take()
+        return watch.rt.target
+
+    def watch(self, seconds: float, last: Callable[[], None] = lambda: None) -> None:
+        """The samples that stop nothing. `last` takes further ones at the end, before what they are compared by is read."""
         repeatedly([watch.sample for watch in self.watches], seconds)
+        last()
         for s, watch in zip(self.live, self.watches):
             watch.end()
             s.children = {p: cpu_of(p) - self.spent[p] for p in self.families[s.pid] if state_of(p) not in ("", "Z", "X")}
 
-    def go_on(self, seconds: float) -> None:
-        """More of these looks, after a copy."""
+    def go_on(self, seconds: float, last: Callable[[], None] = lambda: None) -> None:
+        """More of these samples, after a copy."""
         for watch in self.watches:
             watch.go_on()
-        self.watch(seconds)
+        self.watch(seconds, last)
         self._settle()
 
     def copy(self) -> None:
@@ -151,33 +107,46 @@ class Sampling:
                 _read_copy(s, snap, False)
         self._settle()
         views = [s.view for s in self.seen if s.view is not None]
-        ipc_locks.resolve(views, [e for s in self.seen for e in s.edges])
+        ipc_locks.resolve(views, [t.edge for s in self.seen for t in s.threads if t.edge is not None])
 
     def _settle(self) -> None:
         """The states in the end, and who has the other ends of what is waited for."""
         stops = lasting_stops({s.pid for s in self.live})
         for s, watch in zip(self.live, self.watches):
             _last_state(s, s.pid in stops)
-            s.kernel = {tid: wait_channel(s.pid, tid) for tid, clock in s.window.after.items() if clock.state == "D"}
+            for tid, thread in s.window.threads.items():
+                blocked = thread.after is not None and thread.after.state == "D"
+                thread.kernel = wait_channel(s.pid, tid) if blocked else ""
             if watch.rt is not None:
-                _read_calls(s, watch.rt, [tid for tid in (e.waiter[1] for e in s.edges) if tid in s.window.after])
+                _read_calls(s, watch.rt, [t.node[1] for t in s.threads if t.edge is not None and t.node[1] in s.window.after])
             if s.rank is None and (s.world or s.counts):
                 s.links = system_calls.connections(s.pid)
         wanted = {s.pid: _inodes(s) for s in self.live}
         holders = system_calls.holders_of({inode for inodes in wanted.values() for inode in inodes})
         for s in self.live:
-            s.holders = {inode: holders[inode] for inode in wanted[s.pid] if inode in holders}
+            s.peers = {inode: holders[inode] for inode in wanted[s.pid] if inode in holders}
+        for s in self.seen:
+            from_samples.fill_in(s)
 
 
-def _inodes(s: ProcessSamples) -> set[int]:
+def _not_seen(snap: ProcessSnapshot) -> ProcessState:
+    """A process of which nothing was read yet."""
+    rank = snap.rank
+    found = ProcessState(snap.name, state="", pid=int(snap.pid or 0), rank=rank, snapshot=snap)
+    if rank is not None:
+        found.role, found.engine, found.family = rank.role, rank.engine, rank.family
+    return found
+
+
+def _inodes(s: ProcessState) -> set[int]:
     """Of the pipes and the other ends of the sockets that a process waits for."""
-    calls = [call for call in (*s.calls.values(), *(t.call for t in s.tasks.tasks)) if call is not None]
-    sources = [source for call in calls for source in call.sources]
+    calls = [*(thread.call for thread in s.window.threads.values()), *(t.call for t in s.tasks)]
+    sources = [source for call in calls if call is not None for source in call.sources]
     return {source.inode for source in sources if source.kind == "pipe"} | {p for source in sources for p in source.peers if p}
 
 
-def _open(live: list[ProcessSamples], targets: Targets, table: ProcTable) -> dict[int, Runtime]:
-    found = {}
+def _open(live: list[ProcessState], targets: Targets, table: ProcTable) -> dict[int, Runtime]:
+    found: dict[int, Runtime] = {}
     for s in live:
         s.state = state_of(s.pid)
         process = table.processes.get(s.pid)
@@ -185,47 +154,62 @@ def _open(live: list[ProcessSamples], targets: Targets, table: ProcTable) -> dic
             s.ended = how_ended(process.exit_status) if process is not None and process.exit_status else ""
             continue
         s.ancestors, s.signals = ancestors(table, s.pid), handled_signals(s.pid)
-        s.ended_children = ended_children(table, s.pid)
+        s.dead_children = ended_children(table, s.pid)
+        if s.snapshot is None:
+            continue
         try:
             found[s.pid] = rt = open_runtime(targets.of(s.snapshot.ref))
             s.snapshot.label = s.snapshot.label or threads.distributed_label(rt)  # the name that its copy will have
+            s.name = s.snapshot.name
         except GdbextError as e:
             log.passed_over(e)  # no Python that can be read: clocks and native stacks are left
     return found
 
 
 class _Watch:
-    """The samples of one process, and what it counts; `rt`: None where it runs no Python that can be read."""
+    """The samples of one process, and what it counts; `rt`: None where it runs no Python that can be read; `first`: what was
+    counted at the first sample, and what its loops had to do; `taken`: the sample that is due was taken for its requests."""
 
-    def __init__(self, s: ProcessSamples, rt: Runtime | None) -> None:
+    def __init__(self, s: ProcessState, rt: Runtime | None) -> None:
         self.s, self.rt, self.observer = s, rt, Observer(s.pid, rt)
+        self.first: dict[str, Any] = {}
+        self.taken = False
         s.window = self.observer.window
 
     def go_on(self) -> None:
         """After a copy: where each thread was then counts."""
+        self.taken = False
         threads = self.s.view.threads if self.s.view is not None else ()
         self.observer.resume((th.tid, th.python) for th in threads)
 
+    def take(self) -> None:
+        """Takes a sample before it is due, for what else is read at its moment."""
+        self.observer.sample(anew=True)
+        self.taken = True
+
     def sample(self) -> None:
-        """Takes a sample."""
-        s, rt = self.s, self.rt
-        self.observer.sample()
+        """Takes a sample, and what is counted at the first."""
+        first, rt = self.first, self.rt
+        if not self.taken:
+            self.observer.sample()
+        self.taken = False
         if rt is None:
             return
-        if not s.first:
-            s.first = {"counts": self._counted(rt), "taken": event_loops.callbacks_taken(rt)}
-        if s.first.get("tasks") is None:  # as they are at the first sample in which they can be listed
+        if not first:
+            first.update(counts=self._counted(rt), taken=event_loops.callbacks_taken(rt))
+        if first.get("tasks") is None:  # as they are at the first sample in which they can be listed
             rt.target.invalidate()
-            s.first["tasks"] = async_waits.keys(rt)
-            if s.first["tasks"]:
-                s.first["unread"] = _unread(system_calls.Files(s.pid).watched())
+            first["tasks"] = async_waits.keys(rt)
+            if first["tasks"]:
+                first["unread"] = _unread(system_calls.Files(self.s.pid).watched())
 
     def end(self) -> None:
-        """The last sample."""
+        """What the last sample is compared by."""
+        self.taken = False
         if self.rt is not None:
             self.rt.target.invalidate()
-            stands = self.observer.stands
-            _last_look(self.s, self.rt, self.s.first["counts"] if stands else _settled(self.rt))
+            counted = self.first["counts"] if self.observer.stands else _settled(self.rt)
+            _last_look(self.s, self.rt, self.first, counted)
         self.observer.end()
 
     def _counted(self, rt: Runtime) -> dict[Any, int]:
@@ -236,57 +220,59 @@ class _Watch:
         return counts if self.observer.stands_since(ran) else _settled(rt)
 
 
-def _last_look(s: ProcessSamples, rt: Runtime, counted: dict[Any, int]) -> None:
-    """What is compared with the first look (`counted`), and what tells what threads and tasks wait for."""
+def _last_look(s: ProcessState, rt: Runtime, first: dict[str, Any], counted: dict[Any, int]) -> None:
+    """What is compared with the `first` look (`counted`), and what tells what threads and tasks wait for."""
     s.counters = []
-    for key, before in s.first["counts"].items():
+    for key, before in first["counts"].items():
         if key in counted:
             s.counters.append(Counter(s.name, s.pid, key[0] if isinstance(key, tuple) else str(key), before, counted[key]))
+    seen = async_waits.AsyncState()
+    s.tasks, s.loops = seen.tasks, seen.loops
     try:
         tids = [th.tid for th in rt.target.threads()]
-        s.calls = system_calls.read(rt.target, tids)
+        s.window.enter(system_calls.read(rt.target, tids), anew=True)
         light = threads.read_threads(rt.target, rt, [], native=False) if async_waits.used(rt) else []
-        s.tasks = async_waits.read(s.name, rt, light, time.monotonic())
-        _read_calls(s, rt, [loop.tid for loop in s.tasks.loops if loop.tid])
-        for loop in s.tasks.loops:
-            taken = s.first.get("taken", {}).get(loop.address)
+        seen = async_waits.read(s.name, rt, light, time.monotonic())
+        _read_calls(s, rt, [loop.tid for loop in seen.loops if loop.tid])
+        for loop in seen.loops:
+            taken = first.get("taken", {}).get(loop.address)
             if taken is not None and loop.taken is not None:
                 loop.turned = loop.taken >= taken + 2  # a callback counts two
         files = system_calls.Files(s.pid)
-        for task in s.tasks.tasks:
+        for task in seen.tasks:
             if task.descriptor >= 0:
                 task.call = system_calls.Call("recv", [files.source(task.descriptor)])
-        if s.tasks.loops:
+        if seen.loops:
             watched = files.watched()
             s.clients = len({source.inode for source in watched if source.kind == "served" and source.tcp})
-            s.unread = len(_unread(watched) & s.first.get("unread", set()))
+            s.unread = len(_unread(watched) & first.get("unread", set()))
     except GdbextError as e:
         s.partial.append(str(e))
-        s.tasks = async_waits.AsyncState()
         return
-    before, now = s.first.get("tasks"), s.tasks.keys()
+    s.tasks, s.loops = seen.tasks, seen.loops
+    before, now = first.get("tasks"), seen.keys()
     if before is None or now is None:  # nothing is known of their progress: nobody is said to stand
-        s.moved_tasks = {t.node for t in s.tasks.tasks}
+        s.moved_tasks = {t.node for t in seen.tasks}
         return
-    kept = {loop.address for loop in s.tasks.loops if loop.turned is False}  # what runs there has not come to its end
-    stays = {t.address for t in s.tasks.tasks if t.loop in kept}
+    kept = {loop.address for loop in seen.loops if loop.turned is False}  # what runs there has not come to its end
+    stays = {t.address for t in seen.tasks if t.loop in kept}
     changed = {address for address, key in now.items() if before.get(address) != key} - stays
-    slept = {t.address for t in s.tasks.tasks if t.kind == "sleep"}  # a sleep ends by itself: no progress
+    slept = {t.address for t in seen.tasks if t.kind == "sleep"}  # a sleep ends by itself: no progress
     gone = sum(address not in now for address in before)
-    s.moved_tasks = {t.node for t in s.tasks.tasks if t.address in changed}
+    s.moved_tasks = {t.node for t in seen.tasks if t.address in changed}
     if before or now:
         s.counters.append(Counter(s.name, s.pid, "asyncio tasks that went on or ended", 0, len(changed - slept) + gone))
 
 
-def _read_calls(s: ProcessSamples, rt: Runtime, tids: Sequence[int]) -> None:
+def _read_calls(s: ProcessState, rt: Runtime, tids: Sequence[int]) -> None:
     """The calls of threads that wait: one that had just woken, to look at its timers or because its wait has a time limit, is
     soon where it waits."""
     for _ in range(TICKS):
-        woken = [tid for tid in tids if tid not in s.calls]
+        woken = [tid for tid in tids if s.window.thread(tid).call is None]
         if not woken:
             break
         time.sleep(TICK)
-        s.calls.update(system_calls.read(rt.target, woken))
+        s.window.enter(system_calls.read(rt.target, woken), anew=False)
 
 
 def _unread(watched: Sequence[system_calls.Source]) -> set[int]:
@@ -321,32 +307,51 @@ def _counts(rt: Runtime) -> dict[Any, int]:
     return found
 
 
-def _last_state(s: ProcessSamples, stopped: bool) -> None:
+def _last_state(s: ProcessState, stopped: bool) -> None:
     """`stopped`: something holds it for longer than another reader would."""
     now = state_of(s.pid) or "X"  # it was there when we began
     s.frozen = frozen_by(s.pid)
     s.state = "S" if now in ("T", "t") and not stopped else now
 
 
-def _read_copy(s: ProcessSamples, snap: Any, live: bool) -> None:
+def _job(s: ProcessState, store: str) -> str:
+    """The address of a store, one of the loopback with the network namespace that is meant."""
+    local = store.rpartition(":")[0] in ("localhost", "::1") or store.startswith("127.")
+    return f"{store} in {system_calls.network_of(s.pid)}" if local else store
+
+
+def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
     """Takes in what the copy of a process says."""
-    s.snapshot = snap
+    s.snapshot, s.pid = snap, int(snap.pid or 0)
+    if s.view is None:
+        s.name = snap.name
+    if s.rank is not None and s.rank.is_left:
+        held = possessions.of_process(s.pid)
+        gone = "its parent is gone" if s.rank.orphan else f"its parent {s.rank.ppid} is an orphan"
+        s.orphan = gone + (f"; it holds {held}" if held else "")
     if snap.target is None:
         s.why = snap.reason
         return
     try:
-        s.view = threads.view_of(snap)
-        s.edges, why = locks.find(s.view)
-        s.partial += s.view.partial + snap.partial
-        if s.view.rt is not None:
-            s.rings, s.counts = shm_rings.find(s.view.rt), collectives.find(s.view.rt)
-            s.world = threads.world(s.view.rt)
+        s.view = view = threads.view_of(snap)
+        s.name, s.threads = view.name, from_samples.threads_of(view)
+        edges, why = locks.find(view)
+        waits = {e.waiter: e for e in edges}
+        for t in s.threads:
+            t.edge = waits.get(t.node)
+        s.shared = {m.path.split(" ")[0][len(SHM) :] for m in view.target.mappings() if m.path.startswith(SHM)}
+        s.partial += view.partial + snap.partial
+        if not live and isinstance(snap.target, CoreFileTarget):
+            s.died = snap.target.fatal_signal()
+        if view.rt is not None:
+            s.rings, s.counts = shm_rings.find(view.rt), collectives.find(view.rt)
+            s.world, s.job = threads.world(view.rt), _job(s, collectives.store_of(view.rt))
             if s.world is None and s.rank is None:  # an engine's default group may span many engines
                 s.world = next(((c.rank, c.size) for c in s.counts if c.default and c.rank is not None), None)
             if not live:
-                s.died = snap.target.fatal_signal() if isinstance(snap.target, CoreFileTarget) else None
-                s.tasks = async_waits.read(s.name, s.view.rt, s.view.threads)
-        for th in s.view.threads:
+                seen = async_waits.read(s.name, view.rt, view.threads)
+                s.tasks, s.loops = seen.tasks, seen.loops
+        for th in view.threads:
             if th.python and s.window.thread(th.tid).stacks:
                 s.window.thread(th.tid).stacks.append(stack_key(th.python))
         # of a thread that gets on it is no matter where it would have waited at that moment

@@ -1,0 +1,122 @@
+"""Removes what gdb puts into a process's /tmp (shared_folder.py), should gdb be killed before it does so itself: a process of its
+own, in the control groups of that process where it may be, so that the end of gdb's container is not its own.
+
+It waits for the end of gdb, which is the end of the socket that is its standard input. Standard library only; no gdb."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+
+from .. import log, package
+from ..errors import GdbextError
+from . import cgroups
+from .guard import find_python
+
+MODULE = "gdbext.access.sweeper"
+ANSWER = 20.0  # seconds that it may take to start, on a machine at full load
+FILES = ("run.py", "result", "result.new", "result.log")
+TRIES = 1000  # of a folder into which a script still writes
+
+
+class Sweeper:
+    """Removes the folder `name` from the open folder `parent`, should this process end before `end()`. It is ready once it is
+    made: the folder may then be. Where it cannot be started, the log says so and nobody does that."""
+
+    def __init__(self, pid: int, parent: int, name: str) -> None:
+        self._socket, theirs = socket.socketpair()  # both close-on-exec: nothing that gdb starts keeps an end open
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+            line = [*package.program(find_python(), MODULE), str(os.getpid()), str(pid), str(parent), name]
+            self._process = subprocess.Popen(
+                line,
+                cwd="/",
+                env=env,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[parent],
+                start_new_session=True,
+            )
+            theirs.close()
+            self._socket.settimeout(ANSWER)
+            if not self._socket.recv(1):
+                raise GdbextError("it ended at once")
+        except (GdbextError, OSError) as e:
+            log.passed_over(e, f"nothing removes {name} if this process is killed")
+        finally:
+            theirs.close()
+
+    def will_run(self, pending: int, place: int, path: str) -> None:
+        """Before the process is asked to run a script: should this process be killed, the request is taken back first. `pending`:
+        the address of the flag, `place`: that of the script's path (PEP 768)."""
+        self._tell(f"{pending} {place} {path}\n")
+
+    def end(self) -> None:
+        """Ends it, which then removes nothing. Never an error."""
+        self._tell("stays\n")
+        self._socket.close()
+        if self._process is not None:
+            with log.passing_over(subprocess.TimeoutExpired):
+                self._process.wait(ANSWER)
+
+    def _tell(self, line: str) -> None:
+        with log.passing_over(OSError):
+            self._socket.sendall(line.encode("utf-8", "surrogateescape"), socket.MSG_NOSIGNAL)
+
+
+def sweep(parent: int, name: str, folder: int) -> None:
+    """Removes the folder `name`, open as `folder`, from the open folder `parent`, with the files of the exchange; one into which
+    somebody else has put others stays."""
+    for _ in range(TRIES):
+        for file in FILES:
+            with contextlib.suppress(OSError):
+                os.unlink(file, dir_fd=folder)
+        with contextlib.suppress(OSError):
+            os.rmdir(name, dir_fd=parent)
+            return
+        if not set(os.listdir(folder)) & set(FILES):  # else the script has made one meanwhile
+            return
+
+
+def _take_back(pid: int, pending: int, place: int, path: bytes) -> None:
+    """Clears the flag that asks a process to run the script at `path`, if it has not begun to."""
+    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as mem:
+        if os.pread(mem.fileno(), len(path) + 1, place) == path + b"\0" and os.pread(mem.fileno(), 1, pending) == b"\1":
+            os.pwrite(mem.fileno(), b"\0", pending)
+
+
+def main() -> int:
+    """The process."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    owner, pid, parent = map(int, sys.argv[1:4])
+    name, channel, said = sys.argv[4], socket.socket(fileno=os.dup(0)), b""
+    cgroups.move_to(pid)
+    with contextlib.suppress(OSError):
+        channel.sendall(b".")
+    while True:
+        gone = os.getppid() != owner  # asked first: what it said last is heard
+        if select.select([channel], [], [], 0.0 if gone else 1.0)[0]:
+            more = channel.recv(4096)
+            if not more:
+                break
+            said += more
+        elif gone:
+            break
+    *asked, last = said.splitlines() or [b""]
+    if last == b"stays":
+        return 0
+    if last:
+        with contextlib.suppress(OSError):
+            pending, place, path = last.split(b" ", 2)
+            _take_back(pid, int(pending), int(place), path)
+    with contextlib.suppress(OSError):
+        sweep(parent, name, os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent))
+    return 0

@@ -1,0 +1,72 @@
+"""Who had the GIL of a running process, and who waited for it, at several samples."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ..access.model import Thread
+from ..cpython import gil
+from ..errors import GdbextError
+from .loop import rounds
+
+if TYPE_CHECKING:
+    from ..cpython.runtime import Runtime
+
+
+class Samples:
+    """The result of `count` samples of a running process: `held`, `waited`, `unknown`: {tid: samples}, unknown where it ran and
+    may have wanted the lock; `free`: samples in which nobody held the lock; `switches`: the values of the lock's own count of
+    them; `seconds` they took."""
+
+    def __init__(self) -> None:
+        self.count, self.free, self.seconds = 0, 0, 0.0
+        self.held: dict[int, int] = {}
+        self.waited: dict[int, int] = {}
+        self.unknown: dict[int, int] = {}
+        self.switches: set[int] = set()
+
+    def __add__(self, other: Samples) -> Samples:
+        both = Samples()
+        both.count, both.free, both.seconds = self.count + other.count, self.free + other.free, self.seconds + other.seconds
+        both.switches = self.switches | other.switches
+        parts = ((both.held, self.held, other.held), (both.waited, self.waited, other.waited))
+        for mine, one, two in (*parts, (both.unknown, self.unknown, other.unknown)):
+            mine.update({tid: one.get(tid, 0) + two.get(tid, 0) for tid in (*one, *two)})
+        return both
+
+    def starved(self) -> list[int]:
+        """tids that waited for the lock and were never seen to hold it, the most patient first."""
+        return sorted((tid for tid in self.waited if tid not in self.held), key=lambda tid: -self.waited[tid])
+
+
+def sample(rt: Runtime, count: int, interval: float = 0.005) -> Samples:
+    """`Samples` of a process that runs, read through /proc; `GdbextError` where it is stopped. `interval`: seconds, on
+    average."""
+    target = rt.target
+    if target.is_stopped:
+        raise GdbextError(
+            f"{target.describe()} is stopped: who gets the GIL shows only while it runs; "
+            f"detach, then add -on {target.pid or 'PID'}"
+        )
+    found, began = Samples(), time.monotonic()
+    known = [(py, Thread(py.tid)) for py in rt.states() if py.tid]  # that it runs needs no more: not a file for each thread
+    tids = {py.address: py.tid for py in rt.states()}
+    interps = sorted({py.interp for py, _ in known})
+    # not in step with the switch interval of the process
+    for _ in rounds(interval, count=count, jitter=0.5, rest=lambda took: interval / 2):
+        target.invalidate()
+        holders = [rt.gil(interp) for interp in interps]
+        stand = {py.tid: gil.stands(rt, py, th) for py, th in known}
+        found.switches.add(sum(gil.switches(rt, interp) for interp in interps))
+        found.count += 1
+        owners = {tids.get(address, 0) for said, address in holders if said == "held"}
+        found.free += not owners
+        for tid in owners:
+            found.held[tid] = found.held.get(tid, 0) + 1
+        for tid, waiting in stand.items():
+            if tid not in owners and waiting is not False:
+                of = found.unknown if waiting is None else found.waited
+                of[tid] = of.get(tid, 0) + 1
+    found.seconds = time.monotonic() - began
+    return found

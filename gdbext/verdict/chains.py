@@ -1,0 +1,163 @@
+"""Every wait as a chain: from a thread, a task or a request that waits, along those who could end its wait, to the last one, and
+what that one does. Pure: of facts alone. A verdict accuses; a chain only says who stands behind whom."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..requests.model import KEPT, MOVING
+from .steps import ENDED, INPUT, MOVES, NOBODY, RING, SEVERAL, UNKNOWN, End, Step, short, step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from .facts import Facts, Node, ProcessState, ThreadState
+
+MAX_CHAINS = 48  # kinds of chains
+MAX_LINKS = 32
+MAX_GIVERS = 8  # of a wait that any of several could end, each followed
+MAX_ALSO = 8  # named of those that wait alike
+MAX_WAITERS = 2000
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+@dataclass
+class Chain:
+    """`waiter` waits for `waits_for`, `through`: [(who stands between, what it waits for)], `end`: the last one. `count`: how
+    many wait alike, `also`: some of them; `request`: the id of a request that waits."""
+
+    waiter: Node
+    waits_for: str
+    through: list[tuple[Node, str]]
+    end: End
+    count: int = 1
+    also: list[Node] = field(default_factory=list)
+    request: str = ""
+    rests: bool = False  # a helper that waits for work
+
+
+def chain_of(facts: Facts, node: Node, first: Step | None = None) -> Chain:
+    """The chain from a thread or task; `first`: its first step, where that is known."""
+    links, end = _walk(facts, node, first, (), MAX_GIVERS)
+    return Chain(node, links[0][1] if links else "", links[1:], end)
+
+
+def _walk(facts: Facts, node: Node, first: Step | None, before: Sequence[Node], width: int) -> tuple[list[tuple[Node, str]], End]:
+    """-> ([(who, what it waits for)], the end); `before`: who was passed already, `width`: how many givers are followed."""
+    links: list[tuple[Node, str]] = []
+    passed = [*before, node]
+    while True:
+        now = first or step(facts, node)
+        first = None
+        if not now.waits_for:
+            return links, now.end or End(node, UNKNOWN)
+        links.append((node, now.waits_for))
+        if now.end is not None:
+            return links, now.end
+        nodes = [n for n in now.nodes if n not in passed]
+        if not nodes:
+            return links, _ring(facts, links, now.nodes)
+        if len(links) >= MAX_LINKS:
+            return links, End(None, UNKNOWN, f"the chain is longer than {MAX_LINKS}")
+        if len(nodes) == 1:
+            node = nodes[0]
+            passed.append(node)
+            continue
+        more, end = _branch(facts, nodes, passed, width, now.every)
+        return links + more, end
+
+
+def _ring(facts: Facts, links: Sequence[tuple[Node, str]], back: Sequence[Node]) -> End:
+    """The wait is for one that stands earlier in the chain."""
+    node = next(iter(back), None)
+    if node == links[-1][0]:
+        return End(node, RING, "it waits for itself")
+    return End(node, RING, "that one waits for it in turn")
+
+
+def _branch(
+    facts: Facts, nodes: Sequence[Node], passed: Sequence[Node], width: int, every: bool
+) -> tuple[list[tuple[Node, str]], End]:
+    """Where several could end a wait: one of them, if all of their chains end in the same; else the several ends. Who goes on
+    is none that `every` of them waits for."""
+    found = [_walk(facts, node, None, passed, width // 2) for node in nodes[: max(width, 1)]]
+    if every and any(end.state not in (MOVES, INPUT) for _, end in found):
+        found = [one for one in found if one[1].state not in (MOVES, INPUT)]
+    ends: dict[Any, tuple[list[tuple[Node, str]], End]] = {}
+    for more, end in found:
+        key = (end.node, end.pid, end.state) if end.node is not None or end.pid else (end.state, end.why)
+        ends.setdefault(key, (more, end))
+    if len(ends) == 1 and len(nodes) <= max(width, 1):
+        return next(iter(ends.values()))
+    several = [end for _, end in ends.values()]
+    left = len(nodes) - len(found)
+    why = "; ".join(short(facts, end) for end in several[:4]) + (f"; and {left} more" if left > 0 else "")
+    return [], End(None, SEVERAL, f"any of {len(nodes)}: {why}", 0, several)
+
+
+def chains_of(facts: Facts, requests: Iterable[Any] = ()) -> list[Chain]:
+    """The chains of all that wait: of an engine's roles and main threads first, folded by kind, `MAX_CHAINS` at most."""
+    found: dict[Any, Chain] = {}
+    for chain in [*_of_threads(facts), *_of_requests(facts, requests)]:
+        end = chain.end
+        way = chain.waits_for, *(text for _, text in chain.through)
+        last = end.state, end.pid, end.node if end.node != chain.waiter else None
+        first = found.setdefault((bool(chain.request), chain.rests, _NUMBERS.sub("#", "\n".join(way)), last), chain)
+        if first is not chain:
+            first.count += 1
+            if len(first.also) < MAX_ALSO and not chain.request:
+                first.also.append(chain.waiter)
+    return list(found.values())[:MAX_CHAINS]
+
+
+def _of_threads(facts: Facts) -> list[Chain]:
+    roles = sorted(facts, key=lambda f: not f.role)
+    mains = [f.main.node for f in roles if f.main is not None]
+    loops = [loop.main for f in roles for loop in f.loops if loop.main is not None]
+    threads = [t for f in roles for t in f.threads[1:] if not t.idle and (t.edge is not None or t.call is not None)]
+    tasks = [t.node for f in roles for t in f.tasks if t.state != "running"]
+    order = [t.node for t in threads if t.python] + tasks + [t.node for t in threads if not t.python]
+    nodes = list(dict.fromkeys([*mains, *loops, *order]))[:MAX_WAITERS]
+    found = []
+    for node in nodes:
+        chain = chain_of(facts, node)
+        if chain.waits_for:
+            found.append(chain)
+        elif node in mains and chain.end.state not in (MOVES, ENDED):
+            found.append(Chain(node, "", [], chain.end))
+    return found + [_resting(f, t) for f in roles for t in f.threads[1:] if t.idle and t.python]
+
+
+def _resting(f: ProcessState, t: ThreadState) -> Chain:
+    """A pool's worker at the place where it gets its work."""
+    return Chain(t.node, f"work in {t.top}", [], End(t.node, INPUT, "it is at rest"), rests=True)
+
+
+def _of_requests(facts: Facts, requests: Iterable[Any]) -> list[Chain]:
+    return [_request(facts, r) for r in requests if r.verdict not in (MOVING, KEPT)]
+
+
+def _request(facts: Facts, r: Any) -> Chain:
+    """The chain of one request (`requests.model.Tracked`): from the process that has it, along who must act."""
+    at = (r.at.label, r.at.tid) if r.at is not None else (r.request_id, None)
+    said = r.waits_for or (f"the next step of {r.at.label}" if r.at is not None else "what cannot be told")
+    if r.behind:
+        said += f", behind {', '.join(r.behind[:4])}"
+    node = _holder(facts, r.holder or r.at)
+    if node is None:
+        end = End(None, NOBODY if r.verdict == "never-fits" else UNKNOWN, r.evidence[-1] if r.evidence else r.verdict)
+        return Chain(at, said, [], end, request=r.request_id)
+    chain = chain_of(facts, node)
+    through = ([(node, chain.waits_for)] if chain.waits_for else []) + chain.through
+    return Chain(at, said, through, chain.end, request=r.request_id)
+
+
+def _holder(facts: Facts, place: Any) -> Node:
+    """The thread of a request's holder; its process's main one where it names none."""
+    if place is None:
+        return None
+    if place.tid is not None and facts.thread((place.label, place.tid)) is not None:
+        return (place.label, place.tid)
+    return next((f.main.node for f in facts if f.name == place.label and f.main is not None), None)

@@ -1,0 +1,273 @@
+"""One step along a wait: what a thread or task waits for, and who could end that. It accuses nobody: where several could end a
+wait, all of them are named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..engines import shm_rings
+from ..observe.system_calls import Call
+from ..observe.window import STILL
+from .facts import LOCKS
+from .follow import from_outside, givers_of, naps, other_ends, peers_of, pool_at_work, streams_call
+from .turns import behind
+from .words import describe, describe_node, kept_line, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..engines.shm_rings import Ring
+    from ..stacks.async_waits import TaskState
+    from ..stacks.waits import Edge
+    from .facts import Facts, Node, ProcessState, ThreadState
+
+# What the last one of a chain does.
+MOVES, RUNS, SPINS = "moves", "runs", "spins"
+SLEEPS, BLOCKED, STOPPED, ENDED = "sleeps", "blocked", "stopped", "ended"
+INPUT, THERE, NOBODY, RING, SEVERAL, UNKNOWN = "input", "there", "nobody", "ring", "several", "unknown"
+STATES = {
+    MOVES: "it goes on",
+    RUNS: "it runs; what it should move is not known",
+    SPINS: "it runs, and changes nothing",
+    SLEEPS: "it stands in a sleep",
+    BLOCKED: "it is blocked in the kernel, where no signal reaches it",
+    STOPPED: "it is stopped, or its control group is frozen",
+    ENDED: "it has ended",
+    INPUT: "it waits for input from outside, which nobody here owes",
+    THERE: "what it waits for is there, and it was not woken",
+    NOBODY: "nobody who was looked at is seen to reach what could end the wait",
+    RING: "it waits for one that stands earlier in the chain",
+    SEVERAL: "any of several could end the wait, and they do not do the same",
+    UNKNOWN: "what it waits for, or who could end that, cannot be told",
+}
+_SELECTS = ("epoll", "select", "poll")
+
+
+@dataclass
+class End:
+    """The last one of a chain: its `node` (None: nobody, or not known), `state` of `STATES`, `why` in words; `pid`: of a process
+    that was not looked at; `any_of`: the ends of the several."""
+
+    node: Node
+    state: str
+    why: str = ""
+    pid: int = 0
+    any_of: list[End] = field(default_factory=list)
+
+
+@dataclass
+class Step:
+    """`waits_for` in words, '' where it waits for nothing that others give: then `end` says what it does. `nodes`: who could end
+    the wait, any of them, or `every` of them must; `end`: there is none to go on to."""
+
+    waits_for: str
+    nodes: Sequence[Node] = ()
+    end: End | None = None
+    every: bool = False
+
+
+def step(facts: Facts, node: Node) -> Step:
+    """The `Step` from a thread or task."""
+    f, t, task = facts.process(node), facts.thread(node), facts.task(node)
+    if f is not None and (f.frozen or f.state in ("T", "t")):
+        return _does(node, STOPPED, f.frozen or "it is stopped")
+    if f is not None and f.state in ("Z", "X"):
+        return _does(node, ENDED, f.ended or "the process has ended")
+    if f is not None and t is not None:
+        return _thread(facts, f, t)
+    if f is not None and task is not None:
+        return _task(facts, f, task)
+    return _does(node, UNKNOWN, "it was not looked at")
+
+
+def _does(node: Node, state: str, why: str) -> Step:
+    return Step("", (), End(node, state, why))
+
+
+def _unknown(waits_for: str, why: str) -> Step:
+    return Step(waits_for, (), End(None, UNKNOWN, why))
+
+
+# ---- threads ---------------------------------------------------------------------------------------------------------
+def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
+    loop = f.loop_of(t.node[1])
+    if loop is not None and t.call is not None and t.call.name in _SELECTS and loop.main is not None:
+        return Step(f"its {loop.main[1]}, in the event loop", [loop.main])
+    if t.main and f.rings and t.stands_in(shm_rings.waits_in):
+        ends = [node for ring in f.rings for node in _ring_ends(facts, f, t, ring)]
+        return Step("its ring in shared memory", list(dict.fromkeys(ends)), None, True) if ends else _does(t.node, UNKNOWN, t.top)
+    asks = t.edge is not None and t.edge.kind == "GIL"
+    if t.edge is not None and asks:
+        return _gil(facts, f, t, t.edge)
+    if t.edge is not None and (t.held_up or not t.advanced):
+        return _edge(facts, t.edge)
+    if t.blocked:
+        return _does(t.node, BLOCKED, kept_line(t))
+    if t.moved and t.advanced:
+        return _does(t.node, MOVES, describe(t))
+    if t.works:
+        return _does(t.node, SPINS if t.futile and not t.collects and not t.calls else RUNS, describe(t))
+    if t.denied:
+        return _does(t.node, UNKNOWN, f"{describe(t)}: it wants a processor, and gets hardly any")
+    if t.collective:
+        return _collective(facts, t)
+    return _call(facts, f, t)
+
+
+def _ring_ends(facts: Facts, f: ProcessState, t: ThreadState, ring: Ring) -> Iterable[Node]:
+    writes = bool(t.stands_in(shm_rings.waits_to_write_in))
+    return other_ends(facts, f, ring) if (ring.reader is None) is writes else ()
+
+
+def _gil(facts: Facts, f: ProcessState, t: ThreadState, edge: Edge) -> Step:
+    """Who asks for its turn gets it from each that runs Python; one that stands keeps it."""
+    keeps = f.gil_hog[0] if f.gil_hog is not None else edge.owner
+    holder = facts.thread(keeps)
+    if holder is not None and holder is not t and (f.gil_hog is not None or holder.still):
+        return Step("the GIL", [holder.node])
+    return _does(t.node, RUNS, f"{describe(t)}: it asks for its turn")
+
+
+def _collective(facts: Facts, t: ThreadState) -> Step:
+    """Other ranks that are not in the collective."""
+    absent = [
+        f.main.node
+        for f in facts
+        if f.main is not None and f.main is not t and not f.main.collective and (f.world is not None or f.role == "worker")
+    ]
+    said = f"the other ranks in {t.collective}"
+    return Step(said, absent, None, True) if absent else _unknown(said, "no rank that was looked at is elsewhere")
+
+
+def _call(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
+    call = t.call
+    if call is None or t.does in ("device", "startup"):
+        sleeps = call is None and t.does == "sleep"
+        return _does(t.node, SLEEPS if sleeps else UNKNOWN, describe(t))
+    if call.name == "nanosleep":
+        long = f", for {call.seconds:.0f} s" if call.seconds >= 1 else ""
+        turns = " from time to time" if t.woke else ""
+        return _does(t.node, SLEEPS, f"{describe(t)}: it sleeps{long}{turns}")
+    if call.name == "wait":
+        return _processes(facts, f, call.peers, "the end of a child")
+    if call.name in ("pause", "sigwait"):
+        return _does(t.node, INPUT, f"{describe(t)}: it waits for a signal")
+    if call.name in ("futex", "fcntl", "flock") or not call.sources:
+        return _does(t.node, UNKNOWN, describe(t))
+    return _sources(facts, f, t.node, call)
+
+
+def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
+    """A wait for files, by what they are and who has their other ends."""
+    said = ", ".join(dict.fromkeys(source.text for source in call.sources[:3])) + (", …" if len(call.sources) > 3 else "")
+    said = f"room in {said}" if call.name == "write" else said
+    known = [pid for pid in peers_of(f, call) if pid not in behind(facts, node)]
+    seen = [pid for pid in known if any(other.pid == pid for other in facts)]
+    if from_outside(call) and not (seen and len(call.sources) == 1):
+        return Step(said, (), End(node, INPUT, describe_node(facts, node)))
+    if {source.kind for source in call.sources} <= {"event", "other", "file"}:
+        return Step(said, (), End(node, UNKNOWN, describe_node(facts, node)))
+    if known and not seen and all(pid in f.ancestors for pid in known):
+        return Step(said, (), End(node, INPUT, f"it waits for its parent, {known[0]}, which was not looked at", known[0]))
+    if not known:
+        inodes = {source.inode for source in call.sources} | {peer for source in call.sources for peer in source.peers}
+        own = any(pid == f.pid for inode in inodes for pid, _ in f.peers.get(inode, ()))
+        return _unknown(said, "this process alone is seen to have the other end" if own else "who has the other end is not seen")
+    return _processes(facts, f, seen or known, said, {source.inode for source in call.sources if source.kind == "pipe"})
+
+
+def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, inodes: Iterable[int] = ()) -> Step:
+    """A wait that any of some processes can end; `inodes`: of the pipes that it is for."""
+    who = ", ".join(map(str, pids[:4]))
+    said = f"{said}: process {who}" if pids else said
+    nodes = [node for other in facts if other.pid in pids for node in _at_end(other, set(inodes))]
+    if nodes:
+        return Step(said, nodes)
+    dead = [what for pid, what in f.dead_children if pid in pids]
+    if dead:
+        return Step(said, (), End(None, ENDED, f"that process has ended: {dead[0]}", pids[0]))
+    if not pids:
+        return _unknown(said, "which process that is cannot be told")
+    ran = sum(f.children.get(pid, 0.0) for pid in pids)
+    did = f"used {ran:.2f} s of a processor meanwhile, and was" if ran > STILL else "was"
+    return Step(said, (), End(None, RUNS if ran > STILL else UNKNOWN, f"process {who} {did} not looked at", pids[0]))
+
+
+def _at_end(f: ProcessState, inodes: set[int]) -> list[Node]:
+    """The threads of a process that stand at one of some pipes; else its main thread."""
+    at = [t.node for t in f.threads if t.call is not None and any(source.inode in inodes for source in t.call.sources)]
+    return at or ([f.main.node] if f.main is not None else [(f.name, None)])
+
+
+# ---- what Python names -----------------------------------------------------------------------------------------------
+def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
+    said = edge.lock + (f" in {edge.where}" if edge.where else "")
+    f = facts.process(edge.waiter)
+    if edge.open and f is not None:
+        return Step(said, (), End(_sleeper(facts, f, edge.waiter), THERE, edge.open))
+    if edge.kind == "Process" and f is not None:
+        return _processes(facts, f, [edge.pid] if edge.pid else [], said)
+    if edge.owner is not None:
+        return Step(said, [edge.owner])
+    if edge.outside:
+        return _unknown(said, edge.note)
+    if edge.orphan:
+        return Step(said, (), End(None, ENDED, edge.note))
+    if every:
+        return Step(said, edge.candidates, None, True)
+    able = givers_of(facts, edge)
+    nodes = [node for node in able if node not in edge.bystanders] or able
+    if nodes:
+        return Step(said, nodes)
+    if edge.kind in LOCKS or edge.candidates:
+        return _unknown(said, edge.note or "all who could end that wait for the same")
+    if edge.ended:
+        return Step(said, (), End(None, ENDED, f"{', '.join(edge.ended[:4])}, which could have ended that, has ended"))
+    if edge.kind == "Future":
+        return _unknown(said, "no frame that was looked at has it: what was given to a loop or a pool stands in none")
+    return Step(said, (), End(None, NOBODY, "no thread and no task that was looked at can reach it"))
+
+
+def _sleeper(facts: Facts, f: ProcessState, waiter: Node) -> Node:
+    """Who was not woken: the thread, or that of the task's loop."""
+    task = facts.task(waiter)
+    tid = next((loop.tid for loop in f.loops if task is not None and loop.address == task.loop), 0)
+    return (waiter[0], tid) if tid else waiter
+
+
+# ---- tasks -----------------------------------------------------------------------------------------------------------
+def _task(facts: Facts, f: ProcessState, task: TaskState) -> Step:
+    loop = next((one for one in f.loops if one.address == task.loop), None)
+    thread = next((t for t in f.threads if loop is not None and t.node[1] == loop.tid), None)
+    node, text = task.node, describe_node(facts, task.node)
+    if node in f.moved_tasks:
+        return _does(node, SLEEPS if task.kind == "sleep" else MOVES, text)
+    if task.state == "running" and thread is not None:
+        return step(facts, thread.node)
+    if task.state == "ready":
+        if thread is None:
+            return _unknown("its turn in the event loop", "no thread runs that loop")
+        if thread.call is not None and thread.call.name in _SELECTS:
+            return Step("its turn in the event loop", (), End(thread.node, THERE, f"{describe(thread)}: the loop sleeps"))
+        return Step("its turn in the event loop", [thread.node])
+    if task.edge is not None:
+        return _edge(facts, task.edge, len(task.on) > 1)
+    if task.kind == "sleep":
+        return _does(node, SLEEPS, text + (" (a short one)" if naps(facts, node) else ""))
+    if task.kind == "executor":
+        pool = [t.node for t in pool_at_work(f)]
+        return Step(task.text, pool) if pool else _unknown(task.text, "no thread of a pool is at work")
+    if "serve_forever" in task.text:
+        return Step(task.text, (), End(node, INPUT, text))
+    call = task.call or streams_call(f, task, thread)
+    if call is not None:
+        return _sources(facts, f, node, call)
+    return _unknown(task.text or "what cannot be told", f"who is to end that is not known: {text}" if text else "")
+
+
+def short(facts: Facts, end: End) -> str:
+    """An end in words."""
+    who = name_of(facts, end.node) if end.node is not None else f"process {end.pid}" if end.pid else ""
+    return f"{who}: {end.state}" if who else end.state

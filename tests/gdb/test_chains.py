@@ -1,0 +1,26 @@
+"""Chains of waits, as the subjects that make them say."""
+
+import os
+
+import pytest
+from harness.answers import answer
+from harness.heartbeats import asleep
+from harness.subjects import PYTHONS, running
+
+
+def first_chain(said, truth):
+    return next(c for c in said["chains"] if c["waiter"].get("tid") == truth["links"][0] and not c["waiter"].get("task"))
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+@pytest.mark.parametrize("seed", range(12))
+def test_a_chain_goes_from_each_to_the_next_and_says_what_the_last_one_does(seed, python):
+    with running(python, "wait_chains.py", str(seed), start_new_session=True) as (_, truth):
+        asleep(truth["pid"], seconds=0.3)
+        got = answer(f"llm-hang {' '.join(map(str, [truth['pid'], *truth['pids']]))} -wait 0.6 -json")
+    chain = first_chain(got, truth)
+    passed = [link["place"]["tid"] for link in chain["through"]]
+    end = chain["end"]
+    assert passed in (truth["links"][1:], truth["links"][1:-1]), (truth["drawn"], chain)
+    assert truth["end"] in (end["place"]["tid"], end["place"]["pid"]), (truth["drawn"], chain)
+    assert end["state"] == truth["state"] or truth["state"] == "moves" and end["state"] == "runs", (truth["drawn"], end)

@@ -1,0 +1,90 @@
+"""llm-hang looks at a process once: what it says of the process's requests is read at the samples of its threads, not beside
+them. On STAND-INS of SGLang's processes (subjects/requests_sglang.py), titled as they are."""
+
+import contextlib
+import os
+import sys
+
+import pytest
+from harness.answers import answer
+from harness.heartbeats import asleep
+from harness.subjects import SUBJECTS, spawned
+
+from gdbext.cpython.runtime import Runtime
+from gdbext.observe.observer import Observer
+from gdbext.requests import collect
+
+TITLED = """
+import runpy, setproctitle, sys
+setproctitle.setproctitle(sys.argv[1])
+sys.argv = sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+TITLES = {"server": "sglang::tokenizer_worker:1", "scheduler": "sglang::scheduler_TP0", "detokenizer": "sglang::detokenizer"}
+
+
+@contextlib.contextmanager
+def engine():
+    """-> {role: pid} of an engine that has lost its one request: all of its processes wait."""
+    subject = os.path.join(SUBJECTS, "requests_sglang.py")
+    with contextlib.ExitStack() as stack:
+        words = [sys.executable, "-c", TITLED]
+        ranks = {r: stack.enter_context(spawned([*words, title, subject, r], ready="{")) for r, title in TITLES.items()}
+        pids = {role: process.pid for role, process in ranks.items()}
+        asleep(*pids.values())
+        yield pids
+
+
+@pytest.fixture
+def readings(monkeypatch):
+    """[(pid, whether a sample was being taken)] of each time that the threads of a running process are listed, in order; the same
+    of the looks at an engine's requests: their samples of threads, by pid."""
+    found, looks, within, windows = [], [], [], {}
+    listed, sample, looks_at = Runtime._threads, Observer.sample, collect.looks_at
+
+    def taken(observer, **more):
+        within.append(observer)
+        windows[observer.pid] = observer.window
+        try:
+            sample(observer, **more)
+        finally:
+            within.pop()
+
+    def spied(rt):
+        if rt.target.kind == "proc":
+            found.append((rt.target.pid, bool(within)))
+        return listed(rt)
+
+    def looked(engine):
+        looks.append(looks_at(engine)[0])
+        return looks[-1], []
+
+    monkeypatch.setattr(Observer, "sample", taken)
+    monkeypatch.setattr(Runtime, "_threads", spied)
+    monkeypatch.setattr(collect, "looks_at", looked)
+    return found, looks, windows
+
+
+def test_what_a_process_says_of_its_requests_is_read_at_a_sample_of_its_threads(readings):
+    found, looks, windows = readings
+    with engine() as pids:
+        said = answer(f"llm-hang {' '.join(map(str, pids.values()))} -json")
+    assert said["verdict"] == "stuck-requests" and [r["verdict"] for r in said["requests"]] == ["lost"], said
+    assert len(looks) >= 2 and not any(one.notes for each in looks for one in each), looks
+    for role, pid in pids.items():
+        mine = [sampled for at, sampled in found if at == pid]
+        assert mine.count(True) >= len(looks), (role, mine)
+        assert mine.count(False) <= 1, (role, mine)  # what the last sample is compared by
+        stacks = windows[pid].thread(pid).stacks
+        for one in (one for each in looks for one in each if one.pid == pid):
+            samples = {keeper.sample.stack for keeper in one.keepers.values() if keeper.sample is not None}
+            assert samples and all(any(whole[: len(s)] == s for whole in stacks) for s in samples), role
+
+
+def test_where_nothing_runs_a_process_without_requests_is_read_at_its_first_sample_alone(readings):
+    found, _, _ = readings
+    with spawned([sys.executable, "-c", "print('ready', flush=True); input()"], ready="ready") as process:
+        asleep(process.pid)
+        said = answer(f"llm-hang {process.pid} -json")
+    assert said["verdict"] == "idle", said
+    assert [sampled for pid, sampled in found if pid == process.pid] in ([True], [True, False]), found

@@ -1,0 +1,84 @@
+"""Chains of waits on facts made up here."""
+
+from types import SimpleNamespace
+
+from harness.facts import SLEEP, add, node, process, python
+
+from gdbext.observe.system_calls import Call, Source
+from gdbext.requests.model import Place, Tracked
+from gdbext.stacks.async_waits import LoopState, TaskState
+from gdbext.stacks.waits import Edge
+from gdbext.verdict.chains import MAX_CHAINS, chain_of, chains_of
+from gdbext.verdict.facts import Facts
+
+NAP = {"native": SLEEP, "call": Call("nanosleep", seconds=3600.0)}
+
+
+def by_lock(waiter, owner):
+    return Edge(waiter, "the Lock x", "Lock", owner, address=1)
+
+
+def test_a_chain_ends_at_the_one_that_waits_for_nobody_or_for_one_that_was_passed():
+    one = process("a", python("main"), edge=by_lock(node("a"), ("a", 7)))
+    add(one, 7, "middle", by_lock(("a", 7), ("a", 8)))
+    add(one, 8, "last", **NAP)
+    found = chain_of(Facts([one]), node("a"))
+    assert [n for n, _ in found.through] == [("a", 7)] and (found.end.node, found.end.state) == (("a", 8), "sleeps")
+    ring = process("a", python("main"), edge=by_lock(node("a"), ("a", 7)))
+    add(ring, 7, "middle", by_lock(("a", 7), node("a")))
+    found = chain_of(Facts([ring]), node("a"))
+    assert (found.end.node, found.end.state) == (node("a"), "ring")
+
+
+def test_of_several_that_could_end_a_wait_each_end_is_told_and_one_where_all_end_there():
+    def waits(*candidates):
+        edge = Edge(node("a"), "the Event e", "Event", candidates=list(candidates), address=1)
+        return add(add(process("a", python("main"), edge=edge), 7, "one", **NAP), 8, "two", by_lock(("a", 8), ("a", 7)))
+
+    found = chain_of(Facts([waits(("a", 7), ("a", 8))]), node("a"))
+    assert (found.end.node, found.end.state) == (("a", 7), "sleeps")
+    both = add(waits(("a", 7), ("a", 9)), 9, "three", frames=python("work"), moved=True, advanced=True, load=0.9)
+    found = chain_of(Facts([both]), node("a"))
+    assert found.end.state == "several" and {(e.node, e.state) for e in found.end.any_of} == {
+        (("a", 7), "sleeps"),
+        (("a", 9), "moves"),
+    }
+
+
+def test_who_stands_behind_a_task_and_a_pipe_of_another_process():
+    read = Call("read", [Source("pipe", "pipe:[5]", 5)])
+    one = process("a", python("_run_once"), call=Call("epoll"))
+    task = TaskState(("a", "task t"), "t", "waiting", 1, edge=Edge(("a", "task t"), "the asyncio.Event e", "asyncio.Event"))
+    task.edge.candidates = [("a", 7)]
+    one.tasks, one.loops = [task], [LoopState(1, node("a")[1], main=task.node)]
+    add(one, 7, "reader", call=read)
+    one.pid, one.peers = 1, {5: [(1, False), (2, True)]}
+    two = process("b", python("main"), **NAP)
+    two.pid = 2
+    found = chain_of(Facts([one, two]), node("a"))
+    assert [n for n, _ in found.through] == [("a", "task t"), ("a", 7)] and found.end.node == node("b")
+    found = chain_of(Facts([one]), node("a"))
+    assert (found.end.pid, found.end.state) == (2, "unknown")
+
+
+def test_waits_of_a_kind_are_one_chain_and_there_is_a_bound():
+    many = process("a", python("main"), edge=by_lock(node("a"), ("a", 7)))
+    add(many, 7, "owner", **NAP)
+    for i in range(20):
+        add(many, 100 + i, f"w-{i}", Edge(("a", 100 + i), f"the Lock 0x{i:x}", "Lock", ("a", 7), address=i))
+    found = chains_of(Facts([many]))
+    assert [(c.waiter, c.count) for c in found] == [(node("a"), 1), (("a", 100), 20)]
+    for i in range(200):
+        add(many, 1000 + i, "q", Edge(("a", 1000 + i), f"the Queue {'q' * i}", "Queue"))
+    assert len(chains_of(Facts([many]))) == MAX_CHAINS
+
+
+def test_roles_come_first_and_requests_end_where_their_holder_stands():
+    core = process("core", python("main"), role="engine-core", **NAP)
+    lone = process("a", python("main"), role="", edge=by_lock(node("a"), ("a", 7)))
+    add(lone, 7, "owner", **NAP)
+    waits = Tracked("r-1", [], verdict="parked", at=Place("core", 1), holder=Place("core", 1), waits_for="blocks")
+    moves = SimpleNamespace(verdict="moving")
+    found = chains_of(Facts([lone, core]), [waits, moves])
+    assert [(c.waiter, c.request) for c in found] == [(node("core"), ""), (node("a"), ""), (("core", None), "r-1")]
+    assert (found[-1].waits_for, found[-1].end.node, found[-1].end.state) == ("blocks", node("core"), "sleeps")
