@@ -89,7 +89,7 @@ def parts_of(seen):
         yield name.decode(), terminals.Shown(0, data, seen.columns)
 
 
-@pytest.mark.parametrize("width,coloured", [(60, True), (80, False), (80, True), (120, True), (200, False)])
+@pytest.mark.parametrize("width,coloured", [(60, True), (80, False), (120, True), (200, False)])
 def test_every_command_on_a_terminal(place, tmp_path, width, coloured):
     env = environment(**({} if coloured else {"NO_COLOR": "1"}))
     lines = [[name, *words] for name in LINES if name not in ALONE for words in lines_of(name, place, str(tmp_path))]
@@ -100,7 +100,7 @@ def test_every_command_on_a_terminal(place, tmp_path, width, coloured):
         check(name, part, width, coloured)
         assert part.text, name
     painted = {name for name, part in parts if part.coloured}
-    assert {"pybt", "pylist", "llm-top", "llm-stacks"} <= painted if coloured else not painted
+    assert {"pybt", "llm-top", "pythreads"} <= painted if coloured else not painted
 
 
 IN_GDB = {  # what follows each command's name inside gdb, on a process that it has attached
