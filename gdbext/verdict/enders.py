@@ -42,6 +42,8 @@ def _of_edge(facts: Facts, f: ProcessState, edge: Edge) -> tuple[list[Node], boo
         return None
     if edge.kind == "Process":
         return _ends_of(facts, f, [edge.pid]) if edge.pid else None
+    if edge.every:
+        return edge.candidates, True
     if edge.kind in LOCKS or edge.kind in ("GIL", "Thread"):
         turn = edge.kind in LOCKS and taken_in_turn(facts, edge)
         return ([edge.owner], False) if edge.owner is not None and not turn else None
