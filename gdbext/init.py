@@ -16,7 +16,7 @@ def _load() -> None:
     parent = os.path.dirname(here)
     if parent not in sys.path:
         sys.path.insert(0, parent)
-    from gdbext import frame_filters, functions, printers
+    from gdbext import dap, frame_filters, functions, printers
     from gdbext.commands import table
     from gdbext.session import gdb_commands
     from gdbext.wheels import use
@@ -26,7 +26,7 @@ def _load() -> None:
         gdb.write(f"gdbext: {refused}\n")
     for entry in table.entries():
         gdb_commands.register(entry.name, entry.group, entry.help, entry.once, table.load)
-    for part in (frame_filters, functions, printers):
+    for part in (frame_filters, functions, printers, dap):
         part.register()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import sys
 
@@ -55,10 +56,11 @@ def in_archive() -> bool:
 
 
 def how() -> str:
-    """How this pack is started without gdb, for help and errors."""
+    """How this pack is started without gdb, for help and errors: words that a shell in the current folder takes."""
     if in_archive():
-        return f"python3 {os.path.basename(ROOT)}"
-    return "gdbext" if os.path.basename(sys.argv[0] if sys.argv else "") == "gdbext" else "python -m gdbext"
+        path = os.path.relpath(ROOT) if os.path.dirname(ROOT) == os.getcwd() else ROOT
+        return f"python3 {path}" if re.fullmatch(r"[\w./+-]+", path) else f"python3 '{path}'"
+    return "gdbext" if os.path.basename(sys.argv[0] if sys.argv else "") == "gdbext" else "python3 -m gdbext"
 
 
 def data(name: str) -> bytes:

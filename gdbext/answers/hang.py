@@ -8,12 +8,14 @@ from typing import Any
 from ..engines import nccl_ras, shm_files
 from ..errors import GdbextError
 from ..render.text import escape
+from ..requests.model import KEPT
 from ..stacks import snapshots
 from ..verdict import untraced
 from ..verdict.examine import Examination
 from ..verdict.kinds import MEANING
 from . import requests
 from .chains import chain_lines, chains_data
+from .ends import ends_data, ends_lines
 from .places import node_text, nodes_of, place
 
 STUCK = ("never-fits", "parked", "behind", "lost", "zombie")
@@ -67,10 +69,12 @@ def hang_data(found: Examination) -> dict[str, Any]:
             for c in f.counters
         ]
         + [requests.counter_data(c) for c in found.progress],
-        "requests_open": len(found.requests) if found.requests is not None else None,
+        "requests_open": sum(r.verdict != KEPT for r in found.requests) if found.requests is not None else None,
         "requests_stuck": len(stuck) if found.requests is not None else None,
         "requests": [requests.stuck_data(r) for r in stuck],
+        "requests_kept": [requests.stuck_data(r) for r in found.requests or () if r.verdict == KEPT],
         "untraced": found.untraced,
+        "ends": ends_data(s.view for s in seen if s.view),
         "ranks_read": sum(s.view is not None for s in seen),
         "ranks_total": len(seen),
         "pauses": snapshots.pauses([s.snapshot for s in seen if s.snapshot is not None]),
@@ -88,6 +92,7 @@ def hang_lines(data: dict[str, Any], style: Any, nodes: dict[Any, Any]) -> list[
     moved = [c for c in data["progress"] if c["before"] != c["after"]]
     if moved and data["verdict"] not in GOOD:
         lines.append(style.dim("moved meanwhile: " + "; ".join(f"{c['label']}: {c['what']}" for c in moved[:6])))
+    lines += ends_lines(data["ends"], style, True)
     for one in data["untraced"]:
         told = untraced.lines(one) + shm_files.lines(one["rings"]) + (nccl_ras.lines(one["ras"]) if one["ras"] else [])
         lines += [escape(line) for line in told] + _http_lines(one["http"])

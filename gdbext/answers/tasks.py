@@ -26,6 +26,7 @@ def task_data(task: Task, private: AbstractSet[str] | None = None) -> dict[str, 
         }
         if task.waits
         else None,
+        "awaited_by": [Address(a) for a in task.awaited_by],
         "coroutine": escape(task.coroutine),
         "address": Address(task.address),
         "loop": Address(task.loop) if task.loop else None,

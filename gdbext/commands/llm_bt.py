@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..answers.ends import end_data, ends_lines
 from ..answers.frames import (
     device_kernel,
     device_kernel_lines,
@@ -28,7 +29,7 @@ class LlmBt(Command):
       Thread 4123 "MainThread" (waits for the GIL)
       #0  __futex_abstimed_wait_common (libc.so.6)
       #1  take_gil (libpython3.11.so.1.0)
-      #2  ShmRingBuffer.acquire_read (…/shm_broadcast.py:497)
+      #2  ShmRingBuffer.acquire_read (vllm/distributed/device_communicators/shm_broadcast.py:497)
 
     Where llm-break stopped at a launch, the kernel is the innermost frame.
 
@@ -75,6 +76,8 @@ class LlmBt(Command):
         private = session.private(rt, args) if args.locals and rt is not None else None
         found = [(view, thread_data(target, view, private, args.raw, rt)) for view in views]
         partial += threads.reasons_of(views)
+        end = end_data(target, rt, views)
+        ends = [end] if end is not None else []
         if not target.is_stopped:
             partial.append("no native frames: the process runs (llm-attach or llm-snapshot it)")
 
@@ -89,9 +92,9 @@ class LlmBt(Command):
                     lines += _thread_lines(thread, style, args.locals)
             for threads_alike in folded.values():
                 lines += _thread_lines(threads_alike[0], style, args.locals, len(threads_alike), threads_alike)
-            return "\n".join(lines)
+            return "\n".join(lines + ends_lines(ends, style, False))
 
-        return Answer({"threads": [thread for _, thread in found]}, text, partial)
+        return Answer({"threads": [thread for _, thread in found], "ends": ends}, text, partial)
 
 
 def _thread_lines(thread: Any, style: Style, with_locals: Any, count: int = 1, alike: Any = ()) -> Any:

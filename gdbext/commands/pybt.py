@@ -19,8 +19,8 @@ class PyBt(Command):
 
       (gdb) pybt
       Thread 4123 "MainThread" (S, holds the GIL)
-      #0  Scheduler.schedule (/usr/lib/…/vllm/v1/core/sched/scheduler.py:412)
-      #1  EngineCore.step (/usr/lib/…/vllm/v1/engine/core.py:380)
+      #0  Scheduler.schedule (vllm/v1/core/sched/scheduler.py:412)
+      #1  EngineCore.step (vllm/v1/engine/core.py:380)
 
     `pyframe 1` selects a frame for pylist, pylocals and pyprint."""
 

@@ -19,8 +19,8 @@ class PyTasks(Command):
       (gdb) pytasks
       Task-12 waiting for Queue.get on 0x7f21a40b1f90
       #0  Queue.get (/usr/lib/python3.12/asyncio/queues.py:158)
-      #1  RequestOutputCollector.get (…/vllm/v1/engine/output_processor.py:91)
-      #2  AsyncLLM.generate (…/vllm/v1/engine/async_llm.py:402)
+      #1  RequestOutputCollector.get (vllm/v1/engine/output_processor.py:91)
+      #2  AsyncLLM.generate (vllm/v1/engine/async_llm.py:402)
 
     No thread's stack shows these: a waiting request of an API server is a chain of suspended coroutines. Works with uvloop. Tasks
     with equal stacks are folded into one with a count; -all also lists finished tasks that are still held, unfolded. A ring of

@@ -72,7 +72,7 @@ class PyTensor(Command):
         Option("slice", "str", "a part of it, as in Python: 0,:,3:5", metavar="S"),
         Option("stats", help="min, max, mean, std (n-1) of the finite values, and how many are NaN, infinite, zero"),
         Option("hist", help="a histogram of the finite values"),
-        Option("bins", "int", "bars of the histogram (20)", default=20, metavar="N"),
+        Option("bins", "int", "bars of the histogram", default=20, metavar="N"),
         Option("save", "str", "write it to F.npy, F.safetensors or F.pt (which torch.load reads)", metavar="F", for_agents=False),
         Option(
             "plot",

@@ -95,6 +95,11 @@ class Repr:
         """The text of the value of a dict's key."""
         return self.named(self._key_name(key), value, depth)
 
+    def entry(self, name: str, key: Any, value: Any) -> str:
+        """As `under_key`, of the dict that stands under `name`."""
+        self._under = name
+        return self.under_key(key, value, 0)
+
     def count(self, value: Any) -> str:
         """What stands for private content."""
         self.hidden = True

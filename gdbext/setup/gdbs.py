@@ -27,6 +27,11 @@ class Gdb:
         self.path, self.version, self.base, self.python, self.safe_path = path, version, base, python, safe_path
         self.cuda = "cuda" in os.path.basename(path) or "NVIDIA" in version
 
+    @property
+    def speaks_dap(self) -> bool:
+        """Whether it has the Debug Adapter Protocol, which is written in Python (gdb 14's NEWS)."""
+        return self.python is not None and self.base is not None and self.base >= (14, 0)
+
 
 def environment(**more: str) -> dict[str, str]:
     """What a gdb is started with: ours, but for where an interpreter that was unpacked somewhere has its library. gdb's own

@@ -2,7 +2,8 @@
 
 Attributes: Microsoft's C/C++ extension (cppdbg), NVIDIA's Nsight Visual Studio Code Edition (cuda-gdb; its package.json),
 debugpy's extension (debugpy), and gdb's own Debug Adapter Protocol (attach in gdb/python/lib/gdb/dap/launch.py; `type` gdb is
-what editors call it that start `gdb -i=dap` themselves: debuggerPath and debuggerArgs say how)."""
+what editors call it that start `gdb -i=dap` themselves: debuggerPath and debuggerArgs say how). Only what the gdb here can do is
+printed: DAP came with gdb 14, and without Python there are neither DAP nor commands of ours."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..access.permission import permission_hint
@@ -20,8 +21,14 @@ from ..errors import GdbextError
 from ..session.session import Session
 from .unpack import init_script
 
+if TYPE_CHECKING:
+    from .gdbs import Gdb
+
 PYTHON = "${command:python.interpreterPath}"  # VS Code fills it in
 PORT = 5678  # debugpy's habit; the next rank's is one higher
+LAZILY = ("libraries are loaded as the stacks need them: an engine has hundreds", "set auto-solib-add off")
+FRAMES = ("Python frames in the call stack", "enable frame-filter global gdbext-python")
+MI_FRAMES = ("the same for a front end that speaks MI", "-enable-frame-filters")
 CORE = {"id": "core", "type": "promptString", "description": "core file"}
 
 
@@ -32,15 +39,15 @@ def commands() -> tuple[str, str]:
 
 def load() -> list[tuple[str, str]]:
     """The steps of gdb's start before it attaches to an engine."""
-    return [("libraries are loaded as the stacks need them: an engine has hundreds", "set auto-solib-add off"), commands()]
+    return [LAZILY, commands()]
 
 
-def configurations(gdb: str, cuda_gdb: str, what: str = "", command: Sequence[str] = (), pick: bool = False) -> str:
-    """The text of a launch.json: for each rank that `what` names (every one for nothing) four ways to attach, and one to open a
-    core; for a `command` that starts an engine four ways to start it instead.
+def configurations(gdb: Gdb, cuda_gdb: str, what: str = "", command: Sequence[str] = (), pick: bool = False) -> str:
+    """The text of a launch.json: for each rank that `what` names (every one for nothing) the ways to attach, and one to open a
+    core; for a `command` that starts an engine the ways to start it instead.
 
-    `gdb`, `cuda_gdb`: paths. `pick`, or without any rank: VS Code's process picker asks for the pid. `GdbextError` where `what`
-    or the command's program is not there."""
+    `cuda_gdb`: a path. `pick`, or without any rank: VS Code's process picker asks for the pid. `GdbextError` where `what` or the
+    command's program is not there."""
     if command:
         found = start(gdb, cuda_gdb, command)
     else:
@@ -51,8 +58,8 @@ def configurations(gdb: str, cuda_gdb: str, what: str = "", command: Sequence[st
     return json.dumps({"version": "0.2.0", "configurations": found, "inputs": [CORE]}, indent=2)
 
 
-def start(gdb: str, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any]]:
-    """The four configurations that start `command`, a program and its arguments.
+def start(gdb: Gdb, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any]]:
+    """The configurations that start `command`, a program and its arguments.
 
     Debuggers of native code stop before the first line of Python, so that `llm-follow on`, which keeps the processes that the
     engine starts, and the first breakpoints can be typed in their console: cppdbg and Nsight at `main` (not at all where the
@@ -68,7 +75,6 @@ def start(gdb: str, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any
     if script:
         words, program = (words if python else [program, *words]), PYTHON
     common = {"request": "launch", "args": words, "cwd": "${workspaceFolder}"}
-    dap = ["-i=dap", "-iex", commands()[1]]  # auto-solib-add stays on: gdb finds by it where Python begins in each process
     name = f"gdbext: start {os.path.basename(command[0])}"
     debugpy = {"type": "debugpy", "justMyCode": False, "subProcess": True, **common}
     if python or script:
@@ -79,27 +85,15 @@ def start(gdb: str, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any
             debugpy.update(program=words[0] if words else "", args=words[1:])
     else:
         debugpy["program"] = program
+    # auto-solib-add stays on: gdb finds by it where Python begins in each process
+    steps = [commands()]
+    found = [{"name": f"{name}, gdb", "stopAtEntry": True, **common, **cppdbg(gdb, program, steps)}]
+    if gdb.speaks_dap:
+        found.append({"name": f"{name}, gdb's own DAP", **common, **dap(gdb, program, steps), "stopOnEntry": True})
+    nsight = {"initCommands": [commands()[1], FRAMES[1]], "stopAtEntry": True, "args": " ".join(map(shlex.quote, words))}
     return [
-        {"name": f"{name}, gdb", "stopAtEntry": True, **common, **cppdbg(gdb, program, [commands()])},
-        {
-            "name": f"{name}, gdb's own DAP",
-            "type": "gdb",
-            "program": program,
-            "debuggerPath": gdb,
-            "debuggerArgs": dap,
-            "stopOnEntry": True,
-            **common,
-        },
-        {
-            "name": f"{name}, Nsight",
-            "type": "cuda-gdb",
-            "program": program,
-            "debuggerPath": cuda_gdb,
-            "initCommands": [commands()[1]],
-            "stopAtEntry": True,
-            **common,
-            "args": " ".join(map(shlex.quote, words)),
-        },
+        *found,
+        {"name": f"{name}, Nsight", "type": "cuda-gdb", "program": program, "debuggerPath": cuda_gdb, **common, **nsight},
         {"name": f"{name}, debugpy with its subprocesses", **debugpy},
     ]
 
@@ -131,28 +125,18 @@ def ranks(what: str) -> list[tuple[str, int | None, str]]:
     return answer
 
 
-def attach(gdb: str, cuda_gdb: str, name: str, pid: int | None, exe: str, number: int) -> list[dict[str, Any]]:
-    """The four configurations of one rank."""
-    first = [text for _, text in load()]
+def attach(gdb: Gdb, cuda_gdb: str, name: str, pid: int | None, exe: str, number: int) -> list[dict[str, Any]]:
+    """The configurations of one rank."""
     port = PORT + number
     inject = f"llm-inject -unsafe -port {port} debugpy {name if pid else 'RANK'}"
-    dap = ["-i=dap"] + [word for text in first for word in ("-iex", text)]
+    picked = str(pid) if pid else "${command:pickProcess}"
+    found = [{"name": f"gdbext: {name}, gdb", "request": "attach", "processId": picked, **cppdbg(gdb, exe)}]
+    if gdb.speaks_dap:
+        found.append(
+            {"name": f"gdbext: {name}, gdb's own DAP", "request": "attach", "pid": pid or picked, **dap(gdb, exe, load())}
+        )
     return [
-        {
-            "name": f"gdbext: {name}, gdb",
-            "request": "attach",
-            "processId": str(pid) if pid else "${command:pickProcess}",
-            **cppdbg(gdb, exe),
-        },
-        {
-            "name": f"gdbext: {name}, gdb's own DAP",
-            "type": "gdb",
-            "request": "attach",
-            "pid": pid or "${command:pickProcess}",
-            "program": exe,
-            "debuggerPath": gdb,
-            "debuggerArgs": dap,
-        },
+        *found,
         {
             "name": f"gdbext: {name}, Nsight",
             "type": "cuda-gdb",
@@ -160,15 +144,21 @@ def attach(gdb: str, cuda_gdb: str, name: str, pid: int | None, exe: str, number
             "processId": str(pid) if pid else "${command:cuda.pickProcess}",
             "program": exe,
             "debuggerPath": cuda_gdb,
-            "initCommands": first,
+            "initCommands": [text for _, text in [*load(), FRAMES]],
         },
         {**attach_configuration(name, port), "name": f"gdbext: {name}, debugpy, after {inject}"},
     ]
 
 
-def cppdbg(gdb: str, program: str, setup: Sequence[tuple[str, str]] | None = None) -> dict[str, Any]:
+def cppdbg(gdb: Gdb, program: str, setup: Sequence[tuple[str, str]] | None = None) -> dict[str, Any]:
     """What every configuration of that type holds. gdb's commands are typed in its debug console after `-exec `. `setup`: the
-    steps of gdb's start, `load()` where None."""
-    steps = load() if setup is None else setup
+    steps of gdb's start, `load()` where None; none of ours in a gdb without Python, which can load no pack."""
+    steps = [*(load() if setup is None else setup), FRAMES, MI_FRAMES] if gdb.python else [LAZILY]
     setup_commands = [{"description": why, "text": text} for why, text in steps]
-    return {"type": "cppdbg", "MIMode": "gdb", "miDebuggerPath": gdb, "program": program, "setupCommands": setup_commands}
+    return {"type": "cppdbg", "MIMode": "gdb", "miDebuggerPath": gdb.path, "program": program, "setupCommands": setup_commands}
+
+
+def dap(gdb: Gdb, program: str, setup: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """What every configuration of gdb's own DAP holds; `setup`: the steps of gdb's start."""
+    words = [word for _, text in [*setup, FRAMES] for word in ("-iex", text)]
+    return {"type": "gdb", "program": program, "debuggerPath": gdb.path, "debuggerArgs": ["-i=dap", *words]}

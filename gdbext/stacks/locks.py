@@ -109,7 +109,9 @@ class Finder:
             if edge is None:
                 continue
             if edge.owner is None:
-                log.note("nobody owns %s, which thread %d waits for: %s", edge.lock, thread.tid, edge.note or "it names no owner")
+                log.note(
+                    "no thread owns %s, which thread %d waits for: %s", edge.lock, thread.tid, edge.note or "it names no owner"
+                )
                 log.note("its candidates: %s; passed over for what they do: %s", edge.candidates, edge.bystanders)
             found.append(edge)
         return found
@@ -233,7 +235,7 @@ class Finder:
             return inside
         if not self._stands_in(thread, _ACQUIRES):
             return None
-        note = "no frame of this process can name it, so who has it cannot be told"
+        note = "no frame of this process names it, so its owner is not known"
         what = f"a Python lock (semaphore {futex:#x})"
         return Edge(self.node(thread), what, "Lock", note=note, address=futex, where=str(thread.top or ""))
 

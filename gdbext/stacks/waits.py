@@ -119,4 +119,4 @@ def sentence(cycle: Sequence[Edge], name: Callable[[Node], str]) -> str:
     parts = [f"{name(e.waiter)} waits for {e.lock}, which {_has(e, name(e.owner))}" for e in cycle]
     if len(cycle) == 1:
         return f"{name(cycle[0].waiter)} waits for {cycle[0].lock}, which it holds itself."
-    return "; ".join(parts) + ": none of them can go on."
+    return "; ".join(parts) + ": none of them can continue."

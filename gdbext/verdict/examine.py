@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..engines import endpoints, nccl_ras, shm_files
 from ..engines.group import engines_of
+from ..engines.listeners import who_listens
 from ..engines.processes import ranks_of
 from ..errors import GdbextError
 from ..observe.window import PRESSED
-from ..requests import collect, join
+from ..requests import collect, instances, join
 from ..requests.model import BEHIND, NEVER_FITS
 from . import sampling, untraced
 from .chains import Chain, chains_of
@@ -19,7 +20,7 @@ from .facts import Facts
 from .judge import judge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..access.base import Target
     from ..engines.sightings import Look
@@ -35,12 +36,18 @@ AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0, "uninterruptible": 3.0}
 class Examination:
     """`seen`: `[ProcessState]`, `verdicts` on them: the gravest first, `chains` of all that wait, `requests`: `[Tracked]` of all
     engines, None where there is none, `progress`: what their processes count, at both looks; `untraced`: what is known of those
-    that may not be traced."""
+    that may not be traced. `broken`: {pid: why it serves nobody any more}."""
 
-    def __init__(self, seen: list[ProcessState], custodies: Sequence[tuple[set[int], list[Any], list[Any]]] = ()) -> None:
+    def __init__(
+        self,
+        seen: list[ProcessState],
+        custodies: Sequence[tuple[set[int], list[Any], list[Any]]] = (),
+        broken: Mapping[int, str] | None = None,
+    ) -> None:
         self.seen = seen
         for f in seen:
             f.requests = next((requests for pids, requests, _ in reversed(custodies) if f.pid in pids), None)
+            f.broken = (broken or {}).get(f.pid, "")
         self.requests = [r for _, requests, _ in custodies for r in requests] if custodies else None
         self.progress = [c for _, _, counted in custodies for c in counted]
         self.verdicts: list[Verdict] = judge(seen)
@@ -123,17 +130,20 @@ class _Look:
 
     def examination(self) -> Examination:
         """The verdicts on what was seen until now."""
-        custodies = []
+        custodies, sides = [], []
         for engine, (first, began), now in zip(self.engines, self.first, self.last):
             since = time.monotonic() - began
             last, requests, _ = collect.compared(engine, first, self.seconds, since=since, last=now)
+            sides.append(instances.Side(engine.instance, last, requests, first))
             if any(look.parts for look in last):
                 custodies.append(({rank.pid for rank in engine.alive()}, requests, join.progress(last, first)))
+        instances.relate(sides, who_listens)
         for s in self.sampling.seen:
             requests = _requests_in(s.view.target) if s.view is not None and not s.view.live else []
             if requests:
                 custodies.append(({s.pid}, requests, []))
-        return Examination(self.sampling.seen, custodies)
+        broken = {look.pid: look.broken for side in sides for look in side.looks if look.broken}
+        return Examination(self.sampling.seen, custodies, broken)
 
 
 def _requests_in(core: Target) -> list[Any]:

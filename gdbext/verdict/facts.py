@@ -182,6 +182,8 @@ class ProcessState:
     gil_hog: tuple[Node, list[Node]] | None = None  # (the thread that holds the GIL and never releases it, those that wait)
     world: tuple[int, int] | None = None  # (rank, size) of its torch.distributed group
     links: set[Any] | None = None  # its connections, equal at both ends; None where they are not known
+    job: str = ""  # where its ranks have found one another, equal for all of one job and for no other
+    node: str = ""  # the machine, '' for this one
     why: str = ""  # it could not be read
     pid: int = 0
     engine: str = ""
@@ -204,6 +206,7 @@ class ProcessState:
     requests: list[Any] | None = None  # of its engine (`requests.model.Tracked`), None where they are not known
     clients: int = 0  # connections that clients have to its event loops
     unread: int = 0  # on how many of them, and of its listeners, something waits
+    broken: str = ""  # why it serves nobody any more, by its own word
     signals: Sequence[str] = ()  # that it has handlers of its own for
     # what the facts were read from: no rule asks, and one made up has none
     rank: Rank | None = None

@@ -36,7 +36,7 @@ def describe(t: ThreadState | None) -> str:
     """What a thread does."""
     if t is None:
         return ""
-    load = "" if t.load is None else f", {100 * t.load:.0f} % of a processor"
+    load = "" if t.load is None else f", {100 * t.load:.0f} % CPU"
     how = "moves, last" if t.moved else "stands"
     wait = f", waits for {t.edge.lock}" if t.edge is not None else ""
     wait += ", at the end of its program" if t.main and any(_ENDS.match(name or "") for name in t.native) else ""

@@ -39,7 +39,7 @@ def launched(mi, found, arguments):
     entry."""
     mi.ask("-gdb-set mi-async on")
     for command in [c["text"] for c in found.get("setupCommands", ())] + found.get("initCommands", []):
-        assert mi.console(command)[0] == "done"
+        assert mi.setup(command) == "done"
     mi.console("set pagination off")
     mi.console("set style enabled off")
     assert mi.ask(f"-environment-cd {found['cwd']}")[0] == "done"

@@ -108,12 +108,13 @@ def test_the_printed_cppdbg_configuration_attaches_and_shows_a_tensor(gdb_path, 
     mi = Mi(found["miDebuggerPath"])
     try:
         for command in found["setupCommands"]:
-            assert mi.console(command["text"])[0] == "done"
+            assert mi.setup(command["text"]) == "done"
         assert mi.ask(f"-file-exec-and-symbols {found['program']}")[0] == "done"
         assert mi.ask(f"-target-attach {found['processId']}")[0].startswith("done")
         result, text = mi.console(TENSOR)
         assert result == "done" and data(text)["shape"] == [2, 3] and data(text)["dtype"] == "torch.float32"
         assert "<module>" in mi.console("pybt")[1]
+        assert 'func="<module>"' in mi.ask("-stack-list-frames")[0]
         assert mi.ask("-target-detach")[0] == "done"
     finally:
         mi.close()

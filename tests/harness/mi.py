@@ -39,6 +39,10 @@ class Mi:
     def console(self, command):
         return self.ask(f"-interpreter-exec console {json.dumps(command)}")
 
+    def setup(self, command):
+        """The result of one of launch.json's `setupCommands`: MI's own after a dash, else gdb's (MIEngine)."""
+        return (self.ask if command.startswith("-") else self.console)(command)[0]
+
     def close(self):
         self.process.kill()
         self.process.communicate()

@@ -39,8 +39,9 @@ MAY = {
     "printers": {"session", "torch", "render"},
     "functions": {"session", "torch", "render"},
     "frame_filters": {"session", "answers", "engines", "stacks", "access", "render"},
+    "dap": READING | {"frame_filters", "session", "answers", "control", "engines"},
     "setup": {"commands", "session", "access", "render", "wheels"},  # runs commands outside gdb
-    "init": {"commands", "session", "printers", "functions", "frame_filters", "wheels"},
+    "init": {"commands", "session", "printers", "functions", "frame_filters", "dap", "wheels"},
     "agents": {"commands", "setup", "session", "access", "render"},  # the same commands for programs
     "__main__": {"commands", "session", "setup", "agents", "render"},
 }
@@ -54,6 +55,7 @@ MAY_GDB = (
     "printers/",
     "functions/",
     "frame_filters/",
+    "dap/",
     "access/libraries.py",
 )
 FOR_ALL = ("errors", "log", "package")

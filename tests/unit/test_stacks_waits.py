@@ -92,7 +92,7 @@ def test_the_end_of_a_chain():
 
 def test_a_cycle_is_a_sentence():
     text = sentence(cycles(edges("ab", "ba"))[0], str)
-    assert text == "a waits for lock ab, which b holds; b waits for lock ba, which a holds: none of them can go on."
+    assert text == "a waits for lock ab, which b holds; b waits for lock ba, which a holds: none of them can continue."
     assert sentence(cycles(edges("aa"))[0], str) == "a waits for lock aa, which it holds itself."
 
 

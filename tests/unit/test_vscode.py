@@ -8,6 +8,7 @@ import pytest
 
 from gdbext.errors import GdbextError
 from gdbext.setup import vscode
+from gdbext.setup.gdbs import Gdb
 
 ASKED = {  # type -> the attributes of an attach that its extension knows
     "cppdbg": {"processId", "program", "MIMode", "miDebuggerPath", "setupCommands"},
@@ -15,11 +16,16 @@ ASKED = {  # type -> the attributes of an attach that its extension knows
     "cuda-gdb": {"processId", "program", "debuggerPath", "initCommands"},
     "debugpy": {"connect", "justMyCode"},
 }
+ON = "enable frame-filter global gdbext-python"
+
+
+def a_gdb(version=(17, 2), python=(3, 11), path="/usr/bin/gdb"):
+    return Gdb(path, f"GNU gdb {version}", version, python, "")
 
 
 def test_each_rank_by_each_debugger(monkeypatch):
     monkeypatch.setattr(vscode, "ranks", lambda what: [("TP0", 41, "/usr/bin/python3"), ("TP1", 42, "/usr/bin/python3")])
-    said = json.loads(vscode.configurations("/usr/bin/gdb", "/opt/cuda/bin/cuda-gdb", "all"))
+    said = json.loads(vscode.configurations(a_gdb(), "/opt/cuda/bin/cuda-gdb", "all"))
     attaches = [c for c in said["configurations"] if c["request"] == "attach"]
     assert [c["type"] for c in attaches] == list(ASKED) * 2 and len({c["name"] for c in attaches}) == 8
     for one in attaches:
@@ -29,6 +35,21 @@ def test_each_rank_by_each_debugger(monkeypatch):
     assert (attaches[4]["processId"], attaches[5]["pid"], attaches[6]["processId"]) == ("42", 42, "42")
     (core,) = [c for c in said["configurations"] if c["request"] == "launch"]
     assert core["coreDumpPath"] == "${input:core}" and said["inputs"][0]["id"] == "core"
+
+
+@pytest.mark.parametrize("command", [(), ("python3", "serve.py")])
+@pytest.mark.parametrize("version, python, dap", [((13, 1), (3, 11), False), ((14, 1), None, False), ((14, 1), (3, 11), True)])
+def test_only_what_that_gdb_can_do_is_printed(version, python, dap, command):
+    said = json.loads(vscode.configurations(a_gdb(version, python), "cuda-gdb", command=command, pick=True))["configurations"]
+    assert [c["type"] for c in said] == ["cppdbg", *["gdb"] * dap, "cuda-gdb", "debugpy", "cppdbg"]
+    for one in said:
+        commands = [c["text"] for c in one.get("setupCommands", ())] + one.get("debuggerArgs", []) + one.get("initCommands", [])
+        ours = [n for n, text in enumerate(commands) if text.startswith("source ")]
+        if one["type"] == "debugpy" or python is None and one["type"] == "cppdbg":
+            assert not ours and ON not in commands
+        else:
+            assert len(ours) == 1 and commands.index(ON) > ours[0]  # what the pack declares is enabled after it is loaded
+        assert ("-enable-frame-filters" in commands) == (one["type"] == "cppdbg" and python is not None)
 
 
 def test_a_process_by_its_pid_and_what_is_none():
@@ -46,7 +67,7 @@ def test_a_path_that_the_editor_would_take_for_a_command_is_refused(monkeypatch)
 
 
 def test_the_picker_asks_for_the_pid():
-    said = json.loads(vscode.configurations("gdb", "cuda-gdb", pick=True))
+    said = json.loads(vscode.configurations(a_gdb(path="gdb"), "cuda-gdb", pick=True))
     pids = [c.get("processId", c.get("pid")) for c in said["configurations"] if c["type"] in ("cppdbg", "gdb", "cuda-gdb")]
     assert pids == ["${command:pickProcess}", "${command:pickProcess}", "${command:cuda.pickProcess}", None]
 
@@ -59,7 +80,7 @@ def test_the_picker_asks_for_the_pid():
     ],
 )
 def test_an_engine_is_started_by_each_debugger(command, program, args):
-    said = json.loads(vscode.configurations("/usr/bin/gdb", "cuda-gdb", command=command))
+    said = json.loads(vscode.configurations(a_gdb(), "cuda-gdb", command=command))
     native, dap, nsight, debugpy, core = said["configurations"]
     assert [c["request"] for c in said["configurations"]] == ["launch"] * 5 and core["name"].endswith("a core")
     assert (
@@ -75,7 +96,9 @@ def test_a_start_script_is_given_to_python(tmp_path):
     script = tmp_path / "serve"
     script.write_text("#!/usr/bin/python3\n")
     script.chmod(0o755)
-    said = json.loads(vscode.configurations("gdb", "cuda-gdb", command=[str(script), "serve", "a model"]))["configurations"]
+    said = json.loads(vscode.configurations(a_gdb(path="gdb"), "cuda-gdb", command=[str(script), "serve", "a model"]))[
+        "configurations"
+    ]
     assert said[0]["program"] == vscode.PYTHON and said[0]["args"] == [str(script), "serve", "a model"]
     assert (
         said[2]["args"].endswith("serve 'a model'")
@@ -83,4 +106,4 @@ def test_a_start_script_is_given_to_python(tmp_path):
         and said[3]["args"] == ["serve", "a model"]
     )
     with pytest.raises(GdbextError, match="there is no program 'no-such-engine'"):
-        vscode.configurations("gdb", "cuda-gdb", command=["no-such-engine"])
+        vscode.configurations(a_gdb(path="gdb"), "cuda-gdb", command=["no-such-engine"])

@@ -12,7 +12,7 @@ from harness.subjects import PYTHONS, running
 @pytest.mark.parametrize("how", ["hang", "well"])
 @pytest.mark.parametrize("name", ["one thread", "one of several", "pool", "exit handler"])
 def test_who_keeps_a_program_from_ending(name, how, python):
-    with running(python, "endings.py", name, how, start_new_session=True) as (_, truth):
+    with running(python, "program_ends.py", name, how, start_new_session=True) as (_, truth):
         asleep(truth["pid"], seconds=2)
         said = answer(f"llm-hang {truth['pid']} -wait 0.6 -json")
     chain = next(c for c in said["chains"] if c["waiter"].get("tid") == truth["pid"])

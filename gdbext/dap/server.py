@@ -1,0 +1,175 @@
+"""gdb's DAP server as far as Python's part leans on it: its table of requests, its threads, its events.
+
+gdb's handlers stand in a table by the request's name and run in a thread of their own (gdb/python/lib/gdb/dap/server.py). Ours
+stand before them: each is asked first, in gdb's thread, and leaves to gdb what is not Python's. Whatever of ours fails is said
+once, by name, and gdb's own answer is given. What a gdb does not have is found out when it is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import TYPE_CHECKING
+
+import gdb
+
+from .. import log
+from ..errors import GdbextError
+from ..render.text import one_line
+
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    Body = dict[str, Any]
+
+
+def _of_gdb(module: str, *names: str) -> Any:
+    """The first of `names` that a module of gdb's DAP server has; `GdbextError` where it has none of them."""
+    found = importlib.import_module(f"gdb.dap.{module}")
+    for name in names:
+        if hasattr(found, name):
+            return getattr(found, name)
+    raise GdbextError(f"gdb.dap.{module} of this gdb has no {names[0]}")
+
+
+def _thread_function(name: str) -> Any:
+    """`send_gdb` and `send_gdb_with_response`, which gdb 14 has among what starts the server."""
+    try:
+        return _of_gdb("server", name)
+    except GdbextError as e:
+        log.passed_over(e)
+        return _of_gdb("startup", name)
+
+
+def refused(text: str) -> Exception:
+    """The exception whose text a client is told as the answer to its request."""
+    kind: Callable[[str], Exception] = _of_gdb("startup", "DAPException")
+    return kind(text)
+
+
+def send(event: str, body: Body) -> None:
+    """Sends an event to the client."""
+    _of_gdb("server", "send_event")(event, body)
+
+
+def say(text: str) -> None:
+    """Prints a line in the client's console."""
+    send("output", {"category": "console", "output": text + "\n"})
+
+
+def is_running() -> bool:
+    """Whether gdb takes the process to be running."""
+    return bool(importlib.import_module("gdb.dap.events").inferior_running)
+
+
+def frame(number: int) -> Any:
+    """The frame decorator that the client knows by a number; its thread is selected."""
+    return _of_gdb("frames", "frame_for_id")(number)
+
+
+def line_to_client(line: int) -> int:
+    """A line as the client counts lines."""
+    return int(_of_gdb("server", "export_line")(line))
+
+
+def line_of_client(line: int) -> int:
+    """A line of the client's, counted from 1."""
+    return int(_of_gdb("server", "import_line")(line))
+
+
+class Later:
+    """An answer without a body, after which `work` runs in gdb's thread."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self.work = work
+
+    def start(self) -> None:
+        """Has the server do it once the answer is sent."""
+        post = functools.partial(_thread_function("send_gdb"), self.work)
+        try:
+            _of_gdb("server", "call_function_later")(post)
+        except GdbextError as e:
+            log.passed_over(e)
+            post()
+
+
+_failed: set[str] = set()
+
+
+def _off(name: str, error: Exception) -> None:
+    """Says once that Python has no part in the answers to a request."""
+    text = f"gdbext: no Python in {name}: {one_line(str(error)) or type(error).__name__}"
+    log.note(text)
+    if name not in _failed:
+        _failed.add(name)
+        say(text)
+
+
+def before(name: str, ours: Callable[..., Body | Later | None], stopped: bool = True) -> None:
+    """`ours` answers the request `name` in gdb's thread, gdb's own handler where it gives None; `stopped`: only a process that
+    stands still is asked."""
+    table = _of_gdb("server", "_commands")
+    theirs, ask = table[name], _thread_function("send_gdb_with_response")
+
+    @functools.wraps(theirs)
+    def handler(**arguments: Any) -> Any:
+        found = None
+        try:
+            if not (stopped and is_running()):
+                found = ask(lambda: _expected(ours, arguments))
+        except _of_gdb("startup", "DAPException"):
+            raise
+        except Exception as e:  # whatever it is: gdb's own answer is better than none
+            _off(name, e)
+        if isinstance(found, Later):
+            found.start()
+            return None
+        return theirs(**arguments) if found is None else found
+
+    table[name] = handler
+
+
+def _expected(ours: Callable[..., Any], arguments: Body) -> Any:
+    """What `ours` answers; an expected failure is the client's answer."""
+    try:
+        return ours(**arguments)
+    except (GdbextError, gdb.error) as e:
+        raise refused(one_line(str(e))) from None
+
+
+def after(name: str, ours: Callable[[Body], None]) -> None:
+    """`ours`, in gdb's thread, changes the body with which gdb answers the request `name`."""
+    table = _of_gdb("server", "_commands")
+    theirs, ask = table[name], _thread_function("send_gdb_with_response")
+
+    @functools.wraps(theirs)
+    def handler(**arguments: Any) -> Any:
+        body = theirs(**arguments)
+        try:
+            ask(lambda: ours(body))
+        except Exception as e:  # as above
+            _off(name, e)
+        return body
+
+    table[name] = handler
+
+
+def on_events(change: Callable[[str, Body], Body | None]) -> None:
+    """`change(event, body)` gives the body with which an event about stops or breakpoints leaves, None for one that is kept
+    back."""
+    for module in map(importlib.import_module, ("gdb.dap.events", "gdb.dap.breakpoint")):
+        for name in ("send_event", "send_event_maybe_later"):
+            if hasattr(module, name):
+                setattr(module, name, functools.partial(_send_changed, change, getattr(module, name)))
+
+
+def _send_changed(change: Callable[[str, Body], Body | None], theirs: Callable[..., None], event: str, body: Any = None) -> None:
+    found = body
+    if isinstance(body, dict):
+        try:
+            found = change(event, body)
+        except Exception as e:  # as above
+            _off(f"the event {event}", e)
+        if found is None:
+            return
+    theirs(event, found)
