@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..engines.sightings import Look
     from ..engines.targets import Targets
     from ..stacks.snapshots import ProcessSnapshot
+    from .exchange import Machine
     from .facts import ProcessState, Verdict
 
 LONGER = 3.0  # times the first look, on a machine that left others little
@@ -42,7 +43,7 @@ AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0, "uninterruptible": 3.0}
 class Examination:
     """`seen`: `[ProcessState]`, `verdicts` on them: the gravest first, `chains` of all that wait, `requests`: `[Tracked]` of all
     engines, None where there is none, `progress`: what their processes count, at both looks; `untraced`: what is known of those
-    that may not be traced. `broken`: {pid: why it serves nobody any more}."""
+    that may not be traced; `sides`: the engine instances. `broken`: {pid: why it serves nobody any more}."""
 
     def __init__(
         self,
@@ -59,15 +60,31 @@ class Examination:
         self.verdicts: list[Verdict] = judge(seen)
         self.chains: list[Chain] = chains_of(Facts(seen), self.requests or ())
         self.untraced: list[dict[str, Any]] = []
+        self.sides: list[instances.Side] = []
 
 
-def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str] = ()) -> Examination:
-    """Samples what `resolve_processes` returned for `seconds` and judges it.
+def judge_machines(machines: Sequence[Machine]) -> Examination:
+    """One judge over the facts of several machines, which asks no process."""
+    sides = [side for machine in machines for side in machine.sides]
+    instances.relate(sides)
+    seen = [f for machine in machines for f in machine.processes]
+    custodies: list[tuple[set[int], list[Any], list[Any]]] = []
+    for side in sides:
+        if any(look.parts for look in side.looks):
+            custodies.append(({look.pid for look in side.looks}, list(side.requests), []))
+    return Examination(seen, custodies, {look.pid: look.broken for side in sides for look in side.looks if look.broken})
+
+
+def examine(
+    found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str] = (), alone: bool = False
+) -> Examination:
+    """Samples what `resolve_processes` returned for `seconds` and judges it. `alone`: other machines are asked too, so what the
+    instances here do not have may be there.
 
     A kernel, a disk, or a call of a second or two that keeps the GIL or an event loop, may only take its time: it is sampled on,
     and the verdict says that it does not end when all that was seen says so after `AGAIN` times as long. A process of which
     nothing can be told while its threads wait for a processor is sampled again from the start."""
-    look = _Look(found, targets, seconds, words)
+    look = _Look(found, targets, seconds, words, alone)
     first = look.examination()
     more = [] if first.verdicts[0].kind in QUIET else _others(found, targets, first.chains)
     if more:
@@ -77,7 +94,7 @@ def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Seque
     first.untraced = _untraced([s for s in first.seen if untraced.is_refused(s)])
     said, again = {v.kind for v in first.verdicts}, any(v.again for v in first.verdicts)
     if "unknown" in said and any(s.window.pressed > PRESSED for s in first.seen):
-        look = _Look(found, targets, seconds * LONGER, words)
+        look = _Look(found, targets, seconds * LONGER, words, alone)
         _add_pauses(look.sampling.seen, [s.snapshot for s in first.seen])
         last = look.examination()
     elif (said & set(AGAIN) or again) and look.sampling.live:
@@ -134,8 +151,8 @@ class _Look:
     """The samples of all processes for `seconds`, with their copies. What is read of the requests of each engine is read at the
     first sample and at the last one."""
 
-    def __init__(self, found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str]) -> None:
-        self.seconds = seconds
+    def __init__(self, found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str], alone: bool) -> None:
+        self.seconds, self.alone = seconds, alone
         with sampling.Sampling(found, targets, words) as self.sampling:
             self.engines = [engine for engine in engines_of(ranks_of(found), self.sampling.sampled) if engine.spec]
             self.first = [(collect.looks_at(engine)[0], time.monotonic()) for engine in self.engines]
@@ -168,13 +185,16 @@ class _Look:
             sides.append(instances.Side(engine.instance, last, requests, first))
             if any(look.parts for look in last):
                 custodies.append(({rank.pid for rank in engine.alive()}, requests, join.progress(last, first)))
-        instances.relate(sides, who_listens)
+        if not self.alone:
+            instances.relate(sides, who_listens)
         for s in self.sampling.seen:
             requests = _requests_in(s.view.target) if s.view is not None and not s.view.live else []
             if requests:
                 custodies.append(({s.pid}, requests, []))
         broken = {look.pid: look.broken for side in sides for look in side.looks if look.broken}
-        return Examination(self.sampling.seen, custodies, broken)
+        found = Examination(self.sampling.seen, custodies, broken)
+        found.sides = sides
+        return found
 
 
 def _requests_in(core: Target) -> list[Any]:
