@@ -10,7 +10,6 @@ import re
 from typing import TYPE_CHECKING
 
 import gdb
-from gdb.frames import frame_iterator
 
 from .. import log
 from ..access import libraries
@@ -73,8 +72,8 @@ def _forget(_: Any) -> None:
 
 
 def read_libraries(threadId: int, startFrame: int = 0, **_: Any) -> None:
-    """With `auto-solib-add off`, as launch.json has it: reads the symbols of the libraries that a thread's stack needs, before gdb
-    walks it."""
+    """With `auto-solib-add off`, as launch.json has it: reads the symbols of the libraries that a thread's stack needs, before
+    gdb walks it."""
     thread = _thread(threadId)
     if thread is not None and startFrame == 0 and not gdb.parameter("auto-solib-add") and threadId not in _walked:
         _walked.add(threadId)
@@ -246,8 +245,7 @@ def _steps_in_python(thread_id: int) -> bool:
     thread.switch()
     newest = gdb.newest_frame()
     newest.select()
-    first = next(iter(frame_iterator(newest, 0, -1)), None)
-    if isinstance(first, PythonFrame):
+    if isinstance(server.first_frame(newest), PythonFrame):
         return True
     if newest.find_sal().symtab is not None:
         return False
