@@ -6,6 +6,7 @@ The protocol: https://microsoft.github.io/debug-adapter-protocol/specification. 
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -238,7 +239,7 @@ def _stepper(command: str) -> Callable[..., Later | None]:
 
 
 def _steps_in_python(thread_id: int) -> bool:
-    """Selects a thread; whether its innermost frame is Python's, or one without lines of its own that Python called."""
+    """Selects a thread; whether its innermost frame is Python's, or one that Python called and whose source is not here."""
     thread = _thread(thread_id)
     if thread is None:
         return False
@@ -247,7 +248,8 @@ def _steps_in_python(thread_id: int) -> bool:
     newest.select()
     if isinstance(server.first_frame(newest), PythonFrame):
         return True
-    if newest.find_sal().symtab is not None:
+    source = newest.find_sal().symtab
+    if source is not None and os.path.exists(source.fullname()):
         return False
     try:
         return bool(session.frames())

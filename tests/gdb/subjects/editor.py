@@ -97,7 +97,7 @@ def main():
     truth = {"pid": os.getpid(), "self": told(machine, 3), "threads": sorted(t.name for t in threading.enumerate()), "steps": served.steps}
     print(json.dumps(truth), flush=True)
     for line in sys.stdin:
-        print(json.dumps([machine.turn(number) for number in range(int(line))]), flush=True)
+        print(json.dumps([machine.turn(number) for number in range(int(line))]), flush=True)  # LINE rounds
     gate.set()
 
 
