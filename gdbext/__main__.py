@@ -15,14 +15,15 @@ if __name__ == "__main__" or os.path.basename(sys.argv[0]) == "gdbext":  # befor
 
 from .commands import table
 from .errors import GdbextError
-from .render import jsonline
-from .render.text import Style, one_line
+from .render import jsonline, streams
+from .render.text import Style, coloured, one_line
 
 SETUP = {
     "doctor": "what works on this machine, what does not, and the line that mends it",
     "install": "load gdbext in gdb and cuda-gdb from now on, and get numpy and the rest for gdb's own Python",
     "uninstall": "take that out again",
     "gdb": "print the line that loads gdbext in gdb; gdbext.pyz unpacks itself first, into [DIR] or a private folder",
+    "completion": "print what completes commands and options in a shell: bash, zsh or fish",
     "mcp": "serve the answers to agents by the Model Context Protocol over stdio: needs pip install 'gdbext[mcp]'",
     "skill": "write a skill folder, the guide and the commands for an agent with a shell, into DIR",
     "vscode": (
@@ -52,6 +53,8 @@ def _parser(name: str) -> Any:
         parser.add_argument("--no-wheels", action="store_true", help="leave the packages for gdb's Python alone")
     if name == "gdb":
         parser.add_argument("folder", nargs="?", default="", metavar="DIR", help="unpack into this folder (gdbext.pyz)")
+    if name == "completion":
+        parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that reads it")
     if name == "skill":
         parser.add_argument("folder", metavar="DIR", help="the folder; made where it is not there")
     if name == "mcp":
@@ -75,7 +78,7 @@ def _parser(name: str) -> Any:
         )
     if name == "install":
         parser.add_argument("--wheels-only", action="store_true", help="no init file, only the packages for gdb's Python")
-    if name not in ("uninstall", "gdb", "skill", "mcp"):
+    if name not in ("uninstall", "gdb", "skill", "mcp", "completion"):
         parser.add_argument("--gdb", metavar="PATH", help="this gdb instead of those on the PATH")
     return parser
 
@@ -91,7 +94,7 @@ def _setup(name: str, words: list[str]) -> int:
         checks = doctor.run(options.gdb)
         found = doctor.data(checks)
         status = 0 if found["ok"] else 1
-        say(doctor.text(checks, Style(sys.stdout.isatty() and "NO_COLOR" not in os.environ)))
+        say(doctor.text(checks, Style(coloured(sys.stdout.isatty()))))
     elif name == "install":
         from .setup import install
 
@@ -108,6 +111,11 @@ def _setup(name: str, words: list[str]) -> int:
 
         found = {"source": unpack.init_script(options.folder)}
         say(f"source {found['source']}")
+    elif name == "completion":
+        from .setup import completion
+
+        found = {"script": completion.script(options.shell, SETUP)}
+        say(found["script"])
     elif name == "skill":
         from .agents import skill
 
@@ -143,10 +151,12 @@ def _meant(name: str) -> str:
 
 def main(words: list[str]) -> int:
     name, rest = (words[0], words[1:]) if words else ("--help", [])
+    if name == "help" and rest:
+        name, rest = rest[0], ["--help"]
     if name in ("-h", "--help", "help"):
         print(_usage())
         return 0
-    if name == "--version":
+    if name in ("--version", "-V", "version"):
         from . import __version__
 
         print(f"gdbext {__version__}")
@@ -180,8 +190,10 @@ def main(words: list[str]) -> int:
 
 def entry() -> None:
     """The program `gdbext` that pip installs."""
+    streams.make_whole()
     try:
         status = main(sys.argv[1:])
+        sys.stdout.flush()  # here, where it is known what to do without a reader
         gc.freeze()  # an interpreter that ends walks all objects: after an answer about many threads half a second
         sys.exit(status)
     except KeyboardInterrupt:

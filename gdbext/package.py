@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import re
 import stat
 import sys
 
@@ -55,10 +57,11 @@ def in_archive() -> bool:
 
 
 def how() -> str:
-    """How this pack is started without gdb, for help and errors."""
+    """How this pack is started without gdb, for help and errors: words that a shell in the current folder takes."""
     if in_archive():
-        return f"python3 {os.path.basename(ROOT)}"
-    return "gdbext" if os.path.basename(sys.argv[0] if sys.argv else "") == "gdbext" else "python -m gdbext"
+        path = os.path.relpath(ROOT) if os.path.dirname(ROOT) == os.getcwd() else ROOT
+        return f"python3 {path}" if re.fullmatch(r"[\w./+-]+", path) else f"python3 '{path}'"
+    return "gdbext" if os.path.basename(sys.argv[0] if sys.argv else "") == "gdbext" else "python3 -m gdbext"
 
 
 def data(name: str) -> bytes:
@@ -67,8 +70,9 @@ def data(name: str) -> bytes:
     return bytes(__loader__.get_data(os.path.join(base, *name.split("/"))))  # type: ignore[name-defined]
 
 
+@functools.lru_cache(maxsize=None)
 def table(name: str) -> Any:
-    """What a data file of JSON holds; `OSError` where there is none."""
+    """What a data file of JSON holds, read once: nobody changes it. `OSError` where there is none."""
     import json
 
     return json.loads(data(name))

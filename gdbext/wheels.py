@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .package import owned_by_us
+from . import package
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def use(version: Sequence[int]) -> str:
     folder = wheels_folder(version)
     if folder in sys.path or not os.path.isdir(folder):
         return ""
-    why = owned_by_us(folder) or next(
-        filter(None, (owned_by_us(os.path.join(folder, n)) for n in sorted(os.listdir(folder)))), ""
+    why = package.owned_by_us(folder) or next(
+        filter(None, (package.owned_by_us(os.path.join(folder, n)) for n in sorted(os.listdir(folder)))), ""
     )
     if not why:
         sys.path.append(folder)
@@ -134,7 +134,7 @@ def install_wheels(
     if pip is None:
         raise GdbextError(
             "wheels for gdb's Python: no pip here; install one (Debian, Ubuntu: apt-get install python3-pip), then: "
-            "python3 -m gdbext install"
+            f"{package.how()} install"
         )
     say("installing %s for gdb's Python %d.%d into %s" % (", ".join(PACKAGES), version[0], version[1], folder))
     new, before = "%s.new-%d" % (folder, os.getpid()), os.umask(0o022)  # what others may write is not used

@@ -137,16 +137,14 @@ class Collection:
             self.partial.append(self.stop.torn)
         if self.stop.held_by:
             holds = ptrace.stopper(min(self.stop.held_by))
-            self.partial.append(f"{holds}, holds it: it was read as it stands, without being stopped")
+            self.partial.append(f"{holds}, holds it: it was read as it is, without being stopped")
         self._add_afterwards()
         self._add_read_only(copy.maps)
         self._add_blocked()
         if not self.stop.registers and not ptrace.memory_tid(self.pid):
             raise NotFoundError(f"process {self.pid} ended while it was copied")
         if not self.stop.registers:
-            raise GdbextError(
-                f"process {self.pid} gets no processor: none of its threads stopped in {starved + 1} tries; ask again"
-            )
+            raise GdbextError(f"process {self.pid} gets no CPU: none of its threads stopped in {starved + 1} tries; ask again")
 
     def _prefetch(self) -> None:
         """Reads until a pass finds no new page, so that the pages are learnt while the process runs, not while it is stopped."""

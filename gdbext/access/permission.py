@@ -58,7 +58,7 @@ def hint(rights: Rights) -> str:
     ask."""
     if rights.may and rights.filtered and not rights.nested:
         return (
-            "a seccomp filter stands in the way: docker --security-opt seccomp=unconfined "
+            "a seccomp filter forbids it: docker --security-opt seccomp=unconfined "
             "(kubernetes: securityContext.seccompProfile.type: Unconfined)"
         )
     if rights.nested:

@@ -9,7 +9,7 @@ import bisect
 import os
 import signal
 import struct
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
@@ -27,9 +27,33 @@ PAC_MASK = struct.Struct("<QQ")  # of pointers to data, of those to code: struct
 MAX_PATH = 1 << 20
 MAX_STACK_TOP = 4 << 20
 SYSROOT = "GDBEXT_SYSROOT"  # of the environment: where the files of another machine or container lie, as gdb's `set sysroot`
-SIGINFO_SIZE = 24  # of the 128 bytes: number, errno, code, then the sender's pid or the address
+SIGINFO_SIZE = 24  # of the 128 bytes: number, errno, code, then the sender's pid and user, or the address
 ADDRESSED = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 FATAL = (*ADDRESSED, signal.SIGABRT, signal.SIGSYS)
+DUMPING = (*FATAL, signal.SIGQUIT, signal.SIGXCPU, signal.SIGXFSZ)  # signal(7), without SIGTRAP, which gdb's gcore notes too
+SI_KERNEL = 0x80  # of what the kernel gives no address for
+
+
+class Death(NamedTuple):
+    """What ended a process: `tid` of the thread that the signal reached; `address` of an access that failed; `sender`,
+    `user`: pid and user of the process that sent the signal, None where the kernel did; `own`: it sent it to itself, as abort()
+    does."""
+
+    tid: int
+    signal: str
+    address: int | None
+    sender: int | None = None
+    user: int | None = None
+    own: bool = False
+
+    @property
+    def text(self) -> str:
+        """`SIGSEGV at address 0x10`; `SIGABRT, sent by process 812 (user 0)`"""
+        if self.address is not None:
+            return f"{self.signal} at address {self.address:#x}"
+        if self.own:
+            return f"{self.signal}, sent by itself"
+        return self.signal + (f", sent by process {self.sender} (user {self.user})" if self.sender is not None else "")
 
 
 def is_snapshot(path: str) -> bool:
@@ -104,17 +128,26 @@ class CoreFileTarget(Target):
     def _first_tid(self) -> int | None:
         return struct.unpack_from("<i", self._status[0], PR_PID)[0] if self._status else None
 
+    def death(self) -> Death | None:
+        """The signal by which the kernel ended the process and wrote this core; None for a copy of one that lived on. Source:
+        Linux, include/uapi/asm-generic/siginfo.h; fs/binfmt_elf.c: the thread that died stands first."""
+        if not self._siginfo or not self._status or self.note:
+            return None
+        number, _, code, _, sender, user = struct.unpack_from("<6i", self._siginfo)
+        if number not in DUMPING:
+            return None
+        tid, name, (address,) = self._first_tid() or 0, signal.Signals(number).name, struct.unpack_from("<Q", self._siginfo, 16)
+        if code > 0:
+            return Death(tid, name, address if number in ADDRESSED and code != SI_KERNEL else None)
+        return Death(tid, name, None, sender, user, number in FATAL and sender in (self.pid, tid))
+
     def fatal_signal(self) -> tuple[int, str] | None:
         """(tid, what in words) of the thread that an error of its own has ended; None for a core that somebody asked for, by
-        gcore or a signal. Source: Linux, include/uapi/asm-generic/siginfo.h; fs/binfmt_elf.c: the thread that died first."""
-        if not self._siginfo or not self._status:
+        gcore or a signal."""
+        death = self.death()
+        if death is None or death.signal not in (number.name for number in FATAL) or death.sender is not None and not death.own:
             return None
-        number, _, code, _, sender = struct.unpack_from("<5i", self._siginfo)
-        tid = self._first_tid() or 0
-        if number not in FATAL or code <= 0 and sender not in (self.pid, tid):
-            return None
-        at = f" at address {struct.unpack_from('<Q', self._siginfo, 16)[0]:#x}" if code > 0 and number in ADDRESSED else ""
-        return tid, f"{signal.Signals(number).name}{at}"
+        return death.tid, death.signal + (f" at address {death.address:#x}" if death.address is not None else "")
 
     def describe(self) -> str:
         """What messages call it: its kind and file, which may have no name."""

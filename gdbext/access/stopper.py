@@ -115,7 +115,7 @@ class Stopper:
 def _torn(over: bool, stirred: set[int]) -> str:
     """Why a copy is of different moments, '' where it is of one."""
     if over:
-        return f"its copy took longer than the {LONGEST:g} s for which it stands still at most: it is of different moments"
+        return f"its copy took longer than the {LONGEST:g} s for which it is paused at most: it is of different moments"
     if stirred:
         return f"thread {min(stirred)}, which was left asleep, woke while it was copied: the copy is of different moments"
     return ""

@@ -101,12 +101,15 @@ def main() -> int:
     cgroups.move_to(pid)
     with contextlib.suppress(OSError):
         channel.sendall(b".")
-    while os.getppid() == owner:
-        if select.select([channel], [], [], 1.0)[0]:
+    while True:
+        gone = os.getppid() != owner  # asked first: what it said last is heard
+        if select.select([channel], [], [], 0.0 if gone else 1.0)[0]:
             more = channel.recv(4096)
             if not more:
                 break
             said += more
+        elif gone:
+            break
     *asked, last = said.splitlines() or [b""]
     if last == b"stays":
         return 0

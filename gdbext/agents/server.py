@@ -24,7 +24,7 @@ LIMIT = 60.0  # seconds of one call
 AT_ONCE = 2  # calls that look at the same time
 MISSING = "mcp needs the package mcp, 2 or newer, in this Python: pip install 'gdbext[mcp]'   (or: pip install 'mcp>=2')"
 INSTRUCTIONS = (
-    "Looks into LLM inference engines (vLLM, SGLang, …) on this machine. Nothing is changed: processes stand still for "
+    "Inspects LLM inference engines (vLLM, SGLang, …) on this machine. Nothing is changed: processes stand still for "
     "milliseconds at most. Begin with why (why it hangs, with evidence), or ranks (which processes there are; their labels are "
     "what `on` and `what` name); guide tells which tool helps in which trouble. Answers are at most 8 kB; a longer one ends with "
     "the cursor of its next page."

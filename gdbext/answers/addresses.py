@@ -177,7 +177,7 @@ def address_lines(address: int, data: Mapping[str, Any], style: Style) -> list[s
             token = f", token {o['token']}" if o.get("token") is not None else ""
             lines.append(f"  {o['request_id']}: place {o['index']} of its table{token}")
         if not kv["owners_known"]:
-            lines.append("  who owns the block is not known here: the scheduler was not read")
+            lines.append("  the owner of the block is not known here: the scheduler was not read")
         elif not kv["owners"]:
             lines.append("  no request owns the block" + (", it is free" if kv["free"] else ""))
     elif data["tensor"]:

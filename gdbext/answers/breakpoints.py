@@ -14,7 +14,7 @@ def registers_text(data: dict[str, Any]) -> str:
 
 def place_text(data: dict[str, Any], style: Style) -> str:
     """Where a Python breakpoint is, with its condition. `data`: as `PyBreakpoint.data` gives it."""
-    where = f"{data['file']}:{data['line']}" if data["file"] or data["line"] else data["function"]
+    where = f"{style.path(data['file'])}:{data['line']}" if data["file"] or data["line"] else data["function"]
     text = style.file(where) + (f"  {style.name(data['function'])}" if data["file"] and data["function"] else "")
     if data["condition"]:
         text += f"  if {escape(data['condition'])}"
@@ -27,7 +27,10 @@ def set_text(data: dict[str, Any], style: Style) -> str:
     """What was set, in one line."""
     also = [place for place in data.get("also", ()) if place != f"{data['file']}:{data['line']}"]
     more = (
-        f"  and {', '.join(map(style.file, also[:3]))}" + (f" and {len(also) - 3} more" if len(also) > 3 else "") if also else ""
+        f"  and {', '.join(style.file(style.path(place)) for place in also[:3])}"
+        + (f" and {len(also) - 3} more" if len(also) > 3 else "")
+        if also
+        else ""
     )
     head = f"{data['command']} {data['number']}: {place_text(data, style)}{more}  "
     return head + ("pending: set when its module is imported" if data["pending"] else f"({registers_text(data)})")

@@ -144,7 +144,7 @@ def summary_text(data: dict[str, Any], style: Style) -> str:
         if f["pc"] is not None:
             lines.append(
                 f"  at {place(f['pc'], f['function'], f['offset'])}"
-                + ("" if f["precise"] else style.dim("  (where the thread stands: the exception is imprecise)"))
+                + ("" if f["precise"] else style.dim("  (where the thread is: the exception is imprecise)"))
             )
         by = style.dim("  (worked out from the instruction and its registers)") if f["address_from"] == "instruction" else ""
         lines.append(
@@ -157,7 +157,7 @@ def summary_text(data: dict[str, Any], style: Style) -> str:
     if len(data["faults"]) > SHOWN:
         lines.append(f"… {len(data['faults']) - SHOWN} more warps faulted")
     if not data["faults"]:
-        lines.append("no thread faulted: a dump on request shows where each kernel stands")
+        lines.append("no thread faulted: a dump on request shows where each kernel is")
     for k in data["kernels"][:SHOWN]:
         lines.append(
             f"kernel {style.name(short(k['name']))}  device {k['device']} grid {k['id']}: "

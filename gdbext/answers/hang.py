@@ -8,12 +8,15 @@ from typing import Any
 from ..engines import nccl_ras, shm_files
 from ..errors import GdbextError
 from ..render.text import escape
+from ..requests.model import KEPT
 from ..stacks import snapshots
 from ..verdict import untraced
 from ..verdict.examine import Examination
+from ..verdict.facts import ProcessState
 from ..verdict.kinds import MEANING
 from . import requests
 from .chains import chain_lines, chains_data
+from .ends import ends_data, ends_lines
 from .places import node_text, nodes_of, place
 
 STUCK = ("never-fits", "parked", "behind", "lost", "zombie")
@@ -23,7 +26,7 @@ GOOD = ("busy", "idle")
 def hang_data(found: Examination) -> dict[str, Any]:
     """The JSON fields; `GdbextError` where nothing at all could be read."""
     seen = found.seen
-    told = found.untraced or any(s.view for s in seen) or any(f.state in ("Z", "X", "T", "t") for f in seen)
+    told = found.untraced or any(map(_is_read, seen)) or any(f.state in ("Z", "X", "T", "t") for f in seen)
     if not told:
         raise GdbextError("; ".join(dict.fromkeys(s.why for s in seen if s.why)) or "no process could be read")
     by_name = {s.name: s for s in seen}
@@ -33,6 +36,8 @@ def hang_data(found: Examination) -> dict[str, Any]:
         if node in nodes:
             return place(*nodes[node])
         s = by_name.get(node[0])
+        if s is not None and s.node:
+            return _place_there(s, node)
         data = {"host": os.uname().nodename, "label": escape(node[0]), "pid": s.pid if s is not None else children.get(node[0])}
         if s is not None and isinstance(node[1], str):
             data["task"] = escape(node[1].partition(" ")[2])
@@ -67,15 +72,33 @@ def hang_data(found: Examination) -> dict[str, Any]:
             for c in f.counters
         ]
         + [requests.counter_data(c) for c in found.progress],
-        "requests_open": len(found.requests) if found.requests is not None else None,
+        "requests_open": sum(r.verdict != KEPT for r in found.requests) if found.requests is not None else None,
         "requests_stuck": len(stuck) if found.requests is not None else None,
         "requests": [requests.stuck_data(r) for r in stuck],
+        "requests_kept": [requests.stuck_data(r) for r in found.requests or () if r.verdict == KEPT],
         "untraced": found.untraced,
-        "ranks_read": sum(s.view is not None for s in seen),
+        "ends": ends_data(s.view for s in seen if s.view),
+        "ranks_read": sum(map(_is_read, seen)),
         "ranks_total": len(seen),
         "pauses": snapshots.pauses([s.snapshot for s in seen if s.snapshot is not None]),
-        "failed": [{"label": s.name, "pid": s.pid, "reason": s.why} for s in seen if s.view is None],
+        "failed": [{"label": s.name, "pid": s.pid, "reason": s.why} for s in seen if not _is_read(s)],
     }
+
+
+def _is_read(s: ProcessState) -> bool:
+    """Whether a process was read, here or on its own machine."""
+    return s.view is not None or bool(s.node) and not s.why
+
+
+def _place_there(s: ProcessState, node: Any) -> dict[str, Any]:
+    """The `place` of a thread or process of another machine."""
+    data: dict[str, Any] = {"host": escape(s.node), "node": escape(s.node), "label": escape(s.name), "pid": s.pid, "role": s.role}
+    thread = next((t for t in s.threads if t.node == node), None)
+    if thread is not None:
+        data["tid"], data["name"] = node[1], escape(thread.name)
+    elif isinstance(node[1], str):
+        data["task"] = escape(node[1].partition(" ")[2])
+    return data
 
 
 def hang_lines(data: dict[str, Any], style: Any, nodes: dict[Any, Any]) -> list[str]:
@@ -88,6 +111,7 @@ def hang_lines(data: dict[str, Any], style: Any, nodes: dict[Any, Any]) -> list[
     moved = [c for c in data["progress"] if c["before"] != c["after"]]
     if moved and data["verdict"] not in GOOD:
         lines.append(style.dim("moved meanwhile: " + "; ".join(f"{c['label']}: {c['what']}" for c in moved[:6])))
+    lines += ends_lines(data["ends"], style, True)
     for one in data["untraced"]:
         told = untraced.lines(one) + shm_files.lines(one["rings"]) + (nccl_ras.lines(one["ras"]) if one["ras"] else [])
         lines += [escape(line) for line in told] + _http_lines(one["http"])
@@ -120,6 +144,10 @@ def _verdict_lines(one: dict[str, Any], style: Any, nodes: dict[Any, Any], named
 
 
 def _culprit_text(c: dict[str, Any], nodes: dict[Any, Any]) -> str:
+    return _who_text(c, nodes) + (f" on {c['node']}" if c.get("node") else "")
+
+
+def _who_text(c: dict[str, Any], nodes: dict[Any, Any]) -> str:
     if c.get("tid"):
         return str(node_text((c["label"], c["tid"]), nodes))
     if c.get("task"):

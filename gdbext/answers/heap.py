@@ -189,9 +189,9 @@ def paths_text(data: dict[str, Any], every: bool, style: Style) -> str:
 def growth_text(data: dict[str, Any], every: bool, style: Style) -> str:
     rows, of = data["growth"], data["compared"]
     if not any(of.values()):
-        return style.bad("nothing was compared: the earlier look has no type and no container of this heap")
+        return style.bad("nothing was compared: the earlier walk has no type and no container of this heap")
     if not rows:
-        return f"nothing grew: {of['types']} types and {of['containers']} containers of both looks were compared"
+        return f"nothing grew: {of['types']} types and {of['containers']} containers of both walks were compared"
     cells = [
         [f"+{r['after'] - r['before']}", f"{r['before']} -> {r['after']}", "+" + size(r["bytes"]), r["type"], _holder(r, style)]
         for r in _cut(rows, every)
@@ -210,7 +210,7 @@ def totals_text(data: dict[str, Any]) -> str:
     if gc["collecting"]:
         known = [f"{what} {gc[key]}" for what, key in (("generation", "generation"), ("thread", "tid")) if gc[key] is not None]
         if gc["collecting_seconds"] is not None:
-            known.append(f"for {seconds(gc['collecting_seconds'])} at least: at each look of that time")
+            known.append(f"for {seconds(gc['collecting_seconds'])} at least: at each walk of that time")
         state += ", collecting now" + (f" ({', '.join(known)})" if known else "")
     lines = [
         f"{data['objects']} objects, {size(data['bytes'])}; collector: {state}, {counts}, {tracked} objects in 3 generations, "

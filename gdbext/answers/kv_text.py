@@ -49,7 +49,7 @@ def cache_lines(cache: Cache, workers: Sequence[Worker], data: dict[str, Any], s
         said = f"{stats['hits']} of {stats['queries']} tokens hit, {stats['requests']} requests"
         lines.append(f"prefix cache since the last report: {said}")
     if cache.mid_update:
-        lines.append(style.bad(f"mid-update: it stands in {cache.mid_update}"))
+        lines.append(style.bad(f"mid-update: it is in {cache.mid_update}"))
     lines += [style.dim(note) for note in cache.notes]
     rows = [
         [
@@ -167,7 +167,7 @@ def check_lines(cache: Cache, data: dict[str, Any], style: Style) -> list[str]:
     lines += [style.bad(f"not compared: {escape(one['label'])}: {one['what']}: {one['why']}") for one in data["not_compared"]]
     lines += [f"  changed while it was read: {v['rule']}: {v['detail']}" for v in data["changed"]]
     if cache.mid_update:
-        lines.append(f"mid-update: it stands in {cache.mid_update}")
+        lines.append(f"mid-update: it is in {cache.mid_update}")
     for number, v in enumerate(violations):
         follows = ", ".join(f"{n} {r}" for r, n in v["follows"].items())
         more = f" (+{v['more']} more)" if v["more"] else ""

@@ -186,6 +186,6 @@ def cost_line(cost: dict[str, Any]) -> str:
             f", {seconds(cost['seconds_each_at_most'])} from one to the next at best, gdb's own part and the program's included"
         )
     if cost["unnamed"]:
-        line += f"; {cost['unnamed']} of functions whose name is not known went by "
+        line += f"; {cost['unnamed']} of functions without a known name passed "
         line += "(the driver handed them out before llm-break was set)"
     return line

@@ -171,13 +171,13 @@ def recording_text(data: dict[str, Any], style: Style) -> str:
     count = len(data["processes"])
     lines = [
         f"{count} process{'es' if count != 1 else ''}, {data['seconds']:.2f} s at {data['rate']['reached']:.1f} of "
-        f"{data['rate']['asked']:g} looks a second: {data['samples']} stacks, {data['dropped']} dropped; "
+        f"{data['rate']['asked']:g} samples a second: {data['samples']} stacks, {data['dropped']} dropped; "
         f"{100 * data['cost']['per_process']:.1f} % of a core for each process"
     ]
     if data["rate"]["reached"] < SPARSE * data["rate"]["asked"] and count:
         seen = max((p["longest_gap"] for p in data["processes"]), default=0.0)
         lines.append(
-            f"the recorder got no processor for up to {seen:.2f} s: shorter stalls may be missing; a lower -rate, or -realtime"
+            f"the recorder got no CPU for up to {seen:.2f} s: shorter stalls may be missing; a lower -rate, or -realtime"
         )
     lines += [_pause_text(p) for p in data["processes"] if "native" in p]
     rows = [[f"{100 * f['self']:.1f} %", f"{100 * f['total']:.1f} %", f["function"]] for f in data["functions"][:SHOWN]]

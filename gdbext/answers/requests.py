@@ -15,7 +15,7 @@ from ..errors import GdbextError
 from ..kvcache.model import Cache, Request
 from ..render.text import Style, escape, seconds, table
 from ..requests.collect import Custody
-from ..requests.model import MOVING, STUCK, Counter, Place, Tracked
+from ..requests.model import KEPT, MOVING, STUCK, Counter, Place, Tracked
 from .kv import tokens_of
 
 NUMBERS = ("tokens", "prompt_tokens", "computed_tokens", "output_tokens", "blocks")
@@ -60,7 +60,24 @@ def _custody_data(tracked: Tracked) -> dict[str, Any]:
         "waits_for": escape(tracked.waits_for) or None,
         "behind": [escape(name) for name in tracked.behind],
         "evidence": [escape(line) for line in tracked.evidence],
+        "transfer": transfer_data(tracked),
         "hops": hops_data(tracked),
+    }
+
+
+def transfer_data(tracked: Tracked) -> dict[str, Any] | None:
+    """Where a request's KV is between instances, None for one that stays where it is."""
+    transfer = tracked.transfer
+    if transfer is None:
+        return None
+    instance, request = tracked.partner or (transfer.peer, "")
+    return {
+        "sends": transfer.sends,
+        "state": transfer.state or None,
+        "instance": escape(instance) or None,
+        "request_id": escape(request) or None,
+        "address": escape(transfer.address) or None,
+        "until": round(transfer.until, 1) if transfer.until is not None else None,
     }
 
 
@@ -92,6 +109,7 @@ def stuck_data(tracked: Tracked) -> dict[str, Any]:
         "at": place_data(tracked.at),
         "waits_for": escape(tracked.waits_for) or None,
         "holder": place_data(tracked.holder),
+        "transfer": transfer_data(tracked),
         "age": tracked.age,
         "evidence": [escape(line) for line in tracked.evidence],
     }
@@ -188,7 +206,7 @@ def requests_lines(found: Sequence[dict[str, Any]], counts: dict[str, int], styl
     if rows:
         lines.append(table(rows, HEAD, style, right=HEAD[4:11]))
     for r in found:
-        if r.get("verdict") in STUCK:
+        if r.get("verdict") in (*STUCK, KEPT):
             holder = f"; who must act: {_where(r['holder'])}" if r["holder"] else ""
             lines.append(f"{r['request_id']} {style.bad(r['verdict'])}: {'; '.join(r['evidence'])}{holder}")
         lines += [f"{r['request_id']} {key}: {tokens}" for key, tokens in (r.get("content") or {}).items()]

@@ -10,6 +10,7 @@ from ..render.text import Style, escape
 from ..stacks import tree
 from ..stacks.threads import Frame, ProcessView, ThreadView
 from ..stacks.tree import Node
+from .ends import ends_data, ends_lines
 from .places import closing, place, role_of
 from .threads import thread_frames
 
@@ -26,7 +27,8 @@ def _frames(thread: Any) -> Any:
 
 
 def stacks_data(views: list[ProcessView]) -> dict[str, Any]:
-    """`groups`: threads of one engine with the same frames, and `common`: where the main threads of like processes part."""
+    """`groups`: threads of one engine with the same frames, and `common`: where the main threads of like processes part,
+    `ends`: the processes that have ended or are about to."""
     found: list[dict[str, Any]] = []
     for name, members in by_engine(views):
         groups: dict[Any, dict[str, Any]] = {}
@@ -38,7 +40,11 @@ def stacks_data(views: list[ProcessView]) -> dict[str, Any]:
                     group["frames"] = _frames(th)
                 group["members"].append(place(view, th))
         found += groups.values()
-    return {"groups": sorted(found, key=lambda g: (g["idle"], -len(g["members"]))), "common": parting(views)}
+    return {
+        "groups": sorted(found, key=lambda g: (g["idle"], -len(g["members"]))),
+        "common": parting(views),
+        "ends": ends_data(views),
+    }
 
 
 def by_engine(views: list[ProcessView]) -> list[tuple[str, list[ProcessView]]]:
@@ -168,7 +174,7 @@ def text_lines(
         if len(engines) > 1:
             lines.append(style.name(f"{escape(name) or 'no engine'}:"))
         lines += _tree_lines(members, [p for p in data["common"] if p["engine"] == name], len(views) == 1, style, everything)
-    return lines + _movement_lines(data) + closing(data, names, style)
+    return lines + ends_lines(data["ends"], style, len(views) > 1) + _movement_lines(data) + closing(data, names, style)
 
 
 def _tree_lines(views: list[ProcessView], parts: list[dict[str, Any]], alone: bool, style: Style, everything: bool) -> list[str]:

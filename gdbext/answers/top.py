@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
-from ..render.text import Style, escape, seconds, shorten, size, table, visible_length
+from ..render.columns import columns_of, cut, fold
+from ..render.text import PLAIN, Style, escape, seconds, short_path, size, table
 from ..requests.meter import Reading
 from ..timeline.live import Row
 
 HEAD = ("label", "pid", "state", "in", "part", "GIL", "waits", "CPU", "RSS", "steps/s")
 RIGHT = ("pid", "part", "GIL", "waits", "CPU", "RSS", "steps/s")
+WHERE, LEAST = HEAD.index("in"), 20  # the column that is cut to the room that there is, and the columns that it has at least
+LAST = ("waits", "steps/s", "GIL", "RSS", "part", "pid")  # what gives way first where there is no room for that
 
 
 def sorted_rows(rows: Sequence[Row], by: str) -> list[Row]:
@@ -70,28 +72,40 @@ def frame_data(
 
 
 def frame_lines(rows: Sequence[Row], readings: Sequence[Reading], style: Style, chosen: int = -1) -> list[str]:
-    """One frame as lines of text; the row number `chosen` is marked."""
-    lines = [_engine(reading, style) for reading in readings]
+    """One frame as lines of text, no row wider than the terminal; the row number `chosen` is marked."""
     steps = {pid: rate for reading in readings for pid, rate in reading.steps.items()}
-    cells = []
-    for number, r in enumerate(rows):
-        where = f"{r.stack[-1].function} ({os.path.basename(r.stack[-1].file)}:{r.stack[-1].line})" if r.stack else ""
-        label = escape(r.label)
-        cells.append(
-            [
-                style.title(f"> {label}") if number == chosen else f"  {label}" if chosen >= 0 else style.name(label),
-                str(r.pid),
-                r.state if r.alive else style.bad(r.state),
-                shorten(escape(where), 48),
-                f"{100 * r.part:.0f} %",
-                f"{100 * r.gil:.0f} %",
-                f"{100 * r.waits:.0f} %",
-                f"{r.cpu:.2f}",
-                size(r.rss),
-                f"{steps[r.pid]:.1f}" if r.pid in steps else "",
-            ]
-        )
-    return lines + table(cells, HEAD, style, right=RIGHT).split("\n")
+    cells = [_cells(r, steps.get(r.pid), chosen if chosen < 0 else number == chosen, style) for number, r in enumerate(rows)]
+    widths = {name: max([len(name), *(columns_of(row[i]) for row in cells)]) for i, name in enumerate(HEAD)}
+    shown = [name for i, name in enumerate(HEAD) if any(row[i] for row in cells)]
+    room = style.width or sum(widths.values()) + 2 * len(HEAD)
+    for name in LAST:
+        if sum(widths[n] + 2 for n in shown if n != "in") + LEAST <= room:
+            break
+        shown = [n for n in shown if n != name]
+    wide = max(4, room - sum(widths[n] + 2 for n in shown if n != "in"))
+    for row in cells:
+        row[WHERE] = cut(row[WHERE], wide)
+    places = [HEAD.index(name) for name in shown]
+    engines = [line for reading in readings for line in fold(_engine(reading, style), style.width or 1 << 20)]
+    return engines + table([[row[i] for i in places] for row in cells], shown, Style(style.enabled), right=RIGHT).split("\n")
+
+
+def _cells(r: Row, rate: float | None, marked: int, style: Style) -> list[str]:
+    """A rank's row. `marked`: 1: it is the chosen one, 0: another one is, -1: none is."""
+    where = f"{r.stack[-1].function} ({short_path(r.stack[-1].file)}:{r.stack[-1].line})" if r.stack else ""
+    label = escape(r.label)
+    return [
+        style.title(f"> {label}") if marked > 0 else f"  {label}" if not marked else style.name(label),
+        str(r.pid),
+        r.state if r.alive else style.bad(r.state),
+        escape(where),
+        f"{100 * r.part:.0f} %",
+        f"{100 * r.gil:.0f} %",
+        f"{100 * r.waits:.0f} %",
+        f"{r.cpu:.2f}",
+        size(r.rss),
+        f"{rate:.1f}" if rate is not None else "",
+    ]
 
 
 def _engine(e: Reading, style: Style) -> str:
@@ -107,14 +121,9 @@ def _engine(e: Reading, style: Style) -> str:
     return style.title(escape(e.engine)) + "  " + "  ".join(parts)
 
 
-def stack_lines(row: Row, most: int) -> list[str]:
+def stack_lines(row: Row, most: int, style: Style = PLAIN) -> list[str]:
     """The stack where a row's main thread stood, innermost first, at most so many lines."""
     lines = [f"{row.label} {row.pid}: {row.state}, {100 * row.part:.0f} % of the time here"]
     for frame in reversed(row.stack):
-        lines.append(f"  {escape(frame.function)} ({escape(frame.file)}:{frame.line})")
+        lines.append(f"  {frame.function} ({style.path(frame.file)}:{frame.line})")
     return [escape(line) for line in lines[: max(1, most)]]
-
-
-def cut(line: str, columns: int) -> str:
-    """A line that has room in a terminal so wide: one with colours is left as it is where it is not too wide."""
-    return line if visible_length(line) <= columns else shorten(escape(line), columns)

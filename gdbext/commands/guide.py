@@ -8,7 +8,7 @@ GUIDE = {
   collective: ranks wait in a collective for others that are not there
   culprit: R1 27543 MainThread
     R0,2 wait in all_reduce, called from loop (train.py:11)
-    R1 has not come to it: R1 thread 27543 (MainThread) stands in <module> (train.py:12), 0 % of a processor
+    R1 has not come to it: R1 thread 27543 (MainThread) stands in <module> (train.py:12), 0 % CPU
   victims: R0, R2
   paused: R0 25.62 ms, R1 16.72 ms, R2 6.67 ms; all resumed
 On GPUs the rank that is missing may wait on the host; vLLM with two ranks, one of which left out an all-reduce (H200):
@@ -34,7 +34,7 @@ It will happen again:          llm-watch -after 60 -o DIR   captures before the 
   request                   verdict  at                  state
   request-0-45530102415898  behind   tokenizer-worker    awaited
   router-loops              behind   tokenizer-worker#2  awaited
-  router-loops behind: server's task router_worker_obj takes no further messages: it stands in loops_for_ever
+  router-loops behind: server's task router_worker_obj takes no further messages: it is in loops_for_ever
     (sglang_faults.py:25); who must act: server thread 17378 (router_worker_obj)
   llm-request ID               the whole way of one of them; -sampling adds its parameters
   llm-locks                    who waits for whom; asyncio tasks and their locks too
@@ -76,9 +76,9 @@ CUDA graphs pass no launch: what they hide is said. AMD: rocgdb was never tried;
   llm-attach TP0               the rank that samples; llm-attach all for every rank
   llm-break nan                stops before sampling when logits hold NaN or an infinity, in the step where it happens first
   (gdb) llm-break nan
-  llm-break 1: /…/vllm/v1/worker/gpu_model_runner.py:3443  GPUModelRunner._sample  (1 debug register)
+  llm-break 1: vllm/v1/worker/gpu_model_runner.py:3443  GPUModelRunner._sample  (1 debug register)
   (gdb) llm-continue
-  llm-break 1: GPUModelRunner._sample at /…/vllm/v1/worker/gpu_model_runner.py:3443, TP0 thread 12784 "VLLM::Worker_TP", hit 1
+  llm-break 1: GPUModelRunner._sample at vllm/v1/worker/gpu_model_runner.py:3443, TP0 thread 12784 "VLLM::Worker_TP", hit 1
     (logits holds 1536 NaN, 0 infinite of 3072)
   pytensor logits -stats       how many, what the finite values are; half of them, as here: one of two ranks. The stop says what
                                they are called: SGLang's are logits_output.next_token_logits
@@ -121,11 +121,11 @@ Is it the engine? Attached to a plain program of transformers, model(tokens), wi
   llm-break request ID         stops when it was computed for the first time, and when it is freed
   pybreak Scheduler.schedule if any("ID" in r.request_id and r.num_computed_tokens > 60 for r in self.running)
   (gdb) llm-continue
-  pybreak 2: Scheduler.schedule at /…/vllm/v1/core/sched/scheduler.py:592, EngineCore thread 21913 "VLLM::EngineCor", hit 1
+  pybreak 2: Scheduler.schedule at vllm/v1/core/sched/scheduler.py:592, EngineCore thread 21913 "VLLM::EngineCor", hit 1
   (gdb) pyprint len(self.running), self.running[0].request_id, self.running[0].num_computed_tokens
   (4, 'request-25-88d033e8', 176)
   (gdb) pynext
-  Scheduler.schedule at /…/vllm/v1/core/sched/scheduler.py:604, thread 21913
+  Scheduler.schedule at vllm/v1/core/sched/scheduler.py:604, thread 21913
   604	        scheduled_new_reqs: list[Request] = []
 The others wait meanwhile: llm-detach, or delete and llm-continue, before their timeouts.""",
     "memory": """Memory grows, or runs out.
@@ -139,11 +139,11 @@ The others wait meanwhile: llm-detach, or delete and llm-continue, before their 
   pyheap -type T, -path ADDR   who holds the instances of a type; every way to one object
   pytensors -sort bytes        every live tensor, storage counted once, with who holds it
   pytensors -diff FILE         what grew since FILE: an earlier answer of pytensors -json
-  llm-kv                       blocks used, cached, free; llm-kv check: blocks nobody owns and nobody freed
+  llm-kv                       blocks used, cached, free; llm-kv check: blocks no thread owns and nobody freed
   llm-break oom                stops where the KV cache is full and a request's blocks are taken back, or at an OutOfMemoryError
   (gdb) llm-break oom
   pycatch 2: OutOfMemoryError  (1 debug register)
-  llm-break 3: /…/vllm/v1/core/sched/scheduler.py:1571  Scheduler._preempt_request  (1 debug register)
+  llm-break 3: vllm/v1/core/sched/scheduler.py:1571  Scheduler._preempt_request  (1 debug register)
   pytrace Scheduler._free_request       is it called for every request?
   pylog FILE:LINE "{len(self.requests)}"  a container's length, each time a line runs; nobody edits the engine""",
     "slow": """It is slow, or its pauses are too long.

@@ -59,8 +59,14 @@ class LlmKv(Command):
         CONTENT,
     )
 
+    WORDS = ("block", "request", "free", "map", "check")
+
     def complete(self, session: Session, text: str) -> list[str]:
-        return ["block", "request", "free", "map", "check"]
+        return [*self.WORDS]
+
+    @classmethod
+    def is_process(cls, word: str) -> bool:
+        return word not in (*cls.WORDS, "summary")
 
     def run(self, session: Session, args: Args) -> Answer:
         word, _, rest = args.operand_text.partition(" ")

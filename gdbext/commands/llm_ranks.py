@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Iterable
 
-from ..engines import discover
+from ..engines import discover, routers
 from ..engines.rank import STATES
 from ..engines.registry import SPECS, displayed
 from ..render.text import Style, escape, seconds, shorten, size, table
@@ -65,6 +65,8 @@ def _summary(ranks: Any, looked: Any) -> str:
                         sizes[name] = max(sizes.get(name, 0), rank.sizes.get(name, 0), number + 1)
             groups = ", ".join(f"{g.upper()} {n}" for g, n in sizes.items() if n > 1)
             words.append(f"{len(shards)} rank{'s' if len(shards) != 1 else ''} here" + (f" ({groups})" if groups else ""))
+        if group[0].instance is not None and group[0].instance.line():
+            words.append(f"{escape(group[0].instance.name)}: {escape(group[0].instance.line())}")
         for mark in ("orphan", "stopped", "zombie", "crashed"):
             count = sum(mark in r.marks for r in group)
             if count:
@@ -109,11 +111,13 @@ class LlmRanks(Command):
             rank.inferior = session.inferior_of(rank.pid)
         session.ranks = ranks
         host = os.uname().nodename
-        data = {"ranks": [r.data(host) for r in ranks], "processes": looked}
+        found = discover.find_routers(ranks) if args.engine is None else []
+        data = {"ranks": [r.data(host) for r in ranks], "processes": looked, "routers": found}
 
         def text(style: Any) -> str:
+            said = "".join(escape(line) + "\n" for line in routers.lines(found))
             if not ranks:
-                return f"no engine processes found (looked at {looked} processes)"
-            return table([_row(r, style) for r in ranks], _HEAD, style, _RIGHT) + "\n" + _summary(ranks, looked)
+                return f"{said}no engine processes found (looked at {looked} processes)"
+            return table([_row(r, style) for r in ranks], _HEAD, style, _RIGHT) + f"\n{said}" + _summary(ranks, looked)
 
         return Answer(data, text, partial)

@@ -17,7 +17,7 @@ from ..timeline import native, stalls, steps, store
 from ..timeline.recording import Recording
 from ..timeline.stalls import Stall
 
-RATE = 100.0  # looks a second
+RATE = 100.0  # samples a second
 MAX_RATE, MAX_SECONDS = 1000.0, 24 * 3600.0
 
 
@@ -28,7 +28,7 @@ class LlmRecord(Command):
     each waits for, who holds the GIL, whether the garbage collector is at work. All ranks are on one time base.
 
       (gdb) llm-record -for 30 -o slow.json.gz all
-      4 processes, 30.00 s at 99.6 of 100 looks a second: 226112 stacks, 31 dropped; 0.9 % of a core for each process
+      4 processes, 30.00 s at 99.6 of 100 samples a second: 226112 stacks, 31 dropped; 0.9 % of a core for each process
         self   total  function
       41.2 %  41.2 %  Sampler.apply_penalties (sampler.py)
       stall at 12.412 s for 0.214 s: gc on TP1 MainThread in LLMEngine.step (engine.py:88)
@@ -67,12 +67,14 @@ class LlmRecord(Command):
     takes_target = False
     standalone = True
     options = (
-        Option("rate", "float", "looks a second at each process: 100, or 10 with -native", metavar="HZ"),
+        Option("rate", "float", "samples a second at each process: 100, or 10 with -native", metavar="HZ"),
         Option("for", "float", "seconds to record", 10.0, "S"),
-        Option("native", help="native frames too: threads that went on stand still for moments, and the answer says how long"),
+        Option(
+            "native", help="native frames too: threads that made progress are paused for moments, and the answer says how long"
+        ),
         Option(
             "realtime",
-            help="the recorder goes before other processes: on a full machine it looks in time (needs root)",
+            help="the recorder goes before other processes: on a full machine it samples in time (needs root)",
             for_agents=False,
         ),
         Option("o", "str", "write the recording; the ending chooses the format", metavar="FILE", repeat=True, for_agents=False),
@@ -139,7 +141,7 @@ def _read(args: Args) -> Recording:
         return rec
     part = rec.cut(start or 0.0, rec.seconds if end is None else end)
     if not any(p.begins for p in part.processes):
-        raise GdbextError(f"{args.read}: no look between -from and -to: it lasts {rec.seconds:.3f} s")
+        raise GdbextError(f"{args.read}: no sample between -from and -to: it lasts {rec.seconds:.3f} s")
     return part
 
 

@@ -11,7 +11,7 @@ from ..cpython import runtime as runtimes
 from ..engines.registry import kv_releases
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
-from ..requests.caches import Caches, of_engine, of_one
+from ..requests.caches import Caches, of_engines, of_one
 from ..requests.collect import BETWEEN as BETWEEN_LOOKS
 from ..requests.collect import Custody
 from ..requests.model import Tracked
@@ -147,7 +147,7 @@ def _custodies(session: Session, args: Args, what: str | None) -> list[tuple[Cus
     """Who has each request, for each engine that `what` or the selection means, with the caches."""
     between = BETWEEN_LOOKS if args.between is None else args.between
     engines, lone = engines_for(session, what)
-    found = [of_engine(engine, between, args.show_content) for engine in engines]
+    found = of_engines(engines, between, args.show_content)
     return found + [of_one(target, view_of(session, args, target)) for target in lone]
 
 

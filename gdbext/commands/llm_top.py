@@ -13,6 +13,7 @@ from ..engines import group as groups
 from ..engines import processes, targets
 from ..errors import GdbextError
 from ..render import text as styles
+from ..render.columns import cut
 from ..requests import meter
 from ..requests.meter import EngineMeter
 from ..session import process_selection
@@ -149,12 +150,13 @@ class _View:
         if not self.rows:
             return
         columns, lines = screen.size()
+        style = styles.Style(style.enabled, columns, style.full_paths)
         shown = answers.frame_lines(self.rows, self.readings, style, self.place())
         shown += [style.dim(styles.escape(f"{f['label']}: {f['reason']}")) for f in self.data["failed"]]
         if self.opened:
-            shown += ["", *answers.stack_lines(self.rows[self.place()], lines - len(shown) - 4)]
+            shown += ["", *answers.stack_lines(self.rows[self.place()], lines - len(shown) - 4, style)]
         shown += ["", style.dim(self.said or f"{KEYS}  (sorted by {self.sort})")]
-        screen.show([answers.cut(line, columns) for line in shown], style.enabled)
+        screen.show([cut(line, columns) for line in shown], style.enabled)
 
     def place(self) -> int:
         """The number of the chosen rank's row; 0 where none is chosen, or it is no longer shown."""

@@ -29,9 +29,9 @@ class PyBreak(Command):
     them; delete N removes one.
 
         (gdb) pybreak scheduler.py:412 if len(self.running) > 8
-        pybreak 1: /…/vllm/v1/core/sched/scheduler.py:412  Scheduler.schedule  if len(self.running) > 8  (1 debug register)
+        pybreak 1: vllm/v1/core/sched/scheduler.py:412  Scheduler.schedule  if len(self.running) > 8  (1 debug register)
         (gdb) continue
-        pybreak 1: Scheduler.schedule at /…/scheduler.py:412, EngineCore thread 4242 "VLLM::EngineCor", hit 1
+        pybreak 1: Scheduler.schedule at vllm/v1/core/sched/scheduler.py:412, EngineCore thread 4242 "VLLM::EngineCor", hit 1
         (gdb) pylocals
 
     If gdb is killed, the process lives: it is in a group-stop that gdb overrides, so the kernel halts it as gdb goes, and the

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..answers.frames import frame_text
-from ..answers.threads import thread_data, thread_head
+from ..answers.threads import add_columns, thread_data, thread_head
 from ..answers.variables import frame_variable_lines
 from ..render.text import Style
-from ..session.command import CONTENT, Answer, Args, Command, Option
+from ..session.command import COLUMNS, CONTENT, Answer, Args, Command, Option
 from ..session.session import Session
 from ..stacks import threads
 
@@ -19,8 +19,8 @@ class PyBt(Command):
 
       (gdb) pybt
       Thread 4123 "MainThread" (S, holds the GIL)
-      #0  Scheduler.schedule (/usr/lib/…/vllm/v1/core/sched/scheduler.py:412)
-      #1  EngineCore.step (/usr/lib/…/vllm/v1/engine/core.py:380)
+      #0  Scheduler.schedule (vllm/v1/core/sched/scheduler.py:412)
+      #1  EngineCore.step (vllm/v1/engine/core.py:380)
 
     `pyframe 1` selects a frame for pylist, pylocals and pyprint."""
 
@@ -29,6 +29,7 @@ class PyBt(Command):
     options = (
         Option("all", help="every Python thread"),
         Option("locals", help="with the variables of each frame"),
+        COLUMNS,
         CONTENT,
     )
 
@@ -41,6 +42,9 @@ class PyBt(Command):
             views = [threads.read_python_thread(target, rt, session.python_thread(args.on))]
         private = session.private(rt, args) if args.locals else None
         found = [thread_data(target, view, private) for view in views]
+        if args.columns:
+            for view, thread in zip(views, found):
+                add_columns(thread, view)
         partial += threads.reasons_of(views)
         here = None if args.all else session.level(args.on)
 

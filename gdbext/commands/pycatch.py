@@ -21,7 +21,7 @@ class PyCatch(Command):
         (gdb) pycatch -uncaught
         pycatch 1: any exception, uncaught  (2 debug registers)
         (gdb) continue
-        pycatch 1: KeyError: 'req-7' in Scheduler.finish_requests at /…/scheduler.py:1502, thread 4242 "EngineCore", hit 1
+        pycatch 1: KeyError: 'req-7' in Scheduler.finish_requests at vllm/v1/…/scheduler.py:1502, thread 4242 "EngineCore", hit 1
         (gdb) pylocals
     """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
 
 from .. import log
 from ..answers import sources
@@ -57,7 +56,7 @@ class PyFrameCommand(Command):
     """Select a Python frame by its number in pybt or its function's name, or show the selected one.
 
       (gdb) pyframe 2
-      #2  EngineCoreProc.run_busy_loop (/usr/lib/…/vllm/v1/engine/core.py:1203)
+      #2  EngineCoreProc.run_busy_loop (vllm/v1/engine/core.py:1203)
       1203              self._process_engine_step()
 
       (gdb) pyframe Scheduler.schedule           the innermost frame of a function, by its whole name or the end of it
@@ -148,22 +147,27 @@ class PyList(Command):
         def people(style: Style) -> str:
             texts = [escape(t, keep="\t") for _, t in shown]
             if style.enabled:
-                texts = _highlight(texts)
+                texts = _highlight(texts, style)
             mark = {frame.line: ">"}
             return "\n".join(f"{mark.get(n, ' ')}{n:>5}  {t}" for (n, _), t in zip(shown, texts))
 
         return Answer(data, people, _partial(session, frame))
 
 
-def _highlight(lines: Any) -> Any:
+def _highlight(lines: list[str], style: Style) -> list[str]:
+    """Escaped source lines in `Style`'s colours where Pygments is there."""
     try:
-        from pygments import highlight
-        from pygments.formatters import TerminalFormatter
         from pygments.lexers import PythonLexer
+        from pygments.token import Comment, Keyword, Name, Number, String
     except ImportError:
         return lines
-    shown = highlight("\n".join(lines), PythonLexer(stripnl=False, ensurenl=False), TerminalFormatter()).split("\n")
-    return shown if len(shown) >= len(lines) else lines
+    meanings = {Comment: "dim", String: "good", Number: "value", Keyword: "name", Name.Function: "title", Name.Class: "title"}
+    shown = []
+    for kind, text in PythonLexer(stripnl=False, ensurenl=False).get_tokens("\n".join(lines)):
+        meaning = next((meaning for token, meaning in meanings.items() if kind in token), "")
+        shown.append("\n".join(style.paint(meaning, part) if meaning else part for part in text.split("\n")))
+    found = "".join(shown).split("\n")
+    return found if len(found) >= len(lines) else lines
 
 
 class PyLocals(Command):

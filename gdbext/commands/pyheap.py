@@ -108,7 +108,7 @@ class PyHeap(Command):
             data["growth"] = [listed.growth_data(row) for row in growth.compare(before, census)]
             data["compared"] = growth.compared(before, census)
             if not any(data["compared"].values()):
-                partial.append("nothing was compared: the earlier look has no type and no container of this heap")
+                partial.append("nothing was compared: the earlier walk has no type and no container of this heap")
             parts = [lambda style: listed.growth_text(data, args.all, style)]
         if args.save is not None:
             data["saved"] = listed.save_look(args.save, growth.look(census, _process(target)), args.force)

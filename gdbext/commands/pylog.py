@@ -73,7 +73,7 @@ class PyLog(Command):
     What becomes of the process if gdb is killed meanwhile: help pybreak.
 
         (gdb) pylog scheduler.py:412 "{len(self.running)} running, first {self.running[0].request_id}"
-        pylog 1: /…/scheduler.py:412  Scheduler.schedule  (1 debug register)
+        pylog 1: vllm/v1/core/sched/scheduler.py:412  Scheduler.schedule  (1 debug register)
         (gdb) continue
         12:04:31.207 4242 scheduler.py:412  8 running, first 'req-7-a3f1'
     """
@@ -122,7 +122,7 @@ class PyTrace(Command):
     ends after 1,000 calls, or what -limit and -for say, and the thread runs at full speed again.
 
         (gdb) pytrace Scheduler.get_num_unfinished_requests
-        pytrace 1: /…/scheduler.py:1480  Scheduler.get_num_unfinished_requests  (1 debug register)
+        pytrace 1: vllm/v1/core/sched/scheduler.py:1480  Scheduler.get_num_unfinished_requests  (1 debug register)
         (gdb) continue
         12:04:31.207 4242 scheduler.py:1480  -> Scheduler.get_num_unfinished_requests(self=<…Scheduler object at 0x7f…>)
         12:04:31.209 4242 scheduler.py:1480  <- Scheduler.get_num_unfinished_requests = 8  (1.62 ms)
@@ -185,7 +185,7 @@ class LlmSave(Command):
     in a second. GPU memory cannot be read from here. delete N removes it.
 
         (gdb) llm-save hidden=hidden_states res=residual -at llama.py:312 -every 10 -limit 5 -o /tmp/hidden
-        llm-save 1: /…/llama.py:312  LlamaDecoderLayer.forward  (1 debug register)
+        llm-save 1: vllm/model_executor/models/llama.py:312  LlamaDecoderLayer.forward  (1 debug register)
         (gdb) continue
         12:04:31.207 4242 llama.py:312  hidden = hidden_states: [8, 4096] bfloat16, 66048 bytes in /tmp/…-000001.pt
     """

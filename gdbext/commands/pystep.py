@@ -41,7 +41,7 @@ class _Step(Command):
             "frame": {"index": 0, "function": escape(frame.function), "file": escape(frame.file), "line": frame.line},
             "tid": stop.tid,
         }
-        shown = pystep.text(stop)
+        shown = pystep.text(stop, session.style_for(args))
         if stop.returned is not None:
             data["returned"] = stop.returned
             shown += f"\nreturned {stop.returned}"
@@ -54,7 +54,7 @@ class PyNext(_Step):
     Enter repeats it. Two debug registers are needed. A line of a loop in one line counts as one.
 
         (gdb) pynext
-        Scheduler.schedule at /…/scheduler.py:413, thread 4242
+        Scheduler.schedule at vllm/v1/core/sched/scheduler.py:413, thread 4242
         413             num_scheduled_tokens: dict[str, int] = {}
     """
 
@@ -93,7 +93,7 @@ class PyStep(_Step):
     Functions of the import machinery are not entered. Two debug registers are needed, three on Python 3.11 and 3.12.
 
         (gdb) pystep
-        KVCacheManager.new_step_starts at /…/kv_cache_manager.py:501, thread 4242
+        KVCacheManager.new_step_starts at vllm/v1/core/kv_cache_manager.py:501, thread 4242
         501             self.coordinator.new_step_starts()
     """
 
@@ -109,7 +109,7 @@ class PyFinish(_Step):
     """Run until the selected Python frame has returned to its caller, by a return or an exception (R). All threads run.
 
     (gdb) pyfinish
-    EngineCore.step at /…/core.py:287, thread 4242
+    EngineCore.step at vllm/v1/engine/core.py:287, thread 4242
     287         scheduler_output = self.scheduler.schedule()
     returned <vllm.v1.core.sched.output.SchedulerOutput object at 0x7f…>
 

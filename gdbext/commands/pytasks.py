@@ -19,8 +19,8 @@ class PyTasks(Command):
       (gdb) pytasks
       Task-12 waiting for Queue.get on 0x7f21a40b1f90
       #0  Queue.get (/usr/lib/python3.12/asyncio/queues.py:158)
-      #1  RequestOutputCollector.get (…/vllm/v1/engine/output_processor.py:91)
-      #2  AsyncLLM.generate (…/vllm/v1/engine/async_llm.py:402)
+      #1  RequestOutputCollector.get (vllm/v1/engine/output_processor.py:91)
+      #2  AsyncLLM.generate (vllm/v1/engine/async_llm.py:402)
 
     No thread's stack shows these: a waiting request of an API server is a chain of suspended coroutines. Works with uvloop. Tasks
     with equal stacks are folded into one with a count; -all also lists finished tasks that are still held, unfolded. A ring of
@@ -45,6 +45,7 @@ class PyTasks(Command):
             task.name = shown(task.name)
         rings = [[escape(task.name) for task in ring] for ring in asyncio_tasks.cycles(found)]
         data = [task_data(task, private) for task in wanted]
+        names = {task.address: escape(task.name) for task in found}
 
         def text(style: Style) -> Any:
             lines: list[str] = []
@@ -58,7 +59,7 @@ class PyTasks(Command):
                 )
                 folded.setdefault(i if args.all or args.locals or not task["frames"] else same, []).append(task)
             for alike in folded.values():
-                lines += task_lines(alike, style, args.locals)
+                lines += task_lines(alike, style, args.locals, names)
             for ring in rings:
                 lines.append(style.bad("These wait for each other and never end: " + " -> ".join(ring + ring[:1])))
             return "\n".join(lines) or "No asyncio task is pending."

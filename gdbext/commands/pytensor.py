@@ -13,9 +13,9 @@ from ..errors import GdbextError
 from ..render.text import PLAIN, Style, escape, size
 from ..session.command import CONTENT, Answer, Args, Command, Option
 from ..session.evaluation import ANY, FRAME, hides_values, runtime_or_none, tensor_of
-from ..session.optional_packages import need
+from ..session.optional_packages import has, need
 from ..session.session import Session
-from ..torch import arrays, files
+from ..torch import arrays, files, small
 from ..torch import compare as comparing
 from ..torch import plot as plots
 from ..torch import repr as reprs
@@ -72,7 +72,7 @@ class PyTensor(Command):
         Option("slice", "str", "a part of it, as in Python: 0,:,3:5", metavar="S"),
         Option("stats", help="min, max, mean, std (n-1) of the finite values, and how many are NaN, infinite, zero"),
         Option("hist", help="a histogram of the finite values"),
-        Option("bins", "int", "bars of the histogram (20)", default=20, metavar="N"),
+        Option("bins", "int", "bars of the histogram", default=20, metavar="N"),
         Option("save", "str", "write it to F.npy, F.safetensors or F.pt (which torch.load reads)", metavar="F", for_agents=False),
         Option(
             "plot",
@@ -178,6 +178,10 @@ class PyTensor(Command):
         asked = [name for name in ("stats", "hist", "save", "plot") if getattr(args, name)]
         if not asked:
             return []
+        if asked == ["stats"] and not args.sample and small.is_small(tensor) and not has("numpy"):
+            stats, data["sampled"] = small.statistics(small.elements(tensor), tensor.dtype.kind), False
+            data["stats"] = stats
+            return [lambda style: statistics_text(stats, False, style)]
         need("numpy", "-" + asked[0])
         if args.plot:
             need("matplotlib", "-plot")

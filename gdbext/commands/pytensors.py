@@ -42,7 +42,7 @@ class PyTensors(Command):
         Option("nan", help="those that hold a NaN: the first found, or all with -all and in JSON"),
         Option("ranks", help="compare what every rank of the engine should have alike: norms, buffers, replicated layers"),
         Option("all", help="every row, however many"),
-        Option("sort", tuple(listing.SORTS), "by this, bytes first", default="bytes", metavar="S"),
+        Option("sort", tuple(listing.SORTS), "what comes first", default="bytes", metavar="S"),
         Option("min-bytes", "int", "only tensors of at least N bytes", default=0, metavar="N"),
         Option("device", "str", "only those on this device: cpu, cuda, cuda:0", metavar="D"),
         Option("save", "str", "write the listing to a file, for -diff", metavar="FILE"),

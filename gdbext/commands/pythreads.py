@@ -4,27 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import log
 from ..cpython.runtime import Runtime
 from ..errors import GdbextError
 from ..observe import gil_samples
-from ..render.text import Style, escape
+from ..render.text import Style, escape, table
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import threads
+from ..stacks.ending import daemons
 
 MAX_SAMPLES = 100_000
-
-
-def daemons(rt: Runtime) -> dict[int, bool]:
-    """{pthread id: whether `threading` calls it a daemon}; {} where it was never imported."""
-    found, module = {}, rt.module("threading")
-    try:
-        for key, value in module.item("_active").items() if module else ():
-            found[key.integer()] = value.attr("_daemonic").boolean()
-    except GdbextError as e:
-        log.passed_over(e)  # a table in the middle of an update; the names are read the same way
-    return found
 
 
 class PyThreads(Command):
@@ -32,8 +21,8 @@ class PyThreads(Command):
 
       (gdb) pythreads
         tid  name       GIL   state at
-      > 4123 MainThread waits S     run_busy_loop (…/vllm/v1/engine/core.py:1203)
-        4140 monitor    holds R     spin (…/monitor.py:12)
+      > 4123 MainThread waits S     run_busy_loop (vllm/v1/engine/core.py:1203)
+        4140 monitor    holds R     spin (vllm/monitor.py:12)
 
     GIL: holds, waits, none (it neither has nor wants it now), disabled (a free-threaded build), unknown. Who waits is told by the
     address that the thread's futex call waits on; of a process that runs a thread on its way is unknown.
@@ -100,19 +89,14 @@ def _text(data: dict[str, Any], here: Any, style: Style) -> str:
     rows = []
     for th in data["threads"]:
         at = (
-            f"{th['function']} ({th['file']}{':' + str(th['line']) if th['line'] is not None else ''})"
+            f"{th['function']} ({style.path(th['file'])}{':' + str(th['line']) if th['line'] is not None else ''})"
             if th["function"]
             else "(no Python frame)"
         )
         part = [f"{100 * th[k] // max(1, sampled['count'])} %" for k in ("held", "waited", "unknown")] if sampled else []
         name = th["name"] + (" (daemon)" if th["daemon"] else "")
         rows.append([">" if th["tid"] == here else "", str(th["tid"] or "?"), name, th["gil"], th["state"]] + part + [at])
-    widths = [max(len(r[i]) for r in [head] + rows) for i in range(len(head) - 1)]
-
-    def line(row: list[str]) -> str:
-        return " ".join(c.ljust(w) for c, w in zip(row, widths)) + " " + row[-1]
-
-    lines = [style.title(line(head))] + [line(r) for r in rows]
+    lines = [table(rows, head, style)]
     if sampled:
         names = {th["tid"]: th for th in data["threads"]}
         for tid in sampled["starved"]:

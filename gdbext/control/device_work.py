@@ -76,7 +76,7 @@ def of_stops(target: Target) -> DeviceMemory | None:
 
     def read(address: int, size: int) -> bytes:
         if gdb.selected_inferior().pid != target.pid:
-            raise FaultError(address, size, "another process is selected, whose GPU memory cuda-gdb would read")
+            raise FaultError(address, size, "another process is selected, and cuda-gdb would read its GPU memory")
         return reader(address, size)
 
     return DeviceMemory(read, lambda: "" if blocks(target) else f"its kernels may not have ended; {ADVICE}")

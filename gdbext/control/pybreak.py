@@ -20,7 +20,7 @@ from ..cpython.content import shown, shown_result
 from ..cpython.expressions import condition
 from ..cpython.reprs import SHORT, Repr
 from ..errors import GdbextError, NotFoundError
-from ..render.text import escape
+from ..render.text import escape, short_path
 from . import hw_breakpoints
 from .events import listen
 from .hw_breakpoints import BytecodeWatchpoint, FunctionBreakpoint, Process
@@ -230,7 +230,7 @@ def where_text(stop: StopContext, place: BytecodeLocation) -> str:
     """Where a stop is: function, file and line, process and thread."""
     thread = f"thread {stop.tid}" + (f' "{escape(stop.thread.name)}"' if stop.thread.name else "")
     label = f"{escape(stop.process.label)} " if stop.process.label else ""
-    return f"{escape(place.code.qualname)} at {escape(place.code.file)}:{place.line}, {label}{thread}"
+    return f"{escape(place.code.qualname)} at {short_path(escape(place.code.file))}:{place.line}, {label}{thread}"
 
 
 def text_of(process: Process, expression: str, value: Any, show_content: bool = False) -> str:
@@ -336,7 +336,7 @@ def _on_import(process: Process, code: int, _: int) -> bool:
                 ]:  # its register is free again, and may be the one that is needed
                     hardware.end(disarm=True)
             point.arm(process, places)
-            gdb.write(f"{point.title}: {escape(places[0].code.file)} is imported now, set at line {places[0].line}\n")
+            gdb.write(f"{point.title}: {short_path(escape(places[0].code.file))} is imported now, set at line {places[0].line}\n")
         except GdbextError as e:
             hw_breakpoints.note(f"{point.title}: {e}")
             failed = True

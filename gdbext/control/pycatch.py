@@ -11,7 +11,7 @@ from .. import log
 from ..cpython import codes, exceptions
 from ..cpython.types import EXCEPTION
 from ..errors import FaultError, GdbextError, LayoutError
-from ..render.text import escape
+from ..render.text import escape, short_path
 from . import hw_breakpoints, pybreak
 from .hw_breakpoints import FunctionBreakpoint
 
@@ -164,7 +164,7 @@ class Catchpoint(pybreak.PyBreakpoint):
             message = ""
         text = escape(text + (": " + message if message else ""))
         thread = f"thread {stop.tid}" + (f' "{escape(stop.thread.name)}"' if stop.thread.name else "")
-        where = f"{escape(frame.function)} at {escape(frame.file)}:{frame.line}"
+        where = f"{escape(frame.function)} at {short_path(escape(frame.file))}:{frame.line}"
         self.last = f"{self.title}: {text} in {where}, {thread}, hit {self.hits}{more}"
         return True
 

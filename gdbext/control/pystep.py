@@ -15,7 +15,7 @@ from ..access import live_gdb
 from ..cpython import codes
 from ..cpython.frames import PyFrame
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from ..render.text import escape
+from ..render.text import Style, escape
 from . import hw_breakpoints
 from .frame_values import instruction_word, result
 from .gdb_state import every_thread_runs
@@ -286,10 +286,10 @@ def _current(rt: Runtime, tstate: int) -> tuple[int, int]:
     return rt.target.u64(tstate + L["tstate.cframe"]) + L["cframe.current_frame"], tstate + L["tstate.cframe"]
 
 
-def text(stop: StopContext) -> str:
+def text(stop: StopContext, style: Style) -> str:
     """Where a step ended, with the source line where this machine has the file."""
     frame = stop.frame
-    head = f"{escape(frame.function)} at {escape(frame.file)}:{frame.line}, thread {stop.tid}"
+    head = f"{escape(frame.function)} at {style.path(escape(frame.file))}:{frame.line}, thread {stop.tid}"
     source = source_line(stop.process.view, frame.file, frame.line)
     return head if source is None else f"{head}\n{frame.line}\t" + escape(source, keep="\t")
 

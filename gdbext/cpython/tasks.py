@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from .. import log
 from ..errors import GdbextError, LayoutError, NotFoundError
 from .dialects import RawFrame
-from .frames import CO_FAST_FREE, PyFrame
-from .types import LONG, STR
+from .frames import PyFrame
+from .task_waits import CANCELLED, FINISHED, PENDING, Futures, Waiting, is_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 MAX_TASKS = 1_000_000
 MAX_CHAIN = 20_000
-MAX_CHILDREN = 100_000
 YIELD_FROM = 72  # the opcode of 3.9 and 3.10 (Include/opcode.h)
-PENDING, CANCELLED, FINISHED = "PENDING", "CANCELLED", "FINISHED"
-_STATES = (PENDING, CANCELLED, FINISHED)
 _GENERATORS = ("coroutine", "generator", "async_generator")
 _WRAPPERS = {  # awaitable -> the field with what it drives; the first word after the header where a table has no name for it
     "coroutine_wrapper": "corowrapper.cw_coroutine",
@@ -38,26 +35,17 @@ _WRAPPERS = {  # awaitable -> the field with what it drives; the first word afte
 }
 
 
-class Waiting:
-    """What a task waits for. `kind`: "task", "gather", "wait", "sleep", "executor", "future", "asyncio" (an asyncio call such as
-    Queue.get) or "awaitable" (something of another library); `text` for people; `object`: `Object` or None; `on`: addresses
-    of the tasks that must finish; `seconds` of a sleep."""
-
-    def __init__(
-        self, kind: str, text: str, obj: Object | None = None, on: Iterable[int] = (), seconds: float | None = None
-    ) -> None:
-        self.kind, self.text, self.object, self.on, self.seconds = kind, text, obj, list(on), seconds
-
-
 class Task:
     """`state`: "running" (its coroutine is on a thread's stack), "ready" (it runs at the loop's next turn), "waiting", "done" or
-    "cancelled"; `frames`: `[PyFrame]`, innermost first; `waits`: `Waiting` or None; `loop`: address; `tid` of the thread that
-    runs its loop now, None when none does; `error`: why it is less than whole."""
+    "cancelled"; `frames`: `[PyFrame]`, innermost first; `waits`: `Waiting` or None; `awaited_by`: addresses of the tasks that
+    wait for it; `loop`: address; `tid` of the thread that runs its loop now, None when none does; `error`: why it is less than
+    whole."""
 
     def __init__(self, address: int) -> None:
         self.address, self.name, self.state, self.coroutine = address, "", "", ""
         self.frames: list[PyFrame] = []
         self.waits: Waiting | None = None
+        self.awaited_by: list[int] = []
         self.loop = 0
         self.tid: int | None = None
         self.error: str | None = None
@@ -101,13 +89,6 @@ def running_loops(rt: Runtime) -> dict[int, int]:
         if loop:
             found[loop] = thread.tid
     return found
-
-
-def is_task(obj: Object) -> bool:
-    """Whether an object is an asyncio task, of C or of Python code."""
-    return obj.isa("_asyncio.Task") or any(
-        b.name in ("_PyTask", "Task") and b.module == "asyncio.tasks" for b in obj.type.bases()
-    )
 
 
 # ---- generators and coroutines ---------------------------------------------------------------------------------------
@@ -221,10 +202,9 @@ def chain(rt: Runtime, address: int) -> tuple[list[PyFrame], Object | None, bool
 
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------
-class _Reader:
+class _Reader(Futures):
     def __init__(self, rt: Runtime, shown: Callable[[str], str] = str) -> None:
-        self.rt, self.target, self.shown = rt, rt.target, shown
-        self.names: dict[int, str] = {}  # by address of the task
+        super().__init__(rt, shown)
         self.reasons: list[str] = []
         self.by_frame: dict[int, tuple[int | None, list[PyFrame], int]] | None = None  # address: tid, stack, place in it
 
@@ -245,6 +225,7 @@ class _Reader:
                 self.reasons.append(f"task {self.shown(task.name) or hex(address)}: {e}")
             if finished or task.state not in ("done", "cancelled"):
                 found.append(task)
+        _join({task.address: task for task in found})
         found.sort(
             key=lambda task: (task.loop, [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", task.name)][1::2], task.name)
         )
@@ -314,54 +295,21 @@ class _Reader:
         return found
 
     # ---- one task ----------------------------------------------------------------------------------------------------
-    def _field(self, obj: Object, name: str) -> Object | None:
-        """A field of a task or future, C or Python: an `Object`, or None where it is empty or None."""
-        keys = {"name": "task_name", "coro": "task_coro", "fut_waiter": "task_fut_waiter", "loop": "task_loop"}
-        if obj.isa("_asyncio.Task", "_asyncio.Future"):
-            pointer = self.target.u64(obj.address + self.rt.layout["task." + keys.get(name, "task_callback0")])
-            found = self.rt.object(pointer) if pointer else None
-        else:
-            found = obj.attr("_" + name)
-        return None if found is None or found.is_none() else found
-
-    def _state_of(self, obj: Object) -> str:
-        if obj.isa("_asyncio.Task", "_asyncio.Future"):
-            value = self.target.i32(obj.address + self.rt.layout["task.task_state"])
-            if not 0 <= value < 3:
-                raise LayoutError(f"no future at {obj.address:#x}: its state is {value}")
-            return _STATES[value]
-        state: str = obj.attr("_state").string(20)
-        return state
-
-    def name_of(self, obj: Object) -> str:
-        """A task's name as `get_name()` gives it."""
-        if obj.address not in self.names:
-            held: Object | None = self._field(obj, "name")
-            if held is None:
-                text = "?"
-            elif held.type.flags & LONG:  # 3.12+: a number until someone asks for the name
-                text = f"Task-{held.integer()}"
-            else:
-                text = held.string(200) if held.type.flags & STR else "?"
-            self.names[obj.address] = text
-        return self.names[obj.address]
-
-    def _shown(self, obj: Object) -> str:
-        return self.shown(self.name_of(obj))
-
     def _fill(self, task: Task, running: set[int], loops: dict[int, int]) -> None:
         obj = self.rt.object(task.address)
         if not is_task(obj):
             raise LayoutError(f"a {obj.type_name} where a task should be")
         task.name = self.name_of(obj)
-        state = self._state_of(obj)
+        state = self.state_of(obj)
         task.state = {PENDING: "ready", CANCELLED: "cancelled", FINISHED: "done"}[state]
-        loop = self._field(obj, "loop")
+        loop = self.field(obj, "loop")
         task.loop = loop.address if loop is not None else 0
         task.tid = loops.get(task.loop)
-        coro = self._field(obj, "coro")
+        coro = self.field(obj, "coro")
         if coro is None or state != PENDING:
             return
+        with log.passing_over(GdbextError):
+            task.awaited_by = self.awaiters(obj)
         frames, end, executing = chain(self.rt, coro.address)
         if frames:
             task.coroutine = frames[0].function
@@ -371,10 +319,10 @@ class _Reader:
             task.state = "running"
             frames, task.tid = self._on_stack(frames, task.tid)
         else:
-            waiter = self._field(obj, "fut_waiter")
+            waiter = self.field(obj, "fut_waiter")
             if waiter is not None:
                 task.state = "waiting"
-                task.waits = self._waits(frames, waiter)
+                task.waits = self.waits(frames, waiter)
             elif end is not None and not end.isa("_asyncio.Future"):
                 task.waits = Waiting("awaitable", f"{end.type.module}.{end.type.qualname}".lstrip("."), end)
             for frame in frames:
@@ -404,81 +352,18 @@ class _Reader:
             frame.source, frame.tid = stack[0].source, tid
         return frames, tid
 
-    # ---- what it waits for -------------------------------------------------------------------------------------------
-    def _waits(self, frames: list[PyFrame], waiter: Object) -> Waiting:
-        try:
-            if is_task(waiter):
-                return Waiting("task", f"task {self._shown(waiter)}", waiter, [waiter.address])
-            known = self._known_future(waiter)
-            if known is not None:
-                return known
-        except GdbextError as e:
-            return Waiting("future", f"future {waiter.address:#x} ({e})", waiter)
-        for frame in reversed(frames):
-            if _in_asyncio(frame.file) and not frame.code.name.startswith("_"):
-                return self._of_asyncio(frame, waiter)
-        return Waiting("future", f"{waiter.type.name} {waiter.address:#x}", waiter)
 
-    def _known_future(self, waiter: Object) -> Waiting | None:
-        """gather's future knows its children; a thread pool's and shield's futures are known by their first callback."""
-        if waiter.type.name == "_GatheringFuture":
-            children = [c for c in waiter.attr("_children").elements(MAX_CHILDREN) if self._state_of(c) == PENDING]
-            return self._of_many("gather", waiter, children)
-        callback = self._callback(waiter)
-        if callback is None or not callback.isa("function"):
-            return None
-        L, t = self.rt.layout, self.target
-        name = self.rt.object(t.u64(callback.address + L["func.func_qualname"])).string(200)
-        if name.startswith("_chain_future."):
-            return Waiting("executor", "a thread or process pool (run_in_executor, to_thread, wrap_future)", waiter)
-        if name.startswith("shield.") and "func.func_closure" in L:
-            code = self.rt.code(t.u64(callback.address + L["func.func_code"]))
-            closure = t.u64(callback.address + L["func.func_closure"])
-            names = [variable for variable, kind in code.variables if kind & CO_FAST_FREE]
-            for variable, address in zip(names, self.rt.object(closure).element_addresses(16) if closure else ()):
-                inner = t.u64(address + L["cell.ob_ref"])
-                if inner and variable == "inner" and is_task(self.rt.object(inner)):
-                    return Waiting("task", f"shielded task {self._shown(self.rt.object(inner))}", self.rt.object(inner), [inner])
-        return None
-
-    def _callback(self, waiter: Object) -> Object | None:
-        if waiter.isa("_asyncio.Task", "_asyncio.Future"):
-            return self._field(waiter, "callback0")
-        held = waiter.attr("_callbacks")
-        return held.item(0).item(0) if held.len() else None
-
-    def _of_many(self, kind: str, waiter: Object, members: list[Object]) -> Waiting:
-        names = [self._shown(m) if is_task(m) else f"{m.type.name} {m.address:#x}" for m in members[:5]]
-        text = f"{kind} of {len(members)} pending: {', '.join(names)}{', …' if len(members) > 5 else ''}"
-        return Waiting(kind, text, waiter, [m.address for m in members if is_task(m)])
-
-    def _of_asyncio(self, frame: PyFrame, waiter: Object) -> Waiting:
-        """An asyncio call that made the future for itself: what it was called on tells more than the future."""
-        own = {}
-        try:
-            own = {n: v for n, v in frame.locals() if v is not None}
-        except GdbextError as e:
-            log.passed_over(e)  # a name is then all there is to say
-        name, owner = frame.code.name, own.get("self")
-        if owner is not None:
-            return Waiting("asyncio", f"{owner.type.name}.{name} on {owner.address:#x}", owner)
-        if name == "sleep" and "delay" in own:
-            delay = own["delay"].plain()
-            seconds = float(delay) if isinstance(delay, (int, float)) else None
-            return Waiting("sleep", f"sleep({delay})", waiter, seconds=seconds)
-        if name == "wait_for" and "fut" in own and is_task(own["fut"]):  # up to 3.11 it makes a task of what it is given
-            return Waiting("task", f"task {self._shown(own['fut'])}, with a time limit", own["fut"], [own["fut"].address])
-        if name == "wait" and "fs" in own:
-            try:
-                members = [m for m in own["fs"].elements(MAX_CHILDREN) if self._state_of(m) == PENDING]
-                return self._of_many("wait", waiter, members)
-            except GdbextError as e:
-                log.passed_over(e)  # still an iterator: it has not begun
-        return Waiting("asyncio", f"{name} ({waiter.type.name} {waiter.address:#x})", waiter)
-
-
-def _in_asyncio(path: str) -> bool:
-    return bool(re.search(r"(^|/)asyncio/[^/]*\.py$", path)) and "site-packages" not in path
+def _join(tasks: dict[int, Task]) -> None:
+    """Who waits for whom, from both ends: what a task waits for, and by whom another one says that it is awaited."""
+    for task in tasks.values():
+        for awaiter in (tasks[address] for address in task.awaited_by if address in tasks):
+            waits = awaiter.waits
+            if waits is not None and waits.kind in ("future", "asyncio") and task.address not in waits.on:
+                waits.on.append(task.address)
+    for task in tasks.values():
+        for awaited_one in (tasks[address] for address in (task.waits.on if task.waits else ()) if address in tasks):
+            if task.address not in awaited_one.awaited_by:
+                awaited_one.awaited_by.append(task.address)
 
 
 def cycles(found: list[Task]) -> list[list[Task]]:

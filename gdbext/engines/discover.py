@@ -6,14 +6,14 @@ from ..access.proc import ProcTarget
 from ..access.proctable import ProcTable
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError
-from . import families
+from . import families, instances, routers
 from .rank import set_labels
 from .registry import ENGINES, SPECS
 from .search import Search
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from typing import Any, Callable
 
     from ..cpython.runtime import Runtime
     from .rank import Rank
@@ -42,6 +42,11 @@ def discover(
     return survey(proc_root, engine, verify, runtime_of)[:2]
 
 
+def find_routers(ranks: list[Rank]) -> list[dict[str, Any]]:
+    """The routers on this machine, and their connections to the instances of `ranks`."""
+    return routers.of_table(ProcTable(), ranks)
+
+
 def survey(
     proc_root: str = "/proc",
     engine: str | None = None,
@@ -65,6 +70,8 @@ def survey(
     for number, group in enumerate(families.families(search.ranks)):
         _complete(number, group)
         found += sorted(group, key=families.sort_key)
+    instances.set_names({r.family: r.instance for r in found if r.instance is not None}.values())
+    instances.tell_apart(found)
     if engine is not None:
         found = [r for r in found if r.engine == engine]
     for index, rank in enumerate(found):
@@ -120,3 +127,6 @@ def _complete(number: int, group: list[Rank]) -> None:
             rank.replica = core.label_ranks["dp"]  # a dense model's replicas do not say DP in their workers' titles
             rank.ranks["dp"] = rank.replica
     set_labels(group)
+    instance = instances.of_family(group, SPECS[group[0].engine])
+    for rank in group:
+        rank.instance = instance

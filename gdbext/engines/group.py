@@ -34,6 +34,12 @@ class Engine:
         return self.ranks[0].engine if self.ranks else ""
 
     @property
+    def instance(self) -> str:
+        """Its name, which no other engine here has."""
+        instance = self.ranks[0].instance if self.ranks else None
+        return instance.name if instance is not None else self.name
+
+    @property
     def spec(self) -> EngineSpec | None:
         """The engine's spec, None where there is no process."""
         return SPECS.get(self.name)
@@ -44,7 +50,7 @@ class Engine:
 
     def rank(self, label: str) -> Rank:
         """The process with that label, without regard to case; `NotFoundError` names those that there are."""
-        found = [r for r in self.ranks if r.label.lower() == label.lower()]
+        found = [r for r in self.ranks if label.lower() in (r.label.lower(), r.short.lower())]
         if not found:
             raise NotFoundError(f"no process {label} in this engine; it has {', '.join(self.labels()) or 'none'}")
         return found[0]

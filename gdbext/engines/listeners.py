@@ -136,3 +136,32 @@ def _only(row: Row, host: Address, made: socket.socket | None = None) -> None:
         ends = [one for one in all_rows if (one.address, one.port, one.far_port) == (host, row.port, ours) and one.inode != "0"]
         if any(one.user != row.user for one in ends):
             raise PermissionError(errno.EACCES, "another user answers there")
+
+
+def who_listens(pid: int, where: str, proc: str = "/proc") -> str:
+    """In words: who listens at HOST:PORT in a process's network namespace; '' where that is another machine's, or cannot be
+    told."""
+    host, _, port = where.rpartition(":")
+    host = host.rpartition("/")[2].strip("[]")
+    try:
+        address = LOOPBACK[4] if host == "localhost" else ipaddress.ip_address(host)
+    except ValueError:
+        return ""
+    known = rows(pid, proc)
+    takers = [row for row in known if port.isdigit() and row.may_take(address, int(port))]
+    ours = address.is_loopback or any(row.address == address for row in known)
+    if not known or not ours:
+        return ""
+    if not takers:
+        return f"nobody listens at {where} any more"
+    holders = [pid for _, pids in _holders(takers, proc).items() for pid in pids]
+    return f"process {holders[0]} here listens at {where}" if len(set(holders)) == 1 else ""
+
+
+def _holders(found: list[Row], proc: str) -> dict[str, list[int]]:
+    """{inode: pids that have it}, of those that may be looked into."""
+    from ..observe.system_calls import holders_of
+
+    if proc != "/proc":
+        return {}
+    return {str(inode): [pid for pid, _ in pids] for inode, pids in holders_of([int(row.inode) for row in found]).items()}

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from typing import Any, Sequence
 
     from ..access.proctable import Process
+    from .instances import Instance
     from .spec import Match
 
 # Groups that multiply the number of ranks, in the order of vLLM's titles; the others divide one of these and come last.
@@ -49,7 +50,9 @@ class Rank:
         self.marks: list[str] = []
         self.notes: list[str] = []
         self.index: int | None = None
-        self.label = ""
+        self.label = ""  # no other process here has it
+        self.short = ""  # within its engine
+        self.instance: Instance | None = None  # the running engine that it is of
         self.inferior: int | None = None
         self.family: int | None = None  # a number that the processes of one running engine share
         self.aliases: list[str] = []
@@ -131,6 +134,7 @@ class Rank:
             "engine": self.engine,
             "role": self.role,
             "label": self.label,
+            "instance": self.instance.data() if self.instance is not None else None,
             "ranks": self.ranks,
             "sizes": self.sizes,
             "rank_source": self.rank_source,
@@ -195,7 +199,7 @@ def set_labels(ranks: Sequence[Rank]) -> None:
         if "fork" in rank.marks:
             label += ".fork"
         seen[label.lower()] = count = seen.get(label.lower(), 0) + 1
-        rank.label = label if count == 1 else f"{label}#{count}"
+        rank.label = rank.short = label if count == 1 else f"{label}#{count}"
     shards = [r for r in ranks if r.runs_model and "fork" not in r.marks]
     lone = shards or [r for r in ranks if r.role == "engine-core"]
     if len(lone) == 1 and not (set(lone[0].label_ranks) - {"world"}):

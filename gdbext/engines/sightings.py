@@ -24,6 +24,26 @@ STAGES = (FRONTEND, INPUT, QUEUE, RUNNING, WORKER, OUTPUT, DETOKENIZER)
 IN_SCHEDULER = (QUEUE, RUNNING)
 
 
+# What a transfer waits for: the other side's word that it is there; its description of its memory; the bytes; that the scheduler
+# here takes note of their arrival; KEPT: the sender is done and keeps the blocks until they are read.
+PAIRING, HANDSHAKE, BYTES, COMPLETION, KEPT = "pairing", "handshake", "transfer", "completion", "kept"
+
+
+@dataclasses.dataclass
+class Transfer:
+    """The KV of one request on its way between two instances, as one of them knows it. `key`: what is equal at both ends and
+    nowhere else; `sends`: this instance is the sender; `state`: what it waits for, '' where that is not known or it has not
+    begun; `peer`, `address` (HOST:PORT): of the other instance, '' where this one does not know it; `until`: seconds until the
+    lease on the blocks ends."""
+
+    key: tuple[str, ...]
+    sends: bool
+    state: str = ""
+    peer: str = ""
+    address: str = ""
+    until: float | None = None
+
+
 @dataclasses.dataclass
 class Sighting:
     """One request in one process. `state`: the engine's word for where it is; `progress`: numbers that grow while it is worked
@@ -31,7 +51,7 @@ class Sighting:
     `keeper`: the thread that is to deliver it, `after`: ids of the requests that are served there first; `ended`: this process is
     done with it; `tid`: of the thread that has it in its hands; `undelivered`: this process has not handed it on yet; `unowned`:
     the engine asked itself, and need not wait for the answer; `replica`: number of the scheduler that a front end gave it to;
-    `sender`: the address from which its blocks are to come."""
+    `transfer`: of its KV between this instance and another."""
 
     request_id: str
     stage: str
@@ -52,7 +72,7 @@ class Sighting:
     age: float | None = None
     request: Request | None = None  # the scheduler's own numbers
     sampling: dict[str, Any] | None = None
-    sender: str = ""
+    transfer: Transfer | None = None
 
 
 @dataclasses.dataclass
@@ -79,7 +99,9 @@ class Look:
     """What one process says at one moment. `parts`: which of "frontend", "scheduler", "worker", "detokenizer" it is; `keepers`:
     by the stage that they serve; `counters`: numbers that grow as it works; `notes`: what could not be read; `replica`: its
     number among several schedulers; `rings`: those that it writes answers to; `transfers`: {request id: where its KV connector
-    has it}; `stopped`: who has stopped it, in words."""
+    has it}, `receiving`: {request id: what that waits for}, `leases`: {request id: seconds until its blocks are given back};
+    `stopped`: who has stopped it, in words; `broken`: why it serves nobody any more, by its own word; `serves`: what its
+    KV connector says of its instance; `stood`: {stage whose thread stood at all looks: where}."""
 
     label: str
     pid: int
@@ -94,4 +116,20 @@ class Look:
     replica: int | None = None
     rings: tuple[str, ...] = ()
     transfers: dict[str, str] = dataclasses.field(default_factory=dict)
+    receiving: dict[str, str] = dataclasses.field(default_factory=dict)
+    leases: dict[str, float] = dataclasses.field(default_factory=dict)
     stopped: str = ""
+    broken: str = ""
+    serves: Connector | None = None
+    stood: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class Connector:
+    """What a process says of its instance's part in transfers: `kind` (the class), `role` as the engine calls it, `engine_id` and
+    `address` (HOST:PORT) by which others know it; '' where it does not say."""
+
+    kind: str
+    role: str = ""
+    engine_id: str = ""
+    address: str = ""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ..access.proctable import Process
     from ..cpython.runtime import Runtime
+    from .instances import Instance, Words
     from .rank import Rank
 
 Rings = namedtuple("Rings", "holders within broadcast")
@@ -154,6 +155,11 @@ class EngineSpec:
 
     def infer_world(self, ranks: Sequence[Rank]) -> None:
         """Fills in `world` where titles or the environment prove it."""
+
+    def describe_instance(self, found: Instance, words: Words, environ: Mapping[str, str]) -> None:
+        """Fills in what the command line and the environment of its server say of an instance."""
+        found.ports["http"] = words.port("--port") or self.port
+        found.serves = words.text("--served-model-name") or words.text("--model", "--model-path")
 
     def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Memory | None:
         """What Python's own objects say; None: this is no such engine. `GdbextError` when they cannot be read."""

@@ -38,8 +38,9 @@ def resolve(what: str, ranks: Sequence[Rank]) -> list[ProcessRef]:
     """The processes, or the core file, that `WHAT` names: at least one `ProcessRef`; a pid that is in no list has no `rank`.
 
     `all`, a pid, an index of `ranks`, a label without regard to case (`TP0`, `DP1.TP3`, `sglang:scheduler`, or parts of one:
-    `EP3`), a title, an engine (`vllm`: all of its processes), or the path of a file, which has a slash. A number that is both an
-    index and a pid is the index. `GdbextError` lists the candidates of an ambiguous name.
+    `EP3`), a title, an engine (`vllm`: all of its processes), an instance by its role, port or engine id (`decode`, `:8100`), one
+    before a label (`decode:TP0`), or the path of a file, which has a slash. A number that is both an index and a pid is the
+    index. `GdbextError` lists the candidates of an ambiguous name.
     """
     what = what.strip()
     if not what:
@@ -100,9 +101,13 @@ def _processes(what: str, ranks: Sequence[Rank]) -> list[ProcessRef]:
         return [ProcessRef.of_rank(found[0])]
     if found:
         engines = {r.engine for r in found}
-        say = " or ".join(f"{r.engine}:{what}" for r in found) if len(engines) == len(found) else "the index or the pid"
+        say = "the index or the pid"
+        if len(engines) == len(found):
+            say = " or ".join(f"{r.engine}:{what}" for r in found)
+        elif len({r.label for r in found}) == len(found):
+            say = " or ".join(r.label for r in found)
         raise GdbextError(f"{what} is ambiguous: {'; '.join(map(_describe, found))}; say {say}")
-    engine = [r for r in whole if r.engine == what.lower()]
+    engine = [r for r in whole if r.engine == what.lower()] or _of_instance(what, whole)
     if engine:
         return list(map(ProcessRef.of_rank, engine))
     if not ranks:
@@ -110,19 +115,31 @@ def _processes(what: str, ranks: Sequence[Rank]) -> list[ProcessRef]:
     raise NotFoundError(f"nothing is named {what}; there are {', '.join(r.label for r in ranks)}")
 
 
+def _of_instance(word: str, ranks: Sequence[Rank]) -> list[Rank]:
+    """The processes of the instances that a word names: their role, `:PORT`, engine id or name."""
+    word = word.lower()
+    instances = [r.instance for r in ranks if r.instance is not None]
+    meant = {one.number for one in instances if word in (one.name.lower(), *(w.lower() for w in one.words()))}
+    return [r for r in ranks if r.family in meant]
+
+
 def _named(what: str, ranks: Sequence[Rank]) -> list[Rank]:
     """All ranks that a word names, by the strictest reading that names any."""
     engine, colon, rest = what.partition(":")
     if colon and engine.lower() in SPECS and not rest.startswith(":"):
         ranks, what = [r for r in ranks if r.engine == engine.lower()], rest
+    instance, colon, rest = what.rpartition(":")
+    if colon and rest and _of_instance(instance, ranks) and not any(r.label.lower() == what.lower() for r in ranks):
+        ranks, what = _of_instance(instance, ranks), rest
     word = what.lower()
     plain = word.replace("_", ".")
     parts = label_parts(word)
     alive = [r for r in ranks if not r.zombie]
     readings: tuple[Callable[[Rank], bool], ...] = (
         lambda r: r.label.lower() == word,
+        lambda r: r.short.lower() == word,
         lambda r: r.process.single and word in (r.process.title.lower(), r.process.title.lower().rpartition("::")[2]),
-        lambda r: r.label.lower().replace("_", ".") == plain,
+        lambda r: r.short.lower().replace("_", ".") == plain,
         lambda r: word in (a.lower() for a in r.aliases),
         lambda r: bool(parts) and r.runs_model and "fork" not in r.marks and all(r.ranks.get(g) == n for g, n in parts.items()),
         lambda r: r.role == word,

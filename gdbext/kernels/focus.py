@@ -76,7 +76,7 @@ REFUSALS = {
     "sm-parts": "block z works through a range of sequences, from tile_scheduler_metadata[z] on the device, whose fields differ "
     "by release of FlashMLA",
     "one-request": "it works on one request alone: its blocks are parts of it and heads",
-    "closed": "it comes as machine code without source: nobody here knows its grid",
+    "closed": "it comes as machine code without source: its grid is not known here",
 }
 _SCHEDULER = re.compile(r"\w*TileScheduler\w*")
 

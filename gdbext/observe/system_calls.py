@@ -179,7 +179,7 @@ def connections(pid: int) -> set[Any] | None:
     """The TCP connections of a process, each as what is equal at its two ends; None where its files cannot be looked at."""
     try:
         links = [link for _, link in descriptors(pid)]
-        space = os.readlink(f"/proc/{pid}/ns/net")
+        space = network_of(pid)
     except (GdbextError, OSError) as e:
         log.passed_over(e)
         return None
@@ -189,6 +189,16 @@ def connections(pid: int) -> set[Any] | None:
             ends = sorted(end[len(MAPPED) :] if end.startswith(MAPPED) else end for end in (row.local, row.remote))
             found.add((*ends, space if LOOPBACK.match(ends[0]) else ""))
     return found
+
+
+def network_of(pid: int) -> str:
+    """What is equal for processes that share a network namespace and for no others, also of other machines; of one that is gone,
+    or a core, that of this machine."""
+    found = []
+    for pid_now in dict.fromkeys((pid or "self", "self")):
+        with log.passing_over(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as f:
+            found.append(f"{f.read().strip()} {os.readlink(f'/proc/{pid_now}/ns/net')}")
+    return found[0] if found else ""
 
 
 def family(number: int, arch: str) -> str:

@@ -346,7 +346,7 @@ def _list_size(impl: Any) -> Any:
     count = int(vector["_M_finish"]) - int(vector["_M_start"])
     size = vector["_M_start"].type.strip_typedefs().target().sizeof
     if count % size or not 0 <= count // size < 1 << 40:
-        raise GdbextError(f"a list whose memory ends {count} bytes after its start")
+        raise GdbextError(f"a list of which the memory ends {count} bytes after its start")
     return count // size
 
 

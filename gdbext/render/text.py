@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+
+from .columns import columns_of as visible_length
+from .columns import fold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,7 +15,6 @@ if TYPE_CHECKING:
 _NOT_ASCII = re.compile("[^\x20-\x7e]")
 _SPACES = "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"  # not isprintable()
 MAX_LINE = 2000  # characters of an error or of a reason why an answer is partial
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def escape(text: str, keep: str = "") -> str:
@@ -57,13 +60,33 @@ def shorten(text: str, limit: int) -> str:
     return text if limit <= 0 or len(text) <= limit else text[: max(0, limit - 3)] + "..."
 
 
+def coloured(terminal: bool) -> bool:
+    """Whether output has colours. `terminal`: it goes to one. NO_COLOR turns them off, FORCE_COLOR turns them on, each where it
+    is not empty; TERM=dumb knows none."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return os.environ.get("FORCE_COLOR", "") not in ("", "0") or terminal and os.environ.get("TERM") != "dumb"
+
+
+_PACKAGES = re.compile(r".*/(?:(?:site|dist)-packages|lib/python3\.\d+t?)/(?=.)")
+_TWICE = re.compile(r".*/([A-Za-z_]\w*)/(?:.*/)?(?=\1/)")
+
+
+def short_path(path: str) -> str:
+    """What identifies a source file: the path in the folder of packages or of the standard library, or in a source tree whose
+    package is named like the project (/src/vllm/vllm/v1/x.py: vllm/v1/x.py); another path is whole."""
+    found = _PACKAGES.match(path) or _TWICE.match(path)
+    return path[found.end() :] if found else path
+
+
 class Style:
-    """ANSI colour where `enabled`, else plain. Method names say the meaning, not the colour."""
+    """ANSI colour where `enabled`, else plain; `width`: the terminal's columns, 0 where there is no end to them; `full_paths`:
+    source files with all of their path. Method names say the meaning, not the colour."""
 
     _CODES = {"title": "1", "name": "33", "file": "32", "address": "34", "dim": "2", "bad": "31", "good": "32", "value": "36"}
 
-    def __init__(self, enabled: bool = False, width: int = 0) -> None:
-        self.enabled, self.width = enabled, width
+    def __init__(self, enabled: bool = False, width: int = 0, full_paths: bool = False) -> None:
+        self.enabled, self.width, self.full_paths = enabled, width, full_paths
 
     def paint(self, what: str, text: str) -> str:
         """`text` in the colour of `what`, one of `_CODES`."""
@@ -77,6 +100,10 @@ class Style:
 
     def file(self, text: str) -> str:
         return self.paint("file", text)
+
+    def path(self, file: str) -> str:
+        """A source file's path, short but where all of it is wanted; not painted."""
+        return file if self.full_paths else short_path(file)
 
     def address(self, text: str) -> str:
         return self.paint("address", text)
@@ -97,19 +124,20 @@ class Style:
 PLAIN = Style(False, 0)
 
 
-def visible_length(text: str) -> int:
-    """The columns that `text` takes: its colours take none."""
-    return len(_ANSI.sub("", text)) if "\x1b" in text else len(text)
-
-
 def table(rows: Sequence[Sequence[str]], head: Sequence[str], style: Style = PLAIN, right: Container[str] = ()) -> str:
     """Aligned columns. `rows`: lists of str as long as `head`; `right`: names of right-aligned columns.
 
-    Columns that are empty in every row are left out. The last column is never padded.
-    """
+    Columns that are empty in every row are left out. The last column is never padded. A table that is wider than the terminal
+    has its widest columns of text folded; where that is not enough, each row is a paragraph."""
     columns = [[r[i] for r in rows] for i in range(len(head))]
     used = [i for i, cells in enumerate(columns) if any(visible_length(c) for c in cells)]
     widths = {i: max([len(head[i]), *(map(visible_length, columns[i]))]) for i in used}
+    if style.width and sum(widths.values()) + len(_GAP) * (len(used) - 1) > style.width:
+        kept = _narrowed({i: w for i, w in widths.items() if head[i] not in right}, style.width, widths, head)
+        if kept is None:
+            return "\n".join(_paragraph(row, head, used, style) for row in rows)
+        widths.update(kept)
+        rows = [line for row in rows for line in _folded(row, kept)]
 
     def line(cells: Sequence[str], paint: Callable[[str], str] = lambda t: t) -> str:
         parts = []
@@ -119,12 +147,52 @@ def table(rows: Sequence[Sequence[str]], head: Sequence[str], style: Style = PLA
                 parts.append(pad + paint(cells[i]))
             else:
                 parts.append(paint(cells[i]) + (pad if i != used[-1] else ""))
-        return "  ".join(parts).rstrip()
+        return _GAP.join(parts).rstrip()
 
-    # Thousands of rows without colour are laid out by `format` alone.
-    plain = "  ".join(f"{{{i}:{'>' if head[i] in right else '<'}{widths[i]}}}" for i in used).format
-    lines = (line(r) if "\x1b" in "".join(r) else plain(*r).rstrip() for r in rows)
+    # Thousands of rows of ASCII are laid out by `format` alone.
+    plain = _GAP.join(f"{{{i}:{'>' if head[i] in right else '<'}{widths[i]}}}" for i in used).format
+    lines = (plain(*r).rstrip() if _is_plain("".join(r)) else line(r) for r in rows)
     return "\n".join([line(head, style.title), *lines])
+
+
+_GAP = "  "
+_LEAST = 16  # columns of one that is folded
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and "\x1b" not in text
+
+
+def _narrowed(texts: dict[int, int], room: int, widths: dict[int, int], head: Sequence[str]) -> dict[int, int] | None:
+    """The widths of the columns `texts`, the widest narrowed until all of `widths` has room; None where it cannot."""
+    over = sum(widths.values()) + len(_GAP) * (len(widths) - 1) - room
+    kept = dict(texts)
+    while over > 0:
+        widest = max(kept, key=lambda i: kept[i], default=None)
+        if widest is None or kept[widest] <= max(_LEAST, len(head[widest])):
+            return None
+        kept[widest] -= 1
+        over -= 1
+    return kept
+
+
+def _folded(row: Sequence[str], widths: dict[int, int]) -> list[list[str]]:
+    """A row as rows whose cells have room in the columns `widths`."""
+    cells = [fold(cell, widths[i]) if i in widths else [cell] for i, cell in enumerate(row)]
+    return [[c[n] if n < len(c) else "" for c in cells] for n in range(max(map(len, cells)))]
+
+
+def _paragraph(row: Sequence[str], head: Sequence[str], used: Sequence[int], style: Style) -> str:
+    """A row of a table that has no room: its cells below each other, each with the name of its column."""
+    wide = max(len(head[i]) for i in used)
+    lines: list[str] = []
+    for i in used:
+        if visible_length(row[i]):
+            parts = fold(row[i], max(_LEAST, style.width - wide - 3 * len(_GAP)))
+            mark = _GAP if lines else "- "
+            lines += [f"{mark}{style.title(head[i])}{' ' * (wide - len(head[i]))}{_GAP}{parts[0]}"]
+            lines += [" " * (wide + 2 * len(_GAP)) + part for part in parts[1:]]
+    return "\n".join(lines)
 
 
 def size(count: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Set, Tuple
+from typing import List, Sequence, Set, Tuple
 
 from .. import log
 from ..access.base import Target
@@ -12,15 +12,19 @@ from ..engines.kv_view import NativeView, View
 from ..engines.rank import Rank
 from ..errors import GdbextError, NotFoundError
 from ..kvcache.model import Cache, Request
-from .collect import Custody, collect, collect_one
+from .collect import Custody, collect_all, collect_one
 
 Caches = List[Tuple[Set[int], Cache]]  # (the processes that schedule for one, the cache)
 READ = 2.0  # seconds for the blocks of one scheduler that runs on
 
 
-def of_engine(engine: Engine, between: float, show_content: bool) -> tuple[Custody, Caches]:
-    """Who has each request of an engine, and its caches, which are read after the looks; what cannot be read is in `partial`."""
-    held = collect(engine, between)
+def of_engines(engines: Sequence[Engine], between: float, show_content: bool) -> list[tuple[Custody, Caches]]:
+    """Who has each request of some engines, and their caches, which are read after the looks; what cannot be read is in
+    `partial`."""
+    return [_with_caches(engine, held, show_content) for engine, held in zip(engines, collect_all(engines, between))]
+
+
+def _with_caches(engine: Engine, held: Custody, show_content: bool) -> tuple[Custody, Caches]:
     schedule = {look.pid for look in held.looks if "scheduler" in look.parts}
     caches: Caches = []
     for ranks in [*engine.replicas(), *([rank] for rank in engine.with_role("frontend"))]:
@@ -29,7 +33,7 @@ def of_engine(engine: Engine, between: float, show_content: bool) -> tuple[Custo
 
 
 def of_one(target: Target, view: View | NativeView) -> tuple[Custody, Caches]:
-    """As `of_engine`, of one process, by a view of its cache."""
+    """As `of_engines`, of one process, by a view of its cache."""
     try:
         held = collect_one(target)
     except NotFoundError as e:  # an engine in C++: what its cache says is all

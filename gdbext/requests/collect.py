@@ -13,9 +13,12 @@ from ..access.retry import retry_reading
 from ..cpython.runtime import open_runtime
 from ..engines import registry
 from ..engines.batches import uncollected
+from ..engines.listeners import who_listens
 from ..engines.sightings import IN_SCHEDULER, QUEUE, RUNNING, Look, Sighting
 from ..errors import GdbextError, NotFoundError
+from . import instances
 from . import join as joining
+from .instances import Side
 from .model import BEHIND, LOST, STUCK, ZOMBIE
 
 TYPE_CHECKING = False
@@ -37,12 +40,19 @@ SCHEDULES = ("engine-core", "scheduler")  # roles that have a scheduler; one loo
 
 class Custody:
     """The requests of one running engine. `requests`: `[Tracked]` in the order of the schedulers' queues; `progress`: what its
-    processes count, at both looks; `looks`: the last look at each process; `partial`: why that is not all."""
+    processes count, at both looks; `looks`: the last look at each process; `partial`: why that is not all; `name`: of the
+    instance; `earlier`: the first looks."""
 
     def __init__(
         self, engine: str, looks: list[Look], requests: list[Tracked], progress: list[Counter], partial: list[str]
     ) -> None:
         self.engine, self.looks, self.requests, self.progress, self.partial = engine, looks, requests, progress, partial
+        self.name, self.earlier = engine, looks[:0]
+
+    @property
+    def side(self) -> Side:
+        """What the other instances' requests are compared with."""
+        return Side(self.name, self.looks, self.requests, self.earlier)
 
     @property
     def stuck(self) -> list[Tracked]:
@@ -52,13 +62,31 @@ class Custody:
 
 def collect(engine: Engine, between: float = BETWEEN, sleep: Callable[[float], None] = time.sleep) -> Custody:
     """Who has each request of an engine. `between`: seconds between two looks, 0 for one look only."""
-    first, partial = looks_at(engine)
-    if not between or not _runs(engine):
-        partial.append("one look: what moves is not known")
-        return Custody(engine.name, first, joining.join(first), [], partial)
-    sleep(between)
-    last, requests, more = compared(engine, first, between, sleep)
-    return Custody(engine.name, last, requests, joining.progress(last, first), list(dict.fromkeys(partial + more)))
+    return collect_all([engine], between, sleep)[0]
+
+
+def collect_all(
+    engines: Sequence[Engine], between: float = BETWEEN, sleep: Callable[[float], None] = time.sleep
+) -> list[Custody]:
+    """Who has each request of several engines, one `Custody` each: all of their first looks come before any second one, so that
+    what one of them lacked at its first and another waits for at its last was missing all the while."""
+    firsts = [(*looks_at(engine), time.monotonic()) for engine in engines]
+    two = [bool(between) and _runs(engine) for engine in engines]
+    if any(two):
+        sleep(between)
+    found = []
+    for engine, again, (first, partial, began) in zip(engines, two, firsts):
+        if again:
+            last, requests, more = compared(engine, first, between, sleep, time.monotonic() - began)
+            held = Custody(engine.name, last, requests, joining.progress(last, first), list(dict.fromkeys(partial + more)))
+            held.earlier = first
+        else:
+            partial.append("one sample: what moves is not known")
+            held = Custody(engine.name, first, joining.join(first), [], partial)
+        held.name = engine.instance
+        found.append(held)
+    instances.relate([held.side for held in found], who_listens)
+    return found
 
 
 def compared(
@@ -112,8 +140,10 @@ def collect_one(target: Target, label: str = "") -> Custody:
         if one.parts:
             look = one
             break
-    partial = ["one look: what moves is not known", "its siblings are not here: only what this process knows"]
-    return Custody(spec.name, [look], joining.join([look]), [], partial + look.notes)
+    partial = ["one sample: what moves is not known", "its siblings are not here: only what this process knows"]
+    held = Custody(spec.name, [look], joining.join([look]), [], partial + look.notes)
+    instances.relate([held.side])
+    return held
 
 
 class _Role:

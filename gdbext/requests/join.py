@@ -39,9 +39,13 @@ def join(looks: Sequence[Look], earlier: Sequence[Look] | None = None, between: 
         if before:
             tracked.moved = not all(_alike(_but(hops, unread), _but(one.get(request_id, []), unread)) for one, unread in before)
         found.append(tracked)
-    found = [t for t in found if not all(s.ended for _, s in t.hops)]
+    found = [t for t in found if not all(s.ended for _, s in t.hops) or _is_kept(t)]
     for tracked in found:
-        _judge(tracked, context)
+        if _is_kept(tracked):
+            _keep(tracked, context)
+        else:
+            _judge(tracked, context)
+    _note_standing(context)
     _behind(found, context)
     return found
 
@@ -99,6 +103,11 @@ class _Context:
         """Whether the thread that serves a stage did not rest, at both looks, and did not get on in between."""
         both = self.keepers(look, stage)
         return all(one.stands for one in both) and not self.goes_on(look, stage)
+
+    def stood(self, look: Look, stage: str) -> bool:
+        """As `at_work`, and that it did nothing at all in between: two moments of a thread that goes round may look alike."""
+        marks = {one.sample.clock.mark for one in self.keepers(look, stage) if one.sample is not None and one.sample.clock}
+        return bool(self.keepers(look, stage)) and len(marks) < 2 and self.at_work(look, stage)
 
     def goes_on(self, look: Look, stage: str) -> bool:
         """Whether the thread that serves a stage got on between the looks, as its variables tell or its turns; or hardly had a
@@ -245,6 +254,13 @@ def _place(look: Look, stage: str, tid: int | None = None) -> Place:
     return Place(look.label, look.pid, tid)
 
 
+def _note_standing(context: _Context) -> None:
+    """Notes at each process's last look the stages whose threads stood all the while."""
+    for look in context.looks if context.two else ():
+        stages = (stage for stage in (sightings.RUNNING, sightings.WORKER) if stage in look.keepers)
+        look.stood = {stage: _stands(look, stage) for stage in stages if context.stood(look, stage)}
+
+
 # ---- one request -----------------------------------------------------------------------------------------------------------
 def _judge(tracked: Tracked, context: _Context) -> None:
     """Fills verdict, place and holder in, as far as the request alone tells."""
@@ -270,13 +286,32 @@ def _judge(tracked: Tracked, context: _Context) -> None:
     elif scheduled is not None and _abandoned(tracked, context):
         tracked.verdict, tracked.holder = model.ZOMBIE, tracked.at
         fronts = ", ".join(one.label for one in context.looks if FRONT in one.parts)
-        tracked.evidence.append(f"{look.label} has it ({sighting.state}), and nobody waits for it: {fronts} has no such request")
-    elif scheduled is not None and sighting.parked:
+        tracked.evidence.append(
+            f"{look.label} has it ({sighting.state}), and no process waits for it: {fronts} has no such request"
+        )
+    elif sighting.parked:
         _parked(tracked, look, sighting, context)
     elif inside is not None or tracked.sighting(sightings.OUTPUT):
         _standing(tracked, look, sighting, context)
     else:
         _outside(tracked, look, sighting, context)
+
+
+def _is_kept(tracked: Tracked) -> bool:
+    """Whether a request has ended here, and its blocks are kept until another instance has read them."""
+    return all(s.ended for _, s in tracked.hops) and tracked.transfer is not None and tracked.transfer.sends
+
+
+def _keep(tracked: Tracked, context: _Context) -> None:
+    hop = tracked.sighting(sightings.OUTPUT)
+    transfer = tracked.transfer
+    if hop is None or transfer is None:
+        return
+    leases = [one.leases[tracked.request_id] for one in context.looks if tracked.request_id in one.leases]
+    transfer.until = max(leases) if leases else None
+    tracked.verdict, tracked.at, tracked.moved = model.KEPT, _place(hop[0], sightings.OUTPUT), False if context.two else None
+    until = "" if transfer.until is None else f", for {transfer.until:.0f} s more unless that asks for more time"
+    tracked.evidence.append(f"{hop[0].label} has it as {hop[1].state} and keeps its blocks for a reader elsewhere{until}")
 
 
 def _abandoned(tracked: Tracked, context: _Context) -> bool:
@@ -300,9 +335,16 @@ def _parked(tracked: Tracked, look: Look, sighting: Sighting, context: _Context)
     if holders:
         tracked.holder = _place(holders[0], sightings.WORKER)
         tracked.evidence += [f"{one.label} has it in {one.transfers[tracked.request_id]}" for one in holders]
-    if sighting.sender and not any(context.at_work(one, sightings.WORKER) for one in holders):
-        tracked.holder = None  # who polls for a transfer as it should need not act
-        tracked.evidence.append(f"its sender, {sighting.sender}, was not asked: that one must act")
+    transfer = sighting.transfer
+    if transfer is None:
+        return
+    transfer.state = transfer.state or next(
+        (r for one in context.looks for r in [one.receiving.get(tracked.request_id)] if r), ""
+    )
+    served = [(one, sightings.WORKER if sightings.WORKER in one.keepers else sightings.RUNNING) for one in holders]
+    if any(context.stood(one, stage) for one, stage in served):
+        return
+    tracked.holder = None  # who polls for a transfer as it should need not act
 
 
 def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Context) -> None:
@@ -331,7 +373,7 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
         return
     if sighting.tid is not None and context.at_work(look, stage):
         tracked.verdict, tracked.holder = model.BEHIND, tracked.at
-        tracked.evidence.append(f"{look.label} has it ({sighting.state}), which stands in {_stands(look, stage)}")
+        tracked.evidence.append(f"{look.label} has it ({sighting.state}), which is in {_stands(look, stage)}")
         return
     debtor = context.debtor(look)
     if debtor is not None and stage in sightings.IN_SCHEDULER:
@@ -339,7 +381,7 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
         return
     tracked.verdict, tracked.holder, tracked.sure = model.BEHIND, _place(look, stage, sighting.tid), False
     keeper = look.keepers.get(stage)
-    where = f", which stands in {keeper.stands}" if keeper is not None and keeper.stands else ""
+    where = f", which is in {keeper.stands}" if keeper is not None and keeper.stands else ""
     name = f"its thread {keeper.name}{where}" if keeper is not None else "that process"
     tracked.evidence.append(f"{look.label} has it ({sighting.state}) and nothing that it schedules moves: {name} must act")
 
@@ -391,7 +433,7 @@ def _outside(tracked: Tracked, look: Look, sighting: Sighting, context: _Context
         if context.two and context.at_work(one, stage):
             tracked.verdict, tracked.holder = model.BEHIND, Place(one.label, one.pid, keeper.tid or None, keeper.name)
             tracked.evidence.append(
-                f"{one.label}'s {keeper.kind} {keeper.name} takes no further messages: it stands in {keeper.stands}"
+                f"{one.label}'s {keeper.kind} {keeper.name} takes no further messages: it is in {keeper.stands}"
             )
             return
     within = [stage for stage in sightings.STAGES if stage not in (sightings.FRONTEND, sightings.DETOKENIZER)]
@@ -410,7 +452,7 @@ def _undelivered(tracked: Tracked, look: Look, context: _Context) -> None:
     if not context.two or context.goes_on(look, sightings.FRONTEND):
         return
     tracked.verdict, tracked.holder, keeper = model.BEHIND, tracked.at, look.keepers.get(sightings.FRONTEND)
-    where = f": its event loop stands in {keeper.stands}" if keeper is not None and keeper.stands else ""
+    where = f": its event loop is in {keeper.stands}" if keeper is not None and keeper.stands else ""
     tracked.evidence.append(f"{look.label} has not handed it to the engine yet{where}")
 
 

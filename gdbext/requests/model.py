@@ -6,11 +6,12 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..engines.sightings import Look, Sighting
+    from ..engines.sightings import Look, Sighting, Transfer
     from ..kvcache.model import Request
 
 MOVING, QUEUED, BEHIND, PARKED = "moving", "queued", "behind", "parked"
 NEVER_FITS, LOST, ZOMBIE = "never-fits", "lost", "zombie"
+KEPT = "kept"  # it has ended here, and its blocks are kept for a reader elsewhere
 STUCK = (NEVER_FITS, PARKED, BEHIND, LOST, ZOMBIE)
 
 
@@ -37,7 +38,8 @@ class Place:
 class Tracked:
     """One request over all processes. `hops`: `[(Look, Sighting)]` in the order of its way; `verdict` '' where one look cannot
     tell; `sure`: the verdict does not rest on time alone, a step may take long; `moved` None after one look; `holder`: who must
-    act, None where nobody alone can; `behind`: ids of the requests that it waits for."""
+    act, None where nobody alone can; `behind`: ids of the requests that it waits for; `partner`: (instance, request id) of the
+    other end of its transfer, where that was looked at."""
 
     request_id: str
     hops: list[tuple[Look, Sighting]]
@@ -51,6 +53,7 @@ class Tracked:
     age: float | None = None
     behind: list[str] = dataclasses.field(default_factory=list)
     evidence: list[str] = dataclasses.field(default_factory=list)
+    partner: tuple[str, str] | None = None
 
     def sighting(self, *stages: str) -> tuple[Look, Sighting] | None:
         """The hop at the first of the stages at which it was seen, None."""
@@ -59,6 +62,11 @@ class Tracked:
                 if hop[1].stage == stage:
                     return hop
         return None
+
+    @property
+    def transfer(self) -> Transfer | None:
+        """Of its KV between instances, None where it has none."""
+        return next((s.transfer for _, s in self.hops if s.transfer is not None), None)
 
     @property
     def request(self) -> Request | None:

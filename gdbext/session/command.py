@@ -74,6 +74,17 @@ class Option:
         self.metavar = metavar or (kind[0].upper() if isinstance(kind, str) else "|".join(kind))
 
     @property
+    def told(self) -> str:
+        """What help says of it, with its default."""
+        if self.default in (None, False, "", []) or "default" in self.help:
+            return self.help
+        return (
+            f"{self.help} (default {self.default:g})"
+            if self.kind in ("int", "float")
+            else f"{self.help} (default {self.default})"
+        )
+
+    @property
     def key(self) -> str:
         return self.name.replace("-", "_")
 
@@ -118,6 +129,11 @@ class Answer:
     def json(self, command: str) -> str:
         return jsonline.dumps({"schema": command + "/1", "partial": self._reasons(), **self.data})
 
+    @property
+    def lacks(self) -> bool:
+        """Whether something that was asked for is missing: that a process was read while it runs is no such thing."""
+        return any(reason not in IN_WORDS for reason in self._reasons())
+
     def _reasons(self) -> list[str]:
         return list(dict.fromkeys(one_line(reason) for reason in self.partial))
 
@@ -152,7 +168,9 @@ def seldom_collected() -> Iterator[None]:
 
 SNAPSHOT_BYTES = 512 << 20  # of private memory in a snapshot, where nobody says otherwise
 CONTENT = Option("show-content", help="also what users sent and got: prompts, texts, token ids", for_agents=False)
+COLUMNS = Option("columns", help="where in its line each Python frame stands (CPython 3.11 on)")
 JSON = Option("json", help="one line of JSON instead of text")
+FULL_PATHS = Option("full-paths", help="source files with all of their path, in the text too", for_agents=False)
 DEBUG = Option("debug", help="log on standard error why something is missing or unknown", for_agents=False)
 ON = Option("on", "str", "read this process or core instead of the selected one", metavar="WHAT")
 ON_OPERAND = Option("on", "str", "the same as WHAT; several have commas between them", metavar="WHAT", for_agents=False)
@@ -208,17 +226,18 @@ class Command:
     @classmethod
     def all_options(cls) -> list[Option]:
         on = [ON] if cls.takes_target else [ON_OPERAND] if "WHAT" in cls.operand else []
-        return [*cls.options, *on, JSON, DEBUG]
+        return [*cls.options, *on, JSON, FULL_PATHS, DEBUG]
 
     @classmethod
     def help(cls) -> str:
         """The text that gdb's `help` shows."""
         doc = clean(cls.__doc__ or "")
-        usage = f"Usage: {cls.name} [OPTION]..." + (f" {cls.operand}" if cls.operand else "")
+        operand = cls.operand or ("[WHAT]" if cls.takes_target else "")
+        usage = f"Usage: {cls.name} [OPTION]... {operand}".rstrip()
         lines = []
         for o in cls.all_options():
             head = f"  -{o.name}" + ("" if o.kind == "flag" else f" {o.metavar}")
-            lines.append(f"{head:<22}{o.help}")
+            lines.append(f"{head:<22}{o.told}")
         summary, _, body = doc.partition("\n")
         return summary + "\n\n" + usage + "\n" + "\n".join(lines) + ("\n\n" + body.strip("\n").rstrip() if body.strip() else "")
 
@@ -237,15 +256,22 @@ class Command:
             except UsageError as e:
                 log.passed_over(e)
                 continue
+        if rest and cls.takes_target and not values["on"] and " " not in rest and cls.is_process(rest):
+            values["on"], rest = rest, ""
         if rest and not cls.operand:
-            mend = f"another process is named by -on {rest.split()[0]}" if cls.takes_target else f"see: help {cls.name}"
-            raise UsageError(f"{cls.name}: takes no operand, got {rest!r}; {mend}")
+            mend = "one process, or -on WHAT" if cls.takes_target else "no operand"
+            raise UsageError(f"{cls.name}: takes {mend}, got {rest!r}; see: help {cls.name}")
         if "WHAT" in cls.operand and "COMMAND" not in cls.operand and " -- " not in f" {line} ":
             words = rest.split()
             for i, word in enumerate(words):  # no process is named like an option
                 if _OPTION.match(word) and not matching(word, options):
                     raise _unknown_option(cls, word, " ".join(words[i + 1 :]), options)
         return Args(values, cls.with_process(rest, values))
+
+    @classmethod
+    def is_process(cls, word: str) -> bool:
+        """Whether a word that is all of the operand names the process, as after -on."""
+        return not cls.operand
 
     @classmethod
     def with_process(cls, rest: str, values: dict[str, Any]) -> str:
@@ -276,11 +302,14 @@ def _word(text: str) -> tuple[Any, ...]:
 
 
 def matching(word: str, options: list[Option]) -> list[Option]:
-    """The options that a word like "-so" means. What nearly every command has makes no prefix of another one ambiguous."""
+    """The options that a word like "-so" means. What nearly every command has makes no prefix of another one ambiguous. -p and
+    -pid name a process, as other tools have it."""
     name = word[2:] if word.startswith("--") else word[1:]
+    if name in ("p", "pid") and not any(o.name == name for o in options):
+        return [o for o in options if o in (ON, ON_OPERAND)]
     found = [o for o in options if o.name == name] or [o for o in options if name and name == o.was]
     found = found or [o for o in options if name and (o.name.startswith(name) or o.was.startswith(name))]
-    return [o for o in found if o not in (DEBUG, ON_OPERAND)] or found
+    return [o for o in found if o not in (FULL_PATHS, DEBUG, ON_OPERAND)] or found
 
 
 def _unknown(command: type[Command], word: str, rest: str, options: list[Option]) -> str:

@@ -179,7 +179,7 @@ class GdbSession(Session):
     def style(self) -> Style:
         if self.own_style is not None:
             return self.own_style
-        enabled = bool(gdb.parameter("style enabled")) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        enabled = bool(gdb.parameter("style enabled")) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         return Style(enabled, int(gdb.parameter("width") or 0))
 
 
@@ -193,7 +193,7 @@ def run(command: type[Command], line: str) -> None:
         args = command.parse(line)
         answer = _on_nodes(command, args) if "pod/" in line or "ssh:" in line or "slurm:" in line else None
         answer = answer or command().answer(session, args)
-        text = answer.json(command.name) if args.json else answer.to_text(session.style())
+        text = session.written(command.name, args, answer)
     except (GdbextError, gdb.MemoryError) as e:
         raise gdb.GdbError(error_line(command.name, e)) from None
     except gdb.GdbError as e:
@@ -229,7 +229,8 @@ def complete(command: type[Command], text: str, word: str | None) -> Any:
     if command.completion == "file":
         return gdb.COMPLETE_FILENAME
     words = command().complete(session, text)
-    if command.completion == "what" or text.rstrip().endswith("-on"):
+    takes_process = command.completion == "what" or command.takes_target and not command.operand
+    if takes_process or text.rstrip().endswith("-on"):
         words = list(words) + [r.label for r in session.ranks] + ["all"]
     return [w for w in words if w.startswith(word)]
 

@@ -17,8 +17,8 @@ from ..cpython.runtime import PyThread, Runtime
 from ..engines import discover, targets
 from ..engines import sensitive_names as privacy
 from ..errors import GdbextError, NotFoundError
-from ..render.text import Style
-from .command import Args
+from ..render.text import Style, coloured
+from .command import Answer, Args
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # loaded by who resolves a name: llm-ranks, the first that is run on a machine, does not
@@ -222,9 +222,15 @@ class Session:
 
     # ---- printing ------------------------------------------------------------------------------------------------
     def style(self) -> Style:
-        if not sys.stdout.isatty():
-            return Style(False)
-        import shutil
+        terminal = sys.stdout.isatty()
+        return Style(coloured(terminal), os.get_terminal_size(sys.stdout.fileno()).columns if terminal else 0)
 
-        plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-        return Style(not plain, shutil.get_terminal_size((0, 0)).columns)
+    def style_for(self, args: Args) -> Style:
+        """How a command with these options prints."""
+        style = self.style()
+        style.full_paths = args.full_paths
+        return style
+
+    def written(self, command: str, args: Args, answer: Answer) -> str:
+        """An answer as the options of its command want it: one line of JSON, or text."""
+        return answer.json(command) if args.json else answer.to_text(self.style_for(args))

@@ -159,7 +159,7 @@ def check_gdb(path: str) -> tuple[gdbs.Gdb | None, list[Check]]:
             f"Python {python} of {path} lacks {', '.join(missing)}"
             if missing
             else f"{', '.join(wheels.PACKAGES)} for Python {python}",
-            f"{os.path.basename(sys.executable)} -m gdbext install" if missing else "",
+            f"{package.how()} install" if missing else "",
         )
     )
     return gdb, checks
@@ -170,9 +170,8 @@ def check_init_files() -> Check:
     loading = [p for p in initfile.init_files()[1] if initfile.BEGIN.rstrip(b" >") in (initfile.read(p) or b"")]
     if loading:
         return Check("init file", "ok", "gdbext is loaded by " + ", ".join(loading))
-    return Check(
-        "init file", "info", f"no init file loads gdbext; in gdb type: source {init_script()}", "python3 -m gdbext install"
-    )
+    said = f"no init file loads gdbext; in gdb type: source {init_script()}"
+    return Check("init file", "info", said, f"{package.how()} install")
 
 
 def check_safe_path(gdb: gdbs.Gdb, python: str | None = None) -> Check:
@@ -246,7 +245,7 @@ def run(gdb: str | None = None) -> list[Check]:
         checks += more
         found = found or this
     if not any("cuda" in os.path.basename(p) for p in paths) and not gdb:
-        checks.append(Check("cuda-gdb", "info", "none here; needed only to look into GPU kernels and device memory"))
+        checks.append(Check("cuda-gdb", "info", "none here; needed only for GPU kernels and device memory"))
     checks.append(check_trace(process_facts(), try_trace()))
     checks.append(check_init_files())
     if found:

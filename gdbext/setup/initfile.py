@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any, Callable
 
+from .. import package
 from ..errors import GdbextError
 
 BEGIN = b"# >>> gdbext >>>"
@@ -74,7 +75,7 @@ def add_block(content: bytes | None, script: str | bytes, where: str = "init fil
     found = _blocks(content, where) if content is not None else []
     if len(found) > 1:
         raise GdbextError(
-            f"{where}: gdbext's block stands in it {len(found)} times; take it out first: python -m gdbext uninstall"
+            f"{where}: gdbext's block stands in it {len(found)} times; take it out first: {package.how()} uninstall"
         )
     if found and content is not None:
         return content[: found[0].start("body")] + body + content[found[0].end("body") :]

@@ -17,7 +17,7 @@ def main() -> None:
 
     asked = json.loads(os.environ.pop("GDBEXT_RUN"))
     session = gdb_session.session
-    session.own_style = Style(asked["colour"] and "NO_COLOR" not in os.environ, 0)
+    session.own_style = Style(asked["colour"], asked["width"])
     command = table.load(asked["name"])
     try:
         result = outside.perform(command, asked["line"], session)

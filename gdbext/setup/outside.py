@@ -14,7 +14,7 @@ from ..commands import table
 from ..errors import GdbextError
 from ..render import jsonline
 from ..render.text import one_line
-from ..session.command import Command, UsageError, error_line, matching
+from ..session.command import Answer, Command, UsageError, error_line, matching
 from ..session.session import Session
 
 OK, ERROR, PARTIAL = 0, 1, 3
@@ -61,13 +61,17 @@ def failure(name: str, error: Exception, as_json: bool) -> tuple[int, str, str]:
     return (ERROR, text, "") if as_json else (ERROR, "", text)
 
 
+def _status(answer: Answer) -> int:
+    return PARTIAL if answer.lacks else OK
+
+
 def perform(command: type[Command], line: str, session: Session) -> tuple[int, str, str]:
     """Runs a `Command` class. -> (exit status, text for standard output, text for standard error)."""
     as_json = wants_json(command, line)
     try:
-        answer = command().answer(session, command.parse(line))
-        text = answer.json(command.name) if as_json else answer.to_text(session.style())
-        return (PARTIAL if answer.partial else OK), text, ""
+        args = command.parse(line)
+        answer = command().answer(session, args)
+        return _status(answer), session.written(command.name, args, answer), ""
     except GdbextError as e:
         return failure(command.name, e, as_json)
 
@@ -91,10 +95,10 @@ def in_gdb(name: str, line: str, gdb: str | None = None) -> tuple[int, str, str]
 
     from . import gdbs, unpack
 
-    program = gdbs.need(gdb)
+    program, style = gdbs.need(gdb), Session().style()
     with room.nameless_file() as file:
         result = f"/proc/self/fd/{file.fileno()}"
-        asked = {"name": name, "line": line, "result": result, "colour": sys.stdout.isatty()}
+        asked = {"name": name, "line": line, "result": result, "colour": style.enabled, "width": style.width}
         done = subprocess.run(
             [
                 program.path,
@@ -150,8 +154,7 @@ def on_nodes(command: type[Command], words: Sequence[str], planned: Sequence[tup
 
     args = command.parse(line_of(command, words))
     answer = nodes.run(command, args, planned)
-    text = answer.json(command.name) if args.json else answer.to_text(Session().style())
-    return (PARTIAL if answer.partial else OK), text, ""
+    return _status(answer), Session().written(command.name, args, answer), ""
 
 
 def shown(status: int, out: str, err: str) -> int:

@@ -190,7 +190,7 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
             wait = find_async(task.python)
             if wait is None:
                 task.descriptor = _descriptor(task)
-                if task.kind in ("task", "gather", "wait") and task.on:
+                if task.kind in ("task", "gather", "wait", "group") and task.on:
                     task.edge = Edge(task.node, f"the end of {task.text}", "task", where=task.top, candidates=list(task.on))
                     task.edge.owner = task.on[0] if len(task.on) == 1 else None
                 continue

@@ -15,8 +15,10 @@ from ..access.snapshot import CoreFileTarget
 from ..cpython import gil, lock_objects
 from ..errors import FaultError, GdbextError
 from . import ipc_locks
+from .endings import shutdown_edge
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
+from .pools import Pools
 from .python_waits import LIBRARY, ORPHANED, edge_of, import_owner, last_part, number, path_of, text
 from .python_waits import find as find_wait
 from .references import Reach, Reachable, references_of
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 _MUTEX = re.compile(r"_*(pthread_mutex_(lock|timedlock|clocklock)|lll_lock_wait(_private)?|pthread_mutex_cond_lock)")
 _ACQUIRES = re.compile(r"PyThread_acquire_lock|_?PyMutex_Lock")
 _BATON = re.compile(r"FileBaton\.")
+_JOIN = re.compile(r"_*pthread_(timed|clock)?join")
 _COND = re.compile(r"_*pthread_cond_(wait|timedwait|clockwait)")
 MUTEX_OWNER, MUTEX_KIND = 8, 16  # glibc's struct __pthread_mutex_s, x86-64 and aarch64 (sysdeps/nptl/bits/struct_mutex.h)
 MUTEX_KINDS = 0x1FF
@@ -85,6 +88,7 @@ class Finder:
         self.references = references_of(view.rt)
         self.reachable = Reachable(self.references, [th for th in view.threads if not th.idle])
         self.holders = Holders(list(view.threads))
+        self.pools = Pools(view.threads)
         self._free: dict[tuple[int, str], tuple[list[ThreadView], list[ThreadView]]] = {}
         self._locks: dict[Reach, list[tuple[str, Any, Any]]] = {}
         self._ended: dict[Reach, dict[int, str]] = {}  # threads that have ended, by address
@@ -105,7 +109,9 @@ class Finder:
             if edge is None:
                 continue
             if edge.owner is None:
-                log.note("nobody owns %s, which thread %d waits for: %s", edge.lock, thread.tid, edge.note or "it names no owner")
+                log.note(
+                    "no thread owns %s, which thread %d waits for: %s", edge.lock, thread.tid, edge.note or "it names no owner"
+                )
                 log.note("its candidates: %s; passed over for what they do: %s", edge.candidates, edge.bystanders)
             found.append(edge)
         return found
@@ -122,6 +128,8 @@ class Finder:
                 return self._gil(thread, thread.py.rt, thread.py.interp)
         wait = find_wait(thread.python)
         semantic = self._built(thread, wait) if wait is not None else None
+        if thread is self.view.main and semantic is None:
+            semantic = shutdown_edge(self.view, thread)
         if semantic is None and self.view.live:
             edge = self._ipc_lock(thread, futex)
             if edge is not None:
@@ -132,6 +140,8 @@ class Finder:
             return self._mutex(thread, futex)
         if semantic is not None:
             return semantic
+        if futex and self._stands_in(thread, _JOIN):
+            return self._native_join(thread, futex)
         if futex and thread.python and thread.py is not None:
             edge = self._python_lock(thread, thread.py.rt, futex)
             if edge is not None:
@@ -143,6 +153,15 @@ class Finder:
             return Edge(self.node(thread), what, "condition", address=futex, where=str(thread.top or ""))
         log.note("thread %d waits for the futex %#x in %s: no lock that is known here", thread.tid, futex, thread.top)
         return None
+
+    def _native_join(self, thread: ThreadView, futex: int) -> Edge | None:
+        """The edge to the thread that a pthread_join waits for: on the `tid` in its descriptor (glibc's struct pthread)."""
+        tid = self.target.u32(futex)
+        owner = next((th for th in self.view.threads if th.thread is not None and th.thread.ns_tid == tid), None)
+        if owner is None:
+            return None
+        what = f"the end of thread {owner.name or owner.tid}"
+        return Edge(self.node(thread), what, "Thread", self.node(owner), where=str(thread.top or ""))
 
     def _touch(self, address: int) -> None:
         try:
@@ -216,7 +235,7 @@ class Finder:
             return inside
         if not self._stands_in(thread, _ACQUIRES):
             return None
-        note = "no frame of this process can name it, so who has it cannot be told"
+        note = "no frame of this process names it, so its owner is not known"
         what = f"a Python lock (semaphore {futex:#x})"
         return Edge(self.node(thread), what, "Lock", note=note, address=futex, where=str(thread.top or ""))
 
@@ -289,7 +308,7 @@ class Finder:
             self.node(thread), f"the {info.kind} {what or hex(info.address)}", info.kind, address=info.address, where=where
         )
         if not info.locked:
-            edge.note = "it was just being given back"
+            edge.note, edge.open = "it was just being given back", "it is open"
             return edge
         if info.kind != "RLock":
             return self._holder_of(edge, info.address, thread)
@@ -369,9 +388,21 @@ class Finder:
         edge.named = bool(name)
         if wait.kind == "Semaphore":
             return self._semaphore(edge, me.address, thread)
+        if wait.kind == "Future" and self._in_a_pool(edge):
+            return edge
         self._offer(edge, thread)
         edge.ended = self._ended_threads(thread, me.address)
         return edge
+
+    def _in_a_pool(self, edge: Edge) -> bool:
+        """Whether a thread pool has the work of the Future that is waited for: the thread that runs it, or all that may."""
+        runs, may = self.pools.running(edge.address), self.pools.queued(edge.address)
+        if runs is not None:
+            edge.owner = self.node(runs)
+        elif may:
+            edge.candidates, edge.pool = [self.node(th) for th in may], True
+            edge.lock += f", in the queue of a pool of {len(may)} thread{'s' * (len(may) != 1)}"
+        return runs is not None or bool(may)
 
     def _ended_threads(self, waiter: ThreadView, address: int) -> list[str]:
         """Names of `threading.Thread` objects that the waiter's frames can name and whose threads have ended."""

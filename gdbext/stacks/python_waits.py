@@ -150,6 +150,7 @@ def edge_of(node: Any, wait: Wait, name: str, where: str, module: str = "") -> E
             address=me.address,
             where=where,
             limit=wait.limit,
+            open=_open(kind, me, size, bound),
         )
     extra = ""
     if kind == "Barrier":
@@ -165,7 +166,24 @@ def edge_of(node: Any, wait: Wait, name: str, where: str, module: str = "") -> E
         address=me.address,
         where=where,
         limit=wait.limit,
+        open=_open(kind, me),
     )
+
+
+def _open(kind: str, me: Any, size: int | None = None, bound: int = 0) -> str:
+    """Why a wait for an object should be over, by the object itself; '' where it need not be."""
+    if kind == "get":
+        return f"{size} item{'s are' if size != 1 else ' is'} in it" if size else ""
+    if kind == "put":
+        return f"there is room for {bound - size}" if size is not None and 0 <= size < bound else ""
+    if kind == "Event":
+        return "it is set" if True in (attribute(me, "_flag"), attribute(me, "_value")) else ""
+    if kind == "Semaphore":
+        value = number(me, "_value")
+        return f"its value is {value}" if isinstance(value, int) and value > 0 else ""
+    if kind == "Future":
+        return "it is done" if text(me, "_state") in ("FINISHED", "CANCELLED", "CANCELLED_AND_NOTIFIED") else ""
+    return "it is open" if kind == "Lock" and attribute(me, "_locked") is False else ""
 
 
 def last_part(name: str) -> str:

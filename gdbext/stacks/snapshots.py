@@ -55,7 +55,7 @@ def snapshots_of(found: Sequence[ProcessRef]) -> list[ProcessSnapshot]:
         count = collections.Counter(snap.label for snap in taken if snap.rank is not None)
         for snap in taken:
             if snap.rank is not None and count[snap.label] > 1:
-                snap.label = same.format(engine=snap.rank.engine, label=snap.rank.label, pid=snap.pid)
+                snap.label = same.format(engine=snap.rank.engine, label=snap.rank.short or snap.rank.label, pid=snap.pid)
     return taken
 
 

@@ -39,7 +39,7 @@ class MainThreadWatch:
         if stood < after:
             return ""
         self.since = now
-        return f"{self.name} " + ("is stopped" if state in ("T", "t") else f"has stood in the same place for {seconds(stood)}")
+        return f"{self.name} " + ("is stopped" if state in ("T", "t") else f"has been in the same place for {seconds(stood)}")
 
     def _mark(self, state: str) -> Any:
         """What changes with progress: the value of the counter, else the main thread's Python stack."""

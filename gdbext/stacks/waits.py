@@ -22,7 +22,9 @@ class Edge:
     that have it; `polls`: the waiter asks again and again; `limit`: the wait has a time limit; `ended`: names of threads that
     have ended and could have ended the wait; `pid`: of the process whose end it waits for; `doubted`: the
     lock names its one candidate, which cannot reach it; `bystanders`: those of the candidates whose own code does not end such a
-    wait (`givers.may_end`); `named`: the waiter's own code has a name for the object."""
+    wait (`givers.may_end`); `named`: the waiter's own code has a name for the object; `open`: why the wait should be over,
+    by what it is for; `pool`: `candidates` are all who could end it, as they take work from one queue;
+    `every`: all candidates have to act."""
 
     waiter: Node
     lock: str
@@ -42,6 +44,9 @@ class Edge:
     pid: int = 0
     doubted: bool = False
     named: bool = True
+    open: str = ""
+    pool: bool = False
+    every: bool = False
     bystanders: list[Node] = field(default_factory=list)
 
     def __repr__(self) -> str:
@@ -105,9 +110,13 @@ def root(edges: Iterable[Edge], node: Node) -> tuple[Node, list[Edge]]:
     return node, way
 
 
+def _has(edge: Edge, owner: str) -> str:
+    return f"is {owner}" if edge.kind in ("Thread", "task") else f"{owner} holds"
+
+
 def sentence(cycle: Sequence[Edge], name: Callable[[Node], str]) -> str:
     """A cycle as a sentence; `name(node)` gives a node's name."""
-    parts = [f"{name(e.waiter)} waits for {e.lock}, which {name(e.owner)} holds" for e in cycle]
+    parts = [f"{name(e.waiter)} waits for {e.lock}, which {_has(e, name(e.owner))}" for e in cycle]
     if len(cycle) == 1:
         return f"{name(cycle[0].waiter)} waits for {cycle[0].lock}, which it holds itself."
-    return "; ".join(parts) + ": none of them can go on."
+    return "; ".join(parts) + ": none of them can continue."

@@ -9,8 +9,9 @@ from .. import log
 from ..access.procfs import cpu_of, resident_bytes
 from ..errors import GdbextError, LayoutError
 from ..observe.loop import rounds
+from ..observe.thread_files import Files
 from .recording import DROPPED, GIL, QUEUED, RUNNING, STATES, Frame, Recording
-from .sampler import Files, ProcessSampler
+from .sampler import ProcessSampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,7 +54,7 @@ class Live:
         self._cpu: dict[int, float] = {}
         self._open()
         if not self._found:
-            raise GdbextError(str(self.failed[0]["reason"]) if self.failed else "no process to look at")
+            raise GdbextError(str(self.failed[0]["reason"]) if self.failed else "no process to watch")
 
     def _open(self) -> None:
         self.failed = []

@@ -24,12 +24,12 @@ from ..access.unwind import Unwinder
 from ..cpython.gil import RESTART
 from ..cpython.runtime import open_runtime
 from ..errors import FaultError, GdbextError
+from ..observe.bulk_stacks import GoneError, TornError
 from ..render import names
 from ..stacks import merge
 from . import recording
-from .frames import GoneError, TornError
 from .recording import DROPPED, NATIVE
-from .sampler import CHECK, Files, ProcessSampler, Thread
+from .sampler import CHECK, ProcessSampler, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..access.model import Mapping, Module
     from ..access.proc import ProcTarget
     from ..cpython.frames import PyFrame
+    from ..observe.thread_files import Files
     from .recording import Recording
 
 RATE = 10.0  # looks a second, unless asked for others

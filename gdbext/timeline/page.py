@@ -82,7 +82,7 @@ def _summary(rec: Recording) -> str:
         (p.label, p.pid, len(p.threads), len(p.begins) - p.splits, p.samples, p.dropped, f"{p.cpu:.2f} s", f"{p.finish:.2f} s")
         for p in rec.processes
     ]
-    said = f"{rec.seconds:.2f} s at {rec.reached:.1f} of {rec.rate:g} looks a second; {_stood(rec)}"
+    said = f"{rec.seconds:.2f} s at {rec.reached:.1f} of {rec.rate:g} samples a second; {_stood(rec)}"
     notes = "".join(f"<p class=bad>{html.text(note)}</p>" for note in rec.notes)
     head = ("process", "pid", "threads", "looks", "stacks", "dropped", "CPU", "recorded")
     return f"<p>{html.text(said)}</p>{notes}{html.table(head, rows)}"

@@ -1,8 +1,7 @@
 """Looks at processes many times a second through /proc, none of them stopped.
 
-A thread that did not run between two looks has the stack and the state that it had: /proc/PID/task/TID/schedstat
-(Documentation/scheduler/sched-stats.rst) counts its time on a processor, its waits for one, and how often it got one. Only the
-others are read again: their system call, and their stack.
+A thread that did not run between two looks has the stack and the state that it had (`observe.thread_files`). Only the others are
+read again: their system call, and their stack.
 """
 
 from __future__ import annotations
@@ -15,15 +14,16 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..access.bulk import BulkReader
-from ..access.procfs import cpu_of, parse_schedstat, parse_syscall, read_proc, resident_bytes, state_of
+from ..access.procfs import cpu_of, parse_syscall, resident_bytes, state_of
 from ..cpython.gil import FUTEX, RESTART, gil_range
 from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import shown_name
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ..observe.bulk_stacks import GoneError, StackReader, ThreadPlaces, TornError
 from ..observe.loop import rounds
 from ..observe.system_calls import family
+from ..observe.thread_files import Files, KeptThread
 from . import recording
-from .frames import GoneError, StackReader, ThreadPlaces, TornError
 from .recording import DROPPED, MAX_LOOKS, MAX_RUNS, ProcessTrack, Recording, ThreadTrack
 from .step_counter import STEPS, StepCounter
 
@@ -33,14 +33,11 @@ if TYPE_CHECKING:
     from ..access.proc import ProcTarget
 
 CHECK = 1.0  # seconds after which code objects are compared with what they were, and threads are listed again
-TICK = 0.0105  # seconds: a kernel with 100 ticks a second has counted by then
-MOSTLY = 0.5  # part of the time
 JITTER = 0.3  # of the time between two looks
 COUNT = 0.25  # seconds between two readings of what the kernel counts of a process
 KEPT_LOOKS, KEPT = 3, 0.05  # looks in a row at which one thread has the GIL and nobody had it between; seconds of them
 LATE = 0.005  # seconds into a look: what is read after them is dated anew, as the recorder got no processor meanwhile
 PER_THREAD = 100  # runs that take as much memory as what is kept of a thread besides
-MAX_FILES = 600  # of /proc that stay open, of all processes
 _BY_FAMILY = {
     "read": recording.DISK, "write": recording.DISK, "poll": recording.POLL, "select": recording.POLL,
     "epoll": recording.POLL, "nanosleep": recording.SLEEP, "recv": recording.NETWORK, "accept": recording.NETWORK,
@@ -49,85 +46,19 @@ _BY_FAMILY = {
 _SYNC = {"x86-64": (74, 75, 162, 277, 306), "aarch64": (81, 82, 83, 84, 267)}  # fsync, fdatasync, sync, sync_file_range, syncfs
 
 
-class Files:
-    """The descriptors of /proc that are kept open, counted over all processes."""
-
-    def __init__(self) -> None:
-        self.left = MAX_FILES
-
-    def open(self, path: str) -> int:
-        """A descriptor to keep; -1 where there are enough."""
-        if self.left <= 0:
-            return -1
-        try:
-            found = os.open(path, os.O_RDONLY)
-        except OSError:
-            return -1
-        self.left -= 1
-        return found
-
-    def close(self, descriptor: int) -> None:
-        if descriptor >= 0:
-            os.close(descriptor)
-            self.left += 1
-
-
-class Thread:
-    """One Python thread that is sampled."""
+class Thread(KeptThread):
+    """One Python thread that is sampled: `track` is what was seen of it, `node` and `state` what was at the last look."""
 
     def __init__(self, pid: int, index: int, track: ThreadTrack, places: ThreadPlaces, files: Files) -> None:
-        self.index, self.track, self.places, self.files = index, track, places, files
-        self.folder = f"{pid}/task/{track.tid}"
-        self.clock_file = files.open(f"/proc/{self.folder}/schedstat")
-        self.call_file = files.open(f"/proc/{self.folder}/syscall")
-        self.has_clock = self.clock_file >= 0 or os.path.exists(f"/proc/{self.folder}/schedstat")
-        self.clock, self.call, self.node, self.state = b"", b"", DROPPED, recording.RUNNING
-        self.first_run, self.last = -1, (0, 0, 0.0)  # when it ran last: run, delayed, at
+        super().__init__(pid, track.tid, files)
+        self.index, self.track, self.places = index, track, places
+        self.call, self.node, self.state = b"", DROPPED, recording.RUNNING
 
-    def read_clock(self) -> bytes:
-        """The text of its clock; "" where this kernel keeps none."""
-        if not self.has_clock:
-            read_proc(int(self.folder.partition("/")[0]), self.folder.partition("/")[2] + "/stat")  # it has not ended
-            return b""
-        if self.clock_file < 0:
-            return read_proc(int(self.folder.partition("/")[0]), self.folder.partition("/")[2] + "/schedstat")
-        try:
-            return os.pread(self.clock_file, 100, 0)
-        except OSError:
-            raise NotFoundError("the thread has ended") from None
-
-    def read_call(self) -> bytes:
-        """The text of its system call; "" where the kernel does not tell."""
-        try:
-            if self.call_file < 0:
-                return read_proc(int(self.folder.partition("/")[0]), self.folder.partition("/")[2] + "/syscall")
-            return os.pread(self.call_file, 200, 0)
-        except (OSError, GdbextError) as e:
-            log.passed_over(e)
-            return b""
-
-    def ran(self, clock: bytes, now: float) -> bool:
-        """Takes in its clock. -> whether a thread that is ready to run now is on a processor, as far as that can be told: the
-        kernel counts the time of one that runs at each of its ticks, and how long one waited when that is over."""
-        if not clock:
-            return True
-        run, delayed, _ = parse_schedstat(clock)
-        if self.first_run < 0:
-            self.first_run, self.last = run, (run, delayed, now)
-        spent, waited, passed = run - self.last[0], delayed - self.last[1], now - self.last[2]
-        self.clock = clock
-        self.track.cpu = (run - self.first_run) / 1e9
-        if not spent and passed < TICK:
-            return True
-        was_ready = self.state in (recording.RUNNING, recording.QUEUED)
-        if spent:
-            self.last = run, delayed, now
-        return not (was_ready and not spent or waited > MOSTLY * passed * 1e9)
-
-    def close(self) -> None:
-        self.files.close(self.clock_file)
-        self.files.close(self.call_file)
-        self.clock_file = self.call_file = -1
+    def on_a_cpu(self, clock: bytes, now: float) -> bool:
+        """As `ran`, after the state that it had."""
+        found = self.ran(clock, now, self.state in (recording.RUNNING, recording.QUEUED))
+        self.track.cpu = self.cpu
+        return found
 
 
 class ProcessSampler:
@@ -282,7 +213,7 @@ class ProcessSampler:
             and thread.node != DROPPED
         ):
             return False
-        ran = thread.ran(clock, now)
+        ran = thread.on_a_cpu(clock, now)
         thread.state = self._state(self._call(thread), thread)
         if thread.state == recording.RUNNING and not ran:
             thread.state = recording.QUEUED

@@ -82,7 +82,7 @@ def live(rt: Runtime, partial: list[str]) -> list[Found]:
     found, bad = [], []
     addresses = tensor_addresses(rt)
     if gc.collecting(rt):
-        partial.append("a garbage collection is under way: objects that it looks at are not listed")
+        partial.append("a garbage collection is under way: objects that it visits are not listed")
     for address in addresses:
         try:
             found.append(Found(read_tensor(rt, address)))

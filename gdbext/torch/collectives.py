@@ -32,6 +32,8 @@ MAX_GROUPS, MAX_RANKS = 4096, 1 << 20
 GROUP_WORDS = 96  # of the C++ ProcessGroup that are searched for its backends
 NCCL_MAGIC = 0x0280028002800280
 NCCL_FUNCTIONS = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")  # ncclFunc_t, src/include/nccl_common.h
+STORE_WORDS = 16  # of a Store that are searched
+_HOST = re.compile(rb"[A-Za-z0-9._:-]+")
 _LOAD = re.compile(rb"(?:\xf3\x0f\x1e\xfa)?\x48\x8b(?:\x87(....)|\x47(.))\xc3", re.S)  # endbr64; mov rax, [rdi + offset]; ret
 
 
@@ -70,6 +72,41 @@ def _of_torch(rt: Runtime) -> list[Count]:
             log.passed_over(e)
             continue  # a group that this rank is not in has a plain object for its key
     return found
+
+
+def store_of(rt: Runtime) -> str:
+    """HOST:PORT of the store through which this process's ranks have found one another: that of torch's default group; '' where
+    it has none, or another one than a TCPStore."""
+    try:
+        contents = rt.module(MODULE) if rt.has_module((MODULE,)) else None
+        for _, held in contents.item("_pg_map").items(1) if contents is not None else ():
+            return _address_in(rt.target, rt.target.u64(held.item(1).address + rt.layout["object.__size"]), 4)
+    except (GdbextError, struct.error, UnicodeError) as e:
+        log.passed_over(e)
+    return ""
+
+
+def _address_in(target: Target, at: int, depth: int) -> str:
+    """Of the C++ Store at an address: a TCPStore's `addr_`, a string and a port (TCPStore.hpp, detail::SocketAddress), also
+    behind stores that only put a prefix before names."""
+    kind = rtti.class_hierarchy(target, at)[0][0] if depth and _is_pointer(target, at) else ""
+    for place in range(at + 8, at + 8 * STORE_WORDS, 8):
+        word = target.u64(place)
+        if kind.endswith("::TCPStore"):
+            size = target.u64(place + 8)
+            if 0 < size < 256 and (word == place + 16 or _is_pointer(target, word)):
+                host, port = target.read(word, size), target.u64(place + 32) & 0xFFFF
+                if port and _HOST.fullmatch(host):
+                    return f"{host.decode('ascii')}:{port}"
+        elif kind.endswith("Store") and _is_pointer(target, word):
+            try:
+                found = _address_in(target, word, depth - 1)
+            except GdbextError as e:
+                log.passed_over(e)  # a member of another kind
+                continue
+            if found:
+                return found
+    return ""
 
 
 def _of_group(rt: Runtime, pg: Object, name: str, size: int, default: bool) -> list[Count]:
@@ -186,11 +223,6 @@ def _communicator(target: Target, comm: int) -> Count | None:
     return None
 
 
-_rows: list[dict[str, Any]] = []
-
-
 def nccl_rows() -> list[dict[str, Any]]:
     """The layouts of layouts/nccl.json, the newest first."""
-    if not _rows:
-        _rows.extend(row for row in reversed(list(package.table("layouts/nccl.json").values())) if isinstance(row, dict))
-    return _rows
+    return [row for row in reversed(list(package.table("layouts/nccl.json").values())) if isinstance(row, dict)]

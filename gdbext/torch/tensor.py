@@ -95,7 +95,7 @@ class Tensor:
         if self.shape is None:
             return f"the sizes of this {self.kind} are not in it"
         if self.numel and not self.dtype.itemsize:
-            return "its dtype is not set, so nobody knows what its bytes are"
+            return "its dtype is not set, so its bytes have no known meaning"
         if kind == "meta" or self.is_zero or self.numel == 0:
             return ""
         if self.on_device and self.target.device_memory is None:

@@ -359,4 +359,4 @@ def _fake_device(t: Tensor, obj: Object) -> None:
         t.device = device_name(t.table, kind, index) or t.device
     except GdbextError as e:
         log.passed_over(e)
-        t.notes.append("the device it stands for cannot be read")
+        t.notes.append("its device cannot be read")

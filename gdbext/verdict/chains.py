@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..requests.model import MOVING
+from ..requests.model import KEPT, MOVING
 from .steps import ENDED, INPUT, MOVES, NOBODY, RING, SEVERAL, UNKNOWN, End, Step, short, step
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _resting(f: ProcessState, t: ThreadState) -> Chain:
 
 
 def _of_requests(facts: Facts, requests: Iterable[Any]) -> list[Chain]:
-    return [_request(facts, r) for r in requests if r.verdict != MOVING]
+    return [_request(facts, r) for r in requests if r.verdict not in (MOVING, KEPT)]
 
 
 def _request(facts: Facts, r: Any) -> Chain:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..engines import endpoints, nccl_ras, shm_files
 from ..engines.group import engines_of
+from ..engines.listeners import who_listens
 from ..engines.processes import ranks_of
 from ..errors import GdbextError
 from ..observe.window import PRESSED
-from ..requests import collect, join
+from ..requests import collect, instances, join
 from ..requests.model import BEHIND, NEVER_FITS
 from . import sampling, untraced
 from .chains import Chain, chains_of
@@ -19,52 +20,76 @@ from .facts import Facts
 from .judge import judge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..access.base import Target
     from ..engines.sightings import Look
     from ..engines.targets import Targets
     from ..stacks.snapshots import ProcessSnapshot
+    from .exchange import Machine
     from .facts import ProcessState, Verdict
 
 LONGER = 3.0  # times the first look, on a machine that left others little
+TWICE = 2.0  # times as long, for what holds only if it is found twice
 AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0, "uninterruptible": 3.0}  # times as long, for what may only take its time
 
 
 class Examination:
     """`seen`: `[ProcessState]`, `verdicts` on them: the gravest first, `chains` of all that wait, `requests`: `[Tracked]` of all
     engines, None where there is none, `progress`: what their processes count, at both looks; `untraced`: what is known of those
-    that may not be traced."""
+    that may not be traced; `sides`: the engine instances. `broken`: {pid: why it serves nobody any more}."""
 
-    def __init__(self, seen: list[ProcessState], custodies: Sequence[tuple[set[int], list[Any], list[Any]]] = ()) -> None:
+    def __init__(
+        self,
+        seen: list[ProcessState],
+        custodies: Sequence[tuple[set[int], list[Any], list[Any]]] = (),
+        broken: Mapping[int, str] | None = None,
+    ) -> None:
         self.seen = seen
         for f in seen:
             f.requests = next((requests for pids, requests, _ in reversed(custodies) if f.pid in pids), None)
+            f.broken = (broken or {}).get(f.pid, "")
         self.requests = [r for _, requests, _ in custodies for r in requests] if custodies else None
         self.progress = [c for _, _, counted in custodies for c in counted]
         self.verdicts: list[Verdict] = judge(seen)
         self.chains: list[Chain] = chains_of(Facts(seen), self.requests or ())
         self.untraced: list[dict[str, Any]] = []
+        self.sides: list[instances.Side] = []
 
 
-def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str] = ()) -> Examination:
-    """Samples what `resolve_processes` returned for `seconds` and judges it.
+def judge_machines(machines: Sequence[Machine]) -> Examination:
+    """One judge over the facts of several machines, which asks no process."""
+    sides = [side for machine in machines for side in machine.sides]
+    instances.relate(sides)
+    seen = [f for machine in machines for f in machine.processes]
+    custodies: list[tuple[set[int], list[Any], list[Any]]] = []
+    for side in sides:
+        if any(look.parts for look in side.looks):
+            custodies.append(({look.pid for look in side.looks}, list(side.requests), []))
+    return Examination(seen, custodies, {look.pid: look.broken for side in sides for look in side.looks if look.broken})
+
+
+def examine(
+    found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str] = (), alone: bool = False
+) -> Examination:
+    """Samples what `resolve_processes` returned for `seconds` and judges it. `alone`: other machines are asked too, so what the
+    instances here do not have may be there.
 
     A kernel, a disk, or a call of a second or two that keeps the GIL or an event loop, may only take its time: it is sampled on,
     and the verdict says that it does not end when all that was seen says so after `AGAIN` times as long. A process of which
     nothing can be told while its threads wait for a processor is sampled again from the start."""
-    look = _Look(found, targets, seconds, words)
+    look = _Look(found, targets, seconds, words, alone)
     first = look.examination()
     first.untraced = _untraced([s for s in first.seen if untraced.is_refused(s)])
-    said = {v.kind for v in first.verdicts}
+    said, again = {v.kind for v in first.verdicts}, any(v.again for v in first.verdicts)
     if "unknown" in said and any(s.window.pressed > PRESSED for s in first.seen):
-        look = _Look(found, targets, seconds * LONGER, words)
+        look = _Look(found, targets, seconds * LONGER, words, alone)
         _add_pauses(look.sampling.seen, [s.snapshot for s in first.seen])
         last = look.examination()
-    elif said & set(AGAIN) and look.sampling.live:
-        look.go_on(max(AGAIN.get(kind, 0.0) for kind in said))
+    elif (said & set(AGAIN) or again) and look.sampling.live:
+        look.go_on(max([AGAIN.get(kind, 0.0) for kind in said] + [TWICE] * again))
         last = look.examination()
-        if {v.kind for v in last.verdicts} != said:  # it has ended: what stands there now is another thing
+        if again or {v.kind for v in last.verdicts} != said:  # it has ended: what stands there now is another thing
             look.copy_again()
             last = look.examination()
     else:
@@ -95,8 +120,8 @@ class _Look:
     """The samples of all processes for `seconds`, with their copies. What is read of the requests of each engine is read at the
     first sample and at the last one."""
 
-    def __init__(self, found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str]) -> None:
-        self.seconds = seconds
+    def __init__(self, found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str], alone: bool) -> None:
+        self.seconds, self.alone = seconds, alone
         with sampling.Sampling(found, targets, words) as self.sampling:
             self.engines = [engine for engine in engines_of(ranks_of(found), self.sampling.sampled) if engine.spec]
             self.first = [(collect.looks_at(engine)[0], time.monotonic()) for engine in self.engines]
@@ -122,17 +147,23 @@ class _Look:
 
     def examination(self) -> Examination:
         """The verdicts on what was seen until now."""
-        custodies = []
+        custodies, sides = [], []
         for engine, (first, began), now in zip(self.engines, self.first, self.last):
             since = time.monotonic() - began
             last, requests, _ = collect.compared(engine, first, self.seconds, since=since, last=now)
+            sides.append(instances.Side(engine.instance, last, requests, first))
             if any(look.parts for look in last):
                 custodies.append(({rank.pid for rank in engine.alive()}, requests, join.progress(last, first)))
+        if not self.alone:
+            instances.relate(sides, who_listens)
         for s in self.sampling.seen:
             requests = _requests_in(s.view.target) if s.view is not None and not s.view.live else []
             if requests:
                 custodies.append(({s.pid}, requests, []))
-        return Examination(self.sampling.seen, custodies)
+        broken = {look.pid: look.broken for side in sides for look in side.looks if look.broken}
+        found = Examination(self.sampling.seen, custodies, broken)
+        found.sides = sides
+        return found
 
 
 def _requests_in(core: Target) -> list[Any]:

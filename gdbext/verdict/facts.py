@@ -182,6 +182,8 @@ class ProcessState:
     gil_hog: tuple[Node, list[Node]] | None = None  # (the thread that holds the GIL and never releases it, those that wait)
     world: tuple[int, int] | None = None  # (rank, size) of its torch.distributed group
     links: set[Any] | None = None  # its connections, equal at both ends; None where they are not known
+    job: str = ""  # where its ranks have found one another, equal for all of one job and for no other
+    node: str = ""  # the machine, '' for this one
     why: str = ""  # it could not be read
     pid: int = 0
     engine: str = ""
@@ -204,6 +206,7 @@ class ProcessState:
     requests: list[Any] | None = None  # of its engine (`requests.model.Tracked`), None where they are not known
     clients: int = 0  # connections that clients have to its event loops
     unread: int = 0  # on how many of them, and of its listeners, something waits
+    broken: str = ""  # why it serves nobody any more, by its own word
     signals: Sequence[str] = ()  # that it has handlers of its own for
     # what the facts were read from: no rule asks, and one made up has none
     rank: Rank | None = None
@@ -266,7 +269,8 @@ class Facts:
 class Verdict:
     """`kind` (docs/json.md), `culprits`: [node, or (process name, None) for a whole process], `evidence`: [text], `victims`:
     [text]; `processes`: names of those it is about, `children`: pids of culprits that were not looked at, by name, `not_asked`:
-    ranks that are awaited and were not looked at, `engine`, `group`: set by `judge`."""
+    ranks that are awaited and were not looked at, `again`: it holds only if a second look finds the same;
+    `engine`, `group`: set by `judge`."""
 
     def __init__(
         self, kind: str, culprits: Iterable[Node] = (), evidence: Iterable[str] = (), victims: Iterable[str] = ()
@@ -276,6 +280,7 @@ class Verdict:
         self.processes: list[str] = []
         self.children: dict[str, int] = {}
         self.not_asked: list[str] = []
+        self.again = False
         self.engine, self.group = "", ""
 
     def __repr__(self) -> str:

@@ -245,7 +245,7 @@ def _edge(facts: Facts, edge: Edge, seen: _Way, every: bool) -> Outlook:
         found.lock = found.lock or edge.kind in LOCKS and found.culprit == edge.owner
     elif edge.outside:
         found = Outlook("answer", None, [edge.note])
-    elif every:
+    elif every or edge.every:
         found = max((outlook(facts, c, seen) for c in edge.candidates), key=lambda o: o.rank)
     elif edge.kind in LOCKS and not edge.candidates:
         found = Outlook("unknown")
@@ -309,8 +309,8 @@ def _pids(facts: Facts, pids: Sequence[int], f: ProcessState | None, seen: _Way)
     ran = {pid: seconds for pid, seconds in f.children.items() if pid in pids or not set(pids) & set(f.children)}
     if sum(ran.values()) > STILL:
         busiest = max(ran, key=lambda pid: ran[pid])
-        return Outlook("works", None, [f"its child {busiest} used {ran[busiest]:.2f} s of a processor meanwhile"])
-    return Outlook("answer", None, [f"process {pid} was not looked at: look at that one too" for pid in list(pids)[:4]])
+        return Outlook("works", None, [f"its child {busiest} used {ran[busiest]:.2f} s of CPU meanwhile"])
+    return Outlook("answer", None, [f"process {pid} was not asked: name that one too" for pid in list(pids)[:4]])
 
 
 def _call(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:

@@ -59,7 +59,7 @@ def families(facts: Facts) -> list[list[ProcessState]]:
         keys: list[object] = [("family", f.family)] if f.family is not None else []
         if f.family is None and f.role:
             keys.append("role")  # made up without families: one engine
-        if f.family is None:
+        if f.family is None or f.node:
             keys += _groups_of(f)
         keys += [("ring", name) for name in {ring.name for ring in f.rings} | (f.shared & rings)]
         for key in keys:
@@ -78,12 +78,12 @@ def families(facts: Facts) -> list[list[ProcessState]]:
 
 
 def _groups_of(f: ProcessState) -> list[object]:
-    """What ranks of one job have in common: connections, a communicator's number. torch's groups of unrelated jobs have the same
-    names and sizes: they tell something only where the connections are not known (cores)."""
+    """What ranks of one job have in common and no other job has: the address of their store, connections, a communicator's
+    number. torch's groups of unrelated jobs have the same names and sizes."""
     keys: list[object] = [("link", link) for link in f.links or ()]
-    if f.links is None and f.world is not None:
-        keys.append(("world", f.world[1]))
-    return keys + [("group", c.group) for c in f.counts if f.links is None or c.group.startswith(collectives.EXACT)]
+    if f.job:
+        keys.append(("job", f.job))
+    return keys + [("group", c.group) for c in f.counts if c.group.startswith(collectives.EXACT)]
 
 
 def _linked(f: ProcessState, other: ProcessState) -> bool:
@@ -115,7 +115,7 @@ def _names(facts: Facts) -> str:
 
 def _unknown(facts: Facts) -> Verdict:
     evidence: list[str] = [
-        f"{name_of(facts, e.waiter)} waits for {e.lock}: {e.note}; look at that one too" for e in facts.edges if e.outside
+        f"{name_of(facts, e.waiter)} waits for {e.lock}: {e.note}; name that one too" for e in facts.edges if e.outside
     ]
     for node in roots(facts):
         found = outlook(facts, node)

@@ -19,7 +19,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("crashed", "a process has died"),
     Kind("frozen", "a process is in a frozen control group"),
     Kind("stopped", "a process is stopped"),
-    Kind("lock-cycle", "threads or tasks wait for one another's locks"),
+    Kind("lock-cycle", "threads, tasks or processes wait for one another in a ring"),
     Kind("lock-held", "a thread or process holds a lock and does not release it"),
     Kind("gil", "one thread keeps the GIL"),
     Kind("dead-thread", "a thread waits for one that has ended"),

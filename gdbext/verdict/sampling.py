@@ -193,6 +193,7 @@ class _Watch:
         if not self.taken:
             self.observer.sample()
         self.taken = False
+        self.observer.sample_gil()
         if rt is None:
             return
         if not first:
@@ -314,6 +315,12 @@ def _last_state(s: ProcessState, stopped: bool) -> None:
     s.state = "S" if now in ("T", "t") and not stopped else now
 
 
+def _job(s: ProcessState, store: str) -> str:
+    """The address of a store, one of the loopback with the network namespace that is meant."""
+    local = store.rpartition(":")[0] in ("localhost", "::1") or store.startswith("127.")
+    return f"{store} in {system_calls.network_of(s.pid)}" if local else store
+
+
 def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
     """Takes in what the copy of a process says."""
     s.snapshot, s.pid = snap, int(snap.pid or 0)
@@ -335,13 +342,14 @@ def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
             t.edge = waits.get(t.node)
         s.shared = {m.path.split(" ")[0][len(SHM) :] for m in view.target.mappings() if m.path.startswith(SHM)}
         s.partial += view.partial + snap.partial
+        if not live and isinstance(snap.target, CoreFileTarget):
+            s.died = snap.target.fatal_signal()
         if view.rt is not None:
             s.rings, s.counts = shm_rings.find(view.rt), collectives.find(view.rt)
-            s.world = threads.world(view.rt)
+            s.world, s.job = threads.world(view.rt), _job(s, collectives.store_of(view.rt))
             if s.world is None and s.rank is None:  # an engine's default group may span many engines
                 s.world = next(((c.rank, c.size) for c in s.counts if c.default and c.rank is not None), None)
             if not live:
-                s.died = snap.target.fatal_signal() if isinstance(snap.target, CoreFileTarget) else None
                 seen = async_waits.read(s.name, view.rt, view.threads)
                 s.tasks, s.loops = seen.tasks, seen.loops
         for th in view.threads:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # What the last one of a chain does.
 MOVES, RUNS, SPINS = "moves", "runs", "spins"
 SLEEPS, BLOCKED, STOPPED, ENDED = "sleeps", "blocked", "stopped", "ended"
-INPUT, NOBODY, RING, SEVERAL, UNKNOWN = "input", "nobody", "ring", "several", "unknown"
+INPUT, THERE, NOBODY, RING, SEVERAL, UNKNOWN = "input", "there", "nobody", "ring", "several", "unknown"
 STATES = {
     MOVES: "it goes on",
     RUNS: "it runs; what it should move is not known",
@@ -36,6 +36,7 @@ STATES = {
     STOPPED: "it is stopped, or its control group is frozen",
     ENDED: "it has ended",
     INPUT: "it waits for input from outside, which nobody here owes",
+    THERE: "what it waits for is there, and it was not woken",
     NOBODY: "nobody who was looked at is seen to reach what could end the wait",
     RING: "it waits for one that stands earlier in the chain",
     SEVERAL: "any of several could end the wait, and they do not do the same",
@@ -204,6 +205,8 @@ def _at_end(f: ProcessState, inodes: set[int]) -> list[Node]:
 def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
     said = edge.lock + (f" in {edge.where}" if edge.where else "")
     f = facts.process(edge.waiter)
+    if edge.open and f is not None:
+        return Step(said, (), End(_sleeper(facts, f, edge.waiter), THERE, edge.open))
     if edge.kind == "Process" and f is not None:
         return _processes(facts, f, [edge.pid] if edge.pid else [], said)
     if edge.owner is not None:
@@ -212,7 +215,7 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
         return _unknown(said, edge.note)
     if edge.orphan:
         return Step(said, (), End(None, ENDED, edge.note))
-    if every:
+    if every or edge.every:
         return Step(said, edge.candidates, None, True)
     able = givers_of(facts, edge)
     nodes = [node for node in able if node not in edge.bystanders] or able
@@ -225,6 +228,13 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
     if edge.kind == "Future":
         return _unknown(said, "no frame that was looked at has it: what was given to a loop or a pool stands in none")
     return Step(said, (), End(None, NOBODY, "no thread and no task that was looked at can reach it"))
+
+
+def _sleeper(facts: Facts, f: ProcessState, waiter: Node) -> Node:
+    """Who was not woken: the thread, or that of the task's loop."""
+    task = facts.task(waiter)
+    tid = next((loop.tid for loop in f.loops if task is not None and loop.address == task.loop), 0)
+    return (waiter[0], tid) if tid else waiter
 
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------
@@ -240,7 +250,7 @@ def _task(facts: Facts, f: ProcessState, task: TaskState) -> Step:
         if thread is None:
             return _unknown("its turn in the event loop", "no thread runs that loop")
         if thread.call is not None and thread.call.name in _SELECTS:
-            return Step("its turn in the event loop", (), End(thread.node, UNKNOWN, describe(thread)))
+            return Step("its turn in the event loop", (), End(thread.node, THERE, f"{describe(thread)}: the loop sleeps"))
         return Step("its turn in the event loop", [thread.node])
     if task.edge is not None:
         return _edge(facts, task.edge, len(task.on) > 1)

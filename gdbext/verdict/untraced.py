@@ -48,10 +48,10 @@ def lines(one: dict[str, Any]) -> list[str]:
     still = len(threads) - len(busy) - len(woke)
     found = [
         f"{one['label']} may not be traced; this is what /proc tells without, in {one['seconds']:.1f} s: "
-        f"{len(busy)} of {len(threads)} threads at work, {len(woke)} woke and slept, {still} did not run"
+        f"{len(busy)} of {len(threads)} threads ran, {len(woke)} woke and slept, {still} did not run"
     ]
     for t in sorted(busy, key=lambda t: -t["cpu"])[:SHOWN]:
-        found.append(f"  {t['tid']} {t['name']}: {t['cpu'] * 100:.0f} % of a processor")
+        found.append(f"  {t['tid']} {t['name']}: {t['cpu'] * 100:.0f} % CPU")
     main = next((t for t in threads if t["tid"] == one["pid"]), None)
     if main is not None and main not in busy:
         where = f" in {main['wchan']}" if main["wchan"] else ""

@@ -42,6 +42,7 @@ TESTS = [
             "matplotlib",
             "pygments",
             "pyelftools",
+            "pyte",  # a terminal's screen
             "py-spy",
             "pystack",
             "setuptools",

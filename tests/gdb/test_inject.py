@@ -420,8 +420,27 @@ def killing(python, folder):
         def words(gdb_path, line):
             script.write_text(AT_A_LINE.format(number=line))
             at.unlink(missing_ok=True)
-            start = [gdb_path, "-nx", "-batch", "-iex", "set debuginfod enabled off", "-x", INIT, *attach, "-ex", "echo attached\\n"]
-            return [*start, "-x", str(script), "-ex", f"llm-inject -unsafe {body} {subject.pid}", "-ex", "python print('lines', passed)"]
+            start = [
+                gdb_path,
+                "-nx",
+                "-batch",
+                "-iex",
+                "set debuginfod enabled off",
+                "-x",
+                INIT,
+                *attach,
+                "-ex",
+                "echo attached\\n",
+            ]
+            return [
+                *start,
+                "-x",
+                str(script),
+                "-ex",
+                f"llm-inject -unsafe {body} {subject.pid}",
+                "-ex",
+                "python print('lines', passed)",
+            ]
 
         def lives():
             eventually(lambda: not ptrace.tracers(subject.pid), "the guard to let go")

@@ -82,7 +82,7 @@ def test_an_agent_finds_a_deadlock_and_reads_its_objects(sdk_python):
             assert verdict["schema"] == "llm-hang/1" and verdict["verdict"] == "lock-cycle"
             assert all(str(tid) in call("locks", what=str(pid))[0] for tid in culprits)
             text, failed = call("record", what=str(pid), **{"for": 0.5})
-            assert not failed and "looks a second" in text
+            assert not failed and "samples a second" in text
             assert call("record", what=str(pid), **{"for": 500}) == ("record: for is at most 50 seconds here", True)
             assert "resident" in call("memory", what=str(pid))[0]
         assert not call("guide")[1] and "llm-hang" in call("guide", topic="hang")[0]

@@ -75,7 +75,7 @@ CASES = {
         USER + PLAIN,
         [*USER, "unshare", "--user"],
     ),
-    (NONE, "root under a seccomp filter without ptrace", "a seccomp filter stands in the way"): (
+    (NONE, "root under a seccomp filter without ptrace", "a seccomp filter forbids it"): (
         PLAIN,
         ["{python}", "-c", FILTER],
     ),

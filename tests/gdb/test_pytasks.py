@@ -189,3 +189,17 @@ def test_garbage_in_a_task_costs_no_traceback(subject):
         except GdbextError as e:
             assert "\n" not in str(e)
     damaged.close()
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_who_awaits_whom(python):
+    with running(python, "awaiters.py") as (target, truth):
+        found = json.loads(answer(target.pid).json("pytasks"))["tasks"]
+    names = {task["address"]: task["name"] for task in found}
+    main = next(task["name"] for task in found if task["coroutine"] == "main")
+    edges = {task["name"]: sorted(names[a] for a in task["awaited_by"]) for task in found}
+    assert edges == {**{name: [] for name in edges}, **{k: sorted(v) for k, v in truth["edges"].items()}, "race": [main]}
+    waits = {task["name"]: task["waits"] for task in found}
+    assert waits["alone"]["kind"] == "future" and len(truth["racers"]) == 2
+    for name in {"plain", "none", "nested", "inner"} & waits.keys():
+        assert waits[name]["kind"] == "group", name

@@ -43,7 +43,7 @@ def test_every_place_of_a_vllm_request_is_read():
 class One:
     """An engine of one process."""
 
-    name, spec = "vllm", SPECS["vllm"]
+    name, spec, instance = "vllm", SPECS["vllm"], "vllm"
 
     def __init__(self, target):
         self._target = target

@@ -1,4 +1,4 @@
-"""`python -m gdbext`: what it lists, what it refuses, exit statuses and JSON errors; no gdb and no other process."""
+"""`python3 -m gdbext`: what it lists, what it refuses, exit statuses and JSON errors; no gdb and no other process."""
 
 import json
 
@@ -33,7 +33,7 @@ def test_commands_on_gdbs_own_inferiors_are_refused_by_name(capsys, name):
 
 def test_a_command_that_does_not_exist(capsys):
     assert main(["llm-nothing"]) == 1
-    assert capsys.readouterr().err == "gdbext: there is no command 'llm-nothing'; python -m gdbext --help lists them\n"
+    assert capsys.readouterr().err == "gdbext: there is no command 'llm-nothing'; python3 -m gdbext --help lists them\n"
     for word, meant in (("guide", "llm guide"), ("llm-rnaks", "llm-ranks"), ("docter", "doctor")):
         assert main([word]) == 1
-        assert capsys.readouterr().err.startswith(f"gdbext: there is no command {word!r} ({meant}?); python -m gdbext")
+        assert capsys.readouterr().err.startswith(f"gdbext: there is no command {word!r} ({meant}?); python3 -m gdbext")

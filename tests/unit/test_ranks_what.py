@@ -23,7 +23,7 @@ def test_two_engines_make_a_label_ambiguous_and_the_error_lists_both(proc):
     ranks = proc.ranks()
     with pytest.raises(GdbextError) as e:
         resolve("TP0", ranks)
-    pids = [r.pid for r in ranks if r.label == "TP0"]
+    pids = [r.pid for r in ranks if r.short == "TP0"]
     assert len(pids) == 2 and all(str(p) in str(e.value) for p in pids) and "\n" not in str(e.value)
     assert len(engines_of(ranks, lambda rank: None)) == 2
 

@@ -4,10 +4,23 @@ looked at."""
 import pytest
 from harness.facts import sample
 
-from gdbext.engines.sightings import DETOKENIZER, FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
+from gdbext.engines.sightings import (
+    DETOKENIZER,
+    FRONTEND,
+    INPUT,
+    OUTPUT,
+    QUEUE,
+    RUNNING,
+    WORKER,
+    Keeper,
+    Look,
+    Sighting,
+    Transfer,
+)
 from gdbext.kvcache import waiting
 from gdbext.kvcache.model import Request
 from gdbext.observe.stack_keys import FrameKey
+from gdbext.requests.instances import Side, relate
 from gdbext.requests.join import join, progress
 from gdbext.requests.model import BEHIND, LOST, MOVING, NEVER_FITS, PARKED, QUEUED, ZOMBIE
 
@@ -267,11 +280,13 @@ def test_what_the_engine_asks_itself_is_no_zombie():
 
 def test_the_sender_of_a_transfer_that_was_not_asked_must_act_and_not_the_worker_that_polls():
     for sender, stands, holder in (("10.0.0.7:5600", "", None), ("10.0.0.7:5600", "lock", "TP0"), ("", "", "TP0")):
-        parked = waits("p", parked=True, waits_for="transfer: KV blocks from another process", sender=sender)
+        move = Transfer(("request", "prefill-1", "q"), False, "", "prefill-1", sender) if sender else None
+        parked = waits("p", parked=True, waits_for="transfer: KV blocks from another process", transfer=move)
         worker = Look("TP0", 3, "worker", ("worker",), [], {WORKER: Keeper("main", 301, stands)})
         worker.transfers = {"p": "NixlConnector.connector_worker._recving_transfers"}
         look = [front(awaited("p")), core(parked), worker]
         (found,) = join(look, look)
+        relate([Side("decode", look, [found])])
         assert (found.verdict, found.holder and found.holder.label) == (PARKED, holder)
         assert any("10.0.0.7:5600, was not asked" in line for line in found.evidence) is (holder is None)
 

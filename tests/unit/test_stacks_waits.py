@@ -92,7 +92,7 @@ def test_the_end_of_a_chain():
 
 def test_a_cycle_is_a_sentence():
     text = sentence(cycles(edges("ab", "ba"))[0], str)
-    assert text == "a waits for lock ab, which b holds; b waits for lock ba, which a holds: none of them can go on."
+    assert text == "a waits for lock ab, which b holds; b waits for lock ba, which a holds: none of them can continue."
     assert sentence(cycles(edges("aa"))[0], str) == "a waits for lock aa, which it holds itself."
 
 
@@ -160,11 +160,23 @@ def test_a_pools_worker_is_idle_by_where_it_stands(native, state, idle):
 @pytest.mark.parametrize(
     "native, python, idle",
     [
-        ("__futex_abstimed_wait_common", [("Condition.wait", "threading.py"), ("Queue._feed", "multiprocessing/queues.py")], True),
+        (
+            "__futex_abstimed_wait_common",
+            [("Condition.wait", "threading.py"), ("Queue._feed", "multiprocessing/queues.py")],
+            True,
+        ),
         ("write", [("Connection._send", "multiprocessing/connection.py"), ("Queue._feed", "multiprocessing/queues.py")], False),
         ("__futex_abstimed_wait_common", [("Queue._feed", "multiprocessing/queues.py")], False),  # the lock of the pipe
-        ("write", [("Connection._send", "multiprocessing/connection.py"), ("Pool._handle_tasks", "multiprocessing/pool.py")], False),
-        ("read", [("Connection._recv", "multiprocessing/connection.py"), ("Pool._handle_results", "multiprocessing/pool.py")], True),
+        (
+            "write",
+            [("Connection._send", "multiprocessing/connection.py"), ("Pool._handle_tasks", "multiprocessing/pool.py")],
+            False,
+        ),
+        (
+            "read",
+            [("Connection._recv", "multiprocessing/connection.py"), ("Pool._handle_results", "multiprocessing/pool.py")],
+            True,
+        ),
         ("write", [], False),
         ("epoll_wait", [], True),
     ],

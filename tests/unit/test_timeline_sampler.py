@@ -18,7 +18,7 @@ def after(state, looks):
     thread = sampler.Thread(1, 0, ThreadTrack(1, ""), None, Closed())
     thread.has_clock = True
     for at, run, delayed in looks:
-        said = thread.ran(b"%d %d 7" % (run, delayed), at)
+        said = thread.on_a_cpu(b"%d %d 7" % (run, delayed), at)
         thread.state = state
     return said
 
@@ -44,4 +44,4 @@ def test_one_that_is_ready_and_does_not_run_waits_for_a_processor(state, looks, 
 
 def test_a_kernel_without_clocks_leaves_it_open():
     thread = sampler.Thread(1, 0, ThreadTrack(1, ""), None, Closed())
-    assert thread.ran(b"", 1.0) and thread.track.cpu == 0.0
+    assert thread.on_a_cpu(b"", 1.0) and thread.track.cpu == 0.0

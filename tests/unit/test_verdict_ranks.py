@@ -32,6 +32,10 @@ def test_who_waits_for_input_from_outside_before_it_tells_the_others_is_at_rest(
         return [source, process("R1", inside(operation), role="", world=(1, 2))]
 
     assert judge(ranks("broadcast")).kind == "idle"
+    fed = ranks("broadcast")  # its main thread is given what a thread of its own takes from clients
+    fed[0].threads[0].call, fed[0].threads[0].edge = None, Edge(node("R0"), "an item", "Queue", how="get", candidates=[("R0", 9)])
+    add(fed[0], 9, "server", call=Call("recv", [Source("listener", "connections to port 1")]), native=("accept",))
+    assert judge(fed).kind == "idle" and not judge(fed).culprits
     assert judge(ranks("all_reduce")).kind == "collective"
 
 
@@ -51,10 +55,33 @@ def test_jobs_of_one_size_are_one_only_by_what_is_exact():
     assert not [v for v in said[1:] if v.culprits]
 
 
+def test_jobs_are_one_by_the_address_of_their_store_and_never_by_their_size():
+    def job(port, **more):
+        counts = [Count("gloo group 0 of 2", 0, 2, {"": 3})]
+        found = [
+            process(f"R0 {port}", inside("barrier"), role="", world=(0, 2), counts=counts),
+            process(f"R1 {port}", python("load"), SLEEP, role="", world=(1, 2), counts=counts, **more),
+        ]
+        for f in found:
+            f.job = f"127.0.0.1:{port} in one"
+        return found
+
+    hung, well = job(1), job(2, moved=True, advanced=True, load=0.5)
+    said = {tuple(v.processes): v for v in judge_all([hung[0], well[0], hung[1], well[1]])}
+    assert {names: v.kind for names, v in said.items()} == {("R0 1", "R1 1"): "collective", ("R0 2", "R1 2"): "unknown"}
+    assert said["R0 1", "R1 1"].culprits == [node("R1 1")] and not said["R0 2", "R1 2"].culprits
+    other = job(1, moved=True, advanced=True)
+    for f in other:
+        f.job, f.name = "127.0.0.1:1 in another", f.name + "'"
+    assert len(judge_all([*hung, *other])) == 2  # one address of two network namespaces
+
+
 def test_a_fork_of_a_rank_is_no_rank():
     made = process("R0", inside("barrier"), role="", world=(0, 2), counts=[Count("gloo group 0 of 2", 0, 2, {"": 3})])
     fork = process("fork", python("sleep"), SLEEP, role="", world=(0, 2), counts=[Count("gloo group 0 of 2", 0, 2, {"": 2})])
     other = process("R1", python("sleep"), SLEEP, role="", world=(1, 2), counts=[Count("gloo group 0 of 2", 1, 2, {"": 2})])
     made.pid, fork.pid, fork.ancestors, made.children = 5, 6, {1, 5}, {6: 0.0}
+    for f in (made, fork, other):
+        f.job = "10.0.0.1:29500"
     (said,) = judge_all([made, fork, other])
     assert (said.kind, said.culprits, said.victims) == ("collective", [node("R1")], ["R0"])

@@ -15,6 +15,7 @@ from ..columns import Records, lengths, strings
 from ..keepers import keeper_in, loop_keeper
 from ..objects import at, counted, has, in_frames, in_tasks, optional, path, sought
 from ..sightings import DETOKENIZER, FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, Keeper, Look, Sighting
+from . import transfers
 from .kv import STEP_COUNTER, find_scheduler
 from .kv_requests import requests_at
 from .paths import MAX_REQUESTS
@@ -180,6 +181,7 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
             if ended and text == "last_batch.reqs":
                 continue  # it ended in the last step
             _scheduled(found, request, ended, stage, state, reason or (PAUSED if paused else ""), total)
+    transfers.fill(rt, found, scheduler)
     return True
 
 

@@ -14,13 +14,15 @@ from ..spec import COMMUNICATORS, EngineSpec, Match, Memory, Presets, Profiler, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Sequence
+    from typing import Mapping, Sequence
 
     from ...access.proctable import Process
     from ...cpython.runtime import Runtime
+    from ..instances import Instance, Words
     from ..rank import Rank
 
 
+BOOTSTRAP = 8998  # srt/server_args.py: disaggregation_bootstrap_port
 _N = "[0-9]{1,6}"
 _PARTS = "DP|PP|ATTN_CP|MOE_DP|TP|EP"
 _PART = f"_({_PARTS})({_N})"
@@ -163,6 +165,13 @@ class Sglang(EngineSpec):
         if sorted(numbers) == list(range(len(group))) or not any("pp" in r.label_ranks for r in group):
             for rank, number in zip(group, numbers):
                 rank.ranks["world"] = number
+
+    def describe_instance(self, found: Instance, words: Words, environ: Mapping[str, str]) -> None:
+        super().describe_instance(found, words, environ)
+        role = words.text("--disaggregation-mode")
+        found.role = role if role in ("prefill", "decode") else "encode" if "--encoder-only" in words.arguments else ""
+        if found.role == "prefill":
+            found.ports["bootstrap"] = words.port("--disaggregation-bootstrap-port") or BOOTSTRAP
 
     def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Memory | None:
         frame = outer_frame(runtime, ("run_scheduler_process",))

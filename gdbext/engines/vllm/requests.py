@@ -21,7 +21,7 @@ from ..columns import Records, floats, strings
 from ..keepers import inside, keeper_in, loop_keeper
 from ..objects import at, counted, has, in_frames, in_tasks, optional, thread_in
 from ..sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
-from . import kv_worker_v2
+from . import kv_worker_v2, transfers
 from .kv import STEP_COUNTER, find_scheduler
 from .kv_requests import REASONS, deferred_in, queued, requests_at
 from .paths import MAX_REQUESTS, WAITING, WORKER_ROOTS, known
@@ -51,8 +51,6 @@ RESTING = ("process_input_sockets", "process_output_sockets", "poll", "_poll", "
 HANDLER = "output_handler"  # the task of AsyncLLM that takes answers in
 LAUNCHER = "wait_for_completion_or_failure"  # what `vllm serve` does beside API servers in processes of their own
 COMPILER = "_create_grammar"  # v1/structured_output/__init__.py
-CONNECTOR = "vllm.distributed.kv_transfer.kv_transfer_state"  # the module that keeps a worker's KV connector
-MAX_TRANSFERS = 1000
 
 
 def look(rt: Runtime, rank: Rank) -> Look:
@@ -89,6 +87,9 @@ def _front_end(rt: Runtime, found: Look) -> bool:
     processor = client if client.type_name == "OutputProcessor" else client.attr("output_processor")
     given = {}
     if client.type_name == "AsyncLLM":
+        resources = at(client, "engine_core.resources")
+        if resources is not None and optional(resources, "engine_dead", "boolean", False):
+            found.broken = "its engine core has died"
         found.keepers[FRONTEND], found.keepers[OUTPUT] = _output_handler(rt, client)
         sent = at(client, "engine_core.reqs_in_flight")  # data parallel: the engine that it was sent to
         pairs = sent.items(MAX_REQUESTS) if sent is not None else []
@@ -170,8 +171,10 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
         _scheduled(found, request, stages[request.address], total, block_size)
         if request.address in deferred:
             request.queue = "deferred"
-    _parked(rt, found, scheduler)
-    _transfers(rt, found)
+    _parked(rt, found)
+    _short(found, scheduler, block_size)
+    transfers.of_scheduler(rt, found, scheduler)
+    transfers.of_worker(rt, found)
     found.counters.update(counted(rt, scheduler, {"scheduler steps": STEP_COUNTER}))
     core = in_frames(rt, CORES)
     if core is not None:
@@ -232,8 +235,24 @@ def _around(rt: Runtime, found: Look, core: Object) -> None:
             found.sightings.append(Sighting(request_id, INPUT, "in the hands of its input thread", external, tid=thread.tid))
 
 
-def _parked(rt: Runtime, found: Look, scheduler: Object) -> None:
-    """Who is to deliver what parked requests wait for: a thread that compiles a grammar; the KV connector, by its class."""
+def _short(found: Look, scheduler: Object, block_size: int) -> None:
+    """What the first of the queue waits for, where that is blocks."""
+    head = next((s for s in found.sightings if s.stage == QUEUE and not s.ended and not s.parked and not s.waits_for), None)
+    manager = known(scheduler, "manager") if head is not None and block_size else None
+    pool = (known(manager, "pool") or manager) if manager is not None else None
+    queue = at(pool, "free_block_queue") if pool is not None else None
+    free = optional(queue, "num_free_blocks") if queue is not None else None
+    if head is None or head.request is None or free is None:
+        return
+    tokens = (head.request.prompt_tokens or 0) + (head.request.output_tokens or 0)
+    wanted = -(-min(tokens, optional(scheduler, "max_num_scheduled_tokens") or tokens) // block_size)
+    if wanted > free:
+        held = {s.request_id: -(-s.progress[0] // block_size) for s in found.sightings if s.stage == RUNNING or s.ended}
+        head.waits_for = waiting.shortage(f"{wanted}", f"{free} free", held)
+
+
+def _parked(rt: Runtime, found: Look) -> None:
+    """Who is to deliver what parked requests wait for: a thread that compiles a grammar."""
     parked = [s for s in found.sightings if s.parked]
     if any(s.waits_for == waiting.GRAMMAR for s in parked):
         compiling = _compilers(rt)
@@ -242,24 +261,6 @@ def _parked(rt: Runtime, found: Look, scheduler: Object) -> None:
             if s.keeper is None and compiling:
                 s.after = tuple(compiling)
                 s.waits_for = f"grammar: it waits for a thread that compiles; they are at those of {', '.join(compiling)}"
-    connector = at(scheduler, "connector")
-    if connector is not None:
-        for s in (s for s in parked if s.waits_for.startswith("transfer")):
-            s.waits_for += f" ({connector.type_name})"
-            s.sender = _sender(rt, s)
-
-
-def _sender(rt: Runtime, sighting: Sighting) -> str:
-    """HOST:PORT of the instance that is to send a request's blocks, '' where the request does not say (`kv_transfer_params`,
-    v1/request.py)."""
-    params = at(rt.object(sighting.request.address), "kv_transfer_params") if sighting.request is not None else None
-    if params is None or not params.isa("dict"):
-        return ""
-    known = {key.string(100): value for key, value in params.items(64) if key.isa("str")}
-    host, port = known.get("remote_host"), known.get("remote_port")
-    if host is None or port is None or not host.isa("str") or not port.isa("int"):
-        return ""
-    return f"{host.string(256)}:{port.integer()}"
 
 
 def _compilers(rt: Runtime) -> dict[str, Keeper]:
@@ -272,27 +273,6 @@ def _compilers(rt: Runtime) -> dict[str, Keeper]:
         if request is not None and at(request, "request_id") is not None:
             found[request.attr("request_id").string(1000)] = Keeper(COMPILER, thread.tid, _where(frames[0]))
     return found
-
-
-def _transfers(rt: Runtime, found: Look) -> None:
-    """The requests that the worker's side of a KV connector has in a set, list or dict of its own, or of an object of its own."""
-    module = rt.module(CONNECTOR)
-    try:
-        agent = module.item("_KV_CONNECTOR_AGENT") if module is not None else None
-    except NotFoundError as e:  # a release that keeps it elsewhere
-        log.passed_over(e)
-        return
-    if agent is None or agent.is_none():
-        return
-    inner = [(f"{n}.", o) for n, o in agent.fields() if n.startswith("connector_") and hasattr(o, "fields") and o.type.is_heap]
-    for prefix, holder in [("", agent), *inner]:
-        for name, held in holder.fields():
-            if not hasattr(held, "isa") or not held.isa("set", "dict", "list", "collections.deque"):
-                continue
-            members = [k for k, _ in held.items(MAX_TRANSFERS)] if held.isa("dict") else held.elements(MAX_TRANSFERS)
-            for one in members:
-                if one.isa("str"):
-                    found.transfers[one.string(1000)] = f"{agent.type_name}.{prefix}{name}"
 
 
 def _worker_at(rt: Runtime, thread: PyThread) -> Keeper:
@@ -343,7 +323,7 @@ def _ids_of(item: Object) -> list[tuple[str, str]]:
 # ---- worker ----------------------------------------------------------------------------------------------------------------
 def _worker(rt: Runtime, found: Look) -> bool:
     """The requests of a worker's batch, where it stands, and to whom it answers."""
-    _transfers(rt, found)
+    transfers.of_worker(rt, found)
     found.rings = tuple(ring.name for ring in shm_rings.find(rt) if ring.reader is None)
     main = thread_in(rt, "worker_busy_loop")
     if main is not None:

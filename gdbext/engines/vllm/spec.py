@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import re
 
+from ..instances import port_in
 from ..recognition import checked_rank, frame_local, group_ranks, outer_frame
 from ..spec import COMMUNICATORS, EngineSpec, Match, Memory, Presets, Profiler, Rings, argument, words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Sequence
+    from typing import Mapping, Sequence
 
     from ...access.proctable import Process
     from ...cpython.runtime import Runtime
+    from ..instances import Instance, Words
     from ..rank import Rank
 
 
@@ -234,6 +236,17 @@ class Vllm(EngineSpec):
             for rank, number in zip(group, numbers):
                 if rank.rank_source == "title" and (whole or (sizes[:3] == [1, 1, 1] and "tp" in rank.label_ranks)):
                     rank.ranks["world"] = number  # with only TP in a title the other groups have one member
+
+    def describe_instance(self, found: Instance, words: Words, environ: Mapping[str, str]) -> None:
+        super().describe_instance(found, words, environ)
+        transfer = words.json("--kv-transfer-config")
+        found.role = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}.get(str(transfer.get("kv_role")), "")
+        found.engine_id = str(transfer.get("engine_id") or "")
+        side = port_in(environ, "VLLM_NIXL_SIDE_CHANNEL_PORT") if transfer else None
+        bootstrap = port_in(environ, "VLLM_MOONCAKE_BOOTSTRAP_PORT") if transfer else None
+        found.ports.update({what: port for what, port in (("side-channel", side), ("bootstrap", bootstrap)) if port})
+        number = words.text("--data-parallel-rank")
+        found.dp_rank = int(number) if re.fullmatch("[0-9]{1,6}", number) else None
 
     def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Memory | None:
         found = group_ranks(runtime, "vllm.distributed.parallel_state", GROUPS)

@@ -7,16 +7,19 @@ is not there. Who is at work or at rest is asked last: nothing that waits in vai
 
 from __future__ import annotations
 
-from . import asyncio_loops, chains, collectives, device, ended, gil, load, locks, requests, rest, rings, startup
+from . import asyncio_loops, chains, collectives, contradictions, device, ended, gil, load, locks, requests, rest, rings, startup
 
 ORDER = (
     ended.crashed,
     ended.frozen,
     ended.stopped,
     locks.cycle,
+    contradictions.ring,
     gil.not_released,
     locks.held,
     asyncio_loops.blocked,
+    contradictions.asleep,
+    contradictions.there,
     startup.starting,
     collectives.crossed,
     collectives.waiting,
@@ -24,6 +27,7 @@ ORDER = (
     gil.held_while_blocked,
     rings.starved,
     chains.dead_thread,
+    contradictions.nobody,
     chains.livelock,
     chains.uninterruptible,
     chains.starved,

@@ -25,7 +25,7 @@ def disown(facts: Facts) -> None:
     """Who made a group is its rank: a copy of it (a fork, or a child that was given the same variables) is none."""
     for f in facts:
         for other in facts:
-            if f.world is None or f.world != other.world or other.pid not in f.ancestors:
+            if f.world is None or (f.world, f.node) != (other.world, other.node) or other.pid not in f.ancestors:
                 continue
             copy = other if f.counts and not other.counts else f
             copy.world, copy.counts = None, ()
@@ -33,10 +33,10 @@ def disown(facts: Facts) -> None:
 
 def groups(facts: Facts) -> list[list[ProcessState]]:
     """Processes that ought to do the same: the shards of an engine, the ranks of one group."""
-    found: dict[str, list[ProcessState]] = {}
+    found: dict[tuple[str, str], list[ProcessState]] = {}
     for f in facts:
         if f.role in ("worker", "scheduler", "rank") or not f.role and f.world is not None:
-            found.setdefault(f.role, []).append(f)
+            found.setdefault((f.role, "" if f.role else f.job), []).append(f)
     return list(found.values())
 
 
@@ -232,11 +232,14 @@ def _awaits_input(facts: Facts, inside: Sequence[Any], outside: Sequence[Any]) -
     """Whether all wait for one rank's next command (a broadcast, say), and who is not there waits for clients: at a socket. Who
     reads a pipe or a file waits for something that was to come."""
     from_one = all(FROM_ONE.search(t.collective) for _, t in inside)
-    return from_one and all(outlook(facts, t.node).kind == "rests" and _at_socket(t) for _, t in outside)
+    return from_one and all(outlook(facts, t.node).kind == "rests" and _serves(facts, t) for _, t in outside)
 
 
-def _at_socket(t: ThreadState) -> bool:
-    return t.call is not None and any(source.kind in SOCKETS for source in t.call.sources)
+def _serves(facts: Facts, t: ThreadState) -> bool:
+    """Whether a thread waits at a socket, or for what another thread takes from one."""
+    givers = [facts.thread(node) for node in t.edge.candidates] if t.edge is not None else []
+    calls = [one.call for one in (t, *givers) if one is not None and one.call is not None]
+    return any(source.kind in SOCKETS for call in calls for source in call.sources)
 
 
 def _only_slow(facts: Facts, f: ProcessState, t: ThreadState) -> bool:

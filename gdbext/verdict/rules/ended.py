@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...engines import registry
+from ...engines.spec import SCHEDULERS
 from ..facts import Verdict
 from ..follow import awaited_pids
 from ..words import describe_node, waiting
@@ -32,7 +33,7 @@ def crashed(facts: Facts) -> Verdict | None:
         evidence = [f"{f.name} {_ENDED[f.state]}" + (f" ({f.ended})" if f.ended else "") for f in dead]
         return Verdict("crashed", [(f.name, None) for f in dead], evidence, waiting(facts, dead))
     for f in facts:
-        awaited = awaited_pids(f) | _engines_own(f)
+        awaited = awaited_pids(f) | _engines_own(facts, f)
         missed = [(pid, what) for pid, what in f.dead_children if pid in awaited]
         if missed:
             found = Verdict(
@@ -43,6 +44,10 @@ def crashed(facts: Facts) -> Verdict | None:
             )
             found.children = {f"{what} ({pid})": pid for pid, what in missed}
             return found
+    broken = [f for f in facts if f.broken]
+    if broken:
+        said = [f"{f.name} says of itself: {f.broken}" for f in broken]
+        return Verdict("crashed", [(f.name, None) for f in broken], said, waiting(facts, broken))
     return None
 
 
@@ -56,9 +61,13 @@ def notes(facts: Facts) -> list[str]:
     ]
 
 
-def _engines_own(f: ProcessState) -> set[int]:
-    """Dead children that are processes of the engine: its main thread, which stands, waits for their answers."""
-    if f.main is None or not f.role or not f.main.still:
+def _engines_own(facts: Facts, f: ProcessState) -> set[int]:
+    """Dead children that are processes of the engine: its main thread, which stands, waits for their answers; or none of their
+    kind is left, whatever it does about that."""
+    if f.main is None or not f.role:
+        return set()
+    left = any(other.role in SCHEDULERS and other.state not in _ENDED for other in facts)
+    if not f.main.still and left:
         return set()
     starts = tuple(start for spec in registry.ENGINES for start, _ in spec.zombies)
     return {pid for pid, what in f.dead_children if what.startswith(starts) or "::" in what.partition(",")[0]}

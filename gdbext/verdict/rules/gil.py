@@ -35,10 +35,10 @@ def not_released(facts: Facts) -> Verdict | None:
             "gil",
             [node],
             [
-                f"{name_of(facts, node)} holds the GIL at every look and stands in {native or 'native code'}, "
+                f"{name_of(facts, node)} holds the GIL in every sample and is in {native or 'native code'}, "
                 f"called from {holder.top}",
                 f"{many} for it and never got it: " + ", ".join(name_of(facts, w) for w in waiters[:4]),
-                "it uses a processor meanwhile"
+                "it uses a CPU meanwhile"
                 if holder.works
                 else "it does not run meanwhile: it sleeps, or waits, with the GIL held",
             ],
@@ -59,7 +59,7 @@ def held_while_blocked(facts: Facts) -> Verdict | None:
     if not found:
         return None
     evidence = [
-        f"{name_of(facts, t.node)} holds the GIL at every look, does not run, and stands in "
+        f"{name_of(facts, t.node)} holds the GIL in every sample, does not run, and is blocked in "
         f"{next((n for n in t.native if n), 'native code')}, called from {t.top}"
         for _, t in found
     ]

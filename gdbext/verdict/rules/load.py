@@ -30,8 +30,8 @@ def busy(facts: Facts) -> Verdict | None:
         return None
     if requests.moving(facts):
         return _engine(facts)
-    if requests.custody(facts):
-        return None  # requests are open, and none of them moves
+    if requests.custody(facts) or requests.kept(facts):
+        return None  # requests are open, and none of them moves; or what moves asks whether blocks have been read
     found = [(node, outlook(facts, node)) for node in nodes]
     goes = [node for node, o in found if o.kind == "moves"]
     collecting = [t for f in facts for t in f.threads[:1] if t.collects and t.works and t.node not in owed(facts)]
@@ -109,5 +109,5 @@ def _waits_end(t: ThreadState) -> bool:
 
 
 def _line(facts: Facts, t: ThreadState) -> str:
-    load = f" and used {100 * t.load:.0f} % of a processor" if t.load is not None else ""
-    return f"{name_of(facts, t.node)} moves from look to look{load}, last in {t.top}"
+    load = f" and used {100 * t.load:.0f} % CPU" if t.load is not None else ""
+    return f"{name_of(facts, t.node)} moves from sample to sample{load}, last in {t.top}"

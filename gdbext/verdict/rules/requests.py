@@ -14,8 +14,16 @@ SHOWN = 8
 
 
 def custody(facts: Facts) -> list[Any] | None:
-    """The requests of the engine that the processes are of (`requests.model.Tracked`), None where they are not known."""
-    return next((f.requests for f in facts if f.requests is not None), None)
+    """The open requests of the engine that the processes are of (`requests.model.Tracked`), None where they are not known."""
+    known = next((f.requests for f in facts if f.requests is not None), None)
+    return None if known is None else [r for r in known if r.verdict != "kept"]
+
+
+def kept(facts: Facts) -> list[str]:
+    """Of requests that have ended and whose blocks are kept for readers elsewhere: what is known, one line each. An engine with
+    such requests goes round and asks its connector: its empty steps are no progress of anybody."""
+    known = next((f.requests for f in facts if f.requests is not None), None) or ()
+    return [f"request {r.request_id} has ended: {'; '.join(r.evidence)}" for r in known if r.verdict == "kept"]
 
 
 def moving(facts: Facts) -> bool:
@@ -29,13 +37,14 @@ def stuck(facts: Facts) -> Verdict | None:
     found = [r for r in known if r.verdict in SURE and r.sure or not moving(facts) and r.verdict in (*SURE, "parked")]
     if not found:
         return None
-    by_label = {f.name: f for f in facts}
+    by_pid = {f.pid: f.name for f in facts if f.pid}
+    names = {f.name for f in facts}
     culprits = []
     for r in found:
         if r.holder is not None:
-            f = by_label.get(r.holder.label)
-            known_thread = f is not None and facts.thread((f.name, r.holder.tid)) is not None
-            culprits.append((r.holder.label, r.holder.tid if known_thread else None))
+            name = by_pid.get(r.holder.pid, r.holder.label)
+            known_thread = name in names and facts.thread((name, r.holder.tid)) is not None
+            culprits.append((name, r.holder.tid if known_thread else None))
     evidence = [_line(r) for r in found[:SHOWN]]
     if len(found) > SHOWN:
         evidence.append(f"and {len(found) - SHOWN} more")

@@ -12,7 +12,11 @@ from .chains import roots
 from .rings import rests
 
 if TYPE_CHECKING:
-    from ..facts import Facts, Node, ThreadState
+    from ..facts import Facts, Node, ProcessState, ThreadState
+
+
+SHOWN = 8
+POLLING = ("engine-core", "worker", "scheduler", "frontend")
 
 
 def idle(facts: Facts) -> Verdict | None:
@@ -24,12 +28,18 @@ def idle(facts: Facts) -> Verdict | None:
     if not nodes or known:
         return None
     evidence = ["no request is open"] if known is not None else []
+    kept = requests.kept(facts)
+    if kept:
+        evidence += kept[:SHOWN] + [f"and {len(kept) - SHOWN} more"] * (len(kept) > SHOWN)
     following = collectives.followers(facts)
     for f in facts:
         if f.main is None:
             return None
         if f.name in following:
             evidence.append(f"{f.name} waits for the next command in {f.main.collective}")
+            nodes = [n for n in nodes if n != f.main.node]
+        elif kept and _polls(facts, f):
+            evidence.append(f"{f.name} goes round without work: it asks the connector whether they have been read")
             nodes = [n for n in nodes if n != f.main.node]
         elif f.role and rests(f):
             evidence.append(f"{f.name} waits for work in {f.main.top}")
@@ -47,7 +57,13 @@ def idle(facts: Facts) -> Verdict | None:
     for node in others:
         if not _at_peace(facts, node):
             return None
-    return Verdict("idle", [], [*evidence, "nothing runs, and nobody waits for one that cannot come"])
+    return Verdict("idle", [], [*evidence, "nothing runs, and no thread waits for one that cannot come"])
+
+
+def _polls(facts: Facts, f: ProcessState) -> bool:
+    """Whether a core or worker with blocks that are kept for readers elsewhere goes round: its main thread moves, or waits for
+    one of the engine that does."""
+    return f.role in POLLING and f.main is not None and outlook(facts, f.main.node).kind in ("moves", "ticks", "rests")
 
 
 def _counts(t: ThreadState) -> bool:

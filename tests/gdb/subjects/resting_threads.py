@@ -1,5 +1,5 @@
-"""resting_threads.py: threads without Python and without a name of their own, three in sem_wait and two in sleep, and a queue whose
-feeder cannot write: {"pid", "feeder": its tid}."""
+"""resting_threads.py: threads without Python or a name of their own, three in sem_wait, two in sleep, and a queue whose feeder
+cannot write: {"pid", "feeder": its tid}."""
 
 import ctypes
 import json

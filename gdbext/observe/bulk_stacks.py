@@ -1,4 +1,5 @@
-"""The Python stack of a thread that runs on, read in one bulk read, as a node of a tree that all stacks share.
+"""The Python stack of a thread that runs on, read in one bulk read, as a node of a tree that all stacks share: for samples that
+are taken a hundred times a second.
 
 Since CPython 3.11 most frames lie one behind the other in the chunk of memory that `_PyThreadState.datastack_chunk` names
 (Python/pystate.c, push_chunk), which is read whole; frames of generators, entries from C and the frame objects of 3.9 and 3.10
@@ -19,11 +20,20 @@ from ..cpython.frames import Code
 from ..errors import FaultError, GdbextError
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
 
     from ..access.bulk import BulkReader
     from ..cpython.runtime import Runtime
-    from .recording import StackTree
+
+    class StackTree(Protocol):
+        """What keeps the stacks, each as a node that shares its outer calls with others."""
+
+        def frame(self, function: str, file: str, line: int) -> int:
+            """The number of a frame."""
+
+        def child(self, node: int, frame: int) -> int:
+            """The node of the stack of `node` that calls `frame`."""
+
 
 TRIES = 16  # at one stack in one look
 MAX_DEPTH = 4000

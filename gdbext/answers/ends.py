@@ -1,0 +1,44 @@
+"""How processes ended or end, as JSON and as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..access.base import Target
+from ..cpython.runtime import Runtime
+from ..render.jsonline import Address
+from ..render.text import Style, escape
+from ..stacks import ending
+from ..stacks.threads import ProcessView, ThreadView
+
+
+def ends_data(views: Iterable[ProcessView]) -> list[dict[str, Any]]:
+    """The JSON field `ends` of several processes; those that neither ended nor end are left out."""
+    found = [end_data(view.target, view.rt, view.threads, view.name) for view in views if isinstance(view, ProcessView)]
+    return [one for one in found if one is not None]
+
+
+def end_data(target: Target, rt: Runtime | None, views: Sequence[ThreadView], label: str = "") -> dict[str, Any] | None:
+    """An entry of `ends`, None of a process that neither ended nor ends."""
+    found = ending.read(target, rt, views)
+    if found is None:
+        return None
+    death = found.death
+    return {
+        "label": escape(label or target.label),
+        "pid": target.pid,
+        "kind": found.kind,
+        "tid": death.tid if death is not None else found.thread.tid if found.thread is not None else None,
+        "signal": death.signal if death is not None else None,
+        "address": Address(death.address) if death is not None and death.address is not None else None,
+        "sender": death.sender if death is not None else None,
+        "user": death.user if death is not None else None,
+        "waits_for": [{"tid": th.tid, "name": escape(th.name), "at": escape(str(th.top or ""))} for th in found.waits_for],
+        "text": escape(found.text),
+    }
+
+
+def ends_lines(ends: Sequence[dict[str, Any]], style: Style, named: bool) -> list[str]:
+    """A line for each of `ends`; `named`: with the process's label before it."""
+    return [(f"{one['label'] or one['pid']}: " if named else "") + style.bad(one["text"]) for one in ends]

@@ -1,0 +1,123 @@
+"""Engine instances: the processes of one running engine as a thing with a name, by what its command line and environment say.
+
+Sources: vLLM's config/kv_transfer.py and envs.py, SGLang's srt/server_args.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import Iterable, Mapping, Sequence
+
+    from .rank import Rank
+
+SHOWN = 120  # characters of a word that somebody has chosen
+
+
+@dataclasses.dataclass
+class Instance:
+    """One running engine. `number`: that of its processes (`Rank.family`); `role`: "prefill", "decode", "encode", "both", ''
+    where it does all by itself; `engine_id`: by which others know it; `ports`: {what: port}; `serves`: the model's name;
+    `dp_rank`: its own among data-parallel servers that are started one by one; `node`: the machine, '' for this one; `name`: what
+    no other instance here has."""
+
+    number: int = 0
+    engine: str = ""
+    role: str = ""
+    engine_id: str = ""
+    ports: dict[str, int] = dataclasses.field(default_factory=dict)
+    serves: str = ""
+    dp_rank: int | None = None
+    node: str = ""
+    name: str = ""
+
+    def words(self) -> list[str]:
+        """What may name it, the best first."""
+        port = self.ports.get("http")
+        words = [self.engine, self.role, f":{port}" if port else "", self.engine_id]
+        return [word for word in words if word and ":" not in word[1:] and "/" not in word]
+
+    def data(self) -> dict[str, Any]:
+        """As JSON."""
+        return {k: v[:SHOWN] if isinstance(v, str) else v for k, v in dataclasses.asdict(self).items()}
+
+    def line(self) -> str:
+        """For people."""
+        words = [self.role, f"engine id {self.engine_id[:SHOWN]}" if self.engine_id else ""]
+        words += [f"{'' if what == 'http' else what + ' '}port {port}" for what, port in self.ports.items()]
+        words += [f"data-parallel rank {self.dp_rank}" if self.dp_rank is not None else ""]
+        words += [f"serves {self.serves[:SHOWN]}" if self.serves else ""]
+        return ", ".join(filter(None, words))
+
+
+class Words:
+    """A command line's options by name, also `--name=value`."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self.arguments = arguments
+
+    def text(self, *names: str) -> str:
+        """The value of the last of the options that is there, ''."""
+        found = ""
+        for i, word in enumerate(self.arguments):
+            name, given, value = word.partition("=")
+            if name.replace("_", "-") in names and name.startswith("--"):
+                found = value if given else (self.arguments[i + 1] if i + 1 < len(self.arguments) else "")
+        return found
+
+    def port(self, *names: str) -> int | None:
+        """As `text`, of a port."""
+        value = self.text(*names)
+        return int(value) if value.isdigit() and 0 < int(value) < 65536 else None
+
+    def json(self, name: str) -> dict[str, Any]:
+        """An option whose value is a JSON object, with what `--name.key value` adds to it; {} where it is none."""
+        found: dict[str, Any] = {}
+        try:
+            value = json.loads(self.text(name) or "{}")
+            found.update(value if isinstance(value, dict) else {})
+        except ValueError:
+            pass  # the engine has refused it too
+        for i, word in enumerate(self.arguments):
+            key, given, value = word.partition("=")
+            if key.startswith(name + "."):
+                found[key[len(name) + 1 :]] = value if given else (self.arguments[i + 1] if i + 1 < len(self.arguments) else "")
+        return found
+
+
+def port_in(environ: Mapping[str, str], name: str) -> int | None:
+    """A port that the environment names."""
+    return Words([f"--{name}={environ.get(name, '')}"]).port(f"--{name}".replace("_", "-"))
+
+
+def of_family(ranks: Sequence[Rank], spec: Any) -> Instance:
+    """The instance that the processes of one engine are."""
+    top = next((r for r in ranks if r.role == "api-server" and r.parent is None and r.process.program()), None)
+    found = Instance(ranks[0].family or 0, ranks[0].engine)
+    program = top.process.program() if top is not None else None
+    if top is not None and program is not None:
+        spec.describe_instance(found, Words(program[2]), top.process.environ)
+    found.ports = {what: port for what, port in found.ports.items() if port}
+    return found
+
+
+def set_names(instances: Iterable[Instance]) -> None:
+    """Gives each instance a name that no other one has: the first of its words that is its alone, else its number."""
+    known = list(instances)
+    count = Counter(word for one in known for word in set(one.words()))
+    for one in known:
+        one.name = next((word for word in one.words() if count[word] == 1), f"engine{one.number}")
+
+
+def tell_apart(ranks: Sequence[Rank]) -> None:
+    """Labels that processes of several instances have get the name of their instance before them."""
+    places: dict[str, set[int | None]] = {}
+    for rank in ranks:
+        places.setdefault(rank.short.lower(), set()).add(rank.family)
+    for rank in ranks:
+        if len(places[rank.short.lower()]) > 1 and rank.instance is not None:
+            rank.label = f"{rank.instance.name}:{rank.short}"

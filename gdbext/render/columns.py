@@ -1,0 +1,62 @@
+"""Text in the columns of a terminal: how many it takes, and lines cut or folded to as many as there are, colours kept."""
+
+from __future__ import annotations
+
+import re
+
+COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
+_END = "\x1b[m"
+
+
+def columns_of(text: str) -> int:
+    """The columns that `text` takes: its colours and what combines with the character before take none, East Asia's wide
+    characters two (Unicode's annex 11)."""
+    if "\x1b" in text:
+        text = COLOUR.sub("", text)
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+def _columns(c: str) -> int:
+    if c.isascii():
+        return 1
+    import unicodedata  # only for what is not ASCII: a library of its own
+
+    if unicodedata.category(c) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(c) in "WF" else 1
+
+
+def cut(line: str, columns: int) -> str:
+    """A line in at most so many columns, 0: all of it; a cut one ends in '...'. `line`: escaped, perhaps coloured."""
+    if columns <= 0 or columns_of(line) <= columns:
+        return line
+    return _split(line, max(0, columns - 3), 0)[0] + "..."[:columns]
+
+
+def fold(line: str, columns: int) -> list[str]:
+    """A line as lines of at most so many columns (at least 2), broken at spaces where there are some. `line`: as `cut` has it."""
+    found, columns = [], max(2, columns)
+    while columns_of(line) > columns:
+        head, line = _split(line, columns, columns // 2)
+        found.append(head.rstrip())
+    return [*found, line]
+
+
+def _split(line: str, columns: int, least: int) -> tuple[str, str]:
+    """-> (what has room in so many columns, the rest), broken after the last space behind `least` columns, else in a word.
+    A colour that is on at the break ends there and begins again."""
+    used, colour, place, broken = 0, "", 0, (0, "")
+    for i, part in enumerate(COLOUR.split(line)):
+        if i % 2:
+            colour = "" if part == _END else part
+            place += len(part)
+            continue
+        for c in part:
+            used += _columns(c)
+            if used > columns:
+                place, colour = broken if broken[0] else (place, colour)
+                return line[:place] + (_END if colour else ""), colour + line[place:].lstrip(" " if broken[0] else "")
+            place += 1
+            if c == " " and used > least > 0:
+                broken = place, colour
+    return line, ""

@@ -1,0 +1,171 @@
+"""Requests over several instances: the two ends of each transfer of KV joined by what is equal at both (`Transfer.key`), and who
+must act: the end that stands, or the address that was not looked at.
+
+Pure. A sender that polls and a receiver that polls do as they should, so neither is accused of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from ..engines import sightings
+from . import model
+from .model import Place
+
+if TYPE_CHECKING:
+    from typing import Callable, Sequence
+
+    from ..engines.sightings import Look, Sighting, Transfer
+    from .model import Tracked
+
+NEVER, LATE = "never", "late"  # the other end has no such request; its lease ended while the blocks were being read
+LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
+UNANSWERED = ("", sightings.PAIRING, sightings.HANDSHAKE)  # states in which no byte has moved
+TAKES_IN = ("frontend", "api-server", "coordinator")  # roles that have no part in a transfer
+
+
+@dataclasses.dataclass
+class Side:
+    """One engine instance: its name, the last look at each of its processes, its requests; `earlier`: the first looks."""
+
+    name: str
+    looks: Sequence[Look]
+    requests: Sequence[Tracked]
+    earlier: Sequence[Look] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether each of its schedulers was read: what none of them has is not there."""
+        schedulers = [look for look in self.looks if "scheduler" in look.parts]
+        return bool(schedulers) and not any(look.notes for look in self.looks if look.role not in TAKES_IN)
+
+
+class _Index:
+    """The ends of all transfers by key, and the instances by what others call them."""
+
+    def __init__(self, sides: Sequence[Side]) -> None:
+        self.ends: dict[tuple[bool, tuple[str, ...]], tuple[Side, Look, Sighting]] = {}
+        self.named: dict[str, Side] = {}
+        self.ports: dict[str, list[Side]] = {}
+        for side in sides:
+            for look in side.looks:
+                if look.serves is not None:
+                    for name in filter(None, (look.serves.engine_id, look.serves.address)):
+                        self.named.setdefault(name, side)
+                    self.ports.setdefault(look.serves.address.rpartition(":")[2], []).append(side)
+                for sighting in look.sightings:
+                    if sighting.transfer is not None:
+                        self.ends.setdefault((sighting.transfer.sends, sighting.transfer.key), (side, look, sighting))
+
+    def had(self, side: Side, transfer: Transfer) -> bool:
+        """Whether the other end was there at an instance's first look: it may have ended well since."""
+        known = (s.transfer for look in side.earlier for s in look.sightings)
+        return any(one is not None and one.key == transfer.key and one.sends != transfer.sends for one in known)
+
+    def other_end(self, transfer: Transfer) -> tuple[Side, Look, Sighting] | None:
+        return self.ends.get((not transfer.sends, transfer.key))
+
+    def other_side(self, transfer: Transfer) -> Side | None:
+        """The instance that is to be at the other end, where it was looked at."""
+        found = self.named.get(transfer.peer) or self.named.get(transfer.address)
+        host, _, port = transfer.address.rpartition(":")
+        if found is None and host in LOOPBACK and port:  # one that listens on all addresses gives none by which it is called
+            same = {id(side): side for side in self.ports.get(port, ())}
+            found = next(iter(same.values())) if len(same) == 1 else None
+        return found
+
+
+def relate(sides: Sequence[Side], listens: Callable[[int, str], str] | None = None) -> None:
+    """Fills in what the other end of each transfer tells. `listens(pid, address)`: in words who listens at an address that a
+    process knows, '' where that cannot be told."""
+    index = _Index(sides)
+    for side in sides:
+        for tracked in side.requests:
+            transfer = tracked.transfer
+            if transfer is None or tracked.verdict not in (model.PARKED, model.KEPT):
+                continue
+            found = index.other_end(transfer)
+            if found is not None:
+                _joined(tracked, transfer, *found)
+            elif transfer.sends and transfer.state == sightings.KEPT:
+                tracked.evidence.append("no instance that was looked at has a request that reads them")
+            elif transfer.state == sightings.COMPLETION:
+                _consumed(tracked)
+            elif (other := index.other_side(transfer)) is not None:
+                _missing(tracked, transfer, other, side.whole and not index.had(other, transfer))
+            elif transfer.sends:
+                tracked.evidence.append("no instance that was looked at has its other end")
+            elif transfer.address or transfer.peer:
+                _not_asked(tracked, transfer, listens)
+
+
+def _joined(tracked: Tracked, transfer: Transfer, other: Side, look: Look, end: Sighting) -> None:
+    """Both ends were looked at."""
+    tracked.partner = other.name, end.request_id
+    if transfer.state == sightings.KEPT:
+        tracked.evidence.append(f"its reader is {end.request_id} of {other.name}, which is {end.state} at {look.label}")
+        return
+    if transfer.state == sightings.COMPLETION:
+        _consumed(tracked)
+        return
+    does = "keeps its blocks" if end.ended else f"is {end.state}"
+    tracked.evidence.append(f"the other end is {end.request_id} of {other.name}, which {does} at {look.label}")
+    until = end.transfer.until if end.transfer is not None else None
+    if until is not None and until < 0 and transfer.state == sightings.BYTES:
+        transfer.state = LATE
+        tracked.evidence.append("the lease on these blocks has ended while they are read: what comes may be another request's")
+    who = _standing(other, look)
+    if tracked.holder is not None:  # this end stands itself
+        return
+    if who is not None:
+        tracked.holder = who[0]
+        tracked.evidence.append(who[1])
+    elif transfer.state:
+        tracked.evidence.append(f"it waits for its {transfer.state}; nothing of {other.name} was seen to stand")
+
+
+def _standing(side: Side, scheduler: Look) -> tuple[Place, str] | None:
+    """The process of an instance that stands, with the same replica as the scheduler that has the request."""
+    mine = [one for one in side.looks if one.role not in TAKES_IN and None in (one.replica, scheduler.replica)]
+    mine += [one for one in side.looks if one.role not in TAKES_IN and one not in mine and one.replica == scheduler.replica]
+    for look in mine:
+        if look.stopped:
+            return Place(look.label, look.pid), f"{look.label} of {side.name} is stopped by {look.stopped}"
+    for look in mine:
+        if look.broken:
+            return Place(look.label, look.pid), f"{look.label} of {side.name}: {look.broken}"
+    for look in mine:
+        for stage, where in look.stood.items():
+            keeper = look.keepers[stage]
+            place = Place(look.label, look.pid, keeper.tid or None, keeper.name)
+            return place, f"{look.label} of {side.name} stands in {where}"
+    return None
+
+
+def _not_asked(tracked: Tracked, transfer: Transfer, listens: Callable[[int, str], str] | None) -> None:
+    """The instance at the other end was not looked at: its address is who must act."""
+    if tracked.holder is not None:
+        return
+    who = " at ".join(filter(None, (transfer.peer, transfer.address)))
+    tracked.evidence.append(f"its {'reader' if transfer.sends else 'sender'}, {who}, was not asked: that one must act")
+    said = listens(tracked.at.pid, transfer.address) if listens is not None and tracked.at is not None else ""
+    tracked.evidence += [said] if said else []
+
+
+def _missing(tracked: Tracked, transfer: Transfer, other: Side, sure: bool) -> None:
+    """The instance at the other end was looked at, and no request of it is that end. `sure`: nor was one at the first look."""
+    if not other.whole or not sure:
+        why = "was not read whole" if not other.whole else "had the request a moment ago"
+        tracked.evidence.append(f"{other.name}, at the other end, {why}: whether this can still come is not known")
+    elif transfer.state in UNANSWERED:
+        transfer.state = NEVER
+        tracked.evidence.append(f"{other.name} has no such request: what it waits for will never come")
+    elif transfer.state == sightings.BYTES:
+        tracked.evidence.append(
+            f"{other.name} has given the blocks back: they were read to the end, or their lease has ended and others have them"
+        )
+
+
+def _consumed(tracked: Tracked) -> None:
+    tracked.evidence.append("its KV has come; its own scheduler has not taken note of that yet")
+    tracked.holder = tracked.at

@@ -1,0 +1,117 @@
+"""How a process ended, of a core, or that it is on its way out, and what keeps it.
+
+Python/pylifecycle.c, Py_FinalizeEx: threading._shutdown joins the threads that are no daemons, then the callbacks of atexit run,
+then the interpreter counts as finalizing and takes its modules apart, which calls `__del__`; last come exit(3)'s handlers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .. import log
+from ..access.snapshot import CoreFileTarget
+from ..cpython.runtime import all_runtimes
+from ..errors import GdbextError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..access.base import Target
+    from ..access.snapshot import Death
+    from ..cpython.runtime import Runtime
+    from .threads import ThreadView
+
+EXIT = frozenset(("exit", "__run_exit_handlers", "__cxa_finalize"))
+STAGES = {
+    "signal": "it died",
+    "joins": "the interpreter is ending: threading._shutdown waits for threads that are no daemons",
+    "atexit": "the interpreter is ending: callbacks of atexit run",
+    "finalizing": "the interpreter is ending: it takes its modules apart",
+    "exit-handlers": "the process is ending: handlers of exit() run",
+}
+
+
+@dataclass
+class Ending:
+    """One process's end. `kind`: a key of `STAGES`; `thread`: in which it happens, None where it was not read; `waits_for`: the
+    threads that keep it; `death`: of a core."""
+
+    kind: str
+    thread: ThreadView | None = None
+    waits_for: list[ThreadView] = field(default_factory=list)
+    death: Death | None = None
+
+    @property
+    def text(self) -> str:
+        """One line: what ends it, and what keeps it from that."""
+        if self.death is not None:
+            return f"it died of {self.death.text}, in thread {self.death.tid}"
+        if self.kind == "joins":
+            return f"{STAGES[self.kind]}: " + (", ".join(map(_standing, self.waits_for)) or "which ones is not known")
+        return STAGES[self.kind] + (f": {_standing(self.thread)}" if self.thread is not None else "")
+
+
+def _standing(thread: ThreadView) -> str:
+    top = thread.top
+    return f"thread {thread.tid} ({thread.name})" + (f", which stands in {top}" if top is not None else "")
+
+
+def read(target: Target, rt: Runtime | None, views: Sequence[ThreadView]) -> Ending | None:
+    """How a process ended or ends; None of one that neither has nor does, as far as its threads `views` tell."""
+    death = target.death() if isinstance(target, CoreFileTarget) else None
+    if death is not None:
+        return Ending("signal", next((th for th in views if th.tid == death.tid), None), death=death)
+    if rt is None:
+        return _exits(views)
+    try:
+        return _of_python(target, views) or _exits(views)
+    except GdbextError as e:
+        log.passed_over(e)
+        return _exits(views)
+
+
+def _of_python(target: Target, views: Sequence[ThreadView]) -> Ending | None:
+    """The end of the first CPython that has begun to end. From 3.10 on `finalizing` of its main interpreter is set before the
+    joins; where it is not, their frame and the function's own tell."""
+    joining = next((th for th in views if th.python and _shuts_down(th)), None)
+    if joining is not None:
+        return Ending("joins", joining, _joined(joining, views))
+    for rt in all_runtimes(target):
+        finalizing = target.u64(rt.address + rt.layout["runtime._finalizing"])
+        if finalizing:
+            own = (th for th in views if th.py and finalizing in [address for address, _ in th.py.states])
+            return Ending("finalizing", next(own, None))
+        called = (th for th in views if any(native.function == "Py_FinalizeEx" for native in th.native))
+        at = next(called, None)
+        if at is not None or target.i32(rt.interpreters()[0] + rt.layout["interp.finalizing"]):
+            return Ending("atexit", at or next((th for th in views if th.tid == target.pid), None))
+    return None
+
+
+def _exits(views: Sequence[ThreadView]) -> Ending | None:
+    at = next((th for th in views if {native.function for native in th.native} & EXIT), None)
+    return Ending("exit-handlers", at) if at is not None else None
+
+
+def _shuts_down(thread: ThreadView) -> bool:
+    outermost = thread.python[-1]
+    return outermost.function.endswith("_shutdown") and outermost.file.endswith("threading.py")
+
+
+def _joined(joining: ThreadView, views: Sequence[ThreadView]) -> list[ThreadView]:
+    """The threads that `threading` knows and that are no daemons."""
+    own: Any = joining.py
+    daemon = daemons(own.rt)
+    return [th for th in views if th is not joining and daemon.get(th.ident) is False]
+
+
+def daemons(rt: Runtime) -> dict[int, bool]:
+    """{pthread id: whether `threading` calls it a daemon}; {} where it was never imported."""
+    found, module = {}, rt.module("threading")
+    try:
+        for key, value in module.item("_active").items() if module else ():
+            found[key.integer()] = value.attr("_daemonic").boolean()
+    except GdbextError as e:
+        log.passed_over(e)  # a table in the middle of an update; the names are read the same way
+    return found

@@ -1,0 +1,128 @@
+"""Who could end a wait, where all of them are known: what a proof rests on. A chain only says who stands behind whom.
+
+A knot is a set of threads and tasks that wait all the while, each for one of the set, or for any of several that are all in it:
+nobody outside can end any of these waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..stacks.waits import Edge
+from .facts import LOCKS
+from .follow import OUTSIDE
+from .turns import behind, taken_in_turn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..observe.system_calls import Call
+    from .facts import Facts, Node, ProcessState, ThreadState
+
+
+def enders(facts: Facts, node: Node) -> tuple[list[Node], bool] | None:
+    """(who could end the wait of a thread or task, whether every one of them has to), where these are all; else None. Nobody: a
+    wait that nobody can end."""
+    t, task, f = facts.thread(node), facts.task(node), facts.process(node)
+    if f is None:
+        return None
+    if task is not None:
+        return None if node in f.moved_tasks or task.state != "waiting" or task.edge is None else _of_edge(facts, f, task.edge)
+    if t is None or t.load is None or f.state in ("Z", "X", "T", "t"):
+        return None
+    if t.edge is not None:
+        return _of_edge(facts, f, t.edge) if t.held_up and not t.denied else None
+    if not t.still or t.woke or t.call is None or t.call.limited:
+        return None
+    return _of_call(facts, f, t, t.call)
+
+
+def _of_edge(facts: Facts, f: ProcessState, edge: Edge) -> tuple[list[Node], bool] | None:
+    if edge.open or edge.doubted or edge.limit and edge.kind not in LOCKS:
+        return None
+    if edge.kind == "Process":
+        return _ends_of(facts, f, [edge.pid]) if edge.pid else None
+    if edge.every:
+        return edge.candidates, True
+    if edge.kind in LOCKS or edge.kind in ("GIL", "Thread"):
+        turn = edge.kind in LOCKS and taken_in_turn(facts, edge)
+        return ([edge.owner], False) if edge.owner is not None and not turn else None
+    if edge.kind == "task":
+        return (edge.candidates, True) if edge.candidates else None
+    if edge.kind == "Future":
+        return ([edge.owner], False) if edge.owner is not None else (edge.candidates, False) if edge.pool else None
+    return None
+
+
+def _ends_of(facts: Facts, f: ProcessState, pids: Sequence[int]) -> tuple[list[Node], bool] | None:
+    """The main threads of children, with which these end; None where one was not looked at, or is not there any more."""
+    mains = [other.main.node for other in facts if other.pid in pids and other.main is not None]
+    dead = {pid for pid, _ in f.dead_children}
+    return (mains, False) if mains and len(mains) == len(set(pids)) and not dead & set(pids) else None
+
+
+def _of_call(facts: Facts, f: ProcessState, t: ThreadState, call: Call) -> tuple[list[Node], bool] | None:
+    if call.name == "wait":
+        return _ends_of(facts, f, call.peers)
+    if call.name not in ("read", "recv", "write", "poll", "select") or not call.sources or f.signals:
+        return None
+    found: list[Node] = []
+    for source in call.sources:
+        if (
+            source.kind in OUTSIDE
+            and not source.peers
+            or source.kind not in ("pipe", "unix", "served", "client")
+            or source.unread
+        ):
+            return None
+        ends = f.peers.get(source.inode, ()) if source.kind == "pipe" else [e for p in source.peers for e in f.peers.get(p, ())]
+        writes = call.name == "write"
+        able = {pid for pid, to_write in ends if source.kind != "pipe" or to_write is not writes}
+        if able <= {f.pid} and (able or source.kind != "pipe"):
+            return None  # this process alone has it; it is on another machine, or nobody's that may be looked into
+        threads = _threads(facts, able, node=t.node)
+        if threads is None:
+            return None
+        found += threads
+    waiting = behind(facts, t.node)
+    return [node for node in dict.fromkeys(found) if getattr(facts.process(node), "pid", 0) not in waiting], False
+
+
+def _threads(facts: Facts, pids: Iterable[int], node: Node) -> list[Node] | None:
+    """All threads of some processes that may do something by themselves, but `node`: helpers at rest get their work from them."""
+    found = []
+    for pid in pids:
+        f = next((one for one in facts if one.pid == pid), None)
+        if f is None or not f.threads or f.signals:
+            return None
+        for t in f.threads:
+            served = t.call is not None and any(source.kind in OUTSIDE for source in t.call.sources)
+            if t.node != node and (t.main or served or not t.idle):
+                found.append(t.node)
+    return found
+
+
+def knot(facts: Facts) -> dict[Node, list[Node]]:
+    """{a thread or task of a knot: who could end its wait}, without those that only wait for it; {} where there is none."""
+    known = {}
+    for node in [t.node for f in facts for t in f.threads] + [t.node for f in facts for t in f.tasks]:
+        found = enders(facts, node)
+        if found is not None and found[0]:
+            known[node] = found
+    while True:  # the largest set in which each waits for one of the set alone
+        free = [
+            node
+            for node, (who, every) in known.items()
+            if not (any(one in known for one in who) if every else all(one in known for one in who))
+        ]
+        if not free:
+            break
+        for node in free:
+            del known[node]
+    while True:  # without those that nobody of it waits for
+        awaited = {one for who, _ in known.values() for one in who}
+        only = [node for node in known if node not in awaited]
+        if not only:
+            return {node: who for node, (who, _) in known.items()}
+        for node in only:
+            del known[node]

@@ -1,0 +1,115 @@
+"""What is seen contradicts itself, or proves that a wait has no end: rings through anything, loops that sleep though they have
+work, waits for what is there, waits that nobody left can end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..chains import chain_of
+from ..enders import knot
+from ..facts import Verdict
+from ..steps import step
+from ..words import describe, describe_node, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...stacks.async_waits import LoopState, TaskState
+    from ...stacks.waits import Edge
+    from ..facts import Facts, ProcessState, ThreadState
+
+SHOWN = 8
+_SELECTS = ("epoll", "select", "poll")
+
+
+def ring(facts: Facts) -> Verdict | None:
+    """Threads, tasks and processes that wait for one another through locks, joins, pools, pipes and children."""
+    nodes = knot(facts)
+    if not nodes:
+        return None
+    evidence = []
+    for node in list(nodes)[:SHOWN]:
+        who = ", ".join(name_of(facts, one) for one in nodes[node][:SHOWN])
+        evidence.append(f"{name_of(facts, node)} waits for {step(facts, node).waits_for}: for {who}")
+    evidence.append("none of them can go on, and nobody else can end one of these waits")
+    waiters = [e.waiter for e in facts.edges if e.waiter not in nodes]
+    victims = [name_of(facts, node) for node in waiters if chain_of(facts, node).end.node in nodes]
+    return Verdict("lock-cycle", nodes, evidence, victims[:SHOWN])
+
+
+def asleep(facts: Facts) -> Verdict | None:
+    """A loop that sleeps in its selector all the while though a callback or task of it could run: whoever gave it that, from
+    another thread, has not woken it."""
+    for f in facts:
+        for loop, t in _sleeping_loops(f):
+            given = [task for task in f.tasks if task.loop == loop.address and _could_go_on(f, task)]
+            if not loop.ready and not given:
+                continue
+            count = loop.ready or len(given)
+            evidence = [
+                f"{describe(t)}: its event loop sleeps in its selector, though {count} of its callbacks or tasks could run",
+                "what another thread gives a loop wakes it only by call_soon_threadsafe or run_coroutine_threadsafe",
+            ]
+            evidence += [
+                f"{describe_node(facts, task.node)}: {task.edge.open}" for task in given[:SHOWN] if task.edge is not None
+            ]
+            found = Verdict("loop-blocked", [t.node], evidence, [name_of(facts, task.node) for task in given[:SHOWN]])
+            found.again = True
+            return found
+    return None
+
+
+def _sleeping_loops(f: ProcessState) -> Iterator[tuple[LoopState, ThreadState]]:
+    for loop in f.loops:
+        t = next((t for t in f.threads if t.node[1] == loop.tid), None)
+        if t is None or t.load is None or t.woke or not t.still or loop.turned or loop.running:
+            continue
+        if t.call is not None and t.call.name in _SELECTS:
+            yield loop, t
+
+
+def _could_go_on(f: ProcessState, task: TaskState) -> bool:
+    return task.state == "waiting" and task.edge is not None and bool(task.edge.open) and task.node not in f.moved_tasks
+
+
+def there(facts: Facts) -> Verdict | None:
+    """A thread that sleeps for what is there: an item in the queue, an event that is set, a future that is done."""
+    for f in facts:
+        for t in f.threads:
+            if t.edge is None or not t.edge.open or t.load is None or t.woke or not t.held_up or not t.still:
+                continue
+            evidence = [f"{describe(t)}: {t.edge.open}", "it was not woken, and stands all the same"]
+            found = Verdict("starved", [t.node], evidence)
+            found.again = True
+            return found
+    return None
+
+
+def nobody(facts: Facts) -> Verdict | None:
+    """The only thread of a process waits for what only a thread of the process can give."""
+    for f in facts:
+        t = f.main
+        if t is None or f.role or len(f.threads) > 1 or f.signals or f.loops or t.load is None or t.woke or not t.still:
+            continue
+        own = _own_pipe(f, t)
+        if not own and (t.edge is None or not t.held_up or not _from_within(t.edge)):
+            continue
+        line = f"{describe(t)}" + (f": this process alone has the writing end of {own}" if own else "")
+        why = "it is the only thread of its process: nobody can end that wait"
+        return Verdict("starved", [], [line, why], [name_of(facts, t.node)])
+    return None
+
+
+def _from_within(edge: Edge) -> bool:
+    """Whether only a thread of the same process can end a wait that has no end by itself."""
+    kinds = ("Event", "Condition", "Queue", "Future", "Barrier", "Semaphore")
+    return edge.kind in kinds and not edge.limit and not edge.shared and not edge.open
+
+
+def _own_pipe(f: ProcessState, t: ThreadState) -> str:
+    """The pipe that a thread reads of which its process alone can write; '' where it reads none."""
+    if t.call is None or t.call.name != "read" or len(t.call.sources) != 1 or t.call.sources[0].kind != "pipe":
+        return ""
+    source = t.call.sources[0]
+    writers = {pid for pid, writes in f.peers.get(source.inode, ()) if writes}
+    return source.text if writers == {f.pid} else ""

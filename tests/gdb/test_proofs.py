@@ -1,0 +1,43 @@
+"""Hangs that what is seen proves, each beside its healthy twin, which nobody is accused of."""
+
+import os
+
+import pytest
+from harness.answers import answer
+from harness.heartbeats import asleep
+from harness.subjects import PYTHONS, running
+
+NAMES = (
+    "pool of its own", "lock and worker", "child that cannot write", "each waits for the other", "inherited ends", "socket pair",
+    "answers left in a queue", "loop, item", "loop, event", "loop, callback", "item there", "event set", "own pipe",
+    "nobody, event", "nobody, queue", "nobody, condition", "nobody, future",
+)  # fmt: skip
+OF_PYTHON = ("pool of its own", "lock and worker", "loop, item", "loop, callback", "item there", "nobody, queue")
+
+
+def proved(name, how, python):
+    with running(python, "proofs.py", name, how, start_new_session=True) as (_, truth):
+        asleep(truth["pid"], seconds=0.3)
+        said = answer(f"llm-hang {' '.join(map(str, [truth['pid'], *truth['pids']]))} -wait 0.6 -json")
+    assert said["verdict"] in truth["right"], (said["verdict"], said["culprits"], said["evidence"], truth)
+    if truth["culprits"] is not None:
+        assert sorted(c["tid"] for c in said["culprits"]) == sorted(truth["culprits"]), (
+            said["culprits"],
+            said["evidence"],
+            truth,
+        )
+    if how == "well":
+        assert not said["victims"]
+
+
+@pytest.mark.parametrize("how", ["hang", "well"])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_proves_a_hang_and_what_is_only_slow(name, how):
+    proved(name, how, PYTHONS[0])
+
+
+@pytest.mark.parametrize("python", PYTHONS[1:], ids=os.path.basename)
+@pytest.mark.parametrize("how", ["hang", "well"])
+@pytest.mark.parametrize("name", OF_PYTHON)
+def test_each_python_tells_it(name, how, python):
+    proved(name, how, python)

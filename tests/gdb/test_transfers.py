@@ -1,0 +1,126 @@
+"""Requests whose KV is on its way between instances, on STAND-INS of vLLM's cores: what each scenario is by construction is what
+is said of it."""
+
+import contextlib
+import json
+import random
+import sys
+import time
+
+import pytest
+from harness.subjects import running
+
+from gdbext.access.proc import ProcTarget
+from gdbext.cpython.runtime import open_runtime
+from gdbext.engines.registry import SPECS
+from gdbext.requests.instances import Side, relate
+from gdbext.requests.join import join
+
+
+class Role:
+    def __init__(self, label, pid):
+        self.label, self.pid, self.role = label, pid, "engine-core"
+
+
+def kept(name, lease=None, **params):
+    return {"id": name, "status": "FINISHED_LENGTH_CAPPED", "params": {"do_remote_decode": True, **params}, "lease": lease}
+
+
+def parked(name, engine, other, port, stage="", **params):
+    way = {"remote_engine_id": engine, "remote_request_id": other, "remote_host": "127.0.0.1", "remote_port": port}
+    return {
+        "id": name,
+        "status": "WAITING_FOR_REMOTE_KVS",
+        "params": {**way, "do_remote_prefill": True, **params},
+        "stage": stage,
+    }
+
+
+def said(connector="nixl", prefill=(), decode=(), ask=("prefill", "decode"), stands=()):
+    """{instance: {request id: Tracked}} of two instances, of which `ask` are looked at."""
+    sides, roles = (
+        [],
+        {"prefill": ("prefill-1", 5600, "kv_producer", prefill), "decode": ("decode-1", 5601, "kv_consumer", decode)},
+    )
+    with contextlib.ExitStack() as stack:
+        for name, (engine, port, role, requests) in roles.items():
+            scenario = {"engine": engine, "port": port, "role": role, "connector": connector, "requests": list(requests)}
+            scenario["stands"] = name in stands
+            subject, _ = stack.enter_context(running(sys.executable, "transfers_vllm.py", json.dumps(scenario)))
+            looks = []
+            for number in range(2):
+                time.sleep(0.3 * number)  # long enough for a thread that goes round to have been elsewhere
+                target = stack.enter_context(contextlib.closing(ProcTarget(subject.pid)))
+                looks.append(SPECS["vllm"].requests.look(open_runtime(target), Role(f"{name}:EngineCore", target.pid)))
+                assert looks[-1].notes == []
+            sides.append(Side(name, looks[1:], join(looks[1:], looks[:1]), looks[:1]))
+        asked = [side for side in sides if side.name in ask]
+        relate(asked)
+    return {side.name: {t.request_id: t for t in side.requests} for side in asked}
+
+
+@pytest.mark.parametrize("connector", ["nixl", "mooncake", "multi"])
+def test_the_two_ends_of_a_transfer_are_one_way(connector):
+    found = said(
+        connector,
+        [kept("p1", 30.0, **named("t1", connector)), kept("p2", 25.0, **named("t2", connector)), kept("nobody", 9.0)],
+        [
+            parked("d1", "prefill-1", "p1", 5600, "transfer", **named("t1", connector)),
+            parked("gone", "prefill-1", "p9", 5600, "handshake", **named("t9", connector)),
+            parked("come", "prefill-1", "p2", 5600, "completion", **named("t2", connector)),
+            parked("far", "prefill-7", "p1", 5999, "handshake", **named("t7", connector)),
+        ],
+    )
+    decode, prefill = found["decode"], found["prefill"]
+    assert {name: t.transfer.state for name, t in decode.items()} == {
+        "d1": "transfer",
+        "gone": "never",
+        "come": "completion",
+        "far": "handshake",
+    }
+    assert {name: t.partner for name, t in decode.items()} == {
+        "d1": ("prefill", "p1"),
+        "come": ("prefill", "p2"),
+        "gone": None,
+        "far": None,
+    }
+    assert decode["come"].holder.label == "decode:EngineCore" and not any(decode[n].holder for n in ("d1", "gone", "far"))
+    assert "prefill-7 at 127.0.0.1:5999, was not asked" in decode["far"].evidence[-1]
+    assert {name: (t.verdict, t.partner) for name, t in prefill.items()} == {
+        "p1": ("kept", ("decode", "d1")),
+        "p2": ("kept", ("decode", "come")),
+        "nobody": ("kept", None),
+    }
+    assert 0 < prefill["nobody"].transfer.until <= 9 and "no instance that was looked at" in prefill["nobody"].evidence[-1]
+
+
+def named(transfer, connector):
+    return {"transfer_id": transfer} if connector == "mooncake" else {}
+
+
+def test_who_stands_must_act_and_who_polls_need_not():
+    ways = [kept("p1", 30.0)], [parked("d1", "prefill-1", "p1", 5600, "transfer")]
+    assert said("nixl", *ways)["decode"]["d1"].holder is None
+    found = said("nixl", *ways, stands=("prefill",))["decode"]["d1"]
+    assert found.verdict == "parked" and found.holder is not None and found.holder.label == "prefill:EngineCore", found
+    alone = said("nixl", *ways, ask=("decode",), stands=("prefill",))["decode"]["d1"]
+    assert alone.holder is None and "127.0.0.1:5600, was not asked" in alone.evidence[-1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_of_many_requests_is_what_it_was_made(seed):
+    draw, prefill, decode, truth = random.Random(seed), [], [], {}
+    for n in range(12):
+        kind = draw.choice(["transfer", "handshake", "never", "kept", "completion", "late"])
+        truth[f"d{n}"] = kind
+        if kind != "never":
+            prefill.append(kept(f"p{n}", -5.0 if kind == "late" else draw.uniform(20, 500)))
+        if kind != "kept":
+            stage = {"never": "handshake", "late": "transfer"}.get(kind, kind)
+            decode.append(parked(f"d{n}", "prefill-1", f"p{n}", 5600, stage))
+    draw.shuffle(prefill)
+    draw.shuffle(decode)
+    found = said("nixl", prefill, decode)
+    assert {name: t.transfer.state for name, t in found["decode"].items()} == {n: k for n, k in truth.items() if k != "kept"}
+    readers = {t.request_id: t.partner for t in found["prefill"].values()}
+    assert readers == {f"p{n[1:]}": None if k == "kept" else ("decode", n) for n, k in truth.items() if k != "never"}
