@@ -15,6 +15,7 @@ import gdb
 from .. import log
 from ..access import libraries
 from ..answers.children import PAGE, Variable, of_names
+from ..control import pylog
 from ..cpython import resolution
 from ..cpython.reprs import NORMAL
 from ..engines.sensitive_names import names_for, shown_name
@@ -44,6 +45,7 @@ _console: list[int] = []  # the frame that the console was last used in
 def register() -> None:
     """Puts Python's answers before gdb's. A request that this gdb does not know has none."""
     register_adapters()
+    pylog.write = lambda text: server.say(text.rstrip("\n"))
     gdb.events.cont.connect(_forget)
     found: list[tuple[Any, ...]] = [
         (server.before, "stackTrace", read_libraries),

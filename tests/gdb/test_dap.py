@@ -1,5 +1,5 @@
-"""Python in gdb's own DAP server, by the configuration as `gdbext vscode` prints it: stacks, variables, expressions, thread names,
-breakpoints of the gutter, steps; compared with what the subject says of itself."""
+"""Python in gdb's own DAP server, by the configuration as `gdbext vscode` prints it: stacks, variables, expressions, thread
+names, breakpoints of the gutter, steps; compared with what the subject says of itself."""
 
 import contextlib
 import json

@@ -94,7 +94,12 @@ def main():
     workers = [threading.Thread(target=parked, args=(gate,), name=f"worker-{n}") for n in range(2)]
     for worker in workers:
         worker.start()
-    truth = {"pid": os.getpid(), "self": told(machine, 3), "threads": sorted(t.name for t in threading.enumerate()), "steps": served.steps}
+    truth = {
+        "pid": os.getpid(),
+        "self": told(machine, 3),
+        "threads": sorted(t.name for t in threading.enumerate()),
+        "steps": served.steps,
+    }
     print(json.dumps(truth), flush=True)
     for line in sys.stdin:
         print(json.dumps([machine.turn(number) for number in range(int(line))]), flush=True)  # LINE rounds
