@@ -230,7 +230,7 @@ def test_words_of_the_shell_reach_the_command_as_they_were(words, on, slice_, re
 @pytest.mark.parametrize(
     "name,line,mend",
     [
-        ("llm-symbols", "-on TP1 torch", "llm-attach TP1, then llm-symbols"),
+        ("llm-launch", "-on TP1", "llm-attach TP1, then llm-launch"),
         ("pynext", "-on", "llm-attach TP0, then pynext"),
         ("pytensor", "-stat -stast x", "did you mean -stats"),
         ("llm-hang", "-q", "it has -wait, -on, -json"),
