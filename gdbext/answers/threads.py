@@ -57,9 +57,17 @@ def thread_data(
         if len(runtimes.all_runtimes(target)) > 1:
             data["python"] = escape(view.py.rt.name)
     data["folded"] = 0 if whole else view.folded
+    data["collects"] = view.collects
     if view.error:
         data["error"] = view.error
     return data
+
+
+def add_columns(thread: dict[str, Any], view: ThreadView) -> None:
+    """Where in its line each Python frame of a JSON `thread` stands: `end_line`, `column`, `end_column`."""
+    frames = [frame for frame in thread["frames"] if frame["kind"] == "python"]
+    for data, frame in zip(frames, view.python):
+        data["end_line"], data["column"], data["end_column"] = frame.columns
 
 
 def thread_head(thread: dict[str, Any], style: Style) -> str:
@@ -69,6 +77,8 @@ def thread_head(thread: dict[str, Any], style: Style) -> str:
     own = [f"CPython {thread['python']}"] if "python" in thread else []
     if any(thread.get("interpreters", ())):
         own.append("interpreter " + ", ".join(map(str, thread["interpreters"])))
+    if thread.get("collects"):
+        own.append("collects garbage")
     notes = [n for n in (state, gil, *own) if n]
     name = f' "{thread["name"]}"' if thread["name"] else ""
     return style.title(f"Thread {thread['tid'] or '?'}{name}") + (f" ({', '.join(notes)})" if notes else "")

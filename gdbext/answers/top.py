@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..render.columns import columns_of, cut
+from ..render.columns import columns_of, cut, fold
 from ..render.text import PLAIN, Style, escape, seconds, short_path, size, table
 from ..requests.meter import Reading
 from ..timeline.live import Row
@@ -86,9 +86,8 @@ def frame_lines(rows: Sequence[Row], readings: Sequence[Reading], style: Style, 
     for row in cells:
         row[WHERE] = cut(row[WHERE], wide)
     places = [HEAD.index(name) for name in shown]
-    return [_engine(reading, style) for reading in readings] + table(
-        [[row[i] for i in places] for row in cells], shown, Style(style.enabled), right=RIGHT
-    ).split("\n")
+    engines = [line for reading in readings for line in fold(_engine(reading, style), style.width or 1 << 20)]
+    return engines + table([[row[i] for i in places] for row in cells], shown, Style(style.enabled), right=RIGHT).split("\n")
 
 
 def _cells(r: Row, rate: float | None, marked: int, style: Style) -> list[str]:

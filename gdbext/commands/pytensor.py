@@ -13,9 +13,9 @@ from ..errors import GdbextError
 from ..render.text import PLAIN, Style, escape, size
 from ..session.command import CONTENT, Answer, Args, Command, Option
 from ..session.evaluation import ANY, FRAME, hides_values, runtime_or_none, tensor_of
-from ..session.optional_packages import need
+from ..session.optional_packages import has, need
 from ..session.session import Session
-from ..torch import arrays, files
+from ..torch import arrays, files, small
 from ..torch import compare as comparing
 from ..torch import plot as plots
 from ..torch import repr as reprs
@@ -178,6 +178,10 @@ class PyTensor(Command):
         asked = [name for name in ("stats", "hist", "save", "plot") if getattr(args, name)]
         if not asked:
             return []
+        if asked == ["stats"] and not args.sample and small.is_small(tensor) and not has("numpy"):
+            stats, data["sampled"] = small.statistics(small.elements(tensor), tensor.dtype.kind), False
+            data["stats"] = stats
+            return [lambda style: statistics_text(stats, False, style)]
         need("numpy", "-" + asked[0])
         if args.plot:
             need("matplotlib", "-plot")

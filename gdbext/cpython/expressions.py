@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
-from . import arithmetic, comparisons, containers, expression_calls, spending, value_attributes, values
+from . import arithmetic, comparisons, containers, expression_calls, plain_code, spending, value_attributes, values
 from .adapters import Adapter
 from .objects import Object
 from .values import NoneOperand
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from .frames import PyFrame
     from .runtime import Runtime
+
+plain_code.register()
 
 MAX_STEPS = 5_000_000
 _MAKES = (ast.BinOp, ast.UnaryOp, ast.Call, ast.List, ast.Tuple, ast.Set, ast.Dict)  # what they give is new
@@ -88,7 +90,7 @@ class Evaluator:
     def __init__(self, rt: Runtime | None, text: str, frame: PyFrame | None, last: Any, names: Mapping[str, Any] | None) -> None:
         self.rt, self.frame, self.last = rt, frame, last
         self.source = _prepare(text.strip())
-        self.steps = 0
+        self.steps = self.done = 0  # nodes that were begun, that have a value
         self.scopes: list[Any] = [names] if names else []
         if not self.source:
             raise GdbextError("no expression given")
@@ -128,6 +130,7 @@ class Evaluator:
         if method is None:
             raise GdbextError(f"{type(node).__name__} is not something that can be answered by reading memory")
         found = method(node)
+        self.done += 1
         return spending.made(found) if isinstance(node, _MAKES) else found
 
     def operand(self, node: ast.AST) -> Any:

@@ -7,7 +7,7 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FaultError, GdbextError, NotFoundError
-from .expressions import evaluate, free_names
+from .expressions import Evaluator, evaluate, free_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,18 +69,19 @@ def frame_of(frames: Sequence[PyFrame], function: str) -> PyFrame:
 
 
 def _outward(rt: Runtime, text: str, frames: Sequence[PyFrame], last: Any) -> Resolved:
-    failures: list[tuple[PyFrame, GdbextError]] = []
+    failures: list[tuple[PyFrame, GdbextError, tuple[int, bool]]] = []
     for frame in frames:
+        work = Evaluator(rt, text, frame, last, None)
         try:
-            return Resolved(evaluate(rt, text, frame, last=last), frame)
+            return Resolved(work.run(), frame)
         except FaultError:
             raise  # memory that changed under the reader: to be read again, not to be taken for another frame's
         except GdbextError as e:
-            failures.append((frame, e))
+            failures.append((frame, e, (-work.done, isinstance(e, NotFoundError))))
     names = free_names(text)
-    closest = [(f, e) for f, e in failures if any(n in names and v is not None for n, v in f.locals())] or failures
+    closest = [one for one in failures if any(n in names and v is not None for n, v in one[0].locals())] or failures
     told: dict[str, str] = {}
-    for frame, error in closest:
+    for frame, error, _ in sorted(closest, key=lambda one: one[2]):  # the one that got farthest tells most
         told.setdefault(str(error), f"in frame {frame.level}, {frame.function}: {error}")
     reasons = list(told.values())
     more = f"; and {len(reasons) - MAX_TRIED} more" if len(reasons) > MAX_TRIED else ""

@@ -1,16 +1,15 @@
-"""`value.name` of an expression: instance, class, C fields, bound methods, and properties whose code only returns a field."""
+"""`value.name` of an expression: instance, class, C fields, bound methods, and properties whose code only reads and computes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import log
-from ..errors import GdbextError, NotFoundError
-from . import codes, getsets
+from ..errors import FaultError, GdbextError, NotFoundError
+from . import getsets
 from .adapters import Adapter
 from .objects import Object, is_property
 from .types import TYPE
-from .values import LIBRARY, describe, own_code, wrapped
+from .values import LIBRARY, PlainCode, describe, own_code, wrapped
 
 if TYPE_CHECKING:
     from .reprs import Repr
@@ -115,49 +114,29 @@ def _of_class(value: Object, name: str) -> Any:
 
 
 def _property(value: Object, name: str, descriptor: Object, depth: int) -> Any:
-    """A property's value where its code is known to be `return self.a.b`; else `GdbextError` that names the likely field."""
-    names = _returned_path(descriptor)
-    if names and depth:
-        found: Any = value
-        for step in names:
-            found = attribute(found, step, depth - 1)
-        return found
+    """A property's value where its code only reads and computes; else `GdbextError` that says why and names the likely field."""
+    why = ""
+    try:
+        return _computed(value, name, descriptor, depth)
+    except FaultError:
+        raise
+    except GdbextError as e:
+        why = f" ({e})"
     fields = {n for n, _ in value.fields()}
     backing = next((b for b in value.backing_names(name) if b in fields), "")
     hint = f"; it has a field {backing}" if backing else ""
-    raise GdbextError(f"{name} of {describe(value)} is a property that only running its code can answer{hint}")
+    raise GdbextError(f"{name} of {describe(value)} is a property that only running its code can answer{why}{hint}")
 
 
-def _returned_path(descriptor: Object) -> list[str]:
-    """["a", "b"] of a property whose getter does nothing but `return self.a.b`, read from its bytecode; [] for any other."""
-    rt = descriptor.rt
-    if not descriptor.isa("property"):
-        return []
-    try:
-        getter = rt.object(rt.target.u64(descriptor.address + rt.layout["property.prop_get"]))
-        if not getter.isa("function"):
-            return []
-        code = rt.code(rt.target.u64(getter.address + rt.layout["func.func_code"]))
-        names = [o.string(1000) for o in rt.object(rt.target.u64(code.address + rt.layout["code.co_names"])).elements(20)]
-        steps = codes.instructions(code)
-        if rt.version >= (3, 11):
-            steps = steps[1:]  # RESUME
-        if len(steps) != len(names) + 2 or steps[-1][1] not in codes.opcodes(rt.version)["return_value"] or steps[0][2] != 0:
-            return []
-        gaps = [(after[0] - at[0]) // 2 - 1 for at, after in zip(steps, steps[1:])]  # cache entries that follow each
-        if rt.version >= (3, 11):  # a load of a global has cache entries, like a load of an attribute; that of a variable none
-            loads = gaps[0] == 0 and all(gap >= 4 for gap in gaps[1:])
-        else:
-            loads = steps[0][1] == LOAD_FAST and all(op == LOAD_ATTR for _, op, _ in steps[1:-1])
-        shift = 1 if rt.version >= (3, 12) else 0
-        in_order = [argument for _, _, argument in steps[1:-1]] == [i << shift for i in range(len(names))]
-        return names if loads and in_order else []
-    except (GdbextError, IndexError) as e:
-        log.passed_over(e)
-        return []
-
-
-LOAD_FAST, LOAD_ATTR = 124, 106  # of 3.9 and 3.10 (Include/opcode.h)
+def _computed(value: Object, name: str, descriptor: Object, depth: int) -> Any:
+    rt = value.rt
+    if not descriptor.isa("property") or PlainCode.call is None or not depth:
+        raise GdbextError("a class of its own makes it")
+    getter = rt.object(rt.target.u64(descriptor.address + rt.layout["property.prop_get"]))
+    if not getter.isa("function"):
+        raise GdbextError(f"a {getter.type_name} computes it")
+    definer = next((base for base in value.type.bases() if name in base.namespace), None)
+    return PlainCode.call(getter, [value], definer)
 
 
 def _plain_attribute(value: Any, name: str) -> Any:

@@ -22,7 +22,7 @@ from .objects import MAX_ITEMS, Object
 from .types import BYTES, DICT, LIST, STR, TUPLE, TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from .reprs import Repr
     from .runtime import Runtime
@@ -61,6 +61,30 @@ def own_code(value: Object, *names: str) -> None:
                 f"{describe(value)} has a {name} of its own ({definer.name}), which only running code could answer; "
                 f"look at its fields: vars(…)"
             )
+
+
+class PlainCode:
+    """Evaluates small functions of the process by reading: set by plain_code.py, which needs this module itself."""
+
+    call: Callable[[Object, list[Any], Any], Any] | None = None
+
+
+def by_code(value: Object, name: str) -> Any:
+    """What the method `name` gives that a class has in Python, where its code only reads and computes; `NotImplemented` where it
+    has none, `GdbextError` that says why where it does more."""
+    try:
+        own_code(value, name)
+    except GdbextError as e:
+        definer = value.type.python_definer(name)
+        if PlainCode.call is None or definer is None:
+            raise
+        try:
+            return PlainCode.call(value.rt.object(definer.namespace[name]), [value], definer)
+        except FaultError:
+            raise
+        except GdbextError as why:
+            raise GdbextError(f"{e} ({why})") from None
+    return NotImplemented
 
 
 def is_none(value: Any) -> bool:
@@ -186,11 +210,20 @@ def length(value: Any) -> int:
     if known is not NotImplemented:
         return int(known)
     if isinstance(value, Object):
-        own_code(value, "__len__")
+        told = by_code(value, "__len__")
+        if told is not NotImplemented:
+            return _count(value, told)
         return len(value.range()) if value.isa("range") else value.len()
     if isinstance(value, Adapter):
         raise GdbextError(f"{describe(value)} has no length that can be read")
     return len(value)
+
+
+def _count(value: Object, told: Any) -> int:
+    count = plain(told)
+    if not isinstance(count, int) or count < 0:
+        raise GdbextError(f"the __len__ of {describe(value)} gives {spending.brief(count, 40)}, which is no length")
+    return int(count)
 
 
 def members(value: Any, limit: int = MAX_ITEMS) -> Iterable[Any]:
@@ -211,7 +244,15 @@ def members(value: Any, limit: int = MAX_ITEMS) -> Iterable[Any]:
     if value.type.flags & TYPE and "_member_map_" in value.rt.type(value.address).namespace:
         named = {k.string(1000): v for k, v in value.attr("_member_map_").items()}
         return [named[n.string(1000)] for n in value.attr("_member_names_").elements()]
-    own_code(value, "__iter__", "__getitem__")
+    told = by_code(value, "__iter__")
+    if told is not NotImplemented:
+        return members(told, limit) if told is not value else held_members(value, limit)
+    own_code(value, "__getitem__")
+    return held_members(value, limit)
+
+
+def held_members(value: Object, limit: int = MAX_ITEMS) -> Iterable[Any]:
+    """What iterating over a container gives that its class has of C's."""
     if value.type.flags & STR:
         return value.string()
     if value.type.flags & BYTES or value.isa("bytearray"):
@@ -237,9 +278,11 @@ def truth(value: Any) -> bool:
             made = value.plain()
             return True if made is NotImplemented else bool(made)
         return bool(value)
-    own_code(value, "__bool__")
-    if value.type.lookup("__bool__") is None:
-        own_code(value, "__len__")
+    told = by_code(value, "__bool__")
+    if told is NotImplemented and value.type.lookup("__bool__") is None:
+        told = by_code(value, "__len__")
+    if told is not NotImplemented:
+        return bool(plain(told))
     try:
         return bool(value.plain())
     except FaultError:

@@ -6,8 +6,19 @@ import importlib
 import sys
 from types import ModuleType
 
+from .. import log
 from ..errors import GdbextError
 from ..package import import_package
+
+
+def has(name: str) -> bool:
+    """Whether the Python that runs this has the module `name`."""
+    try:
+        need(name, name)
+    except GdbextError as e:
+        log.passed_over(e)
+        return False
+    return True
 
 
 def need(name: str, what: str) -> ModuleType:

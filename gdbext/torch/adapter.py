@@ -14,10 +14,11 @@ from ..cpython.adapters import Adapter
 from ..cpython.types import DICT
 from ..errors import GdbextError
 from ..package import import_package
-from . import arrays, dtypes, stats
+from . import arrays, dtypes, small, stats
 from . import layout as layouts
 from . import repr as reprs
 from .scalars import Scalar, rounded
+from .small import SMALL
 from .tensor_impl import MAX_DIMS, device_name, read_tensor
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 MAX_REDUCED = 1 << 28  # elements that one min(), mean() or any() looks at
-SMALL = 1 << 12  # elements up to which they are decoded without numpy
 
 
 class Size(Adapter):
@@ -318,15 +318,31 @@ def _is_contiguous(t: Tensor) -> bool:
 
 def _reduced(t: Tensor) -> dict[str, Any]:
     """The counts, and the least, the largest and the mean of the finite elements, as pytensor -stats has them."""
-    try:
-        import_package("numpy")
-    except ImportError:
-        raise GdbextError(f"{t.name}: to look at all elements this Python needs numpy: gdbext install") from None
+    if not _has_numpy(t):
+        return small.statistics(small.elements(t), t.dtype.kind)
     source = arrays.of_tensor(t)
     if source.distinct()[0].numel > MAX_REDUCED:
         raise GdbextError(f"{t.name}: {t.numel} elements are more than are looked at here ({MAX_REDUCED}): take a slice")
     found: dict[str, Any] = stats.statistics(source)[0]
     return found
+
+
+def _has_numpy(t: Tensor) -> bool:
+    """`GdbextError` where it is missing, and the tensor is too large to do without."""
+    try:
+        import_package("numpy")
+    except ImportError:
+        if not small.is_small(t):
+            raise GdbextError(f"{t.name}: to look at all elements this Python needs numpy: gdbext install") from None
+        return False
+    return True
+
+
+def _infinities(t: Tensor) -> tuple[bool, bool]:
+    """Whether -inf and inf are in it."""
+    if not _has_numpy(t):
+        return small.infinities(small.elements(t))
+    return stats.infinities(arrays.of_tensor(t))
 
 
 def _extreme(name: str) -> Callable[[Tensor], Any]:
@@ -349,7 +365,7 @@ def _extreme(name: str) -> Callable[[Tensor], Any]:
 
 def _with_infinities(t: Tensor, name: str, found: dict[str, Any]) -> float:
     """min() or max() where some elements are infinite: the statistics have those of the finite ones."""
-    signs = stats.infinities(arrays.of_tensor(t))
+    signs = _infinities(t)
     if name == "max":
         return math.inf if signs[1] else found["max"] if found["count"] > found["inf"] else -math.inf
     return -math.inf if signs[0] else found["min"] if found["count"] > found["inf"] else math.inf
@@ -362,7 +378,7 @@ def _mean(t: Tensor) -> _Value:
     if found["nan"]:
         return _Value(math.nan, t.dtype, t)
     if found["inf"]:
-        below, above = stats.infinities(arrays.of_tensor(t))
+        below, above = _infinities(t)
         return _Value(math.nan if below and above else math.inf if above else -math.inf, t.dtype, t)
     return _Value(rounded(found["mean"], t.dtype.name), t.dtype, t)
 

@@ -9,8 +9,8 @@ from harness.subjects import PYTHONS, running
 
 NAMES = (
     "pool of its own", "lock and worker", "child that cannot write", "each waits for the other", "inherited ends", "socket pair",
-    "answers left in a queue", "loop, item", "loop, event", "loop, callback", "item there", "event set", "nobody, event",
-    "nobody, queue", "nobody, condition", "nobody, future",
+    "answers left in a queue", "loop, item", "loop, event", "loop, callback", "item there", "event set", "own pipe",
+    "nobody, event", "nobody, queue", "nobody, condition", "nobody, future",
 )  # fmt: skip
 OF_PYTHON = ("pool of its own", "lock and worker", "loop, item", "loop, callback", "item there", "nobody, queue")
 

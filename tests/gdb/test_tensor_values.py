@@ -260,9 +260,11 @@ def test_without_numpy_gdb_says_the_line_that_installs_it(gdb, subject, tmp_path
     said = gdb(
         [
             "python import importlib.util; print(importlib.util.find_spec('numpy'))",
-            "pytensor -stats small",
+            "pytensor -hist small",
             "pytensor -repr small",
             f"llm-save a=small -at file.py:1 -o {tmp_path}",
+            "pytensor -stats small",
+            "pyprint small.min(), small.max(), small.mean()",
         ],
         ["-p", str(subject.pid)],
         before=LAZY,
@@ -270,9 +272,10 @@ def test_without_numpy_gdb_says_the_line_that_installs_it(gdb, subject, tmp_path
     )
     if said.outputs[0] != "None":
         pytest.skip("this gdb's own Python brings numpy")
-    assert re.match(r"pytensor: -stats needs numpy, .*; run: python3 -m pip install --target \S+ .*numpy$", said.outputs[1])
+    assert re.match(r"pytensor: -hist needs numpy, .*; run: python3 -m pip install --target \S+ .*numpy$", said.outputs[1])
     assert said.outputs[2].startswith(subject.tensors["big strided"]["repr"])  # what needs none still works
     assert "llm-save needs numpy, " in said.outputs[3] and "pip install" in said.outputs[3]
+    assert "  min " in said.outputs[4] and "(" in said.outputs[5] and "numpy" not in said.outputs[4] + said.outputs[5]
 
 
 def test_a_core_is_compared_with_the_process_it_came_from(gdb, subject, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from harness.arrays import made
 
 from gdbext.errors import GdbextError
-from gdbext.torch import arrays, plot, stats
+from gdbext.torch import arrays, plot, small, stats
 from gdbext.torch.compare import compare
 from gdbext.torch.tensor import Quantizer
 
@@ -84,6 +84,35 @@ def test_channels_of_a_sliced_quantizer_follow_the_slice():
     assert (read(tensor) == whole).all()
     assert (read(tensor.sliced("1:, ::2")) == whole[1:, ::2]).all()
     assert (read(tensor.sliced("2")) == whole[2]).all()
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "int64", "bool", "complex128"])
+def test_a_few_elements_have_the_same_statistics_without_numpy(kind):
+    rng = numpy.random.default_rng(7)
+    for _, (_, view) in zip(range(12), views(60)):
+        base = rng.integers(-3, 4, 6000).astype(kind)
+        if kind.startswith(("float", "complex")):
+            factors = rng.choice([1, 0.1, numpy.nan, numpy.inf, -numpy.inf], 6000, p=[0.4, 0.4, 0.05, 0.1, 0.05])
+            with numpy.errstate(invalid="ignore"):
+                base = (base * factors).astype(kind)
+        strides = tuple(s // view.itemsize * base.itemsize for s in view.strides)
+        own = numpy.lib.stride_tricks.as_strided(base, view.shape, strides)
+        tensor = made(base, own, kind)
+        with numpy.errstate(all="ignore"):
+            truth, _ = stats.statistics(arrays.of_tensor(tensor))
+        values = small.elements(tensor)
+        said = small.statistics(values, tensor.dtype.kind)
+        assert set(said) == set(truth)
+        assert said == pytest.approx(truth, rel=1e-12, abs=1e-12, nan_ok=True) if kind != "complex128" else said == truth
+        if kind != "complex128":
+            assert small.infinities(values) == stats.infinities(arrays.of_tensor(tensor))
+
+
+def test_many_elements_are_not_decoded_one_by_one():
+    base = numpy.zeros(small.SMALL + 1)
+    assert small.is_small(made(base, base[:-1], "float64")) and not small.is_small(made(base, base, "float64"))
+    with pytest.raises(GdbextError, match="without numpy"):
+        small.elements(made(base, base, "float64"))
 
 
 def test_moments_of_pieces_are_those_of_the_whole(monkeypatch):

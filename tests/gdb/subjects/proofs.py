@@ -294,6 +294,17 @@ def nobody_left(make, take):
     take(it)
 
 
+def own_pipe():
+    """A process reads a pipe of which it alone has the writing end; well: a child has it too, and waits for a client."""
+    reads, writes = os.pipe()
+    if not HANG:
+        server = socket.create_server(("127.0.0.1", 0))
+        forked(server.accept)
+    say("starved", who=[])
+    os.read(reads, 1)
+    del writes
+
+
 def mark(event):
     event._flag = True
 
@@ -316,6 +327,7 @@ SITUATIONS = {
     "loop, callback": lambda: in_a_loop(Calls, lambda c: c.loop.call_soon(c.event.set)),
     "item there": lambda: waits_for_what_is_there(queue.Queue, lambda q: q.queue.append(1), lambda q: q.get()),
     "event set": lambda: waits_for_what_is_there(threading.Event, mark, lambda e: e.wait()),
+    "own pipe": own_pipe,
     "nobody, event": lambda: nobody_left(threading.Event, lambda e: e.wait()),
     "nobody, queue": lambda: nobody_left(queue.Queue, lambda q: q.get()),
     "nobody, condition": lambda: nobody_left(threading.Condition, notified),
