@@ -303,7 +303,10 @@ def test_who_waits_for_blocks_that_are_kept_for_readers_elsewhere_is_queued():
 
 
 def test_a_worker_that_waits_for_the_next_step_does_not_stand_in_its_transfers_way():
-    for keeper, holder in ((Keeper("main", 301, "acquire_read (shm_broadcast.py:9)", ring="psm_1"), None), (still("lock"), "TP0")):
+    for keeper, holder in (
+        (Keeper("main", 301, "acquire_read (shm_broadcast.py:9)", ring="psm_1"), None),
+        (still("lock"), "TP0"),
+    ):
         move = Transfer(("request", "prefill-1", "q"), False, "", "prefill-1", "10.0.0.7:5600")
         parked = waits("p", parked=True, waits_for="transfer: KV blocks from another process", transfer=move)
         worker = Look("TP0", 3, "worker", ("worker",), [], {WORKER: keeper})
