@@ -1,4 +1,5 @@
-"""pynext and pyfinish of one rank while another is attached: a meeting of the two ends, as the rank that is not stepped runs too."""
+"""pynext and pyfinish of one rank while another is attached: a meeting of the two ends, as the rank that is not stepped runs
+too."""
 
 import json
 import os
@@ -55,3 +56,14 @@ def test_one_that_stands_at_its_own_breakpoint_stays_there_and_is_named(gdb_path
     said = run_gdb(gdb_path, commands, timeout=150, before=OFF)
     assert re.search(rf"process {second} stands still meanwhile.*llm-continue resumes all", said.text), said.text
     assert f"held {second} False" in said.text
+
+
+def test_a_script_comes_back_after_its_time(gdb_path, pair):
+    """The count of rounds goes up meanwhile, and both stand still afterwards."""
+    first, second = pair
+    commands = [f"llm-attach {first}", f"llm-attach {second}", "pyprint -any count", "llm-continue -for 1", "pyprint -any count"]
+    commands += ["python print([t.is_running() for i in gdb.inferiors() for t in i.threads()])", "llm-continue -for 0"]
+    said = run_gdb(gdb_path, commands, timeout=150, before=OFF)
+    before, after = (int(said.outputs[i].split("\n")[0].split()[-1]) for i in (2, 4))
+    assert after > before and "stopped again: " in said.outputs[3], said.text
+    assert said.outputs[5] == "[False, False]" and "-for takes seconds" in said.outputs[6], said.text

@@ -6,7 +6,6 @@ Each round: `before`, the meeting, `after`; the count of a process never is more
 import json
 import os
 import socket
-import sys
 import time
 
 
