@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import stat
@@ -69,8 +70,9 @@ def data(name: str) -> bytes:
     return bytes(__loader__.get_data(os.path.join(base, *name.split("/"))))  # type: ignore[name-defined]
 
 
+@functools.lru_cache(maxsize=None)
 def table(name: str) -> Any:
-    """What a data file of JSON holds; `OSError` where there is none."""
+    """What a data file of JSON holds, read once: nobody changes it. `OSError` where there is none."""
     import json
 
     return json.loads(data(name))

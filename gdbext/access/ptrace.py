@@ -134,7 +134,9 @@ def lasting_stops(pids: Iterable[int]) -> dict[int, dict[str, Any]]:
         time.sleep(LOOK_AGAIN)
         for pid in [pid for pid, s in found.items() if s["tracer"]]:
             now = status(pid)
-            if now is None or (now["state"], now["tracer"]) != (found[pid]["state"], found[pid]["tracer"]):
+            if now is not None and now["state"] == "T" and not now["tracer"]:
+                found[pid] = now  # who held it has let it go, and a signal had stopped it before
+            elif now is None or (now["state"], now["tracer"]) != (found[pid]["state"], found[pid]["tracer"]):
                 del found[pid]
     return found
 

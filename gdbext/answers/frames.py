@@ -127,6 +127,9 @@ def device_kernel(kernel: Any) -> dict[str, Any]:
 def python_frame_line(frame: dict[str, Any], style: Style) -> str:
     """`#0  function (file:line)`"""
     where = style.path(frame["file"]) + (f":{frame['line']}" if frame["line"] is not None else "")
+    if frame.get("column") is not None and frame["line"] is not None:
+        end = frame["end_column"] if frame["end_line"] == frame["line"] else f"{frame['end_line']}:{frame['end_column']}"
+        where += f":{frame['column']}-{end}"
     return f"#{frame['level']:<2} {style.name(frame['function'])} ({style.file(where)})"
 
 

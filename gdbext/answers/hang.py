@@ -12,6 +12,7 @@ from ..requests.model import KEPT
 from ..stacks import snapshots
 from ..verdict import untraced
 from ..verdict.examine import Examination
+from ..verdict.facts import ProcessState
 from ..verdict.kinds import MEANING
 from . import requests
 from .chains import chain_lines, chains_data
@@ -25,7 +26,7 @@ GOOD = ("busy", "idle")
 def hang_data(found: Examination) -> dict[str, Any]:
     """The JSON fields; `GdbextError` where nothing at all could be read."""
     seen = found.seen
-    told = found.untraced or any(s.view for s in seen) or any(f.state in ("Z", "X", "T", "t") for f in seen)
+    told = found.untraced or any(map(_is_read, seen)) or any(f.state in ("Z", "X", "T", "t") for f in seen)
     if not told:
         raise GdbextError("; ".join(dict.fromkeys(s.why for s in seen if s.why)) or "no process could be read")
     by_name = {s.name: s for s in seen}
@@ -35,6 +36,8 @@ def hang_data(found: Examination) -> dict[str, Any]:
         if node in nodes:
             return place(*nodes[node])
         s = by_name.get(node[0])
+        if s is not None and s.node:
+            return _place_there(s, node)
         data = {"host": os.uname().nodename, "label": escape(node[0]), "pid": s.pid if s is not None else children.get(node[0])}
         if s is not None and isinstance(node[1], str):
             data["task"] = escape(node[1].partition(" ")[2])
@@ -75,11 +78,27 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "requests_kept": [requests.stuck_data(r) for r in found.requests or () if r.verdict == KEPT],
         "untraced": found.untraced,
         "ends": ends_data(s.view for s in seen if s.view),
-        "ranks_read": sum(s.view is not None for s in seen),
+        "ranks_read": sum(map(_is_read, seen)),
         "ranks_total": len(seen),
         "pauses": snapshots.pauses([s.snapshot for s in seen if s.snapshot is not None]),
-        "failed": [{"label": s.name, "pid": s.pid, "reason": s.why} for s in seen if s.view is None],
+        "failed": [{"label": s.name, "pid": s.pid, "reason": s.why} for s in seen if not _is_read(s)],
     }
+
+
+def _is_read(s: ProcessState) -> bool:
+    """Whether a process was read, here or on its own machine."""
+    return s.view is not None or bool(s.node) and not s.why
+
+
+def _place_there(s: ProcessState, node: Any) -> dict[str, Any]:
+    """The `place` of a thread or process of another machine."""
+    data: dict[str, Any] = {"host": escape(s.node), "node": escape(s.node), "label": escape(s.name), "pid": s.pid, "role": s.role}
+    thread = next((t for t in s.threads if t.node == node), None)
+    if thread is not None:
+        data["tid"], data["name"] = node[1], escape(thread.name)
+    elif isinstance(node[1], str):
+        data["task"] = escape(node[1].partition(" ")[2])
+    return data
 
 
 def hang_lines(data: dict[str, Any], style: Any, nodes: dict[Any, Any]) -> list[str]:
@@ -125,6 +144,10 @@ def _verdict_lines(one: dict[str, Any], style: Any, nodes: dict[Any, Any], named
 
 
 def _culprit_text(c: dict[str, Any], nodes: dict[Any, Any]) -> str:
+    return _who_text(c, nodes) + (f" on {c['node']}" if c.get("node") else "")
+
+
+def _who_text(c: dict[str, Any], nodes: dict[Any, Any]) -> str:
     if c.get("tid"):
         return str(node_text((c["label"], c["tid"]), nodes))
     if c.get("task"):

@@ -37,8 +37,9 @@ def task_data(task: Task, private: AbstractSet[str] | None = None) -> dict[str, 
     return data
 
 
-def task_lines(alike: list[dict[str, Any]], style: Style, with_locals: bool) -> list[str]:
-    """The lines of tasks with equal stacks: names, state, what they wait for, frames."""
+def task_lines(alike: list[dict[str, Any]], style: Style, with_locals: bool, names: dict[int, str]) -> list[str]:
+    """The lines of tasks with equal stacks: names, state, what they wait for, who waits for one, frames. `names`: of all tasks,
+    by address."""
     task = alike[0]
     head = style.title(task["name"])
     if len(alike) > 1:
@@ -49,6 +50,9 @@ def task_lines(alike: list[dict[str, Any]], style: Style, with_locals: bool) -> 
     head += f" {task['state']}" + (f" for {what}" if what else "")
     if task["state"] == "running" and task["tid"]:
         head += f" on thread {task['tid']}"
+    awaiters = [names.get(a, hex(a)) for a in task["awaited_by"]] if len(alike) == 1 else []
+    if awaiters:
+        head += style.dim(f" (awaited by {', '.join(awaiters[:4])}{', …' if len(awaiters) > 4 else ''})")
     lines = [head]
     for frame in task["frames"]:
         lines.append(frame_text(frame, style))

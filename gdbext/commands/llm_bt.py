@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import log
 from ..answers.ends import end_data, ends_lines
 from ..answers.frames import (
     device_kernel,
     device_kernel_lines,
     frame_text,
 )
-from ..answers.threads import thread_data, thread_head
+from ..answers.threads import add_columns, thread_data, thread_head
 from ..answers.variables import frame_variable_lines
+from ..cpython import gc
 from ..errors import GdbextError
 from ..render.text import Style
-from ..session.command import CONTENT, Answer, Args, Command, Option
+from ..session.command import COLUMNS, CONTENT, Answer, Args, Command, Option
 from ..session.session import Session
 from ..stacks import threads
 
@@ -40,6 +42,7 @@ class LlmBt(Command):
     options = (
         Option("all", help="every thread of the process"),
         Option("locals", help="with the variables of each Python frame"),
+        COLUMNS,
         CONTENT,
         Option("raw", help="with the interpreter's own frames; no folding of equal threads"),
     )
@@ -75,8 +78,13 @@ class LlmBt(Command):
         views = threads.read_threads(target, rt, partial, native=target.is_stopped, only=only)
         private = session.private(rt, args) if args.locals and rt is not None else None
         found = [(view, thread_data(target, view, private, args.raw, rt)) for view in views]
+        if args.columns:
+            for view, thread in found:
+                add_columns(thread, view)
         partial += threads.reasons_of(views)
-        end = end_data(target, rt, views)
+        end, collecting = end_data(target, rt, views), False
+        with log.passing_over(GdbextError):
+            collecting = rt is not None and gc.collecting(rt)
         ends = [end] if end is not None else []
         if not target.is_stopped:
             partial.append("no native frames: the process runs (llm-attach or llm-snapshot it)")
@@ -92,9 +100,11 @@ class LlmBt(Command):
                     lines += _thread_lines(thread, style, args.locals)
             for threads_alike in folded.values():
                 lines += _thread_lines(threads_alike[0], style, args.locals, len(threads_alike), threads_alike)
+            if collecting and not any(view.collects for view in views):
+                lines.append(style.bad("a garbage collection is under way, in a thread that no symbol tells"))
             return "\n".join(lines + ends_lines(ends, style, False))
 
-        return Answer({"threads": [thread for _, thread in found], "ends": ends}, text, partial)
+        return Answer({"threads": [thread for _, thread in found], "collecting": collecting, "ends": ends}, text, partial)
 
 
 def _thread_lines(thread: Any, style: Style, with_locals: Any, count: int = 1, alike: Any = ()) -> Any:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
+from .. import __version__
 from ..answers.hang import hang_data, hang_lines
+from ..answers.hang_nodes import judged, machines_of
 from ..answers.places import closing, nodes_of
+from ..errors import GdbextError
 from ..render.text import Style
+from ..session import nodes as nodes_of_session
 from ..session import process_selection
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
+from ..stacks import snapshots
 from ..verdict import examine as examining
+from ..verdict import exchange
 
 
 class LlmHang(Command):
@@ -38,12 +47,25 @@ class LlmHang(Command):
     completion = "what"
     takes_target = False
     standalone = True
-    options = (Option("wait", "float", "seconds to watch before the stop; longer than one step of a slow engine", 1.0, "S"),)
+    options = (
+        Option("wait", "float", "seconds to watch before the stop; longer than one step of a slow engine", 1.0, "S"),
+        Option(
+            "facts",
+            help="what was seen instead of a verdict: what one judge over several machines asks each of",
+            for_agents=False,
+        ),
+    )
+    node_words = ("--facts",)  # what each of several machines is asked with (session/nodes.py)
 
     def run(self, session: Session, args: Args) -> Answer:
         if not 0 <= args.wait <= 600:
             raise UsageError("llm-hang: -wait is 0 to 600 seconds")
-        found = examining.examine(process_selection.resolve_processes(session, args.operand_text), session.targets, args.wait)
+        asked = process_selection.resolve_processes(session, args.operand_text)
+        if args.facts:
+            nodes_of_session.all_are_ready()
+        found = examining.examine(asked, session.targets, args.wait, alone=args.facts)
+        if args.facts:
+            return self._facts(found)
         seen, data = found.seen, hang_data(found)
         nodes = nodes_of([s.view for s in seen if s.view])
         names = {s.pid: s.name for s in seen}
@@ -53,5 +75,26 @@ class LlmHang(Command):
 
         def text(style: Style) -> str:
             return "\n".join(hang_lines(data, style, nodes) + closing(data, names, style))
+
+        return Answer(data, text, partial)
+
+    @staticmethod
+    def _facts(found: examining.Examination) -> Answer:
+        facts = exchange.facts_data(found.seen, found.sides, os.uname().nodename, __version__)
+        facts["pauses"] = snapshots.pauses([s.snapshot for s in found.seen if s.snapshot is not None])
+        return Answer({"facts": facts}, lambda style: f"{len(found.seen)} processes; -json has the facts")
+
+    def merge(self, args: Args, answers: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
+        """One verdict on the facts of several machines (session/nodes.py), `(node, answer)` each."""
+        machines = machines_of(answers, failed)
+        if not machines:
+            raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
+        found, data, partial = judged(machines, failed)
+        data["pauses"] = [one for _, answer in answers for one in (answer.get("facts") or {}).get("pauses", ())]
+        data["hosts"] = len(machines)
+        nodes: Any = {t.node: (f, t) for f in found.seen for t in f.threads}
+
+        def text(style: Style) -> str:
+            return "\n".join(hang_lines(data, style, nodes) + closing(data, {}, style))
 
         return Answer(data, text, partial)

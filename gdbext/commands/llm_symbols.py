@@ -7,12 +7,12 @@ from typing import Any
 from ..access import stuck_open
 from ..errors import GdbextError, NotFoundError
 from ..render.text import Style, escape
-from ..session.command import Answer, Args, Command
+from ..session.command import Answer, Args, Command, Option
 from ..session.session import Session
 
 
 class LlmSymbols(Command):
-    """Read the symbols of a shared library of the selected process into gdb, so that break, bt and print know it.
+    """Read the symbols of a shared library of an attached process into gdb, so that break, bt and print know it.
 
     After llm-attach gdb has read only what the stacks needed: `break f` waits (is pending) where f is in another library, and
     says in which; it is set once that library is read. LIB is a part of the library's path. Without LIB: the libraries that
@@ -30,14 +30,24 @@ class LlmSymbols(Command):
     operand = "[LIB]"
     takes_target = False
     gdb_only = True
+    options = (Option("on", "str", "of this attached process instead of the selected one", metavar="WHAT"),)
 
     def run(self, session: Session, args: Args) -> Answer:
         if not session.in_gdb:
             raise GdbextError("this command works inside gdb: source gdbext/init.py there")
-        from ..access import libraries  # it needs gdb: a lazy module would be loaded by whoever looks through sys.modules
+        from ..access.live_gdb import selected  # it needs gdb: a lazy module would be loaded by whoever looks through sys.modules
+
+        if args.on is None:
+            return self.of_selected(session, args.operand_text)
+        with selected(session.attached_inferior(args.on)):
+            return self.of_selected(session, args.operand_text)
+
+    @staticmethod
+    def of_selected(session: Session, wanted: str) -> Answer:
+        """The answer for the selected process."""
+        from ..access import libraries
 
         session.target()  # one line where no process is selected
-        wanted = args.operand_text
         chosen = [path for path in libraries.loaded() if wanted in path]
         if not chosen:
             raise NotFoundError(f"no library of the process has {wanted!r} in its path: llm-symbols alone lists them")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..answers.frames import frame_text
-from ..answers.threads import thread_data, thread_head
+from ..answers.threads import add_columns, thread_data, thread_head
 from ..answers.variables import frame_variable_lines
 from ..render.text import Style
-from ..session.command import CONTENT, Answer, Args, Command, Option
+from ..session.command import COLUMNS, CONTENT, Answer, Args, Command, Option
 from ..session.session import Session
 from ..stacks import threads
 
@@ -29,6 +29,7 @@ class PyBt(Command):
     options = (
         Option("all", help="every Python thread"),
         Option("locals", help="with the variables of each frame"),
+        COLUMNS,
         CONTENT,
     )
 
@@ -41,6 +42,9 @@ class PyBt(Command):
             views = [threads.read_python_thread(target, rt, session.python_thread(args.on))]
         private = session.private(rt, args) if args.locals else None
         found = [thread_data(target, view, private) for view in views]
+        if args.columns:
+            for view, thread in zip(views, found):
+                add_columns(thread, view)
         partial += threads.reasons_of(views)
         here = None if args.all else session.level(args.on)
 

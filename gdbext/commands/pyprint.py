@@ -88,5 +88,12 @@ class _Look:
         is_object = isinstance(value, objects.Object)
         kind = escape(getattr(value, "type_name", type(value).__name__))
         self.rows = [{"name": "", "type": kind, "address": Address(value.address) if is_object else None, "text": text}]
-        if is_object and (self.shown.opaque or text.startswith("<")) and not value.isa("type", "module"):
+        if is_object and (self.shown.opaque or text.startswith("<") or _has_more(value)) and not value.isa("type", "module"):
             self.rows += fields_of(value, private, reprs.FULL if args.full else reprs.SHORT)
+
+
+def _has_more(value: objects.Object) -> bool:
+    """Whether an object has attributes beside what its text shows: of a class of Python code that inherits the `__repr__` of a
+    list, a str, an exception."""
+    own = value.type.is_python and value.type.python_definer("__repr__") is None
+    return own and any(not name.startswith("__") for name, _ in value.fields())

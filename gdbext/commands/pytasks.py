@@ -45,6 +45,7 @@ class PyTasks(Command):
             task.name = shown(task.name)
         rings = [[escape(task.name) for task in ring] for ring in asyncio_tasks.cycles(found)]
         data = [task_data(task, private) for task in wanted]
+        names = {task.address: escape(task.name) for task in found}
 
         def text(style: Style) -> Any:
             lines: list[str] = []
@@ -58,7 +59,7 @@ class PyTasks(Command):
                 )
                 folded.setdefault(i if args.all or args.locals or not task["frames"] else same, []).append(task)
             for alike in folded.values():
-                lines += task_lines(alike, style, args.locals)
+                lines += task_lines(alike, style, args.locals, names)
             for ring in rings:
                 lines.append(style.bad("These wait for each other and never end: " + " -> ".join(ring + ring[:1])))
             return "\n".join(lines) or "No asyncio task is pending."

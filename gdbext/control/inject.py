@@ -61,8 +61,8 @@ def run(pid: int, body: str, port: int = 0, timeout: float = 10.0, paths: Iterab
 # ---- 3.14 and later --------------------------------------------------------------------------------------------------
 def offsets(rt: Runtime) -> dict[str, int]:
     """The fields of `_Py_DebugOffsets.debugger_support`; `LayoutError` where this CPython has none."""
-    _, table = layouts._tables[(rt.layout.version, rt.layout.free_threaded, rt.target.arch)]
-    order = {k.partition(".")[2]: v for k, v in (table.get("debug_offsets") or {}).items() if k.startswith("debugger_support.")}
+    fields = layouts.debug_offsets(rt.layout)
+    order = {k.partition(".")[2]: v for k, v in fields.items() if k.startswith("debugger_support.")}
     if not order:
         raise LayoutError(f"CPython {rt.layout.name} is not known to have remote execution")
     return {name: rt.target.u64(rt.address + at) for name, at in order.items()}

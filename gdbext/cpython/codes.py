@@ -103,19 +103,15 @@ def entry(code: Code) -> BytecodeLocation:
 
 
 # ---- instructions ----------------------------------------------------------------------------------------------------
-_opcodes: dict[str, dict[str, Any]] = {}
-
-
 def opcodes(version: tuple[int, int]) -> dict[str, Any]:
     """What layouts/opcodes.json (scripts/make-cpython-opcodes) says of a minor; `LayoutError` where it says nothing."""
-    if not _opcodes:
-        _opcodes.update(package.table("layouts/opcodes.json"))
+    known: dict[str, dict[str, Any]] = package.table("layouts/opcodes.json")
     name = "{}.{}".format(*version)
-    if name not in _opcodes:
+    if name not in known:
         raise LayoutError(
             f"the instructions of CPython {name} are not known here; add them with: scripts/make-cpython-opcodes python{name}"
         )
-    return _opcodes[name]
+    return known[name]
 
 
 def instructions(code: Code) -> list[tuple[int, int, int]]:

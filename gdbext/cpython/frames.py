@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from . import linetable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +60,14 @@ class Code:
             self._lines[lasti] = self.rt.dialect.line(self.table, self.first, lasti)
         return self._lines[lasti]
 
+    def columns(self, lasti: int) -> tuple[int | None, int | None, int | None]:
+        """(end line, column, end column) of the instruction at byte `lasti`, columns in bytes from 0, as `co_positions` counts
+        them; None before 3.11, and where the table leaves them out (-X no_debug_ranges)."""
+        if self.rt.version < (3, 11) or lasti < 0:
+            return None, None, None
+        spans = linetable.positions(self.table, self.first)
+        return next((where for start, end, _, where in spans if start <= lasti < end), (None, None, None))
+
     def _names(self, key: str) -> list[str]:
         return [self.rt.object(a).string(1000) for a in self.rt.object(self._pointer(key)).element_addresses(MAX_VARIABLES)]
 
@@ -104,6 +113,11 @@ class PyFrame:
     def line(self) -> int | None:
         """None where the instruction has no line, or its place cannot be told."""
         return self.code.line(self.raw.lasti)
+
+    @property
+    def columns(self) -> tuple[int | None, int | None, int | None]:
+        """As `Code.columns`."""
+        return self.code.columns(self.raw.lasti)
 
     def __repr__(self) -> str:
         return f"PyFrame({self.function} {self.file}:{self.line})"

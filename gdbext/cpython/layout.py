@@ -6,6 +6,7 @@ are "struct.field", values byte offsets; "struct.__size" sizes.
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -48,30 +49,38 @@ class Layout:
         return "{}.{}{}".format(*self.version, "t" if self.free_threaded else "")
 
 
-_tables: dict[tuple[tuple[int, int], bool, str], tuple[Layout, dict[str, Any]]] = {}
-
-
 def load(version: tuple[int, int], free_threaded: bool = False, arch: str = "x86-64") -> Layout:
     """The table for `version` = (3, 11), with what differs on `arch`; `LayoutError` naming what is known when there is none."""
-    key = ((version[0], version[1]), bool(free_threaded), arch)
-    if key not in _tables:
-        name = "{}.{}{}".format(*version, "t" if free_threaded else "")
-        try:
-            table = package.table(f"{_FOLDER}/{name}.json")
-        except OSError:
-            raise LayoutError(
-                f"CPython {name} is not known here (known: {', '.join(known())}); "
-                f"add it with: scripts/make-cpython-layouts python{name}"
-            ) from None
-        _tables[key] = (Layout(key[0], key[1], {**table["offsets"], **table.get(arch, {})}), table)
-    return _tables[key][0]
+    return _load((version[0], version[1]), bool(free_threaded), arch)
+
+
+@functools.lru_cache(maxsize=None)
+def _load(version: tuple[int, int], free_threaded: bool, arch: str) -> Layout:
+    name = "{}.{}{}".format(*version, "t" if free_threaded else "")
+    try:
+        found = _table(name)
+    except OSError:
+        raise LayoutError(
+            f"CPython {name} is not known here (known: {', '.join(known())}); "
+            f"add it with: scripts/make-cpython-layouts python{name}"
+        ) from None
+    return Layout(version, free_threaded, {**found["offsets"], **found.get(arch, {})})
+
+
+def _table(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = package.table(f"{_FOLDER}/{name}.json")
+    return found
+
+
+def debug_offsets(layout: Layout) -> dict[str, int]:
+    """Where `_Py_DebugOffsets` has each of its fields; {} in a minor that has none."""
+    return _table(layout.name).get("debug_offsets") or {}
 
 
 def from_process(target: Target, runtime_address: int, version: tuple[int, int], free_threaded: bool) -> Layout:
     """The layout for a process: the table, corrected by the debug offsets at `_PyRuntime` where there are any."""
     layout = load(version, free_threaded, target.arch)
-    _, table = _tables[(layout.version, layout.free_threaded, target.arch)]
-    order, names = table.get("debug_offsets"), table.get("debug_names") or {}
+    order, names = debug_offsets(layout), _table(layout.name).get("debug_names") or {}
     if not order or target.read(runtime_address, 8) != DEBUG_COOKIE:
         return layout
     told: dict[str, int] = {}

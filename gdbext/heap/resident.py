@@ -31,6 +31,7 @@ MAX_CLASSES = 64  # size classes of pymalloc: multiples of 16 bytes up to 512, a
 POOL_HEADER = 48
 BATCH = 1024  # headers of pools that are read at once
 UNKNOWN = "anonymous, unknown"
+ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "snmalloc", "hoard")  # libraries that take malloc's place, by their names
 _HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ (\S+) (\d+) *(.*)")
 
 
@@ -82,6 +83,9 @@ def parts(target: Target, rt: Runtime | None, tensors: Sequence[Found] = ()) -> 
     rss = resident_bytes(target.pid)
     if not rss:
         raise GdbextError(f"process {target.pid} has no memory of its own (any more)")
+    allocator = next((name for name in ALLOCATORS if any(name in module.name for module in target.modules())), "")
+    if allocator and UNKNOWN in total:  # its blocks have no mark by which they could be told from any other memory
+        total[f"{UNKNOWN}: {allocator}'s heaps are among it"] = total.pop(UNKNOWN)
     return rss, {what: size for what, size in sorted(total.items(), key=lambda t: -t[1]) if size}
 
 

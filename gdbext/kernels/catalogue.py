@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import re
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
@@ -117,14 +118,10 @@ class Catalogue:
         ]
 
 
-_loaded: list[Catalogue] = []
-
-
+@functools.lru_cache(maxsize=None)
 def catalogue() -> Catalogue:
     """The catalogue of catalogue.json, read once."""
-    if not _loaded:
-        _loaded.append(Catalogue(package.table("kernels/catalogue.json")))
-    return _loaded[0]
+    return Catalogue(package.table("kernels/catalogue.json"))
 
 
 @dataclasses.dataclass

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 MOST = 4096  # bytes of parameters a kernel can have (32764 from CUDA 12.1 on: attention kernels are far below)
 _SIZE = {"I": 4, "i": 4, "f": 4, "?": 1, "Q": 8}
-_loaded: dict[str, list[dict[str, Any]]] = {}
 
 
 def first_address(major: int) -> int:
@@ -37,9 +36,8 @@ def first_address(major: int) -> int:
 
 def layouts(rule: str) -> list[dict[str, Any]]:
     """The rows of layouts/flashinfer.json for a rule of kernels/focus.py."""
-    if not _loaded:
-        _loaded.update(package.table("layouts/flashinfer.json")["rules"])
-    return _loaded[rule]
+    rows: list[dict[str, Any]] = package.table("layouts/flashinfer.json")["rules"][rule]
+    return rows
 
 
 def _fields(data: bytes, at: int, wanted: Fields) -> dict[str, Any] | None:

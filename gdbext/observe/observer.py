@@ -63,7 +63,7 @@ class Observer:
         self._start = self._ran = process_clock(pid)
         self._first = self._last = clocks(pid)
         self.window.begin(self._first)
-        self._gil: gil_samples.Samples | None = None
+        self._gil: gil_samples.Samples | None = None  # None: not since the last sample
         self.sampled = False
 
     def sample(self, anew: bool = False) -> None:
@@ -77,12 +77,18 @@ class Observer:
         if first or anew or not self.stands_since(self._ran):
             self._ran = self._start if first else process_clock(self.pid)
             now = self._first if first else clocks(self.pid, whole=False)  # a thread that has not run since is where it was
-            self.window.waited = self.window.waited or system_calls.waits_for_others(self.pid, rt.target.arch)
-            self._gil = _gil(rt)
             self._stacks(rt, {tid for tid, c in now.items() if tid == self.pid or c.state == "R" or c.mark != self._mark(tid)})
-            self._last = now
+            self._last, self._gil = now, None
+            self.window.waited = self.window.waited or system_calls.waits_for_others(self.pid, rt.target.arch)
         elif main is not None and main.stacks:
             main.stacks.append(main.stacks[-1])
+
+    def sample_gil(self) -> None:
+        """Who has the GIL at a sample that was taken, which takes some time: after what is to be of the sample's moment."""
+        if self.rt is None:
+            return
+        if self._gil is None:
+            self._gil = _gil(self.rt)
         if self._gil is not None:
             self.window.gil = self._gil if self.window.gil is None else self.window.gil + self._gil
 
@@ -139,7 +145,6 @@ class Observer:
 
 
 def _gil(rt: Runtime) -> gil_samples.Samples | None:
-    rt.target.invalidate()
     try:
         return gil_samples.sample(rt, GIL_SAMPLES, GIL_INTERVAL)
     except GdbextError as e:

@@ -168,6 +168,7 @@ def seldom_collected() -> Iterator[None]:
 
 SNAPSHOT_BYTES = 512 << 20  # of private memory in a snapshot, where nobody says otherwise
 CONTENT = Option("show-content", help="also what users sent and got: prompts, texts, token ids", for_agents=False)
+COLUMNS = Option("columns", help="where in its line each Python frame stands (CPython 3.11 on)")
 JSON = Option("json", help="one line of JSON instead of text")
 FULL_PATHS = Option("full-paths", help="source files with all of their path, in the text too", for_agents=False)
 DEBUG = Option("debug", help="log on standard error why something is missing or unknown", for_agents=False)

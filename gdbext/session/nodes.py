@@ -11,6 +11,7 @@ import re
 import selectors
 import shlex
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -85,6 +86,41 @@ def command_line(node: str, words: Sequence[str]) -> list[str]:
     return ["srun", "--overlap", f"--jobid={job}", "--ntasks-per-node=1", "--label", *words]
 
 
+READY, GO = "ready", "go"
+READY_IN = 60.0  # seconds after which those that are ready begin without the others
+
+
+def all_are_ready() -> None:
+    """On a node: says that the pack is here, and waits for the word that it is on all others too."""
+    print(READY, flush=True)
+    sys.stdin.readline()
+
+
+class Start:
+    """The moment at which all nodes begin: when each has said that it is ready, or has failed, or after READY_IN seconds."""
+
+    def __init__(self, count: int) -> None:
+        self._waiting, self._lock, self._go = count, threading.Lock(), threading.Event()
+
+    def arrived(self) -> None:
+        """One of the nodes is ready, or will never be."""
+        with self._lock:
+            self._waiting -= 1
+            if self._waiting <= 0:
+                self._go.set()
+
+    def give(self, pipe: Any, pack: Any) -> None:
+        """Writes the pack, and the word to begin when it is time."""
+        try:
+            with pipe:
+                pipe.write(pack)
+                pipe.flush()
+                self._go.wait(READY_IN)
+                pipe.write(f"{GO}\n".encode())
+        except OSError as e:
+            log.note("a node took the pack no further: %s", e)
+
+
 class Room:
     """What all nodes' answers together may take yet, in bytes."""
 
@@ -97,17 +133,22 @@ class Room:
             return self.left >= 0
 
 
-def ask(node: str, words: Sequence[str], pack: bytes, limit: float = LIMIT, room: Room | None = None) -> list[tuple[str, str]]:
+def ask(
+    node: str, words: Sequence[str], pack: bytes, limit: float = LIMIT, room: Room | None = None, start: Start | None = None
+) -> list[tuple[str, str]]:
     """[(name, text)] of a node's answers, of a job's one for each task, under the name that was asked; `GdbextError` where there
-    is none, or where it does not end within `limit` seconds, MOST bytes and the `room` for all."""
+    is none, or where it does not end within `limit` seconds, MOST bytes and the `room` for all. `start`: the moment at which it
+    begins with all others."""
     line = command_line(node, ["python3", "-c", START, str(len(pack)), *words])
     try:
         child = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     except OSError as e:
+        if start is not None:
+            start.arrived()
         raise GdbextError(f"{line[0]}: {e.strerror}") from None
     try:
-        background_thread(_give, child.stdin, pack)
-        out, err = _read(child, limit, room or Room())
+        background_thread(start.give if start is not None else _give, child.stdin, pack)
+        out, err = _read(child, limit, room or Room(), start)
         status = child.wait(limit)  # it has closed its ends
     except subprocess.TimeoutExpired:
         raise GdbextError(f"no answer in {limit:g} s") from None
@@ -122,6 +163,8 @@ def ask(node: str, words: Sequence[str], pack: bytes, limit: float = LIMIT, room
     )
     parts: dict[str, list[str]] = {}
     for row in text.splitlines():
+        if start is not None and row.rpartition(" ")[2] == READY:
+            continue
         task = re.match(r"\s*(\d{1,9}): ?", row) if node.startswith("slurm:") else None
         parts.setdefault(f"{node} task {task[1]}" if task else node, []).append(row[task.end() :] if task else row)
     if not parts or status not in (0, 3) and not text.startswith("{"):
@@ -139,8 +182,16 @@ def _give(pipe: Any, pack: Any) -> None:
         pass
 
 
-def _read(child: Any, limit: float, room: Room) -> tuple[bytes, bytes]:
-    """-> (standard output, the end of standard error) of a program, counted as they come."""
+def _read(child: Any, limit: float, room: Room, start: Start | None = None) -> tuple[bytes, bytes]:
+    """-> (standard output, the end of standard error) of a program, counted as they come; its first line is told to `start`."""
+    try:
+        return _read_all(child, limit, room, start)
+    finally:
+        if start is not None and not getattr(child, "is_ready", False):
+            start.arrived()
+
+
+def _read_all(child: Any, limit: float, room: Room, start: Start | None) -> tuple[bytes, bytes]:
     end, kept = time.monotonic() + limit, {child.stdout: bytearray(), child.stderr: bytearray()}
     out = kept[child.stdout]
     with selectors.DefaultSelector() as waiting:
@@ -157,6 +208,9 @@ def _read(child: Any, limit: float, room: Room) -> tuple[bytes, bytes]:
                     waiting.unregister(key.fileobj)
                     continue
                 kept[key.fileobj] += part
+                if start is not None and not getattr(child, "is_ready", False) and READY.encode() + b"\n" in bytes(out[:4096]):
+                    child.is_ready = True
+                    start.arrived()
                 del kept[child.stderr][:-MOST_SAID]
                 if key.fileobj is child.stdout and (len(out) > MOST or not room.take(len(part))):
                     room.take(-len(out))
@@ -199,11 +253,14 @@ def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[st
     texts: list[tuple[str, str]] = []
     pack, as_json, room = archive.made(), args.json or merge is not None, Room()
     budget = Budget("the nodes' answers", JSON_SIZE, seconds=10 * LIMIT)
-    with concurrent.futures.ThreadPoolExecutor(min(AT_ONCE, len(planned))) as pool:
+    more = getattr(command, "node_words", ())
+    start = Start(len(planned)) if more else None
+    with concurrent.futures.ThreadPoolExecutor(len(planned) if more else min(AT_ONCE, len(planned))) as pool:
         asked = []
         for node, words in planned:
             words = [w for w in words if w not in ("-json", "--json")]
-            asked.append((node, pool.submit(ask, node, [command.name, *["--json"] * as_json, *words], pack, LIMIT, room)))
+            line = [command.name, *["--json"] * as_json, *more, *words]
+            asked.append((node, pool.submit(ask, node, line, pack, LIMIT, room, start)))
         for node, one in asked:
             try:
                 texts += one.result()

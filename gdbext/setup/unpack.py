@@ -10,7 +10,7 @@ import tempfile
 import zipfile
 from typing import Any
 
-from .. import package
+from .. import log, package
 from ..errors import GdbextError
 from ..render import files
 
@@ -69,9 +69,10 @@ def _write(path: str, content: bytes) -> None:
     try:
         with files.writing(path, package.ROOT, force=there is not None) as f:
             f.write(content)
-    except GdbextError:
-        if _content(path) != content:  # else another one has unpacked it meanwhile
+    except GdbextError as e:
+        if _content(path) != content:
             raise
+        log.passed_over(e)  # another one has unpacked it meanwhile
 
 
 def _content(path: str) -> bytes | None:

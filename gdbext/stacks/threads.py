@@ -43,6 +43,11 @@ IDLE = (
     ("multiprocessing/pool.py", "Pool._handle_tasks"),
     ("multiprocessing/pool.py", "Pool._handle_results"),
 )
+# Modules/gcmodule.c, Python/gc.c, gc_free_threading.c of 3.9 to 3.15
+COLLECTING = frozenset(
+    "gc_collect_main gc_collect_region gc_collect_young gc_collect_full gc_collect_increment gc_collect_internal "
+    "gc_collect_with_callback gc_collect_generations collect_with_callback collect".split()
+)
 _GIVES = re.compile(r"_*(write|writev|send|sendto|sendmsg|send_bytes|sendall|put)$")
 _MUST_WAIT = ("Queue._feed", "_feed")  # their wait for work is another function's, below them
 MOST_READ = 4096  # threads of a process: more would be an answer of gigabytes
@@ -104,6 +109,11 @@ class ThreadView:
     def folded(self) -> int:
         """How many native frames `merged` leaves out: the interpreter's own, without those that a Python frame stands for."""
         return sum(e.interpreter_frame and not e.activation for e in self.entries) if self.python else 0
+
+    @property
+    def collects(self) -> bool:
+        """Whether the interpreter collects garbage in it, by the names of its native frames."""
+        return any(n.function.partition(".")[0] in COLLECTING and "python" in os.path.basename(n.library) for n in self.native)
 
     @property
     def idle(self) -> bool:

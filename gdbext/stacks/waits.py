@@ -23,7 +23,8 @@ class Edge:
     have ended and could have ended the wait; `pid`: of the process whose end it waits for; `doubted`: the
     lock names its one candidate, which cannot reach it; `bystanders`: those of the candidates whose own code does not end such a
     wait (`givers.may_end`); `named`: the waiter's own code has a name for the object; `open`: why the wait should be over,
-    by what it is for; `pool`: `candidates` are all who could end it, as they take work from one queue."""
+    by what it is for; `pool`: `candidates` are all who could end it, as they take work from one queue;
+    `every`: all candidates have to act."""
 
     waiter: Node
     lock: str
@@ -45,6 +46,7 @@ class Edge:
     named: bool = True
     open: str = ""
     pool: bool = False
+    every: bool = False
     bystanders: list[Node] = field(default_factory=list)
 
     def __repr__(self) -> str:

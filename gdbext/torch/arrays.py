@@ -8,6 +8,7 @@ values: ml_dtypes would be one more package for gdb's Python, for the same numbe
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence, Tuple
@@ -274,7 +275,12 @@ def read_box(tensor: Tensor | Placed, box: Box) -> Any:
 
 
 # ---- decoding ----------------------------------------------------------------------------------------------------------
-_tables: dict[str, Any] = {}
+@functools.lru_cache(maxsize=None)
+def _values_of(name: str) -> Any:
+    """The value of each pattern of bits of a small dtype."""
+    import numpy
+
+    return numpy.array(dtypes.TABLES[name], numpy.float32)
 
 
 def decode(dtype: DType, stored: Any) -> Any:
@@ -293,9 +299,7 @@ def decode(dtype: DType, stored: Any) -> Any:
         )
         return parts.view(numpy.complex64)[..., 0]
     if name in dtypes.TABLES:
-        if name not in _tables:
-            _tables[name] = numpy.array(dtypes.TABLES[name], numpy.float32)
-        return _tables[name][stored]
+        return _values_of(name)[stored]
     if name == "float4_e2m1fn_x2":
         signed = numpy.array(_FLOAT4 + [-v for v in _FLOAT4], numpy.float32)
         return numpy.stack([signed[stored & 15], signed[stored >> 4]], -1)

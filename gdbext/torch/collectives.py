@@ -223,11 +223,6 @@ def _communicator(target: Target, comm: int) -> Count | None:
     return None
 
 
-_rows: list[dict[str, Any]] = []
-
-
 def nccl_rows() -> list[dict[str, Any]]:
     """The layouts of layouts/nccl.json, the newest first."""
-    if not _rows:
-        _rows.extend(row for row in reversed(list(package.table("layouts/nccl.json").values())) if isinstance(row, dict))
-    return _rows
+    return [row for row in reversed(list(package.table("layouts/nccl.json").values())) if isinstance(row, dict)]

@@ -34,14 +34,11 @@ MAX_DEVICES = 64
 TRIES = 3  # of a device whose counters change while they are read
 BYTES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes")  # each is at most the next
 COUNTS = ("allocation", "active")  # likewise
-_rows: dict[str, Any] = {}
 
 
 def rows() -> dict[str, Any]:
     """{torch minor: offsets in NativeCachingAllocator, DeviceCachingAllocator, DeviceStats and Stat}."""
-    if not _rows:
-        _rows.update({k: v for k, v in package.table("layouts/torch_allocator.json").items() if isinstance(v, dict)})
-    return _rows
+    return {k: v for k, v in package.table("layouts/torch_allocator.json").items() if isinstance(v, dict)}
 
 
 def read(target: Target, rt: Runtime | None = None) -> list[dict[str, int]]:

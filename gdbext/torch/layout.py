@@ -21,13 +21,11 @@ _VERSION_FILES = (
 # sizeof(pthread_mutex_t) in glibc: an autograd Node has one before most of what it and its subclasses have. All else of the
 # rows holds for both.
 _MUTEX = {"x86-64": 40, "aarch64": 48}
-_loaded: dict[str, dict[str, Any]] = {}
 
 
 def _rows() -> dict[str, dict[str, Any]]:
-    if not _loaded:
-        _loaded.update(package.table("layouts/torch.json")["rows"])
-    return _loaded
+    rows: dict[str, dict[str, Any]] = package.table("layouts/torch.json")["rows"]
+    return rows
 
 
 def known() -> list[str]:

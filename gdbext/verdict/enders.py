@@ -42,6 +42,8 @@ def _of_edge(facts: Facts, f: ProcessState, edge: Edge) -> tuple[list[Node], boo
         return None
     if edge.kind == "Process":
         return _ends_of(facts, f, [edge.pid]) if edge.pid else None
+    if edge.every:
+        return edge.candidates, True
     if edge.kind in LOCKS or edge.kind in ("GIL", "Thread"):
         turn = edge.kind in LOCKS and taken_in_turn(facts, edge)
         return ([edge.owner], False) if edge.owner is not None and not turn else None
@@ -76,8 +78,8 @@ def _of_call(facts: Facts, f: ProcessState, t: ThreadState, call: Call) -> tuple
         ends = f.peers.get(source.inode, ()) if source.kind == "pipe" else [e for p in source.peers for e in f.peers.get(p, ())]
         writes = call.name == "write"
         able = {pid for pid, to_write in ends if source.kind != "pipe" or to_write is not writes}
-        if source.kind != "pipe" and not able:
-            return None  # on another machine, or nobody that may be looked into
+        if able <= {f.pid} and (able or source.kind != "pipe"):
+            return None  # this process alone has it; it is on another machine, or nobody's that may be looked into
         threads = _threads(facts, able, node=t.node)
         if threads is None:
             return None
@@ -124,3 +126,12 @@ def knot(facts: Facts) -> dict[Node, list[Node]]:
             return {node: who for node, (who, _) in known.items()}
         for node in only:
             del known[node]
+
+
+def pipe_of_its_own(f: ProcessState, t: ThreadState) -> str:
+    """The pipe that a thread reads of which its process alone can write; '' where it reads none."""
+    if t.call is None or t.call.name != "read" or len(t.call.sources) != 1 or t.call.sources[0].kind != "pipe":
+        return ""
+    source = t.call.sources[0]
+    writers = {pid for pid, writes in f.peers.get(source.inode, ()) if writes}
+    return source.text if writers == {f.pid} else ""

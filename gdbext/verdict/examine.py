@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
 from .. import log
+from ..access.proctable import ProcTable
+from ..cpython.runtime import open_runtime
 from ..engines import endpoints, nccl_ras, shm_files
 from ..engines.group import engines_of
 from ..engines.listeners import who_listens
-from ..engines.processes import ranks_of
+from ..engines.processes import ProcessRef, ranks_of
 from ..errors import GdbextError
+from ..observe.clocks import ancestors
 from ..observe.window import PRESSED
 from ..requests import collect, instances, join
 from ..requests.model import BEHIND, NEVER_FITS
@@ -18,6 +22,7 @@ from . import sampling, untraced
 from .chains import Chain, chains_of
 from .facts import Facts
 from .judge import judge
+from .kinds import QUIET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,9 +31,11 @@ if TYPE_CHECKING:
     from ..engines.sightings import Look
     from ..engines.targets import Targets
     from ..stacks.snapshots import ProcessSnapshot
+    from .exchange import Machine
     from .facts import ProcessState, Verdict
 
 LONGER = 3.0  # times the first look, on a machine that left others little
+MAX_OTHERS = 8  # processes that are looked at without being asked for
 TWICE = 2.0  # times as long, for what holds only if it is found twice
 AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0, "uninterruptible": 3.0}  # times as long, for what may only take its time
 
@@ -36,7 +43,7 @@ AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0, "uninterruptible": 3.0}
 class Examination:
     """`seen`: `[ProcessState]`, `verdicts` on them: the gravest first, `chains` of all that wait, `requests`: `[Tracked]` of all
     engines, None where there is none, `progress`: what their processes count, at both looks; `untraced`: what is known of those
-    that may not be traced. `broken`: {pid: why it serves nobody any more}."""
+    that may not be traced; `sides`: the engine instances. `broken`: {pid: why it serves nobody any more}."""
 
     def __init__(
         self,
@@ -53,20 +60,41 @@ class Examination:
         self.verdicts: list[Verdict] = judge(seen)
         self.chains: list[Chain] = chains_of(Facts(seen), self.requests or ())
         self.untraced: list[dict[str, Any]] = []
+        self.sides: list[instances.Side] = []
 
 
-def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str] = ()) -> Examination:
-    """Samples what `resolve_processes` returned for `seconds` and judges it.
+def judge_machines(machines: Sequence[Machine]) -> Examination:
+    """One judge over the facts of several machines, which asks no process."""
+    sides = [side for machine in machines for side in machine.sides]
+    instances.relate(sides)
+    seen = [f for machine in machines for f in machine.processes]
+    custodies: list[tuple[set[int], list[Any], list[Any]]] = []
+    for side in sides:
+        if any(look.parts for look in side.looks):
+            custodies.append(({look.pid for look in side.looks}, list(side.requests), []))
+    return Examination(seen, custodies, {look.pid: look.broken for side in sides for look in side.looks if look.broken})
+
+
+def examine(
+    found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str] = (), alone: bool = False
+) -> Examination:
+    """Samples what `resolve_processes` returned for `seconds` and judges it. `alone`: other machines are asked too, so what the
+    instances here do not have may be there.
 
     A kernel, a disk, or a call of a second or two that keeps the GIL or an event loop, may only take its time: it is sampled on,
     and the verdict says that it does not end when all that was seen says so after `AGAIN` times as long. A process of which
     nothing can be told while its threads wait for a processor is sampled again from the start."""
-    look = _Look(found, targets, seconds, words)
+    look = _Look(found, targets, seconds, words, alone)
     first = look.examination()
+    more = [] if first.verdicts[0].kind in QUIET else _others(found, targets, first.chains)
+    if more:
+        look = _Look([*found, *more], targets, seconds, words)
+        _add_pauses(look.sampling.seen, [s.snapshot for s in first.seen])
+        first = look.examination()
     first.untraced = _untraced([s for s in first.seen if untraced.is_refused(s)])
     said, again = {v.kind for v in first.verdicts}, any(v.again for v in first.verdicts)
     if "unknown" in said and any(s.window.pressed > PRESSED for s in first.seen):
-        look = _Look(found, targets, seconds * LONGER, words)
+        look = _Look(found, targets, seconds * LONGER, words, alone)
         _add_pauses(look.sampling.seen, [s.snapshot for s in first.seen])
         last = look.examination()
     elif (said & set(AGAIN) or again) and look.sampling.live:
@@ -79,6 +107,26 @@ def examine(found: Sequence[Any], targets: Targets, seconds: float, words: Seque
         return first
     last.untraced = first.untraced
     return last
+
+
+def _others(found: Sequence[Any], targets: Targets, chains: Sequence[Chain]) -> list[ProcessRef]:
+    """The Python processes at the ends of chains that were not asked for: children, and who has the other end of a pipe or a
+    socket. Of engines all processes are known; who asks is not looked at."""
+    if any(one.rank is not None or one.pid is None for one in found):
+        return []
+    table = ProcTable()
+    known = {one.pid for one in found} | {os.getpid()} | ancestors(table, os.getpid())
+    pids = dict.fromkeys(pid for chain in chains for pid in chain.unseen if pid not in known and pid in table.processes)
+    return [one for one in map(ProcessRef, list(pids)[:MAX_OTHERS]) if _runs_python(targets, one)]
+
+
+def _runs_python(targets: Targets, one: ProcessRef) -> bool:
+    try:
+        open_runtime(targets.of(one))
+    except GdbextError as e:
+        log.passed_over(e)
+        return False
+    return True
 
 
 def _add_pauses(seen: Sequence[ProcessState], earlier: Sequence[ProcessSnapshot | None]) -> None:
@@ -103,8 +151,8 @@ class _Look:
     """The samples of all processes for `seconds`, with their copies. What is read of the requests of each engine is read at the
     first sample and at the last one."""
 
-    def __init__(self, found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str]) -> None:
-        self.seconds = seconds
+    def __init__(self, found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str], alone: bool) -> None:
+        self.seconds, self.alone = seconds, alone
         with sampling.Sampling(found, targets, words) as self.sampling:
             self.engines = [engine for engine in engines_of(ranks_of(found), self.sampling.sampled) if engine.spec]
             self.first = [(collect.looks_at(engine)[0], time.monotonic()) for engine in self.engines]
@@ -137,13 +185,16 @@ class _Look:
             sides.append(instances.Side(engine.instance, last, requests, first))
             if any(look.parts for look in last):
                 custodies.append(({rank.pid for rank in engine.alive()}, requests, join.progress(last, first)))
-        instances.relate(sides, who_listens)
+        if not self.alone:
+            instances.relate(sides, who_listens)
         for s in self.sampling.seen:
             requests = _requests_in(s.view.target) if s.view is not None and not s.view.live else []
             if requests:
                 custodies.append(({s.pid}, requests, []))
         broken = {look.pid: look.broken for side in sides for look in side.looks if look.broken}
-        return Examination(self.sampling.seen, custodies, broken)
+        found = Examination(self.sampling.seen, custodies, broken)
+        found.sides = sides
+        return found
 
 
 def _requests_in(core: Target) -> list[Any]:

@@ -245,7 +245,7 @@ def _edge(facts: Facts, edge: Edge, seen: _Way, every: bool) -> Outlook:
         found.lock = found.lock or edge.kind in LOCKS and found.culprit == edge.owner
     elif edge.outside:
         found = Outlook("answer", None, [edge.note])
-    elif every:
+    elif every or edge.every:
         found = max((outlook(facts, c, seen) for c in edge.candidates), key=lambda o: o.rank)
     elif edge.kind in LOCKS and not edge.candidates:
         found = Outlook("unknown")

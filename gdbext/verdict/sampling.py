@@ -193,6 +193,7 @@ class _Watch:
         if not self.taken:
             self.observer.sample()
         self.taken = False
+        self.observer.sample_gil()
         if rt is None:
             return
         if not first:

@@ -215,7 +215,7 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
         return _unknown(said, edge.note)
     if edge.orphan:
         return Step(said, (), End(None, ENDED, edge.note))
-    if every:
+    if every or edge.every:
         return Step(said, edge.candidates, None, True)
     able = givers_of(facts, edge)
     nodes = [node for node in able if node not in edge.bystanders] or able

@@ -466,3 +466,21 @@ def test_symbols_of_one_library_are_read_when_asked_for(gdb, one):
         r["read"] for r in run.json(2)["libraries"]
     )
     assert "no library of the process" in run.outputs[3] and "fmod" in run.outputs[4]
+
+
+def test_symbols_of_another_process_than_the_selected_one(gdb, two):
+    selected, other = two
+    run = gdb(
+        [
+            f"llm-attach -libraries none {selected.pid} {other.pid}",
+            "inferior 1",
+            f"llm-symbols -json -on {other.pid} libm.so",
+            "python print(gdb.selected_inferior().num)",
+            f"llm-symbols -on {os.getpid()} libm.so",
+            "python print(*[i.pid for i in gdb.inferiors() if any('libm.so' in o.filename for o in i.progspace.objfiles())])",
+        ]
+    )
+    (libm,) = run.json(2)["libraries"]
+    assert libm["read"] and run.outputs[3].strip() == "1"
+    assert "is not attached: llm-attach" in run.outputs[4]
+    assert run.outputs[5].split() == [str(other.pid)]

@@ -431,3 +431,22 @@ def test_the_parts_of_resident_memory_add_up(torch_python):
         assert parts["shared memory"] >= 8 << 20 and parts["libraries"] > 20 << 20
         assert parts["pymalloc: used"] > 10 << 20 and parts["pymalloc: free"] > 5 << 20
         assert rank["gpu_tensor_bytes"] == 0
+
+
+@pytest.mark.parametrize(
+    "name,said", [("libjemalloc.so.2", "jemalloc"), ("libtcmalloc_minimal.so.4", "tcmalloc"), ("libown.so", "")]
+)
+def test_memory_that_another_malloc_may_have_is_called_so(name, said, tmp_path):
+    """A stand-in by its name: where its heaps lie cannot be told, that it is there can."""
+    library = tmp_path / name
+    subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)], input="int none;", text=True, check=True)
+    code = "import mmap, time; m = mmap.mmap(-1, 1 << 24, flags=34); m.write(b'x' * (1 << 24)); "
+    with spawned(
+        [sys.executable, "-c", code + "print('ready', flush=True); time.sleep(900)"],
+        "ready",
+        env={**os.environ, "LD_PRELOAD": str(library)},
+    ) as process:
+        parts = answer(f"llm-memory {process.pid}")["ranks"][0]["parts"]
+    unknown = {part["what"]: part["bytes"] for part in parts if part["what"].startswith("anonymous, unknown")}
+    assert list(unknown) == ["anonymous, unknown" + (f": {said}'s heaps are among it" if said else "")]
+    assert unknown.popitem()[1] >= 1 << 24

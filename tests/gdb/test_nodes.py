@@ -63,6 +63,19 @@ def test_the_answers_of_all_nodes_are_one_tree_and_who_fails_is_named(place, sub
     assert words[:9] == ["exec", "-i", "-n", "prod", "vllm-0", "-c", "engine", "--", "python3"]
 
 
+def test_llm_hang_gives_one_verdict_over_nodes_and_names_who_gave_no_facts(place, subject):
+    with spawned([sys.executable, "-c", SUBJECT], ready="{") as other:
+        words = [f"{subject.pid}@ssh:one", f"{other.pid}@pod/prod/two", f"{other.pid}@slurm:7", "ssh:dead", "ssh:mute"]
+        done = gdbext(place, "llm-hang", *words, "-wait", "0.3", "--json")
+    said = json.loads(done.stdout)
+    assert done.returncode == 3 and said["schema"] == "llm-hang/1" and said["ranks_read"] == 3, done.stderr
+    assert {v["verdict"] for v in said["verdicts"]} <= {"unknown", "idle", "busy"} and not said["culprits"]
+    assert [(n["node"], n["processes"]) for n in said["nodes"]] == [("ssh:one", 1), ("pod/prod/two", 1), ("slurm:7 task 1", 1)]
+    assert [f["label"] for f in said["failed"]] == ["ssh:dead", "ssh:mute"]
+    group = [name for v in said["verdicts"] for name in v["group"]]
+    assert str(subject.pid) in group and len(set(group)) == 3  # two nodes have a process of one name
+
+
 def test_an_expression_goes_through_no_shell(place, subject):
     expression = "wanted + ' $HOME `id` \"; echo no'"
     for node in ("ssh:gpu17", "pod/a/b"):
@@ -185,7 +198,7 @@ def test_an_answer_counts_under_the_name_that_was_asked(liars, node, label):
 
 
 def test_a_text_cannot_pass_for_another_nodes(liars):
-    said = gdbext(liars, "llm-hang", "ssh:text", "ssh:good").stdout.split("\n")
+    said = gdbext(liars, "llm-locks", "ssh:text", "ssh:good").stdout.split("\n")
     assert [line for line in said if line.startswith("ssh:")] == ["ssh:text", "ssh:good"]
     assert "  idle: \\x1b[1mall is well\\x1b[m\\rssh:good" in said or "  idle: \\x1b[1mall is well\\x1b[m" in said
 

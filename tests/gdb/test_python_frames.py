@@ -4,7 +4,8 @@ import os
 import sys
 
 import pytest
-from harness.answers import answer
+from harness.answers import answer, run
+from harness.heartbeats import asleep
 from harness.subjects import PYTHONS, running, spawned
 
 from gdbext.cpython.dialects import MAX_FRAMES
@@ -113,3 +114,28 @@ def test_a_stack_with_more_frames_than_are_read_says_so():
             said = answer(f"pybt -on {one.pid} -json")
         assert any("further outward are more" in reason for reason in said["partial"]) == cut
         assert len(said["threads"][0]["frames"]) == min(depth + 2, MAX_FRAMES)
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_columns_are_those_of_the_code_objects(python):
+    with running(python, "columns.py") as (target, truth):
+        asleep(target.pid)
+        told = answer(f"pybt -columns -on {target.pid}")["threads"][0]["frames"]
+        text = run(f"pybt -columns -on {target.pid}").to_text()
+    places = [[f["function"], f["end_line"], f["column"], f["end_column"]] for f in told]
+    expected = [[name, end, column, last] for name, _, end, column, last in truth["frames"]]
+    assert places[1:] == expected[1:]  # the innermost one has gone on
+    if expected[1][2] is not None:
+        assert f":{expected[1][2]}-{expected[1][3]})" in text
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_threads_that_a_fork_by_c_left_behind_are_called_missing(python):
+    with running(python, "bare_fork.py", start_new_session=True) as (target, truth):
+        asleep(truth["child"])
+        parent, child = (answer(f"pybt -all -on {pid}")["threads"] for pid in (target.pid, truth["child"]))
+        text = run(f"pybt -all -on {truth['child']}").to_text()
+    assert [th["missing"] for th in parent] == [False] * 3
+    assert sorted(th["name"] for th in child if th["missing"]) == truth["names"]
+    assert [th["tid"] for th in child if not th["missing"]] == [truth["child"]]
+    assert text.count("no thread of this process") == 2

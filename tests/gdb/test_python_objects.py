@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+from harness.answers import answer
 from harness.subjects import PYTHONS, running, spawned
 
 from gdbext.access.proc import ProcTarget
@@ -105,3 +106,11 @@ def test_what_has_no_form_of_its_own_here_shows_its_class_and_address(python):
         for address, name in json.loads(process.said):
             assert Repr(FULL)(rt.object(address)) == f"<{name} object at {address:#x}>"
         target.close()
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_attributes_that_a_text_leaves_out_stand_below_it(python):
+    with running(python, "subclasses.py") as (target, truth):
+        for name, attributes in truth.items():
+            fields = answer(f"pyprint -on {target.pid} __main__:V[{name!r}]")["fields"]
+            assert {f["name"]: f["text"] for f in fields if not f["name"].startswith("__")} == attributes, name

@@ -178,7 +178,7 @@ def test_what_cannot_be_written_costs_nothing_else(tmp_path, monkeypatch):
         found = answer(f"llm-record -for 0.3 -o {lost} -o {whole} {target.pid}")
     assert found["files"] == [str(whole)] and found["file"] == str(whole) and lost.read_text() == "somebody else's"
     assert [f["label"] for f in found["failed"]] == [str(lost)] and "there already" in found["partial"][0]
-    with pytest.raises(GdbextError, match="no look between"):
+    with pytest.raises(GdbextError, match="no sample between"):
         run(f"llm-record -read {whole} -from 5")
 
 

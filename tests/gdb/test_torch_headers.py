@@ -29,7 +29,7 @@ def target(torch_python):
 def test_a_torch_without_a_row_is_refused_and_nothing_is_started(target, monkeypatch):
     version = layout.torch_version(target, open_runtime(target))
     rest = {minor: row for minor, row in layout._rows().items() if minor != layout.minor_of(version)}
-    monkeypatch.setattr(layout, "_loaded", rest)
+    monkeypatch.setattr(layout, "_rows", lambda: rest)
     monkeypatch.setattr(subprocess, "Popen", None)
     target.invalidate()
     with pytest.raises(LayoutError, match=r"torch \S+ has no layout here .*scripts/make-torch-layouts --headers DIR") as e:

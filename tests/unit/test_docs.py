@@ -95,6 +95,17 @@ def test_files_that_the_pages_name_are_there():
     assert not gone, gone
 
 
+def test_each_promise_of_the_security_page_names_a_test_that_is_there():
+    text = read("docs", "security.md").partition("\n## Trust")[2].partition("\n## Reporting")[0]
+    there = set()
+    for path in glob.glob(os.path.join(ROOT, "tests", "*", "test_*.py")):
+        there |= {os.path.basename(path), os.path.relpath(path, ROOT), *re.findall(r"^def (test_\w+)", read(path), re.M)}
+    test = re.compile(r"`((?:tests/\w+/)?test_\w+(?:\.py)?)`")
+    assert len(test.findall(text)) > 50 and not set(test.findall(text)) - there
+    parts = re.split(r"\n(?=## |\*\*)", text)
+    assert [part.split("\n")[0] for part in parts[1:] if not test.search(part) and not part.startswith("**Limits.**")] == []
+
+
 def test_each_row_of_the_guides_says_where_its_command_was_run():
     """Numbered without a gap; a command that there is, or said to be none; and a test that there is, or "by hand", or
     "nowhere"."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from ...errors import GdbextError
+from ...errors import GdbextError, NotFoundError
 from ...render.text import escape
 from ..adapters import Adapter
 
@@ -33,9 +33,23 @@ DTYPES = {
     10: ("ulonglong", "Q"),
     11: ("float32", "f"),
     12: ("float64", "d"),
+    14: ("complex64", "ff"),
+    15: ("complex128", "dd"),
     23: ("float16", "e"),
 }
+NAMES = {  # of types whose elements are no plain numbers
+    13: "longdouble",
+    16: "clongdouble",
+    17: "object",
+    18: "bytes",
+    19: "str",
+    20: "void",
+    21: "datetime64",
+    22: "timedelta64",
+}
+EDGE = 3  # elements at each end of a dimension that numpy shows of a long array
 MAX_DIMENSIONS = 64
+MAX_ELEMENTS = 100_000
 SUMMARIZED = 1000  # numpy itself leaves the middle of a longer array out
 _BY_NAME = dict(DTYPES.values())
 _BY_NAME.update({"bool_": "?", "int_": "q", "uint": "Q", "longlong": "q", "ulonglong": "Q", "intc": "i", "uintc": "I"})
@@ -43,10 +57,59 @@ _COMPLEX = {"complex64": "f", "complex128": "d"}
 
 
 class Array:
-    """An ndarray: `shape` and `strides` (bytes) tuples, `dtype` name or "type N", `code` of struct or None, `data` address."""
+    """An ndarray, or a part of one: `shape` and `strides` (bytes) tuples, `dtype` name or "type N", `code`: struct codes of an
+    element, None for no number, `order`: "<" or ">", `data` address."""
 
-    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, code: str | None, data: int) -> None:
-        self.shape, self.strides, self.dtype, self.code, self.data = shape, strides, dtype, code, data
+    def __init__(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, code: str | None, data: int, *, order: str = "<"
+    ) -> None:
+        self.shape, self.strides, self.dtype, self.code, self.data, self.order = shape, strides, dtype, code, data, order
+
+    def part(self, key: Any) -> Array:
+        """What basic indexing gives: ints, slices and ... for dimensions, a shape of () for one element; `NotFoundError` outside
+        of it."""
+        keys = list(key) if isinstance(key, tuple) else [key]
+        if any(k is not Ellipsis and not isinstance(k, (int, slice)) or isinstance(k, bool) for k in keys):
+            raise GdbextError("a numpy array is indexed by whole numbers, slices and ... here")
+        at = next((i for i, k in enumerate(keys) if k is Ellipsis), len(keys))
+        given = len(keys) - (at < len(keys))
+        if given > len(self.shape):
+            raise NotFoundError(f"{given} indices for a numpy array of {len(self.shape)} dimensions")
+        keys[at : at + 1] = [slice(None)] * (len(self.shape) - given)
+        shape, strides, data = [], [], self.data
+        for k, count, step in zip(keys, self.shape, self.strides):
+            if isinstance(k, slice):
+                places = range(count)[k]
+                data += (places.start if places else 0) * step
+                shape.append(len(places))
+                strides.append(step * places.step)
+            elif -count <= k < count:
+                data += k % count * step
+            else:
+                raise NotFoundError(f"index {k} is outside a dimension of {count}")
+        return Array(tuple(shape), tuple(strides), self.dtype, self.code, data, order=self.order)
+
+    def elements(self, rt: Runtime, limit: int = MAX_ELEMENTS) -> Any:
+        """Its elements as nested lists, at most `limit`; one element of a shape of (). `GdbextError` for no plain numbers."""
+        if self.code is None:
+            raise GdbextError(f"the numpy array at {self.data:#x} holds {self.dtype}, which has no plain values here")
+        if self.size > limit:
+            raise GdbextError(f"the numpy array at {self.data:#x} has {self.size} elements, more than {limit}")
+        width, parts = struct.calcsize("<" + self.code), len(self.code)
+
+        def of(numbers: Any) -> Any:
+            return [complex(*numbers[i : i + 2]) for i in range(0, len(numbers), 2)] if parts == 2 else list(numbers)
+
+        def walk(at: int, depth: int) -> Any:
+            if depth == len(self.shape):
+                return of(struct.unpack(self.order + str(self.code), rt.target.read(at, width)))[0]
+            count, step = self.shape[depth], self.strides[depth]
+            if depth == len(self.shape) - 1 and step == width and count:
+                found = struct.unpack(f"{self.order}{count * parts}{str(self.code)[0]}", rt.target.read(at, count * width))
+                return of(found)
+            return [walk(at + i * step, depth + 1) for i in range(count)]
+
+        return walk(self.data, 0)
 
     @property
     def size(self) -> int:
@@ -79,45 +142,22 @@ def read_array(obj: Object) -> Array:
         raise GdbextError(f"the numpy array at {obj.address:#x} claims the shape {shape}")
     number = t.i32(descr + _header(obj) + 12)
     order = t.u8(descr + _header(obj) + 10)
-    name, code = DTYPES.get(number, (f"type {number}", None))
-    if order == ord(">"):
-        name, code = ">" + name, None
-    return Array(shape, steps, name, code, data)
+    name, code = DTYPES.get(number, (NAMES.get(number, f"type {number}"), None))
+    name = ">" + name if order == ord(">") else name
+    return Array(shape, steps, name, code, data, order=">" if order == ord(">") else "<")
 
 
-def values(obj: Object, limit: int = 100_000) -> Any:
+def values(obj: Object, limit: int = MAX_ELEMENTS) -> Any:
     """The elements of an array as nested lists, at most `limit`; `GdbextError` for types without plain values."""
-    array = read_array(obj)
-    code = array.code
-    if code is None:
-        raise GdbextError(f"the numpy array at {obj.address:#x} holds {array.dtype}, which has no plain values here")
-    if array.size > limit:
-        raise GdbextError(f"the numpy array at {obj.address:#x} has {array.size} elements, more than {limit}")
-    target, width = obj.rt.target, struct.calcsize("<" + code)
-
-    def walk(at: int, depth: int) -> Any:
-        if depth == len(array.shape):
-            return struct.unpack("<" + code, target.read(at, width))[0]
-        count, step = array.shape[depth], array.strides[depth]
-        if depth == len(array.shape) - 1 and step == width and count:
-            return list(struct.unpack(f"<{count}{code}", target.read(at, count * width)))
-        return [walk(at + i * step, depth + 1) for i in range(count)]
-
-    return walk(array.data, 0)
+    return read_array(obj).elements(obj.rt, limit)
 
 
 def item(obj: Object, index: int) -> Any:
     """One element by an int index of a one-dimensional array."""
     array = read_array(obj)
-    if len(array.shape) != 1 or array.code is None:
-        raise GdbextError(
-            f"the numpy array at {obj.address:#x} has shape {array.shape}: index it element by element with -save or slices"
-        )
-    count = array.shape[0]
-    if not -count <= index < count:
-        raise GdbextError(f"index {index} is outside the numpy array of {count} at {obj.address:#x}")
-    at = array.data + (index % count) * array.strides[0]
-    return struct.unpack("<" + array.code, obj.rt.target.read(at, struct.calcsize("<" + array.code)))[0]
+    if len(array.shape) != 1:
+        raise GdbextError(f"the numpy array at {obj.address:#x} has shape {array.shape}: give an index for each dimension")
+    return array.part(index).elements(obj.rt)
 
 
 def scalar(obj: Object) -> Any:
@@ -206,41 +246,71 @@ class ScalarAdapter(Adapter):
 
 
 class ArrayAdapter(Adapter):
-    """An ndarray: numpy's own text where numpy is here and the array is small, else its shape, type and few values."""
+    """An ndarray, or a part of one (`array`): numpy's own text where numpy is here, else its shape, type and few values."""
 
-    def __init__(self, obj: Object) -> None:
-        super().__init__(obj)
-        self.held = obj
+    type_name = "numpy.ndarray"
+
+    def __init__(self, obj: Object, array: Array | None = None) -> None:
+        super().__init__(obj if array is None else None)
+        self.held, self.rt = obj, obj.rt
+        self._array = array
+
+    @property
+    def array(self) -> Array:
+        """What it is of."""
+        return self._array if self._array is not None else read_array(self.held)
 
     def text(self, printer: Repr, depth: int) -> str:
-        array, name = read_array(self.held), escape(self.held.type.name)
+        array, name = self.array, escape(self.held.type.name)
         about = f"numpy.{name} shape {array.shape} {array.dtype} at {array.data:#x}"
-        if array.code is None or array.size > min(printer.limits.items, SUMMARIZED):
-            return f"<{about}>"
-        numbers = values(self.held) if array.size else []
         numpy = None if printer.one_line else _numpy()
+        if array.code is None or numpy is None and array.size > min(printer.limits.items, SUMMARIZED):
+            return f"<{about}>"
         if numpy is None:
-            return f"<{about}: {numbers!r}>"
-        made = numpy.array(numbers, dtype=array.dtype).reshape(array.shape)
-        text: str = numpy.array_repr(made if name == "ndarray" else made.view(type(name, (numpy.ndarray,), {})))
+            return f"<{about}: {array.elements(self.rt) if array.size else []!r}>"
+        text = self._of_numpy(numpy, name, array)
         printer.multiline = printer.multiline or "\n" in text
         return text
 
+    def _of_numpy(self, numpy: Any, name: str, array: Array) -> str:
+        """What `numpy.array_repr` gives of a whole array: of a long one from the elements at its edges alone."""
+        dtype = numpy.dtype(array.dtype.lstrip(">"))
+        dtype = dtype.newbyteorder(">") if array.order == ">" else dtype
+        long = array.size > SUMMARIZED
+        shape = tuple(min(n, 2 * EDGE + 1) for n in array.shape) if long else array.shape
+        made = numpy.array((self._edges(array) if long else array.elements(self.rt)) if array.size else [], dtype=dtype)
+        made = made.reshape(shape) if name == "ndarray" else made.reshape(shape).view(type(name, (numpy.ndarray,), {}))
+        if not long:
+            return str(numpy.array_repr(made))
+        with numpy.printoptions(threshold=0, edgeitems=EDGE):
+            return str(numpy.array_repr(made)).replace(f"shape={shape}", f"shape={array.shape}")
+
+    def _edges(self, array: Array) -> Any:
+        """Nested lists of the elements that numpy shows of a long array, and one where it shows dots."""
+        if not array.shape:
+            return array.elements(self.rt)
+        count = array.shape[0]
+        places = range(count) if count <= 2 * EDGE else [*range(EDGE + 1), *range(count - EDGE, count)]
+        return [self._edges(array.part(i)) for i in places]
+
     def attribute(self, name: str) -> Any:
-        if name not in ("shape", "strides", "dtype", "size", "ndim"):
+        if name not in ("shape", "strides", "dtype", "size", "ndim", "T"):
             return NotImplemented
-        array = read_array(self.held)
+        array = self.array
+        if name == "T":
+            turned = Array(array.shape[::-1], array.strides[::-1], array.dtype, array.code, array.data, order=array.order)
+            return ArrayAdapter(self.held, turned)
         return len(array.shape) if name == "ndim" else getattr(array, name)
 
     def length(self) -> int:
-        shape = read_array(self.held).shape
+        shape = self.array.shape
         if not shape:
             raise GdbextError(f"the numpy array at {self.held.address:#x} has no dimension, so no length")
         return int(shape[0])
 
     def item(self, key: Any) -> Any:
-        return values(self.held)[key] if isinstance(key, slice) else item(self.held, key)
+        found = self.array.part(key)
+        return ArrayAdapter(self.held, found) if found.shape else found.elements(self.rt)
 
     def members(self, limit: int) -> list[Any]:
-        found: list[Any] = values(self.held)
-        return found[:limit]
+        return [self.item(i) for i in range(min(self.length(), limit))]

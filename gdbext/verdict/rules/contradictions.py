@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..chains import chain_of
-from ..enders import knot
+from ..enders import knot, pipe_of_its_own
 from ..facts import Verdict
 from ..steps import step
 from ..words import describe, describe_node, name_of
@@ -89,23 +89,18 @@ def nobody(facts: Facts) -> Verdict | None:
     """The only thread of a process waits for what only a thread of the process can give."""
     for f in facts:
         t = f.main
-        if t is None or f.role or len(f.threads) > 1 or f.signals or f.loops or t.load is None:
+        if t is None or f.role or len(f.threads) > 1 or f.signals or f.loops or t.load is None or t.woke or not t.still:
             continue
-        edge = t.edge
-        if edge is None or not t.held_up or not _from_within(edge) or edge.open:
+        own = pipe_of_its_own(f, t)
+        if not own and (t.edge is None or not t.held_up or not _from_within(t.edge)):
             continue
-        return Verdict(
-            "starved",
-            [],
-            [
-                f"{name_of(facts, t.node)} waits for {edge.lock} in {edge.where}",
-                "it is the only thread of its process: nobody can end that",
-            ],
-            [name_of(facts, t.node)],
-        )
+        line = f"{describe(t)}" + (f": this process alone has the writing end of {own}" if own else "")
+        why = "it is the only thread of its process: nobody can end that wait"
+        return Verdict("starved", [], [line, why], [name_of(facts, t.node)])
     return None
 
 
 def _from_within(edge: Edge) -> bool:
     """Whether only a thread of the same process can end a wait that has no end by itself."""
-    return edge.kind in ("Event", "Condition", "Queue", "Future", "Barrier", "Semaphore") and not edge.limit and not edge.shared
+    kinds = ("Event", "Condition", "Queue", "Future", "Barrier", "Semaphore")
+    return edge.kind in kinds and not edge.limit and not edge.shared and not edge.open

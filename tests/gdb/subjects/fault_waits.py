@@ -6,7 +6,7 @@ import socket
 import threading
 
 from fault_parts import MAIN, heartbeat, say
-from situation_parts import forever, listener, thread
+from situation_parts import forever, listener, thread, tids
 
 
 def full_queue():
@@ -213,11 +213,14 @@ def nobody_notifies():
 def pool_waits_for_itself():
     import concurrent.futures
 
-    pool = concurrent.futures.ThreadPoolExecutor(1)
+    pool, begun = concurrent.futures.ThreadPoolExecutor(1), threading.Event()
 
     def outer():
+        tids["worker"] = threading.get_native_id()
+        begun.set()
         return pool.submit(int).result()
 
     future = pool.submit(outer)
-    say()
+    begun.wait()
+    say("worker")
     future.result()

@@ -40,7 +40,7 @@ def truth(kind, drawn):
     if drawn == "dead":
         return True, {"lock": ["lock-held"], "product": ["dead-thread"], "child": ["crashed"]}[kind], ["dead"]
     if drawn == "nobody":
-        return True, ["unknown"], []
+        return True, ["unknown", "starved"], []
     if drawn == "resting":
         return False, ["idle"], []
     return False, ["busy"], []

@@ -1,0 +1,204 @@
+"""The facts of one machine as JSON, and facts of several machines made of it: what one judge over all of them needs.
+
+A value is plain JSON, or an object with one key that says what it stands for: `t` a tuple, `s` a set, `d` a dict as pairs, `c` an
+object of a class in `CLASSES` with its members. What is read from stays where it is: no memory, no copy, no token. Threads that
+rest and that nobody names are left out."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ..engines import sightings
+from ..engines.shm_rings import Ring
+from ..errors import GdbextError
+from ..kvcache.model import Request
+from ..observe.system_calls import Call, Source
+from ..requests.instances import Side
+from ..requests.model import Counter, Place, Tracked
+from ..stacks.async_waits import LoopState, TaskState
+from ..stacks.threads import Frame
+from ..stacks.waits import Edge
+from ..torch.collectives import Count
+from .facts import ProcessState, ThreadState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+SCHEMA = "llm-hang-facts/1"
+CLASSES: dict[str, Any] = {
+    cls.__name__: cls
+    for cls in (ProcessState, ThreadState, Edge, TaskState, LoopState, Counter, Ring, Count, Call, Source, Frame, Side)
+    + (sightings.Look, sightings.Sighting, sightings.Keeper, sightings.Transfer, sightings.Connector, Tracked, Place, Request)
+}
+LEFT = {  # members that stay where they were read
+    "ProcessState": {"rank", "snapshot", "view", "window", "partial", "requests"},
+    "TaskState": {"key"},
+    "Keeper": {"sample"},
+    "Sighting": {"sampling"},
+    "Request": {"content", "address", "blocks", "slots"},
+}
+TEXT, ITEMS, FRAMES = 2000, 20_000, 64  # characters of a text, members of a list, frames of a stack
+MACHINE = 32  # bits: pids of the machine with number N begin at N << MACHINE
+
+
+# ---- out -------------------------------------------------------------------------------------------------------------------
+def facts_data(seen: Sequence[ProcessState], sides: Sequence[Side], host: str, version: str) -> dict[str, Any]:
+    """The facts of this machine as JSON. `sides`: of its engine instances, whose requests are judged with all others."""
+    named = {node for f in seen for edge in f.edges for node in (edge.owner, *edge.candidates, *edge.bystanders) if node}
+    processes, resting = [], 0
+    for f in seen:
+        kept = [t for t in f.threads if t.main or not t.idle or t.edge is not None or t.node in named]
+        resting += len(f.threads) - len(kept)
+        processes.append(_encoded(dataclasses.replace(f, threads=kept)))
+    return {
+        "schema": SCHEMA,
+        "version": version,
+        "host": host,
+        "processes": processes,
+        "resting": resting,
+        "sides": [_encoded(side) for side in sides],
+        "partial": [f"{f.name}: {reason}" for f in seen for reason in f.partial],
+        "not_read": [{"label": f.name, "pid": f.pid, "reason": f.why} for f in seen if f.why],
+    }
+
+
+def _encoded(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return value[:TEXT]
+    if isinstance(value, tuple):
+        return {"t": [_encoded(one) for one in value[:ITEMS]]}
+    if isinstance(value, (set, frozenset)):
+        return {"s": [_encoded(one) for one in sorted(value, key=repr)[:ITEMS]]}
+    if isinstance(value, dict):
+        return {"d": [[_encoded(k), _encoded(v)] for k, v in list(value.items())[:ITEMS]]}
+    if isinstance(value, list):
+        return [_encoded(one) for one in value[:ITEMS]]
+    name = type(value).__name__
+    if hasattr(value, "function") and hasattr(value, "file"):
+        frame = value if isinstance(value, Frame) else Frame("python", value.function or "", value.file or "", value.line)
+        return {"c": "Frame", **{key: _encoded(getattr(frame, key)) for key in Frame.__slots__}}
+    if CLASSES.get(name) is not type(value):
+        return None
+    members = dict(vars(value))
+    if name == "Tracked":
+        members["hops"] = [[sightings.Look(look.label, look.pid, look.role), sighting] for look, sighting in value.hops]
+    if name == "ThreadState":
+        members["frames"] = list(value.frames)[:FRAMES]
+    return {"c": name, **{k: _encoded(v) for k, v in members.items() if k not in LEFT.get(name, ())}}
+
+
+# ---- in --------------------------------------------------------------------------------------------------------------------
+class _Decoder:
+    """Makes one machine's facts of JSON. `number` of the machine, `called`: {name of a process there: its name among all}."""
+
+    def __init__(self, number: int, called: dict[str, str]) -> None:
+        self.number, self.called = number, called
+
+    def value(self, data: Any) -> Any:
+        if isinstance(data, list):
+            return [self.value(one) for one in data]
+        if not isinstance(data, dict):
+            return data
+        if "c" in data:
+            return self.object(data)
+        kind, members = next(iter(data.items()), ("", []))
+        if kind == "t":
+            found = tuple(self.value(one) for one in members)
+            return (self.called.get(found[0], found[0]), *found[1:]) if found and isinstance(found[0], str) else found
+        if kind == "s":
+            return {self.value(one) for one in members}
+        return {self.value(key): self.value(one) for key, one in members} if kind == "d" else None
+
+    def object(self, data: dict[str, Any]) -> Any:
+        cls: Any = CLASSES[data["c"]]
+        known = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else None
+        if known is not None:
+            members = {k: self.value(v) for k, v in data.items() if k != "c" and k in known}
+            made = cls(**members)
+        else:
+            made = object.__new__(cls)
+            for key, one in data.items():
+                if key != "c" and key.isidentifier() and not key.startswith("_"):
+                    setattr(made, key, self.value(one))
+        fix = _FIXES.get(data["c"])
+        if fix is not None:
+            fix(self, made)
+        return made
+
+    def pid(self, pid: int) -> int:
+        return self.number << MACHINE | pid if pid else 0
+
+    def name(self, name: str) -> str:
+        return self.called.get(name, name)
+
+
+def _fix_process(d: _Decoder, f: ProcessState) -> None:
+    f.name, f.pid, f.ancestors = d.name(f.name), d.pid(f.pid), set(map(d.pid, f.ancestors))
+    f.children = {d.pid(pid): seconds for pid, seconds in f.children.items()}
+    f.dead_children = [(d.pid(pid), what) for pid, what in f.dead_children]
+    f.peers = {inode: [(d.pid(pid), writes) for pid, writes in held] for inode, held in f.peers.items()}
+    f.family = (d.number, f.family) if f.family is not None else None
+
+
+def _fix_edge(d: _Decoder, e: Edge) -> None:
+    e.pid, e.shared = d.pid(e.pid), (d.number, e.shared) if e.shared is not None else None
+
+
+def _fix_call(d: _Decoder, call: Call) -> None:
+    call.peers = [d.pid(pid) for pid in call.peers]
+
+
+def _fix_labelled(d: _Decoder, one: Any) -> None:
+    one.label, one.pid = d.name(one.label), d.pid(one.pid)
+
+
+_FIXES: dict[str, Callable[[_Decoder, Any], None]] = {
+    "ProcessState": _fix_process,
+    "Edge": _fix_edge,
+    "Call": _fix_call,
+    "Place": _fix_labelled,
+    "Look": _fix_labelled,
+    "Counter": _fix_labelled,
+}
+
+
+class Machine:
+    """The facts of one machine. `name`: as it was asked for; `host`: as it calls itself."""
+
+    def __init__(self, name: str, host: str, processes: list[ProcessState], sides: list[Side], data: dict[str, Any]) -> None:
+        self.name, self.host, self.processes, self.sides = name, host, processes, sides
+        self.partial = [str(reason) for reason in data.get("partial", ())]
+        self.not_read = list(data.get("not_read", ()))
+        self.version = str(data.get("version", ""))
+
+
+def names_in(data: Any) -> list[str]:
+    """The names of the processes in a machine's facts; `GdbextError` where it has none that can be read."""
+    try:
+        if data["schema"] != SCHEMA:
+            raise GdbextError(f"its facts are {str(data['schema'])[:80]}, not {SCHEMA}: another release of gdbext")
+        return [str(one["name"]) for one in data["processes"]]
+    except (KeyError, TypeError) as e:
+        raise GdbextError(f"its facts are damaged: {type(e).__name__} {e}") from None
+
+
+def machine_of(name: str, number: int, data: dict[str, Any], taken: Iterable[str]) -> Machine:
+    """The facts of a machine, made of JSON. `number`: its own, from 1; `taken`: names that processes of several machines have, of
+    which its own are told apart by the machine's. `GdbextError` where they are damaged."""
+    node = name.partition(":")[2] or name
+    called = {one: f"{node}:{one}" for one in taken}
+    try:
+        decoder = _Decoder(number, called)
+        processes = [decoder.value(one) for one in data["processes"]]
+        sides = [decoder.value(one) for one in data["sides"]]
+        for f in processes:
+            f.node = node
+            f.threads = list(f.threads)
+        for side in sides:
+            side.name = f"{node}:{side.name}"
+        return Machine(name, str(data["host"]), processes, sides, data)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as e:
+        raise GdbextError(f"its facts are damaged: {type(e).__name__} {e}") from None
