@@ -79,11 +79,14 @@ class Variable:
                 Variable(names[start + n], value, f"{self.path}.{names[start + n]}", self.private) for n, value in enumerate(held)
             ]
         steps = kind(self.value) in ("list", "tuple", "deque")
+        by = _members(self.value, 0, 1)[0] if self.private and steps and _length(self.value) == 2 else None
         found = []
         for n, value in enumerate(held, start):
             path, exact = self.path + (f"[{n}]" if steps else _UNKNOWN), steps and self.exact
-            if n == 1 and len(held) == 2 and privacy.is_text(held[0]):  # ("authorization", "…"): the first names the second
-                path, exact = f"{self.path}[{_text(held[0])!r}]", False
+            if (
+                n == 1 and privacy.is_text(by) and privacy.is_word(_text(by))
+            ):  # ("authorization", "…"): the first names the second
+                path, exact = f"{self.path}[{_text(by)!r}]", False
             found.append(Variable(f"[{n}]", value, path, self.private, exact))
         return found
 

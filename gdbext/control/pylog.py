@@ -26,7 +26,7 @@ from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, running_clock
 from .pybreak import PyBreakpoint, result_text, text_of
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
     from .hw_breakpoints import Process, StopContext
 
@@ -34,6 +34,7 @@ KEPT = 10_000
 MAX_ARGUMENTS = 12
 MAX_DEPTH = 1000
 
+write: Callable[[str], object] = gdb.write  # gdb's DAP server up to 16 swallows what is written while it continues
 events: collections.deque[dict[str, Any]] = collections.deque(maxlen=KEPT)
 
 
@@ -54,10 +55,10 @@ def record(point: Spoken, stop: StopContext, place: Any, text: str, more: dict[s
     }
     events.append(event)
     if point.pace.as_json:
-        gdb.write(jsonline.dumps({"schema": point.command + "/1", "partial": [], "events": [event]}) + "\n")
+        write(jsonline.dumps({"schema": point.command + "/1", "partial": [], "events": [event]}) + "\n")
     else:
         head = f"{event['label']} " if event["label"] else ""
-        gdb.write(f"{clock(now)} {head}{stop.tid} {escape(place.code.file.rpartition('/')[2])}:{place.line}  {text}\n")
+        write(f"{clock(now)} {head}{stop.tid} {escape(place.code.file.rpartition('/')[2])}:{place.line}  {text}\n")
 
 
 def clock(seconds: float) -> str:
@@ -124,9 +125,7 @@ class Pace:
             return
         self.ended = True
         which = f"{self.limit} lines" if self.limit and self.said >= self.limit else f"{self.seconds:g} s"
-        gdb.write(
-            f"{title}: over after {which}: {self.said} of {self.passes} passes told; the process runs on (Ctrl-C stops it)\n"
-        )
+        write(f"{title}: over after {which}: {self.said} of {self.passes} passes told; the process runs on (Ctrl-C stops it)\n")
         gdb.flush()
 
 

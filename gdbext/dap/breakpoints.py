@@ -210,7 +210,8 @@ def _stop(body: Body) -> Body:
 @contextlib.contextmanager
 def one_stop() -> Iterator[list[Body]]:
     """Keeps back the stops of a block that resumes the process: a step may take several."""
-    _State.stops = stops = []
+    stops: list[Body] = []
+    _State.stops = stops
     try:
         yield stops
     finally:

@@ -6,15 +6,16 @@ The protocol: https://microsoft.github.io/debug-adapter-protocol/specification. 
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
 import gdb
-from gdb.frames import frame_iterator
 
 from .. import log
 from ..access import libraries
 from ..answers.children import PAGE, Variable, of_names
+from ..control import pylog
 from ..cpython import resolution
 from ..cpython.reprs import NORMAL
 from ..engines.sensitive_names import names_for, shown_name
@@ -44,6 +45,7 @@ _console: list[int] = []  # the frame that the console was last used in
 def register() -> None:
     """Puts Python's answers before gdb's. A request that this gdb does not know has none."""
     register_adapters()
+    pylog.write = lambda text: server.say(text.rstrip("\n"))
     gdb.events.cont.connect(_forget)
     found: list[tuple[Any, ...]] = [
         (server.before, "stackTrace", read_libraries),
@@ -73,8 +75,8 @@ def _forget(_: Any) -> None:
 
 
 def read_libraries(threadId: int, startFrame: int = 0, **_: Any) -> None:
-    """With `auto-solib-add off`, as launch.json has it: reads the symbols of the libraries that a thread's stack needs, before gdb
-    walks it."""
+    """With `auto-solib-add off`, as launch.json has it: reads the symbols of the libraries that a thread's stack needs, before
+    gdb walks it."""
     thread = _thread(threadId)
     if thread is not None and startFrame == 0 and not gdb.parameter("auto-solib-add") and threadId not in _walked:
         _walked.add(threadId)
@@ -239,17 +241,17 @@ def _stepper(command: str) -> Callable[..., Later | None]:
 
 
 def _steps_in_python(thread_id: int) -> bool:
-    """Selects a thread; whether its innermost frame is Python's, or one without lines of its own that Python called."""
+    """Selects a thread; whether its innermost frame is Python's, or one that Python called and whose source is not here."""
     thread = _thread(thread_id)
     if thread is None:
         return False
     thread.switch()
     newest = gdb.newest_frame()
     newest.select()
-    first = next(iter(frame_iterator(newest, 0, -1)), None)
-    if isinstance(first, PythonFrame):
+    if isinstance(server.first_frame(newest), PythonFrame):
         return True
-    if newest.find_sal().symtab is not None:
+    source = newest.find_sal().symtab
+    if source is not None and os.path.exists(source.fullname()):
         return False
     try:
         return bool(session.frames())

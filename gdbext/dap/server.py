@@ -67,6 +67,11 @@ def frame(number: int) -> Any:
     return _of_gdb("frames", "frame_for_id")(number)
 
 
+def first_frame(newest: Any) -> Any:
+    """What the frame filters that are on make of a thread's innermost frame."""
+    return next(iter(importlib.import_module("gdb.frames").frame_iterator(newest, 0, -1)), None)
+
+
 def line_to_client(line: int) -> int:
     """A line as the client counts lines."""
     return int(_of_gdb("server", "export_line")(line))

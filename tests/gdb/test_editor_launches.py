@@ -117,7 +117,7 @@ def test_gdbs_own_dap_starts_an_engine(tmp_path):
             client.repl("set style enabled off")
             assert "pending" in client.repl(LAST)
             client.ask("continue", threadId=1)
-            assert client.event("stopped")["reason"] == "data breakpoint"
+            assert client.event("stopped")["reason"] == "breakpoint"
             assert client.repl("pyprint n, i").strip() == "(9, 9)"
             assert client.repl("pyprint sys:argv").strip() == repr(WORDS)
             pid = data(client.repl("pybt -json"))["threads"][0]["pid"]

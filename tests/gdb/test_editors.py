@@ -66,13 +66,13 @@ def test_a_python_breakpoint_set_through_dap_stops_the_thread_with_a_reason(tmp_
                 os.rename(subject.go + ".new", subject.go)
                 client.ask("continue", threadId=1)
                 stopped = client.event("stopped")
-                assert stopped["reason"] == "data breakpoint" and stopped["threadId"] == 1 and stopped["allThreadsStopped"], (
+                assert stopped["reason"] == "breakpoint" and stopped["threadId"] == 1 and stopped["allThreadsStopped"], (
                     stopped
                 )
                 assert client.repl("pylocals").strip() == "number = 0" and re.match(
                     rf"work at .*breakpoints\.py:{LINES['work']}, thread", client.repl("pynext")
                 )
-                assert client.event("stopped")["reason"] == "data breakpoint"
+                assert client.event("stopped")["reason"] == "step"
                 assert client.repl("pyprint number, step").strip() == "(0, 1)"
             finally:
                 client.close()

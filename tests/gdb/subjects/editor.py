@@ -1,11 +1,13 @@
 """Objects and lines for an editor. The first line says what is true of them: threads, the variables of `turn` two levels deep. A
-line on stdin names how many rounds to run; what came of them is answered."""
+line on stdin names how many rounds to run; what came of them is answered. With a word after it, it is an engine's process (a FAKE
+module vllm) that holds a prompt in many ways."""
 
 import collections
 import json
 import os
 import sys
 import threading
+import types
 
 Point = collections.namedtuple("Point", "x y")
 LIMIT = 7
@@ -39,6 +41,22 @@ class Machine:
         return total  # LINE return
 
 
+SECRET = "about the-secret-of-the-user"
+
+
+class Served:
+    """A prompt, its tokens and a key, each in several places."""
+
+    def __init__(self):
+        self.prompt, self.prompt_token_ids = SECRET, [990017, 990023]
+        self.by_prompt = {SECRET: [990017]}
+        self.nested = [{"prompt": [SECRET]}, ("authorization", "990029-key"), ("k", {"api_key": "990029-key"})]
+        self.items = [[990017, 990023], SECRET.split(" ")]
+        self.deep = collections.OrderedDict(part=Part(SECRET, 1))
+        self.slotted, self.api_key = Slotted(SECRET, {"messages": [{"content": SECRET}]}), "990029-key"
+        self.steps = 41  # no content
+
+
 def helper(value):
     result = value * 2  # LINE helper
     return result
@@ -70,14 +88,21 @@ def parked(gate):
 
 
 def main():
-    machine, gate = Machine(), threading.Event()
+    if sys.argv[1:]:
+        sys.modules["vllm"] = types.ModuleType("vllm")
+    machine, served, gate = Machine(), Served(), threading.Event()
     workers = [threading.Thread(target=parked, args=(gate,), name=f"worker-{n}") for n in range(2)]
     for worker in workers:
         worker.start()
-    truth = {"pid": os.getpid(), "self": told(machine, 3), "threads": sorted(t.name for t in threading.enumerate())}
+    truth = {
+        "pid": os.getpid(),
+        "self": told(machine, 3),
+        "threads": sorted(t.name for t in threading.enumerate()),
+        "steps": served.steps,
+    }
     print(json.dumps(truth), flush=True)
     for line in sys.stdin:
-        print(json.dumps([machine.turn(number) for number in range(int(line))]), flush=True)
+        print(json.dumps([machine.turn(number) for number in range(int(line))]), flush=True)  # LINE rounds
     gate.set()
 
 
