@@ -363,6 +363,9 @@ class Target:
 
         def read() -> list[str]:
             here = self.local_file(path)
+            archive = files.archive_of(here)
+            if archive:
+                return files.archived_lines(archive, here[len(archive) + 1 :], readers.open_for(self.user(), archive))
             return files.source_lines(here, file=readers.open_for(self.user(), here))
 
         return self.cached(("source", path), read)

@@ -27,7 +27,8 @@ NOTE, NOTE_TYPE, VERSION = b"GDBEXT", 1, 1
 PR_PID, PR_REGISTERS = 32, 112  # offsets in elf_prstatus, the same on both architectures
 PSINFO_SIZE, PSINFO_NAME, PSINFO_ARGS = 136, 40, 56
 MACHINES = {"x86-64": elf.EM_X86_64, "aarch64": elf.EM_AARCH64}
-MAX_PIECES = 65000
+MAX_PIECES = elf.MAX_SEGMENTS - 1
+PN_XNUM = 0xFFFF  # elf(5): as many segments and more are counted by sh_info of the first section
 ZERO = b"\0" * PAGE
 
 
@@ -52,8 +53,10 @@ def write_core(
     notes = b"".join(_notes(pid, [_thread_notes(t, pid, pac_mask) for t in threads], mappings, auxv, program, note or {}))
     pieces = list(_pieces(mappings, memory))
     if len(pieces) > MAX_PIECES:
-        raise GdbextError(f"process {pid}: its memory is in {len(pieces)} pieces, a core's header holds {MAX_PIECES}")
-    head = 64 + 56 * (1 + len(pieces))
+        raise GdbextError(f"process {pid}: its memory is in {len(pieces)} pieces, {MAX_PIECES} are read of a core")
+    count = 1 + len(pieces)
+    section = elf.SECTION_HEADER.pack(0, 0, 0, 0, 0, 0, 0, count, 0, 0) if count >= PN_XNUM else b""
+    head = 64 + 56 * count + len(section)
     at = head + len(notes) + PAGE - 1 & -PAGE
     segments = [elf.PROGRAM_HEADER.pack(elf.PT_NOTE, 0, head, 0, 0, len(notes), 0, 4)]
     for start, end, perms, data in pieces:
@@ -63,8 +66,9 @@ def write_core(
         at += size
     with open(path, "wb") as f:
         f.write(b"\x7fELF\x02\x01\x01" + b"\0" * 9)
-        f.write(struct.pack("<HHIQQQIHHHHHH", elf.ET_CORE, MACHINES[arch], 1, 0, 64, 0, 0, 64, 56, len(segments), 0, 0, 0))
-        f.write(b"".join(segments) + notes)
+        sections = (64 + 56 * count, PN_XNUM, 64, 1) if section else (0, count, 0, 0)
+        f.write(struct.pack("<HHIQQQIHHHHHH", elf.ET_CORE, MACHINES[arch], 1, 0, 64, sections[0], 0, 64, 56, *sections[1:], 0))
+        f.write(b"".join(segments) + section + notes)
         f.write(b"\0" * (-f.tell() % PAGE))
         for _, _, _, data in pieces:
             for page in data:

@@ -104,6 +104,29 @@ def source_lines(path: str, limit: int = MAX_SOURCE, file: BinaryIO | None = Non
     return lines[:-1] if lines[-1] == "" else lines
 
 
+def archive_of(path: str) -> str:
+    """The file that stands where a path has a folder, the archive of zipimport; '' where there is none."""
+    folder = os.path.dirname(path)
+    while len(folder) > 1 and not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    return folder if os.path.isfile(folder) else ""
+
+
+def archived_lines(path: str, member: str, file: BinaryIO, limit: int = MAX_SOURCE) -> list[str]:
+    """As `source_lines`, of a member of the zip archive `path`, open as `file`."""
+    import zipfile  # few ask for them, and every command would wait
+    import zlib
+
+    with file:
+        try:
+            with zipfile.ZipFile(file) as archive, archive.open(member) as f:
+                return source_lines(path, limit, f)  # type: ignore[arg-type]
+        except KeyError:
+            raise NotFoundError(f"{path}: the archive has no {member}") from None
+        except (zipfile.BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError, EOFError, zlib.error) as e:
+            raise NotFoundError(f"{path}: no archive that can be read: {e}") from None
+
+
 class FileBytes:
     """The bytes of a regular file, as a sequence that is read when it is asked for; errors as of `open_regular`.
 

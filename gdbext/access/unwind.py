@@ -37,6 +37,8 @@ FP = {"x86-64": 6, "aarch64": 29}
 SIGRETURN = b"\x68\x11\x80\xd2\x01\x00\x00\xd4"  # aarch64: mov x8, #139; svc #0
 SIGNAL_REGISTERS = 128 + 176 + 8  # aarch64: behind siginfo, in ucontext the sigcontext, in that the address of a fault
 LINK = 30  # aarch64: where a call leaves its return address
+POPPED = [0, 2, 1, 3, 7, 6, 4, 5, *range(8, 16)]  # DWARF numbers by the number in an instruction of x86-64
+EPILOGUE = 24  # bytes of code that are read behind a return address
 MAX_FRAMES = 4096
 MAX_GUESS = 1 << 24  # bytes between two frames that a guess may skip
 VDSO = ("[vdso]", "linux-vdso.so.1")
@@ -142,6 +144,8 @@ class Unwinder:
                     found[-1].function = found[-1].function or "__kernel_rt_sigreturn"
                     pc, values = self._interrupted(values)
                     exact = True
+                elif not exact and (left := self._leaves(pc, values)) is not None:
+                    pc, values = left
                 else:
                     if reliable:
                         where = f"at {pc:#x} in {os.path.basename(path)}" if path else f"at {pc:#x}"
@@ -288,6 +292,30 @@ class Unwinder:
         rt_sigframe, arch/arm64/kernel/signal.c)."""
         *registers, pc = self.memory.words(values[SP[self.arch]] + SIGNAL_REGISTERS, 33)
         return pc, dict(enumerate(registers))  # x0 to x30 and sp, numbered as DWARF does
+
+    def _leaves(self, pc: int, values: Values) -> tuple[int, Values] | None:
+        """-> (pc, registers) of the caller of code without call-frame information that goes straight from `pc`, a return address,
+        to its `ret`, as a trampoline does (CPython's for perf, Python/asm_trampoline.S); None where it does anything else."""
+        if self.arch != "x86-64":
+            return None
+        try:
+            code, sp, older, at = self.memory.read(pc, EPILOGUE), values[SP[self.arch]], dict(values), 0
+            while at < EPILOGUE:
+                prefix = code[at] == 0x41
+                op = code[at + prefix]
+                if code[at : at + 3] == b"\x48\x83\xc4" and code[at + 3] < 0x80:  # add $imm8, %rsp
+                    sp, at = sp + code[at + 3], at + 4
+                elif 0x58 <= op <= 0x5F and op != 0x5C:  # pop
+                    older[POPPED[op - 0x58 + 8 * prefix]] = self.memory.u64(sp)
+                    sp, at = sp + 8, at + 1 + prefix
+                elif op == 0xC3 and not prefix:  # ret
+                    older[SP[self.arch]] = sp + 8
+                    return self.memory.u64(sp), older
+                else:
+                    return None
+        except (FaultError, IndexError, KeyError) as e:
+            log.passed_over(e)
+        return None
 
     def _guess(self, at: int, values: Values, exact: bool) -> tuple[int, Values]:
         """-> (pc, registers) of the caller of the code `at`, without call-frame information.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import AbstractSet, Any
 
+from .. import log
 from ..access.base import Target
 from ..cpython import runtime as runtimes
 from ..cpython.runtime import Runtime
+from ..errors import GdbextError
 from ..render.text import Style, escape
 from ..stacks.threads import ThreadView
 from .frames import launched_kernel, native_frame, python_frame
@@ -58,9 +60,18 @@ def thread_data(
             data["python"] = escape(view.py.rt.name)
     data["folded"] = 0 if whole else view.folded
     data["collects"] = view.collects
+    data["missing"] = view.thread is None and _lists_threads(target)
     if view.error:
         data["error"] = view.error
     return data
+
+
+def _lists_threads(target: Target) -> bool:
+    try:
+        return bool(target.threads())
+    except GdbextError as e:
+        log.passed_over(e)
+        return False
 
 
 def add_columns(thread: dict[str, Any], view: ThreadView) -> None:
@@ -77,6 +88,8 @@ def thread_head(thread: dict[str, Any], style: Style) -> str:
     own = [f"CPython {thread['python']}"] if "python" in thread else []
     if any(thread.get("interpreters", ())):
         own.append("interpreter " + ", ".join(map(str, thread["interpreters"])))
+    if thread.get("missing"):
+        own.append("no thread of this process: it has ended, or was the parent's when C code called fork()")
     if thread.get("collects"):
         own.append("collects garbage")
     notes = [n for n in (state, gil, *own) if n]

@@ -51,7 +51,7 @@ class LlmMemory(Command):
 
     Memory of GPUs is not resident memory. Below the parts stand, for each GPU, the counters of torch's CUDA caching allocator, as
     torch.cuda.memory_stats() has them: "allocated" is what tensors have, "reserved" what torch took from the driver and keeps;
-    how often it gave its cache back to go on (retries) and ran out of memory. They are read from torch 2.1 to 2.14 on x86-64;
+    how often it gave its cache back to go on (retries) and ran out of memory. They are read from torch 2.1 to 2.15 on x86-64;
     another allocator (cudaMallocAsync, one of the engine's own) is named. torch's CPU allocator keeps no counters.
 
         GPU 0: 218.3 MiB allocated (peak 293.7 MiB), 322.0 MiB reserved (peak 322.0 MiB) in 20 segments;

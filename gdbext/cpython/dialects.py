@@ -192,6 +192,11 @@ def _cframes(rt: Runtime, tstate: int) -> list[int]:
     return found
 
 
+def outermost_cframe(rt: Runtime, tstate: int) -> int:
+    """3.11: the address of the _PyCFrame of a thread's first activation; 0 where there is none."""
+    return (_cframes(rt, tstate) or [0])[-1]
+
+
 def _walk_cframes(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> Iterator[RawFrame]:
     """3.11: interpreter frames grouped by `is_entry`; the n-th group belongs to the n-th cframe."""
     L, t = rt.layout, rt.target

@@ -8,7 +8,7 @@ from .. import log
 from ..access.procfs import read_maps, read_stat
 from ..access.retry import retry_reading
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from . import dialects, find, lost_names, stdlib_reprs, stdlib_types, thirdparty  # noqa: F401  (the last three register what they know)
+from . import dialects, find, lost_names, stdlib_reprs, stdlib_types, thirdparty, whole_stacks  # noqa: F401  (three register what they know)
 from . import layout as layouts
 from .frames import Code, PyFrame
 from .objects import Object
@@ -287,6 +287,7 @@ class Runtime:
         def read() -> Any:
             try:
                 walked = self._walked(thread)
+                whole_stacks.settle(self, thread, [step for _, step in walked])
                 steps = [(state, step) for state, step in walked if step.complete]
                 arrived = self.target.pending_offsets
                 for _, step in steps:

@@ -70,6 +70,7 @@ class Pool:
     foreign: list[int] = dataclasses.field(default_factory=list)  # entries of the block list that are no blocks
     may_pin: str = ""
     pins: dict[int, int] = dataclasses.field(default_factory=dict)
+    lent: set[int] = dataclasses.field(default_factory=set)  # ids that were given back and are still read, until they are reused
     cached_ids: list[int] | None = None  # ids that a prefix tree holds, where there is no hash map
     tree: "Tree" | None = None
     counters: dict[str, Any] = dataclasses.field(default_factory=dict)  # what the engine itself counts

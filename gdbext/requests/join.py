@@ -105,9 +105,11 @@ class _Context:
         return all(one.stands for one in both) and not self.goes_on(look, stage)
 
     def stood(self, look: Look, stage: str) -> bool:
-        """As `at_work`, and that it did nothing at all in between: two moments of a thread that goes round may look alike."""
-        marks = {one.sample.clock.mark for one in self.keepers(look, stage) if one.sample is not None and one.sample.clock}
-        return bool(self.keepers(look, stage)) and len(marks) < 2 and self.at_work(look, stage)
+        """As `at_work`, and that it did nothing at all in between: two moments of a thread that goes round may look alike. One
+        that waits for the other end of its ring does not stand."""
+        found = self.keepers(look, stage)
+        marks = {one.sample.clock.mark if one.sample is not None and one.sample.clock else None for one in found}
+        return None not in marks and len(marks) == 1 and not any(one.ring for one in found) and self.at_work(look, stage)
 
     def goes_on(self, look: Look, stage: str) -> bool:
         """Whether the thread that serves a stage got on between the looks, as its variables tell or its turns; or hardly had a

@@ -13,6 +13,7 @@ from .. import log
 from ..access.snapshot import CoreFileTarget
 from ..cpython.runtime import all_runtimes
 from ..errors import GdbextError
+from .waits import Edge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
     from .threads import ThreadView
 
+SHOWN = 4  # names of threads
 EXIT = frozenset(("exit", "__run_exit_handlers", "__cxa_finalize"))
 STAGES = {
     "signal": "it died",
@@ -104,6 +106,23 @@ def _joined(joining: ThreadView, views: Sequence[ThreadView]) -> list[ThreadView
     own: Any = joining.py
     daemon = daemons(own.rt)
     return [th for th in views if th is not joining and daemon.get(th.ident) is False]
+
+
+def shutdown_edge(process: str, thread: ThreadView, views: Sequence[ThreadView]) -> Edge | None:
+    """The edge of a thread in `threading._shutdown` itself to the threads that it joins, which all have to end; None where it
+    stands elsewhere, or none is seen."""
+    inner = thread.python[0] if thread.python else None
+    if inner is None or not inner.function.endswith("_shutdown") or not inner.file.endswith("threading.py"):
+        return None
+    joined = _joined(thread, views)
+    if not joined:
+        return None
+    names = ", ".join(th.name or str(th.tid) for th in joined[:SHOWN]) + (", …" if len(joined) > SHOWN else "")
+    what = f"the end of {'thread' if len(joined) == 1 else f'{len(joined)} threads'} {names}, no daemon{'s' * (len(joined) > 1)}"
+    edge = Edge((process, thread.tid), what, "Thread", where=f"_shutdown (threading.py:{inner.line})", every=True)
+    edge.candidates = [(process, th.tid) for th in joined]
+    edge.owner = edge.candidates[0] if len(joined) == 1 else None
+    return edge
 
 
 def daemons(rt: Runtime) -> dict[int, bool]:

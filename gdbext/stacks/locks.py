@@ -15,7 +15,7 @@ from ..access.snapshot import CoreFileTarget
 from ..cpython import gil, lock_objects
 from ..errors import FaultError, GdbextError
 from . import ipc_locks
-from .endings import shutdown_edge
+from .ending import shutdown_edge
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
 from .pools import Pools
@@ -129,7 +129,7 @@ class Finder:
         wait = find_wait(thread.python)
         semantic = self._built(thread, wait) if wait is not None else None
         if thread is self.view.main and semantic is None:
-            semantic = shutdown_edge(self.view, thread)
+            semantic = shutdown_edge(self.view.name, thread, self.view.threads)
         if semantic is None and self.view.live:
             edge = self._ipc_lock(thread, futex)
             if edge is not None:

@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 KV = "-kv"  # no expression begins so
 PACKAGES = ("torch", "triton", "transformers", "numpy")  # beside the engines'
 CHUNK = 1 << 20
+MOST_CODE = 1 << 20  # bytes of code of no file
 
 
 def read(target: Target, *words: str) -> str:
     """Reads it from `target`; returns the first error, or ''. `words`: `KV` for the engine's KV cache and versions, else Python
     expressions (names of any frame of the main thread), read with the values of the tensors they give."""
+    _code_of_no_file(target)
     try:
         view = ProcessView(target)  # what every answer needs: threads, their frames and names, the GIL
     except GdbextError as e:
@@ -47,6 +49,17 @@ def read(target: Target, *words: str) -> str:
         with reads.optional():
             return error or (_more(view, words) if words else "")
     return error or _more(view, words)
+
+
+def _code_of_no_file(target: Target) -> None:
+    """Small pieces of code that was made at run time: a stack may lead through them (CPython's trampolines for perf)."""
+    left = MOST_CODE
+    with log.passing_over(GdbextError):
+        for mapping in target.mappings():
+            size = mapping.end - mapping.start
+            if "x" in mapping.perms and not mapping.path and size <= left:
+                target.read_partial(mapping.start, size)
+                left -= size
 
 
 def kept_secrets(target: Target) -> tuple[list[bytes], list[bytes], set[bytes], list[tuple[int, int, int]]]:

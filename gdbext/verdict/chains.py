@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..requests.model import KEPT, MOVING
-from .steps import ENDED, INPUT, MOVES, NOBODY, RING, SEVERAL, UNKNOWN, End, Step, short, step
+from .steps import ENDED, INPUT, MOVES, NOBODY, RING, RUNS, SEVERAL, UNKNOWN, End, Step, short, step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,6 +36,11 @@ class Chain:
     also: list[Node] = field(default_factory=list)
     request: str = ""
     rests: bool = False  # a helper that waits for work
+
+    @property
+    def unseen(self) -> list[int]:
+        """The pids at its end, or at one of its ends, that were not looked at and owe what is waited for."""
+        return [end.pid for end in (self.end, *self.end.any_of) if end.pid and end.state in (RUNS, UNKNOWN)]
 
 
 def chain_of(facts: Facts, node: Node, first: Step | None = None) -> Chain:

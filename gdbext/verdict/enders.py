@@ -126,3 +126,12 @@ def knot(facts: Facts) -> dict[Node, list[Node]]:
             return {node: who for node, (who, _) in known.items()}
         for node in only:
             del known[node]
+
+
+def pipe_of_its_own(f: ProcessState, t: ThreadState) -> str:
+    """The pipe that a thread reads of which its process alone can write; '' where it reads none."""
+    if t.call is None or t.call.name != "read" or len(t.call.sources) != 1 or t.call.sources[0].kind != "pipe":
+        return ""
+    source = t.call.sources[0]
+    writers = {pid for pid, writes in f.peers.get(source.inode, ()) if writes}
+    return source.text if writers == {f.pid} else ""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
 from .. import log
+from ..access.proctable import ProcTable
+from ..cpython.runtime import open_runtime
 from ..engines import endpoints, nccl_ras, shm_files
 from ..engines.group import engines_of
 from ..engines.listeners import who_listens
-from ..engines.processes import ranks_of
+from ..engines.processes import ProcessRef, ranks_of
 from ..errors import GdbextError
+from ..observe.clocks import ancestors
 from ..observe.window import PRESSED
 from ..requests import collect, instances, join
 from ..requests.model import BEHIND, NEVER_FITS
@@ -18,6 +22,7 @@ from . import sampling, untraced
 from .chains import Chain, chains_of
 from .facts import Facts
 from .judge import judge
+from .kinds import QUIET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
     from .facts import ProcessState, Verdict
 
 LONGER = 3.0  # times the first look, on a machine that left others little
+MAX_OTHERS = 8  # processes that are looked at without being asked for
 TWICE = 2.0  # times as long, for what holds only if it is found twice
 AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0, "uninterruptible": 3.0}  # times as long, for what may only take its time
 
@@ -80,6 +86,11 @@ def examine(
     nothing can be told while its threads wait for a processor is sampled again from the start."""
     look = _Look(found, targets, seconds, words, alone)
     first = look.examination()
+    more = [] if first.verdicts[0].kind in QUIET else _others(found, targets, first.chains)
+    if more:
+        look = _Look([*found, *more], targets, seconds, words, alone)
+        _add_pauses(look.sampling.seen, [s.snapshot for s in first.seen])
+        first = look.examination()
     first.untraced = _untraced([s for s in first.seen if untraced.is_refused(s)])
     said, again = {v.kind for v in first.verdicts}, any(v.again for v in first.verdicts)
     if "unknown" in said and any(s.window.pressed > PRESSED for s in first.seen):
@@ -96,6 +107,26 @@ def examine(
         return first
     last.untraced = first.untraced
     return last
+
+
+def _others(found: Sequence[Any], targets: Targets, chains: Sequence[Chain]) -> list[ProcessRef]:
+    """The Python processes at the ends of chains that were not asked for: children, and who has the other end of a pipe or a
+    socket. Of engines all processes are known; who asks is not looked at."""
+    if any(one.rank is not None or one.pid is None for one in found):
+        return []
+    table = ProcTable()
+    known = {one.pid for one in found} | {os.getpid()} | ancestors(table, os.getpid())
+    pids = dict.fromkeys(pid for chain in chains for pid in chain.unseen if pid not in known and pid in table.processes)
+    return [one for one in map(ProcessRef, list(pids)[:MAX_OTHERS]) if _runs_python(targets, one)]
+
+
+def _runs_python(targets: Targets, one: ProcessRef) -> bool:
+    try:
+        open_runtime(targets.of(one))
+    except GdbextError as e:
+        log.passed_over(e)
+        return False
+    return True
 
 
 def _add_pauses(seen: Sequence[ProcessState], earlier: Sequence[ProcessSnapshot | None]) -> None:

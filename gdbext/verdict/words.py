@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from . import patterns
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Collection
 
     from .facts import Facts, Node, ThreadState
 
 
-_ENDS = re.compile(r"atexit_callfuncs|_PyAtExit_Call|_?Py_Finalize|wait_for_thread_shutdown")
 _AWAITED = {  # what a function of the kernel waits for: kernel/fork.c (vfork)
     "kernel_clone": "a child of its vfork, which has neither ended nor started a program",
     "_do_fork": "a child of its vfork, which has neither ended nor started a program",
@@ -39,7 +38,6 @@ def describe(t: ThreadState | None) -> str:
     load = "" if t.load is None else f", {100 * t.load:.0f} % CPU"
     how = "moves, last" if t.moved else "stands"
     wait = f", waits for {t.edge.lock}" if t.edge is not None else ""
-    wait += ", at the end of its program" if t.main and any(_ENDS.match(name or "") for name in t.native) else ""
     return f"{t.node[0]} thread {t.node[1]}{f' ({t.name})' if t.name else ''} {how} in {t.top}{wait}{load}"
 
 

@@ -55,7 +55,7 @@ PLAIN = {
     "sleeps_for_good": "unknown",
     "nobody_notifies": "starved",
     "pool_waits_for_itself": "lock-cycle",
-    "answer_of_a_child": "unknown",
+    "answer_of_a_child": "starved",
     "answer_over_a_socket": "unknown",
     "lock_with_a_time_limit": "lock-held",
     "asyncio_blocked": "loop-blocked",

@@ -105,6 +105,27 @@ def test_hashes_of_requests_with_a_salt_or_an_adapter(torch_python, installed, v
     assert {name for name, _, _ in found.wrong} == ({"req-d"} if kind == "stale" else set()), found.wrong
 
 
+@pytest.mark.parametrize("version", ["0.16.0", "0.24.0", "installed"])
+@pytest.mark.parametrize("kind", ["cut", "cut-unsaid"])
+def test_the_hash_of_what_a_connector_cut_is_no_fault(torch_python, installed, version, kind):
+    folder, version = installed if version == "installed" else (release("vllm", version), version)
+    with running(torch_python, "vllm_release.py", folder, version, kind) as said:
+        target = ProcTarget(said["pid"])
+        found = kv_hashes.check(open_runtime(target), vllm_kv.read(open_runtime(target)))
+        target.close()
+    assert {name for name, _, _ in found.wrong} == ({said["cut"]} if kind == "cut-unsaid" else set()), found.wrong
+    assert found.checked > 10
+
+
+@pytest.mark.parametrize("kind", ["lent", "lent-unsaid"])
+def test_a_page_that_hisparse_lends_is_no_fault(torch_python, installed, kind):
+    with running(torch_python, "vllm_release.py", *installed, kind) as said:
+        report = invariants.check(read(said["pid"]))
+    found = [(v.rule, v.block) for v in report.violations]
+    assert found == ([("free-owned", said["cut"])] if kind == "lent-unsaid" else [])
+    assert "free-owned" in report.rules
+
+
 @pytest.fixture(scope="module")
 def installed(torch_python):
     """(folder of the vLLM that the environment has, its version)"""

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import struct
 import subprocess
+import zipfile
 
 import pytest
 from harness import own_root
@@ -160,3 +161,19 @@ def test_a_cut_core_is_called_cut(tmp_path):
         with open(core, "rb") as f:
             cut.write_bytes(f.read(size))
         assert said in refused(f"pybt -on {cut}")
+
+
+@pytest.mark.parametrize("how", ["app.pyz", "lib.zip"])
+def test_source_in_an_archive_is_shown(how, tmp_path):
+    archive, source = (
+        tmp_path / how,
+        "import time\n\n\ndef leaf():\n    print('ready', flush=True)\n    time.sleep(900)  # here\n",
+    )
+    with zipfile.ZipFile(archive, "w") as made:
+        made.writestr("inner/__init__.py", "")
+        made.writestr("inner/deep.py", source)
+        made.writestr("__main__.py", "import inner.deep\ninner.deep.leaf()\n")
+    code = f"import sys; sys.path.insert(0, {str(archive)!r}); import inner.deep; inner.deep.leaf()"
+    with spawned([PYTHONS[-1], *([str(archive)] if how == "app.pyz" else ["-c", code])], ready="ready") as process:
+        shown = run(f"pylist -on {process.pid}").to_text()
+    assert "time.sleep(900)  # here" in shown and re.search(r"> +6 ", shown), shown

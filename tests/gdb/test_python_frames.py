@@ -127,3 +127,15 @@ def test_columns_are_those_of_the_code_objects(python):
     assert places[1:] == expected[1:]  # the innermost one has gone on
     if expected[1][2] is not None:
         assert f":{expected[1][2]}-{expected[1][3]})" in text
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_threads_that_a_fork_by_c_left_behind_are_called_missing(python):
+    with running(python, "bare_fork.py", start_new_session=True) as (target, truth):
+        asleep(truth["child"])
+        parent, child = (answer(f"pybt -all -on {pid}")["threads"] for pid in (target.pid, truth["child"]))
+        text = run(f"pybt -all -on {truth['child']}").to_text()
+    assert [th["missing"] for th in parent] == [False] * 3
+    assert sorted(th["name"] for th in child if th["missing"]) == truth["names"]
+    assert [th["tid"] for th in child if not th["missing"]] == [truth["child"]]
+    assert text.count("no thread of this process") == 2

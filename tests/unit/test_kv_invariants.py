@@ -460,6 +460,16 @@ def lent(cache, block):
     append_again(cache, block)
 
 
+@pytest.mark.parametrize("stray", [False, True])
+def test_a_block_that_is_lent_may_be_free_in_a_table_and_no_other(stray):
+    cache = healthy()
+    block, other = [b for r in cache.requests for b in r.blocks.get(0, ()) if cache.pools[0].ref_cnt[b] == 1][:2]
+    cache.pools[0].lent = {block}
+    for one in (block, other) if stray else (block,):
+        lent(cache, one)
+    assert rules(cache)[0] == ([("free-owned", other)] if stray else [])
+
+
 def test_what_may_be_free_in_a_table_is_not_judged_and_the_rest_is():
     """The same state is a fault of one manager, and how another one works; what holds of both is found in both."""
     first = healthy()

@@ -255,3 +255,18 @@ def test_the_owner_that_a_note_names_counts_in_our_own_files_alone(tmp_path):
     assert CoreFileTarget(path).user() == (77, {78})
     os.chown(path, 54321, 54321)
     assert CoreFileTarget(path).user() == (54321, {54321})
+
+
+@pytest.mark.parametrize("count", [65533, 65534, 65535, 70000])
+def test_more_mappings_than_the_header_counts(tmp_path, count):
+    """elf(5), PN_XNUM: with one segment for the notes, 65,535 and more are counted elsewhere."""
+    first, step = 0x10000, 4 * PAGE
+    maps = [Mapping(first + i * step, first + i * step + PAGE, "rw-p") for i in range(count)]
+    memory = {m.start: page(i % 251 + 1) for i, m in enumerate(maps) if i in (0, count // 2, count - 1)}
+    path = str(tmp_path / "core")
+    write_core(path, "x86-64", 100, [(100, registers("x86-64", rsp=first))], maps, memory)
+    with open(path, "rb") as f:
+        assert struct.unpack_from("<H", f.read(64), 56)[0] == min(count + 1, 0xFFFF)
+    core = CoreFileTarget(path)
+    assert len(core.mappings()) == count and [th.tid for th in core.threads()] == [100]
+    assert all(core.read(at, PAGE) == data for at, data in memory.items())

@@ -37,6 +37,7 @@ OTHERS = {
     "setup/initfile.py": "gdb's own init file, which its user may have linked elsewhere",
     "setup/inside.py": "the answer, in a file that setup/outside.py has made for it",
     "setup/unpack.py": "folders of the pack unpacked for gdb, whose files render/files.py writes",
+    "render/streams.py": "/dev/null",
     "torch/files.py": "a part of an archive that is open",
     "torch/layer_records.py": "values without a name, until all are there",
     "wheels.py": "the folder for gdb's Python",

@@ -8,7 +8,7 @@ from ... import log
 from ...errors import GdbextError, LayoutError
 from ...kvcache.model import DANGLING, HEAD, NONE, TAIL, Pool
 from ..columns import Columns, Places, Records
-from ..objects import address_of_none, has, optional, path
+from ..objects import address_of_none, at, has, optional, path
 from .paths import PATHS, known
 
 TYPE_CHECKING = False
@@ -53,6 +53,8 @@ def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> tuple[Pool, Pl
             rt.target.drop_pages()
             pool.torn = _ends(queue) != before
         _hash_map(rt, pool, holder, records, index)
+        watchers = at(holder, "_reuse_watchers")  # of 0.32: pages whose copy on the host is whole
+        pool.lent = {block.integer() for block, _ in watchers.items()} if watchers is not None else set()
     else:
         pool.reserved, pool.ref_cnt, pool.prev, pool.next = (), [], [], []
     return pool, index
@@ -128,10 +130,13 @@ def _hash_map(rt: Runtime, pool: Pool, holder: Object, records: Records, index: 
             canonical[pointer] = by_content.setdefault(content, pointer)
     pool.hashes = list(map(canonical.__getitem__, column))
     pool.extra_hashes = {b: {canonical[p] for p in names} for b, names in extra}
-    for at in () if lone else [i for i, block in enumerate(blocks) if block < 0]:  # no block: a dict of several
-        key, value = entries[at]
+    for place in () if lone else [i for i, block in enumerate(blocks) if block < 0]:  # no block: a dict of several
+        key, value = entries[place]
         inner = rt.object(value)
-        pool.hash_map[at] = (key, index.of([v for _, v in inner.dict_entries()], DANGLING) if inner.isa("dict") else [DANGLING])
+        pool.hash_map[place] = (
+            key,
+            index.of([v for _, v in inner.dict_entries()], DANGLING) if inner.isa("dict") else [DANGLING],
+        )
 
 
 def _contents(rt: Runtime, addresses: Sequence[int]) -> list[Any]:
@@ -141,13 +146,13 @@ def _contents(rt: Runtime, addresses: Sequence[int]) -> list[Any]:
     L = rt.layout
     first = rt.object(addresses[0])
     if first.isa("bytes"):
-        length, at = first.len(), L["bytes.ob_sval"]
-        if 0 < length <= 256 and at % 8 == 0:
-            columns = Columns(rt.target, addresses, at + (length + 7 & -8))
+        length, begin = first.len(), L["bytes.ob_sval"]
+        if 0 < length <= 256 and begin % 8 == 0:
+            columns = Columns(rt.target, addresses, begin + (length + 7 & -8))
             if set(columns.words(L["varobj.ob_size"])) == {length} and set(columns.words(L["object.ob_type"])) == {
                 first.type.address
             }:
-                words = [columns.words(at + i) for i in range(0, length, 8)]
+                words = [columns.words(begin + i) for i in range(0, length, 8)]
                 if length % 8:
                     mask = (1 << 8 * (length % 8)) - 1
                     words[-1] = [w & mask for w in words[-1]]

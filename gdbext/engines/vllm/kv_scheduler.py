@@ -12,7 +12,7 @@ from ..objects import at, at_once, has, is_set, optional, path, updating
 from . import kv_hashes
 from .kv_pool import read_pool
 from .kv_requests import explain_waits, requests_of
-from .paths import FOLDERS, KEEPING, KINDS, LENDING, MAX_REQUESTS, READING, SPEC_FIELDS, UPDATING, known
+from .paths import FOLDERS, KEEPING, KINDS, MAX_REQUESTS, READING, SPEC_FIELDS, UPDATING, known
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -137,8 +137,6 @@ def _group(one: Object, group_id: int, pool: int, config: Object | None) -> Grou
 
 def _unjudged(one: Object) -> str:
     """Why the blocks of a manager's tables may be free while they stand there; '' of one that counts a reference for each."""
-    if one.type_name in LENDING:
-        return "pages whose copy on the host is whole are given back and stay in the table"
     return "" if one.type_name in KEEPING else f"what a {one.type_name} gives back is not known here"
 
 

@@ -62,12 +62,11 @@ KINDS = {
     "RSWASpec": "full",
     "EncoderOnlyAttentionSpec": "other",
 }
-# managers that count a reference for each block of their tables, and those whose tables keep pages that were given back
+# managers that count a reference for each block of their tables but those that the pool names as lent (its reuse watchers)
 KEEPING = frozenset(
     "FullAttentionManager SlidingWindowManager ChunkedLocalAttentionManager MambaManager CrossAttentionManager RSWAManager "
-    "SinkFullAttentionManager HiSparseSourceManager".split()
+    "SinkFullAttentionManager HiSparseSourceManager HiSparseResidentManager HiSparseHotManager".split()
 )
-LENDING = frozenset(("HiSparseResidentManager", "HiSparseHotManager"))
 SPEC_FIELDS = ("num_kv_heads", "head_size", "head_size_v", "sliding_window", "attention_chunk_size")
 FOLDERS = ("/v1/core",)
 UPDATING = (

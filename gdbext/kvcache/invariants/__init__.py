@@ -70,12 +70,12 @@ def _check_pool(found: Findings, cache: Cache, number: int, pool: Pool, held: di
 
 
 def _judged(found: Findings, cache: Cache, number: int, pool: Pool, owners: Owners) -> Owners:
-    """`owners` without the tables whose blocks the engine may free, or hand out, while they stand there."""
-    lent = {group.id: group.unjudged for group in cache.groups if group.pool == number and group.unjudged}
-    for group, why in lent.items():
+    """`owners` without blocks that are lent, and without the tables of which it is not known what is given back."""
+    unknown = {group.id: group.unjudged for group in cache.groups if group.pool == number and group.unjudged}
+    for group, why in unknown.items():
         rules = f"{FREE_OWNED.name} and {REF_BELOW_OWNERS.name} of the tables of group {group}"
         found.leave_out(pool.name, rules, f"not judged: {why}")
-    if not lent:
+    if not unknown and not pool.lent:
         return owners
-    kept = {block: [one for one in held if one[1] not in lent] for block, held in owners.items()}
+    kept = {b: [one for one in held if one[1] not in unknown] for b, held in owners.items() if b not in pool.lent}
     return {block: held for block, held in kept.items() if held}

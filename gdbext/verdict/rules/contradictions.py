@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..chains import chain_of
-from ..enders import knot
+from ..enders import knot, pipe_of_its_own
 from ..facts import Verdict
 from ..steps import step
 from ..words import describe, describe_node, name_of
@@ -91,7 +91,7 @@ def nobody(facts: Facts) -> Verdict | None:
         t = f.main
         if t is None or f.role or len(f.threads) > 1 or f.signals or f.loops or t.load is None or t.woke or not t.still:
             continue
-        own = _own_pipe(f, t)
+        own = pipe_of_its_own(f, t)
         if not own and (t.edge is None or not t.held_up or not _from_within(t.edge)):
             continue
         line = f"{describe(t)}" + (f": this process alone has the writing end of {own}" if own else "")
@@ -104,12 +104,3 @@ def _from_within(edge: Edge) -> bool:
     """Whether only a thread of the same process can end a wait that has no end by itself."""
     kinds = ("Event", "Condition", "Queue", "Future", "Barrier", "Semaphore")
     return edge.kind in kinds and not edge.limit and not edge.shared and not edge.open
-
-
-def _own_pipe(f: ProcessState, t: ThreadState) -> str:
-    """The pipe that a thread reads of which its process alone can write; '' where it reads none."""
-    if t.call is None or t.call.name != "read" or len(t.call.sources) != 1 or t.call.sources[0].kind != "pipe":
-        return ""
-    source = t.call.sources[0]
-    writers = {pid for pid, writes in f.peers.get(source.inode, ()) if writes}
-    return source.text if writers == {f.pid} else ""

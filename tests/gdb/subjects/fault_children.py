@@ -70,14 +70,14 @@ def pipe_from_a_stuck_process():
 
 
 def answer_of_a_child():
-    """Waits for a child that nobody looks at."""
+    """Waits for a child that nobody asks about."""
     import multiprocessing
 
     context = multiprocessing.get_context("fork")
     q = context.Queue()
     child = context.Process(target=forever, daemon=True)
     child.start()
-    say()
+    say(child.pid)
     q.get()
 
 

@@ -305,6 +305,25 @@ def own_pipe():
     del writes
 
 
+def dead_child():
+    """A process reads a pipe of which it has the writing end, as its child had, which has been killed; well: the child writes."""
+    reads, writes = os.pipe()
+
+    def child():
+        if HANG:
+            os.kill(os.getpid(), signal.SIGKILL)
+        while True:
+            time.sleep(SLOW)
+            os.write(writes, b"x")
+
+    pid = forked(child)
+    while HANG and open(f"/proc/{pid}/stat").read().rpartition(") ")[2][0] != "Z":
+        time.sleep(0.01)
+    say("crashed", who=None)
+    while True:
+        os.read(reads, 1)
+
+
 def mark(event):
     event._flag = True
 
@@ -328,6 +347,7 @@ SITUATIONS = {
     "item there": lambda: waits_for_what_is_there(queue.Queue, lambda q: q.queue.append(1), lambda q: q.get()),
     "event set": lambda: waits_for_what_is_there(threading.Event, mark, lambda e: e.wait()),
     "own pipe": own_pipe,
+    "dead child": dead_child,
     "nobody, event": lambda: nobody_left(threading.Event, lambda e: e.wait()),
     "nobody, queue": lambda: nobody_left(queue.Queue, lambda q: q.get()),
     "nobody, condition": lambda: nobody_left(threading.Condition, notified),

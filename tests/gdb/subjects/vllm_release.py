@@ -4,7 +4,8 @@ waits.
   vllm_release.py FOLDER VERSION [GROUPS]      GROUPS: full | none (no prefix caching) | hybrid | mamba | pools (0.32 on) |
                                                keys (one request has a cache salt, one a LoRA adapter) | stale (and the salt
                                                is another since its blocks were hashed) | draft (speculative decoding: of the
-                                               tokens that are guessed from none to all are taken)
+                                               tokens that are guessed from none to all are taken) | cut, cut-unsaid (a prompt
+                                               is cut) | lent, lent-unsaid (a page is given back and stays)
 
 Says what is true of its objects by following them itself.
 """
@@ -273,6 +274,30 @@ def truth(scheduler):
     }
 
 
+def cut_prompt(scheduler, said):
+    """The last waiting request loses the end of its prompt, as a connector takes it for a prefill (`said`), and has another
+    token in its place: the hash of that block is the cut prompt's. -> its name"""
+    request = list(scheduler.waiting)[-1]
+    whole = request.num_prompt_tokens // BLOCK * BLOCK - 1
+    request.prompt_token_ids = request.prompt_token_ids[:whole]
+    request.num_prompt_tokens = whole
+    request._all_token_ids[whole] = 0
+    request.kv_transfer_params = {"do_remote_decode": True, **({"_p_side_truncated": True} if said else {})}
+    return request.request_id
+
+
+def lend(scheduler, said):
+    """The last page of a running request is given back and stays in its table: as HiSparse does once its copy on the host is
+    whole (`said`), or by a mistake. -> its block"""
+    manager, pool = scheduler.kv_cache_manager.coordinator.single_type_managers[0], scheduler.kv_cache_manager.block_pool
+    block = next(b[-1] for b in manager.req_to_blocks.values() if b and b[-1].ref_cnt == 1)
+    if said:
+        pool.unpin_blocks([block], lambda block: None)
+    else:
+        pool.free_blocks([block])
+    return block.block_id
+
+
 def main():
     folder, version, kind = sys.argv[1], sys.argv[2], (sys.argv[3:] or ["full"])[0]
     older_engine.use(folder, version)
@@ -280,7 +305,9 @@ def main():
     story(scheduler, kind)
     if kind == "stale":
         next(r for r in [*scheduler.running, *scheduler.waiting] if r.cache_salt).cache_salt = "other"
-    print(json.dumps({"pid": os.getpid(), **truth(scheduler)}), flush=True)
+    cut = cut_prompt(scheduler, kind == "cut") if kind.startswith("cut") else None
+    cut = lend(scheduler, kind == "lent") if kind.startswith("lent") else cut
+    print(json.dumps({"pid": os.getpid(), "cut": cut, **truth(scheduler)}), flush=True)
     while True:
         time.sleep(1000)
 

@@ -1,0 +1,91 @@
+"""Whether the stack of a thread that runs on is whole: it ends at the thread's root, its first frame.
+
+While it is read a frame may return: the word that led outward from it is cleared (Python/ceval.c, clear_gen_frame;
+Objects/frameobject.c, frame_dealloc), and the walk ends there. From 3.12 on the outermost frame was called by an activation whose
+own frame lies on the C stack, in 3.11 it belongs to the outermost _PyCFrame; no thread has a coroutine's frame at its root. What
+these rules doubt, or what ends at another root than before, is read again until it stays the same.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from .. import log
+from ..access import procfs
+from ..errors import GdbextError, LayoutError
+from . import dialects
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .dialects import RawFrame
+    from .runtime import PyThread, Runtime
+
+AGREE, SPAN = 6, 0.03  # readings one after the other, and seconds from the first to the last, that prove a root
+_GENERATES = 0x20 | 0x80 | 0x200  # flags of a generator's and a coroutine's code (Include/cpython/code.h)
+_ASLEEP = ("S", "T", "t")  # states in which no frame comes or goes
+
+
+class _Root:
+    """What is known of a thread's outermost frame: `root`: (address, code) or None; `last`: that of the last reading in doubt,
+    which was the same `count` times since `since`; `rest`: how long the thread had run when it slept after it, None where it did
+    not."""
+
+    def __init__(self) -> None:
+        self.root: tuple[int, int] | None = None
+        self.last: tuple[int, int] | None = None
+        self.count, self.since = 0, 0.0
+        self.rest: int | None = None
+
+    def agrees(self, root: tuple[int, int] | None, rest: int | None) -> bool:
+        """Whether a reading in doubt has been the same often enough, this one included."""
+        now = time.monotonic()
+        if not self.count or self.last != root:
+            self.last, self.count, self.since, self.rest = root, 0, now, None
+        self.count += 1
+        still, self.rest = rest is not None and rest == self.rest, rest
+        return still or self.count >= AGREE and now - self.since >= SPAN
+
+
+def settle(rt: Runtime, thread: PyThread, steps: Sequence[RawFrame]) -> None:
+    """Raises `LayoutError` where a stack, innermost first, is not known to be whole. Of a process that stands still each is."""
+    if rt.target.is_stopped:
+        return
+    kept: _Root = rt.target.lasting.setdefault(("root of a thread", thread.address), _Root())
+    root = (steps[-1].address, steps[-1].code) if steps else None
+    why = _doubt(rt, thread, steps)
+    if not why and kept.root is None and rt.version < (3, 11):
+        why = "is not known to be whole yet"
+    if not why and kept.root not in (None, root):
+        why = "ends at another frame than before"
+    if why and not kept.agrees(root, _rest(rt, thread)):
+        raise LayoutError(f"the stack of thread {thread.tid} {why}: it changed while it was read")
+    kept.root, kept.count = root, 0
+
+
+def _doubt(rt: Runtime, thread: PyThread, steps: Sequence[RawFrame]) -> str:
+    """Why a stack may be torn, ''."""
+    if not steps:
+        return "is empty"
+    last = steps[-1]
+    if len(steps) >= dialects.MAX_FRAMES:
+        return ""  # there are more than are read
+    if rt.code(last.code).flags & _GENERATES:
+        return "ends in a coroutine or generator"
+    if rt.version >= (3, 12) and not last.anchor:
+        return "does not end where C called Python"
+    if rt.version == (3, 11) and len(thread.states) == 1 and last.anchor != dialects.outermost_cframe(rt, thread.address):
+        return "does not end where C called Python"
+    return ""
+
+
+def _rest(rt: Runtime, thread: PyThread) -> int | None:
+    """How long a thread that sleeps has run, in nanoseconds: two readings between which that stays the same met no change. None
+    where it does not sleep, or that is not to be had."""
+    pid = rt.target.pid or 0
+    try:
+        return (procfs.read_schedstat(pid, thread.tid).ran or None) if procfs.state_of(pid, thread.tid) in _ASLEEP else None
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
+        return None
