@@ -6,7 +6,6 @@ Ports: the engine's command line (`--port`), else what its spec names as the def
 from __future__ import annotations
 
 import contextlib
-import http.client
 import re
 import socket
 import threading
@@ -17,6 +16,7 @@ from . import listeners
 from .registry import spec_of
 
 if TYPE_CHECKING:
+    import http.client
     from collections.abc import Iterator, Sequence
 
     from .rank import Rank
@@ -65,6 +65,8 @@ def ask(pid: int, port: int, pattern: str, proc: str = "/proc") -> dict[str, Any
 
 def get(row: listeners.Row, path: str) -> tuple[int | str, str]:
     """(status or what went wrong, text) of a GET from whoever listens on this machine."""
+    import http.client  # it loads ssl and email: megabytes, which llm-hang does without in an engine's full memory group
+
     try:
         with answered_within(row, SECONDS) as connection:
             connection.request("GET", path)
@@ -78,6 +80,8 @@ def get(row: listeners.Row, path: str) -> tuple[int | str, str]:
 def answered_within(row: listeners.Row, seconds: float) -> Iterator[http.client.HTTPConnection]:
     """An HTTP connection to a listening socket for a `with` block, which ends in `TimeoutError` after so many seconds, however
     slowly an answer drips: a socket's own limit is of each piece."""
+    import http.client
+
     with listeners.connected(row, seconds) as held:
         connection = http.client.HTTPConnection("localhost", row.port, timeout=seconds)
         connection.sock, connection.auto_open = held, 0  # never a second connection, to wherever a name leads
