@@ -9,7 +9,7 @@ from typing import Any
 from ..access.proctable import ProcTable
 from ..errors import GdbextError
 from ..render.text import Style, escape, seconds, size
-from ..session.command import Answer, Args, Command, Option, _take_options
+from ..session.command import Answer, Args, Command, Option, UsageError, _take_options
 from ..session.gdb_only import require_gdb
 from ..session.process_selection import resolve_processes
 from ..session.session import Session
@@ -195,9 +195,11 @@ class LlmContinue(Command):
     """Resume attached engine processes together, until one stops or Ctrl-C (R).
 
     WHAT is one label or pid, or all (the default): gdb's all-stop mode resumes one inferior or every one. A trailing &
-    resumes in the background, as gdb's own continue does.
+    resumes in the background, as gdb's own continue does. With -for they stand still again after so many seconds, as a script
+    wants it.
 
         (gdb) llm-continue
+        (gdb) llm-continue -for 30
         (gdb) llm-continue TP0 &
 
     Settings: schedule-multiple, while they run; then it is as before.
@@ -210,12 +212,16 @@ class LlmContinue(Command):
     completion = "what"
     takes_target = False
     resumes = True
+    options = (Option("for", "float", "stop them again after so many seconds", None, "S"),)
 
     def run(self, session: Session, args: Args) -> Answer:
         attach = require_gdb(session, "attach")
         background = args.operand_text.endswith("&")
+        seconds = getattr(args, "for")
+        if seconds is not None and (background or not 0 < seconds < 1e7):
+            raise UsageError("llm-continue: -for takes seconds, more than none, and does not go with &")
         chosen = _ours(session, attach, args.operand_text.rstrip("& \t"))
-        done = require_gdb(session, "resuming").resume([h.pid for h in chosen], background)
+        done = require_gdb(session, "resuming").resume([h.pid for h in chosen], background, seconds or 0.0)
         data = {"continued": [{"pid": h.pid, "label": h.label, "inferior": h.inferior} for h in done]}
         names = ", ".join(_name(h) for h in done)
         return Answer(data, f"running in the background: {names}" if background else f"stopped again: {names}")

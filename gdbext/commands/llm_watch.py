@@ -14,6 +14,7 @@ from ..answers.report import make_report
 from ..engines import group as groups
 from ..engines import processes
 from ..errors import GdbextError
+from ..observe.loop import rounds
 from ..render import files
 from ..render.text import Style, escape, seconds
 from ..requests import watch as requests
@@ -70,11 +71,10 @@ class LlmWatch(Command):
         if any(session.targets.attached(one) is not None for one in found):
             raise GdbextError("a process that this gdb has attached does not run: llm-detach it first")
         limit = getattr(args, "for")
-        end = time.monotonic() + limit if limit is not None else None
         mains, quiet, looked = [standstill.MainThreadWatch(one, args.counter) for one in found], 1.0, []
         watched = [*mains, *_engines(found, session.targets)]
         print(f"llm-watch: {len(found)} processes are watched; ^C ends it", file=sys.stderr, flush=True)
-        while True:
+        for _ in rounds(args.poll, seconds=limit, rest=lambda took: float(args.poll)):
             why = next((w for w in (one.look(args.after * quiet) for one in watched) if w), None)
             if why:
                 data, nodes = self._capture(found, session.targets, args, why)
@@ -84,12 +84,10 @@ class LlmWatch(Command):
                 quiet = min(quiet * 2, 16.0)  # an engine without work is not stopped again and again
             elif any(one.progressed for one in mains):
                 quiet = 1.0
-            if end is not None and time.monotonic() >= end:
-                return Answer(
-                    {"captured": False, "file": None, "snapshots": [], "looks": looked},
-                    lambda style: f"nothing to capture in {seconds(limit)}",
-                )
-            time.sleep(min(args.poll, max(0.0, end - time.monotonic())) if end is not None else args.poll)
+        return Answer(
+            {"captured": False, "file": None, "snapshots": [], "looks": looked},
+            lambda style: f"nothing to capture in {seconds(limit)}",
+        )
 
     def _capture(self, found: Any, targets: Any, args: Args, why: Any) -> tuple[Any, ...]:
         """Looks, and writes what there is to write where the verdict is bad. -> (data, the nodes of its threads)"""

@@ -51,7 +51,11 @@ class _Step(Command):
 class PyNext(_Step):
     """Run to the next line of Python in this function, or to its caller (R). Calls run at full speed; all threads run.
 
-    Enter repeats it. Two debug registers are needed. A line of a loop in one line counts as one.
+    Enter repeats it. Two debug registers are needed. A line of a loop in one line counts as one. The other attached processes run
+    meanwhile, as a collective needs it; where one of them stands at a breakpoint of its own they stay, and after two seconds it
+    is said who stands still. pystep, pyfinish and pyuntil do the same.
+
+    Settings: schedule-multiple, while they run; then it is as before.
 
         (gdb) pynext
         Scheduler.schedule at vllm/v1/core/sched/scheduler.py:413, thread 4242

@@ -29,6 +29,7 @@ from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import names_for
 from ..errors import FaultError, GdbextError, LayoutError
 from . import attached_processes, device_work, inferior_breakpoints, urgency
+from . import others as others  # hears of stops from now on
 from .events import listen
 from .gdb_state import FRONT_END
 from .registers import JUMP, arguments, pthread, register

@@ -161,7 +161,7 @@ def _by_call(target: ProcTarget, inferior: Any, folder: SharedTempDir, timeout: 
         process.need(1, "llm-inject")
         raise GdbextError(f"process {inferior.pid}: its main thread runs no Python")
     with interrupted_after(timeout), unreported_stop():
-        done = run.go()
+        done = run.go(alone=True)
     if done is None:
         raise GdbextError(
             f"process {inferior.pid}: its main thread ran no line of Python in {timeout:g} s: it is stuck in C, or waits (llm-bt "

@@ -5,6 +5,7 @@ threads are resumed.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from ..cpython import codes
 from ..cpython.frames import PyFrame
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render.text import Style, escape
-from . import hw_breakpoints
+from . import hw_breakpoints, others
 from .frame_values import instruction_word, result
 from .gdb_state import every_thread_runs
 from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, Process, StopContext, WordWatchpoint
@@ -77,11 +78,11 @@ class Run:
             return True
         return False
 
-    def go(self) -> StopContext | None:
-        """Resumes all threads until one of them ends it, something else stops the process, or it is gone; -> `StopContext` or
-        None."""
+    def go(self, alone: bool = False) -> StopContext | None:
+        """Resumes all threads, and unless `alone` the other attached processes, until one of them ends it, something else stops
+        the process, or it is gone; -> `StopContext` or None."""
         try:
-            with every_thread_runs():
+            with every_thread_runs(), contextlib.nullcontext() if alone else others.run_beside():
                 gdb.execute("continue")
         finally:
             for breakpoint in self.hw_breakpoints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import gdb
@@ -10,6 +11,7 @@ from ..access.cli_gdb import command
 from ..errors import GdbextError
 from . import attached_processes
 from .gdb_state import QuietGdb, select
+from .time_limit import interrupted_after, unreported_stop
 
 if TYPE_CHECKING:
     from typing import Iterable
@@ -17,9 +19,9 @@ if TYPE_CHECKING:
     from .attached_processes import AttachedProcess
 
 
-def resume(pids: Iterable[int] | None = None, background: bool = False) -> list[AttachedProcess]:
+def resume(pids: Iterable[int] | None = None, background: bool = False, seconds: float = 0.0) -> list[AttachedProcess]:
     """Resumes the attached processes in `pids` (None: all) until one of them stops or the user presses Ctrl-C; with `background`
-    it returns at once. Returns the processes that it resumed.
+    it returns at once, with `seconds` after so long. Returns the processes that it resumed.
 
     gdb's all-stop mode resumes one inferior or all of them: `schedule-multiple` is on for as long as they run."""
     ours = attached_processes.attached()
@@ -40,7 +42,8 @@ def resume(pids: Iterable[int] | None = None, background: bool = False) -> list[
     attached_processes.schedule_together(len(wanted) > 1)
     runs = False
     try:
-        gdb.execute("continue &" if background else "continue")
+        with interrupted_after(seconds), unreported_stop() if seconds else contextlib.nullcontext():
+            gdb.execute("continue &" if background else "continue")
         runs = background
     except gdb.error as e:
         raise GdbextError(f"gdb could not continue: {str(e).splitlines()[-1]}") from None

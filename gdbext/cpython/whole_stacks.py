@@ -1,9 +1,9 @@
 """Whether the stack of a thread that runs on is whole: it ends at the thread's root, its first frame.
 
-While it is read a frame may return: the word that led outward from it is cleared (Python/ceval.c, clear_gen_frame; Objects/
-frameobject.c, frame_dealloc), and the walk ends there. From 3.12 on the outermost frame was called by an activation whose own frame
-lies on the C stack, in 3.11 it belongs to the outermost _PyCFrame; no thread has a coroutine's frame at its root. What these rules
-doubt, or what ends at another root than before, is read again until it stays the same.
+While it is read a frame may return: the word that led outward from it is cleared (Python/ceval.c, clear_gen_frame;
+Objects/frameobject.c, frame_dealloc), and the walk ends there. From 3.12 on the outermost frame was called by an activation whose
+own frame lies on the C stack, in 3.11 it belongs to the outermost _PyCFrame; no thread has a coroutine's frame at its root. What
+these rules doubt, or what ends at another root than before, is read again until it stays the same.
 """
 
 from __future__ import annotations

@@ -20,13 +20,16 @@ from ..session.gdb_session import session
 from . import server
 
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from typing import Any, Iterable, Iterator
 
     from .server import Body
 
     Wanted = tuple[int, str, str, str]  # line, condition, hit condition, log message
 
+NEVER = 1 << 62  # passes
+
 _sources: dict[str, dict[Wanted, PyBreakpoint]] = {}  # what the gutter of each file holds
+_leaving: list[PyBreakpoint] = []  # no longer wanted, to be removed at the next stop
 _reached: set[tuple[int, int]] = set()  # (number of a breakpoint, pid): it was set there, or waits there
 
 
@@ -49,13 +52,26 @@ def set_breakpoints(source: Body, breakpoints: Any = (), **_: Any) -> Body | Non
     held = _sources.setdefault(path, {})
     _State.quiet = True
     try:
-        for key in [k for k in held if k not in wanted]:  # first: a process has four debug registers
-            point = held.pop(key)
-            if point.number in PyBreakpoint.points:
-                point.take_back()
+        _leaving.extend(held.pop(key) for key in list(held) if key not in wanted)
+        if not server.is_running():
+            _remove()  # first: a process has four debug registers
+        for point in _leaving:
+            point.count = NEVER  # of a process that runs they are cleared at its next stop
         return {"breakpoints": [_set(path, key, held) for key in wanted]}
     finally:
         _State.quiet = False
+
+
+def _remove() -> None:
+    while _leaving:
+        point = _leaving.pop()
+        if point.number in PyBreakpoint.points:
+            point.take_back()
+
+
+def _fresh(inferior: Any, points: Iterable[PyBreakpoint]) -> list[PyBreakpoint]:
+    """Those of `points` that a process has not got."""
+    return [p for p in points if inferior.pid and p.number in PyBreakpoint.points and (p.number, inferior.pid) not in _reached]
 
 
 def _key(one: Body) -> Wanted:
@@ -94,6 +110,8 @@ def _make(path: str, key: Wanted) -> PyBreakpoint:
 
 def _processes() -> list[Process]:
     """The processes to set a breakpoint in; [] before there is one."""
+    if server.is_running():
+        return []  # a debug register is set while the process stands still
     if any(i.pid for i in gdb.inferiors()):
         return list(follow.processes(labels_of_attached(session)))
     if _State.launches:
@@ -111,7 +129,8 @@ def descriptor(point: PyBreakpoint) -> Body:
     if path and line is not None:
         body.update(line=server.line_to_client(line), source={"name": os.path.basename(path), "path": path})
     if point.pending:
-        body.update(reason="pending", message="waits for Python to load this file")
+        waits = "for the process to stop: pause it once" if server.is_running() else "for Python to load this file"
+        body.update(reason="pending", message=f"waits {waits}")
     return body
 
 
@@ -135,16 +154,22 @@ def start(**_: Any) -> None:
 
 
 def _on_stop(_: Any) -> None:
-    if any(_sources.values()):
-        gdb.post_event(_set_in_new)
+    if _leaving or any(_sources.values()):
+        gdb.post_event(_at_stop)
+
+
+def _at_stop() -> None:
+    if not server.is_running():  # else it went on: the next stop counts
+        _remove()
+        _set_in_new()
 
 
 def _set_in_new() -> None:
-    """Sets what waits in each process that has come since: gdb attached to it."""
-    waiting = [p for held in _sources.values() for p in held.values() if p.number in PyBreakpoint.points]
+    """Sets what waits in each process that has come since (gdb attached to it), or that ran when it was wanted."""
+    waiting = [p for held in _sources.values() for p in held.values()]
     labels: dict[int, str] | None = None
     for inferior in gdb.inferiors():
-        fresh = [p for p in waiting if inferior.pid and (p.number, inferior.pid) not in _reached]
+        fresh = _fresh(inferior, waiting)
         if not fresh or any(t.is_running() for t in inferior.threads()):
             continue
         labels = labels_of_attached(session) if labels is None else labels

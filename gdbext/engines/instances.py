@@ -6,9 +6,12 @@ Sources: vLLM's config/kv_transfer.py and envs.py, SGLang's srt/server_args.py.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
+
+from .. import log
+from ..access.files import json_of
+from ..errors import GdbextError
 
 if TYPE_CHECKING:
     from typing import Iterable, Mapping, Sequence
@@ -78,10 +81,10 @@ class Words:
         """An option whose value is a JSON object, with what `--name.key value` adds to it; {} where it is none."""
         found: dict[str, Any] = {}
         try:
-            value = json.loads(self.text(name) or "{}")
+            value = json_of((self.text(name) or "{}").encode(), name)
             found.update(value if isinstance(value, dict) else {})
-        except ValueError:
-            pass  # the engine has refused it too
+        except (GdbextError, ValueError) as e:
+            log.note("%s of an engine is no JSON: %s", name, e)  # the engine has refused it too
         for i, word in enumerate(self.arguments):
             key, given, value = word.partition("=")
             if key.startswith(name + "."):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..engines.sightings import Keeper, Look, Sighting
     from ..observe.window import ThreadSample
 
+MANY_PREEMPTIONS = 3  # between two looks
 SCHEDULER, FRONT = "scheduler", "frontend"
 
 
@@ -45,9 +46,31 @@ def join(looks: Sequence[Look], earlier: Sequence[Look] | None = None, between: 
             _keep(tracked, context)
         else:
             _judge(tracked, context)
+    if earlier is not None:
+        _thrash(found, _gathered(earlier))
     _note_standing(context)
     _behind(found, context)
     return found
+
+
+def _thrash(found: Sequence[Tracked], earlier: dict[str, list[tuple[Look, Sighting]]]) -> None:
+    """Marks requests that were preempted over and over between the looks, while no request of the engine gave a token or ended:
+    what they compute again is no progress."""
+    before = {name: Tracked(name, hops).request for name, hops in earlier.items()}
+    now = {tracked.request_id: tracked.request for tracked in found}
+    pairs = [(then, now.get(name)) for name, then in before.items() if then is not None]
+    if any(after is None or (after.output_tokens or 0) != (then.output_tokens or 0) for then, after in pairs):
+        return
+    for tracked in found:
+        then, after = before.get(tracked.request_id), tracked.request
+        if then is None or after is None or tracked.verdict != model.MOVING:
+            continue
+        times = after.preemptions - then.preemptions
+        if times >= MANY_PREEMPTIONS:
+            tracked.verdict, tracked.holder, tracked.sure = model.THRASH, tracked.at, False
+            tracked.evidence.append(
+                f"preempted {times} times between two looks ({after.preemptions} in all), and no request gave a token meanwhile"
+            )
 
 
 def marks(looks: Sequence[Look]) -> dict[str, list[tuple[object, ...]]]:
@@ -105,9 +128,11 @@ class _Context:
         return all(one.stands for one in both) and not self.goes_on(look, stage)
 
     def stood(self, look: Look, stage: str) -> bool:
-        """As `at_work`, and that it did nothing at all in between: two moments of a thread that goes round may look alike."""
-        marks = {one.sample.clock.mark for one in self.keepers(look, stage) if one.sample is not None and one.sample.clock}
-        return bool(self.keepers(look, stage)) and len(marks) < 2 and self.at_work(look, stage)
+        """As `at_work`, and that it did nothing at all in between: two moments of a thread that goes round may look alike. One
+        that waits for the other end of its ring does not stand."""
+        found = self.keepers(look, stage)
+        marks = {one.sample.clock.mark if one.sample is not None and one.sample.clock else None for one in found}
+        return None not in marks and len(marks) == 1 and not any(one.ring for one in found) and self.at_work(look, stage)
 
     def goes_on(self, look: Look, stage: str) -> bool:
         """Whether the thread that serves a stage got on between the looks, as its variables tell or its turns; or hardly had a

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from ..engines import sightings
 from ..engines.shm_rings import Ring
 from ..errors import GdbextError
-from ..kvcache.model import Request
 from ..observe.system_calls import Call, Source
 from ..requests.instances import Side
 from ..requests.model import Counter, Place, Tracked
@@ -25,18 +24,17 @@ from .facts import ProcessState, ThreadState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-SCHEMA = "llm-hang-facts/1"
+SCHEMA = "llm-observed/1"
 CLASSES: dict[str, Any] = {
     cls.__name__: cls
     for cls in (ProcessState, ThreadState, Edge, TaskState, LoopState, Counter, Ring, Count, Call, Source, Frame, Side)
-    + (sightings.Look, sightings.Sighting, sightings.Keeper, sightings.Transfer, sightings.Connector, Tracked, Place, Request)
+    + (sightings.Look, sightings.Sighting, sightings.Keeper, sightings.Transfer, sightings.Connector, Tracked, Place)
 }
 LEFT = {  # members that stay where they were read
     "ProcessState": {"rank", "snapshot", "view", "window", "partial", "requests"},
     "TaskState": {"key"},
     "Keeper": {"sample"},
-    "Sighting": {"sampling"},
-    "Request": {"content", "address", "blocks", "slots"},
+    "Sighting": {"sampling", "request"},
 }
 TEXT, ITEMS, FRAMES = 2000, 20_000, 64  # characters of a text, members of a list, frames of a stack
 MACHINE = 32  # bits: pids of the machine with number N begin at N << MACHINE

@@ -193,7 +193,6 @@ class _Watch:
         if not self.taken:
             self.observer.sample()
         self.taken = False
-        self.observer.sample_gil()
         if rt is None:
             return
         if not first:
@@ -203,6 +202,7 @@ class _Watch:
             first["tasks"] = async_waits.keys(rt)
             if first["tasks"]:
                 first["unread"] = _unread(system_calls.Files(self.s.pid).watched())
+        self.observer.sample_gil()
 
     def end(self) -> None:
         """What the last sample is compared by."""

@@ -42,6 +42,13 @@ class Editor:
         assert self.client.event("stopped")["reason"] == "attach"
         return said
 
+    def set_by(self, number):
+        """What the server says of a breakpoint once it is set."""
+        while True:
+            found = self.client.event("breakpoint")["breakpoint"]
+            if found["id"] == number and found["verified"]:
+                return found
+
     def go(self, rounds=None):
         if rounds is not None:
             self.subject.stdin.write(f"{rounds}\n")
@@ -195,13 +202,19 @@ def test_breakpoints_of_the_gutter_are_set_moved_and_removed(gdb):
         while "of 8: 16" not in texts:
             texts += editor.client.event("output")["output"]
         assert "of 5: 10" in texts and "of 4" not in texts
-        # while it runs
-        (running,) = editor.gutter(("return",))
-        assert running["verified"]
-        editor.subject.stdin.write("1\n")
-        assert editor.client.event("stopped")["hitBreakpointIds"] == [running["id"]]
-        assert editor.gutter() == [] and "no Python breakpoints" in editor.client.repl("pybreak")
-        assert editor.rest() == [7]
+        # while it runs: what goes stops nothing more, what comes is set at the next stop
+        (waits,) = editor.gutter(("return",))
+        assert not waits["verified"] and "pause it once" in waits["message"]
+        editor.client.ask("pause", threadId=1)
+        assert editor.client.event("stopped")["reason"] == "pause"
+        assert editor.set_by(waits["id"])["line"] == LINES["return"]
+        assert editor.go(1)["hitBreakpointIds"] == [waits["id"]]
+        assert editor.rest() == [7] and editor.gutter() == []
+        editor.subject.stdin.write("2\n")
+        assert json.loads(editor.subject.stdout.readline()) == [7, 9]
+        editor.client.ask("pause", threadId=1)
+        editor.client.event("stopped")
+        assert "no Python breakpoints" in editor.client.repl("pybreak")
 
 
 def test_steps_go_by_lines_of_python(gdb):

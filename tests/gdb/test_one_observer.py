@@ -2,6 +2,7 @@
 them. On STAND-INS of SGLang's processes (subjects/requests_sglang.py), titled as they are."""
 
 import contextlib
+import json
 import os
 import sys
 
@@ -10,8 +11,12 @@ from harness.answers import answer
 from harness.heartbeats import asleep
 from harness.subjects import SUBJECTS, spawned
 
-from gdbext.cpython.runtime import Runtime
-from gdbext.observe.observer import Observer
+from gdbext.access.proc import ProcTarget
+from gdbext.cpython.runtime import Runtime, open_runtime
+from gdbext.errors import GdbextError
+from gdbext.observe.loop import rounds
+from gdbext.observe.observer import Observer, thread_sample
+from gdbext.observe.window import ThreadWindow
 from gdbext.requests import collect
 
 TITLED = """
@@ -88,3 +93,48 @@ def test_where_nothing_runs_a_process_without_requests_is_read_at_its_first_samp
         said = answer(f"llm-hang {process.pid} -json")
     assert said["verdict"] == "idle", said
     assert [sampled for pid, sampled in found if pid == process.pid] in ([True], [True, False]), found
+
+
+class Movers:
+    """One more consumer of samples, as CONTRIBUTING.md tells how to write it: the threads of a process that move."""
+
+    def __init__(self, pid):
+        self.rt, self.samples = open_runtime(ProcTarget(pid)), {}
+
+    def sample(self):
+        self.rt.target.invalidate()
+        for thread in self.rt.threads():
+            with contextlib.suppress(GdbextError):  # one that runs on may be torn: then the next sample tells
+                self.samples.setdefault(thread.tid, []).append(thread_sample(self.rt, thread))
+
+    def moved(self):
+        return {tid for tid, samples in self.samples.items() if ThreadWindow.of(samples).moved}
+
+
+BUSY = """
+import json, threading
+tids = {}
+def counts():
+    tids["counts"] = threading.get_native_id()
+    told.set()
+    n = 0
+    while True:
+        n += 1
+told = threading.Event()
+threading.Thread(target=counts, daemon=True).start()
+told.wait()
+tids["waits"] = threading.get_native_id()
+print(json.dumps(tids), flush=True)
+input()
+"""
+
+
+def test_a_further_consumer_of_samples_is_one_class():
+    with spawned([sys.executable, "-c", BUSY], ready="{") as process:
+        said, consumer = json.loads(process.said), Movers(process.pid)
+        for _ in rounds(0.02, count=1000, rest=lambda took: 0.02):
+            consumer.sample()
+            if consumer.moved() and len(consumer.samples[said["waits"]]) > 3:
+                break
+        ran = ThreadWindow.of(consumer.samples[said["counts"]]).ran
+    assert consumer.moved() == {said["counts"]} and ran > 0

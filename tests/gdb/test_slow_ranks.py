@@ -12,6 +12,10 @@ from harness.heartbeats import asleep
 from harness.situations import ACCUSES
 from harness.subjects import SUBJECTS, ready_line, spawned
 
+from gdbext.access.proc import ProcTarget
+from gdbext.cpython.runtime import open_runtime
+from gdbext.torch.collectives import store_of
+
 
 def free_port():
     with socket.socket() as s:
@@ -72,3 +76,11 @@ def test_two_jobs_of_one_size_are_two_verdicts(torch_python, tmp_path):
         said = asked(*well, *hung)
         assert (said["verdict"], [c["pid"] for c in said["culprits"]]) == ("collective", [hung[-1]]), said
         assert len(said["verdicts"]) == 2 and not said["verdicts"][1]["culprits"], said
+
+
+def test_the_address_of_their_store_is_read_of_each_rank(torch_python, tmp_path):
+    with job(torch_python, "waits", tmp_path) as pids, contextlib.ExitStack() as stack:
+        targets = [stack.enter_context(contextlib.closing(ProcTarget(pid))) for pid in pids]
+        with open(f"/proc/{pids[0]}/cmdline", "rb") as f:
+            port = f.read().split(b"\0")[-3].decode()
+        assert [store_of(open_runtime(target)) for target in targets] == [f"127.0.0.1:{port}"] * 2

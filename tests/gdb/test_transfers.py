@@ -124,3 +124,55 @@ def test_each_of_many_requests_is_what_it_was_made(seed):
     assert {name: t.transfer.state for name, t in found["decode"].items()} == {n: k for n, k in truth.items() if k != "kept"}
     readers = {t.request_id: t.partner for t in found["prefill"].values()}
     assert readers == {f"p{n[1:]}": None if k == "kept" else ("decode", n) for n, k in truth.items() if k != "never"}
+
+
+ROOM = 1 << 61  # as the router draws them
+
+
+def sglang_said(prefill, decode, ask=("prefill", "decode")):
+    """As `said`, of two SGLang schedulers."""
+    sides = []
+    with contextlib.ExitStack() as stack:
+        for mode, requests in (("prefill", prefill), ("decode", decode)):
+            scenario = {"mode": mode, "port": 8998, "requests": requests}
+            subject, _ = stack.enter_context(running(sys.executable, "transfers_sglang.py", json.dumps(scenario)))
+            role = Role(f"{mode}:scheduler", subject.pid)
+            role.role = "scheduler"
+            looks = []
+            for _ in range(2):
+                target = stack.enter_context(contextlib.closing(ProcTarget(subject.pid)))
+                looks.append(SPECS["sglang"].requests.look(open_runtime(target), role))
+                assert looks[-1].notes == [] and looks[-1].serves.role == mode
+            sides.append(Side(mode, looks[1:], join(looks[1:], looks[:1]), looks[:1]))
+        asked = [side for side in sides if side.name in ask]
+        relate(asked)
+    return {side.name: {t.request_id: t for t in side.requests} for side in asked}
+
+
+def test_sglangs_two_ends_meet_in_their_room_and_one_alone_never_ends():
+    here = {"host": "127.0.0.1", "port": 8998}
+    prefill = [
+        {"id": "p1", "room": ROOM + 1, "queue": "inflight", "status": 3},
+        {"id": "p2", "room": ROOM + 2, "queue": "bootstrap", "status": 1},
+        {"id": "unpaired", "room": ROOM + 3, "queue": "bootstrap", "status": 1},
+    ]
+    decode = [
+        {"id": "d1", "room": ROOM + 1, "queue": "transfer", "status": 3, **here},
+        {"id": "d2", "room": ROOM + 2, "queue": "prealloc", "status": 1, **here},
+        {"id": "lone", "room": ROOM + 4, "queue": "transfer", "status": 2, **here},
+        {"id": "elsewhere", "room": ROOM + 5, "queue": "prealloc", "host": "10.9.8.7", "port": 8998},
+    ]
+    found = sglang_said(prefill, decode)
+    states = {name: (t.transfer.state, t.partner) for name, t in {**found["prefill"], **found["decode"]}.items()}
+    assert states == {
+        "p1": ("transfer", ("decode", "d1")),
+        "p2": ("pairing", ("decode", "d2")),
+        "unpaired": ("pairing", None),
+        "d1": ("transfer", ("prefill", "p1")),
+        "d2": ("pairing", ("prefill", "p2")),
+        "lone": ("never", None),
+        "elsewhere": ("pairing", None),
+    }
+    assert "10.9.8.7:8998, was not asked" in found["decode"]["elsewhere"].evidence[-1]
+    assert "no instance that was looked at has its other end" in found["prefill"]["unpaired"].evidence[-1]
+    assert "127.0.0.1:8998, was not asked" in sglang_said(prefill, decode, ["decode"])["decode"]["lone"].evidence[-1]

@@ -22,7 +22,7 @@ from gdbext.kvcache.model import Request
 from gdbext.observe.stack_keys import FrameKey
 from gdbext.requests.instances import Side, relate
 from gdbext.requests.join import join, progress
-from gdbext.requests.model import BEHIND, LOST, MOVING, NEVER_FITS, PARKED, QUEUED, ZOMBIE
+from gdbext.requests.model import BEHIND, LOST, MOVING, NEVER_FITS, PARKED, QUEUED, THRASH, ZOMBIE
 
 MAIN, READER = 101, 102
 
@@ -282,7 +282,7 @@ def test_the_sender_of_a_transfer_that_was_not_asked_must_act_and_not_the_worker
     for sender, stands, holder in (("10.0.0.7:5600", "", None), ("10.0.0.7:5600", "lock", "TP0"), ("", "", "TP0")):
         move = Transfer(("request", "prefill-1", "q"), False, "", "prefill-1", sender) if sender else None
         parked = waits("p", parked=True, waits_for="transfer: KV blocks from another process", transfer=move)
-        worker = Look("TP0", 3, "worker", ("worker",), [], {WORKER: Keeper("main", 301, stands)})
+        worker = Look("TP0", 3, "worker", ("worker",), [], {WORKER: still(stands) if stands else Keeper("main", 301)})
         worker.transfers = {"p": "NixlConnector.connector_worker._recving_transfers"}
         look = [front(awaited("p")), core(parked), worker]
         (found,) = join(look, look)
@@ -300,3 +300,41 @@ def test_who_waits_for_blocks_that_are_kept_for_readers_elsewhere_is_queued():
         found = join(look, look)
         assert [t.verdict for t in found] == [verdict, verdict], (wait, kept)
         assert any("for readers elsewhere" in line for line in found[0].evidence) is (verdict == QUEUED)
+
+
+def test_a_worker_that_waits_for_the_next_step_does_not_stand_in_its_transfers_way():
+    for keeper, holder in (
+        (Keeper("main", 301, "acquire_read (shm_broadcast.py:9)", ring="psm_1"), None),
+        (still("lock"), "TP0"),
+    ):
+        move = Transfer(("request", "prefill-1", "q"), False, "", "prefill-1", "10.0.0.7:5600")
+        parked = waits("p", parked=True, waits_for="transfer: KV blocks from another process", transfer=move)
+        worker = Look("TP0", 3, "worker", ("worker",), [], {WORKER: keeper})
+        worker.transfers, worker.receiving = {"p": "NixlConnector.connector_worker._recving_transfers"}, {"p": "transfer"}
+        look = [front(awaited("p")), core(parked), worker]
+        (found,) = join(look, look)
+        assert (found.verdict, found.holder and found.holder.label, move.state) == (PARKED, holder, "transfer")
+
+
+def still(where):
+    """A thread that did nothing between two looks."""
+    return Keeper("main", 301, where, sample=sample(None, ran=1.0, tid=301))
+
+
+def preempted(name, computed, output, times):
+    numbers = Request(name, computed_tokens=computed, output_tokens=output, preemptions=times)
+    return Sighting(name, RUNNING, "RUNNING", progress=(computed, output, times), request=numbers)
+
+
+def test_who_is_preempted_over_and_over_while_nobody_gives_a_token_thrashes():
+    def said(*pairs):
+        now, before = ([runs_ for runs_ in side if runs_ is not None] for side in zip(*pairs))
+        names = {one.request_id for one in now}
+        fronts = [awaited(name) for name in sorted(names)]
+        return {t.request_id: t.verdict for t in join([front(*fronts), core(*now)], [front(*fronts), core(*before)])}
+
+    assert said((preempted("a", 64, 0, 400), preempted("a", 32, 0, 390))) == {"a": THRASH}
+    assert said((preempted("a", 64, 0, 391), preempted("a", 32, 0, 390))) == {"a": MOVING}  # once or twice is nothing
+    assert said((preempted("a", 64, 1, 400), preempted("a", 32, 0, 390))) == {"a": MOVING}
+    others = (preempted("b", 9, 3, 0), preempted("b", 9, 2, 0))  # another one gets on
+    assert said((preempted("a", 64, 0, 400), preempted("a", 32, 0, 390)), others)["a"] == MOVING

@@ -149,6 +149,6 @@ def test_facts_that_are_damaged_are_named_and_the_others_judged():
         assert all(f["label"] == "ssh:n1" and "\n" not in f["reason"] for f in failed)
     assert damaged
     failed = []
-    other = {"facts": {**whole[1][1]["facts"], "schema": "llm-hang-facts/9"}}
+    other = {"facts": {**whole[1][1]["facts"], "schema": "llm-observed/9"}}
     assert len(machines_of([whole[0], ("ssh:n1", other), ("ssh:n2", {"error": "no gdbext"})], failed)) == 1
     assert "another release" in failed[0]["reason"] and failed[1]["reason"] == "no gdbext"

@@ -1,0 +1,69 @@
+"""pynext and pyfinish of one rank while another is attached: a meeting of the two ends, as the rank that is not stepped runs
+too."""
+
+import json
+import os
+import platform
+import re
+import signal
+import sys
+
+import pytest
+from harness.breakpoints import OFF
+from harness.gdb_run import run_gdb
+from harness.subjects import SUBJECTS, spawned
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
+FILE = os.path.join(SUBJECTS, "two_ranks_meet.py")
+STEPS = 8
+
+
+@pytest.fixture
+def pair():
+    with spawned([sys.executable, FILE], ready="{") as process:
+        pids = json.loads(process.said)["pids"]
+        try:
+            yield pids
+        finally:
+            os.kill(pids[1], signal.SIGKILL)
+
+
+def lines(outputs):
+    found = [re.search(r"two_ranks_meet\.py:(\d+), thread (\d+)", text) for text in outputs]
+    return [(int(m.group(1)), int(m.group(2))) if m else text for m, text in zip(found, outputs)]
+
+
+def test_a_rank_is_stepped_over_a_meeting_while_the_other_runs(gdb_path, pair):
+    first, second = pair
+    commands = [f"llm-attach {first}", f"llm-attach {second}", "pybreak two_ranks_meet.py:24 if name == 'one'", "llm-continue"]
+    commands += ["delete"] + ["pynext"] * STEPS + ["pybreak meet", "llm-continue", "delete", "pyfinish"]
+    commands += ["show schedule-multiple", "llm-detach"]
+    said = run_gdb(gdb_path, commands, timeout=150, before=OFF)
+    seen = lines(said.outputs[5 : 5 + STEPS])
+    assert all(isinstance(one, tuple) and one[1] == second for one in seen), said.text
+    assert len({line for line, _ in seen}) >= 4, "it went round"
+    assert "rounds at" in said.outputs[5 + STEPS + 3] and "returned b'.'" in said.outputs[5 + STEPS + 3], said.text
+    assert "off" in said.outputs[-2]
+
+
+def test_one_that_stands_at_its_own_breakpoint_stays_there_and_is_named(gdb_path, pair):
+    first, second = pair
+    commands = [f"llm-attach {first}", f"llm-attach {second}", "pybreak two_ranks_meet.py:24 if name == 'one'", "llm-continue"]
+    commands += ["delete", "python one = gdb.selected_inferior()"]
+    commands += [f"python [gdb.execute(f'inferior {{i.num}}') for i in gdb.inferiors() if i.pid == {first}]"]
+    ends = "import threading, os, signal; threading.Timer(12, os.kill, (os.getpid(), signal.SIGINT)).start()"
+    commands += [f"python {ends}", "pyfinish", "python print('held', one.pid, one.threads()[0].is_running())"]
+    said = run_gdb(gdb_path, commands, timeout=150, before=OFF)
+    assert re.search(rf"process {second} stands still meanwhile.*llm-continue resumes all", said.text), said.text
+    assert f"held {second} False" in said.text
+
+
+def test_a_script_comes_back_after_its_time(gdb_path, pair):
+    """The count of rounds goes up meanwhile, and both stand still afterwards."""
+    first, second = pair
+    commands = [f"llm-attach {first}", f"llm-attach {second}", "pyprint -any count", "llm-continue -for 1", "pyprint -any count"]
+    commands += ["python print([t.is_running() for i in gdb.inferiors() for t in i.threads()])", "llm-continue -for 0"]
+    said = run_gdb(gdb_path, commands, timeout=150, before=OFF)
+    before, after = (int(said.outputs[i].split("\n")[0].split()[-1]) for i in (2, 4))
+    assert after > before and "stopped again: " in said.outputs[3], said.text
+    assert said.outputs[5] == "[False, False]" and "-for takes seconds" in said.outputs[6], said.text
