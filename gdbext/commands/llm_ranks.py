@@ -92,8 +92,8 @@ class LlmRanks(Command):
 
     Other commands take the number (#), the label or the pid: llm-attach TP0, pybt -on 2. A pid shown as 812 (ns 7) is 7 in its
     container. Labels that two engines have are told apart by their instance: decode:TP0, :8100:TP0; decode, :8100 or an engine
-    id name all processes of one. orphan: whoever started it is gone. T stopped: it does not run; a debugger that was killed leaves that behind.
-    user: whose it is, where it is not yours: anybody may give a process the title of a rank.
+    id name all processes of one. orphan: whoever started it is gone. T stopped: it does not run; a debugger that was killed
+    leaves that behind. user: whose it is, where it is not yours: anybody may give a process the title of a rank.
     """
 
     name = "llm-ranks"

@@ -328,8 +328,7 @@ def _is_kept(tracked: Tracked) -> bool:
 
 
 def _keep(tracked: Tracked, context: _Context) -> None:
-    hop = tracked.sighting(sightings.OUTPUT)
-    transfer = tracked.transfer
+    hop, transfer = tracked.sighting(sightings.OUTPUT), tracked.transfer
     if hop is None or transfer is None:
         return
     leases = [one.leases[tracked.request_id] for one in context.looks if tracked.request_id in one.leases]
@@ -360,12 +359,10 @@ def _parked(tracked: Tracked, look: Look, sighting: Sighting, context: _Context)
     if holders:
         tracked.holder = _place(holders[0], sightings.WORKER)
         tracked.evidence += [f"{one.label} has it in {one.transfers[tracked.request_id]}" for one in holders]
-    transfer = sighting.transfer
-    if transfer is None:
+    if sighting.transfer is None:
         return
-    transfer.state = transfer.state or next(
-        (r for one in context.looks for r in [one.receiving.get(tracked.request_id)] if r), ""
-    )
+    stages = [one.receiving[tracked.request_id] for one in context.looks if tracked.request_id in one.receiving]
+    sighting.transfer.state = sighting.transfer.state or next(iter(stages), "")
     served = [(one, sightings.WORKER if sightings.WORKER in one.keepers else sightings.RUNNING) for one in holders]
     if any(context.stood(one, stage) for one, stage in served):
         return

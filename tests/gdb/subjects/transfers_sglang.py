@@ -1,5 +1,5 @@
-"""transfers_sglang.py SCENARIO: a STAND-IN of a scheduler of a SGLang 0.5.23 prefill or decode server, with requests in the queues
-of disaggregation.
+"""transfers_sglang.py SCENARIO: a STAND-IN of a scheduler of a SGLang 0.5.23 prefill or decode server, with requests in the
+queues of disaggregation.
 
 SCENARIO, JSON: {"mode": "prefill" or "decode", "port": of the bootstrap server, "requests": [{"id", "room", "queue": "bootstrap",
 "inflight", "prealloc" or "transfer", "status": as the manager has it, "host", "port"}]}."""
