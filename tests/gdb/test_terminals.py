@@ -34,7 +34,7 @@ MORE = {
     "llm-memory": ["E"],
     "pythreads": ["-on E"],
 }
-ALONE = ("mcp", "install", "uninstall", "doctor", "skill", "gdb", "vscode")  # the set-up: no commands of the table
+ALONE = ("completion", "mcp", "install", "uninstall", "doctor", "skill", "gdb", "vscode")  # the set-up: no commands of the table
 
 
 @pytest.fixture(scope="module")
