@@ -31,7 +31,7 @@ def test_owners_and_cycles_are_what_the_process_says(python):
             assert not {names[t] for t in found if t in names} - set(truth["edges"]), "an edge of a thread that waits for nobody"
             cycles = sorted(sorted(names[e["waiter"]["tid"]] for e in c["edges"]) for c in said["cycles"])
             assert cycles == sorted(truth["cycles"])
-            assert all(c["sentence"].endswith(("none of them can go on.", "which it holds itself.")) for c in said["cycles"])
+            assert all(c["sentence"].endswith(("none of them can continue.", "which it holds itself.")) for c in said["cycles"])
             assert found[truth["tids"]["wants with"]]["how"] == "with" and found[truth["tids"]["wants calls"]]["how"].startswith(
                 "between"
             )

@@ -31,7 +31,7 @@ def ring(facts: Facts) -> Verdict | None:
     for node in list(nodes)[:SHOWN]:
         who = ", ".join(name_of(facts, one) for one in nodes[node][:SHOWN])
         evidence.append(f"{name_of(facts, node)} waits for {step(facts, node).waits_for}: for {who}")
-    evidence.append("none of them can go on, and nobody else can end one of these waits")
+    evidence.append("none of them can continue, and nobody else can end one of these waits")
     waiters = [e.waiter for e in facts.edges if e.waiter not in nodes]
     victims = [name_of(facts, node) for node in waiters if chain_of(facts, node).end.node in nodes]
     return Verdict("lock-cycle", nodes, evidence, victims[:SHOWN])
