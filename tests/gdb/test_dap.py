@@ -278,6 +278,43 @@ def test_whatever_of_ours_fails_leaves_gdbs_answer(gdb):
             client.close()
 
 
+def test_a_breakpoint_waits_for_a_process_that_the_editor_starts(gdb, tmp_path):
+    """As `gdbext vscode -launch` prints it; the breakpoint comes before the process, or while that has not come to Python."""
+    words = [
+        sys.executable,
+        "-m",
+        "gdbext",
+        "vscode",
+        "--gdb",
+        gdb,
+        "-launch",
+        sys.executable,
+        os.path.join(SUBJECTS, "family.py"),
+    ]
+    said = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    (found,) = [c for c in json.loads(said.stdout)["configurations"] if c["type"] == "gdb"]
+    path = found["args"][0]
+    with open(path) as f:
+        line = next(i for i, text in enumerate(f, 1) if "LINE step" in text)
+    for entry in (True, False):
+        client = GdbDap(found["debuggerPath"], ["-nx", "-iex", "set debuginfod enabled off", *found["debuggerArgs"]])
+        try:
+            editor = Editor(client, None)
+            client.ask("initialize", adapterID="gdb")
+            launch = client.send("launch", **{**found, "cwd": str(tmp_path), "stopOnEntry": entry})
+            (waits,) = editor.gutter((line, ("condition", "n == 9")), path=path)
+            assert not waits["verified"]
+            client.ask("configurationDone")
+            client.answer(launch)
+            if entry:
+                client.event("stopped")
+                client.ask("continue", threadId=1)
+            assert client.event("stopped")["hitBreakpointIds"] == [waits["id"]]
+            assert editor.where()[1] == line and editor.evaluate("n", "hover")["result"] == "9"
+        finally:
+            client.close()
+
+
 def test_a_file_that_is_not_pythons_is_gdbs(gdb):
     with attached(gdb) as (editor, _):
         (said,) = editor.gutter((3,), path="/nowhere/native.cpp")

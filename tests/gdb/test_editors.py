@@ -66,9 +66,7 @@ def test_a_python_breakpoint_set_through_dap_stops_the_thread_with_a_reason(tmp_
                 os.rename(subject.go + ".new", subject.go)
                 client.ask("continue", threadId=1)
                 stopped = client.event("stopped")
-                assert stopped["reason"] == "breakpoint" and stopped["threadId"] == 1 and stopped["allThreadsStopped"], (
-                    stopped
-                )
+                assert stopped["reason"] == "breakpoint" and stopped["threadId"] == 1 and stopped["allThreadsStopped"], stopped
                 assert client.repl("pylocals").strip() == "number = 0" and re.match(
                     rf"work at .*breakpoints\.py:{LINES['work']}, thread", client.repl("pynext")
                 )
