@@ -19,7 +19,7 @@ from .chains import chain_lines, chains_data
 from .ends import ends_data, ends_lines
 from .places import node_text, nodes_of, place
 
-STUCK = ("never-fits", "parked", "behind", "lost", "zombie")
+STUCK = ("never-fits", "parked", "behind", "lost", "zombie", "thrash")
 GOOD = ("busy", "idle")
 
 

@@ -36,9 +36,9 @@ class LlmHang(Command):
       victims: TP0, TP1, TP2
 
     Verdicts: lock-cycle, lock-held, gil, collective, kernel (a device kernel), livelock, loop-blocked, dead-thread,
-    uninterruptible (blocked in the kernel, state D), stuck-requests, orphaned, starved, busy, idle, frozen, stopped, crashed,
-    startup, unknown. "unknown" is an answer: llm-stacks and llm-locks then show what was read. WHAT as for llm-stacks; of several
-    machines (ssh:A ssh:B, pod/NS/NAME, slurm:JOB) there is one verdict."""
+    uninterruptible (blocked in the kernel, state D), stuck-requests, thrash, orphaned, starved, busy, idle, frozen, stopped,
+    crashed, startup, unknown. "unknown" is an answer: llm-stacks and llm-locks then show what was read. WHAT as for llm-stacks;
+    of several machines (ssh:A ssh:B, pod/NS/NAME, slurm:JOB) there is one verdict."""
 
     name = "llm-hang"
     copies = 1

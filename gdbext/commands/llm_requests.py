@@ -40,8 +40,8 @@ class LlmRequests(Command):
 
     moving: it got on. queued: others that move are before it. behind: what it waits for is stuck itself. parked: it waits for
     something that has not come. kept: it has ended, its blocks are kept for a reader in another instance. never-fits: it needs
-    more than there is in all. lost: somebody waits for its answer, no process works on it. zombie: the engine works on it, nobody
-    waits for its answer.
+    more than there is in all. lost: a process waits for its answer, none works on it. zombie: the engine works on it, no process
+    waits for its answer. thrash: it is preempted over and over, and no request gives a token.
 
     llm-request ID shows the whole way of one. Token ids only with -show-content.
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..engines.sightings import Keeper, Look, Sighting
     from ..observe.window import ThreadSample
 
+MANY_PREEMPTIONS = 3  # between two looks
 SCHEDULER, FRONT = "scheduler", "frontend"
 
 
@@ -45,9 +46,31 @@ def join(looks: Sequence[Look], earlier: Sequence[Look] | None = None, between: 
             _keep(tracked, context)
         else:
             _judge(tracked, context)
+    if earlier is not None:
+        _thrash(found, _gathered(earlier))
     _note_standing(context)
     _behind(found, context)
     return found
+
+
+def _thrash(found: Sequence[Tracked], earlier: dict[str, list[tuple[Look, Sighting]]]) -> None:
+    """Marks requests that were preempted over and over between the looks, while no request of the engine gave a token or ended:
+    what they compute again is no progress."""
+    before = {name: Tracked(name, hops).request for name, hops in earlier.items()}
+    now = {tracked.request_id: tracked.request for tracked in found}
+    pairs = [(then, now.get(name)) for name, then in before.items() if then is not None]
+    if any(after is None or (after.output_tokens or 0) != (then.output_tokens or 0) for then, after in pairs):
+        return
+    for tracked in found:
+        then, after = before.get(tracked.request_id), tracked.request
+        if then is None or after is None or tracked.verdict != model.MOVING:
+            continue
+        times = after.preemptions - then.preemptions
+        if times >= MANY_PREEMPTIONS:
+            tracked.verdict, tracked.holder, tracked.sure = model.THRASH, tracked.at, False
+            tracked.evidence.append(
+                f"preempted {times} times between two looks ({after.preemptions} in all), and no request gave a token meanwhile"
+            )
 
 
 def marks(looks: Sequence[Look]) -> dict[str, list[tuple[object, ...]]]:

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from ..kvcache.model import Request
 
 MOVING, QUEUED, BEHIND, PARKED = "moving", "queued", "behind", "parked"
-NEVER_FITS, LOST, ZOMBIE = "never-fits", "lost", "zombie"
+NEVER_FITS, LOST, ZOMBIE, THRASH = "never-fits", "lost", "zombie", "thrash"
 KEPT = "kept"  # it has ended here, and its blocks are kept for a reader elsewhere
-STUCK = (NEVER_FITS, PARKED, BEHIND, LOST, ZOMBIE)
+STUCK = (NEVER_FITS, PARKED, BEHIND, LOST, ZOMBIE, THRASH)
 
 
 @dataclasses.dataclass

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ..observe.system_calls import Call
     from .threads import ThreadView
 
+RUNNABLE = ("ready", "running")
+YIELDING = 2  # frames of asyncio.sleep(0): __sleep0 and sleep
 MAX_TASKS = 2000  # whose waits are read one by one
 MAX_TIMERS = 4096
 
@@ -39,7 +41,8 @@ class TaskState:
     """One asyncio task: `node`, `name`, `state` ("running", "ready", "waiting"), `loop`: address, `python`: its suspended frames,
     innermost first, `edge`: what it waits for (None where it is not known), `text`: the wait in words, `kind` of `tasks.Waiting`,
     `seconds` of a sleep, `on`: nodes of tasks that must all end, `descriptor`: of the socket that it reads from (-1: none),
-    `call`: that read as a system call, `key`: what changes as it goes on."""
+    `call`: that read as a system call, `key`: what changes as it goes on, `yields`: it stands in
+    asyncio.sleep(0)."""
 
     node: Any
     name: str
@@ -56,6 +59,7 @@ class TaskState:
     top: str = ""
     address: int = 0
     seconds: float | None = None
+    yields: bool = False
 
 
 @dataclass(eq=False)
@@ -113,7 +117,7 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
             state.top = _where(task.frames)
         except GdbextError as e:
             found.partial.append(f"task {task.name}: {e}")
-        state.key = key_of(task)
+        state.key, state.yields = key_of(task), _yields(task)
         if task.waits is not None:
             state.text, state.kind, state.seconds = task.waits.text, task.waits.kind, task.waits.seconds
             state.on = [nodes[a] for a in task.waits.on if a in nodes]
@@ -140,12 +144,18 @@ def used(rt: Runtime) -> bool:
 
 
 def key_of(task: Any) -> Any:
-    """A key of a task that changes as the task goes on: its state, and the places and variables of its frames."""
+    """A key of a task that changes as the task goes on: its state, and the places and variables of its frames. One that yields by
+    sleep(0) and is run again has not gone on by that."""
     try:
-        return task.state, stack_key(task.frames)
+        return "runs" if task.state in RUNNABLE else task.state, stack_key(task.frames[YIELDING * _yields(task) :])
     except GdbextError as e:
         log.passed_over(e)
         return task.state, time.monotonic()  # it changed while it was read
+
+
+def _yields(task: Any) -> bool:
+    """Whether a task stands in asyncio.sleep(0): it is run again at the loop's next turn."""
+    return bool(task.frames) and last_part(str(task.frames[0].function)) == "__sleep0"
 
 
 def keys(rt: Runtime) -> dict[int, Any] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..stacks.async_waits import RUNNABLE
 from ..stacks.waits import Edge
 from .facts import LOCKS
 from .follow import OUTSIDE
@@ -135,3 +136,12 @@ def pipe_of_its_own(f: ProcessState, t: ThreadState) -> str:
     source = t.call.sources[0]
     writers = {pid for pid, writes in f.peers.get(source.inode, ()) if writes}
     return source.text if writers == {f.pid} else ""
+
+
+def turns_in_vain(f: ProcessState, t: ThreadState) -> bool:
+    """Whether a thread's event loop runs a task over and over of which nothing changes (it yields by sleep(0) and asks again),
+    and no task of the loop gets on."""
+    loop = f.loop_of(t.node[1])
+    tasks = [task for task in f.tasks if loop is not None and task.loop == loop.address and task.kind != "sleep"]
+    moved = any(task.node in f.moved_tasks for task in tasks)
+    return not moved and any(task.state in RUNNABLE for task in tasks)

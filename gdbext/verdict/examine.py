@@ -88,7 +88,8 @@ def examine(
     first = look.examination()
     more = [] if first.verdicts[0].kind in QUIET else _others(found, targets, first.chains)
     if more:
-        look = _Look([*found, *more], targets, seconds, words, alone)
+        found = [*found, *more]
+        look = _Look(found, targets, seconds, words, alone)
         _add_pauses(look.sampling.seen, [s.snapshot for s in first.seen])
         first = look.examination()
     first.untraced = _untraced([s for s in first.seen if untraced.is_refused(s)])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..engines import shm_rings
 from ..observe.system_calls import Call
 from ..observe.window import STILL
+from ..stacks.async_waits import RUNNABLE
 from .facts import LOCKS
 from .follow import from_outside, givers_of, naps, other_ends, peers_of, pool_at_work, streams_call
 from .turns import behind
@@ -244,6 +245,8 @@ def _task(facts: Facts, f: ProcessState, task: TaskState) -> Step:
     node, text = task.node, describe_node(facts, task.node)
     if node in f.moved_tasks:
         return _does(node, SLEEPS if task.kind == "sleep" else MOVES, text)
+    if task.state in RUNNABLE and thread is not None and loop is not None and loop.turned:
+        return _does(node, RUNS, f"{text}: it yields and is run again, and nothing of it changes")
     if task.state == "running" and thread is not None:
         return step(facts, thread.node)
     if task.state == "ready":

@@ -9,10 +9,10 @@ from harness.subjects import PYTHONS, running
 
 NAMES = (
     "pool of its own", "lock and worker", "child that cannot write", "each waits for the other", "inherited ends", "socket pair",
-    "answers left in a queue", "loop, item", "loop, event", "loop, callback", "item there", "event set", "own pipe", "dead child",
-    "nobody, event", "nobody, queue", "nobody, condition", "nobody, future",
+    "answers left in a queue", "loop, item", "loop, event", "loop, callback", "flag", "item there", "event set", "own pipe",
+    "dead child", "nobody, event", "nobody, queue", "nobody, condition", "nobody, future",
 )  # fmt: skip
-OF_PYTHON = ("pool of its own", "lock and worker", "loop, item", "loop, callback", "item there", "nobody, queue")
+OF_PYTHON = ("pool of its own", "lock and worker", "loop, item", "loop, callback", "flag", "item there", "nobody, queue")
 
 
 def proved(name, how, python, asked=True):

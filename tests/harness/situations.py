@@ -40,6 +40,7 @@ class Outcome:
     culprits: list
     evidence: list
     how: str
+    chain: bool = False  # the true culprit stands at the end of some chain
 
 
 def judge(truth, said):
@@ -107,13 +108,29 @@ class Stage:
             time.sleep(0.2)
             pids = [truth["pid"], *truth["pids"], *truth["others"]]
             said = answer(f"llm-hang {' '.join(map(str, pids))} -wait {wait} -json")
+        ends = {one for chain in said["chains"] for one in ends_of(chain["end"])}
         strangers = set(map(str, truth["others"]))
         said = next(v for v in said["verdicts"] if not strangers.issuperset(v["group"]))
         got = [c.get("tid") or c["label"] for c in said["culprits"]]
         how = judge(truth, said)
         return Outcome(
-            words, truth["drawn"], truth["hung"], truth["right"], truth["culprits"], said["verdict"], got, said["evidence"], how
+            words,
+            truth["drawn"],
+            truth["hung"],
+            truth["right"],
+            truth["culprits"],
+            said["verdict"],
+            got,
+            said["evidence"],
+            how,
+            bool(ends & set(truth["culprits"])),
         )
+
+
+def ends_of(end):
+    """The tids and pids of the end of a chain, of each of several."""
+    at = end["place"] or {}
+    return {at.get("tid"), at.get("pid")} - {None} | {one for other in end.get("any_of", ()) for one in ends_of(other)}
 
 
 def left_out(words, why):
@@ -157,5 +174,10 @@ def matrix(found):
     told = sum(o.how == "right" for o in sure)
     lines.append(
         f"without those whose truth accepts unknown: {told} of {len(sure)}, {100 * told / max(len(sure), 1):.1f} % right"
+    )
+    named = [o for o in found if o.hung and [c for c in o.true if isinstance(c, int)]]
+    lines.append(
+        f"hung by one that has a tid: {sum(o.chain or o.how == 'right' for o in named)} of {len(named)} named, by a chain's "
+        f"end or the verdict; by a chain's end {sum(o.chain for o in named)}"
     )
     return lines

@@ -22,7 +22,7 @@ from gdbext.kvcache.model import Request
 from gdbext.observe.stack_keys import FrameKey
 from gdbext.requests.instances import Side, relate
 from gdbext.requests.join import join, progress
-from gdbext.requests.model import BEHIND, LOST, MOVING, NEVER_FITS, PARKED, QUEUED, ZOMBIE
+from gdbext.requests.model import BEHIND, LOST, MOVING, NEVER_FITS, PARKED, QUEUED, THRASH, ZOMBIE
 
 MAIN, READER = 101, 102
 
@@ -319,3 +319,22 @@ def test_a_worker_that_waits_for_the_next_step_does_not_stand_in_its_transfers_w
 def still(where):
     """A thread that did nothing between two looks."""
     return Keeper("main", 301, where, sample=sample(None, ran=1.0, tid=301))
+
+
+def preempted(name, computed, output, times):
+    numbers = Request(name, computed_tokens=computed, output_tokens=output, preemptions=times)
+    return Sighting(name, RUNNING, "RUNNING", progress=(computed, output, times), request=numbers)
+
+
+def test_who_is_preempted_over_and_over_while_nobody_gives_a_token_thrashes():
+    def said(*pairs):
+        now, before = ([runs_ for runs_ in side if runs_ is not None] for side in zip(*pairs))
+        names = {one.request_id for one in now}
+        fronts = [awaited(name) for name in sorted(names)]
+        return {t.request_id: t.verdict for t in join([front(*fronts), core(*now)], [front(*fronts), core(*before)])}
+
+    assert said((preempted("a", 64, 0, 400), preempted("a", 32, 0, 390))) == {"a": THRASH}
+    assert said((preempted("a", 64, 0, 391), preempted("a", 32, 0, 390))) == {"a": MOVING}  # once or twice is nothing
+    assert said((preempted("a", 64, 1, 400), preempted("a", 32, 0, 390))) == {"a": MOVING}
+    others = (preempted("b", 9, 3, 0), preempted("b", 9, 2, 0))  # another one gets on
+    assert said((preempted("a", 64, 0, 400), preempted("a", 32, 0, 390)), others)["a"] == MOVING

@@ -32,6 +32,7 @@ ORDER = (
     chains.uninterruptible,
     chains.starved,
     ended.orphaned,
+    requests.thrash,
     requests.stuck,
     load.busy,
     rest.idle,

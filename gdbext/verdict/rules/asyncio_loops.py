@@ -28,6 +28,7 @@ def blocked(facts: Facts) -> Verdict | None:
             turned = loop.turned
             if turned is None:
                 turned = any(c.moved for c in f.counters if "asyncio" in c.what) or bool(f.moved_tasks)
+                turned |= t.moved and any(task.yields for task in f.tasks if task.loop == loop.address)
             if turned or t.state in ("T", "t"):
                 continue
             keeps = f"task {loop.running}" if loop.running else f"callback {loop.callback}" if loop.callback else "a callback"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...engines import registry
 from ...observe.window import STILL
+from ..enders import turns_in_vain
 from ..facts import Verdict
 from ..follow import outlook, owed, peers_of
 from ..words import name_of
@@ -87,7 +88,7 @@ def _at_work(facts: Facts, t: ThreadState) -> bool:
     f = next(f for f in facts if t in f.threads)
     if f.role and (rests(f) or registry.spec_of(f.engine) is not None):
         return False  # what an engine's process moves is counted
-    if not t.advanced or t.node in owed(facts):
+    if not t.advanced or t.node in owed(facts) or turns_in_vain(f, t):
         return False
     return t.load is None or t.load > STILL or _waits_end(t)
 

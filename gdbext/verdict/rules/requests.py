@@ -31,6 +31,19 @@ def moving(facts: Facts) -> bool:
     return any(r.verdict == "moving" for r in custody(facts) or ())
 
 
+def thrash(facts: Facts) -> Verdict | None:
+    """Requests that are preempted over and over while none gives a token: their scheduler works, and what it does is undone."""
+    found = [r for r in custody(facts) or [] if r.verdict == "thrash"]
+    if not found or moving(facts):
+        return None
+    by_pid = {f.pid: f for f in facts if f.pid}
+    mains = [by_pid[r.at.pid].main for r in found if r.at is not None and r.at.pid in by_pid]
+    nodes = [main.node for main in mains if main is not None]
+    verdict = Verdict("thrash", nodes, [_line(r) for r in found[:SHOWN]], [r.request_id for r in found[:SHOWN]])
+    verdict.again = True
+    return verdict
+
+
 def stuck(facts: Facts) -> Verdict | None:
     """Requests whose answer cannot come, or, where none of the engine's moves, that wait for what does not come."""
     known = custody(facts) or []

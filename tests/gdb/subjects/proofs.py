@@ -333,6 +333,39 @@ def notified(condition):
         condition.wait()
 
 
+class Client:
+    """`wait_for_drain` asks for a flag over and over, `generate` waits for it."""
+
+    def __init__(self):
+        self.runs, self.drained = True, asyncio.Event()
+
+    async def wait_for_drain(self):
+        while self.runs:
+            await asyncio.sleep(0)
+        self.drained.set()
+
+    async def generate(self):
+        answers = 0
+        while True:
+            await self.drained.wait()
+            answers += 1
+            await asyncio.sleep(0.01)
+
+
+def flag_asked_for_for_ever():
+    """Well: the flag is taken back, and answers go on."""
+
+    async def main():
+        client = Client()
+        tasks = [asyncio.ensure_future(client.generate()) for _ in range(3)]
+        tasks.append(asyncio.ensure_future(client.wait_for_drain()))
+        client.runs = HANG
+        asyncio.get_running_loop().call_later(0.3, say, "unknown", "livelock")
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+
+
 SITUATIONS = {
     "pool of its own": pool_of_its_own,
     "lock and worker": lock_and_worker,
@@ -344,6 +377,7 @@ SITUATIONS = {
     "loop, item": lambda: in_a_loop(Items, lambda q: q.put_nowait(1)),
     "loop, event": lambda: in_a_loop(Signals, lambda e: e.set()),
     "loop, callback": lambda: in_a_loop(Calls, lambda c: c.loop.call_soon(c.event.set)),
+    "flag": flag_asked_for_for_ever,
     "item there": lambda: waits_for_what_is_there(queue.Queue, lambda q: q.queue.append(1), lambda q: q.get()),
     "event set": lambda: waits_for_what_is_there(threading.Event, mark, lambda e: e.wait()),
     "own pipe": own_pipe,
