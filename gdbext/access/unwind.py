@@ -144,7 +144,7 @@ class Unwinder:
                     found[-1].function = found[-1].function or "__kernel_rt_sigreturn"
                     pc, values = self._interrupted(values)
                     exact = True
-                elif not exact and (left := self._leaves(pc, values)) is not None:
+                elif module is None and not exact and (left := self._leaves(pc, values)) is not None:
                     pc, values = left
                 else:
                     if reliable:
@@ -294,8 +294,8 @@ class Unwinder:
         return pc, dict(enumerate(registers))  # x0 to x30 and sp, numbered as DWARF does
 
     def _leaves(self, pc: int, values: Values) -> tuple[int, Values] | None:
-        """-> (pc, registers) of the caller of code without call-frame information that goes straight from `pc`, a return address,
-        to its `ret`, as a trampoline does (CPython's for perf, Python/asm_trampoline.S); None where it does anything else."""
+        """-> (pc, registers) of the caller of code that was made at run time and goes straight from `pc`, a return address, to
+        its `ret`, as a trampoline does (CPython's for perf, Python/asm_trampoline.S); None where it does anything else."""
         if self.arch != "x86-64":
             return None
         try:

@@ -28,12 +28,13 @@ _ASLEEP = ("S", "T", "t")  # states in which no frame comes or goes
 
 
 class _Root:
-    """What is known of a thread's outermost frame: `root`: (address, code) or None; `last`: that of the last reading in doubt,
-    which was the same `count` times since `since`; `rest`: how long the thread had run when it slept after it, None where it did
-    not."""
+    """What is known of a thread's outermost frame: `root`: (address, code), None where it has no frame or nothing is `known`;
+    `last`: that of the last reading in doubt, which was the same `count` times since `since`; `rest`: how long the thread had
+    run when it slept after it, None where it did not."""
 
     def __init__(self) -> None:
         self.root: tuple[int, int] | None = None
+        self.known = False
         self.last: tuple[int, int] | None = None
         self.count, self.since = 0, 0.0
         self.rest: int | None = None
@@ -54,14 +55,17 @@ def settle(rt: Runtime, thread: PyThread, steps: Sequence[RawFrame]) -> None:
         return
     kept: _Root = rt.target.lasting.setdefault(("root of a thread", thread.address), _Root())
     root = (steps[-1].address, steps[-1].code) if steps else None
+    if kept.known and kept.root == root:
+        kept.count = 0
+        return
     why = _doubt(rt, thread, steps)
     if not why and kept.root is None and rt.version < (3, 11):
         why = "is not known to be whole yet"
-    if not why and kept.root not in (None, root):
+    if not why and kept.root is not None:
         why = "ends at another frame than before"
     if why and not kept.agrees(root, _rest(rt, thread)):
         raise LayoutError(f"the stack of thread {thread.tid} {why}: it changed while it was read")
-    kept.root, kept.count = root, 0
+    kept.root, kept.known, kept.count = root, True, 0
 
 
 def _doubt(rt: Runtime, thread: PyThread, steps: Sequence[RawFrame]) -> str:

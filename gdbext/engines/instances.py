@@ -117,10 +117,11 @@ def set_names(instances: Iterable[Instance]) -> None:
 
 
 def tell_apart(ranks: Sequence[Rank]) -> None:
-    """Labels that processes of several instances have get the name of their instance before them."""
+    """Labels that living processes of another instance have too get the name of their instance before them."""
     places: dict[str, set[int | None]] = {}
     for rank in ranks:
-        places.setdefault(rank.short.lower(), set()).add(rank.family)
+        if not rank.zombie:
+            places.setdefault(rank.short.lower(), set()).add(rank.family)
     for rank in ranks:
-        if len(places[rank.short.lower()]) > 1 and rank.instance is not None:
+        if places.get(rank.short.lower(), set()) - {rank.family} and rank.instance is not None:
             rank.label = f"{rank.instance.name}:{rank.short}"

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ..observe.system_calls import Call
     from .threads import ThreadView
 
+_SLEEPS = ("sleep", "__sleep0")
 RUNNABLE = ("ready", "running")
-YIELDING = 2  # frames of asyncio.sleep(0): __sleep0 and sleep
 MAX_TASKS = 2000  # whose waits are read one by one
 MAX_TIMERS = 4096
 
@@ -145,9 +145,12 @@ def used(rt: Runtime) -> bool:
 
 def key_of(task: Any) -> Any:
     """A key of a task that changes as the task goes on: its state, and the places and variables of its frames. One that yields by
-    sleep(0) and is run again has not gone on by that."""
+    sleep(0) and is run again has not gone on by that: of those that run, or could, the variables of their own frames count."""
     try:
-        return "runs" if task.state in RUNNABLE else task.state, stack_key(task.frames[YIELDING * _yields(task) :])
+        if task.state not in RUNNABLE:
+            return task.state, stack_key(task.frames)
+        own = [f for f in task.frames if not (path_of(f).endswith("asyncio/tasks.py") and last_part(f.function) in _SLEEPS)]
+        return "runs", tuple((key.code, key.words) for key in stack_key(own))
     except GdbextError as e:
         log.passed_over(e)
         return task.state, time.monotonic()  # it changed while it was read

@@ -118,3 +118,21 @@ def test_threads_that_sleep_are_whole_at_once(python, tmp_path):
         for thread in rt.threads():
             names = [f.function.rpartition(".")[2] for f in rt.frames(thread)]
             assert names[0] == "rests" and names[-1] in ("<module>", "_bootstrap")
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_a_thread_without_a_frame_is_known_to_have_none(python):
+    """By construction: the state reads as one that runs no frame, and goes on to."""
+    with running(python, "torn_stacks.py") as (plain, truth):
+        target = Torn(plain.pid)
+        rt = open_runtime(target)
+        thread = rt.thread(truth["threads"]["calls"])
+        target.places, target.part = links(rt, thread)[-1:], 1.0
+        target.invalidate()
+        assert rt.frames(thread) == []
+        begun = target.torn
+        target.invalidate()
+        assert rt.frames(thread) == [] and target.torn - begun <= 4, "what is known is not proven again"
+        target.part = 0.0
+        target.invalidate()
+        assert rt.frames(thread)[-1].function.rpartition(".")[2] == "_bootstrap"

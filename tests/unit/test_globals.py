@@ -31,6 +31,7 @@ ALLOWED = {
     "control/hw_breakpoints.py _notes": FROM_GDB,
     "control/inferior_breakpoints.py _pinned": ONE_GDB,
     "control/kernel_breakpoints.py _State": ONE_GDB,
+    "control/others.py _held": FROM_GDB,
     "control/pybreak.py PyBreakpoint.points": ONE_GDB,
     "control/pylog.py events": "what was logged so far, for `pylog` alone",
     "control/urgency.py _before": ONE_GDB,
