@@ -247,6 +247,23 @@ def test_steps_go_by_lines_of_python(gdb):
         assert json.loads(editor.subject.stdout.readline()) == [7] and editor.rest() == [7]
 
 
+def test_a_step_that_waits_for_the_world_can_be_paused(gdb):
+    with attached(gdb, ("return",)) as (editor, _):
+        editor.go(1)
+        editor.gutter()
+        while editor.step("next") != ("main", LINES["rounds"] - 1):
+            pass
+        editor.client.ask("next", threadId=1)  # onto the next line of stdin, which does not come
+        state = ""
+        while state != "S":  # it runs, and waits
+            with open(f"/proc/{editor.subject.pid}/stat") as f:
+                state = f.read().rpartition(") ")[2][0]
+        editor.client.ask("pause", threadId=1)
+        assert editor.client.event("stopped")["reason"] == "pause"
+        editor.subject.stdin.write("1\n")
+        assert editor.step("next") == ("main", LINES["rounds"])
+
+
 def test_a_step_from_native_code_whose_source_is_not_here_ends_in_python(gdb):
     """The process waits in the C library when it is attached to: `next` goes to the next line of Python that runs."""
     with attached(gdb) as (editor, _):
