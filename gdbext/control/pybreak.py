@@ -125,7 +125,7 @@ class PyBreakpoint:
         for process, places in found:
             if places:
                 process.need(len(places), f"{self.command} {self.where.text}")
-        self.register(" ".join([self.command, self.where.text] + (["if", self.condition] if self.condition else [])))
+        self.register()
         try:
             for process, places in found:
                 self.arm(process, places)
@@ -134,9 +134,10 @@ class PyBreakpoint:
             raise
         watch_imports()
 
-    def register(self, text: str) -> None:
-        """Takes a number in gdb's list, where it stands as `text`."""
-        self.placeholder = _make_placeholder(text)
+    def register(self, text: str = "") -> None:
+        """Takes a number in gdb's list, where it stands as `text`; as it was asked for without."""
+        asked = [self.command, self.where.text] + (["if", self.condition] if self.condition else [])
+        self.placeholder = _make_placeholder(text or " ".join(asked))
         self.number = self.placeholder.number
         PyBreakpoint.points[self.number] = self
         _listen()

@@ -102,6 +102,9 @@ def _make(path: str, key: Wanted) -> PyBreakpoint:
         point: PyBreakpoint = pylog.Logpoint(where, message, condition, count, "", pace=pylog.Pace())
     else:
         point = PyBreakpoint("pybreak", where, condition, count)
+    if server.is_running():  # no register is touched before it stands still
+        point.register()
+        return point
     processes = _processes()
     point.set_in(processes)
     _reached.update((point.number, process.pid) for process in processes)
@@ -110,8 +113,6 @@ def _make(path: str, key: Wanted) -> PyBreakpoint:
 
 def _processes() -> list[Process]:
     """The processes to set a breakpoint in; [] before there is one."""
-    if server.is_running():
-        return []  # a debug register is set while the process stands still
     if any(i.pid for i in gdb.inferiors()):
         return list(follow.processes(labels_of_attached(session)))
     if _State.launches:

@@ -247,6 +247,23 @@ def test_steps_go_by_lines_of_python(gdb):
         assert json.loads(editor.subject.stdout.readline()) == [7] and editor.rest() == [7]
 
 
+def test_a_step_that_waits_for_the_world_can_be_paused(gdb):
+    with attached(gdb, ("return",)) as (editor, _):
+        editor.go(1)
+        editor.gutter()
+        while editor.step("next") != ("main", LINES["rounds"] - 1):
+            pass
+        editor.client.ask("next", threadId=1)  # onto the next line of stdin, which does not come
+        state = ""
+        while state != "S":  # it runs, and waits
+            with open(f"/proc/{editor.subject.pid}/stat") as f:
+                state = f.read().rpartition(") ")[2][0]
+        editor.client.ask("pause", threadId=1)
+        assert editor.client.event("stopped")["reason"] == "pause"
+        editor.subject.stdin.write("1\n")
+        assert editor.step("next") == ("main", LINES["rounds"])
+
+
 def test_a_step_from_native_code_whose_source_is_not_here_ends_in_python(gdb):
     """The process waits in the C library when it is attached to: `next` goes to the next line of Python that runs."""
     with attached(gdb) as (editor, _):
@@ -274,6 +291,43 @@ def test_whatever_of_ours_fails_leaves_gdbs_answer(gdb):
             while "no Python in setBreakpoints" not in said:
                 said += client.event("output")["output"]
             assert "no Python in scopes" in said
+        finally:
+            client.close()
+
+
+def test_a_breakpoint_waits_for_a_process_that_the_editor_starts(gdb, tmp_path):
+    """As `gdbext vscode -launch` prints it; the breakpoint comes before the process, or while that has not come to Python."""
+    words = [
+        sys.executable,
+        "-m",
+        "gdbext",
+        "vscode",
+        "--gdb",
+        gdb,
+        "-launch",
+        sys.executable,
+        os.path.join(SUBJECTS, "family.py"),
+    ]
+    said = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    (found,) = [c for c in json.loads(said.stdout)["configurations"] if c["type"] == "gdb"]
+    path = found["args"][0]
+    with open(path) as f:
+        line = next(i for i, text in enumerate(f, 1) if "LINE step" in text)
+    for entry in (True, False):
+        client = GdbDap(found["debuggerPath"], ["-nx", "-iex", "set debuginfod enabled off", *found["debuggerArgs"]])
+        try:
+            editor = Editor(client, None)
+            client.ask("initialize", adapterID="gdb")
+            launch = client.send("launch", **{**found, "cwd": str(tmp_path), "stopOnEntry": entry})
+            (waits,) = editor.gutter((line, ("condition", "n == 9")), path=path)
+            assert not waits["verified"]
+            client.ask("configurationDone")
+            client.answer(launch)
+            if entry:
+                client.event("stopped")
+                client.ask("continue", threadId=1)
+            assert client.event("stopped")["hitBreakpointIds"] == [waits["id"]]
+            assert editor.where()[1] == line and editor.evaluate("n", "hover")["result"] == "9"
         finally:
             client.close()
 

@@ -154,6 +154,6 @@ def test_a_front_end_that_speaks_dap_gets_python_frames_and_their_variables():
                 v["name"]: v["value"]
                 for v in client.ask("variables", variablesReference=scope["variablesReference"])["variables"]
             }
-            assert held["interrupted"] == '"10"' and held["signum"] == '"10"'
+            assert held["interrupted"] == "10" and held["signum"] == "10"
         finally:
             client.close()

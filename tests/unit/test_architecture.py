@@ -39,7 +39,7 @@ MAY = {
     "printers": {"session", "torch", "render"},
     "functions": {"session", "torch", "render"},
     "frame_filters": {"session", "answers", "engines", "stacks", "access", "render"},
-    "dap": READING | {"frame_filters", "session", "answers", "control", "engines"},
+    "dap": {"cpython", "access", "render", "frame_filters", "session", "answers", "control", "engines"},
     "setup": {"commands", "session", "access", "render", "wheels"},  # runs commands outside gdb
     "init": {"commands", "session", "printers", "functions", "frame_filters", "dap", "wheels"},
     "agents": {"commands", "setup", "session", "access", "render"},  # the same commands for programs
