@@ -14,6 +14,7 @@ import gdb
 
 from .. import log
 from ..access import libraries
+from ..access.cli_gdb import command
 from ..answers.children import PAGE, Variable, of_names
 from ..control import pylog
 from ..cpython import resolution
@@ -207,7 +208,7 @@ def _is_python(text: str) -> bool:
     if word.group(2) in (".", "["):
         return True
     try:
-        gdb.execute(f"help {word.group(1)}", to_string=True)
+        gdb.execute(command("help {}", word.group(1)), to_string=True)
     except gdb.error as e:
         return "ndefined command" in str(e)
     return False
@@ -231,11 +232,11 @@ def name_threads(body: Body) -> None:
 
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
-def _stepper(command: str) -> Callable[..., Later | None]:
+def _stepper(name: str) -> Callable[..., Later | None]:
     def step(threadId: int, granularity: str = "statement", **_: Any) -> Later | None:
         if granularity == "instruction" or not _steps_in_python(threadId):
             return None
-        return server.Later(lambda: _step(command))
+        return server.Later(lambda: _step(name))
 
     return step
 
@@ -260,13 +261,13 @@ def _steps_in_python(thread_id: int) -> bool:
         return False
 
 
-def _step(command: str) -> None:
-    """One step; the client is told of one stop, at its end."""
+def _step(name: str) -> None:
+    """One step, by the command `name`; the client is told of one stop, at its end."""
     said = ""
     with breakpoints.one_stop() as stops:
         try:
             session.select(0)
-            said = gdb.execute(command, to_string=True)
+            said = gdb.execute(command("{}", name), to_string=True)
         except (GdbextError, gdb.GdbError, gdb.error) as e:
             server.say(one_line(str(e)))
     for line in said.splitlines():

@@ -31,7 +31,7 @@ def test_llm_ranks_loads_nothing_that_only_other_commands_need():
 
 
 # What `source gdbext/init.py` loads of the pack.
-AT_START = "package wheels log errors session session.gdb_commands commands commands.table frame_filters functions printers"
+AT_START = "package wheels log errors session session.gdb_commands commands commands.table frame_filters functions printers dap"
 AT_START = {"gdbext", *(f"gdbext.{name}" for name in AT_START.split())}
 GDB = """
 import sys, types
