@@ -101,6 +101,8 @@ def nobody(facts: Facts) -> Verdict | None:
 
 
 def _from_within(edge: Edge) -> bool:
-    """Whether only a thread of the same process can end a wait that has no end by itself."""
+    """Whether only a thread of the same process can end a wait that has no end by itself, and was to end it: an event that only
+    the waiter can name is waited for until the program ends."""
     kinds = ("Event", "Condition", "Queue", "Future", "Barrier", "Semaphore")
-    return edge.kind in kinds and not edge.limit and not edge.shared and not edge.open
+    meant = edge.kind != "Event" or edge.named
+    return edge.kind in kinds and meant and not edge.limit and not edge.shared and not edge.open

@@ -244,7 +244,7 @@ def pool_that_goes_on(say, hung):
             done += len(pool.map(abs, range(50)))
 
 
-@program("starved")
+@program("starved", "lock-cycle")
 def a_filter_whose_input_stays_open(say, hung):
     """Who starts it reads its answer before it has closed what it reads: each waits for the other."""
     child = subprocess.Popen([sys.executable, "-c", FILTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)

@@ -181,7 +181,7 @@ def pipeline_of_queues(say, hung):
         q.join()
 
 
-@program("dead-thread")
+@program("dead-thread", "starved")
 def queue_listener(say, hung):
     """logging's QueueListener has lost its thread; its queue is full."""
     q = queue.Queue(1)
