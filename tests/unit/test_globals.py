@@ -86,6 +86,12 @@ def changed(function):
     return declared, {(name, attr) for name, attr in found if name not in own or name == "cls"}
 
 
+def name_of(decorator):
+    """Its last name: "lru_cache" of `@functools.lru_cache(maxsize=1)`."""
+    node = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return getattr(node, "attr", getattr(node, "id", ""))
+
+
 def functions(body, cls=""):
     """(function, the class in which it stands) of a module, however deep."""
     for node in body:
@@ -104,7 +110,7 @@ def state(text):
     classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
     found = set()
     for function, cls in functions(tree.body):
-        if any("lru_cache" in ast.unparse(d) or ast.unparse(d) == "functools.cache" for d in function.decorator_list):
+        if any(name_of(decorator) in ("lru_cache", "cache") for decorator in function.decorator_list):
             found.add(function.name + "()")
         declared, places = changed(function)
         found |= declared
