@@ -31,9 +31,7 @@ def minor(python):
     """N of an interpreter of CPython 3.N; as its name says where it runs under qemu alone."""
     if CORES:
         return int(re.search(r"3\.(\d+)", os.path.basename(python)).group(1))
-    said = subprocess.run(
-        [python, "-c", "import sys; print(sys.version_info[1])"], stdout=subprocess.PIPE, check=True
-    )
+    said = subprocess.run([python, "-c", "import sys; print(sys.version_info[1])"], stdout=subprocess.PIPE, check=True)
     return int(said.stdout)
 
 
