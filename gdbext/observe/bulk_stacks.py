@@ -76,12 +76,7 @@ class Codes:
     def frame(self, address: int, at: int, owner: int) -> int:
         """The number in the tree of the frame of the code object at `address` that stands at `at`; -1 for one that Python does
         not show yet. `TornError` where no code object is there, or `at` lies outside it."""
-        entry = self._known.get(address)
-        if entry is None:
-            if len(self._known) >= MAX_CODES:
-                self._known.clear()
-                self.used.clear()
-            entry = self._known[address] = self._load(address)
+        entry = self._known.get(address) or self._new(address)
         self.used.add(address)
         number = entry.frames.get(at)
         if number is not None:
@@ -106,6 +101,13 @@ class Codes:
             entry.frames[at] = number
         return number
 
+    def _new(self, address: int) -> _Entry:
+        if len(self._known) >= MAX_CODES:
+            self._known.clear()
+            self.used.clear()
+        entry = self._known[address] = self._load(address)
+        return entry
+
     def _load(self, address: int) -> _Entry:
         self._rt.target.drop_pages()
         try:
@@ -129,9 +131,7 @@ class Codes:
 
     def generates(self, address: int) -> bool:
         """Whether the code object at `address` is a generator's or a coroutine's. `TornError` as in `frame`."""
-        entry = self._known.get(address)
-        if entry is None:
-            entry = self._known[address] = self._load(address)
+        entry = self._known.get(address) or self._new(address)
         self.used.add(address)
         return bool(entry.code.flags & GENERATES)
 
