@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..access import holder
@@ -34,13 +34,15 @@ def record(
     *,
     frames: bool = False,
     realtime: bool = False,
+    tell: Callable[[float], None] = lambda passed: None,
 ) -> Recording:
     """Records processes, [(its Target, label)], for `seconds`, and beside them what the engines of those that were `found` count.
-    `frames`: native frames too; `realtime`: the recorder goes before other processes. `failed`: gets what ends."""
+    `frames`: native frames too; `realtime`: the recorder goes before other processes; `tell` is told the seconds that have
+    passed. `failed`: gets what ends."""
     opened = targets.Targets()  # of no debugger: a thread of its own reads the engines, through /proc
     engines = groups.engines_of(ranks_of(found), opened.of)
     schedulers = {rank.pid for engine in engines for rank in engine.with_role(*SCHEDULERS, "frontend")}
-    how: dict[str, Any] = {"realtime": realtime, "schedulers": schedulers}
+    how: dict[str, Any] = {"realtime": realtime, "schedulers": schedulers, "beside": lambda rec, passed: tell(passed)}
     with contextlib.ExitStack() as around:
         beside = around.enter_context(meter.Beside(engines))
         if frames:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from ..access import proc
 from ..answers import recordings
 from ..errors import GdbextError
-from ..render import files
+from ..render import files, progress
 from ..render.text import escape
 from ..session import process_selection
 from ..session.command import Answer, Args, Command, Option, UsageError
@@ -53,7 +54,7 @@ class LlmRecord(Command):
     Times are wall-clock times of threads, also of those that wait; -cpu takes only what ran. A stack that changed while it was
     read is dropped and counted, never mended; the answer tells the rate that was reached and what the recorder cost. On a full
     machine -realtime lets the recorder go before other processes, for half of the time at most (needs root). ^C ends it
-    early and keeps what there is.
+    early and keeps what there is. A terminal shows how far it is.
 
     -native records native frames too, 10 times a second unless -rate says otherwise. For that the threads that went on since
     the look before, and no others, stand still for the time that copying their stacks takes, without a signal; should the
@@ -104,8 +105,11 @@ class LlmRecord(Command):
             raise UsageError("llm-record: -from and -to take a part of a recording: name it by -read FILE")
         else:
             found = process_selection.resolve_processes(session, args.operand_text)
-            watched, how = _targets(session, found, failed), {"frames": args.native, "realtime": args.realtime}
-            rec = recordings.record(watched, found, rate, getattr(args, "for"), failed, **how)
+            watched = _targets(session, found, failed)
+            how: dict[str, Any] = {"frames": args.native, "realtime": args.realtime}
+            seconds = getattr(args, "for")
+            with progress.shown(None if args.json else sys.stderr, "llm-record", seconds) as how["tell"]:
+                rec = recordings.record(watched, found, rate, seconds, failed, **how)
         written = _write([path for path in args.o if path.endswith(".record")], rec, (), args, failed)
         shown = stalls.find(rec)  # which takes a while: what cannot be done again is written by now
         written += _write([path for path in args.o if not path.endswith(".record")], rec, shown, args, failed)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .runtime import PyThread, Runtime
 
 AGREE, SPAN = 6, 0.03  # readings one after the other, and seconds from the first to the last, that prove a root
-_GENERATES = 0x20 | 0x80 | 0x200  # flags of a generator's and a coroutine's code (Include/cpython/code.h)
+GENERATES = 0x20 | 0x80 | 0x200  # flags of a generator's and a coroutine's code (Include/cpython/code.h)
 _ASLEEP = ("S", "T", "t")  # states in which no frame comes or goes
 
 
@@ -75,7 +75,7 @@ def _doubt(rt: Runtime, thread: PyThread, steps: Sequence[RawFrame]) -> str:
     last = steps[-1]
     if len(steps) >= dialects.MAX_FRAMES:
         return ""  # there are more than are read
-    if rt.code(last.code).flags & _GENERATES:
+    if rt.code(last.code).flags & GENERATES:
         return "ends in a coroutine or generator"
     if rt.version >= (3, 12) and not last.anchor:
         return "does not end where C called Python"

@@ -5,7 +5,8 @@ Since CPython 3.11 most frames lie one behind the other in the chunk of memory t
 (Python/pystate.c, push_chunk), which is read whole; frames of generators, entries from C and the frame objects of 3.9 and 3.10
 lie elsewhere, and are read with it at the places where they were last. The pointer to the innermost frame is read first and last:
 where more than one call or return lies between the two, or the chain leads somewhere that is no frame, the stack is torn. One
-call or return is none: the frames below stayed what they are, and to refuse it would count short calls too rarely.
+call or return is none: the frames below stayed what they are, and to refuse it would count short calls too rarely. A chain that
+does not end at its thread's root (`roots`) is torn too: a frame that returned meanwhile leads nowhere.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from .. import log
 from ..access.ptrace import IOV_MAX
 from ..cpython.dialects import OWNED_BY_GENERATOR
 from ..cpython.frames import Code
+from ..cpython.whole_stacks import GENERATES
 from ..errors import FaultError, GdbextError
+from .roots import Roots
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Protocol
 
     from ..access.bulk import BulkReader
@@ -72,12 +76,7 @@ class Codes:
     def frame(self, address: int, at: int, owner: int) -> int:
         """The number in the tree of the frame of the code object at `address` that stands at `at`; -1 for one that Python does
         not show yet. `TornError` where no code object is there, or `at` lies outside it."""
-        entry = self._known.get(address)
-        if entry is None:
-            if len(self._known) >= MAX_CODES:
-                self._known.clear()
-                self.used.clear()
-            entry = self._known[address] = self._load(address)
+        entry = self._known.get(address) or self._new(address)
         self.used.add(address)
         number = entry.frames.get(at)
         if number is not None:
@@ -102,6 +101,13 @@ class Codes:
             entry.frames[at] = number
         return number
 
+    def _new(self, address: int) -> _Entry:
+        if len(self._known) >= MAX_CODES:
+            self._known.clear()
+            self.used.clear()
+        entry = self._known[address] = self._load(address)
+        return entry
+
     def _load(self, address: int) -> _Entry:
         self._rt.target.drop_pages()
         try:
@@ -122,6 +128,12 @@ class Codes:
 
     def _key(self, head: bytes) -> bytes:
         return b"".join([head[at : at + 8] for at in self._fields] + [head[self._first : self._first + 4]])
+
+    def generates(self, address: int) -> bool:
+        """Whether the code object at `address` is a generator's or a coroutine's. `TornError` as in `frame`."""
+        entry = self._known.get(address) or self._new(address)
+        self.used.add(address)
+        return bool(entry.code.flags & GENERATES)
 
     def changed(self) -> set[int]:
         """Addresses of code objects, of those used since this was asked last, in whose place something else is now. They are
@@ -172,6 +184,9 @@ class ThreadPlaces:
         self.hints: dict[int, int] = {}  # address: offset in what is read
         self.ranges: list[int] = []
         self.total = 0
+        self.root: tuple[int, int] | None = None  # (frame, code) at which the chain that was read last ended
+        self.anchored = False  # whether C called that frame, where a frame of the C stack tells
+        self.roots = Roots()
 
 
 class StackReader:
@@ -204,11 +219,15 @@ class StackReader:
         self._untag = ~rt.dialect.tag_mask
         self._word = struct.Struct("<Q").unpack_from
 
-    def read(self, places: ThreadPlaces) -> int:
-        """The node of a thread's stack, 0 where it runs no Python. `TornError` where none of `TRIES` reads held together."""
+    def read(self, places: ThreadPlaces, asleep: Callable[[], bool] = lambda: False) -> int:
+        """The node of a thread's stack, 0 where it runs no Python. `asleep()`: whether the thread slept all the while.
+        `TornError` where none of `TRIES` reads held together and ended at the thread's root."""
         for _ in range(TRIES):
             try:
-                return self._node(self.chain(places))
+                chain = self.chain(places)
+                if self._whole(places, asleep):
+                    return self._node(chain)
+                self.torn += 1
             except GoneError:
                 raise
             except TornError as e:
@@ -219,6 +238,14 @@ class StackReader:
                 self.torn += 1
                 places.hints, places.ranges = {}, []
         raise TornError("the stack changes faster than it can be read")
+
+    def _whole(self, places: ThreadPlaces, asleep: Callable[[], bool]) -> bool:
+        root, roots = places.root, places.roots
+        if root is not None and root == roots.known:
+            roots.seen()
+            return True
+        plain = root is not None and not self.codes.generates(root[1])
+        return roots.prove(root, places.anchored, plain, asleep)
 
     def forget(self) -> set[int]:
         """Checks the code objects that were used; -> those that are others now. Their chains are forgotten."""
@@ -308,7 +335,7 @@ class StackReader:
         chain: list[int] = []
         missed: list[int] = []
         owner, owner_at, objects = 0, self._owner_at, self._objects
-        caller = -1
+        caller, root = -1, 0
         for _ in range(MAX_DEPTH):
             if not at:
                 break
@@ -324,11 +351,13 @@ class StackReader:
                 owner = blob[offset + owner_at]
             if owner < _OWNED_BY_C:
                 chain += (words[self._code_word] & self._untag, words[self._at_word], owner)
+                root = at
             at = words[self._back_word]
             if caller < 0:
                 caller = at
         else:
             raise TornError("a stack without an end")
+        places.root, places.anchored = (root, chain[-3]) if chain else None, owner >= _OWNED_BY_C
         if missed:
             if len(hints) + len(missed) > MAX_HINTS:
                 hints.clear()

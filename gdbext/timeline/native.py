@@ -264,7 +264,7 @@ class NativeSampler(ProcessSampler):
         try:
             if copy is None:
                 self.track.unstopped += 1
-                thread.node = self.reader.read(thread.places)
+                thread.node = self.reader.read(thread.places, thread.asleep)
                 self._note(thread, look, thread.node)
                 return
             chain, frame = copy.chain, self.reader.codes.frame  # while the code objects are what they were

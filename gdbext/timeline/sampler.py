@@ -60,6 +60,10 @@ class Thread(KeptThread):
         self.track.cpu = self.cpu
         return found
 
+    def asleep(self) -> bool:
+        """Whether it waits, and has not run since its clock was taken in."""
+        return self.state not in (recording.RUNNING, recording.QUEUED) and bool(self.clock) and self.read_clock() == self.clock
+
 
 class ProcessSampler:
     """Looks at one process. `track` is what was seen. `GdbextError` where it runs no Python that can be read."""
@@ -227,7 +231,7 @@ class ProcessSampler:
         if not self._went_on(thread, now):
             return
         try:
-            thread.node = self.reader.read(thread.places)
+            thread.node = self.reader.read(thread.places, thread.asleep)
         except GoneError:
             raise
         except TornError as e:

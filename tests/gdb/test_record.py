@@ -11,6 +11,7 @@ import time
 
 import pytest
 from harness import stalls as stall_judge
+from harness import terminals
 from harness.answers import answer, run
 from harness.gdb_run import run_gdb
 from harness.recordings import said
@@ -258,3 +259,13 @@ def test_a_process_that_is_held_while_it_waits_is_stopped(waits):
             threading.Timer(seconds, child.send_signal, [number]).start()
         said = answer(f"llm-record -for 3 -json {child.pid}")
     assert [stall["cause"] for stall in said["stalls"]] == ["stopped"], said["stalls"]
+
+
+def test_a_terminal_sees_how_far_a_recording_is_and_nobody_else(tmp_path):
+    with running(PYTHONS[-1], "timeline.py", "60") as (target, _):
+        words = [sys.executable, "-m", "gdbext", "llm-record", "-for", "1.2", str(target.pid)]
+        seen = terminals.shown(words, 100, env={**os.environ, "NO_COLOR": "1"})
+        assert b"\rllm-record: 1 of 1.2 s" in seen.data
+        assert "of 1.2 s" not in seen.text and seen.lines[0].startswith("1 process, 1.2"), seen.text
+        assert b" of 1.2 s" not in terminals.shown([*words, "-json"], 100).data
+        assert subprocess.run(words, check=True, capture_output=True, text=True).stderr.count("of 1.2 s") == 0

@@ -1,0 +1,47 @@
+"""Whether a stack that was sampled ends at its thread's root: the rule of `cpython.whole_stacks`, for many samples a second.
+
+A stack that ends where the one before it did is whole. Only another one is doubted, and read again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ..cpython.whole_stacks import AGREE, SPAN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Root = tuple[int, int]  # the addresses of the outermost frame and of its code
+
+
+class Roots:
+    """The outermost frame of one thread. `known`: that of its stacks, None before one is proven."""
+
+    def __init__(self) -> None:
+        self.known: Root | None = None
+        self._last: Root | None = None
+        self._count, self._since = 0, 0.0
+
+    def prove(self, root: Root | None, sure: bool, plain: bool, asleep: Callable[[], bool]) -> bool:
+        """Whether a stack that does not end at the known root is whole all the same. `root`: None of an empty stack; `sure`: it
+        ends where C called Python, so one reading more that says the same is enough; `plain`: that frame may be a root, and not
+        a generator's; `asleep()`: the thread slept while it was read, so nothing changed."""
+        now = time.monotonic()
+        if not self._count or self._last != root:
+            self._last, self._count, self._since = root, 0, now
+        self._count += 1
+        if not (sure and plain and (self.known is None or self._count > 1)) and not (
+            self._count >= AGREE and now - self._since >= SPAN or asleep()
+        ):
+            return False
+        if root is not None:
+            self._count = 0
+            if plain:
+                self.known = root
+        return True
+
+    def seen(self) -> None:
+        """A stack ended at the known root: what was doubted before it is not the thread's."""
+        self._count = 0

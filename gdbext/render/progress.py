@@ -1,0 +1,49 @@
+"""How far a command that takes its time is: one line on a terminal, which is gone when it is done."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import IO, TYPE_CHECKING
+
+from .. import log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+EVERY = 1.0  # seconds
+
+
+@contextlib.contextmanager
+def shown(stream: IO[str] | None, what: str, total: float) -> Iterator[Callable[[float], None]]:
+    """-> what takes the seconds that have passed of `total`. Nothing is written where `stream` is no terminal."""
+    line = _Line(stream if stream is not None and stream.isatty() else None)
+    due = 0.0
+
+    def tell(passed: float) -> None:
+        nonlocal due
+        if passed >= due:
+            due = passed + EVERY
+            line.put(f"{what}: {min(passed, total):.0f} of {total:g} s")
+
+    try:
+        yield tell
+    finally:
+        line.put("")
+
+
+class _Line:
+    """A line that the next one is written over."""
+
+    def __init__(self, stream: IO[str] | None) -> None:
+        self._stream, self._width = stream, 0
+
+    def put(self, text: str) -> None:
+        if self._stream is None or not (text or self._width):
+            return
+        try:
+            self._stream.write("\r" + text.ljust(self._width) + ("" if text else "\r"))
+            self._stream.flush()
+        except (OSError, ValueError) as e:  # the terminal is gone: what is under way goes on
+            log.passed_over(e)
+            self._stream = None
+        self._width = len(text)
