@@ -283,12 +283,21 @@ def read_syscall(pid: int, tid: int) -> Syscall | None:
 
 
 def state_of(pid: int, tid: int | None = None) -> str:
-    """The state letter of a process, or of one thread of it; '' where it is gone."""
+    """The state letter of a process, or of one thread of it; '' where it is gone. A process has ended with its last thread: where
+    only the main one has (pthread_exit), the letter is another's that goes on."""
     try:
-        return read_stat(pid, tid).state
+        stat = read_stat(pid, tid)
+        alone = tid is not None or stat.state not in ("Z", "X") or stat.threads < 2
+        others = [] if alone else task_ids(pid)
     except (GdbextError, OSError) as e:
         log.passed_over(e)
         return ""
+    for other in others:
+        with log.passing_over(GdbextError, OSError):
+            one = read_stat(pid, other)
+            if one.state not in ("Z", "X") and not one.exits:
+                return one.state
+    return stat.state
 
 
 def cpu_of(pid: int) -> float:

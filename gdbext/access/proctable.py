@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from . import secrets
-from .procfs import TICKS, parse_stat, status_field, uptime
+from .procfs import TICKS, parse_stat, state_of, status_field, uptime
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, TypeVar
@@ -58,6 +58,8 @@ class Process:
         seen = parse_stat(stat)
         self.comm = seen.name.decode("utf-8", "surrogateescape")
         self.state, self.ppid, self.pgrp, self.session = seen.state, seen.parent, seen.group, seen.session
+        if seen.state == "Z" and seen.threads > 1 and root == "/proc":  # only its main thread may have ended
+            self.state = state_of(pid) or seen.state
         self.cpu, self.threads, self.started, self.rss = seen.cpu, seen.threads, seen.started, seen.resident
         self.age = None if uptime is None else max(0.0, uptime - self.started / TICKS)
         self.exit_status = seen.exit_status

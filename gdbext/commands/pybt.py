@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ..answers.frames import frame_text
+from ..answers.greenlets import greenlet_data, greenlet_lines
 from ..answers.threads import add_columns, thread_data, thread_head
 from ..answers.variables import frame_variable_lines
+from ..cpython.greenlets import greenlets
 from ..render.text import Style
 from ..session.command import COLUMNS, CONTENT, Answer, Args, Command, Option
 from ..session.session import Session
@@ -22,7 +24,8 @@ class PyBt(Command):
       #0  Scheduler.schedule (vllm/v1/core/sched/scheduler.py:412)
       #1  EngineCore.step (vllm/v1/engine/core.py:380)
 
-    `pyframe 1` selects a frame for pylist, pylocals and pyprint."""
+    `pyframe 1` selects a frame for pylist, pylocals and pyprint. Greenlets (gevent's too) of the thread follow, each with its
+    state and the frames in which it is suspended; -all also shows those whose thread cannot be told."""
 
     name = "pybt"
     group = "python"
@@ -46,6 +49,10 @@ class PyBt(Command):
             for view, thread in zip(views, found):
                 add_columns(thread, view)
         partial += threads.reasons_of(views)
+        switched, reasons = greenlets(rt)
+        partial += reasons
+        tids = {view.tid for view in views}
+        green = [greenlet_data(g, private) for g in switched if args.all or g.tid in tids or g.error]
         here = None if args.all else session.level(args.on)
 
         def text(style: Style) -> str:
@@ -58,6 +65,6 @@ class PyBt(Command):
                         lines += frame_variable_lines(frame, style)
                 if not thread["frames"]:
                     lines.append(style.dim("(no Python frame: it is between two calls, or in native code only)"))
-            return "\n".join(lines)
+            return "\n".join(lines + greenlet_lines(green, style, args.locals))
 
-        return Answer({"threads": found}, text, partial)
+        return Answer({"threads": found, "greenlets": green}, text, partial)

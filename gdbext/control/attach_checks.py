@@ -19,7 +19,7 @@ from ..access.in_root import is_of_who_opens, open_in_root
 from ..access.loaded import library_names
 from ..access.permission import permission_hint
 from ..access.proc import ProcTarget, process_root
-from ..access.procfs import read_or_empty, read_proc
+from ..access.procfs import read_or_empty, read_proc, state_of
 from ..errors import GdbextError, NotFoundError
 
 if TYPE_CHECKING:
@@ -38,6 +38,11 @@ def check(pid: int, force: bool = False) -> bool:
     if state is None:
         raise NotFoundError(f"process {pid} does not exist (any more): llm-ranks lists those that do")
     if state["state"] in "ZX":
+        if state_of(pid) not in ("", "Z", "X"):
+            raise GdbextError(
+                f"the main thread of process {pid} has ended (pthread_exit) while others run, and gdb cannot attach that: "
+                f"llm-stacks {pid}, llm-hang {pid} and pybt -all -on {pid} read it, llm-snapshot {pid} makes a core"
+            )
         raise GdbextError(f"process {pid} is a zombie: it has ended and only waits for its parent to take notice")
     if state["tgid"] != pid:
         raise GdbextError(f"{pid} is a thread of process {state['tgid']}: attach that")

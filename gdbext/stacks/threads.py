@@ -48,6 +48,10 @@ COLLECTING = frozenset(
     "gc_collect_main gc_collect_region gc_collect_young gc_collect_full gc_collect_increment gc_collect_internal "
     "gc_collect_with_callback gc_collect_generations collect_with_callback collect".split()
 )
+_SWITCHES_STACKS = "_greenlet."  # the library of the greenlet package
+INSIDE_A_GREENLET = (
+    "a greenlet runs in it: frames outward of it may be another's, those of the others are not here (pybt has them)"
+)
 _GIVES = re.compile(r"_*(write|writev|send|sendto|sendmsg|send_bytes|sendall|put)$")
 _MUST_WAIT = ("Queue._feed", "_feed")  # their wait for work is another function's, below them
 MOST_READ = 4096  # threads of a process: more would be an answer of gigabytes
@@ -224,6 +228,8 @@ def read_thread(
             view.native = target.unwind(thread)
         except GdbextError as e:
             view.reasons.append(str(e))
+        if any(os.path.basename(frame.library).startswith(_SWITCHES_STACKS) for frame in view.native):
+            view.reasons.append(INSIDE_A_GREENLET)
     if rt is not None and py is not None:
         try:
             view.name = shown_name(rt, rt.thread_name(py) or view.name)

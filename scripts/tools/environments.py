@@ -57,6 +57,9 @@ UNIT = [("pip", "test tools", [w for w in TESTS[0][2] if not w.startswith(("ruff
 # What a user puts beside an engine for llm-inject debugpy.
 DEBUGPY = [("pip", "debugpy", ["debugpy==1.8.22"])]
 
+# What front ends with thousands of stacks in a thread run on.
+GREENLETS = [("pip", "greenlet and gevent", ["greenlet==3.5.6", "gevent==26.9.0"])]
+
 # What engines of several nodes run on.
 RAY = [("pip", "Ray", ["ray==2.60.0"])]
 
@@ -121,6 +124,7 @@ ENVIRONMENTS = {  # name -> (steps, the Python versions they run on, best first)
     "oldest": (UNIT, [(3, 8)]),
     "newest": (UNIT, [(3, minor) for minor in range(19, 11, -1)]),
     "debugpy": (DEBUGPY, [(3, 11), (3, 12), (3, 13), (3, 14)]),
+    "greenlets": (GREENLETS, [(3, 12), (3, 13), (3, 11), (3, 14)]),
     "ray": (RAY, [(3, 11), (3, 12), (3, 13)]),
     "viewers": (VIEWERS, [(3, 11), (3, 12), (3, 13), (3, 14)]),
     "vllm": (VLLM, [(3, 11), (3, 12), (3, 13)]),

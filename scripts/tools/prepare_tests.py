@@ -45,6 +45,7 @@ class Prepared:
             self.variables["GDBEXT_TEST_TORCH_PYTHON"] = environment("vllm")
             for name in ("debugpy", "ray", "viewers"):
                 self._optional(name, lambda name=name: environment(name))
+            self._optional("greenlet and gevent", self._greenlets)
             self._cuda()
             self.missing.update(get_releases.fetch_all())
         if part == "gpu":
@@ -63,6 +64,10 @@ class Prepared:
             get()
         except Failed as e:
             self.missing[what] = str(e).splitlines()[0]
+
+    def _greenlets(self) -> None:
+        own = self.environ.get("GDBEXT_TEST_GREENLET_PYTHONS")
+        self.variables["GDBEXT_TEST_GREENLET_PYTHONS"] = own or environment("greenlets")
 
     def _pythons(self) -> None:
         if self.environ.get("GDBEXT_TEST_PYTHONS"):

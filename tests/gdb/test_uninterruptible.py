@@ -12,11 +12,15 @@ from harness.answers import answer
 from harness.heartbeats import eventually
 from harness.subjects import SUBJECTS, spawned
 
-from gdbext.access import ptrace
+from gdbext.access import procfs, ptrace
 from gdbext.access.collect import collect
 from gdbext.access.proc import ProcTarget
+from gdbext.access.proctable import ProcTable
 from gdbext.access.snapshot import CoreFileTarget
+from gdbext.control import attach_checks
 from gdbext.cpython.runtime import open_runtime
+from gdbext.errors import GdbextError
+from gdbext.observe.clocks import ended_children
 from gdbext.stacks.threads import ProcessView
 from gdbext.timeline import store
 
@@ -118,6 +122,33 @@ def test_a_process_whose_main_thread_has_ended_is_read(tmp_path):
         threads = ProcessView(CoreFileTarget(result.file)).threads
         assert [[f.function for f in th.python][:1] for th in threads if th.python] == [["serve"]]
         assert len(answer(f"pythreads -on {process.pid} -json")["threads"]) >= 1
+        assert answer(f"llm-hang {process.pid} -wait 1 -json")["verdict"] not in ("crashed", "orphaned")
+        with pytest.raises(GdbextError, match="main thread of process .* has ended .* while others run"):
+            attach_checks.check(process.pid)
+
+
+ENDS = """
+import ctypes, os, sys, threading
+def last():
+    sys.stdin.read(1)
+    os._exit(0)
+threading.Thread(target=last).start()
+print("up", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_has_ended_with_its_last_thread():
+    with spawned([sys.executable, "-c", ENDS], ready="up") as process:
+        eventually(lambda: ptrace.status(process.pid)["state"] == "Z", "the main thread's end")
+        assert procfs.state_of(process.pid) in ("R", "S", "D") and procfs.state_of(process.pid, process.pid) == "Z"
+        assert process.pid not in dict(ended_children(ProcTable(), os.getpid()))
+        process.stdin.write("x")
+        process.stdin.flush()
+        eventually(lambda: procfs.state_of(process.pid) == "Z", "the end of all")
+        assert process.pid in dict(ended_children(ProcTable(), os.getpid()))
+        with pytest.raises(GdbextError, match="is a zombie"):
+            attach_checks.check(process.pid)
 
 
 @pytest.fixture
