@@ -1,4 +1,4 @@
-"""An engine's core whose parent is no engine's: it is an orphan only where who started it has ended (subjects/adopted.py says)."""
+"""An engine's core whose parent is no engine's: it is an orphan only where who started it has ended (subjects/adopted.py)."""
 
 import json
 import os

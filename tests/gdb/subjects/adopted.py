@@ -1,6 +1,6 @@
-"""An engine's core, by its title, whose parent is no engine's: `adopted.py HOW`. It prints a JSON line: the pid of the `core`, that
-of its `parent`, and whether who started it has ended (`lost`). The core waits for a lock that it holds itself. All end with
-the input.
+"""An engine's core, by its title, whose parent is no engine's: `adopted.py HOW`. It prints a JSON line: the pid of the `core`,
+that of its `parent`, and whether who started it has ended (`lost`). The core waits for a lock that it holds itself. All end
+with the input.
 
 HOW: `spawn`, `fork`, `forkserver`, a child of multiprocessing; `program`, `session`, a program of its own, in the session of its
 parent or in one of its own. After `killed-`: who started it was killed, and a subreaper has adopted it; of a `program` that one
