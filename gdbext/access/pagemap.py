@@ -85,6 +85,8 @@ class Presence:
             os.close(self._file)
             self._file = -1
 
+    __del__ = close  # a Target ends with its last reference, and says nothing
+
 
 def ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
     """`[(start, end)]` of what may be populated of a range of pages, by address; the range itself where it is not big. `fd`:

@@ -66,7 +66,11 @@ class LlmKv(Command):
 
     @classmethod
     def is_process(cls, word: str) -> bool:
-        return word not in (*cls.WORDS, "summary")
+        if word in (*cls.WORDS, "summary"):
+            return False
+        import difflib  # only here: it costs 10 ms
+
+        return not difflib.get_close_matches(word, cls.WORDS)
 
     def run(self, session: Session, args: Args) -> Answer:
         word, _, rest = args.operand_text.partition(" ")

@@ -298,8 +298,9 @@ class Row:
 @dataclasses.dataclass
 class Worker:
     """What one rank holds: its block tables and the layers' memory (`addresses.Layer`). `rows`: its counts of requests by their
-    names, where it keeps any; `ahead`: tokens of a step that may be counted before they are sampled; `unread`: `[(what, why)]` of
-    tables and counts that cannot be compared; `faults`: what only a reader can see."""
+    names, where it keeps any; `ahead`: tokens of a step that may be counted before they are sampled; `own_tree`: it has a prefix
+    tree of its own, which may be a step behind the scheduler's; `unread`: `[(what, why)]` of tables and counts that cannot be
+    compared; `faults`: what only a reader can see."""
 
     rank: str
     layers: list[Layer] = dataclasses.field(default_factory=list)
@@ -309,6 +310,7 @@ class Worker:
     target: Any = None
     rows: dict[str, Row] = dataclasses.field(default_factory=dict)
     ahead: int = 1
+    own_tree: bool = False
     steps: int = 8  # that it may be behind its scheduler, or before what that has heard: pipeline, async scheduling
     sizes: dict[int, int] = dataclasses.field(default_factory=dict)  # group -> tokens of a block of its table
     unread: list[tuple[str, str]] = dataclasses.field(default_factory=list)

@@ -95,7 +95,7 @@ def test_a_process_that_gets_no_processor_to_stop_on_is_stopped_again(tmp_path, 
         assert found["tries"] == 3 and found["threads"] == len(found["pauses"]) == 1 and found["partial"] == []
         assert python_stacks(CoreFileTarget(found["file"])) == {process.pid: [["<module>", 2]]}
         found = taken(1000)
-        assert "gets no processor" in found["error"] and 5 < found["tries"] < 50 and state(process.pid) == "R"
+        assert "gets no CPU" in found["error"] and 5 < found["tries"] < 50 and state(process.pid) == "R"
 
 
 def test_a_collector_that_is_held_copies_what_is_there_when_it_is_let_go(tmp_path):

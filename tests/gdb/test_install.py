@@ -188,7 +188,7 @@ def test_a_python_process_is_read_from_outside_by_its_pid():
     ) as subject:
         said = gdbext("pybt", "-on", str(subject.pid), "--json")
         answer = json.loads(said.stdout)
-        assert said.returncode == 3 and "unstopped" in answer["partial"], answer
+        assert said.returncode == 0 and answer["partial"] == ["unstopped"], answer  # it ran, and nothing is missing
         assert [f["function"] for f in answer["threads"][0]["frames"]] == ["lonely", "<module>"]
 
 

@@ -273,7 +273,7 @@ def test_a_driver_that_hands_out_its_functions_by_name_is_followed(gdb, small):
 
 def test_functions_handed_out_before_are_counted_not_guessed(gdb, small):
     said = gdb(["break ready", "run", "llm-break -host kernel_unified_attention", "continue", "llm-break"], [small])
-    assert '{"end": true}' in said.outputs[3] and "name is not known went by" in said.outputs[4]
+    assert '{"end": true}' in said.outputs[3] and "without a known name passed" in said.outputs[4]
 
 
 def test_several_threads_launch_at_once(gdb, small):
@@ -340,7 +340,7 @@ def test_what_cannot_be_is_one_line(gdb, small):
     )
     for i, word in {
         0: "no process",
-        3: "stands at no launch",
+        3: "is at no launch",
         4: "no attached process runs",
         5: "no regular expression",
         6: "-trace 0",

@@ -13,7 +13,7 @@ import pytest
 from harness import own_root
 from harness.answers import answer, run
 from harness.heartbeats import eventually
-from harness.subjects import PYTHONS, copy, kernel_core, spawned, unlimited_core
+from harness.subjects import PYTHONS, copy, kernel_core, minor, spawned, unlimited_core
 
 from gdbext.access.snapshot import CoreFileTarget
 from gdbext.errors import GdbextError
@@ -31,7 +31,7 @@ time.sleep(900)
 """
 VALUES = repr({"a": [1, 2.5, None, True], "b": (b"x", {3}, 4 + 5j)})
 HELPER = ["leaf", "middle", "outer", "Thread.run", "Thread._bootstrap_inner", "Thread._bootstrap"]
-NEW = [p for p in PYTHONS if int(re.search(r"python3\.(\d+)$", os.path.basename(p)).group(1)) >= 13]
+NEW = [p for p in PYTHONS if minor(p) >= 13]
 
 
 def core_without_files(python, folder):

@@ -15,6 +15,9 @@ from harness.subjects import SUBJECTS, spawned
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 FILE = os.path.join(SUBJECTS, "two_ranks_meet.py")
+with open(FILE, encoding="utf-8") as f:
+    LINE = next(number for number, text in enumerate(f, 1) if text.rstrip().endswith("# LINE before"))
+BREAK = f"pybreak two_ranks_meet.py:{LINE} if name == 'one'"
 STEPS = 8
 
 
@@ -35,7 +38,7 @@ def lines(outputs):
 
 def test_a_rank_is_stepped_over_a_meeting_while_the_other_runs(gdb_path, pair):
     first, second = pair
-    commands = [f"llm-attach {first}", f"llm-attach {second}", "pybreak two_ranks_meet.py:24 if name == 'one'", "llm-continue"]
+    commands = [f"llm-attach {first}", f"llm-attach {second}", BREAK, "llm-continue"]
     commands += ["delete"] + ["pynext"] * STEPS + ["pybreak meet", "llm-continue", "delete", "pyfinish"]
     commands += ["show schedule-multiple", "llm-detach"]
     said = run_gdb(gdb_path, commands, timeout=150, before=OFF)
@@ -48,7 +51,7 @@ def test_a_rank_is_stepped_over_a_meeting_while_the_other_runs(gdb_path, pair):
 
 def test_one_that_stands_at_its_own_breakpoint_stays_there_and_is_named(gdb_path, pair):
     first, second = pair
-    commands = [f"llm-attach {first}", f"llm-attach {second}", "pybreak two_ranks_meet.py:24 if name == 'one'", "llm-continue"]
+    commands = [f"llm-attach {first}", f"llm-attach {second}", BREAK, "llm-continue"]
     commands += ["delete", "python one = gdb.selected_inferior()"]
     commands += [f"python [gdb.execute(f'inferior {{i.num}}') for i in gdb.inferiors() if i.pid == {first}]"]
     ends = "import threading, os, signal; threading.Timer(12, os.kill, (os.getpid(), signal.SIGINT)).start()"

@@ -2,14 +2,13 @@
 
 import os
 import platform
-import re
 
 import pytest
 from harness.answers import answer
 from harness.heartbeats import asleep
-from harness.subjects import PYTHONS, running
+from harness.subjects import PYTHONS, minor, running
 
-PERF = [p for p in PYTHONS if int(re.search(r"python3\.(\d+)", os.path.basename(p)).group(1)) >= 12]
+PERF = [p for p in PYTHONS if minor(p) >= 12]
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the trampoline's code is read on x86-64")

@@ -15,16 +15,14 @@ import time
 from dataclasses import dataclass
 
 from gdbext.errors import GdbextError
+from gdbext.verdict.kinds import KINDS
 
 from .answers import answer
 from .heartbeats import asleep
 from .subjects import SUBJECTS, spawned
 
 SECONDS = 300  # that a situation may take to begin
-ACCUSES = (
-    "crashed", "stopped", "lock-cycle", "lock-held", "gil", "dead-thread", "livelock", "loop-blocked", "collective", "kernel",
-    "starved", "stuck-requests", "orphaned",
-)  # fmt: skip
+ACCUSES = tuple(kind.name for kind in KINDS if not kind.quiet and kind.name != "unknown")
 
 
 @dataclass

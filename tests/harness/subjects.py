@@ -4,6 +4,7 @@ A subject prints one line of JSON, its truth, then sleeps until it is ended.
 """
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -23,6 +24,15 @@ from gdbext.cpython.runtime import open_runtime
 SUBJECTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gdb", "subjects")
 PYTHONS = [p for p in os.environ.get("GDBEXT_TEST_PYTHONS", "").split(":") if p] or [sys.executable]
 CORES = bool(os.environ.get("GDBEXT_TEST_CORES"))  # the interpreters are another architecture's, and run under qemu's user mode
+
+
+@functools.lru_cache(maxsize=None)
+def minor(python):
+    """N of an interpreter of CPython 3.N; as its name says where it runs under qemu alone."""
+    if CORES:
+        return int(re.search(r"3\.(\d+)", os.path.basename(python)).group(1))
+    said = subprocess.run([python, "-c", "import sys; print(sys.version_info[1])"], stdout=subprocess.PIPE, check=True)
+    return int(said.stdout)
 
 
 def unlimited_core(filter_bits="0x33"):

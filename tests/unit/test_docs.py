@@ -47,6 +47,11 @@ def test_the_help_of_llm_hang_names_every_verdict():
     assert set(re.findall(r"[a-z][a-z-]+", re.sub(r"\(.*?\)", "", text))) == set(GRAVITY)
 
 
+def test_the_page_of_verdicts_has_a_row_for_each():
+    first = read("docs", "verdicts.md").partition("\n\nEach rule")[0]
+    assert sorted(re.findall(r"^\| `([a-z-]+)` \|", first, re.M)) == sorted(GRAVITY)
+
+
 def test_lines_are_short_enough_to_be_compared():
     """A row of a table cannot be wrapped; everything else is."""
     assert len(PAGES) > 15

@@ -315,16 +315,16 @@ def test_worker_tables_are_compared():
 def test_a_prompt_that_one_rank_has_handed_over_to_its_tree_is_no_difference():
     """SGLang: two ranks a step apart. The tree's block 30 has the same tokens as r0's own block 3; 40 is free, 9 is r1's."""
 
-    def found(own, ahead=2, prompt=48, cached=(30,)):
+    def found(own, own_tree=True, prompt=48, cached=(30,)):
         cache = healthy()
         unqueue(cache, 30)
         cache.pools[0].cached_ids = cached if cached is None else list(cached)
         cache.requests[0].prompt_tokens = prompt
-        one = dataclasses.replace(worker([("r0", [1, 2, own])]), ahead=ahead)
+        one = dataclasses.replace(worker([("r0", [1, 2, own])]), ahead=2, own_tree=own_tree)
         return "worker-table" in [rule for rule, _ in rules(cache, workers=[one])[0]]
 
     assert not found(30) and not found(30, cached=None)
-    assert found(30, ahead=1) and found(30, prompt=32), "ranks with one scheduler; behind the prompt"
+    assert found(30, own_tree=False) and found(30, prompt=32), "ranks with one scheduler; behind the prompt"
     assert found(40) and found(4) and found(4, cached=None), "a free block, another request's"
 
 

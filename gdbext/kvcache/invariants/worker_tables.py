@@ -36,8 +36,7 @@ def check(found: Findings, cache: Cache, worker: Worker, moves: bool = False) ->
         found.pool = pool.name
         found.checks(WORKER_TABLE, WORKER_RANGE, SLOT_RANGE, SLOT_TWICE)
         done.tables += 1
-        late = worker.ahead > 1
-        _check_rows(found, done, requests, group, pool, table, late)
+        _check_rows(found, done, requests, group, pool, table, worker.own_tree)
         _check_slots(found, worker.rank, table, pool.size * group.block_size, group.block_size)
         done.slots += len(table.slots)
     if worker.rows:
@@ -64,9 +63,9 @@ def _ratio(group: Group, size: int) -> int:
 
 
 def _check_rows(
-    found: Findings, done: Compared, requests: dict[str, Request], group: Group, pool: Pool, table: Table, late: bool
+    found: Findings, done: Compared, requests: dict[str, Request], group: Group, pool: Pool, table: Table, own_tree: bool
 ) -> None:
-    """`late`: ranks that each have a prefix tree of their own may be a step apart, see `_handed_over`."""
+    """`own_tree`: ranks that each have a prefix tree of their own may be a step apart, see `_handed_over`."""
     rank, ratio = done.label, _ratio(group, table.block_size)
     limit = max(pool.size, pool.count) * ratio
     for name, row in table.rows:
@@ -86,7 +85,7 @@ def _check_rows(
         # a block that left the window is the null block to the scheduler; the worker's row keeps what stood there
         pairs = enumerate(zip(row, wanted))
         places = [i for i, (a, b) in pairs if a != b and b // ratio not in pool.reserved]
-        if late and ratio == 1:
+        if own_tree and ratio == 1:
             taken = {b for r in requests.values() for b in r.blocks.get(table.group, ())}
             places = [i for i in places if not _handed_over(request, pool, taken, i, row[i], wanted[i])]
         different = next(iter(places), None)
