@@ -1,4 +1,4 @@
-"""llm-hang on a thread that keeps the GIL inside the garbage collector: a collection that sleeps is no excuse, one that works is."""
+"""llm-hang on a thread that keeps the GIL inside the garbage collector: one that sleeps is no excuse, one that works is."""
 
 import os
 import subprocess
