@@ -21,7 +21,7 @@ def test_a_collection_that_sleeps_with_the_gil_is_accused_and_one_that_works_is_
         finally:
             subject.kill()
     if how in ("works", "waits"):
-        assert said["verdict"] != "gil" and not any("GIL" in line for line in said["evidence"]), said
+        assert said["verdict"] != "gil", said
     else:
         assert said["verdict"] == "gil" and [c["name"] for c in said["culprits"]] == [
             "collects" if how == "thread" else "MainThread"
