@@ -65,7 +65,7 @@ def survey(
         runtime_of = read_runtime
     search = Search(table, runtime_of, verify)
     _gather(search)
-    families.mark(search.ranks, table)
+    families.mark(search.ranks, table, runtime_of)
     found: list[Rank] = []
     for number, group in enumerate(families.families(search.ranks)):
         _complete(number, group)

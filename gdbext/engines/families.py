@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from .adopted import lost_parent
 from .registry import SPECS
-from .search import could_have_started, is_init
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
     from ..access.proctable import ProcTable
+    from ..cpython.runtime import Runtime
     from .rank import Rank
 
 ORPHANS = ("engine-core", "worker", "scheduler", "detokenizer", "rank", "coordinator", "child", "api-server")
@@ -33,21 +34,21 @@ def sort_key(rank: Rank) -> tuple[Any, ...]:
     )
 
 
-def mark(ranks: dict[int, Rank], table: ProcTable) -> None:
-    """Fills in each rank's parent, and marks what is wrong with it: orphans, stopped, dead and forked processes."""
+def mark(ranks: dict[int, Rank], table: ProcTable, runtime_of: Callable[[int], Runtime] | None) -> None:
+    """Fills in each rank's parent, and marks what is wrong with it: orphans, stopped, dead and forked processes. `runtime_of`: as
+    `discover.survey` has it."""
     for rank in ranks.values():
         rank.parent = ranks.get(rank.ppid)
     for rank in ranks.values():
-        parent, process = table.parent(rank.process), rank.process
+        process = rank.process
         if rank.parent is not None and rank.parent.engine != rank.engine:
             rank.parent = None
         if process.single and rank.parent is not None and rank.parent.process.cmdline == process.cmdline and rank.prefix:
             _inherited(rank)
         if rank.role in ORPHANS and rank.parent is None and (rank.origin in ("title", "comm") or process.is_spawned):
-            if parent is None or is_init(parent):
-                rank.mark("orphan", "its parent is gone")
-            elif not could_have_started(parent, process):
-                rank.mark("orphan", f"its parent {parent.pid} ({parent.comm}) is no engine's")
+            gone = lost_parent(process, table, runtime_of)
+            if gone:
+                rank.mark("orphan", gone)
         if rank.parent is not None and rank.parent.process.state in "ZX" and rank.role in ORPHANS:
             rank.mark("orphan", f"its parent {rank.ppid} is a zombie")
         if process.state in "Tt":

@@ -74,8 +74,9 @@ class ThreadState:
 
     @property
     def collects(self) -> bool:
-        """Whether it is inside the garbage collector."""
-        return self.find(patterns.COLLECTS, "native") is not None
+        """Whether it is inside the garbage collector, and does not sleep there for a lock: a type's tp_traverse may take one."""
+        asleep = self.still and not self.woke and self.call is not None and self.call.name == "futex" and not self.call.limited
+        return not asleep and self.find(patterns.COLLECTS, "native") is not None
 
     @property
     def calls(self) -> bool:

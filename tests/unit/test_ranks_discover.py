@@ -93,10 +93,24 @@ def test_an_orphan_adopted_by_a_reaper_that_is_a_python_of_another_session(proc)
     assert [(r.role, r.orphan) for r in proc.ranks()] == [("engine-core", True)]
 
 
-def test_an_orphan_adopted_by_a_small_supervisor_in_python(proc):
-    reaper = proc.add(["/usr/bin/python3", "supervise.py"], rss=12 * MIB)
-    proc.add(title="VLLM::EngineCore", ppid=reaper, rss=600 * MIB)
-    assert [(r.role, r.orphan) for r in proc.ranks()] == [("engine-core", True)]
+@pytest.mark.parametrize(
+    "argv, exe, rss",
+    [
+        (["/usr/bin/python3", "launch.py"], PYTHON, 12),
+        (["/usr/bin/python3", "-c", "from multiprocessing.forkserver import main; main(3, 4)"], PYTHON, 14),
+        (["bash", "start.sh"], "/bin/bash", 4),
+        (["launcher"], "/opt/launcher", 300),
+    ],
+)
+@pytest.mark.parametrize("own_session", [False, True])
+def test_a_core_whose_living_parent_is_no_engines_is_no_orphan(proc, argv, exe, rss, own_session):
+    parent = proc.add(argv, exe=exe, rss=rss * MIB)
+    core = proc.add(title="VLLM::EngineCore", pid=900, ppid=parent, rss=600 * MIB, session=900 if own_session else 50)
+    worker = proc.add(title="VLLM::Worker_TP0", ppid=core, rss=600 * MIB, session=900 if own_session else 50)
+    assert [(r.pid, r.orphan, r.is_left) for r in proc.ranks() if r.pid in (core, worker)] == [
+        (core, False, False),
+        (worker, False, False),
+    ]
 
 
 def test_the_server_as_pid_1_of_a_container_leaves_no_orphans(proc):

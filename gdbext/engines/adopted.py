@@ -1,0 +1,55 @@
+"""Whether an engine's process has lost its parent: whoever started it has ended, and another one has adopted it.
+
+A parent that lives and is no engine's (a launcher, a fork server, a test's own program) is no loss. proc(5) does not say who is a
+subreaper (PR_SET_CHILD_SUBREAPER of prctl(2)); who started a child of multiprocessing stands in its memory, and a session is
+left by setsid(2) alone.
+"""
+
+from __future__ import annotations
+
+from .. import log
+from ..errors import GdbextError
+from .search import could_have_started, is_init
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from ..access.proctable import Process, ProcTable
+    from ..cpython.runtime import Runtime
+
+
+def lost_parent(process: Process, table: ProcTable, runtime_of: Callable[[int], Runtime] | None) -> str:
+    """Why nobody who started it is there any more; '' where its parent lives, or where nothing proves that it does not."""
+    parent = table.parent(process)
+    if parent is None or is_init(parent):
+        return "its parent is gone"
+    if could_have_started(parent, process) or parent.cmdline == process.cmdline:  # a fork of it
+        return ""
+    starter = _starter(process, runtime_of)
+    if starter:
+        lives = any(starter in (p.pid, p.ns_pid) and p.state not in "ZX" and p.started <= process.started for p in table)
+        return "" if lives else f"its parent {starter} is gone, {parent.pid} ({parent.comm}) has adopted it"
+    if parent.pid == 1 or process.session not in (process.pid, parent.session):
+        return f"its parent is gone, {parent.pid} ({parent.comm}) has adopted it"
+    return ""
+
+
+def _starter(process: Process, runtime_of: Callable[[int], Runtime] | None) -> int:
+    """The pid, in its own pid namespace, of the process that started a child of multiprocessing (CPython 3.8 on:
+    `multiprocessing.process.parent_process`); 0 where it is none, or its memory may not be read."""
+    if runtime_of is None:
+        return 0
+    runtime = None
+    try:
+        runtime = runtime_of(process.pid)
+        module = runtime.module("multiprocessing.process")
+        parent = None if module is None else module.item("_parent_process")
+        return 0 if parent is None or parent.is_none() else parent.attr("_pid").integer()
+    except GdbextError as e:
+        log.passed_over(e)
+        return 0
+    finally:
+        close = getattr(getattr(runtime, "target", None), "close", None)
+        if close:
+            close()
