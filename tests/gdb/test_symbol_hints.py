@@ -26,7 +26,7 @@ while True:
 # a function without name or call-frame information, in memory of no file, that calls back
 MADE_AT_RUN_TIME = """
 import ctypes, mmap, sys, time
-code = bytes.fromhex("554889e5ffd75dc3")  # push rbp; mov rbp, rsp; call rdi; pop rbp; ret
+code = bytes.fromhex("554889e5ffd7c9c3")  # push rbp; mov rbp, rsp; call rdi; leave; ret: no plain pops
 memory = mmap.mmap(-1, 4096, prot=7)
 memory.write(code)
 there = ctypes.addressof(ctypes.c_char.from_buffer(memory))
