@@ -38,7 +38,8 @@ def test_a_list_that_grows_is_found_by_its_path(name, running, truth, tmp_path):
             return answer(command)
 
     first = grown(10, f"pyheap -on {pid} -save {saved} -json")
-    assert first["partial"] == [] and first["pauses"] and first["tracked"] > 100_000
+    missing = [reason for reason in first["partial"] if "were copied while it ran on" not in reason]  # of a full machine
+    assert not missing and first["pauses"] and first["tracked"] > 100_000
     rows = grown(3000, f"pyheap -on {pid} -diff {saved} -json")["growth"][:5]
     # of the owner as another's attribute, or as `self` where the engine stands in one of its calls
     found = [row for row in rows if (row["owner_shown"] or "").endswith(".finished")]

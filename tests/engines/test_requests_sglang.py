@@ -113,7 +113,7 @@ def test_requests_that_sglang_lost_and_one_that_nobody_waits_for(sglang_text):
         for name in ("lost", "mute"):
             assert [h["stage"] for h in found[name]["hops"]] == ["frontend"] and found[name]["at"]["label"] == "server"
             assert "none of scheduler has it" in found[name]["evidence"][0]
-        assert held_by(found["zombie"], "scheduler", scheduler) and "nobody waits for it" in found["zombie"]["evidence"][0]
+        assert held_by(found["zombie"], "scheduler", scheduler) and "no process waits for it" in found["zombie"]["evidence"][0]
 
 
 def test_an_endless_loop_of_sglang(sglang_text):
