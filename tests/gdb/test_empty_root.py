@@ -72,8 +72,8 @@ def test_who_is_there_and_where_it_stands(pod):
     assert any(name.endswith("run_busy_loop") for name in functions(said)) and said["ranks_read"] == 1
     libraries = {f["library"] for group in said["groups"] for f in group["frames"] if f["kind"] == "native"}
     assert any("libc" in (name or "") for name in libraries)
-    hang = ask("llm-hang", str(pid))  # no engine's front end has started this core
-    assert (hang["verdict"], [c["pid"] for c in hang["culprits"]]) == ("orphaned", [pid])
+    hang = ask("llm-hang", str(pid))  # who started this core is no engine, and lives: it is no orphan, and its requests are told
+    assert (hang["verdict"], {c["pid"] for c in hang["culprits"]}) == ("stuck-requests", {pid})
 
 
 def test_requests_objects_tensors_and_the_heap(pod):
