@@ -26,6 +26,7 @@ MAX_FRAMES = 20000
 MAX_PASSED = 200000  # frames outward of those, until the activation that they belong to is found
 MAX_THREADS = 100000
 OWNED_BY_GENERATOR = 1
+OWNED_BY_C = 3  # and above: a frame on the C stack, with which C code called Python (3.12 on)
 OLDEST, NEWEST = (3, 9), (3, 15)  # a newer one is added here once its headers were compared with these strategies
 
 
@@ -258,7 +259,7 @@ def _shim_above(rt: Runtime, address: int) -> int:
     """The address of the first shim frame outward from a frame; 0 where there is none within reach."""
     L, t = rt.layout, rt.target
     for _ in range(MAX_PASSED):
-        if not address or t.u8(address + L["iframe.owner"]) >= 3:
+        if not address or t.u8(address + L["iframe.owner"]) >= OWNED_BY_C:
             return address
         address = t.u64(address + L["iframe.previous"])
     return 0

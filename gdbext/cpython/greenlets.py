@@ -158,7 +158,7 @@ def _walk(rt: Runtime, frame: int, words: list[int]) -> list[RawFrame]:
             steps.append(dialects.raw_frame(rt, at))
             at = t.u64(at + L["frameobj.f_back"])
             continue
-        if rt.version < (3, 12) or t.u8(held + L["iframe.owner"]) < 3:
+        if rt.version < (3, 12) or t.u8(held + L["iframe.owner"]) < dialects.OWNED_BY_C:
             if held != at:
                 raise LayoutError(f"a Python frame at {at:#x} lies on a C stack")
             steps.append(dialects.raw_frame(rt, at))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..access.ptrace import IOV_MAX
-from ..cpython.dialects import OWNED_BY_GENERATOR
+from ..cpython.dialects import OWNED_BY_C, OWNED_BY_GENERATOR
 from ..cpython.frames import Code
 from ..cpython.whole_stacks import GENERATES
 from ..errors import FaultError, GdbextError
@@ -47,7 +47,6 @@ SLACK = 1024  # bytes above the top of the chunk that are read too: the thread r
 MAX_SPARE = 1 << 15  # bytes above the top: a stack that was deep need not be read whole for ever
 MAX_CODES = 100_000
 MAX_KNOWN = 1_000_000  # words of the chains of which the node is remembered: about 40 MiB
-_OWNED_BY_C = 3
 
 
 class TornError(GdbextError):
@@ -349,7 +348,7 @@ class StackReader:
             words = frame(blob, offset)
             if not objects:
                 owner = blob[offset + owner_at]
-            if owner < _OWNED_BY_C:
+            if owner < OWNED_BY_C:
                 chain += (words[self._code_word] & self._untag, words[self._at_word], owner)
                 root = at
             at = words[self._back_word]
@@ -357,7 +356,7 @@ class StackReader:
                 caller = at
         else:
             raise TornError("a stack without an end")
-        places.root, places.anchored = (root, chain[-3]) if chain else None, owner >= _OWNED_BY_C
+        places.root, places.anchored = (root, chain[-3]) if chain else None, owner >= OWNED_BY_C
         if missed:
             if len(hints) + len(missed) > MAX_HINTS:
                 hints.clear()
