@@ -1,7 +1,6 @@
 """A script runs inside a process that was running already: by remote execution on 3.14 and later, by a guarded call before."""
 
 import contextlib
-import functools
 import glob
 import json
 import os
@@ -21,7 +20,7 @@ from harness.breakpoints import FILE, LINES, OFF, started
 from harness.dap import Dap
 from harness.gdb_run import run_gdb
 from harness.heartbeats import eventually
-from harness.subjects import PYTHONS, spawned
+from harness.subjects import PYTHONS, minor, spawned
 from tools.environments import existing
 
 from gdbext.access import ptrace
@@ -29,20 +28,12 @@ from gdbext.access import ptrace
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 
 
-@functools.lru_cache(None)
-def version(python):
-    said = subprocess.run(
-        [python, "-c", "import sys; print(*sys.version_info[:2])"], stdout=subprocess.PIPE, text=True, check=True
-    )
-    return tuple(map(int, said.stdout.split()))
-
-
 def is_new(python):
-    return version(python) >= (3, 14)
+    return minor(python) >= 14
 
 
 # One that gdb calls into, one with remote execution.
-TWO_WAYS = [p for p in PYTHONS if not is_new(p) and version(p) >= (3, 10)][-1:] + [p for p in PYTHONS if is_new(p)][:1]
+TWO_WAYS = [p for p in PYTHONS if not is_new(p) and minor(p) >= 10][-1:] + [p for p in PYTHONS if is_new(p)][:1]
 
 
 def injected(gdb_path, subject, python, command):

@@ -10,15 +10,13 @@ import sys
 import threading
 import time
 
+from nested_calls import key, leaf, outer
+
 sys.setswitchinterval(0.0005)
 
 
 def said(what, begin):
     print(json.dumps({"what": what, "begin": begin, "end": time.monotonic()}), flush=True)
-
-
-def leaf(n):
-    return n + 1
 
 
 async def deepest(n):
@@ -76,26 +74,12 @@ async def main():
         await drains(0.05)
 
 
-def inner(n):
-    yield n
-    yield leaf(n)
-
-
-def outer(n):
-    yield from inner(n)
-    yield from (leaf(i) for i in range(3))
-
-
 def generators():
     while True:
         for n in range(300):
             for _ in outer(n):
                 pass
         time.sleep(0.01)
-
-
-def key(n):
-    return leaf(-n)
 
 
 def callbacks():

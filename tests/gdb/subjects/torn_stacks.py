@@ -9,11 +9,9 @@ import json
 import sys
 import threading
 
+from nested_calls import key, leaf, outer
+
 sys.setswitchinterval(0.0005)
-
-
-def leaf(n):
-    return n + 1
 
 
 def calls(n):
@@ -26,25 +24,11 @@ def run_calls():
         n = calls(n) % 1000
 
 
-def inner(n):
-    yield n
-    yield leaf(n)
-
-
-def outer(n):
-    yield from inner(n)
-    yield from (leaf(i) for i in range(3))
-
-
 def run_generators():
     while True:
         for n in range(9):
             for _ in outer(n):
                 pass
-
-
-def key(n):
-    return leaf(-n)
 
 
 def run_c():
