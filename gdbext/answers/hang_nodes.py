@@ -1,10 +1,10 @@
-"""llm-hang over several machines: each one's facts made into one examination, and that as the JSON of llm-hang."""
+"""Several machines as one: each one's facts, and what is judged of all of them as JSON; of llm-hang, one examination."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import __version__
 from ..errors import GdbextError
@@ -14,7 +14,7 @@ from ..verdict.examine import Examination, judge_machines
 from .hang import hang_data
 
 if TYPE_CHECKING:
-    from typing import Sequence
+    from typing import Callable, Sequence
 
     from ..verdict.exchange import Machine
 
@@ -22,72 +22,106 @@ PID = re.compile(r"(?<![\w.])[0-9]{10,16}(?![\w.])")
 MAX_PID = 1 << 22  # the kernel's limit
 
 
-def machines_of(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> list[Machine]:
-    """The facts in the answers of some machines; one whose facts cannot be judged is named in `failed`."""
-    known: list[tuple[str, dict[str, Any], list[str]]] = []
-    for name, answer in answers:
+def judged_of(
+    answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]], judge: Callable[[list[Machine]], Any]
+) -> tuple[list[Machine], Any]:
+    """-> (the machines whose facts can be judged, what `judge` makes of all of them); one whose facts cannot is named in
+    `failed`. Facts are made anew for each try: a judge may fill some in. `GdbextError` where none is left."""
+    known: list[_Known] = []
+    for number, (name, answer) in enumerate(answers, 1):
         try:
             facts = answer.get("facts")
             if not isinstance(facts, dict):
                 raise GdbextError(str(answer.get("error") or "it sent no facts: another release of gdbext"))
-            known.append((name, facts, exchange.names_in(facts)))
+            known.append(_Known(name, number, facts, exchange.names_in(facts)))
         except GdbextError as e:
             failed.append({"label": name, "pid": None, "reason": str(e)})
-    count = Counter(one for _, _, names in known for one in set(names))
-    nodes = tuple(f"{name.partition(':')[2] or name}:" for name, _, _ in known)
+    count = Counter(one for each in known for one in set(each.names))
+    nodes = tuple(f"{each.name.partition(':')[2] or each.name}:" for each in known)
     taken = [one for one, n in count.items() if n > 1 or one.startswith(nodes)]
-    found = []
-    for number, (name, facts, _) in enumerate(known, 1):
+
+    def tried(some: Sequence[_Known]) -> tuple[list[Machine], Any]:
+        made = [exchange.machine_of(each.name, each.number, each.facts, taken) for each in some]
+        return made, judge(made)
+
+    while known:
         try:
-            _judged_alone(exchange.machine_of(name, number, facts, taken))
-            found.append(exchange.machine_of(name, number, facts, taken))
-        except GdbextError as e:
-            failed.append({"label": name, "pid": None, "reason": str(e)})
-    return _without_damage(found, failed)
-
-
-DAMAGE = (TypeError, AttributeError, KeyError, ValueError, IndexError, RecursionError, OverflowError)
-
-
-def _judged_alone(machine: Machine) -> None:
-    """Facts that no judge can take are damaged: nobody else's are to suffer from them."""
-    try:
-        hang_data(judge_machines([machine]))
-    except DAMAGE as e:
-        raise GdbextError(f"its facts are damaged: {type(e).__name__} {e}") from None
-
-
-def _without_damage(machines: list[Machine], failed: list[dict[str, Any]]) -> list[Machine]:
-    """The machines whose facts can be judged together: those without which the others can are left out, and named."""
-
-    def fails(some: list[Machine]) -> str:
-        try:
-            judge_machines(some)
+            return tried(known)
         except DAMAGE as e:
-            return f"{type(e).__name__} {e}"
+            known = _without_damage(known, tried, failed, e)
+    raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
+
+
+class _Known(NamedTuple):
+    """What one machine answered: its facts, and the names of the processes in them."""
+
+    name: str
+    number: int
+    facts: dict[str, Any]
+    names: list[str]
+
+
+DAMAGE = (GdbextError, TypeError, AttributeError, KeyError, ValueError, IndexError, RecursionError, OverflowError)
+
+
+def _without_damage(
+    known: list[_Known], tried: Callable[[Sequence[_Known]], Any], failed: list[dict[str, Any]], why: Exception
+) -> list[_Known]:
+    """The machines but those whose facts no judge can take, or, where each alone can be judged, but one without which the others
+    can: nobody else's facts are to suffer from them."""
+
+    def fails(some: list[_Known]) -> str:
+        try:
+            tried(some)
+        except DAMAGE as e:
+            return str(e) if isinstance(e, GdbextError) else f"its facts are damaged: {type(e).__name__} {e}"
         return ""
 
-    why = fails(machines) if len(machines) > 1 else ""
-    if not why:
-        return machines
-    bad = next((m for m in machines if not fails([other for other in machines if other is not m])), machines[-1])
-    failed.append({"label": bad.name, "pid": None, "reason": f"its facts do not fit the others': {why}"})
-    return _without_damage([other for other in machines if other is not bad], failed)
+    said = {each.name: fails([each]) for each in known}
+    if not any(said.values()):
+        bad = next((one for one in known if not fails([other for other in known if other is not one])), known[-1])
+        said = {bad.name: f"its facts do not fit the others': {type(why).__name__} {why}"}
+    failed += [{"label": name, "pid": None, "reason": reason} for name, reason in said.items() if reason]
+    return [each for each in known if not said.get(each.name)]
 
 
-def judged(machines: Sequence[Machine], failed: Sequence[dict[str, Any]]) -> tuple[Examination, dict[str, Any], list[str]]:
-    """-> (the examination of all, the JSON of llm-hang with `node` in each place, why that is not all)."""
-    found = judge_machines(machines)
-    data = _there(hang_data(found), {number: machine.name for number, machine in enumerate(machines, 1)})
+def judged(
+    answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]
+) -> tuple[Examination, list[Machine], dict[str, Any], list[str]]:
+    """-> (the examination of all machines, those that were judged, the JSON of llm-hang with `node` in each place, why it is not
+    all)."""
+
+    def judge(machines: list[Machine]) -> tuple[Examination, Any]:
+        found = judge_machines(machines)
+        return found, hang_data(found)
+
+    machines, (found, data) = judged_of(answers, failed, judge)
+    data = there(data, machines)
     data["failed"] = [*failed, *data["failed"]]
-    data["nodes"] = [
+    data["nodes"] = nodes_data(machines)
+    return found, machines, data, reasons(machines, failed)
+
+
+def nodes_data(machines: Sequence[Machine]) -> list[dict[str, Any]]:
+    """The machines that were asked, as JSON."""
+    return [
         {"node": escape(m.name), "host": escape(m.host), "processes": len(m.processes), "version": escape(m.version)}
         for m in machines
     ]
+
+
+def reasons(machines: Sequence[Machine], failed: Sequence[dict[str, Any]]) -> list[str]:
+    """Why what is said of several machines is not all."""
     partial = [f"{f['label']}: {f['reason']}" for f in failed]
     partial += [f"{m.name}: {escape(reason)}" for m in machines for reason in m.partial]
-    partial += [f"{m.name} runs gdbext {escape(m.version)}, this is {__version__}" for m in machines if m.version != __version__]
-    return found, data, partial
+    return partial + [
+        f"{m.name} runs gdbext {escape(m.version)}, this is {__version__}" for m in machines if m.version != __version__
+    ]
+
+
+def there(data: Any, machines: Sequence[Machine]) -> Any:
+    """JSON whose pids are those of their machines, with the machine beside them."""
+    return _there(data, {machine.number: machine.name for machine in machines})
 
 
 def _there(data: Any, names: dict[int, str]) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from ..render.jsonline import Address
+from ..errors import GdbextError
+from ..render.jsonline import Address, expect
 from ..render.text import Style, escape
 from ..stacks.waits import Edge
 from .places import Nodes, node_text, place
@@ -54,4 +56,69 @@ def edge_lines(edges: list[Edge], nodes: Nodes, style: Style) -> list[str]:
             word = "can reach it" if e.kind in ("Queue", "Event", "Condition", "Barrier", "Future") else "one of"
             some = ", ".join(node_text(c, nodes) for c in e.candidates[:6])
             lines.append(f"  {word}: {some}" + (", …" if len(e.candidates) > 6 else ""))
+    return lines
+
+
+# ---- over several machines -------------------------------------------------------------------------------------------------
+_PLACE = {"label": str, "pid": (int, None), "tid?": (int, None), "name?": str, "task?": str}
+_EDGE = {"waiter": _PLACE, "lock": str, "owner": (_PLACE, None), "kind": str, "where": str, "note": str, "orphan": bool}
+ANSWER = {  # what is read of an answer of `llm-locks -json`
+    "edges": [{**_EDGE, "candidates": [_PLACE]}],
+    "cycles": [{"edges": [{**_EDGE, "candidates": [_PLACE]}], "sentence": str}],
+    "ranks_read": int,
+    "ranks_total": int,
+    "pauses": [{"pid": int, "seconds": (int, float), "woken?": int}],
+    "failed": [{"label": (str, None), "pid": (int, None), "reason": str}],
+    "partial?": [str],
+}
+
+
+def merged_edges(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """-> (the JSON of llm-locks of several machines, `node` in each place; why that is not all). An answer that is damaged is
+    named in `failed`; `GdbextError` where none is left."""
+    found: dict[str, Any] = {"edges": [], "cycles": [], "ranks_read": 0, "ranks_total": 0, "pauses": [], "failed": failed}
+    partial, hosts = [], 0
+    for name, answer in answers:
+        node = name.partition(":")[2] or name
+        try:
+            if "error" in answer:
+                raise GdbextError(str(answer["error"]))
+            expect(answer, ANSWER)
+            for edge in [*answer["edges"], *(e for c in answer["cycles"] for e in c["edges"])]:
+                for at in filter(None, (edge["waiter"], edge["owner"], *edge["candidates"])):
+                    at.update(node=escape(node), host=escape(name))
+        except (GdbextError, ValueError) as e:
+            failed.append({"label": name, "pid": None, "reason": str(e)})
+            continue
+        for cycle in answer["cycles"]:
+            cycle["sentence"] = f"{escape(node)}: {cycle['sentence']}"
+        for key in ("edges", "cycles", "pauses"):
+            found[key] += answer[key]
+        for key in ("ranks_read", "ranks_total"):
+            found[key] += answer[key]
+        failed += [{**one, "label": f"{name}: {one['label'] or one['pid']}"} for one in answer["failed"]]
+        partial += [f"{name}: {escape(reason)}" for reason in answer.get("partial", ())]
+        hosts += 1
+    if not hosts:
+        raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
+    return {**found, "hosts": hosts}, partial + [f"{f['label']}: {f['reason']}" for f in failed if f["pid"] is None]
+
+
+def merged_lines(data: dict[str, Any], style: Style) -> list[str]:
+    """As `edge_lines`, of several machines' edges as JSON."""
+
+    def at(one: dict[str, Any]) -> str:
+        thread = escape(one["task"]) if one.get("task") else f"{one.get('tid', '?')} {escape(one.get('name', '?'))}"
+        return style.name(f"{one['node']}:{escape(one['label'])} {thread}")
+
+    lines = []
+    for e in data["edges"]:
+        lines.append(f"{at(e['waiter'])}  waits for {escape(e['lock'])}" + (f" in {escape(e['where'])}" if e["where"] else ""))
+        if e["owner"] is not None:
+            lines.append(f"  held by {at(e['owner'])}" + (f": {escape(e['note'])}" if e["note"] else ""))
+        elif e["note"]:
+            lines.append("  " + (style.bad(escape(e["note"])) if e["orphan"] else escape(e["note"])))
+        if e["candidates"]:
+            more = ", …" if len(e["candidates"]) > 6 else ""
+            lines.append(f"  one of: {', '.join(map(at, e['candidates'][:6]))}{more}")
     return lines

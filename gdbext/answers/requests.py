@@ -16,6 +16,7 @@ from ..kvcache.model import Cache, Request
 from ..render.text import Style, escape, seconds, table
 from ..requests.collect import Custody
 from ..requests.model import KEPT, MOVING, STUCK, Counter, Place, Tracked
+from ..requests.ways import Stop
 from .kv import tokens_of
 
 NUMBERS = ("tokens", "prompt_tokens", "computed_tokens", "output_tokens", "blocks")
@@ -47,10 +48,11 @@ def request_data(request: Request | None, tracked: Tracked | None = None, blocks
         data["content"] = known.content
     if tracked is not None and tracked.age is not None:
         data["age"] = tracked.age
-    return {**data, **_custody_data(tracked or Tracked("", []))}
+    return {**data, **custody_data(tracked or Tracked("", []))}
 
 
-def _custody_data(tracked: Tracked) -> dict[str, Any]:
+def custody_data(tracked: Tracked) -> dict[str, Any]:
+    """What is known of a request over all processes."""
     return {
         "external_id": escape(tracked.external_id) or None,
         "verdict": tracked.verdict or None,
@@ -79,6 +81,20 @@ def transfer_data(tracked: Tracked) -> dict[str, Any] | None:
         "address": escape(transfer.address) or None,
         "until": round(transfer.until, 1) if transfer.until is not None else None,
     }
+
+
+def way_data(way: Sequence[Stop]) -> list[dict[str, Any]]:
+    """The stops of a request on its way over instances."""
+    return [
+        {
+            "part": stop.part,
+            "instance": escape(stop.instance) or None,
+            "request_id": escape(stop.request_id) or None,
+            "state": escape(stop.state) or None,
+            "at": place_data(stop.at),
+        }
+        for stop in way
+    ]
 
 
 def place_data(place: Place | None) -> dict[str, Any] | None:
@@ -252,6 +268,9 @@ def request_lines(
     lines = ["  ".join(head)]
     rows = [[h["stage"], h["label"], str(h["pid"]), h["state"], " ".join(map(str, h["progress"]))] for h in data["hops"]]
     lines.append(table(rows, ["stage", "process", "pid", "state", "progress"], style, right=("pid",)))
+    if data.get("way"):
+        stops = [[w["part"], w["instance"] or "", w["request_id"] or "", w["state"] or "", _where(w["at"])] for w in data["way"]]
+        lines.append(table(stops, ["hop", "instance", "request", "state", "at"], style))
     waits = data["blocked_by"] or data["waits_for"]
     lines += [f"  waits for {waits}"] if waits else []
     lines += [f"  {line}" for line in data["evidence"]]
@@ -277,9 +296,9 @@ def rows_of(held: Custody, caches: Sequence[tuple[set[int], Cache]]) -> tuple[li
             one = tracked.pop(request.request_id, None)
             if one is None and not request.known:
                 continue
-            rows.append(request_data(request, one))
+            rows.append({**request_data(request, one), "instance": escape(held.name)})
     for one in tracked.values():
         hop = one.sighting("running")
         if one.verdict != MOVING or hop is None or hop[0].pid not in read_since:
-            rows.append(request_data(one.request, one, blocks=False))
+            rows.append({**request_data(one.request, one, blocks=False), "instance": escape(held.name)})
     return rows, limits

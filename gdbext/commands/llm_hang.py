@@ -7,9 +7,8 @@ from typing import Any
 
 from .. import __version__
 from ..answers.hang import hang_data, hang_lines
-from ..answers.hang_nodes import judged, machines_of
+from ..answers.hang_nodes import judged
 from ..answers.places import closing, nodes_of
-from ..errors import GdbextError
 from ..render.text import Style
 from ..session import nodes as nodes_of_session
 from ..session import process_selection
@@ -87,10 +86,7 @@ class LlmHang(Command):
 
     def merge(self, args: Args, answers: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
         """One verdict on the facts of several machines (session/nodes.py), `(node, answer)` each."""
-        machines = machines_of(answers, failed)
-        if not machines:
-            raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
-        found, data, partial = judged(machines, failed)
+        found, machines, data, partial = judged(answers, failed)
         data["pauses"] = [one for _, answer in answers for one in (answer.get("facts") or {}).get("pauses", ())]
         data["hosts"] = len(machines)
         nodes: Any = {t.node: (f, t) for f in found.seen for t in f.threads}

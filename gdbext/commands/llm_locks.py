@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..answers.locks import edge_data, edge_lines
+from ..answers.locks import edge_data, edge_lines, merged_edges, merged_lines
 from ..answers.places import closing, node_text, nodes_of
 from ..render.text import Style
 from ..session import process_selection
@@ -30,7 +30,8 @@ class LlmLocks(Command):
       CYCLE: TP0 4242 MainThread waits for …; TP0 4260 evictor waits for …: none of them can go on.
 
     A lock between processes (a mutex in shared memory, multiprocessing's, a locked file) has an owner here where its process is
-    among those looked at. WHAT as for llm-stacks; every process is copied in a pause of milliseconds and runs on."""
+    among those looked at. WHAT as for llm-stacks; every process is copied in a pause of milliseconds and runs on.
+    The locks of several machines (ssh:A ssh:B, pod/NS/NAME, slurm:JOB) are one answer."""
 
     name = "llm-locks"
     tool = "locks"
@@ -68,9 +69,21 @@ class LlmLocks(Command):
         names = {view.pid: view.name for view in views if view.pid is not None}
 
         def text(style: Style) -> str:
-            lines = edge_lines(edges, nodes, style)
-            lines += [style.bad("CYCLE: ") + c["sentence"] for c in data["cycles"]]
-            none = "no thread that could be read waits for a lock" if partial or failed else "no thread waits for a lock"
-            return "\n".join((lines or [none]) + closing(data, names, style))
+            return "\n".join(_lines(data, edge_lines(edges, nodes, style), partial, style) + closing(data, names, style))
 
         return Answer(data, text, partial)
+
+    def merge(self, args: Args, answers: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
+        """The locks of several machines (session/nodes.py), `(node, answer)` each: none is of two machines."""
+        data, partial = merged_edges(answers, failed)
+
+        def text(style: Style) -> str:
+            return "\n".join(_lines(data, merged_lines(data, style), partial, style) + closing(data, {}, style))
+
+        return Answer(data, text, partial)
+
+
+def _lines(data: dict[str, Any], edges: list[str], partial: list[str], style: Style) -> list[str]:
+    cycles = [style.bad("CYCLE: ") + c["sentence"] for c in data["cycles"]]
+    none = "no thread that could be read waits for a lock" if partial or data["failed"] else "no thread waits for a lock"
+    return edges + cycles or [none]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any, Iterable
 
+from ..answers import rank_nodes
 from ..engines import discover, routers
 from ..engines.rank import STATES
 from ..engines.registry import SPECS, displayed
 from ..render.text import Style, escape, seconds, shorten, size, table
-from ..session.command import Answer, Command, Option
+from ..session.command import Answer, Command, Option, UsageError
 
 _HEAD = ["#", "label", "engine", "role", "pid", "parent", "GPUs", "state", "thr", "RSS", "CPU", "age", "inf", "user", "note"]
 _RIGHT = ("#", "pid", "parent", "thr", "RSS", "CPU", "age", "inf")
@@ -94,6 +95,9 @@ class LlmRanks(Command):
     container. Labels that two engines have are told apart by their instance: decode:TP0, :8100:TP0; decode, :8100 or an engine
     id name all processes of one. orphan: whoever started it is gone. T stopped: it does not run; a debugger that was killed
     leaves that behind. user: whose it is, where it is not yours: anybody may give a process the title of a rank.
+
+    WHERE is other machines, ssh:A ssh:B, pod/NS/NAME or slurm:JOB: their processes are one list, with the machine of each, and
+    ranks that none of them has are named.
     """
 
     name = "llm-ranks"
@@ -103,10 +107,14 @@ class LlmRanks(Command):
         Option("engine", sorted(SPECS), "only this engine", metavar="E"),
         Option("verify", help="read each rank from the process's memory too"),
     )
+    operand = "[WHERE...]"
+    completion = "what"
     takes_target = False
     standalone = True
 
     def run(self, session: Any, args: Any) -> Answer:
+        if args.operand_text:
+            raise UsageError("llm-ranks: WHERE is other machines, such as ssh:gpu17 or pod/NS/NAME; without it, this one")
         ranks, partial, looked = discover.survey(engine=args.engine, verify=args.verify)
         for rank in ranks:
             rank.inferior = session.inferior_of(rank.pid)
@@ -122,3 +130,8 @@ class LlmRanks(Command):
             return table([_row(r, style) for r in ranks], _HEAD, style, _RIGHT) + f"\n{said}" + _summary(ranks, looked)
 
         return Answer(data, text, partial)
+
+    def merge(self, args: Any, answers: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
+        """The processes of several machines (session/nodes.py), `(node, answer)` each."""
+        data, partial = rank_nodes.merged(answers, failed)
+        return Answer(data, lambda style: "\n".join(rank_nodes.lines(data, style)), partial)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+import os
+from typing import Any, Sequence
 
+from .. import __version__
 from ..access.retry import retry_reading
 from ..answers import requests as answers
+from ..answers.request_nodes import Merged
 from ..cpython import runtime as runtimes
+from ..engines import discover
 from ..engines.registry import kv_releases
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
@@ -15,13 +19,19 @@ from ..requests.caches import Caches, of_engines, of_one
 from ..requests.collect import BETWEEN as BETWEEN_LOOKS
 from ..requests.collect import Custody
 from ..requests.model import Tracked
+from ..requests.ways import way
+from ..session import nodes
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.engine_selection import CONTENT, POOL, engines_for, view_of
 from ..session.session import Session
+from ..verdict.exchange import sides_data
 
 BETWEEN = Option(
     "between", "float", "seconds between two looks; 0: one look, what moves is then not known (default 1)", metavar="S"
 )
+
+
+FACTS = Option("facts", help="also what one answer over several machines is made of", for_agents=False)
 
 
 class LlmRequests(Command):
@@ -43,7 +53,8 @@ class LlmRequests(Command):
     more than there is in all. lost: a process waits for its answer, none works on it. zombie: the engine works on it, no process
     waits for its answer. thrash: it is preempted over and over, and no request gives a token.
 
-    llm-request ID shows the whole way of one. Token ids only with -show-content.
+    llm-request ID shows the whole way of one. Token ids only with -show-content. Of several machines (ssh:A ssh:B, pod/NS/NAME,
+    slurm:JOB) there is one answer: both ends of each transfer are joined over all.
 
     Reads {kv_releases()}."""
 
@@ -53,22 +64,25 @@ class LlmRequests(Command):
     standalone = True
     operand = "[WHAT]"
     completion = "what"
-    options = (POOL, CONTENT, BETWEEN)
+    options = (POOL, CONTENT, BETWEEN, FACTS)
+    node_words = ("--facts",)
 
     def run(self, session: Session, args: Args) -> Answer:
+        if args.facts:
+            nodes.all_are_ready()
         if args.pool:
             view = view_of(session, args)
             cache, partial = view.cache(), view.partial
             found = [answers.request_data(r) for r in cache.requests]
             return _answer(found, [cache.engine], cache.limits, partial)
-        found, names, partial = [], [], []
-        limits: dict[str, Any] = {}
-        for held, caches in _custodies(session, args, args.operand_text or args.on):
-            rows, limits = answers.rows_of(held, caches)
-            found += rows
-            names.append(held.engine)
-            partial += held.partial
-        return _answer(found, names, limits, partial)
+        return _all(_custodies(session, args, args.operand_text or args.on), args.facts)
+
+    def merge(self, args: Args, answers: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
+        """The requests of several machines (session/nodes.py), `(node, answer)` each."""
+        merged = Merged(answers, failed)
+        answer = _answer(merged.rows, merged.engines, merged.limits, merged.partial)
+        answer.data.update(nodes=merged.nodes, failed=failed)
+        return answer
 
 
 class LlmRequest(Command):
@@ -83,24 +97,33 @@ class LlmRequest(Command):
 
     ID is the engine's own, the user's, or the beginning of one. -sampling adds temperature, max_tokens and the rest, as the
     scheduler has them, the row by which a worker draws (vLLM's model runner V2), and of structured output the grammar and how
-    many tokens its mask leaves for the next one (which: -show-content), while a step has that mask."""
+    many tokens its mask leaves for the next one (which: -show-content), while a step has that mask. One whose KV goes from one
+    instance to another has a hop each for the router, the sender, the transfer and the reader: llm-request ID ssh:A ssh:B asks
+    the instances of several machines."""
 
     name = "llm-request"
     tool = "request"
     group = "kv"
     standalone = True
     operand = "ID"
-    options = (Option("sampling", help="also its sampling parameters and its grammar"), POOL, CONTENT, BETWEEN)
+    options = (Option("sampling", help="also its sampling parameters and its grammar"), POOL, CONTENT, BETWEEN, FACTS)
+    node_words = ("--facts",)
 
     def run(self, session: Session, args: Args) -> Answer:
         wanted = args.operand_text
         if not wanted:
             raise UsageError("llm-request: give a request's id, such as: llm-request cmpl-7; llm-requests lists them")
+        if args.facts:
+            nodes.all_are_ready()
+            return _all(_custodies(session, args, args.on), True)
         every = _custodies(session, args, args.on)
-        held, caches, tracked = self._named(wanted, every)
+        held, caches, tracked = _named(wanted, [(held, caches, t) for held, caches in every for t in held.requests])
         known = {r.request_id: r for _, cache in caches for r in cache.requests}
         request = known.get(tracked.request_id) or tracked.request
-        data = answers.request_data(request, tracked, tracked.request_id in known)
+        data = {**answers.request_data(request, tracked, tracked.request_id in known), "instance": escape(held.name)}
+        if tracked.transfer is not None:
+            routers = discover.find_routers(session.ranks)
+            data["way"] = answers.way_data(way(tracked, held.side, [one.side for one, _ in every], routers))
         sampling: dict[str, str] = {}
         grammar: dict[str, Any] | None = None
         rows: list[dict[str, Any]] = []
@@ -131,25 +154,52 @@ class LlmRequest(Command):
                 found.append({"label": look.label, "pid": look.pid, **row, "differs": answers.differs(sampling, row)})
         return found
 
-    @staticmethod
-    def _named(wanted: str, every: list[tuple[Custody, Any]]) -> tuple[Custody, Any, Tracked]:
-        """The one request that an id, or the beginning of one, names."""
-        all_of_them = [(held, caches, t) for held, caches in every for t in held.requests]
-        found = [one for one in all_of_them if wanted in (one[2].request_id, one[2].external_id)]
-        found = found or [one for one in all_of_them if one[2].request_id.startswith(wanted)]
-        if len(found) != 1:
-            names = ", ".join(escape(t.request_id) for _, _, t in (found or all_of_them)[:8])
-            why = "several requests are named" if found else "no request is named"
-            raise NotFoundError(f"{why} {escape(wanted)}" + (f"; there are {names}" if names else ""))
-        return found[0]
+    def merge(self, args: Args, answered: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
+        """The way of one request over several machines (session/nodes.py), `(node, answer)` each."""
+        merged = Merged(answered, failed)
+        wanted = " ".join(word for word in args.operand_text.split() if not nodes.NODE.fullmatch(word))
+        data, engine = _named(wanted, merged.ends)[0], ", ".join(dict.fromkeys(merged.engines)) or None
+        partial = merged.partial + ["-sampling: ask the one machine"] * args.sampling
+        found = {"request": data, "hops": data["hops"], "sampling": None, "sampling_rows": [], "grammar": None, "engine": engine}
+        found.update(nodes=merged.nodes, failed=failed)
+        return Answer(found, lambda style: "\n".join(answers.request_lines(data, {}, [], None, style)), partial)
+
+
+def _named(wanted: str, every: Sequence[tuple[Any, Any, Tracked]]) -> tuple[Any, Any, Tracked]:
+    """The one request, a triple's last, that an id, or the beginning of one, names. The two ends of one transfer are one request:
+    who waits for it is shown, else who has it still."""
+    found = [one for one in every if wanted in (one[2].request_id, one[2].external_id)]
+    found = found or [one for one in every if one[2].request_id.startswith(wanted)]
+    if len({one[2].transfer.key if one[2].transfer is not None else id(one[2]) for one in found}) == 1:
+        found = sorted(found, key=lambda one: bool(one[2].transfer is not None and one[2].transfer.sends))[:1]
+    if len(found) != 1:
+        names = ", ".join(escape(t.request_id) for _, _, t in (found or every)[:8])
+        why = "several requests are named" if found else "no request is named"
+        raise NotFoundError(f"{why} {escape(wanted)}" + (f"; there are {names}" if names else ""))
+    return found[0]
 
 
 def _custodies(session: Session, args: Args, what: str | None) -> list[tuple[Custody, Caches]]:
     """Who has each request, for each engine that `what` or the selection means, with the caches."""
     between = BETWEEN_LOOKS if args.between is None else args.between
     engines, lone = engines_for(session, what)
-    found = of_engines(engines, between, args.show_content)
+    found = of_engines(engines, between, args.show_content, args.facts)
     return found + [of_one(target, view_of(session, args, target)) for target in lone]
+
+
+def _all(custodies: Sequence[tuple[Custody, Caches]], facts: bool) -> Answer:
+    """All requests; `facts`: with what is joined with other machines'."""
+    found, names, partial = [], [], []
+    limits: dict[str, Any] = {}
+    for held, caches in custodies:
+        rows, limits = answers.rows_of(held, caches)
+        found += rows
+        names.append(held.engine)
+        partial += held.partial
+    answer = _answer(found, names, limits, partial)
+    if facts:
+        answer.data["facts"] = sides_data([held.side for held, _ in custodies], os.uname().nodename, __version__)
+    return answer
 
 
 def _answer(found: list[dict[str, Any]], names: list[str], limits: dict[str, Any], partial: list[str]) -> Answer:

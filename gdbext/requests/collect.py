@@ -66,10 +66,11 @@ def collect(engine: Engine, between: float = BETWEEN, sleep: Callable[[float], N
 
 
 def collect_all(
-    engines: Sequence[Engine], between: float = BETWEEN, sleep: Callable[[float], None] = time.sleep
+    engines: Sequence[Engine], between: float = BETWEEN, sleep: Callable[[float], None] = time.sleep, alone: bool = False
 ) -> list[Custody]:
     """Who has each request of several engines, one `Custody` each: all of their first looks come before any second one, so that
-    what one of them lacked at its first and another waits for at its last was missing all the while."""
+    what one of them lacked at its first and another waits for at its last was missing all the while. `alone`: other machines are
+    asked too, so what the instances here do not have may be there."""
     firsts = [(*looks_at(engine), time.monotonic()) for engine in engines]
     two = [bool(between) and _runs(engine) for engine in engines]
     if any(two):
@@ -85,7 +86,8 @@ def collect_all(
             held = Custody(engine.name, first, joining.join(first), [], partial)
         held.name = engine.instance
         found.append(held)
-    instances.relate([held.side for held in found], who_listens)
+    if not alone:
+        instances.relate([held.side for held in found], who_listens)
     return found
 
 

@@ -147,9 +147,9 @@ def _not_asked(tracked: Tracked, transfer: Transfer, listens: Callable[[int, str
     if tracked.holder is not None:
         return
     who = " at ".join(filter(None, (transfer.peer, transfer.address)))
-    tracked.evidence.append(f"its {'reader' if transfer.sends else 'sender'}, {who}, was not asked: that one must act")
     said = listens(tracked.at.pid, transfer.address) if listens is not None and tracked.at is not None else ""
-    tracked.evidence += [said] if said else []
+    line = f"its {'reader' if transfer.sends else 'sender'}, {who}, was not asked: that one must act"
+    tracked.evidence.append(f"{line}; {said}" if said else line)
 
 
 def _missing(tracked: Tracked, transfer: Transfer, other: Side, sure: bool) -> None:

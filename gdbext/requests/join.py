@@ -39,9 +39,9 @@ def join(looks: Sequence[Look], earlier: Sequence[Look] | None = None, between: 
         if before:
             tracked.moved = not all(_alike(_but(hops, unread), _but(one.get(request_id, []), unread)) for one, unread in before)
         found.append(tracked)
-    found = [t for t in found if not all(s.ended for _, s in t.hops) or _is_kept(t)]
+    found = [t for t in found if not all(s.ended for _, s in t.hops) or _is_kept(t, context)]
     for tracked in found:
-        if _is_kept(tracked):
+        if _is_kept(tracked, context):
             _keep(tracked, context)
         else:
             _judge(tracked, context)
@@ -301,9 +301,12 @@ def _judge(tracked: Tracked, context: _Context) -> None:
         _outside(tracked, look, sighting, context)
 
 
-def _is_kept(tracked: Tracked) -> bool:
-    """Whether a request has ended here, and its blocks are kept until another instance has read them."""
-    return all(s.ended for _, s in tracked.hops) and tracked.transfer is not None and tracked.transfer.sends
+def _is_kept(tracked: Tracked, context: _Context) -> bool:
+    """Whether a request has ended here, and its blocks are kept until another instance has read them, or until they have been
+    read from there: it was given up meanwhile. A worker has it in its batch until its next step."""
+    if not all(s.ended for _, s in tracked.hops if s.stage != sightings.WORKER) or tracked.transfer is None:
+        return False
+    return tracked.transfer.sends or any(tracked.request_id in one.receiving for one in context.looks)
 
 
 def _keep(tracked: Tracked, context: _Context) -> None:
@@ -313,6 +316,10 @@ def _keep(tracked: Tracked, context: _Context) -> None:
     leases = [one.leases[tracked.request_id] for one in context.looks if tracked.request_id in one.leases]
     transfer.until = max(leases) if leases else None
     tracked.verdict, tracked.at, tracked.moved = model.KEPT, _place(hop[0], sightings.OUTPUT), False if context.two else None
+    if not transfer.sends:
+        transfer.state = next(one.receiving[tracked.request_id] for one in context.looks if tracked.request_id in one.receiving)
+        tracked.evidence.append(f"{hop[0].label} has it as {hop[1].state} and keeps its blocks until what is read into them ends")
+        return
     until = "" if transfer.until is None else f", for {transfer.until:.0f} s more unless that asks for more time"
     tracked.evidence.append(f"{hop[0].label} has it as {hop[1].state} and keeps its blocks for a reader elsewhere{until}")
 

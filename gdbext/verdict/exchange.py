@@ -50,15 +50,18 @@ def facts_data(seen: Sequence[ProcessState], sides: Sequence[Side], host: str, v
         resting += len(f.threads) - len(kept)
         processes.append(_encoded(dataclasses.replace(f, threads=kept)))
     return {
-        "schema": SCHEMA,
-        "version": version,
-        "host": host,
+        **sides_data(sides, host, version),
         "processes": processes,
         "resting": resting,
-        "sides": [_encoded(side) for side in sides],
         "partial": [f"{f.name}: {reason}" for f in seen for reason in f.partial],
         "not_read": [{"label": f.name, "pid": f.pid, "reason": f.why} for f in seen if f.why],
     }
+
+
+def sides_data(sides: Sequence[Side], host: str, version: str) -> dict[str, Any]:
+    """The engine instances of this machine with their requests, without facts of threads."""
+    known = [_encoded(side) for side in sides]
+    return {"schema": SCHEMA, "version": version, "host": host, "processes": [], "sides": known}
 
 
 def _encoded(value: Any) -> Any:
@@ -164,10 +167,12 @@ _FIXES: dict[str, Callable[[_Decoder, Any], None]] = {
 
 
 class Machine:
-    """The facts of one machine. `name`: as it was asked for; `host`: as it calls itself."""
+    """The facts of one machine. `name`: as it was asked for; `number`: by which its pids are told from others'; `host`: as it
+    calls itself."""
 
-    def __init__(self, name: str, host: str, processes: list[ProcessState], sides: list[Side], data: dict[str, Any]) -> None:
-        self.name, self.host, self.processes, self.sides = name, host, processes, sides
+    def __init__(self, name: str, number: int, processes: list[ProcessState], sides: list[Side], data: dict[str, Any]) -> None:
+        self.name, self.number, self.processes, self.sides = name, number, processes, sides
+        self.host = str(data["host"])
         self.partial = [str(reason) for reason in data.get("partial", ())]
         self.not_read = list(data.get("not_read", ()))
         self.version = str(data.get("version", ""))
@@ -178,7 +183,8 @@ def names_in(data: Any) -> list[str]:
     try:
         if data["schema"] != SCHEMA:
             raise GdbextError(f"its facts are {str(data['schema'])[:80]}, not {SCHEMA}: another release of gdbext")
-        return [str(one["name"]) for one in data["processes"]]
+        looks = [look for side in data["sides"] for look in side["looks"]]
+        return list({str(one["name"]) for one in data["processes"]} | {str(look["label"]) for look in looks})
     except (KeyError, TypeError) as e:
         raise GdbextError(f"its facts are damaged: {type(e).__name__} {e}") from None
 
@@ -197,6 +203,6 @@ def machine_of(name: str, number: int, data: dict[str, Any], taken: Iterable[str
             f.threads = list(f.threads)
         for side in sides:
             side.name = f"{node}:{side.name}"
-        return Machine(name, str(data["host"]), processes, sides, data)
+        return Machine(name, number, processes, sides, data)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as e:
         raise GdbextError(f"its facts are damaged: {type(e).__name__} {e}") from None

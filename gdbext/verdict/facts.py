@@ -3,6 +3,7 @@ makes them up."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -253,6 +254,12 @@ class Facts:
 
     def __getitem__(self, index: int) -> ProcessState:
         return self._processes[index]
+
+    @functools.cached_property
+    def elsewhere(self) -> list[ThreadState]:
+        """The main threads of ranks that are in no collective."""
+        mains = [f.main for f in self._processes if f.main is not None and (f.world is not None or f.role == "worker")]
+        return [t for t in mains if not t.collective]
 
     def process(self, node: Node) -> ProcessState | None:
         """The process of a node, None where there is none."""

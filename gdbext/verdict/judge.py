@@ -11,7 +11,7 @@ from .. import log
 from .facts import Facts, Verdict
 from .follow import outlook
 from .kinds import GRAVITY, QUIET
-from .rules import ORDER, collectives
+from .rules import ORDER, collectives, requests
 from .rules.chains import roots
 from .rules.collectives import count_lines
 from .rules.ended import notes
@@ -122,6 +122,7 @@ def _unknown(facts: Facts) -> Verdict:
         evidence += found.way
         if found.kind == "spins" and found.culprit == node:
             evidence.append(f"{name_of(facts, node)} is at work; what it should move is not known")
+    evidence += requests.queued(facts)
     evidence += [describe(f.main) for f in facts if f.main]
     more = count_lines(facts) + ring_lines(facts) + notes(facts) + _timers(facts)
     return Verdict("unknown", [], [*evidence, *more, "no evidence of why it is blocked here"])

@@ -133,11 +133,7 @@ def _gil(facts: Facts, f: ProcessState, t: ThreadState, edge: Edge) -> Step:
 
 def _collective(facts: Facts, t: ThreadState) -> Step:
     """Other ranks that are not in the collective."""
-    absent = [
-        f.main.node
-        for f in facts
-        if f.main is not None and f.main is not t and not f.main.collective and (f.world is not None or f.role == "worker")
-    ]
+    absent = [main.node for main in facts.elsewhere if main is not t]
     said = f"the other ranks in {t.collective}"
     return Step(said, absent, None, True) if absent else _unknown(said, "no rank that was looked at is elsewhere")
 

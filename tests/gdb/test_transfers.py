@@ -15,6 +15,7 @@ from gdbext.cpython.runtime import open_runtime
 from gdbext.engines.registry import SPECS
 from gdbext.requests.instances import Side, relate
 from gdbext.requests.join import join
+from gdbext.requests.ways import way
 
 
 class Role:
@@ -63,7 +64,7 @@ def said(connector="nixl", prefill=(), decode=(), ask=("prefill", "decode"), sta
 def test_the_two_ends_of_a_transfer_are_one_way(connector):
     found = said(
         connector,
-        [kept("p1", 30.0, **named("t1", connector)), kept("p2", 25.0, **named("t2", connector)), kept("nobody", 9.0)],
+        [kept("p1", 300.0, **named("t1", connector)), kept("p2", 250.0, **named("t2", connector)), kept("nobody", 900.0)],
         [
             parked("d1", "prefill-1", "p1", 5600, "transfer", **named("t1", connector)),
             parked("gone", "prefill-1", "p9", 5600, "handshake", **named("t9", connector)),
@@ -91,7 +92,7 @@ def test_the_two_ends_of_a_transfer_are_one_way(connector):
         "p2": ("kept", ("decode", "come")),
         "nobody": ("kept", None),
     }
-    assert 0 < prefill["nobody"].transfer.until <= 9 and "no instance that was looked at" in prefill["nobody"].evidence[-1]
+    assert 0 < prefill["nobody"].transfer.until <= 900 and "no instance that was looked at" in prefill["nobody"].evidence[-1]
 
 
 def named(transfer, connector):
@@ -99,12 +100,56 @@ def named(transfer, connector):
 
 
 def test_who_stands_must_act_and_who_polls_need_not():
-    ways = [kept("p1", 30.0)], [parked("d1", "prefill-1", "p1", 5600, "transfer")]
+    ways = [kept("p1", 300.0)], [parked("d1", "prefill-1", "p1", 5600, "transfer")]
     assert said("nixl", *ways)["decode"]["d1"].holder is None
     found = said("nixl", *ways, stands=("prefill",))["decode"]["d1"]
     assert found.verdict == "parked" and found.holder is not None and found.holder.label == "prefill:EngineCore", found
     alone = said("nixl", *ways, ask=("decode",), stands=("prefill",))["decode"]["d1"]
     assert alone.holder is None and "127.0.0.1:5600, was not asked" in alone.evidence[-1]
+
+
+@pytest.mark.parametrize("connector", ["nixl", "mooncake"])
+def test_blocks_that_are_read_for_a_client_who_went_away_are_kept_until_the_read_ends(connector):
+    away = {**parked("d1", "prefill-1", "p1", 5600, "transfer", **named("t1", connector)), "status": "FINISHED_ABORTED"}
+    over = {**parked("d2", "prefill-1", "p2", 5600, "", **named("t2", connector)), "status": "FINISHED_ABORTED"}
+    found = said(connector, [kept("p1", 300.0, **named("t1", connector))], [away, over], stands=("prefill",))
+    reader, sender = found["decode"]["d1"], found["prefill"]["p1"]
+    assert (reader.verdict, reader.partner, reader.transfer.state) == ("kept", ("prefill", "p1"), "transfer")
+    assert reader.holder is not None and reader.holder.label == "prefill:EngineCore", reader
+    assert sender.partner == ("decode", "d1") and "FINISHED_ABORTED" in sender.evidence[-1]
+    assert "d2" not in found["decode"]  # its read has ended
+
+
+def test_the_way_of_a_request_has_a_stop_for_each_part_of_it():
+    router = {"router": "vllm-router", "pid": 7, "connections": {"prefill": 2, "elsewhere": 1}}
+    ways = (
+        [kept("p1", 300.0), kept("forgotten", 200.0)],
+        [
+            parked("d1", "prefill-1", "p1", 5600, "transfer"),
+            parked("gone", "prefill-1", "p9", 5600, "handshake"),
+            parked("far", "prefill-7", "p1", 5999, "handshake"),
+        ],
+    )
+    both, one = said("nixl", *ways), said("nixl", *ways, ask=("decode",))
+
+    def stops(found, side, name):
+        sides = [Side(each, [], list(held.values())) for each, held in found.items()]
+        own = next(each for each in sides if each.name == side)
+        return [(w.part, w.instance, w.request_id, w.state) for w in way(found[side][name], own, sides, [router])]
+
+    read = stops(both, "decode", "d1")
+    assert read == stops(both, "prefill", "p1")  # one row, whichever end is asked
+    assert [part for part, *_ in read] == ["router", "prefill", "transfer", "decode"]
+    assert read[0][1:] == ("vllm-router (pid 7)", "", "2 connections to prefill")
+    assert read[1] == ("prefill", "prefill", "p1", "FINISHED_LENGTH_CAPPED") and read[3][:3] == ("decode", "decode", "d1")
+    assert read[2][3].startswith("transfer (posted, not done), blocks kept for ")
+    assert stops(both, "decode", "gone")[1:3] == [
+        ("prefill", "prefill-1 at 127.0.0.1:5600", "", "it has no such request"),
+        ("transfer", "", "", "never"),
+    ]
+    assert stops(one, "decode", "far")[1][1:] == ("prefill-7 at 127.0.0.1:5999", "", "not asked")
+    assert stops(both, "prefill", "forgotten")[3][3] == "no request that was looked at reads them"
+    assert "not seen" in stops(both, "decode", "far")[0][3]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -114,7 +159,7 @@ def test_each_of_many_requests_is_what_it_was_made(seed):
         kind = draw.choice(["transfer", "handshake", "never", "kept", "completion", "late"])
         truth[f"d{n}"] = kind
         if kind != "never":
-            prefill.append(kept(f"p{n}", -5.0 if kind == "late" else draw.uniform(20, 500)))
+            prefill.append(kept(f"p{n}", -5.0 if kind == "late" else draw.uniform(300, 500)))
         if kind != "kept":
             stage = {"never": "handshake", "late": "transfer"}.get(kind, kind)
             decode.append(parked(f"d{n}", "prefill-1", f"p{n}", 5600, stage))

@@ -7,14 +7,21 @@ import random
 import pytest
 from harness.facts import SLEEP, inside, process, python
 
-from gdbext.answers.hang_nodes import judged, machines_of
-from gdbext.engines.sightings import KEPT, QUEUE, Look, Sighting, Transfer
+from gdbext import __version__
+from gdbext.answers import rank_nodes
+from gdbext.answers.hang_nodes import judged
+from gdbext.answers.locks import merged_edges, merged_lines
+from gdbext.answers.request_nodes import Merged
+from gdbext.answers.requests import rows_of
+from gdbext.engines.sightings import KEPT, QUEUE, Connector, Look, Sighting, Transfer
 from gdbext.observe.system_calls import Call, Source
+from gdbext.render.text import PLAIN
+from gdbext.requests.collect import Custody
 from gdbext.requests.instances import Side
 from gdbext.requests.join import join
 from gdbext.stacks.waits import Edge
 from gdbext.torch.collectives import Count
-from gdbext.verdict.exchange import facts_data
+from gdbext.verdict.exchange import facts_data, sides_data
 
 
 def count(rank, size, begun, number=0):
@@ -59,8 +66,8 @@ def answers_of(machines, sides=()):
 
 
 def said_of(answers):
-    failed = []
-    return judged(machines_of(answers, failed), failed)
+    found, _, data, partial = judged(answers, [])
+    return found, data, partial
 
 
 KINDS = ("crossed", "network", "idle", "work", "lock", "sleep")
@@ -124,6 +131,7 @@ def test_the_way_of_a_request_is_one_over_nodes():
     (stuck,) = data["requests"]
     assert (stuck["request_id"], stuck["holder"]["pid"], stuck["holder"]["node"]) == ("d1", 100, "a"), stuck
     assert stuck["transfer"]["instance"] == "a:vllm" and stuck["transfer"]["request_id"] == "p1"
+    assert len(set(stuck["evidence"])) == len(stuck["evidence"])
     decode = next(v for v in data["verdicts"] if v["verdict"] == "stuck-requests")
     assert [(c["label"], c["node"]) for c in decode["culprits"]] == [("a:EngineCore", "a")]
     _, alone, _ = said_of(answers_of(machines[1:], sides[1:]))
@@ -142,13 +150,123 @@ def test_facts_that_are_damaged_are_named_and_the_others_judged():
             at = held[key]
         held[key] = draw.choice([None, -1, "x", [], {"c": "Popen"}, {"t": []}, {"d": 3}, 1e99])
         failed = []
-        machines = machines_of([whole[0], ("ssh:n1", broken)], failed)
+        _, machines, data, _ = judged([whole[0], ("ssh:n1", broken)], failed)
         damaged += len(failed)
-        data = judged(machines, failed)[1]
         assert json.dumps(data) and len(machines) + len(failed) == 2
         assert all(f["label"] == "ssh:n1" and "\n" not in f["reason"] for f in failed)
     assert damaged
+    _, machines, data, _ = judged([("ssh:n1", {"facts": {**whole[1][1]["facts"], "sides": 3}}), whole[0], whole[1]], [])
+    assert [m.name for m in machines] == ["ssh:n0", "ssh:n1"]
+    assert [(c["label"], c["pid"], c["node"]) for c in data["culprits"]] == [("R1", 100, "n1")]
     failed = []
     other = {"facts": {**whole[1][1]["facts"], "schema": "llm-observed/9"}}
-    assert len(machines_of([whole[0], ("ssh:n1", other), ("ssh:n2", {"error": "no gdbext"})], failed)) == 1
+    assert len(judged([whole[0], ("ssh:n1", other), ("ssh:n2", {"error": "no gdbext"})], failed)[1]) == 1
     assert "another release" in failed[0]["reason"] and failed[1]["reason"] == "no gdbext"
+
+
+# ---- other commands over several machines ------------------------------------------------------------------------------------
+def requests_of(node, look):
+    """What `llm-requests -facts` answers on a machine with one instance of one process."""
+    held = Custody("vllm", [look], join([look], [look]), [], ["unstopped"])
+    held.earlier = [look]
+    rows, limits = rows_of(held, [])
+    answer = {"requests": rows, "limits": limits, "engine": "vllm", "partial": held.partial}
+    return f"ssh:{node}", json.loads(json.dumps({**answer, "facts": sides_data([held.side], node, __version__)}))
+
+
+def pair_of(stopped="SIGSTOP"):
+    """The looks at a sender, which is stopped, and at the reader of one of the two requests whose blocks it keeps."""
+    serves = Connector("NixlConnector", "prefill", "prefill-1", "10.0.0.7:5600")
+    ended = [
+        Sighting(name, "output", "FINISHED", ended=True, transfer=Transfer(("request", "prefill-1", name), True, KEPT))
+        for name in ("p1", "forgotten")
+    ]
+    move = Transfer(("request", "prefill-1", "p1"), False, "transfer", "prefill-1", "10.0.0.7:5600")
+    parked = Sighting("d1", QUEUE, "WAITING_FOR_REMOTE_KVS", parked=True, waits_for="transfer: KV", transfer=move)
+    return [
+        Look("EngineCore", 100, "engine-core", ("scheduler",), ended, stopped=stopped, serves=serves),
+        Look("EngineCore", 100, "engine-core", ("scheduler",), [parked]),
+    ]
+
+
+def test_requests_of_several_machines_are_joined():
+    prefill, decode = (requests_of(node, look) for node, look in zip("ab", pair_of()))
+    for answers in ([prefill, decode], [decode, prefill]):
+        rows = {row["request_id"]: row for row in Merged(answers, []).rows}
+        assert [rows[name]["node"] for name in ("p1", "forgotten", "d1")] == ["a", "a", "b"]
+        assert (rows["d1"]["holder"]["node"], rows["d1"]["holder"]["pid"]) == ("a", 100)
+        assert [(w["part"], w["instance"], w["request_id"]) for w in rows["d1"]["way"][1:]] == [
+            ("prefill", "a:vllm", "p1"),
+            ("transfer", None, None),
+            ("decode", "b:vllm", "d1"),
+        ]
+        assert rows["d1"]["way"] == rows["p1"]["way"] and rows["p1"]["verdict"] == "kept"
+        assert rows["forgotten"]["way"][-1]["state"] == "no request that was looked at reads them"
+    alone = Merged([decode], []).rows[0]
+    assert alone["holder"] is None and "10.0.0.7:5600, was not asked" in alone["evidence"][-1]
+    failed = []
+    broken = {**prefill[1], "requests": [{"request_id": "p1"}]}
+    merged = Merged([("ssh:a", broken), decode, ("ssh:c", {"error": "no engine process is running here"})], failed)
+    assert [row["request_id"] for row in merged.rows] == ["d1"] and [f["label"] for f in failed] == ["ssh:c", "ssh:a"]
+
+
+def test_nobody_is_accused_of_a_pair_that_goes_on():
+    prefill, decode = pair_of(stopped="")
+    rows = Merged([requests_of("a", prefill), requests_of("b", decode)], []).rows
+    assert [row["holder"] for row in rows] == [None, None, None]
+
+
+def edge_of(waiter, owner, pid=7):
+    at = {"host": "h", "label": "TP0", "pid": pid, "name": "main"}
+    data = {"lock": "the Lock a", "kind": "Lock", "where": "put (x.py:3)", "note": "", "orphan": False, "candidates": []}
+    return {**data, "waiter": {**at, "tid": waiter}, "owner": {**at, "tid": owner} if owner else None}
+
+
+def test_locks_of_several_machines_are_one_answer():
+    def answer(*edges, cycles=()):
+        said = {"edges": list(edges), "cycles": list(cycles), "ranks_read": 1, "ranks_total": 2, "pauses": [], "failed": []}
+        return json.loads(json.dumps(said))
+
+    cycle = {"edges": [edge_of(7, 8)], "sentence": "none of them can go on"}
+    answers = [("ssh:a", answer(edge_of(7, 8), cycles=[cycle])), ("pod/n/p", answer(edge_of(7, None)))]
+    failed = [{"label": "ssh:dead", "pid": None, "reason": "No route"}]
+    data, partial = merged_edges([*answers, ("ssh:bad", answer({"waiter": 3}))], failed)
+    assert [(e["waiter"]["node"], e["waiter"]["pid"]) for e in data["edges"]] == [("a", 7), ("pod/n/p", 7)]
+    assert data["edges"][0]["owner"]["node"] == "a" and data["cycles"][0]["sentence"] == "a: none of them can go on"
+    assert (data["ranks_read"], data["ranks_total"]) == (2, 4)
+    assert [f["label"] for f in failed] == ["ssh:dead", "ssh:bad"] and len(partial) == 2
+    assert merged_lines(data, PLAIN)[:2] == [
+        "a:TP0 7 main  waits for the Lock a in put (x.py:3)",
+        "  held by a:TP0 8 main",
+    ]
+
+
+def rank_data(number, count, serves="m"):
+    instance = {"name": "vllm", "role": "", "engine_id": "", "ports": {}, "serves": serves, "dp_rank": None}
+    data = {"engine": "vllm", "role": "worker", "label": f"TP{number}", "pid": 9, "state": "S", "marks": []}
+    return {**data, "ranks": {"world": number}, "sizes": {"world": count}, "instance": instance}
+
+
+def test_ranks_of_several_machines_are_one_list_and_who_is_missing_is_named():
+    def answer(*ranks):
+        return json.loads(json.dumps({"ranks": ranks, "processes": 5, "routers": []}))
+
+    one, two = ("ssh:a", answer(rank_data(0, 4), rank_data(1, 4))), ("ssh:b", answer(rank_data(2, 4)))
+    data, partial = rank_nodes.merged([one, two], [{"label": "ssh:c", "pid": None, "reason": "no answer in 120 s"}])
+    assert [(r["node"], r["index"], r["label"]) for r in data["ranks"]] == [("a", 0, "TP0"), ("a", 1, "TP1"), ("b", 2, "TP2")]
+    assert data["missing"] == [{"engine": "vllm", "group": "world", "size": 4, "ranks": [3]}]
+    assert partial == ["ssh:c: no answer in 120 s"]
+    assert any("rank 3 of 4: on no machine that was asked" in line for line in rank_nodes.lines(data, PLAIN))
+    whole = [one, ("ssh:b", answer(rank_data(2, 4), rank_data(3, 4)))]
+    assert rank_nodes.merged(whole, [])[0]["missing"] == []
+    copies = [("ssh:a", answer(rank_data(0, 4))), ("ssh:b", answer(rank_data(0, 4), rank_data(1, 4)))]
+    assert rank_nodes.merged(copies, [])[0]["missing"] == []  # two jobs of one model: whose the missing ones are is not known
+    failed = []
+    assert rank_nodes.merged([one, ("ssh:x", {"ranks": [{"label": 3}]})], failed)[0]["processes"] == 5
+    assert [f["label"] for f in failed] == ["ssh:x"]
+
+
+def test_a_request_that_is_kept_is_so_while_a_workers_batch_still_has_it():
+    (scheduler, _), worker = pair_of(), Look("Worker", 101, "worker", ("worker",), [Sighting("p1", "worker", "in the batch")])
+    found = {t.request_id: t.verdict for t in join([scheduler, worker], [scheduler, worker])}
+    assert found == {"p1": "kept", "forgotten": "kept"}

@@ -89,13 +89,12 @@ def params_of(rt: Runtime, sighting: Sighting) -> dict[str, Any]:
 
 
 def _transfer(rt: Runtime, sighting: Sighting, serves: Connector) -> Transfer | None:
-    """What a request's parameters say of its transfer; None where it has none."""
+    """What a request's parameters say of its transfer; None where it has none. One that was given up while it is read has it
+    still: its blocks are written to until the read has ended."""
     params = params_of(rt, sighting)
     named, engine, request = (params.get(name) for name in ("transfer_id", "remote_engine_id", "remote_request_id"))
     key = ("transfer", str(named)) if named is not None else ()
-    if sighting.ended:
-        if not params.get("do_remote_decode") and named is None:
-            return None
+    if sighting.ended and (params.get("do_remote_decode") or named is not None and engine is None):
         return Transfer(key or ("request", serves.engine_id, sighting.request_id), True, KEPT)
     if params.get("do_remote_decode") or engine is None and named is None:
         return None  # it is computed here; nothing is on its way yet

@@ -23,9 +23,12 @@ FROM_ONE = re.compile(r"broadcast|scatter|recv")  # collectives that wait for on
 
 def disown(facts: Facts) -> None:
     """Who made a group is its rank: a copy of it (a fork, or a child that was given the same variables) is none."""
+    by_pid: dict[int, list[ProcessState]] = {}
     for f in facts:
-        for other in facts:
-            if f.world is None or (f.world, f.node) != (other.world, other.node) or other.pid not in f.ancestors:
+        by_pid.setdefault(f.pid, []).append(f)
+    for f in facts:
+        for other in (one for pid in f.ancestors for one in by_pid.get(pid, ())):
+            if f.world is None or (f.world, f.node) != (other.world, other.node):
                 continue
             copy = other if f.counts and not other.counts else f
             copy.world, copy.counts = None, ()

@@ -26,6 +26,13 @@ def kept(facts: Facts) -> list[str]:
     return [f"request {r.request_id} has ended: {'; '.join(r.evidence)}" for r in known if r.verdict == "kept"]
 
 
+def queued(facts: Facts) -> list[str]:
+    """Of requests that wait in a queue for what is kept for readers elsewhere: what is known, one line for all."""
+    found = [r for r in custody(facts) or () if r.verdict == "queued" and r.evidence]
+    more = f", and so do {len(found) - 1} more" if len(found) > 1 else ""
+    return [f"request {r.request_id} is queued: {'; '.join(r.evidence)}{more}" for r in found[:1]]
+
+
 def moving(facts: Facts) -> bool:
     """Whether a request moved between the two looks."""
     return any(r.verdict == "moving" for r in custody(facts) or ())

@@ -19,7 +19,7 @@ SCENARIO = json.loads(sys.argv[1])
 
 
 class RequestStatus(enum.IntEnum):
-    WAITING, WAITING_FOR_REMOTE_KVS, RUNNING, FINISHED_LENGTH_CAPPED = 1, 2, 3, 4
+    WAITING, WAITING_FOR_REMOTE_KVS, RUNNING, FINISHED_LENGTH_CAPPED, FINISHED_ABORTED = 1, 2, 3, 4, 5
 
 
 class Request:

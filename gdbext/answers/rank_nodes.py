@@ -1,0 +1,101 @@
+"""llm-ranks over several machines: one list, and the ranks that none of them has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import GdbextError
+from ..render.jsonline import expect
+from ..render.text import escape, size, table
+
+if TYPE_CHECKING:
+    from typing import Sequence
+
+    from ..render.text import Style
+
+_NUMBER, _TEXT = (int, None), (str, None)
+INSTANCE = {"name": str, "role": str, "engine_id": str, "ports": dict, "serves": str, "dp_rank": _NUMBER}
+RANK = {"engine": str, "role": str, "label": str, "pid": int, "state": str, "ranks": dict, "sizes": dict, "marks": [str]}
+ANSWER = {  # what is read of an answer of `llm-ranks -json`
+    "ranks": [{**RANK, "instance": (INSTANCE, None), "rss?": _NUMBER, "gpus?": [int], "notes?": [str]}],
+    "processes": int,
+    "routers": [{"router": str, "pid": int, "ports": ([int], None), "connections": dict}],
+    "partial?": [str],
+}
+MOST = 1 << 16
+
+
+def merged(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """-> (the JSON of llm-ranks of several machines, `node` in each place; why that is not all). An answer that is damaged is
+    named in `failed`; `GdbextError` where none is left."""
+    data: dict[str, Any] = {"ranks": [], "processes": 0, "routers": []}
+    partial, nodes = [], []
+    for name, answer in answers:
+        node = escape(name.partition(":")[2] or name)
+        try:
+            if "error" in answer:
+                raise GdbextError(str(answer["error"]))
+            expect(answer, ANSWER)
+        except (GdbextError, ValueError) as e:
+            failed.append({"label": name, "pid": None, "reason": str(e)})
+            continue
+        data["ranks"] += [{**one, "node": node, "index": len(data["ranks"]) + i} for i, one in enumerate(answer["ranks"])]
+        data["routers"] += [{**one, "node": node} for one in answer["routers"]]
+        data["processes"] += answer["processes"]
+        partial += [f"{name}: {escape(reason)}" for reason in answer.get("partial", ())]
+        nodes.append({"node": escape(name), "processes": len(answer["ranks"])})
+    partial += [f"{one['label']}: {escape(one['reason'])}" for one in failed]
+    if not nodes:
+        raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
+    return {**data, "nodes": nodes, "failed": failed, "missing": missing(data["ranks"])}, partial
+
+
+def missing(ranks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`[{engine, group, size, ranks}]`: numbers of a group of ranks that no process here has, where all that tell its size tell
+    the same. Instances of one engine, role and model are taken for parts of one only where each has numbers of its own."""
+    found: dict[tuple[str, str, str, str], list[tuple[int, int]]] = {}
+    for one in ranks:
+        number, count = one["ranks"].get("world"), one["sizes"].get("world")
+        if "zombie" in one["marks"] or not isinstance(number, int) or not isinstance(count, int) or not 1 < count <= MOST:
+            continue
+        instance = one["instance"] or {}
+        key = (one["engine"], str(instance.get("role", "")), str(instance.get("serves", "")), "world")
+        found.setdefault(key, []).append((number, count))
+    told = []
+    for (engine, _, _, group), numbers in found.items():
+        there, sizes = [n for n, _ in numbers], {count for _, count in numbers}
+        if len(sizes) != 1 or len(set(there)) != len(there):
+            continue  # several groups: whose the missing ones are is not known
+        absent = sorted(set(range(next(iter(sizes)))) - set(there))
+        if absent:
+            told.append({"engine": engine, "group": group, "size": next(iter(sizes)), "ranks": absent})
+    return told
+
+
+def lines(data: dict[str, Any], style: Style) -> list[str]:
+    """For people."""
+    rows = [
+        [
+            one["node"],
+            style.name(escape(one["label"])),
+            escape(one["engine"]),
+            escape(one["role"]),
+            str(one["pid"]),
+            ",".join(map(str, one.get("gpus") or [])),
+            style.bad(escape(one["state"])) if one["marks"] else escape(one["state"]),
+            size(one["rss"]) if one.get("rss") else "",
+            escape((one["instance"] or {}).get("role", "")),
+        ]
+        for one in data["ranks"]
+    ]
+    head = ["node", "label", "engine", "role", "pid", "GPUs", "state", "RSS", "instance"]
+    said = [table(rows, head, style, ("pid", "RSS"))] if rows else ["no engine processes found"]
+    for one in data["routers"]:
+        far = "".join(f", {n} connections to {escape(name)}" for name, n in one["connections"].items())
+        said.append(f"router {escape(one['router'])} (pid {one['pid']} on {one['node']}){far}")
+    for one in data["missing"]:
+        shown = ", ".join(map(str, one["ranks"][:16])) + (", …" if len(one["ranks"]) > 16 else "")
+        word = "rank" if len(one["ranks"]) == 1 else "ranks"
+        said.append(f"{escape(one['engine'])}: {word} {shown} of {one['size']}: on no machine that was asked")
+    said += [style.bad(f"{escape(one['label'])}: not read: {escape(one['reason'])}") for one in data["failed"]]
+    return [*said, f"{data['processes']} processes looked at on {len(data['nodes'])} machines"]
