@@ -17,7 +17,7 @@ from .turns import behind, taken_in_turn
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..observe.system_calls import Call
+    from ..observe.system_calls import Call, Source
     from .facts import Facts, Node, ProcessState, ThreadState
 
 
@@ -127,6 +127,56 @@ def knot(facts: Facts) -> dict[Node, list[Node]]:
             return {node: who for node, (who, _) in known.items()}
         for node in only:
             del known[node]
+
+
+def closed(f: ProcessState) -> list[Edge]:
+    """What the threads and tasks of a process wait for, where nobody is left who could end any of it: no thread runs or has a
+    time limit, each waits for another of them, for what only one of them could give, or, an idle helper, for work of theirs, and
+    the process has no signal handlers. [] where something might come, or where all that is waited for is the program's end."""
+    if f.main is None or f.role or f.signals or f.rings or f.state in ("T", "t", "Z", "X"):
+        return []
+    if not all(_depends_on_its_own(f, t) for t in f.threads):
+        return []
+    waits = [t.edge for t in f.threads if t.edge is not None and not t.idle]
+    waits += [task.edge for task in f.tasks if task.edge is not None and f.loop_with(task.loop) is not None]
+    return waits if any(edge.kind in WITHIN and edge.kind not in ENDS for edge in waits if _is_meant(edge)) else []
+
+
+# Kinds of waits that only a thread or task of the same process ends, unless the object is shared; by the end of one of them
+ENDS = ("Thread", "task")
+WITHIN = (
+    *ENDS,
+    *("Lock", "RLock", "Event", "Condition", "Queue", "Future", "Barrier", "Semaphore"),
+    *(f"asyncio.{name}" for name in ("Lock", "Event", "Condition", "Queue", "Future", "Barrier", "Semaphore")),
+)
+
+
+def _is_meant(edge: Edge) -> bool:
+    """Whether the wait was to end: an event that only the waiter can name is waited for until the program ends."""
+    return not edge.kind.endswith("Event") or edge.named
+
+
+def _depends_on_its_own(f: ProcessState, t: ThreadState) -> bool:
+    """Whether a thread waits, without a time limit, for what only threads of its own process can give."""
+    if t.load is None or t.woke or not t.still:
+        return False
+    if t.edge is not None:
+        edge = t.edge
+        within = edge.kind in WITHIN and not (edge.limit or edge.shared or edge.open or edge.polls or edge.outside)
+        return within and t.held_up and (t.call is None or not t.call.limited)
+    if t.call is None or t.call.limited:
+        return False
+    loop = f.loop_of(t.node[1])
+    if loop is not None:  # without timers, and with nothing to wake it but its own pipe
+        asleep = t.call.name in ("epoll", "select", "poll") and not loop.ready and not loop.running
+        return asleep and bool(t.call.sources) and all(_is_its_own(f, source) for source in t.call.sources)
+    return t.idle and t.call.name == "futex" or bool(pipe_of_its_own(f, t))
+
+
+def _is_its_own(f: ProcessState, source: Source) -> bool:
+    """Whether a process alone has both ends of a Unix socket."""
+    ends = {pid for peer in source.peers for pid, _ in f.peers.get(peer, ())}
+    return source.kind == "unix" and ends == {f.pid}
 
 
 def pipe_of_its_own(f: ProcessState, t: ThreadState) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..chains import chain_of
-from ..enders import knot, pipe_of_its_own
+from ..enders import closed, knot, pipe_of_its_own
 from ..facts import Verdict
 from ..steps import step
 from ..words import describe, describe_node, name_of
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...stacks.async_waits import LoopState, TaskState
-    from ...stacks.waits import Edge
     from ..facts import Facts, ProcessState, ThreadState
 
 SHOWN = 8
@@ -86,23 +85,17 @@ def there(facts: Facts) -> Verdict | None:
 
 
 def nobody(facts: Facts) -> Verdict | None:
-    """The only thread of a process waits for what only a thread of the process can give."""
+    """Every thread of a process waits for what only a thread or task of that process could give."""
     for f in facts:
-        t = f.main
-        if t is None or f.role or len(f.threads) > 1 or f.signals or f.loops or t.load is None or t.woke or not t.still:
+        waits = closed(f)
+        own = pipe_of_its_own(f, f.main) if f.main is not None and f.main.still and f.main.load is not None else ""
+        if not waits and not (own and len(f.threads) == 1 and not f.role and not f.signals and not f.loops):
             continue
-        own = pipe_of_its_own(f, t)
-        if not own and (t.edge is None or not t.held_up or not _from_within(t.edge)):
-            continue
-        line = f"{describe(t)}" + (f": this process alone has the writing end of {own}" if own else "")
-        why = "it is the only thread of its process: nobody can end that wait"
-        return Verdict("starved", [], [line, why], [name_of(facts, t.node)])
+        evidence = [f"{name_of(facts, edge.waiter)} waits for {edge.lock} in {edge.where}" for edge in waits[:SHOWN]]
+        if len(f.threads) == 1 and f.main is not None and not f.loops:
+            evidence = [f"{describe(f.main)}" + (f": this process alone has the writing end of {own}" if own else "")]
+            evidence.append("it is the only thread of its process: nobody can end that wait")
+        else:
+            evidence.append("all threads and tasks of this process wait for each other, or for what none of them can give")
+        return Verdict("starved", [], evidence, [name_of(facts, edge.waiter) for edge in waits[:SHOWN]])
     return None
-
-
-def _from_within(edge: Edge) -> bool:
-    """Whether only a thread of the same process can end a wait that has no end by itself, and was to end it: an event that only
-    the waiter can name is waited for until the program ends."""
-    kinds = ("Event", "Condition", "Queue", "Future", "Barrier", "Semaphore")
-    meant = edge.kind != "Event" or edge.named
-    return edge.kind in kinds and meant and not edge.limit and not edge.shared and not edge.open
