@@ -73,7 +73,8 @@ class Source:
 class Call:
     """A thread's system call: `name` (a family: "poll" for ppoll too), `sources` it waits for, `limited`: it has a time limit,
     `seconds`: that limit of a poll, or how long a sleep lasts, of one that names its end how long yet (0: not known), `peers`:
-    pids that could end it (children it waits for), `futex`: the address it waits on."""
+    pids that could end it (children it waits for), `futex`: the address it waits on, `shared`: other processes may have that
+    memory."""
 
     name: str
     sources: list[Source] = field(default_factory=list)
@@ -81,6 +82,7 @@ class Call:
     seconds: float = 0.0
     peers: list[int] = field(default_factory=list)
     futex: int = 0
+    shared: bool = False
 
 
 class Files:
@@ -311,6 +313,8 @@ def _call(target: Target, files: Files, name: str, number: int, words: list[int]
         call.sources = [files.source(words[0] & 0xFFFFFFFF)]
     elif name == "futex":
         call.futex, call.limited = words[0], bool(words[3])
+        mapping = target.mapping_at(call.futex)
+        call.shared = mapping is None or "s" in mapping.perms
     elif name == "poll":
         call.limited = words[2] != 0 if number == 271 or target.arch == "aarch64" else words[2] & 0x80000000 == 0
         if call.limited and number == 7:

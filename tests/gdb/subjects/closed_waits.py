@@ -157,6 +157,23 @@ def from_a_child(wake):
     started(run)
 
 
+def barrier_with_a_child(wake):
+    fork = multiprocessing.get_context("fork")
+    barrier = fork.Barrier(2)
+
+    def child():
+        time.sleep(1000)
+        barrier.wait()
+
+    fork.Process(target=child, daemon=True).start()
+
+    def run():
+        barrier.wait()
+        wake[0]()
+
+    started(run)
+
+
 def pipe_of_the_parent(wake):
     def run():
         sys.stdin.buffer.read(1)
@@ -179,20 +196,21 @@ def socket_in_a_loop(wake):
     started(run)
 
 
-WAYS = [sleeper, server, handler, timed, timer, from_a_child, pipe_of_the_parent, socket_in_a_loop]
+FORKS = [from_a_child, barrier_with_a_child]
+WAYS = [sleeper, server, handler, timed, timer, pipe_of_the_parent, socket_in_a_loop, *FORKS]
 
 
 def main():
     draw = random.Random(int(sys.argv[1]))
     way = draw.choice(WAYS) if draw.random() < 0.5 else None
     chosen, wake = [draw.choice(WAITS) for _ in range(draw.randint(1, 4))], [lambda: None]
-    if way is from_a_child:
-        way(wake)  # it forks: before there are threads
+    if way in FORKS:
+        way(wake)  # before there are threads
     waits = [make(wake) for make in chosen]
     wake[:] = wake[1:] or wake
     for wait in waits[1:]:
         started(lambda wait=wait: wait())
-    if way is not None and way is not from_a_child:
+    if way is not None and way not in FORKS:
         way(wake)
     said = {"pid": os.getpid(), "way": way.__name__ if way else "", "drawn": [make.__name__ for make in chosen]}
     print(json.dumps(said), flush=True)
