@@ -89,4 +89,4 @@ def _router(routers: Sequence[dict[str, Any]], ends: Sequence[Stop]) -> Stop:
         if there:
             said = ", ".join(f"{n} connection{'s' * (n != 1)} to {name}" for name, n in there.items())
             return Stop(ROUTER, f"{one['router']} (pid {one['pid']})", "", said)
-    return Stop(ROUTER, state="not seen: no process here has connections to these instances")
+    return Stop(ROUTER, state="not known: no router that is recognized here has connections to them")

@@ -149,7 +149,7 @@ def test_the_way_of_a_request_has_a_stop_for_each_part_of_it():
     ]
     assert stops(one, "decode", "far")[1][1:] == ("prefill-7 at 127.0.0.1:5999", "", "not asked")
     assert stops(both, "prefill", "forgotten")[3][3] == "no request that was looked at reads them"
-    assert "not seen" in stops(both, "decode", "far")[0][3]
+    assert "not known" in stops(both, "decode", "far")[0][3]
 
 
 @pytest.mark.parametrize("seed", range(4))
