@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 ROUTER, TRANSFER = "router", "transfer"
 SENDER, READER = "prefill", "decode"  # where an instance does not say what it is
-
-
 _NO_SENDER = {instances.NEVER: "it has no such request", sightings.BYTES: "not asked, or it has given the blocks back"}
 
 

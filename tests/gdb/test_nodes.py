@@ -198,7 +198,7 @@ def test_an_answer_counts_under_the_name_that_was_asked(liars, node, label):
 
 
 def test_a_text_cannot_pass_for_another_nodes(liars):
-    said = gdbext(liars, "llm-locks", "ssh:text", "ssh:good").stdout.split("\n")
+    said = gdbext(liars, "llm-memory", "ssh:text", "ssh:good").stdout.split("\n")
     assert [line for line in said if line.startswith("ssh:")] == ["ssh:text", "ssh:good"]
     assert "  idle: \\x1b[1mall is well\\x1b[m\\rssh:good" in said or "  idle: \\x1b[1mall is well\\x1b[m" in said
 

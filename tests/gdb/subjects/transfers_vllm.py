@@ -96,11 +96,12 @@ class EngineCoreProc:
         state = types.ModuleType("vllm.distributed.kv_transfer.kv_transfer_state")
         state._KV_CONNECTOR_AGENT = self.scheduler.connector
         sys.modules[state.__name__] = state
-        print("{}", flush=True)
         if SCENARIO.get("stands"):
             held = threading.Lock()
             held.acquire()
+            threading.Thread(target=tell_when_it_stands, args=(threading.get_native_id(),), daemon=True).start()
             self.stand(held)
+        print("{}", flush=True)
         rounds = 0
         while True:  # empty steps that ask the connector
             rounds += 1
@@ -111,6 +112,20 @@ class EngineCoreProc:
 
     def stand(self, lock):
         lock.acquire()
+
+
+def tell_when_it_stands(tid):
+    """Writes the line of a subject that is ready once a thread has not run for a while: who waits for the GIL wakes often."""
+
+    def switches():
+        with open(f"/proc/self/task/{tid}/status") as f:
+            return [line for line in f if line.startswith("voluntary_ctxt_switches")]
+
+    before = None
+    while before != switches() or "stand" not in {frame.f_code.co_name for frame in sys._current_frames().values()}:
+        before = switches()
+        time.sleep(0.1)
+    print("{}", flush=True)
 
 
 EngineCoreProc().run_busy_loop()
