@@ -91,7 +91,7 @@ def merged_edges(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]
             failed.append({"label": name, "pid": None, "reason": str(e)})
             continue
         for cycle in answer["cycles"]:
-            cycle["sentence"] = f"{escape(node)}: {cycle['sentence']}"
+            cycle["sentence"] = f"{escape(node)}: {escape(cycle['sentence'])}"
         for key in ("edges", "cycles", "pauses"):
             found[key] += answer[key]
         for key in ("ranks_read", "ranks_total"):

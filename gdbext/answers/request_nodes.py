@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..render.jsonline import expect
 from ..render.text import escape
 from ..requests import instances
+from ..requests.model import Tracked
 from ..requests.ways import way
 from . import requests as shapes
 from .hang_nodes import judged_of, nodes_data, reasons, there
@@ -14,8 +16,23 @@ if TYPE_CHECKING:
     from typing import Sequence
 
     from ..requests.instances import Side
-    from ..requests.model import Tracked
     from ..verdict.exchange import Machine
+
+
+_NUMBER = (int, None)
+ROW = {  # what is read of a row: the scheduler's own numbers; all else is made of the facts
+    "request_id": str,
+    "status": str,
+    "queue": str,
+    "instance": str,
+    "blocked_by": (str, None),
+    "known": bool,
+    **dict.fromkeys((*shapes.NUMBERS, "in_flight_tokens", "draft_tokens"), _NUMBER),
+    "preemptions": int,
+    "age": (int, float, None),
+    "content?": dict,
+}
+ANSWER = {"requests": [ROW], "limits": (dict, None), "engine": (str, None), "partial?": [str]}
 
 
 class Merged:
@@ -41,21 +58,32 @@ class Merged:
         instances.relate(sides)
         for machine in machines:
             self._add(machine, said[machine.name], sides, ends)
-        self.rows = there(self.rows, machines)
+        self.rows = _escaped(there(self.rows, machines))
         self.ends = [(self.rows[number], number, tracked) for number, tracked in ends]
 
     def _add(self, machine: Machine, answer: dict[str, Any], sides: list[Side], ends: list[tuple[int, Tracked]]) -> None:
         node = machine.name.partition(":")[2] or machine.name
         known = {(side.name, t.request_id): (t, side) for side in machine.sides for t in side.requests}
+        expect(answer, ANSWER)
         for data in answer["requests"]:
             name = f"{node}:{data['instance']}"
-            row: dict[str, Any] = {**data, "node": escape(node), "instance": escape(name)}
             found = known.get((name, data["request_id"]))
+            row = {key: value for key, value in data.items() if key in ROW or key + "?" in ROW}
+            row.update(shapes.custody_data(found[0] if found is not None else Tracked("", [])))
+            row.update(node=escape(node), instance=escape(name))
             if found is not None:
-                row.update(shapes.custody_data(found[0]))
                 if found[0].transfer is not None:
                     row["way"] = shapes.way_data(way(*found, sides))
                 ends.append((len(self.rows), found[0]))
             self.rows.append(row)
-        self.limits.update(answer.get("limits") or {})
-        self.engines += [answer["engine"]] if answer.get("engine") else []
+        self.limits.update(_escaped(answer["limits"] or {}))
+        self.engines += [escape(answer["engine"])] if answer["engine"] else []
+
+
+def _escaped(value: Any) -> Any:
+    """JSON whose texts cannot do anything to a terminal: a node may say what it likes."""
+    if isinstance(value, dict):
+        return {escape(key): _escaped(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_escaped(one) for one in value]
+    return escape(value) if isinstance(value, str) else value

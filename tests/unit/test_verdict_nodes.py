@@ -208,6 +208,11 @@ def test_requests_of_several_machines_are_joined():
     broken = {**prefill[1], "requests": [{"request_id": "p1"}]}
     merged = Merged([("ssh:a", broken), decode, ("ssh:c", {"error": "no engine process is running here"})], failed)
     assert [row["request_id"] for row in merged.rows] == ["d1"] and [f["label"] for f in failed] == ["ssh:c", "ssh:a"]
+    liar = {**prefill[1], "requests": [{**one, "status": "\x1b[2J", "evidence": [3]} for one in prefill[1]["requests"]]}
+    assert {row["status"] for row in Merged([("ssh:a", liar)], []).rows} == {"\\x1b[2J"}
+    for wrong in ({"age": "old"}, {"tokens": [1]}, {"blocked_by": 7}):
+        liar["requests"] = [{**prefill[1]["requests"][0], **wrong}]
+        assert [row["node"] for row in Merged([("ssh:a", liar), decode], []).rows] == ["b"]
 
 
 def test_nobody_is_accused_of_a_pair_that_goes_on():
