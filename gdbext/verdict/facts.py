@@ -50,6 +50,7 @@ class ThreadState:
     waited: bool = False  # it was, in some sample, in a wait without a time limit that others end
     futile: bool = False  # it runs, and is known to change nothing
     kernel: str = ""  # the function of the kernel that it is blocked in, of one in state D
+    for_good: bool = False  # its code does nothing more than sleep again where the sleep that it is in ends
 
     @property
     def blocked(self) -> bool:

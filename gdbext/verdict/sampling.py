@@ -232,6 +232,7 @@ def _last_look(s: ProcessState, rt: Runtime, first: dict[str, Any], counted: dic
     try:
         tids = [th.tid for th in rt.target.threads()]
         s.window.enter(system_calls.read(rt.target, tids), anew=True)
+        _read_sleeps(s, rt)
         light = threads.read_threads(rt.target, rt, [], native=False) if async_waits.used(rt) else []
         seen = async_waits.read(s.name, rt, light, time.monotonic())
         _read_calls(s, rt, [loop.tid for loop in seen.loops if loop.tid])
@@ -274,6 +275,14 @@ def _read_calls(s: ProcessState, rt: Runtime, tids: Sequence[int]) -> None:
             break
         time.sleep(TICK)
         s.window.enter(system_calls.read(rt.target, woken), anew=False)
+
+
+def _read_sleeps(s: ProcessState, rt: Runtime) -> None:
+    """Of each thread that sleeps, whether its code does anything else after that."""
+    asleep = {tid for tid, thread in s.window.threads.items() if thread.call is not None and thread.call.name == "nanosleep"}
+    for py in rt.threads() if asleep else ():
+        if py.tid in asleep:
+            s.window.threads[py.tid].for_good = async_waits.sleeps_for_good(rt.frames(py))
 
 
 def _unread(watched: Sequence[system_calls.Source]) -> set[int]:

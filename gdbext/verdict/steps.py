@@ -150,7 +150,8 @@ def _call(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     if call.name == "nanosleep":
         long = f", for {call.seconds:.0f} s" if call.seconds >= 1 else ""
         turns = " from time to time" if t.woke else ""
-        return _does(t.node, SLEEPS, f"{describe(t)}: it sleeps{long}{turns}")
+        after = ", and only sleeps again after that" if t.for_good else ""
+        return _does(t.node, SLEEPS, f"{describe(t)}: it sleeps{long}{turns}{after}")
     if call.name == "wait":
         return _processes(facts, f, call.peers, "the end of a child")
     if call.name in ("pause", "sigwait"):

@@ -421,9 +421,19 @@ def test_many_threads_of_which_each_might_end_the_waits_of_the_others_are_each_f
     facts = process("a", python("main"), edge=edges[0])
     for edge in edges[1:-1]:
         add(facts, edge.waiter[1], "waits", edge)
-    add(facts, 59, "sleeps", native=SLEEP, call=Call("nanosleep", seconds=1000))
+    add(facts, 59, "sleeps", native=SLEEP, call=Call("nanosleep", seconds=1000), for_good=True)
     said = judge([facts])
     assert (said.kind, said.culprits) == ("starved", [("a", 59)])
+
+
+@pytest.mark.parametrize("kind", ["Queue", "Lock"])
+@pytest.mark.parametrize("for_good", [True, False])
+def test_who_goes_on_after_a_sleep_starves_nobody_but_keeps_a_lock_meanwhile(for_good, kind):
+    """A feed that comes once in an hour stands in its sleep as one that never gives."""
+    main = process("a", python("main"), edge=Edge(node("a"), "x", kind, ("a", 7)))
+    said = judge([add(main, 7, "sleeps", native=SLEEP, call=Call("nanosleep", seconds=3600), for_good=for_good)])
+    known = "lock-held" if kind == "Lock" else "starved" if for_good else "unknown"
+    assert (said.kind, said.culprits) == (known, [("a", 7)] if known != "unknown" else [])
 
 
 def test_a_thread_that_the_kernel_keeps_is_named_with_its_place_and_not_one_that_only_reads():
