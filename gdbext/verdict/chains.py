@@ -38,6 +38,12 @@ class Chain:
     rests: bool = False  # a helper that waits for work
 
     @property
+    def nodes(self) -> list[Node]:
+        """Who stands in it, without the waiter."""
+        ends = [end.node for end in (self.end, *self.end.any_of)]
+        return [node for node in [*(node for node, _ in self.through), *ends] if node is not None]
+
+    @property
     def unseen(self) -> list[int]:
         """The pids at its end, or at one of its ends, that were not looked at and owe what is waited for."""
         return [end.pid for end in (self.end, *self.end.any_of) if end.pid and end.state in (RUNS, UNKNOWN)]

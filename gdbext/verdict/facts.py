@@ -210,6 +210,7 @@ class ProcessState:
     unread: int = 0  # on how many of them, and of its listeners, something waits
     broken: str = ""  # why it serves nobody any more, by its own word
     signals: Sequence[str] = ()  # that it has handlers of its own for
+    read: int = 0  # bytes that it read meanwhile
     # what the facts were read from: no rule asks, and one made up has none
     rank: Rank | None = None
     snapshot: ProcessSnapshot | None = None  # its copy

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..access.cgroups import frozen_by
 from ..access.proc import process_clock
-from ..access.procfs import cpu_of, state_of, wait_channel
+from ..access.procfs import bytes_read, cpu_of, state_of, wait_channel
 from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
 from ..access.retry import settled_counts
@@ -174,6 +174,7 @@ class _Watch:
         self.s, self.rt, self.observer = s, rt, Observer(s.pid, rt)
         self.first: dict[str, Any] = {}
         self.taken = False
+        self.read = bytes_read(s.pid)
         s.window = self.observer.window
 
     def go_on(self) -> None:
@@ -211,6 +212,7 @@ class _Watch:
             self.rt.target.invalidate()
             counted = self.first["counts"] if self.observer.stands else _settled(self.rt)
             _last_look(self.s, self.rt, self.first, counted)
+        self.s.read = bytes_read(self.s.pid) - self.read
         self.observer.end()
 
     def _counted(self, rt: Runtime) -> dict[Any, int]:
