@@ -1,6 +1,7 @@
-"""pollers.py HOW GIVER STATE: the main thread asks again and again, with short pauses or none, for what a giver is to give. HOW:
-"queue", "event", "flag", "future", "spin"; GIVER: "thread", "child", "task"; STATE: "dead", it has ended without; "well", it gives
-now and then. Says as JSON what is true of itself: {"pid", "pids", "hung"}. With "handled" after STATE a signal's handler may give."""
+"""pollers.py HOW GIVER STATE [handled]: the main thread asks over and over, with short pauses or none, for what a giver is to
+give. HOW: "queue", "event", "flag", "future", "spin"; GIVER: "thread", "child", "task"; STATE: "dead", it has ended without;
+"well", it gives now and then; "handled": a signal's handler may give too. Says as JSON what is true of itself: {"pid", "pids",
+"hung"}."""
 
 import asyncio
 import concurrent.futures
