@@ -211,6 +211,7 @@ class ProcessState:
     broken: str = ""  # why it serves nobody any more, by its own word
     signals: Sequence[str] = ()  # that it has handlers of its own for
     read: int = 0  # bytes that it read meanwhile
+    short: list[str] = field(default_factory=list)  # resources that have run out
     # what the facts were read from: no rule asks, and one made up has none
     rank: Rank | None = None
     snapshot: ProcessSnapshot | None = None  # its copy

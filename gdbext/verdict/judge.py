@@ -100,7 +100,7 @@ def judge_group(processes: Iterable[ProcessState]) -> Verdict:
             continue
         log.note("%s: %s, by %s; what stands before it in ORDER does not apply", _names(facts), found.kind, rule.__qualname__)
         if found.kind not in QUIET:
-            more = count_lines(facts) + ring_lines(facts) + notes(facts)
+            more = count_lines(facts) + ring_lines(facts) + notes(facts) + _shortages(facts)
             found.evidence += [line for line in more if line not in found.evidence]
         return found
     log.note(
@@ -123,8 +123,12 @@ def _unknown(facts: Facts) -> Verdict:
         if found.kind == "spins" and found.culprit == node:
             evidence.append(f"{name_of(facts, node)} is at work; what it should move is not known")
     evidence += [describe(f.main) for f in facts if f.main]
-    more = count_lines(facts) + ring_lines(facts) + notes(facts) + _timers(facts)
+    more = count_lines(facts) + ring_lines(facts) + notes(facts) + _shortages(facts) + _timers(facts)
     return Verdict("unknown", [], [*evidence, *more, "no evidence of why it is blocked here"])
+
+
+def _shortages(facts: Facts) -> list[str]:
+    return [f"{f.name}: {line}" for f in facts for line in f.short]
 
 
 def _timers(facts: Facts) -> list[str]:

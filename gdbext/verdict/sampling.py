@@ -27,7 +27,7 @@ from ..requests.model import Counter
 from ..stacks import async_waits, ipc_locks, locks, snapshots, threads
 from ..stacks.python_waits import path_of
 from ..torch import collectives
-from . import from_samples, possessions
+from . import from_samples, possessions, shortages
 from .facts import ProcessState
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class _Watch:
             self.rt.target.invalidate()
             counted = self.first["counts"] if self.observer.stands else _settled(self.rt)
             _last_look(self.s, self.rt, self.first, counted)
-        self.s.read = bytes_read(self.s.pid) - self.read
+        self.s.read, self.s.short = bytes_read(self.s.pid) - self.read, shortages.of_process(self.s.pid)
         self.observer.end()
 
     def _counted(self, rt: Runtime) -> dict[Any, int]:
