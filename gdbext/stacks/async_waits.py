@@ -256,15 +256,17 @@ def _owner(edge: Edge, task: TaskState, holders: Holders, node: Any, address: in
 
 
 def _descriptor(task: TaskState) -> int:
-    """The socket that a task reads from or writes to through asyncio's streams or sock_* calls; -1 for none."""
+    """The socket or pipe that a task reads from or writes to through asyncio's streams or sock_* calls; -1 for none. A transport
+    of a socket has `_sock_fd`, one of a pipe `_fileno` (asyncio/selector_events.py, unix_events.py)."""
     for frame in task.python[:4]:
         if not path_of(frame).endswith(("asyncio/streams.py", "asyncio/selector_events.py")):
             continue
         own = dict(frame.locals())
         try:
             if path_of(frame).endswith("streams.py"):
-                transport = own["self"].attr("_transport")
-                return int(transport.attr("_sock_fd").integer())
+                fields = dict(own["self"].attr("_transport").fields())
+                found = fields.get("_sock_fd") or fields["_fileno"]
+                return int(found.integer())
         except (GdbextError, KeyError, AttributeError) as e:
             log.passed_over(e)
             continue

@@ -60,11 +60,11 @@ def _descriptors(pid: int) -> Iterator[str]:
 
 
 def _threads(pid: int) -> Iterator[str]:
-    """Of its control groups, which count the threads of all their processes; of a user only where that is this process's alone."""
+    """Of its control groups, which count all their processes'; of its user where this process has all that it may."""
     for folder in cgroups.folders(pid, "pids"):
         most, now = cgroups.number(f"{folder}/pids.max"), cgroups.number(f"{folder}/pids.current")
         if most is not None and now is not None and now > most - LEFT:
-            yield f"{now} of {most} threads and processes of its control group {folder} are there: it can start no more (pids.max)"
+            yield f"{now} of {most} threads of its control group {folder} are there: it can start no more (pids.max)"
     limit, threads = limit_of(pid, b"Max processes"), read_stat(pid).threads
     if limit is not None and threads > limit - LEFT:
         yield f"it has {threads} threads, and its user may have {limit} (RLIMIT_NPROC)"

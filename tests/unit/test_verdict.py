@@ -233,6 +233,37 @@ def test_who_waits_for_a_signal_rests_unless_a_child_may_owe_it(name):
     assert judge([front]).kind == "stuck-requests"
 
 
+def test_an_engine_rests_with_its_detokenizer_and_the_helpers_of_its_processes():
+    def engine(requests):
+        reads = Call("read", [Source("pipe", "pipe:[7]", 7)])
+        tracker = process(
+            "77", python("main", file="/usr/lib/python3.12/multiprocessing/resource_tracker.py"), role="", call=reads
+        )
+        found = [
+            process(
+                "scheduler", python("recv_requests", "event_loop_overlap"), role="scheduler", moved=True, load=0.9, wanted=0.9
+            ),
+            process(
+                "detokenizer", python("recv", "event_loop"), role="detokenizer", call=Call("poll", [Source("event", "eventfd")])
+            ),
+            process("frontend", python("wait"), EPOLL, role="frontend", call=Call("epoll", [Source("listener", "port 8000")])),
+            tracker,
+        ]
+        for pid, one in enumerate(found, 100):
+            one.pid, one.family, one.engine = pid, 1, "" if one is tracker else "sglang"
+            one.requests = requests if one.role == "scheduler" else None
+        tracker.peers = {7: [(found[0].pid, True)]}
+        return found
+
+    assert judge(engine([])).kind == "idle"
+    assert judge(engine(None)).kind == "unknown"  # what it owes is not known
+    blocked = engine([])
+    blocked[2].threads[0].call = Call("recv", [Source("unix", "a Unix socket", 9)])
+    assert judge(blocked).kind == "unknown"
+    lost = SimpleNamespace(verdict="", sure=False, holder=None, request_id="a", at=None, waits_for="", age=1, evidence=[])
+    assert judge(engine([lost])).kind == "unknown"
+
+
 def test_a_server_that_looks_at_the_time_rests_where_its_engine_has_no_request():
     server = process("api", python("run"), role="api-server", call=Call("epoll", [Source("event", "eventfd")]))
     server.loops = [LoopState(1, node("api")[1], main=("api", "t1"))]
@@ -247,6 +278,8 @@ def test_a_server_that_looks_at_the_time_rests_where_its_engine_has_no_request()
     server.moved_tasks = {("api", "t2")}  # its timer came by between the looks
     assert judge([server]).kind == "idle"
     server.loops[0].main = None
+    server.threads[0].call = Call("nanosleep", seconds=3600)  # a program of its own, which asks for nothing
+    assert judge([server]).kind == "idle"
     server.threads[0].call, server.threads[0].woke = Call("nanosleep"), 9  # a thread that sleeps over and over is no timer's task
     assert judge([server]).kind == "unknown"
 
