@@ -7,17 +7,22 @@ from typing import Any
 
 from ..access.retry import retry_reading
 from ..answers import requests as answers
+from ..answers.chains import chain_lines
+from ..answers.hang import request_chains
+from ..answers.places import closing, nodes_of
 from ..cpython import runtime as runtimes
 from ..engines.registry import kv_releases
 from ..errors import GdbextError, NotFoundError
-from ..render.text import escape
+from ..render.text import Style, escape
 from ..requests.caches import Caches, of_engines, of_one
 from ..requests.collect import BETWEEN as BETWEEN_LOOKS
 from ..requests.collect import Custody
-from ..requests.model import Tracked
+from ..requests.model import STUCK, Tracked
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.engine_selection import CONTENT, POOL, engines_for, view_of
 from ..session.session import Session
+from ..stacks import snapshots
+from ..verdict import examine as examining
 
 BETWEEN = Option(
     "between", "float", "seconds between two looks; 0: one look, what moves is then not known (default 1)", metavar="S"
@@ -83,7 +88,10 @@ class LlmRequest(Command):
 
     ID is the engine's own, the user's, or the beginning of one. -sampling adds temperature, max_tokens and the rest, as the
     scheduler has them, the row by which a worker draws (vLLM's model runner V2), and of structured output the grammar and how
-    many tokens its mask leaves for the next one (which: -show-content), while a step has that mask."""
+    many tokens its mask leaves for the next one (which: -show-content), while a step has that mask.
+
+    Of a request that does not move, `chain` goes along those that it waits for, as in llm-hang: for that its engine's processes
+    are sampled once more and stopped for milliseconds. With -between 0 they are not."""
 
     name = "llm-request"
     tool = "request"
@@ -111,8 +119,25 @@ class LlmRequest(Command):
             grammar = answers.grammar_data(rt, tracked.request, args.show_content)
             rows = self._rows(session, held, tracked.request_id, sampling)
         found = {"request": data, "hops": data["hops"], "sampling": sampling or None, "sampling_rows": rows, "grammar": grammar}
-        found["engine"] = held.engine
-        return Answer(found, lambda style: "\n".join(answers.request_lines(data, sampling, rows, grammar, style)), held.partial)
+        chains, pauses, nodes = self._chains(session, args, held, tracked)
+        found.update(engine=held.engine, chains=chains, pauses=pauses)
+
+        def text(style: Style) -> str:
+            lines = answers.request_lines(data, sampling, rows, grammar, style) + chain_lines(chains, style, nodes)
+            return "\n".join(lines + closing({"failed": [], "pauses": pauses}, {}, style))
+
+        return Answer(found, text, held.partial)
+
+    @staticmethod
+    def _chains(session: Session, args: Args, held: Custody, tracked: Tracked) -> tuple[list[Any], list[Any], dict[Any, Any]]:
+        """(the chain of a request that does not move, how long each process stood still for it, its threads as `nodes_of`)"""
+        between = BETWEEN_LOOKS if args.between is None else args.between
+        if not held.earlier or tracked.verdict not in STUCK:
+            return [], [], {}
+        looked = examining.examine([session.process(look.pid) for look in held.looks], session.targets, between)
+        pauses = snapshots.pauses([s.snapshot for s in looked.seen if s.snapshot is not None])
+        nodes = nodes_of([s.view for s in looked.seen if s.view])
+        return request_chains(looked, tracked.request_id), pauses, nodes
 
     @staticmethod
     def _rows(session: Session, held: Custody, request_id: str, sampling: dict[str, str]) -> list[dict[str, Any]]:
