@@ -102,7 +102,10 @@ def test_requests_of_one_process_are_listed_where_its_blocks_cannot_be_read():
 
 def test_a_request_that_stands_has_the_chain_that_llm_hang_has(torch_python):
     with running(torch_python, "titled_engine_core.py", "3") as (target, _):
-        found = {name: answer(f"llm-request -on {target.pid} {name} -json") for name in ("queued-in", "too-large", "in-hands")}
+        found = {
+            name: answer(f"llm-request -on {target.pid} {name} -between 0.3 -json")
+            for name in ("queued-in", "too-large", "in-hands")
+        }
         still = answer(f"llm-request -on {target.pid} queued-in -between 0 -json")
         hang = answer(f"llm-hang {target.pid} -json")
     for name, verdict in (("queued-in", "behind"), ("too-large", "never-fits")):
