@@ -316,6 +316,9 @@ def _pids(facts: Facts, pids: Sequence[int], f: ProcessState | None, seen: _Way)
         best = min((outlook(facts, main.node, seen) for main in known), key=lambda o: o.rank)
         said = ", ".join(main.node[0] for main in known)
         who = name_of(facts, f.main.node) if f is not None and f.main is not None else "it"
+        last = facts.process(best.culprit) if best.culprit is not None else None
+        if best.kind == "sleeps" and last is not None and any(t.node != best.culprit and not t.idle for t in last.threads):
+            best = Outlook("unknown", best.culprit, best.way)  # it only keeps its process alive: another thread may do the work
         return Outlook(best.kind, best.culprit, [f"{who} waits for what process {said} is to give", *best.way], best.ended)
     if f is None or not pids:
         return Outlook("answer")
@@ -332,7 +335,8 @@ def _call(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
     if t.victim or call is None:
         return Outlook("ticks" if t.woke > 1 and not t.victim else "unknown", t.node if t.still else None)
     if call.name == "nanosleep":
-        return Outlook("ticks" if t.woke > 0 or naps(facts, t.node) else "sleeps" if t.for_good else "unknown", t.node)
+        for_good = t.for_good and not (t.main and f.signals)  # their handlers run in the main thread
+        return Outlook("ticks" if t.woke > 0 or naps(facts, t.node) else "sleeps" if for_good else "unknown", t.node)
     if call.name == "wait":
         return _pids(facts, call.peers, f, seen)
     if call.name in ("pause", "sigwait"):  # anybody sends signals; where a child may owe one, only that no request is open tells

@@ -24,6 +24,7 @@ LEFT = 2  # of a limit: as good as none
 FULL = 1 << 20  # bytes left of /dev/shm
 WAITING = 2  # connections that wait: one may have come just now
 SHOWN = 4
+MOST = 4096  # descriptors that are looked at
 
 
 def of_process(pid: int) -> list[str]:
@@ -53,7 +54,7 @@ def _descriptors(pid: int) -> Iterator[str]:
     if limit is not None and len(held) > limit - LEFT:
         yield f"{len(held)} of {limit} descriptors are open: it can open no more (RLIMIT_NOFILE)"
     files = Files(pid)
-    sources = [files.source(fd) for fd, link in held if link.startswith("socket:")]
+    sources = [files.source(fd) for fd, link in held[:MOST] if link.startswith("socket:")]
     waiting = {s.inode: s for s in sources if s.kind == "listener" and s.tcp and s.unread >= WAITING}
     for source in list(waiting.values())[:SHOWN]:
         yield f"{source.unread} {source.text} wait that nobody has accepted"

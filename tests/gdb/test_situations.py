@@ -30,7 +30,7 @@ def test_who_sleeps_between_two_gifts_is_not_accused_and_who_only_sleeps_is(pyth
     """By whatever it sleeps (subjects/situation_sleepers.py); a holder keeps others from its lock meanwhile."""
     of, states = ("a queue", "a pipe", "a task"), ("asking", "for good")
     if python == PYTHONS[0]:
-        of += ("room", "an event", "a condition", "a job", "a child", "a lock")
+        of += ("room", "an event", "a condition", "a job", "a child", "a service", "a lock")
         states += ("feeding", "late")
     found = list(situations.run([f"sleeper of {it}, {state}" for it in of for state in states], python=python))
     print("\n".join(situations.matrix(found)))

@@ -233,37 +233,6 @@ def test_who_waits_for_a_signal_rests_unless_a_child_may_owe_it(name):
     assert judge([front]).kind == "stuck-requests"
 
 
-def test_an_engine_rests_with_its_detokenizer_and_the_helpers_of_its_processes():
-    def engine(requests):
-        reads = Call("read", [Source("pipe", "pipe:[7]", 7)])
-        tracker = process(
-            "77", python("main", file="/usr/lib/python3.12/multiprocessing/resource_tracker.py"), role="", call=reads
-        )
-        found = [
-            process(
-                "scheduler", python("recv_requests", "event_loop_overlap"), role="scheduler", moved=True, load=0.9, wanted=0.9
-            ),
-            process(
-                "detokenizer", python("recv", "event_loop"), role="detokenizer", call=Call("poll", [Source("event", "eventfd")])
-            ),
-            process("frontend", python("wait"), EPOLL, role="frontend", call=Call("epoll", [Source("listener", "port 8000")])),
-            tracker,
-        ]
-        for pid, one in enumerate(found, 100):
-            one.pid, one.family, one.engine = pid, 1, "" if one is tracker else "sglang"
-            one.requests = requests if one.role == "scheduler" else None
-        tracker.peers = {7: [(found[0].pid, True)]}
-        return found
-
-    assert judge(engine([])).kind == "idle"
-    assert judge(engine(None)).kind == "unknown"  # what it owes is not known
-    blocked = engine([])
-    blocked[2].threads[0].call = Call("recv", [Source("unix", "a Unix socket", 9)])
-    assert judge(blocked).kind == "unknown"
-    lost = SimpleNamespace(verdict="", sure=False, holder=None, request_id="a", at=None, waits_for="", age=1, evidence=[])
-    assert judge(engine([lost])).kind == "unknown"
-
-
 def test_a_server_that_looks_at_the_time_rests_where_its_engine_has_no_request():
     server = process("api", python("run"), role="api-server", call=Call("epoll", [Source("event", "eventfd")]))
     server.loops = [LoopState(1, node("api")[1], main=("api", "t1"))]
@@ -457,16 +426,6 @@ def test_many_threads_of_which_each_might_end_the_waits_of_the_others_are_each_f
     add(facts, 59, "sleeps", native=SLEEP, call=Call("nanosleep", seconds=1000), for_good=True)
     said = judge([facts])
     assert (said.kind, said.culprits) == ("starved", [("a", 59)])
-
-
-@pytest.mark.parametrize("kind", ["Queue", "Lock"])
-@pytest.mark.parametrize("for_good", [True, False])
-def test_who_goes_on_after_a_sleep_starves_nobody_but_keeps_a_lock_meanwhile(for_good, kind):
-    """A feed that comes once in an hour stands in its sleep as one that never gives."""
-    main = process("a", python("main"), edge=Edge(node("a"), "x", kind, ("a", 7)))
-    said = judge([add(main, 7, "sleeps", native=SLEEP, call=Call("nanosleep", seconds=3600), for_good=for_good)])
-    known = "lock-held" if kind == "Lock" else "starved" if for_good else "unknown"
-    assert (said.kind, said.culprits) == (known, [("a", 7)] if known != "unknown" else [])
 
 
 def test_a_thread_that_the_kernel_keeps_is_named_with_its_place_and_not_one_that_only_reads():

@@ -117,6 +117,21 @@ def a_pipe(draw, drawn):
     return "sleeper", lambda: os.read(reads, 1)
 
 
+def a_service(draw, drawn):
+    """A child whose main thread only keeps it alive: a thread of it writes."""
+    reads, writes = os.pipe()
+
+    def serve():
+        giver = Giver(draw, drawn, lambda fd: os.write(fd, b"x"), writes)
+        threading.Thread(target=giver.run, daemon=True).start()
+        while True:
+            time.sleep(24 * HOUR)
+
+    child(serve)
+    os.close(writes)
+    return "service", lambda: os.read(reads, 1)
+
+
 def a_childs_end(draw, drawn):
     pid = child(Giver(draw, drawn, os._exit, 0).run)
     return "sleeper", lambda: os.waitpid(pid, 0)
@@ -173,6 +188,7 @@ WAITS = {
     "sleeper of a condition": product(threading.Condition, notify, met),
     "sleeper of a job": a_job,
     "sleeper of a pipe": a_pipe,
+    "sleeper of a service": a_service,
     "sleeper of a child": a_childs_end,
     "sleeper of a task": a_task,
     "sleeper of a lock": a_lock,
@@ -184,6 +200,8 @@ def truth(kind, drawn):
     """(hung, right verdicts, culprits by name); "lock-held" is true also of a lock that is given back after the sleep."""
     if kind == "sleeping holder":
         return True, ["lock-held", "unknown"], ["ender"]
+    if kind == "service" and drawn not in HEALTHY:
+        return True, ["starved", "unknown"], []
     if drawn in HEALTHY:
         return False, ["unknown", "idle"], []
     return True, ["starved"], ["task" if kind == "sleeping task" else "ender"]

@@ -428,7 +428,7 @@ def truth_of(kind, drawn):
         return truth_of_task(drawn)
     if kind == "device" and drawn != "slow":
         return True, ["kernel"], []
-    if kind.startswith("sleep"):
+    if kind.startswith("sleep") or kind == "service":
         return situation_sleepers.truth(kind, drawn)
     if kind == "ranks":
         return truth_of_ranks(drawn)
