@@ -1,5 +1,5 @@
 """shortages.py WHAT hang|well: a process for which something has run out, or nearly. WHAT: "descriptors", "accept", "shm" (its
-own mount, where this user may make one). The main thread waits for an event that another thread never sets. Says as JSON
+own mount, where this user may make one). The main thread waits for an event that another thread sets for a client. Says as JSON
 {"pid", "made": whether it could be made}."""
 
 import ctypes
@@ -54,9 +54,10 @@ def shm():
 
 
 def main():
+    asks = socket.create_server(("127.0.0.1", 0))
     made = {"descriptors": descriptors, "accept": accept, "shm": shm}[what]()
     event = threading.Event()
-    threading.Thread(target=lambda it: it.wait(), args=(event,), daemon=True).start()
+    threading.Thread(target=lambda it: asks.accept() and it.set(), args=(event,), daemon=True).start()
     print(json.dumps({"pid": os.getpid(), "made": made}), flush=True)
     event.wait()
 
