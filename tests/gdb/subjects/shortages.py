@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import sys
@@ -57,7 +58,7 @@ def main():
     asks = socket.create_server(("127.0.0.1", 0))
     made = {"descriptors": descriptors, "accept": accept, "shm": shm}[what]()
     event = threading.Event()
-    threading.Thread(target=lambda it: asks.accept() and it.set(), args=(event,), daemon=True).start()
+    threading.Thread(target=lambda it: select.select([asks], [], []) and it.set(), args=(event,), daemon=True).start()
     print(json.dumps({"pid": os.getpid(), "made": made}), flush=True)
     event.wait()
 
