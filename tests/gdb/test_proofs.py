@@ -63,7 +63,7 @@ def test_who_asks_again_and_again_for_an_item_of_a_thread_that_has_ended():
     assert chain is None or chain["end"]["state"] == "ended", said
 
 
-@pytest.mark.parametrize("how", ["event", "flag", "spin", "future"])
+@pytest.mark.parametrize("how", ["event", "flag", "future"])
 def test_who_asks_for_a_flag_that_nobody_sets_any_more_is_not_at_work(how):
     said, chain = asked(how, "thread", "dead")
     assert said["verdict"] in ("dead-thread", "unknown"), said

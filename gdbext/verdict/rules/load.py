@@ -90,6 +90,9 @@ def _at_work(facts: Facts, t: ThreadState) -> bool:
         return False  # what an engine's process moves is counted
     if not t.advanced or t.node in owed(facts) or turns_in_vain(f, t):
         return False
+    came = any(c.moved and c.what.startswith("items through") for c in f.counters)
+    if not came and any(frame.kind == "python" and frame.file.endswith("/queue.py") for frame in t.frames):
+        return False  # it asks a queue over and over, and no item comes
     return t.load is None or t.load > STILL or waits_end(t)
 
 
