@@ -15,7 +15,7 @@ from ..session.command import CONTENT, Answer, Args, Command, Option
 from ..session.evaluation import ANY, FRAME, hides_values, runtime_or_none, tensor_of
 from ..session.optional_packages import has, need
 from ..session.session import Session
-from ..torch import arrays, files, small
+from ..torch import arrays, files, ndarrays, small
 from ..torch import compare as comparing
 from ..torch import plot as plots
 from ..torch import repr as reprs
@@ -31,7 +31,7 @@ class _Bare(Answer):
 
 
 class PyTensor(Command):
-    """Print a torch tensor of the process, read from memory: what it is, where it lies, its values as torch prints them.
+    """Print a torch tensor or numpy array, read from memory: what it is, where it lies, its values as torch prints them.
 
       (gdb) pytensor kv_cache -slice 0,17,:2,0,:4
       Tensor [2, 4]  bfloat16  cpu  stride [512, 1]  storage_offset 139264  numel 8  requires_grad False
@@ -124,9 +124,10 @@ class PyTensor(Command):
             why = f"{args.operand_text} holds tokens, private: -show-content shows them"
         elif args.repr or not (args.json or work):
             if tensor.own_repr:
-                partial.append(f"{tensor.type} has a __repr__ of its own, which is not run: this is how torch.Tensor's prints it")
+                base = _BASES[tensor.library]
+                partial.append(f"{tensor.type} has a __repr__ of its own, which is not run: this is how {base}'s prints it")
             try:
-                text = reprs.tensor_repr(tensor, reprs.process_options(rt, tensor.table))
+                text = _repr(tensor, rt)
             except GdbextError as e:
                 why = str(e)
                 if not tensor.unavailable:
@@ -220,6 +221,16 @@ class PyTensor(Command):
         other = _other(session, args, whole, tensor, partial)
         data["compare"] = found = comparing.compare(arrays.of_tensor(tensor), other)
         return lambda style: comparison_text(found, tensor.numel, args.compare, style)
+
+
+_BASES = {"torch": "torch.Tensor", "numpy": "numpy.ndarray"}
+
+
+def _repr(tensor: Tensor, rt: Any) -> str:
+    """As the library that it is of prints it."""
+    if isinstance(tensor, ndarrays.ArrayTensor):
+        return tensor.text()
+    return reprs.tensor_repr(tensor, reprs.process_options(rt, tensor.table))
 
 
 def _other(session: Session, args: Args, whole: Any, tensor: Any, partial: Any) -> Any:

@@ -17,6 +17,8 @@ from . import codes
 from .stack_depths import UNKNOWN, writers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .frames import PyFrame
     from .objects import Object
     from .stack_depths import Step, Writers
@@ -61,7 +63,7 @@ def _called_python(frame: PyFrame) -> bool:
 def _lasti_now(frame: PyFrame) -> int:
     from .dialects import raw_frame
 
-    return raw_frame(frame.rt, frame.address).lasti
+    return int(raw_frame(frame.rt, frame.address).lasti)
 
 
 def _size(step: Step, version: tuple[int, int]) -> int:
@@ -69,7 +71,7 @@ def _size(step: Step, version: tuple[int, int]) -> int:
     return _SHAPES["CALL" if step.name == "PRECALL" else step.name](step.argument, version)
 
 
-_SHAPES = {
+_SHAPES: dict[str, Callable[[int, tuple[int, int]], int]] = {
     "CALL_FUNCTION": lambda n, version: n + 1,
     "CALL_FUNCTION_KW": lambda n, version: n + 2,
     "CALL_METHOD": lambda n, version: n + 2,

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 import struct
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Sequence
 
 from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
@@ -66,6 +66,13 @@ class Tensor:
     own_repr: bool = False  # its class has a __repr__ of its own
     parts_in: tuple[str, ...] = ()  # the attributes that hold tensors, of one whose values are in them
     notes: list[str] = dataclasses.field(default_factory=list)
+    library: ClassVar[str] = "torch"  # whose object it is
+
+    def read_part(self, box: Any) -> Any:
+        """The stored elements of a box, as `arrays.read_box`."""
+        from .arrays import read_box
+
+        return read_box(self, box)
 
     @property
     def name(self) -> str:
@@ -75,7 +82,12 @@ class Tensor:
     def one_line(self) -> str:
         """ "Tensor[2, 3] float32 cpu": what stands for the tensor inside other output, escaped."""
         shape = "?" if self.shape is None else ", ".join(map(str, self.shape))
-        return escape(f"{self.type}[{shape}] {self.dtype.name} {self.device or 'no device'}")
+        return escape(f"{self.type}[{shape}] {self.dtype_name} {self.device or 'no device'}")
+
+    @property
+    def dtype_name(self) -> str:
+        """The dtype as its library calls it."""
+        return self.dtype.name
 
     @property
     def data_ptr(self) -> int:
