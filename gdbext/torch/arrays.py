@@ -198,7 +198,8 @@ def of_tensor(tensor: Tensor) -> Source:
     channels = tensor.quantizer.axis if tensor.quantizer else None  # one stored element stands for another number in each channel
     repeated = [d for d, step in enumerate(tensor.stride or ()) if step == 0 and d != channels]
     decoded = None if resolved(tensor) else numbers
-    return Source(tensor.shape or (), tensor.dtype, name, tensor.read_part, tensor.stride, repeated=repeated, decode=decoded)
+    read = tensor.reader or functools.partial(read_box, tensor)
+    return Source(tensor.shape or (), tensor.dtype, name, read, tensor.stride, repeated=repeated, decode=decoded)
 
 
 def resolved(tensor: Tensor) -> bool:

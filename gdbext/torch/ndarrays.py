@@ -14,6 +14,7 @@ from ..cpython.reprs import FULL, Repr
 from ..cpython.thirdparty import numpy_objects
 from ..errors import GdbextError
 from . import dtypes
+from .arrays import stored_dtype
 from .tensor import MAX_VALUES, Tensor
 
 if TYPE_CHECKING:
@@ -67,8 +68,6 @@ class ArrayTensor(Tensor):
 
     def read_part(self, box: Box) -> Any:
         """The elements of a box, in torch's format of their dtype."""
-        from .arrays import stored_dtype
-
         return _read(self.held.rt, self.array.part(tuple(box))).astype(stored_dtype(self.dtype))
 
     def text(self) -> str:
@@ -122,5 +121,5 @@ def of_adapter(held: numpy_objects.ArrayAdapter) -> ArrayTensor:
         storage_bytes=None,
         held=held,
     )
-    found.own_repr = not found.plain
+    found.own_repr, found.reader = not found.plain, found.read_part
     return found

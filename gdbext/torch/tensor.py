@@ -58,6 +58,7 @@ class Tensor:
     storage_bytes: int | None = None
     requires_grad: bool | None = False  # None: could not be told
     grad_fn: str = ""
+    tangent: int = 0  # the TensorImpl of its forward-mode gradient (torch.autograd.forward_ad)
     grad_fn_object: int = 0  # the Python object of a grad_fn that Python code defines
     is_conj: bool = False
     is_neg: bool = False
@@ -65,14 +66,9 @@ class Tensor:
     quantizer: Quantizer | None = None
     own_repr: bool = False  # its class has a __repr__ of its own
     parts_in: tuple[str, ...] = ()  # the attributes that hold tensors, of one whose values are in them
+    reader: Any = None  # gives the stored elements of a box (arrays.py), of what another library keeps
     notes: list[str] = dataclasses.field(default_factory=list)
     library: ClassVar[str] = "torch"  # whose object it is
-
-    def read_part(self, box: Any) -> Any:
-        """The stored elements of a box, as `arrays.read_box`."""
-        from .arrays import read_box
-
-        return read_box(self, box)
 
     @property
     def name(self) -> str:
@@ -285,6 +281,9 @@ class Tensor:
             offset += picked.start * step if len(picked) else min(picked.start, n) * step
         sub = dataclasses.replace(self, shape=tuple(shape), stride=tuple(stride), storage_offset=offset, numel=math.prod(shape))
         sub.requires_grad, sub.grad_fn, sub.is_parameter, sub.counts_as_parameter = False, "", False, False
+        if sub.tangent:
+            sub.tangent = 0
+            sub.notes = [*sub.notes, "its tangent, a part of the whole tensor's, is not shown"]
         if self.plain:
             sub.type = "Tensor"
         if self.quantizer:
