@@ -105,7 +105,7 @@ def collects(frames: Sequence[PyFrame]) -> bool:
         rt = frames[0].rt
         key = "interp.gc.frame"
         kept = {rt.target.u64(interp + rt.layout[key]) for interp in rt.interpreters()} if key in rt.layout else set()
-        return any(frame.address in kept or callee(frame) == "gc.collect" for frame in frames)
+        return any(frame.address in kept or callee(frame).split(".") == ["gc", "collect"] for frame in frames)
     except GdbextError as e:
         log.passed_over(e)
         return False
