@@ -112,9 +112,8 @@ class PyFrame:
     @property
     def line(self) -> int | None:
         """None where the instruction has no line, or its place cannot be told."""
-        if self.raw.lasti is not None and self.raw.lasti < 0:
-            return self._kept_line() or self.code.line(self.raw.lasti)
-        return self.code.line(self.raw.lasti)
+        found = self.code.line(self.raw.lasti)
+        return found if found is not None and self.raw.lasti >= 0 else self._kept_line() or found
 
     def _kept_line(self) -> int:
         """The line that its frame object keeps, 0 where it keeps none: of code without instructions (Nuitka's), and what

@@ -1,4 +1,4 @@
-"""The line of a frame that stands before its first instruction: the one that its frame object keeps, as PyFrame_GetLineNumber."""
+"""The line of a frame whose instruction tells none (Nuitka's): the one that its frame object keeps, as PyFrame_GetLineNumber."""
 
 import struct
 
@@ -15,7 +15,7 @@ NEW = {"iframe.localsplus": 72, "iframe.frame_obj": 48, "frameobj.f_lineno": 40}
 
 class Code:
     def line(self, lasti):
-        return FIRST if lasti < 0 else FIRST + lasti
+        return FIRST if lasti < 0 else FIRST + lasti if lasti else None
 
 
 class Runtime:
@@ -43,6 +43,8 @@ def memory(layout, held, kept):
         ((3, 9), OLD, True, KEPT, -1, FIRST),  # kept of old there
         ((3, 12), NEW, True, 0, -2, FIRST),
         ((3, 12), NEW, False, KEPT, -2, FIRST),
+        ((3, 11), NEW, True, KEPT, 0, KEPT),
+        ((3, 11), NEW, False, KEPT, 0, None),
         ((3, 14), NEW, True, KEPT, 4, FIRST + 4),  # it runs instructions: they tell
     ],
 )
