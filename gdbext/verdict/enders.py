@@ -129,6 +129,114 @@ def knot(facts: Facts) -> dict[Node, list[Node]]:
             del known[node]
 
 
+def depends_on(facts: Facts) -> set[int]:
+    """The pids of processes without which nothing goes on in one that was looked at."""
+    return {pid for f in facts for pid in _needed(facts, f) or ()}
+
+
+def closed(facts: Facts) -> list[ProcessState]:
+    """The processes of which nobody is left who could end any wait: no thread runs or has a time limit, each waits for another of
+    them, for what only one of them could give, or, an idle helper, for work of theirs; they have no signal handlers."""
+    needs = {f.pid: _needed(facts, f) for f in facts}
+    left = {pid: needed for pid, needed in needs.items() if needed is not None}
+    while True:
+        free = [pid for pid, needed in left.items() if not needed <= left.keys()]
+        if not free:
+            return [f for f in facts if f.pid in left]
+        for pid in free:
+            del left[pid]
+
+
+def waits_to_end(f: ProcessState) -> list[tuple[Node, str]]:
+    """What the threads and tasks of a process wait for, in words; [] where all of that is the program's own end."""
+    edges = [t.edge for t in f.threads if t.edge is not None and not t.idle]
+    edges += [task.edge for task in f.tasks if task.edge is not None and f.loop_with(task.loop) is not None]
+    waits = [(edge.waiter, edge.lock + (f" in {edge.where}" if edge.where else "")) for edge in edges]
+    meant = any(edge.kind in WITHIN and edge.kind not in ENDS and _is_meant(edge) for edge in edges)
+    t = f.main
+    if t is not None and t.edge is None and t.call is not None and t.call.name in ("read", "recv", "write"):
+        if _at_other_ends(f, t.call) == {f.pid}:
+            meant, text = True, ", ".join(source.text for source in t.call.sources)
+            waits.insert(0, (t.node, f"{text}, of which it has the other end itself, in {t.top}"))
+    return waits if meant else []
+
+
+# Kinds of waits that only a thread or task of the same process ends, unless the object is shared; by the end of one of them
+ENDS = ("Thread", "task")
+_FILES = ("read", "recv", "write", "epoll", "poll", "select")
+WITHIN = (
+    *ENDS,
+    *("Lock", "RLock", "Event", "Condition", "Queue", "Future", "Barrier", "Semaphore"),
+    *(f"asyncio.{name}" for name in ("Lock", "Event", "Condition", "Queue", "Future", "Barrier", "Semaphore")),
+)
+
+
+def _is_meant(edge: Edge) -> bool:
+    """Whether the wait was to end: an event that only the waiter can name is waited for until the program ends."""
+    return not edge.kind.endswith("Event") or edge.named
+
+
+def _needed(facts: Facts, f: ProcessState) -> set[int] | None:
+    """The other processes on which all waits of a process depend, by pid; None where somebody else might end one of them."""
+    if f.main is None or f.role or f.signals or f.rings or f.state in ("T", "t", "Z", "X"):
+        return None
+    found: set[int] = set()
+    for t in f.threads:
+        needed = _needed_by(facts, f, t)
+        if needed is None:
+            return None
+        found |= needed
+    return found - {f.pid}
+
+
+def _needed_by(facts: Facts, f: ProcessState, t: ThreadState) -> set[int] | None:
+    """As `_needed`, of one thread."""
+    if t.load is None or t.woke or not t.still or t.call is not None and t.call.limited:
+        return None
+    if t.call is not None and t.call.shared and not (t.edge is not None and t.edge.shared):
+        return None  # an object of Python's that lies in memory which others may have
+    if t.edge is not None:
+        return _needed_for(facts, t.edge) if t.held_up else None
+    if t.call is None:
+        return None
+    if t.call.name == "wait" and t.call.peers:
+        return set(t.call.peers)
+    loop = f.loop_of(t.node[1])
+    if loop is not None and (loop.ready or loop.running):
+        return None
+    if t.idle and t.call.name == "futex":
+        return set()
+    return _at_other_ends(f, t.call) if t.call.name in _FILES else None
+
+
+def _at_other_ends(f: ProcessState, call: Call) -> set[int] | None:
+    """The processes that have the other ends of all that a call waits for; None where one is not known, or may be of others."""
+    found: set[int] = set()
+    for source in call.sources:
+        if source.kind == "pipe":
+            ends = {pid for pid, writes in f.peers.get(source.inode, ()) if writes is not (call.name == "write")}
+        elif source.kind in ("unix", "served", "client") and not source.unread:
+            ends = {pid for peer in source.peers for pid, _ in f.peers.get(peer, ())}
+        else:
+            return None
+        if not ends:
+            return None
+        found |= ends
+    return found or None
+
+
+def _needed_for(facts: Facts, edge: Edge) -> set[int] | None:
+    """As `_needed`, of one wait."""
+    if edge.limit or edge.open or edge.polls:
+        return None
+    if edge.kind == "Process":
+        return {edge.pid} if edge.pid else None
+    if edge.shared:
+        owner = facts.process(edge.owner) if edge.owner is not None else None
+        return {owner.pid} if owner is not None else None
+    return set() if edge.kind in WITHIN else None
+
+
 def pipe_of_its_own(f: ProcessState, t: ThreadState) -> str:
     """The pipe that a thread reads of which its process alone can write; '' where it reads none."""
     if t.call is None or t.call.name != "read" or len(t.call.sources) != 1 or t.call.sources[0].kind != "pipe":

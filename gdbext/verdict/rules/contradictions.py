@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..chains import chain_of
-from ..enders import knot, pipe_of_its_own
+from ..enders import closed, knot, waits_to_end
 from ..facts import Verdict
 from ..steps import step
 from ..words import describe, describe_node, name_of
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...stacks.async_waits import LoopState, TaskState
-    from ...stacks.waits import Edge
     from ..facts import Facts, ProcessState, ThreadState
 
 SHOWN = 8
@@ -86,23 +85,13 @@ def there(facts: Facts) -> Verdict | None:
 
 
 def nobody(facts: Facts) -> Verdict | None:
-    """The only thread of a process waits for what only a thread of the process can give."""
-    for f in facts:
-        t = f.main
-        if t is None or f.role or len(f.threads) > 1 or f.signals or f.loops or t.load is None or t.woke or not t.still:
-            continue
-        own = pipe_of_its_own(f, t)
-        if not own and (t.edge is None or not t.held_up or not _from_within(t.edge)):
-            continue
-        line = f"{describe(t)}" + (f": this process alone has the writing end of {own}" if own else "")
-        why = "it is the only thread of its process: nobody can end that wait"
-        return Verdict("starved", [], [line, why], [name_of(facts, t.node)])
-    return None
-
-
-def _from_within(edge: Edge) -> bool:
-    """Whether only a thread of the same process can end a wait that has no end by itself, and was to end it: an event that only
-    the waiter can name is waited for until the program ends."""
-    kinds = ("Event", "Condition", "Queue", "Future", "Barrier", "Semaphore")
-    meant = edge.kind != "Event" or edge.named
-    return edge.kind in kinds and meant and not edge.limit and not edge.shared and not edge.open
+    """Processes of which every thread waits for what only one of their threads and tasks could give."""
+    stand = closed(facts)
+    waits = [wait for f in stand for wait in waits_to_end(f)][:SHOWN]
+    if not waits:
+        return None
+    evidence = [f"{name_of(facts, node)} waits for {what}" for node, what in waits]
+    alone = len(stand) == 1 and len(stand[0].threads) == 1 and not stand[0].loops
+    names = ", ".join(f.name for f in stand[:SHOWN])
+    why = "it is the only thread of its process" if alone else f"all threads and tasks of {names} wait for what none gives"
+    return Verdict("starved", [], [*evidence, f"{why}: nobody can end that wait"], [name_of(facts, node) for node, _ in waits])
