@@ -416,7 +416,8 @@ class Elf:
             near = [(-value, index) for index, value in enumerate(memoryview(values).cast("Q")) if low < value <= vaddr]
             for below, index in sorted(near):  # the nearest first
                 name, info, _, shndx, _, size = self._symbol(offset, index)
-                reaches = vaddr < size - below or not size and vaddr + below < NEAR
+                # one without a size may be followed by functions that a file without .symtab does not name (musl's libc.so)
+                reaches = vaddr < size - below or not size and vaddr + below < (NEAR if self.has_static_symbols else 1)
                 if shndx and reaches and self._names_code(info, str_offset + name):
                     best, place = -below, str_offset + name
                     break

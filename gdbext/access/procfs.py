@@ -318,6 +318,12 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
+def bytes_read(pid: int) -> int:
+    """Bytes that a process has read so far, from files, pipes and disks; 0 where the kernel does not tell (proc_pid_io(5))."""
+    lines = [line.partition(b":") for line in read_or_empty(pid, "io").splitlines()]
+    return sum(int(number) for name, _, number in lines if name in (b"rchar", b"read_bytes") and number.strip().isdigit())
+
+
 def wait_channel(pid: int, tid: int) -> str:
     """The function of the kernel that a thread sleeps in; '' for one that does not, or where the kernel does not tell."""
     name = read_or_empty(pid, f"task/{tid}/wchan").decode("ascii", "replace").strip()

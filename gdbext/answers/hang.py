@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..engines import nccl_ras, shm_files
 from ..errors import GdbextError
@@ -11,13 +11,17 @@ from ..render.text import escape
 from ..requests.model import KEPT
 from ..stacks import snapshots
 from ..verdict import untraced
+from ..verdict.chains import chain_of_request
 from ..verdict.examine import Examination
-from ..verdict.facts import ProcessState
+from ..verdict.facts import Facts, ProcessState
 from ..verdict.kinds import MEANING
 from . import requests
 from .chains import chain_lines, chains_data
 from .ends import ends_data, ends_lines
 from .places import node_text, nodes_of, place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 STUCK = ("never-fits", "parked", "behind", "lost", "zombie", "thrash")
 GOOD = ("busy", "idle")
@@ -29,20 +33,7 @@ def hang_data(found: Examination) -> dict[str, Any]:
     told = found.untraced or any(map(_is_read, seen)) or any(f.state in ("Z", "X", "T", "t") for f in seen)
     if not told:
         raise GdbextError("; ".join(dict.fromkeys(s.why for s in seen if s.why)) or "no process could be read")
-    by_name = {s.name: s for s in seen}
-    nodes = nodes_of([s.view for s in seen if s.view])
-
-    def culprit(node: Any, children: dict[str, int]) -> dict[str, Any]:
-        if node in nodes:
-            return place(*nodes[node])
-        s = by_name.get(node[0])
-        if s is not None and s.node:
-            return _place_there(s, node)
-        data = {"host": os.uname().nodename, "label": escape(node[0]), "pid": s.pid if s is not None else children.get(node[0])}
-        if s is not None and isinstance(node[1], str):
-            data["task"] = escape(node[1].partition(" ")[2])
-        return data
-
+    culprit = _placer(seen)
     said = found.verdicts[0]
     stuck = [r for r in found.requests or () if r.verdict in STUCK]
     verdicts = [
@@ -83,6 +74,32 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "pauses": snapshots.pauses([s.snapshot for s in seen if s.snapshot is not None]),
         "failed": [{"label": s.name, "pid": s.pid, "reason": s.why} for s in seen if not _is_read(s)],
     }
+
+
+def _placer(seen: Sequence[ProcessState]) -> Callable[[Any, dict[str, int]], dict[str, Any]]:
+    """-> what gives the `place` of a node, by the processes that were looked at and by {name: pid} of children that were not."""
+    by_name = {s.name: s for s in seen}
+    nodes = nodes_of([s.view for s in seen if s.view])
+
+    def of(node: Any, children: dict[str, int]) -> dict[str, Any]:
+        if node in nodes:
+            return place(*nodes[node])
+        s = by_name.get(node[0])
+        if s is not None and s.node:
+            return _place_there(s, node)
+        data = {"host": os.uname().nodename, "label": escape(node[0]), "pid": s.pid if s is not None else children.get(node[0])}
+        if s is not None and isinstance(node[1], str):
+            data["task"] = escape(node[1].partition(" ")[2])
+        return data
+
+    return of
+
+
+def request_chains(found: Examination, request_id: str) -> list[dict[str, Any]]:
+    """The chain of one request as llm-hang has it, in a list; [] where none waits."""
+    of = _placer(found.seen)
+    waiting = [r for r in found.requests or () if r.request_id == request_id and r.verdict in STUCK]
+    return chains_data([chain_of_request(Facts(found.seen), r) for r in waiting], lambda node: of(node, {}))
 
 
 def _is_read(s: ProcessState) -> bool:

@@ -12,7 +12,7 @@ from ..stacks.threads import Frame, ProcessView, ThreadView
 from ..stacks.tree import Node
 from .ends import ends_data, ends_lines
 from .places import closing, place, role_of
-from .threads import thread_frames
+from .threads import is_collecting, thread_frames
 
 LONG = 12  # frames of one run that are shown whole
 POOLS = 3  # names of idle helpers in one line
@@ -44,7 +44,16 @@ def stacks_data(views: list[ProcessView]) -> dict[str, Any]:
         "groups": sorted(found, key=lambda g: (g["idle"], -len(g["members"]))),
         "common": parting(views),
         "ends": ends_data(views),
+        "collecting": [one for view in views for one in _collecting(view)],
     }
+
+
+def _collecting(view: ProcessView) -> list[dict[str, Any]]:
+    """The places of the threads of a process that collect garbage; one without a thread where it cannot be told which does."""
+    if not is_collecting(getattr(view, "rt", None)):
+        return []
+    found = [place(view, th) for th in view.threads if th.collects]
+    return found or [{**place(view), "tid": None}]
 
 
 def by_engine(views: list[ProcessView]) -> list[tuple[str, list[ProcessView]]]:
@@ -174,6 +183,9 @@ def text_lines(
         if len(engines) > 1:
             lines.append(style.name(f"{escape(name) or 'no engine'}:"))
         lines += _tree_lines(members, [p for p in data["common"] if p["engine"] == name], len(views) == 1, style, everything)
+    for one in data["collecting"]:
+        thread = f" {one['tid']} {escape(one['name'])}" if one["tid"] else ", in a thread that cannot be told"
+        lines.append(style.bad(f"collects garbage: {escape(one['label']) or one['pid']}{thread}"))
     return lines + ends_lines(data["ends"], style, len(views) > 1) + _movement_lines(data) + closing(data, names, style)
 
 

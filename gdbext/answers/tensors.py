@@ -18,10 +18,10 @@ def tensor_data(tensor: Tensor) -> dict[str, Any]:
         "kind": escape(tensor.kind),
         "shape": tensor.shape,
         "stride": tensor.stride,
-        "dtype": "torch." + tensor.dtype.name,
+        "dtype": f"{tensor.library}.{escape(tensor.dtype_name)}",
         "device": tensor.device,
         "in_host_memory": tensor.device.startswith("cpu") or tensor.in_host_memory,
-        "layout": "torch." + tensor.layout,
+        "layout": f"{tensor.library}.{tensor.layout}",
         "storage_offset": tensor.storage_offset,
         "numel": tensor.numel,
         "data_ptr": Address(tensor.data_ptr),
@@ -36,23 +36,29 @@ def tensor_data(tensor: Tensor) -> dict[str, Any]:
 def tensor_header(tensor: Tensor, how: str, style: Style) -> str:
     """What a tensor is, for people: one line, a second for where its bytes are."""
     shape = "?" if tensor.shape is None else list(tensor.shape)
-    head = [f"{style.title(escape(tensor.type))} {shape}", tensor.dtype.name, tensor.device or "no device"]
+    head = [f"{style.title(escape(tensor.type))} {shape}", escape(tensor.dtype_name), tensor.device or "no device"]
     if tensor.in_host_memory:
         head.append("in host memory (UVA)")
-    if tensor.layout != "strided" or not tensor.kind.endswith("::TensorImpl"):
+    torch = tensor.library == "torch"
+    if tensor.layout != "strided" or torch and not tensor.kind.endswith("::TensorImpl"):
         head.append(f"{tensor.layout} ({escape(tensor.kind)})")
     head.append(f"stride {'?' if tensor.stride is None else list(tensor.stride)}")
     head.append(f"storage_offset {tensor.storage_offset}")
     head.append(f"numel {'?' if tensor.numel is None else tensor.numel}")
-    head.append(f"requires_grad {tensor.requires_grad}")
+    if torch:
+        head.append(f"requires_grad {tensor.requires_grad}")
     head += [name for name, on in (("conj", tensor.is_conj), ("neg", tensor.is_neg), ("zero", tensor.is_zero)) if on]
     where = [f"data_ptr {style.address(hex(tensor.data_ptr))}"]
-    where.append(
-        "storage ?" if tensor.storage_bytes is None else f"storage {tensor.storage_bytes} bytes ({size(tensor.storage_bytes)})"
-    )
+    if torch:
+        where.append(
+            "storage ?"
+            if tensor.storage_bytes is None
+            else f"storage {tensor.storage_bytes} bytes ({size(tensor.storage_bytes)})"
+        )
     if tensor.address:
         where.append(f"object {style.address(hex(tensor.address))}")
-    where.append(f"impl {style.address(hex(tensor.impl))}")
+    if torch:
+        where.append(f"impl {style.address(hex(tensor.impl))}")
     return "  ".join(head) + "\n  " + "  ".join(where) + style.dim(f"  ({how})")
 
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import AbstractSet, Any
+from typing import TYPE_CHECKING, AbstractSet, Any
 
 from .. import log
 from ..access.base import Target
+from ..cpython import gc
 from ..cpython import runtime as runtimes
+from ..cpython.callees import callee
 from ..cpython.runtime import Runtime
 from ..errors import GdbextError
 from ..render.text import Style, escape
 from ..stacks.threads import ThreadView
 from .frames import launched_kernel, native_frame, python_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..cpython.frames import PyFrame
+
+UNTOLD = "a garbage collection is under way, in a thread that cannot be told"
 
 
 def thread_frames(
@@ -58,6 +67,8 @@ def thread_data(
         data["interpreters"] = list(dict.fromkeys(numbers))
         if len(runtimes.all_runtimes(target)) > 1:
             data["python"] = escape(view.py.rt.name)
+    for frame, one in _python_frames(data, view):
+        frame["calls"] = escape(callee(one))
     data["folded"] = 0 if whole else view.folded
     data["collects"] = view.collects
     data["missing"] = view.thread is None and _lists_threads(target)
@@ -74,11 +85,24 @@ def _lists_threads(target: Target) -> bool:
         return False
 
 
+def is_collecting(rt: Runtime | None) -> bool:
+    """Whether a garbage collection is under way in a process."""
+    try:
+        return rt is not None and gc.collecting(rt)
+    except GdbextError as e:
+        log.passed_over(e)
+        return False
+
+
 def add_columns(thread: dict[str, Any], view: ThreadView) -> None:
     """Where in its line each Python frame of a JSON `thread` stands: `end_line`, `column`, `end_column`."""
-    frames = [frame for frame in thread["frames"] if frame["kind"] == "python"]
-    for data, frame in zip(frames, view.python):
+    for data, frame in _python_frames(thread, view):
         data["end_line"], data["column"], data["end_column"] = frame.columns
+
+
+def _python_frames(thread: dict[str, Any], view: ThreadView) -> Iterable[tuple[dict[str, Any], PyFrame]]:
+    """Each Python frame of a JSON `thread` beside its `PyFrame`."""
+    return zip((frame for frame in thread["frames"] if frame["kind"] == "python"), view.python)
 
 
 def thread_head(thread: dict[str, Any], style: Style) -> str:

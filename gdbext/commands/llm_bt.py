@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import log
 from ..answers.ends import end_data, ends_lines
 from ..answers.frames import (
     device_kernel,
     device_kernel_lines,
     frame_text,
 )
-from ..answers.threads import add_columns, thread_data, thread_head
+from ..answers.threads import UNTOLD, add_columns, is_collecting, thread_data, thread_head
 from ..answers.variables import frame_variable_lines
-from ..cpython import gc
 from ..errors import GdbextError
 from ..render.text import Style
 from ..session.command import COLUMNS, CONTENT, Answer, Args, Command, Option
@@ -82,9 +80,7 @@ class LlmBt(Command):
             for view, thread in found:
                 add_columns(thread, view)
         partial += threads.reasons_of(views)
-        end, collecting = end_data(target, rt, views), False
-        with log.passing_over(GdbextError):
-            collecting = rt is not None and gc.collecting(rt)
+        end, collecting = end_data(target, rt, views), is_collecting(rt)
         ends = [end] if end is not None else []
         if not target.is_stopped:
             partial.append("no native frames: the process runs (llm-attach or llm-snapshot it)")
@@ -101,7 +97,7 @@ class LlmBt(Command):
             for threads_alike in folded.values():
                 lines += _thread_lines(threads_alike[0], style, args.locals, len(threads_alike), threads_alike)
             if collecting and not any(view.collects for view in views):
-                lines.append(style.bad("a garbage collection is under way, in a thread that no symbol tells"))
+                lines.append(style.bad(UNTOLD))
             return "\n".join(lines + ends_lines(ends, style, False))
 
         return Answer({"threads": [thread for _, thread in found], "collecting": collecting, "ends": ends}, text, partial)

@@ -9,21 +9,26 @@ from typing import Any, Sequence
 from .. import __version__
 from ..access.retry import retry_reading
 from ..answers import requests as answers
+from ..answers.chains import chain_lines
+from ..answers.hang import request_chains
+from ..answers.places import closing, nodes_of
 from ..answers.request_nodes import Merged
 from ..cpython import runtime as runtimes
 from ..engines import discover
 from ..engines.registry import kv_releases
 from ..errors import GdbextError, NotFoundError
-from ..render.text import escape
+from ..render.text import Style, escape
 from ..requests.caches import Caches, of_engines, of_one
 from ..requests.collect import BETWEEN as BETWEEN_LOOKS
 from ..requests.collect import Custody
-from ..requests.model import Tracked
+from ..requests.model import STUCK, Tracked
 from ..requests.ways import way
-from ..session import nodes
+from ..session import nodes as nodes_of_session
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.engine_selection import CONTENT, POOL, engines_for, view_of
 from ..session.session import Session
+from ..stacks import snapshots
+from ..verdict import examine as examining
 from ..verdict.exchange import sides_data
 
 BETWEEN = Option(
@@ -69,7 +74,7 @@ class LlmRequests(Command):
 
     def run(self, session: Session, args: Args) -> Answer:
         if args.facts:
-            nodes.all_are_ready()
+            nodes_of_session.all_are_ready()
         if args.pool:
             view = view_of(session, args)
             cache, partial = view.cache(), view.partial
@@ -99,7 +104,10 @@ class LlmRequest(Command):
     scheduler has them, the row by which a worker draws (vLLM's model runner V2), and of structured output the grammar and how
     many tokens its mask leaves for the next one (which: -show-content), while a step has that mask. One whose KV goes from one
     instance to another has a hop each for the router, the sender, the transfer and the reader: llm-request ID ssh:A ssh:B asks
-    the instances of several machines."""
+    the instances of several machines.
+
+    Of a request that does not move, `chain` goes along those that it waits for, as in llm-hang: for that its engine's processes
+    are sampled once more and stopped for milliseconds. With -between 0 they are not."""
 
     name = "llm-request"
     tool = "request"
@@ -114,7 +122,7 @@ class LlmRequest(Command):
         if not wanted:
             raise UsageError("llm-request: give a request's id, such as: llm-request cmpl-7; llm-requests lists them")
         if args.facts:
-            nodes.all_are_ready()
+            nodes_of_session.all_are_ready()
             return _all(_custodies(session, args, args.on), True)
         every = _custodies(session, args, args.on)
         held, caches, tracked = _named(wanted, [(held, caches, t) for held, caches in every for t in held.requests])
@@ -134,8 +142,25 @@ class LlmRequest(Command):
             grammar = answers.grammar_data(rt, tracked.request, args.show_content)
             rows = self._rows(session, held, tracked.request_id, sampling)
         found = {"request": data, "hops": data["hops"], "sampling": sampling or None, "sampling_rows": rows, "grammar": grammar}
-        found["engine"] = held.engine
-        return Answer(found, lambda style: "\n".join(answers.request_lines(data, sampling, rows, grammar, style)), held.partial)
+        chains, pauses, nodes = self._chains(session, args, held, tracked)
+        found.update(engine=held.engine, chains=chains, pauses=pauses)
+
+        def text(style: Style) -> str:
+            lines = answers.request_lines(data, sampling, rows, grammar, style) + chain_lines(chains, style, nodes)
+            return "\n".join(lines + closing({"failed": [], "pauses": pauses}, {}, style))
+
+        return Answer(found, text, held.partial)
+
+    @staticmethod
+    def _chains(session: Session, args: Args, held: Custody, tracked: Tracked) -> tuple[list[Any], list[Any], dict[Any, Any]]:
+        """(the chain of a request that does not move, how long each process stood still for it, its threads as `nodes_of`)"""
+        between = BETWEEN_LOOKS if args.between is None else args.between
+        if not held.earlier or tracked.verdict not in STUCK:
+            return [], [], {}
+        looked = examining.examine([session.process(look.pid) for look in held.looks], session.targets, between)
+        pauses = snapshots.pauses([s.snapshot for s in looked.seen if s.snapshot is not None])
+        nodes = nodes_of([s.view for s in looked.seen if s.view])
+        return request_chains(looked, tracked.request_id), pauses, nodes
 
     @staticmethod
     def _rows(session: Session, held: Custody, request_id: str, sampling: dict[str, str]) -> list[dict[str, Any]]:
@@ -157,11 +182,11 @@ class LlmRequest(Command):
     def merge(self, args: Args, answered: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
         """The way of one request over several machines (session/nodes.py), `(node, answer)` each."""
         merged = Merged(answered, failed)
-        wanted = " ".join(word for word in args.operand_text.split() if not nodes.NODE.fullmatch(word))
+        wanted = " ".join(word for word in args.operand_text.split() if not nodes_of_session.NODE.fullmatch(word))
         data, engine = _named(wanted, merged.ends)[0], ", ".join(dict.fromkeys(merged.engines)) or None
         partial = merged.partial + ["-sampling: ask the one machine"] * args.sampling
         found = {"request": data, "hops": data["hops"], "sampling": None, "sampling_rows": [], "grammar": None, "engine": engine}
-        found.update(nodes=merged.nodes, failed=failed)
+        found.update(chains=[], pauses=[], nodes=merged.nodes, failed=failed)
         return Answer(found, lambda style: "\n".join(answers.request_lines(data, {}, [], None, style)), partial)
 
 

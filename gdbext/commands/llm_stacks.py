@@ -120,6 +120,7 @@ class LlmStacks(Command):
             "ranks_total": max(merged.total, len(merged.processes)),
             "failed": merged.failed,
             "pauses": merged.pauses,
+            "collecting": merged.collecting,
             "hosts": len({p.host for p in merged.processes}),
         }
         return self._answer(args, merged.processes, data, merged.partial)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..answers.frames import frame_text
 from ..answers.greenlets import greenlet_data, greenlet_lines
-from ..answers.threads import add_columns, thread_data, thread_head
+from ..answers.threads import UNTOLD, add_columns, is_collecting, thread_data, thread_head
 from ..answers.variables import frame_variable_lines
 from ..cpython.greenlets import greenlets
 from ..render.text import Style
@@ -24,6 +24,7 @@ class PyBt(Command):
       #0  Scheduler.schedule (vllm/v1/core/sched/scheduler.py:412)
       #1  EngineCore.step (vllm/v1/engine/core.py:380)
 
+    `calls time.sleep` behind a frame: the function of C code that it has called, where memory proves it.
     `pyframe 1` selects a frame for pylist, pylocals and pyprint. Greenlets (gevent's too) of the thread follow, each with its
     state and the frames in which it is suspended; -all also shows those whose thread cannot be told."""
 
@@ -54,6 +55,7 @@ class PyBt(Command):
         tids = {view.tid for view in views}
         green = [greenlet_data(g, private) for g in switched if args.all or g.tid in tids or g.error]
         here = None if args.all else session.level(args.on)
+        collecting = is_collecting(rt)
 
         def text(style: Style) -> str:
             lines = []
@@ -65,6 +67,8 @@ class PyBt(Command):
                         lines += frame_variable_lines(frame, style)
                 if not thread["frames"]:
                     lines.append(style.dim("(no Python frame: it is between two calls, or in native code only)"))
+            if collecting and not any(thread["collects"] for thread in found):
+                lines.append(style.bad(UNTOLD if args.all else "a garbage collection is under way"))
             return "\n".join(lines + greenlet_lines(green, style, args.locals))
 
-        return Answer({"threads": found, "greenlets": green}, text, partial)
+        return Answer({"threads": found, "collecting": collecting, "greenlets": green}, text, partial)

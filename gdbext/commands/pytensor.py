@@ -15,7 +15,7 @@ from ..session.command import CONTENT, Answer, Args, Command, Option
 from ..session.evaluation import ANY, FRAME, hides_values, runtime_or_none, tensor_of
 from ..session.optional_packages import has, need
 from ..session.session import Session
-from ..torch import arrays, files, small
+from ..torch import arrays, files, ndarrays, small, wrapper_parts
 from ..torch import compare as comparing
 from ..torch import plot as plots
 from ..torch import repr as reprs
@@ -31,13 +31,16 @@ class _Bare(Answer):
 
 
 class PyTensor(Command):
-    """Print a torch tensor of the process, read from memory: what it is, where it lies, its values as torch prints them.
+    """Print a torch tensor or numpy array, read from memory: what it is, where it lies, its values as torch prints them.
 
       (gdb) pytensor kv_cache -slice 0,17,:2,0,:4
       Tensor [2, 4]  bfloat16  cpu  stride [512, 1]  storage_offset 139264  numel 8  requires_grad False
         data_ptr 0x7f5c40044000  storage 134217728 bytes (128.0 MiB)  object 0x7f5c3a0b1e50  impl 0x55d0c2a4b180  (Python)
       tensor([[ 0.0233, -1.2109,  0.4551,  0.9023],
               [ 1.1016,  0.0610, -0.3438,  0.7734]], dtype=torch.bfloat16)
+
+    A DTensor is shown with its mesh, placements and this rank's piece, a jagged nested tensor with its parts. Of a numpy array's
+    structured elements each field is an array: pytensor a['x'].
 
     EXPR is an expression of the selected Python frame as in pyprint, the address of a Python tensor, of a C++ at::Tensor or of
     its TensorImpl, or (in gdb) a C++ expression; the answer says which it was. Only the elements shown are read, so a cache of
@@ -113,6 +116,9 @@ class PyTensor(Command):
         private = rt is not None and hides_values(args.operand_text, tensor, session.private(rt, args))
         data = {**tensor_data(tensor), "unavailable": tensor.unavailable or None, "resolved": found.how, "sampled": False}
         data["frame"] = frame_place(found.frame) if found.frame is not None else None
+        parts = wrapper_parts.parts_of(rt, tensor)
+        if parts is not None:
+            data.update(parts.data)
         work = self.work(args, tensor, data, partial)
         if args.compare is not None:
             work.append(self.compare(session, args, whole, tensor, data, partial))
@@ -124,9 +130,10 @@ class PyTensor(Command):
             why = f"{args.operand_text} holds tokens, private: -show-content shows them"
         elif args.repr or not (args.json or work):
             if tensor.own_repr:
-                partial.append(f"{tensor.type} has a __repr__ of its own, which is not run: this is how torch.Tensor's prints it")
+                base = _BASES[tensor.library]
+                partial.append(f"{tensor.type} has a __repr__ of its own, which is not run: this is how {base}'s prints it")
             try:
-                text = reprs.tensor_repr(tensor, reprs.process_options(rt, tensor.table))
+                text = _repr(tensor, rt)
             except GdbextError as e:
                 why = str(e)
                 if not tensor.unavailable:
@@ -145,6 +152,8 @@ class PyTensor(Command):
             values = [part(style) for part in work]
             if text is not None:
                 values.append(escape(text, keep="\n"))
+            elif parts is not None and not (private or work):
+                values += parts.lines
             elif tensor.unavailable or private:
                 values.append(style.bad(escape(tensor.unavailable or why)))
             return "\n".join([tensor_header(tensor, how, style)] + values)
@@ -220,6 +229,16 @@ class PyTensor(Command):
         other = _other(session, args, whole, tensor, partial)
         data["compare"] = found = comparing.compare(arrays.of_tensor(tensor), other)
         return lambda style: comparison_text(found, tensor.numel, args.compare, style)
+
+
+_BASES = {"torch": "torch.Tensor", "numpy": "numpy.ndarray"}
+
+
+def _repr(tensor: Tensor, rt: Any) -> str:
+    """As the library that it is of prints it."""
+    if isinstance(tensor, ndarrays.ArrayTensor):
+        return tensor.text()
+    return reprs.tensor_repr(tensor, reprs.process_options(rt, tensor.table))
 
 
 def _other(session: Session, args: Args, whole: Any, tensor: Any, partial: Any) -> Any:

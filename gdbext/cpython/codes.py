@@ -137,23 +137,6 @@ def brief_at(code: Code, offset: int) -> bool:
     return code.rt.target.read(bytecode(code) + offset, 1)[0] in opcodes(code.rt.version)["brief"]
 
 
-def loops_over(code: Code, offset: int) -> bool:
-    """Whether the instruction at a byte of the code stands in a loop."""
-    spans: list[tuple[int, int]] = code.rt.target.cached(f"loops of {code.address:#x}", lambda: list(_loops(code)))
-    return any(start <= offset <= end for start, end in spans)
-
-
-def _loops(code: Code) -> Iterator[tuple[int, int]]:
-    """(first instruction, the one that jumps back to it) of each loop."""
-    known, high = opcodes(code.rt.version), 0
-    for at, opcode, argument in instructions(code):
-        argument |= high
-        high = argument << 8 if opcode == known["extended_arg"] else 0
-        if opcode in known["back"]:
-            behind = at + 2 + 2 * known["caches"].get(str(opcode), 0)
-            yield argument * known["absolute"] if known["absolute"] else behind - 2 * argument, at
-
-
 def returns(code: Code) -> list[tuple[BytecodeLocation, int | None]]:
     """`[(BytecodeLocation, index of the constant or None)]`: the instructions that leave a function with a value."""
     known = opcodes(code.rt.version)

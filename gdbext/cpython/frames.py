@@ -112,7 +112,21 @@ class PyFrame:
     @property
     def line(self) -> int | None:
         """None where the instruction has no line, or its place cannot be told."""
-        return self.code.line(self.raw.lasti)
+        found = self.code.line(self.raw.lasti)
+        return found if found is not None and self.raw.lasti >= 0 else self._kept_line() or found
+
+    def _kept_line(self) -> int:
+        """The line that its frame object keeps, 0 where it keeps none: of code without instructions (Nuitka's), and what
+        `PyFrame_GetLineNumber` asks first (Objects/frameobject.c)."""
+        rt, L = self.rt, self.rt.layout
+        if rt.version < (3, 10):  # not kept up to date there
+            return 0
+        try:
+            held = self.address if self._is_object() else rt.target.u64(self.address + L["iframe.frame_obj"])
+            return max(rt.target.i32(held + L["frameobj.f_lineno"]), 0) if held else 0
+        except FaultError as e:
+            log.passed_over(e)
+            return 0
 
     @property
     def columns(self) -> tuple[int | None, int | None, int | None]:

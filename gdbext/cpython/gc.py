@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
+from .callees import callee
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ..access.base import Target
+    from .frames import PyFrame
     from .runtime import Runtime
 
 MAX_OBJECTS = 200_000_000
@@ -91,6 +93,22 @@ def incremental(rt: Runtime) -> bool:
 def collecting(rt: Runtime) -> bool:
     """Whether a collection is under way: some objects are then on lists whose heads are on the collector's C stack."""
     return any(rt.target.u32(interp + rt.layout["interp.gc.collecting"]) & 1 for interp in rt.interpreters())
+
+
+def collects(frames: Sequence[PyFrame]) -> bool:
+    """Whether the thread that these frames are of collects garbage, as far as Python frames tell: one has called `gc.collect`
+    and waits for it, or the collector keeps one as the frame that it interrupted (3.15). Where memory is allocated, and before
+    3.15, no Python frame tells."""
+    try:
+        if not frames or not collecting(frames[0].rt):
+            return False
+        rt = frames[0].rt
+        key = "interp.gc.frame"
+        kept = {rt.target.u64(interp + rt.layout[key]) for interp in rt.interpreters()} if key in rt.layout else set()
+        return any(frame.address in kept or callee(frame).split(".") == ["gc", "collect"] for frame in frames)
+    except GdbextError as e:
+        log.passed_over(e)
+        return False
 
 
 def tracked(rt: Runtime) -> Iterator[tuple[int, int]]:

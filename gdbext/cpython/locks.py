@@ -14,6 +14,7 @@ from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
 from .expressions import evaluate
 from .objects import Object
+from .stack_depths import exception_entries
 
 if TYPE_CHECKING:
     from .frames import PyFrame
@@ -25,29 +26,10 @@ MAX_BLOCKS = 20  # CO_MAXBLOCKS
 
 
 # ---- the value stack of a frame --------------------------------------------------------------------------------------
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = data[at] & 63
-    while data[at] & 64:
-        at += 1
-        value = value << 6 | data[at] & 63
-    return value, at + 1
-
-
 def handler_depth(table: bytes, lasti: int) -> int:
     """How many values lie on the stack for sure at byte offset `lasti`: the depth that the handler covering it unwinds to; 0
     where none covers it."""
-    at, unit, depth = 0, lasti // 2, 0
-    while at < len(table):
-        try:
-            start, at = _varint(table, at)
-            length, at = _varint(table, at)
-            _, at = _varint(table, at)
-            packed, at = _varint(table, at)
-        except IndexError:
-            break
-        if start <= unit < start + length:
-            depth = max(depth, packed >> 1)
-    return depth
+    return max((depth for start, end, _, depth, _ in exception_entries(table) if start <= lasti < end), default=0)
 
 
 def _sure_values(frame: PyFrame) -> list[int]:

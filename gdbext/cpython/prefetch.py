@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import GdbextError
+from .callees import callee
 from .reprs import SHORT, Repr
 from .runtime import open_runtime
 
@@ -27,6 +28,7 @@ def read(target: Target) -> str:
             rt.gil(thread.interp)
             rt.thread_name(thread)
             for frame in rt.frames(thread):
+                callee(frame)
                 frame.function, frame.file, frame.line  # noqa: B018  (reading them is what it is for)
                 for _, value in frame.locals():
                     if value is not None:

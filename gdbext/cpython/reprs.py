@@ -322,6 +322,8 @@ class Repr:
             return f"{name}({shown}, {self._braces(value, depth)})"
         if value.isa("collections.OrderedDict"):
             return self._ordered(value, depth)
+        if value.isa("frozendict"):
+            return f"{name}({self._braces(value, depth)})" if value.len() else f"{name}()"
         return self._braces(value, depth)
 
     def pair(self, value: Object, depth: int, between: str = ": ") -> Callable[[tuple[int, int]], str]:

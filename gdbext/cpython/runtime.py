@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..access.model import Module
 
 MAX_INTERPRETERS = 1000
+MAX_THREAD_NAME = 200  # characters
 FRAME_SECONDS = 0.1  # for which the stack of a thread that runs on is read again, until it holds together
 
 # glibc's struct pthread: the tid (nptl/descr.h); proved against the thread list before use
@@ -339,7 +340,8 @@ class Runtime:
             found = {}
             for ident, thread in self.registered_threads().items():
                 try:
-                    found[ident] = thread.attr("_name").string(200)
+                    name = thread.attr("_name")
+                    found[ident] = name.string(MAX_THREAD_NAME) + ("…" if name.len() > MAX_THREAD_NAME else "")
                 except GdbextError as e:
                     log.passed_over(e)
                     continue

@@ -103,6 +103,8 @@ class TypeInfo:
                 raise
             log.passed_over(e)
             self.raw_name = rt.lost_type_name(address)
+        if self.raw_name == "frozendict" and not self.flags & HEAPTYPE:
+            self.flags |= DICT  # 3.15: laid out as a dict (pycore_dict.h, PyFrozenDictObject), and not marked as one
         mro = field("type.tp_mro") & (1 << 64) - 1
         self.mro = []
         if mro:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import log
 from ..access.procfs import read_stat
 from ..cpython import codes, types
+from ..cpython.loops import loops_over
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from .stack_keys import FrameKey
@@ -77,7 +78,7 @@ def of_thread(rt: Runtime, pid: int, tid: int, frames: Sequence[Any], stacks: Se
                 return None
             outer -= 1
         turning = max(len(frames) - outer, 1)
-        loops = [n for n, frame in enumerate(frames) if codes.loops_over(frame.code, frame.raw.lasti)]
+        loops = [n for n, frame in enumerate(frames) if loops_over(frame.code, frame.raw.lasti)]
         inner = [n for n in loops if n < turning] or loops[:1]  # what turns, turns in these
         reached = _Reached(rt, [frames[n] for n in sorted({*range(turning), *inner})])
         state: Hashable | None = (*reached.facts(), *(reached.around(frames[n]) for n in loops if n not in inner))

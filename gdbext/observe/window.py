@@ -46,6 +46,7 @@ class ThreadWindow:
     effects: list[Effect] = field(default_factory=list)  # of the later samples of one that has not advanced
     call: Call | None = None  # the system call that it is in at the last sample
     kernel: str = ""  # the function of the kernel that it is in at the last one, in state D
+    for_good: bool = False  # its code does nothing more than sleep again where the sleep that it is in ends
 
     @classmethod
     def of(cls, samples: Iterable[ThreadSample]) -> ThreadWindow:

@@ -49,6 +49,7 @@ def join(looks: Sequence[Look], earlier: Sequence[Look] | None = None, between: 
         thrash.mark(found, _gathered(earlier))
     _note_standing(context)
     _behind(found, context)
+    _behind_parked(found, context)
     return found
 
 
@@ -482,3 +483,21 @@ def _behind(found: Sequence[Tracked], context: _Context) -> None:
             continue
         tracked.verdict, tracked.behind, tracked.holder = model.BEHIND, [head.request_id], None
         tracked.evidence = [f"it waits behind {head.request_id}, which never fits"]
+
+
+def _behind_parked(found: Sequence[Tracked], context: _Context) -> None:
+    """Requests in a queue whose head lacks blocks wait for those that hold them, where all of these are parked."""
+    for look in context.schedulers if context.two else ():
+        hops = [(t, t.sighting(*sightings.IN_SCHEDULER)) for t in found]
+        mine = [(t, hop[1]) for t, hop in hops if hop is not None and hop[0].pid == look.pid and not hop[1].ended]
+        holds = [t for t, s in mine if s.request is not None and any(s.request.blocks.values())]
+        queued = [t for t, s in mine if s.stage == sightings.QUEUE and t not in holds and not s.parked]
+        if not queued or not queued[0].waits_for.startswith(waiting.SHORT) or not holds:
+            continue
+        if any(t.verdict != model.PARKED for t in holds):
+            continue
+        for tracked in queued:
+            if tracked.verdict in (model.QUEUED, model.BEHIND, ""):
+                tracked.verdict, tracked.behind, tracked.holder = model.BEHIND, [t.request_id for t in holds], None
+                names, tracked.sure = ", ".join(t.request_id for t in holds[:8]), False
+                tracked.evidence = [f"the blocks that are lacking are held by {names}, which wait for what has not come"]

@@ -10,10 +10,11 @@ from ..cpython import content, objects, resolution
 from ..cpython.frames import PyFrame
 from ..cpython.resolution import Resolved
 from ..cpython.runtime import Runtime
+from ..cpython.thirdparty import numpy_objects
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 from ..torch import adapter as adapters
-from ..torch import locate
+from ..torch import locate, ndarrays
 from ..torch import tensor_impl as tensors
 from ..torch.tensor import Tensor
 from .command import Args, Option
@@ -84,7 +85,11 @@ def tensor_value(rt: Runtime, value: Any) -> Tensor | None:
     """The `Tensor` of a value that an expression gave: an object of the process, or a view that was made here (a slice); None for
     what is none."""
     if isinstance(value, objects.Object):
+        if numpy_objects.is_array(value):
+            return ndarrays.of_object(value)
         return tensors.read_tensor(rt, value.address) if tensors.is_tensor(value) else None
+    if isinstance(value, numpy_objects.ArrayAdapter):
+        return ndarrays.of_adapter(value)
     return value.tensor if isinstance(value, adapters.TensorAdapter) else None
 
 
@@ -97,7 +102,7 @@ def hidden_names(session: Session, args: Args) -> AbstractSet[str]:
 def hides_values(text: str, tensor: Tensor, private: AbstractSet[str]) -> bool:
     """Whether the values of the tensor that an expression names may be tokens: of an integer type, by way of a private name or of
     none that says what they are."""
-    if not private or tensor.dtype.kind != "int":
+    if not private or tensor.dtype.kind not in ("int", "raw"):
         return False
     return bool(content.names_in(text) & frozenset(private)) or content.is_unnamed(text)
 

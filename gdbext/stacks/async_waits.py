@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import log
+from ..cpython import loops
 from ..cpython import tasks as asyncio_tasks
 from ..cpython.event_loops import EventLoop, event_loops
 from ..engines.sensitive_names import shown_name
@@ -26,6 +27,8 @@ from .references import Reachable, references_of
 from .waits import Edge
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..cpython.runtime import Runtime
     from ..observe.system_calls import Call
     from .threads import ThreadView
@@ -42,7 +45,7 @@ class TaskState:
     innermost first, `edge`: what it waits for (None where it is not known), `text`: the wait in words, `kind` of `tasks.Waiting`,
     `seconds` of a sleep, `on`: nodes of tasks that must all end, `descriptor`: of the socket that it reads from (-1: none),
     `call`: that read as a system call, `key`: what changes as it goes on, `yields`: it stands in
-    asyncio.sleep(0)."""
+    asyncio.sleep(0), `for_good`: its code does nothing more than sleep again where its sleep ends."""
 
     node: Any
     name: str
@@ -60,6 +63,7 @@ class TaskState:
     address: int = 0
     seconds: float | None = None
     yields: bool = False
+    for_good: bool = False
 
 
 @dataclass(eq=False)
@@ -120,6 +124,7 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
         state.key, state.yields = key_of(task), _yields(task)
         if task.waits is not None:
             state.text, state.kind, state.seconds = task.waits.text, task.waits.kind, task.waits.seconds
+            state.for_good = state.kind == "sleep" and sleeps_for_good(task.frames)
             state.on = [nodes[a] for a in task.waits.on if a in nodes]
         found.tasks.append(state)
     _edges(found, rt, threads)
@@ -159,6 +164,17 @@ def key_of(task: Any) -> Any:
 def _yields(task: Any) -> bool:
     """Whether a task stands in asyncio.sleep(0): it is run again at the loop's next turn."""
     return bool(task.frames) and last_part(str(task.frames[0].function)) == "__sleep0"
+
+
+def sleeps_for_good(frames: Sequence[Any]) -> bool:
+    """Whether the code that called a sleep does nothing more than sleep again where it ends; `frames` of a thread or a task,
+    innermost first."""
+    frame = next((f for f in frames if not path_of(f).endswith(ASYNCIO)), None)
+    try:
+        return frame is not None and loops.only_again(frame.code, frame.raw.lasti)
+    except GdbextError as e:
+        log.passed_over(e)
+        return False
 
 
 def keys(rt: Runtime) -> dict[int, Any] | None:
@@ -240,15 +256,17 @@ def _owner(edge: Edge, task: TaskState, holders: Holders, node: Any, address: in
 
 
 def _descriptor(task: TaskState) -> int:
-    """The socket that a task reads from or writes to through asyncio's streams or sock_* calls; -1 for none."""
+    """The socket or pipe that a task reads from or writes to through asyncio's streams or sock_* calls; -1 for none. A transport
+    of a socket has `_sock_fd`, one of a pipe `_fileno` (asyncio/selector_events.py, unix_events.py)."""
     for frame in task.python[:4]:
         if not path_of(frame).endswith(("asyncio/streams.py", "asyncio/selector_events.py")):
             continue
         own = dict(frame.locals())
         try:
             if path_of(frame).endswith("streams.py"):
-                transport = own["self"].attr("_transport")
-                return int(transport.attr("_sock_fd").integer())
+                fields = dict(own["self"].attr("_transport").fields())
+                found = fields.get("_sock_fd") or fields["_fileno"]
+                return int(found.integer())
         except (GdbextError, KeyError, AttributeError) as e:
             log.passed_over(e)
             continue

@@ -62,17 +62,19 @@ ANSWER = {  # what is read of an answer of `llm-stacks -json`
     "failed": [{"label": _TEXT, "pid": _NUMBER, "reason": str}],
     "pauses": [{"pid": int, "seconds": (int, float), "woken?": int}],
     "ranks_total": int,
+    "collecting?": [{"host": str, "label": str, "pid": _NUMBER, "tid": _NUMBER, "name?": str}],
     "partial?": [str],
 }
 
 
 class MergedAnswers:
-    """Answers together: `processes`, `failed`, `pauses`, `total` processes asked for, `partial`."""
+    """Answers together: `processes`, `failed`, `pauses`, `collecting`, `total` processes asked for, `partial`."""
 
     def __init__(self) -> None:
         self.processes: list[SavedProcess] = []
         self.failed: list[dict[str, Any]] = []
         self.pauses: list[dict[str, Any]] = []
+        self.collecting: list[dict[str, Any]] = []
         self.total = 0
         self.partial: list[str] = []
 
@@ -114,6 +116,7 @@ class MergedAnswers:
                 {"label": f"{source}: {f['label'] or f['pid']}", "pid": f["pid"], "reason": f["reason"]} for f in answer["failed"]
             ]
             self.pauses += answer["pauses"]
+            self.collecting += answer.get("collecting", ())
             self.total += answer["ranks_total"]
         except ValueError as e:
             raise GdbextError(f"{source}: an answer of llm-stacks that is damaged: {e}") from None

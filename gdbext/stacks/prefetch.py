@@ -42,6 +42,7 @@ def read(target: Target, *words: str) -> str:
     error = next(iter(view.partial), "") or next(
         (r for th in view.threads if target.is_stopped for r in th.reasons if "cannot read" in r), ""
     )
+    any(th.collects for th in view.threads)
     reads = target.read_log
     if reads is not None and reads.repeated:
         return error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..access import ptrace
-from ..cpython import gil
+from ..cpython import gc, gil
 from ..cpython.runtime import all_runtimes, open_runtime
 from ..engines.recognition import memory_environ
 from ..engines.sensitive_names import shown_name
@@ -116,8 +116,9 @@ class ThreadView:
 
     @property
     def collects(self) -> bool:
-        """Whether the interpreter collects garbage in it, by the names of its native frames."""
-        return any(n.function.partition(".")[0] in COLLECTING and "python" in os.path.basename(n.library) for n in self.native)
+        """Whether the interpreter collects garbage in it: by the names of its native frames, or by its Python frames."""
+        named = any(n.function.partition(".")[0] in COLLECTING and "python" in os.path.basename(n.library) for n in self.native)
+        return named or gc.collects(self.python)
 
     @property
     def idle(self) -> bool:

@@ -187,9 +187,6 @@ def of_tensor(tensor: Tensor) -> Source:
     if tensor.kind in SPARSE:
         return of_tensor(sparse_parts(tensor)[-1][1])
 
-    def read(box: Box) -> Any:
-        return read_box(tensor, box)
-
     def numbers(stored: Any, box: Box) -> Any:
         found = decode(tensor.dtype, stored)
         if tensor.is_neg:
@@ -201,6 +198,7 @@ def of_tensor(tensor: Tensor) -> Source:
     channels = tensor.quantizer.axis if tensor.quantizer else None  # one stored element stands for another number in each channel
     repeated = [d for d, step in enumerate(tensor.stride or ()) if step == 0 and d != channels]
     decoded = None if resolved(tensor) else numbers
+    read = tensor.reader or functools.partial(read_box, tensor)
     return Source(tensor.shape or (), tensor.dtype, name, read, tensor.stride, repeated=repeated, decode=decoded)
 
 

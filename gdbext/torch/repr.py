@@ -17,6 +17,7 @@ from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import dtypes
 from . import layout as layouts
 from .tensor import MAX_VALUES, NESTED, WRAPPERS
+from .tensor_impl import read_tensor_impl
 from .tensor_kinds import components, sparse_parts, wrapped
 
 if TYPE_CHECKING:
@@ -223,6 +224,9 @@ def tensor_repr(tensor: Tensor, options: Options | None = None, depth: int = 0) 
         suffixes.append(f"grad_fn=<{tensor.grad_fn}>")
     elif tensor.requires_grad:
         suffixes.append("requires_grad=True")
+    if tensor.tangent and depth <= MAX_DEPTH:
+        tangent = read_tensor_impl(tensor.target, tensor.table, tensor.tangent)
+        suffixes.append(f"tangent={tensor_repr(tangent, options, depth + 1)}")
     text = _with_suffixes(prefix + body, suffixes, len(prefix), tensor.layout == "sparse_coo", options.linewidth)
     if tensor.counts_as_parameter and not tensor.plain:
         text = f"Parameter({text})"
@@ -255,6 +259,8 @@ def _body(tensor: Tensor, options: Options, indent: int) -> tuple[str, list[str]
     if tensor.device.startswith("meta") or tensor.type == "FakeTensor":
         if tensor.shape is None:
             tensor.values([])  # says why
+        if tensor.layout.startswith("sparse_"):
+            return _sparse_body(tensor, options, indent, [size], [of_type] if dtype.name not in _expected(default) else [])
         return "...", [size] + unlike_default
     if tensor.quantizer:
         return values_text(tensor, options, indent), [size, of_type] + _quantizer_suffixes(tensor.quantizer, options)
@@ -283,11 +289,11 @@ def _sparse_body(tensor: Tensor, options: Options, indent: int, size: list[str],
     if not indexed:
         raise LayoutError(f"the {tensor.kind} at {tensor.impl:#x} has a part without dimensions")
     nnz = indexed[0] if tensor.layout == "sparse_coo" else indexed[-1]
-    texts = []
+    texts, without = [], tensor.device.startswith("meta") or tensor.type == "FakeTensor"
     for name, part in parts:
-        text = f"{name}=tensor(" + values_text(part, options, indent + len(name) + 8)
-        texts.append(text + (", size=" + _size(part.shape or ()) if not part.numel else "") + ")")
-    suffixes = size + [f"nnz={nnz}"] + unexpected + ["layout=torch." + tensor.layout]
+        text = f"{name}=tensor(" + ("..." if without else values_text(part, options, indent + len(name) + 8))
+        texts.append(text + (", size=" + _size(part.shape or ()) if without or not part.numel else "") + ")")
+    suffixes = size + ([] if without else [f"nnz={nnz}"]) + unexpected + ["layout=torch." + tensor.layout]
     return (",\n" + " " * indent).join(texts), suffixes
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 import struct
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Sequence
 
 from .. import log
 from ..errors import FaultError, GdbextError, LayoutError
@@ -58,6 +58,7 @@ class Tensor:
     storage_bytes: int | None = None
     requires_grad: bool | None = False  # None: could not be told
     grad_fn: str = ""
+    tangent: int = 0  # the TensorImpl of its forward-mode gradient (torch.autograd.forward_ad)
     grad_fn_object: int = 0  # the Python object of a grad_fn that Python code defines
     is_conj: bool = False
     is_neg: bool = False
@@ -65,7 +66,9 @@ class Tensor:
     quantizer: Quantizer | None = None
     own_repr: bool = False  # its class has a __repr__ of its own
     parts_in: tuple[str, ...] = ()  # the attributes that hold tensors, of one whose values are in them
+    reader: Any = None  # gives the stored elements of a box (arrays.py), of what another library keeps
     notes: list[str] = dataclasses.field(default_factory=list)
+    library: ClassVar[str] = "torch"  # whose object it is
 
     @property
     def name(self) -> str:
@@ -75,7 +78,12 @@ class Tensor:
     def one_line(self) -> str:
         """ "Tensor[2, 3] float32 cpu": what stands for the tensor inside other output, escaped."""
         shape = "?" if self.shape is None else ", ".join(map(str, self.shape))
-        return escape(f"{self.type}[{shape}] {self.dtype.name} {self.device or 'no device'}")
+        return escape(f"{self.type}[{shape}] {self.dtype_name} {self.device or 'no device'}")
+
+    @property
+    def dtype_name(self) -> str:
+        """The dtype as its library calls it."""
+        return self.dtype.name
 
     @property
     def data_ptr(self) -> int:
@@ -273,6 +281,9 @@ class Tensor:
             offset += picked.start * step if len(picked) else min(picked.start, n) * step
         sub = dataclasses.replace(self, shape=tuple(shape), stride=tuple(stride), storage_offset=offset, numel=math.prod(shape))
         sub.requires_grad, sub.grad_fn, sub.is_parameter, sub.counts_as_parameter = False, "", False, False
+        if sub.tangent:
+            sub.tangent = 0
+            sub.notes = [*sub.notes, "its tangent, a part of the whole tensor's, is not shown"]
         if self.plain:
             sub.type = "Tensor"
         if self.quantizer:

@@ -258,12 +258,32 @@ def _autograd(t: Tensor, meta: int) -> None:
         t.requires_grad = None
         return
     t.requires_grad = bool(flag or node)
+    t.tangent = _tangent(t, target.u64(meta + table.offset("AutogradMeta", "fw_grad_")))
     if not node:
         return
     t.grad_fn = nodes[0].rsplit("::", 1)[-1]
     if nodes[0] == "torch::autograd::PyNode":  # a node of Python code: its class has the name
         at = ("PyNode", "obj") if table.has("PyNode", "obj") else ("PyNode", "pyobj_slot_", "PyObjectSlot", "pyobj_")
         t.grad_fn_object = target.u64(node + table.offset(*at)) & ~1
+
+
+def _tangent(t: Tensor, gradient: int) -> int:
+    """The TensorImpl that a ForwardGrad keeps for level 0, the only one there is (torch/csrc/autograd/forward_grad.h: after
+    enable_shared_from_this a libstdc++ unordered_map from levels to tensors: buckets, their count, first node, count; a node:
+    next, level, tensor). 0 where it keeps none."""
+    if not gradient:
+        return 0
+    try:
+        first, count = t.target.u64(gradient + 32), t.target.u64(gradient + 40)
+        if not count:
+            return 0
+        following, level, impl = t.target.words(first, 3)
+        if count != 1 or following or level:
+            raise LayoutError(f"{count} levels, the first {level}")
+        return int(impl)
+    except (FaultError, LayoutError) as e:
+        t.notes.append(f"it has a tangent that cannot be read ({e})")
+        return 0
 
 
 def _quantizer(t: Tensor) -> Quantizer | None:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..requests.model import KEPT, MOVING
+from ..requests.model import KEPT, MOVING, NEVER_FITS
 from .steps import ENDED, INPUT, MOVES, NOBODY, RING, RUNS, SEVERAL, UNKNOWN, End, Step, short, step
 
 if TYPE_CHECKING:
@@ -36,6 +36,12 @@ class Chain:
     also: list[Node] = field(default_factory=list)
     request: str = ""
     rests: bool = False  # a helper that waits for work
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Who stands in it, without the waiter."""
+        ends = [end.node for end in (self.end, *self.end.any_of)]
+        return [node for node in [*(node for node, _ in self.through), *ends] if node is not None]
 
     @property
     def unseen(self) -> list[int]:
@@ -141,18 +147,18 @@ def _resting(f: ProcessState, t: ThreadState) -> Chain:
 
 
 def _of_requests(facts: Facts, requests: Iterable[Any]) -> list[Chain]:
-    return [_request(facts, r) for r in requests if r.verdict not in (MOVING, KEPT)]
+    return [chain_of_request(facts, r) for r in requests if r.verdict not in (MOVING, KEPT)]
 
 
-def _request(facts: Facts, r: Any) -> Chain:
+def chain_of_request(facts: Facts, r: Any) -> Chain:
     """The chain of one request (`requests.model.Tracked`): from the process that has it, along who must act."""
     at = (r.at.label, r.at.tid) if r.at is not None else (r.request_id, None)
     said = r.waits_for or (f"the next step of {r.at.label}" if r.at is not None else "what cannot be told")
     if r.behind:
         said += f", behind {', '.join(r.behind[:4])}"
     node = _holder(facts, r.holder or r.at)
-    if node is None:
-        end = End(None, NOBODY if r.verdict == "never-fits" else UNKNOWN, r.evidence[-1] if r.evidence else r.verdict)
+    if node is None or r.verdict == NEVER_FITS:
+        end = End(None, NOBODY if r.verdict == NEVER_FITS else UNKNOWN, r.evidence[-1] if r.evidence else r.verdict)
         return Chain(at, said, [], end, request=r.request_id)
     chain = chain_of(facts, node)
     through = ([(node, chain.waits_for)] if chain.waits_for else []) + chain.through

@@ -51,6 +51,7 @@ class ThreadState:
     waited: bool = False  # it was, in some sample, in a wait without a time limit that others end
     futile: bool = False  # it runs, and is known to change nothing
     kernel: str = ""  # the function of the kernel that it is blocked in, of one in state D
+    for_good: bool = False  # its code does nothing more than sleep again where the sleep that it is in ends
 
     @property
     def blocked(self) -> bool:
@@ -210,6 +211,8 @@ class ProcessState:
     unread: int = 0  # on how many of them, and of its listeners, something waits
     broken: str = ""  # why it serves nobody any more, by its own word
     signals: Sequence[str] = ()  # that it has handlers of its own for
+    read: int = 0  # bytes that it read meanwhile
+    short: list[str] = field(default_factory=list)  # resources that have run out
     # what the facts were read from: no rule asks, and one made up has none
     rank: Rank | None = None
     snapshot: ProcessSnapshot | None = None  # its copy

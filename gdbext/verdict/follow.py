@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 # From good to bad. "moves": it goes on; "rests": it waits for input from outside that nobody owes; "ticks": it wakes from time to
 # time and does nothing else, so what it waits for is not known; "works": it runs, and what it should move is not known;
-# "unknown"; "answer": somebody outside owes an answer; "spins": it runs and changes nothing; "sleeps": it stands and does
-# nothing; "blocked": it is in the kernel, uninterruptibly; "dead": who should end it has ended; "nobody": no one who could end
-# it was found.
+# "unknown", also of one that is to go on when its sleep ends; "answer": somebody outside owes an answer; "spins": it runs and
+# changes nothing; "sleeps": it sleeps and never does anything else, or has a lock meanwhile; "blocked": it is in the kernel,
+# uninterruptibly; "dead": who should end it has ended; "nobody": no one who could end it was found.
 GOOD = ("moves", "rests")
 ORDER = ("moves", "rests", "ticks", "works", "unknown", "answer", "spins", "sleeps", "blocked", "dead", "nobody")
 OUTSIDE = ("listener", "served", "terminal")
@@ -86,6 +86,14 @@ def naps(facts: Facts, node: Node) -> bool:
     return task is not None and task.kind == "sleep" and (task.seconds or 0.0) < LONG
 
 
+def sleeps(facts: Facts, node: Node) -> bool:
+    """Whether a thread or task stands in a sleep."""
+    t, task = facts.thread(node), facts.task(node)
+    if t is not None:
+        return t.edge is None and t.call is not None and t.call.name == "nanosleep"
+    return task is not None and task.kind == "sleep"
+
+
 def outlook(facts: Facts, node: Node, seen: _Way | None = None) -> Outlook:
     """The `Outlook` of the wait that a thread or task is in; `seen`: from whom it was come to."""
     seen = seen or _Way()
@@ -117,7 +125,7 @@ def _outlook(facts: Facts, node: Node, seen: _Way) -> Outlook:
         return _edge(facts, task.edge, seen, len(task.on) > 1)
     if task.kind == "sleep":
         served = thread is not None and thread.call is not None and from_outside(thread.call)
-        return Outlook("ticks" if naps(facts, node) or served else "sleeps", node)
+        return Outlook("ticks" if naps(facts, node) or served else "sleeps" if task.for_good else "unknown", node)
     if task.kind == "executor":
         found = _executor(facts, f, seen)
         return Outlook(found.kind, found.culprit, [f"{name_of(facts, node)} waits for {task.text}", *found.way], found.ended)
@@ -242,7 +250,10 @@ def _edge(facts: Facts, edge: Edge, seen: _Way, every: bool) -> Outlook:
         found = _child(facts, edge, seen)
     elif edge.owner is not None:
         found = outlook(facts, edge.owner, seen)
-        found.lock = found.lock or edge.kind in LOCKS and found.culprit == edge.owner
+        keeps = edge.kind in LOCKS and found.culprit == edge.owner
+        if keeps and found.kind == "unknown" and sleeps(facts, edge.owner):
+            found.kind = "sleeps"  # it may give the lock back after that; until then it keeps others from moving
+        found.lock = found.lock or keeps
     elif edge.outside:
         found = Outlook("answer", None, [edge.note])
     elif every or edge.every:
@@ -305,6 +316,9 @@ def _pids(facts: Facts, pids: Sequence[int], f: ProcessState | None, seen: _Way)
         best = min((outlook(facts, main.node, seen) for main in known), key=lambda o: o.rank)
         said = ", ".join(main.node[0] for main in known)
         who = name_of(facts, f.main.node) if f is not None and f.main is not None else "it"
+        last = facts.process(best.culprit) if best.culprit is not None else None
+        if best.kind == "sleeps" and last is not None and any(t.node != best.culprit and not t.idle for t in last.threads):
+            best = Outlook("unknown", best.culprit, best.way)  # it only keeps its process alive: another thread may do the work
         return Outlook(best.kind, best.culprit, [f"{who} waits for what process {said} is to give", *best.way], best.ended)
     if f is None or not pids:
         return Outlook("answer")
@@ -321,7 +335,8 @@ def _call(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
     if t.victim or call is None:
         return Outlook("ticks" if t.woke > 1 and not t.victim else "unknown", t.node if t.still else None)
     if call.name == "nanosleep":
-        return Outlook("ticks" if t.woke > 0 or naps(facts, t.node) else "sleeps", t.node)
+        for_good = t.for_good and not (t.main and f.signals)  # their handlers run in the main thread
+        return Outlook("ticks" if t.woke > 0 or naps(facts, t.node) else "sleeps" if for_good else "unknown", t.node)
     if call.name == "wait":
         return _pids(facts, call.peers, f, seen)
     if call.name in ("pause", "sigwait"):  # anybody sends signals; where a child may owe one, only that no request is open tells
@@ -344,7 +359,7 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call, seen: _Way) 
     if any(p.pid in pids and any(n[0] == p.name for n in seen) for p in facts):
         return Outlook("unknown")  # that one waits for this one
     if kinds == {"unix"} and all(source.peers for source in call.sources) and not pids:
-        return Outlook("sleeps", node)  # this process alone has the other end
+        return Outlook("unknown" if call.limited else "sleeps", node)  # this process alone has the other end
     if pids and all(pid in f.ancestors for pid in pids):
         return Outlook("rests")  # its parent's commands
     if "pipe" in kinds and not pids:

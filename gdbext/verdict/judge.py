@@ -99,9 +99,10 @@ def judge_group(processes: Iterable[ProcessState]) -> Verdict:
         if found is None:
             continue
         log.note("%s: %s, by %s; what stands before it in ORDER does not apply", _names(facts), found.kind, rule.__qualname__)
+        more = _shortages(facts)
         if found.kind not in QUIET:
-            more = count_lines(facts) + ring_lines(facts) + notes(facts)
-            found.evidence += [line for line in more if line not in found.evidence]
+            more = count_lines(facts) + ring_lines(facts) + notes(facts) + more
+        found.evidence += [line for line in more if line not in found.evidence]
         return found
     log.note(
         "%s: no rule applies: %s", _names(facts), [f"{rule.__module__.rpartition('.')[2]}.{rule.__name__}" for rule in ORDER]
@@ -124,8 +125,12 @@ def _unknown(facts: Facts) -> Verdict:
             evidence.append(f"{name_of(facts, node)} is at work; what it should move is not known")
     evidence += requests.queued(facts)
     evidence += [describe(f.main) for f in facts if f.main]
-    more = count_lines(facts) + ring_lines(facts) + notes(facts) + _timers(facts)
+    more = count_lines(facts) + ring_lines(facts) + notes(facts) + _shortages(facts) + _timers(facts)
     return Verdict("unknown", [], [*evidence, *more, "no evidence of why it is blocked here"])
+
+
+def _shortages(facts: Facts) -> list[str]:
+    return [f"{f.name}: {line}" for f in facts for line in f.short]
 
 
 def _timers(facts: Facts) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..access.cgroups import frozen_by
 from ..access.proc import process_clock
-from ..access.procfs import cpu_of, state_of, wait_channel
+from ..access.procfs import bytes_read, cpu_of, state_of, wait_channel
 from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
 from ..access.retry import settled_counts
@@ -27,7 +27,7 @@ from ..requests.model import Counter
 from ..stacks import async_waits, ipc_locks, locks, snapshots, threads
 from ..stacks.python_waits import path_of
 from ..torch import collectives
-from . import from_samples, possessions
+from . import from_samples, possessions, shortages
 from .facts import ProcessState
 
 if TYPE_CHECKING:
@@ -174,6 +174,7 @@ class _Watch:
         self.s, self.rt, self.observer = s, rt, Observer(s.pid, rt)
         self.first: dict[str, Any] = {}
         self.taken = False
+        self.read = bytes_read(s.pid)
         s.window = self.observer.window
 
     def go_on(self) -> None:
@@ -211,6 +212,7 @@ class _Watch:
             self.rt.target.invalidate()
             counted = self.first["counts"] if self.observer.stands else _settled(self.rt)
             _last_look(self.s, self.rt, self.first, counted)
+        self.s.read, self.s.short = bytes_read(self.s.pid) - self.read, shortages.of_process(self.s.pid)
         self.observer.end()
 
     def _counted(self, rt: Runtime) -> dict[Any, int]:
@@ -232,6 +234,7 @@ def _last_look(s: ProcessState, rt: Runtime, first: dict[str, Any], counted: dic
     try:
         tids = [th.tid for th in rt.target.threads()]
         s.window.enter(system_calls.read(rt.target, tids), anew=True)
+        _read_sleeps(s, rt)
         light = threads.read_threads(rt.target, rt, [], native=False) if async_waits.used(rt) else []
         seen = async_waits.read(s.name, rt, light, time.monotonic())
         _read_calls(s, rt, [loop.tid for loop in seen.loops if loop.tid])
@@ -274,6 +277,14 @@ def _read_calls(s: ProcessState, rt: Runtime, tids: Sequence[int]) -> None:
             break
         time.sleep(TICK)
         s.window.enter(system_calls.read(rt.target, woken), anew=False)
+
+
+def _read_sleeps(s: ProcessState, rt: Runtime) -> None:
+    """Of each thread that sleeps, whether its code does anything else after that."""
+    asleep = {tid for tid, thread in s.window.threads.items() if thread.call is not None and thread.call.name == "nanosleep"}
+    for py in rt.threads() if asleep else ():
+        if py.tid in asleep:
+            s.window.threads[py.tid].for_good = async_waits.sleeps_for_good(rt.frames(py))
 
 
 def _unread(watched: Sequence[system_calls.Source]) -> set[int]:

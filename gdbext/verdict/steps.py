@@ -102,7 +102,7 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     asks = t.edge is not None and t.edge.kind == "GIL"
     if t.edge is not None and asks:
         return _gil(facts, f, t, t.edge)
-    if t.edge is not None and (t.held_up or not t.advanced):
+    if t.edge is not None and (t.held_up or not t.advanced or t.edge.limit):  # who asks over and over waits all the same
         return _edge(facts, t.edge)
     if t.blocked:
         return _does(t.node, BLOCKED, kept_line(t))
@@ -146,7 +146,8 @@ def _call(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     if call.name == "nanosleep":
         long = f", for {call.seconds:.0f} s" if call.seconds >= 1 else ""
         turns = " from time to time" if t.woke else ""
-        return _does(t.node, SLEEPS, f"{describe(t)}: it sleeps{long}{turns}")
+        after = ", and only sleeps again after that" if t.for_good else ""
+        return _does(t.node, SLEEPS, f"{describe(t)}: it sleeps{long}{turns}{after}")
     if call.name == "wait":
         return _processes(facts, f, call.peers, "the end of a child")
     if call.name in ("pause", "sigwait"):
@@ -224,7 +225,11 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
         return Step(said, (), End(None, ENDED, f"{', '.join(edge.ended[:4])}, which could have ended that, has ended"))
     if edge.kind == "Future":
         return _unknown(said, "no frame that was looked at has it: what was given to a loop or a pool stands in none")
-    return Step(said, (), End(None, NOBODY, "no thread and no task that was looked at can reach it"))
+    none = "no thread and no task that was looked at can reach it"
+    if f is not None and f.signals:
+        what = f"the process's own handler of {', '.join(f.signals[:4])} may, which is not read"
+        return _unknown(said, f"{none}; {what}")
+    return Step(said, (), End(None, NOBODY, none))
 
 
 def _sleeper(facts: Facts, f: ProcessState, waiter: Node) -> Node:

@@ -48,3 +48,42 @@ def test_each_python_tells_it(name, how, python):
 @pytest.mark.parametrize("name", ["child that cannot write", "each waits for the other", "answers left in a queue", "dead child"])
 def test_children_and_whoever_has_the_other_end_are_looked_at_without_being_asked_for(name, how):
     proved(name, how, PYTHONS[0], asked=False)
+
+
+def asked(*words):
+    with running(PYTHONS[0], "pollers.py", *words, start_new_session=True) as (_, truth):
+        said = answer(f"llm-hang {truth['pid']} -wait 0.6 -json")
+    mine = [c for c in said["chains"] if c["waiter"]["tid"] == truth["pid"]]
+    return said, mine[0] if mine else None
+
+
+def test_who_asks_again_and_again_for_an_item_of_a_thread_that_has_ended():
+    said, chain = asked("queue", "thread", "dead")
+    assert said["verdict"] in ("dead-thread", "unknown"), said
+    assert chain is None or chain["end"]["state"] == "ended", said
+
+
+@pytest.mark.parametrize("how", ["event", "flag", "future"])
+def test_who_asks_for_a_flag_that_nobody_sets_any_more_is_not_at_work(how):
+    said, chain = asked(how, "thread", "dead")
+    assert said["verdict"] in ("dead-thread", "unknown"), said
+    if how == "event":
+        assert chain["end"]["state"] == "ended" and "Thread" in chain["end"]["why"], chain
+
+
+@pytest.mark.parametrize("giver", ["child", "task"])
+def test_who_asks_a_child_or_task_that_has_ended_is_not_at_work(giver):
+    assert asked("queue", giver, "dead")[0]["verdict"] in ("unknown", "crashed", "dead-thread")
+
+
+@pytest.mark.parametrize("words", ["queue thread", "event thread", "flag thread", "spin thread", "queue child", "queue task"])
+def test_nobody_is_accused_where_the_giver_lives(words):
+    said, _ = asked(*words.split(), "well")
+    assert said["verdict"] in ("busy", "unknown") and not said["culprits"] or said["verdict"] == "busy", said
+
+
+@pytest.mark.parametrize("how", ["queue", "event"])
+def test_a_signals_handler_may_give_what_no_thread_can(how):
+    said, chain = asked(how, "thread", "dead", "handled")
+    assert said["verdict"] == "unknown", said
+    assert chain["end"]["state"] in ("ended", "unknown"), chain

@@ -98,3 +98,21 @@ def test_requests_of_one_process_are_listed_where_its_blocks_cannot_be_read():
         found = answer(f"llm-requests -between 0.1 {target.pid} -json")
     assert len(found["requests"]) >= said["waiting"] and {r["blocks"] for r in found["requests"]} == {None}
     assert any(line.startswith("blocks not read: the Manager") for line in found["partial"]), found["partial"]
+
+
+def test_a_request_that_stands_has_the_chain_that_llm_hang_has(torch_python):
+    with running(torch_python, "titled_engine_core.py", "3") as (target, _):
+        found = {
+            name: answer(f"llm-request -on {target.pid} {name} -between 0.3 -json")
+            for name in ("queued-in", "too-large", "in-hands")
+        }
+        still = answer(f"llm-request -on {target.pid} queued-in -between 0 -json")
+        hang = answer(f"llm-hang {target.pid} -json")
+    for name, verdict in (("queued-in", "behind"), ("too-large", "never-fits")):
+        (chain,) = found[name]["chains"]
+        assert found[name]["request"]["verdict"] == verdict and chain["waiter"]["request"].startswith(name), found[name]
+    assert found["too-large"]["chains"][0]["end"]["state"] == "nobody", found["too-large"]["chains"]
+    assert found["queued-in"]["pauses"] and still["chains"] == still["pauses"] == []
+    told = [c for c in hang["chains"] if c["waiter"].get("request", "").startswith("in-hands")]
+    chain = found["in-hands"]["chains"]
+    assert not chain or not told or chain[0]["end"]["place"]["tid"] == told[0]["end"]["place"]["tid"], (chain, told)

@@ -23,3 +23,16 @@ def test_a_worker_is_a_livelock_only_where_nothing_of_it_changes(python):
     print("\n".join(situations.matrix(found)))
     assert not [o for o in found if o.how not in ("right", "unknown")]
     assert [o for o in found if o.verdict == "livelock"], found  # one alone may have moved on at the last look
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.rpartition("/")[2])
+def test_who_sleeps_between_two_gifts_is_not_accused_and_who_only_sleeps_is(python):
+    """By whatever it sleeps (subjects/situation_sleepers.py); a holder keeps others from its lock meanwhile."""
+    of, states = ("a queue", "a pipe", "a task"), ("asking", "for good")
+    if python == PYTHONS[0]:
+        of += ("room", "an event", "a condition", "a job", "a child", "a service", "a lock")
+        states += ("feeding", "late")
+    found = list(situations.run([f"sleeper of {it}, {state}" for it in of for state in states], python=python))
+    print("\n".join(situations.matrix(found)))
+    assert not [o for o in found if o.how != "right" and "idle" not in o.right]
+    assert not [o for o in found if o.how == "WRONG"]

@@ -118,6 +118,29 @@ def test_a_transfer_that_does_not_come_parks_its_request_alone():
     assert verdicts(now, before) == {"a": MOVING, "p": PARKED, "q": QUEUED}
 
 
+def test_requests_behind_blocks_that_parked_requests_hold_are_behind_these():
+    """As seen on vLLM 0.32 with a connector that never delivers: its steps go round, and nothing is computed."""
+
+    def look(holder, steps):
+        lacks = waits("b", waits_for="blocks: needs 7 of group 0, 3 free")
+        return [front(awaited("p"), awaited("b"), awaited("c")), core(holder, lacks, waits("c"), steps=steps)]
+
+    def parked(blocks):
+        holder = waits("p", parked=True, waits_for="transfer: KV blocks from another process")
+        holder.request.blocks = {0: blocks}
+        return holder
+
+    found = {t.request_id: t for t in join(look(parked([1, 2]), 9), look(parked([1, 2]), 3))}
+    assert [found[n].verdict for n in "pbc"] == [PARKED, BEHIND, BEHIND]
+    assert found["b"].behind == found["c"].behind == ["p"] and found["b"].holder is None
+    assert "p" in found["b"].evidence[0]
+    none = {t.request_id: t.verdict for t in join(look(parked([]), 9), look(parked([]), 3))}
+    assert none["b"] != BEHIND or none["p"] == PARKED  # who holds no block is not what is lacking
+    moving = runs("p", 4)
+    moving.request.blocks = {0: [1, 2]}
+    assert verdicts(look(moving, 9), look(runs("p", 2), 3)) == {"p": MOVING, "b": QUEUED, "c": QUEUED}
+
+
 def test_lost_only_where_every_process_that_could_have_it_was_read():
     before, now = ([front(awaited("gone"), awaited("a", n)), core(runs("a", n))] for n in (1, 2))
     assert verdicts(now, before) == {"gone": LOST, "a": MOVING}

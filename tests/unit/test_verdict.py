@@ -247,6 +247,8 @@ def test_a_server_that_looks_at_the_time_rests_where_its_engine_has_no_request()
     server.moved_tasks = {("api", "t2")}  # its timer came by between the looks
     assert judge([server]).kind == "idle"
     server.loops[0].main = None
+    server.threads[0].call = Call("nanosleep", seconds=3600)  # a program of its own, which asks for nothing
+    assert judge([server]).kind == "idle"
     server.threads[0].call, server.threads[0].woke = Call("nanosleep"), 9  # a thread that sleeps over and over is no timer's task
     assert judge([server]).kind == "unknown"
 
@@ -421,7 +423,7 @@ def test_many_threads_of_which_each_might_end_the_waits_of_the_others_are_each_f
     facts = process("a", python("main"), edge=edges[0])
     for edge in edges[1:-1]:
         add(facts, edge.waiter[1], "waits", edge)
-    add(facts, 59, "sleeps", native=SLEEP, call=Call("nanosleep", seconds=1000))
+    add(facts, 59, "sleeps", native=SLEEP, call=Call("nanosleep", seconds=1000), for_good=True)
     said = judge([facts])
     assert (said.kind, said.culprits) == ("starved", [("a", 59)])
 

@@ -85,3 +85,19 @@ def test_a_fork_of_a_rank_is_no_rank():
         f.job = "10.0.0.1:29500"
     (said,) = judge_all([made, fork, other])
     assert (said.kind, said.culprits, said.victims) == ("collective", [node("R1")], ["R0"])
+
+
+def test_a_rank_that_was_given_something_or_read_or_whose_giver_woke_is_slow_and_not_missing():
+    """As seen at full load on a rank that takes pieces of its weights from a queue: samples of it were all alike."""
+
+    def said(giver=None, read=0, **more):
+        edge = Edge(node("R1"), "an item of the Queue x (0 items)", "Queue", how="get", candidates=[("R1", 7)])
+        late = process("R1", python("get", "load"), role="", world=(1, 2), edge=edge, **more)
+        late.read = read
+        add(late, 7, "reader", native=SLEEP, call=Call("nanosleep", seconds=3600), **(giver or {}))
+        return judge([process("R0", inside("barrier"), role="", world=(0, 2)), late]).kind
+
+    assert said() == "collective"
+    for well in ({"read": 64 << 20}, {"woke": 3}, {"giver": {"woke": 4}}, {"giver": {"moved": True}}, {"giver": {"state": "R"}}):
+        assert said(**well) == "unknown", well
+    assert said(read=4096) == "collective"  # a log, say

@@ -1,7 +1,6 @@
 """numpy scalars and arrays in a process's memory. numpy itself is only used to print them as it does, where it is here.
 
-Layout: numpy/core/include/numpy/ndarraytypes.h `PyArrayObject_fields` and `PyArray_Descr`, the same from numpy 1.7 to 2.x up to
-`type_num`; the item's size follows from the type number, so the fields that moved in 2.0 are not needed.
+Layout: numpy/core/include/numpy/ndarraytypes.h `PyArrayObject_fields`; of dtypes see `numpy_dtypes`.
 """
 
 from __future__ import annotations
@@ -12,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 from ...errors import GdbextError, NotFoundError
 from ...render.text import escape
 from ..adapters import Adapter
+from .numpy_dtypes import kind_at
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..objects import Object
     from ..reprs import Repr
     from ..runtime import Runtime
+    from .numpy_dtypes import Kind
 
 # type_num -> (name, struct code, bytes)
 DTYPES = {
@@ -37,16 +40,6 @@ DTYPES = {
     15: ("complex128", "dd"),
     23: ("float16", "e"),
 }
-NAMES = {  # of types whose elements are no plain numbers
-    13: "longdouble",
-    16: "clongdouble",
-    17: "object",
-    18: "bytes",
-    19: "str",
-    20: "void",
-    21: "datetime64",
-    22: "timedelta64",
-}
 EDGE = 3  # elements at each end of a dimension that numpy shows of a long array
 MAX_DIMENSIONS = 64
 MAX_ELEMENTS = 100_000
@@ -57,17 +50,22 @@ _COMPLEX = {"complex64": "f", "complex128": "d"}
 
 
 class Array:
-    """An ndarray, or a part of one: `shape` and `strides` (bytes) tuples, `dtype` name or "type N", `code`: struct codes of an
-    element, None for no number, `order`: "<" or ">", `data` address."""
+    """An ndarray, or a part of one: `shape` and `strides` (bytes) tuples, `kind`: its `Kind`, `data` address.
 
-    def __init__(
-        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, code: str | None, data: int, *, order: str = "<"
-    ) -> None:
-        self.shape, self.strides, self.dtype, self.code, self.data, self.order = shape, strides, dtype, code, data, order
+    `dtype`: its name; `code`: struct codes of an element, None for no number; `order`: "<" or ">"."""
+
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], kind: Kind, data: int) -> None:
+        self.shape, self.strides, self.kind, self.data = shape, strides, kind, data
+        known: tuple[str, str | None] = DTYPES.get(kind.number, (kind.name, None))
+        name, self.code = known
+        self.order = kind.order
+        self.dtype = ">" + name if self.code is not None and kind.order == ">" else name
 
     def part(self, key: Any) -> Array:
-        """What basic indexing gives: ints, slices and ... for dimensions, a shape of () for one element; `NotFoundError` outside
-        of it."""
+        """What basic indexing gives: ints, slices and ... for dimensions, a shape of () for one element, the name of a field for
+        that one of each element; `NotFoundError` outside of it."""
+        if isinstance(key, str) and self.kind.fields:
+            return self._field(key)
         keys = list(key) if isinstance(key, tuple) else [key]
         if any(k is not Ellipsis and not isinstance(k, (int, slice)) or isinstance(k, bool) for k in keys):
             raise GdbextError("a numpy array is indexed by whole numbers, slices and ... here")
@@ -87,7 +85,40 @@ class Array:
                 data += k % count * step
             else:
                 raise NotFoundError(f"index {k} is outside a dimension of {count}")
-        return Array(tuple(shape), tuple(strides), self.dtype, self.code, data, order=self.order)
+        return Array(tuple(shape), tuple(strides), self.kind, data)
+
+    def _field(self, name: str) -> Array:
+        """Of structured elements one field."""
+        found = next((f for f in self.kind.fields if f[0] == name), None)
+        if found is None:
+            raise NotFoundError(f"no field {name!r} of this numpy array: it has {', '.join(f[0] for f in self.kind.fields[:20])}")
+        _, kind, offset = found
+        shape, strides = self.shape, self.strides
+        while kind.shape:  # an array in each element, and maybe others in that one's
+            steps = [kind.element.size]
+            for n in kind.shape[:0:-1]:
+                steps.insert(0, steps[0] * n)
+            shape, strides, kind = shape + kind.shape, strides + tuple(steps), kind.element
+        return Array(shape, strides, kind, self.data + offset)
+
+    def raw(self, rt: Runtime, limit: int = MAX_ELEMENTS) -> bytes:
+        """The bytes of its elements in row-major order, at most `limit` elements."""
+        if self.size > limit:
+            raise GdbextError(f"the numpy array at {self.data:#x} has {self.size} elements, more than {limit}")
+        width = self.kind.size
+
+        def walk(at: int, depth: int) -> Iterator[bytes]:
+            if depth == len(self.shape):
+                yield rt.target.read(at, width)
+                return
+            count, step = self.shape[depth], self.strides[depth]
+            if depth == len(self.shape) - 1 and step == width and count:
+                yield rt.target.read(at, count * width)
+                return
+            for i in range(count):
+                yield from walk(at + i * step, depth + 1)
+
+        return b"".join(walk(self.data, 0)) if self.size and width else b""
 
     def elements(self, rt: Runtime, limit: int = MAX_ELEMENTS) -> Any:
         """Its elements as nested lists, at most `limit`; one element of a shape of (). `GdbextError` for no plain numbers."""
@@ -140,11 +171,7 @@ def read_array(obj: Object) -> Array:
     steps = struct.unpack(f"<{nd}q", t.read(strides, 8 * nd)) if nd else ()
     if any(n < 0 for n in shape):
         raise GdbextError(f"the numpy array at {obj.address:#x} claims the shape {shape}")
-    number = t.i32(descr + _header(obj) + 12)
-    order = t.u8(descr + _header(obj) + 10)
-    name, code = DTYPES.get(number, (NAMES.get(number, f"type {number}"), None))
-    name = ">" + name if order == ord(">") else name
-    return Array(shape, steps, name, code, data, order=">" if order == ord(">") else "<")
+    return Array(shape, steps, kind_at(obj.rt, descr, _version(obj.rt) >= (2,)), data)
 
 
 def values(obj: Object, limit: int = MAX_ELEMENTS) -> Any:
@@ -209,6 +236,27 @@ def _shortest(value: float, code: str) -> str:
     return repr(value)
 
 
+def _with_addresses(numpy: Any, dtype: Any) -> Any:
+    """A numpy dtype with numbers where objects are."""
+    if dtype.subdtype:
+        return numpy.dtype((_with_addresses(numpy, dtype.subdtype[0]), dtype.shape))
+    if not dtype.names:
+        return numpy.dtype("<u8") if dtype.hasobject else dtype
+    formats = [_with_addresses(numpy, dtype.fields[n][0]) for n in dtype.names]
+    offsets = [dtype.fields[n][1] for n in dtype.names]
+    return numpy.dtype({"names": dtype.names, "formats": formats, "offsets": offsets, "itemsize": dtype.itemsize})
+
+
+class _Shown:
+    """Prints as an object of the process."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
 class ScalarAdapter(Adapter):
     """numpy.float32(0.5) and the like, numpy.str_ and numpy.bytes_ too."""
 
@@ -264,41 +312,70 @@ class ArrayAdapter(Adapter):
         array, name = self.array, escape(self.held.type.name)
         about = f"numpy.{name} shape {array.shape} {array.dtype} at {array.data:#x}"
         numpy = None if printer.one_line else _numpy()
-        if array.code is None or numpy is None and array.size > min(printer.limits.items, SUMMARIZED):
-            return f"<{about}>"
         if numpy is None:
+            if array.code is None or array.size > min(printer.limits.items, SUMMARIZED):
+                return f"<{about}>"
             return f"<{about}: {array.elements(self.rt) if array.size else []!r}>"
-        text = self._of_numpy(numpy, name, array)
+        if not array.kind.spec:
+            return f"<{about}>"
+        text = self._of_numpy(numpy, name, array, printer, depth)
         printer.multiline = printer.multiline or "\n" in text
         return text
 
-    def _of_numpy(self, numpy: Any, name: str, array: Array) -> str:
+    def _of_numpy(self, numpy: Any, name: str, array: Array, printer: Repr, depth: int) -> str:
         """What `numpy.array_repr` gives of a whole array: of a long one from the elements at its edges alone."""
-        dtype = numpy.dtype(array.dtype.lstrip(">"))
-        dtype = dtype.newbyteorder(">") if array.order == ">" else dtype
+        dtype = numpy.dtype(array.kind.spec)
         long = array.size > SUMMARIZED
         shape = tuple(min(n, 2 * EDGE + 1) for n in array.shape) if long else array.shape
-        made = numpy.array((self._edges(array) if long else array.elements(self.rt)) if array.size else [], dtype=dtype)
+        raw = b"".join(self._edges(array)) if long else array.raw(self.rt)
+        if dtype.hasobject:
+            made = self._objects(numpy, dtype, raw, printer, depth)
+        else:
+            made = numpy.frombuffer(raw, dtype) if raw else numpy.empty(array.size, dtype)
         made = made.reshape(shape) if name == "ndarray" else made.reshape(shape).view(type(name, (numpy.ndarray,), {}))
         if not long:
             return str(numpy.array_repr(made))
         with numpy.printoptions(threshold=0, edgeitems=EDGE):
             return str(numpy.array_repr(made)).replace(f"shape={shape}", f"shape={array.shape}")
 
-    def _edges(self, array: Array) -> Any:
-        """Nested lists of the elements that numpy shows of a long array, and one where it shows dots."""
+    def _objects(self, numpy: Any, dtype: Any, raw: bytes, printer: Repr, depth: int) -> Any:
+        """Elements that are objects of the process, or have some as fields, as ones that print as those do."""
+        numbers = numpy.frombuffer(raw, _with_addresses(numpy, dtype))
+
+        def shown(value: Any, of: Any) -> Any:
+            if of.names:
+                return tuple(shown(value[n], of.fields[n][0]) for n in of.names)
+            if of.subdtype:
+                return [shown(v, of.subdtype[0]) for v in value.ravel()]
+            if not of.hasobject:
+                return value
+            if not value:
+                return _Shown("None")
+            held = self.rt.object(int(value))
+            text = printer.show(held, depth + 1)
+            return _Shown(f"list({text})" if held.type.builtin_name == "list" else text)  # core/arrayprint.py _object_format
+
+        made = numpy.empty(len(numbers), dtype)
+        for i, value in enumerate(numbers):
+            made[i] = shown(value, dtype)
+        return made
+
+    def _edges(self, array: Array) -> Iterator[bytes]:
+        """The bytes of the elements that numpy shows of a long array, and of one where it shows dots."""
         if not array.shape:
-            return array.elements(self.rt)
+            yield array.raw(self.rt)
+            return
         count = array.shape[0]
         places = range(count) if count <= 2 * EDGE else [*range(EDGE + 1), *range(count - EDGE, count)]
-        return [self._edges(array.part(i)) for i in places]
+        for i in places:
+            yield from self._edges(array.part(i))
 
     def attribute(self, name: str) -> Any:
         if name not in ("shape", "strides", "dtype", "size", "ndim", "T"):
             return NotImplemented
         array = self.array
         if name == "T":
-            turned = Array(array.shape[::-1], array.strides[::-1], array.dtype, array.code, array.data, order=array.order)
+            turned = Array(array.shape[::-1], array.strides[::-1], array.kind, array.data)
             return ArrayAdapter(self.held, turned)
         return len(array.shape) if name == "ndim" else getattr(array, name)
 
@@ -310,7 +387,8 @@ class ArrayAdapter(Adapter):
 
     def item(self, key: Any) -> Any:
         found = self.array.part(key)
-        return ArrayAdapter(self.held, found) if found.shape else found.elements(self.rt)
+        plain = not found.shape and found.code is not None and not isinstance(key, str)
+        return found.elements(self.rt) if plain else ArrayAdapter(self.held, found)
 
     def members(self, limit: int) -> list[Any]:
         return [self.item(i) for i in range(min(self.length(), limit))]

@@ -58,7 +58,10 @@ class Sglang(EngineSpec):
     parent_roles = {"scheduler": "frontend", "detokenizer": "frontend", "coordinator": "frontend"}
 
     # srt/managers/scheduler.py, scheduler_components/request_receiver.py
-    resting = {"scheduler": r"recv_requests|event_loop_\w+|self_check_during_idle|_maybe_sleep_on_idle|maybe_sleep_on_idle"}
+    resting = {
+        "scheduler": r"recv_requests|event_loop_\w+|self_check_during_idle|_maybe_sleep_on_idle|maybe_sleep_on_idle",
+        "detokenizer": r"event_loop",  # srt/managers/detokenizer_manager.py
+    }
     # srt/entrypoints/engine.py, srt/model_executor/model_runner.py
     starting = (
         "init_distributed_environment|load_model|load_weights|initialize_model|wait_for_ready|_launch_subprocesses|"

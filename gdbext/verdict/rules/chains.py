@@ -10,7 +10,7 @@ from ..follow import Outlook, outlook
 from ..words import describe_node, kept_line, name_of
 
 if TYPE_CHECKING:
-    from ..facts import Facts, Node
+    from ..facts import Facts, Node, ProcessState, ThreadState
 
 
 def roots(facts: Facts) -> list[Node]:
@@ -32,7 +32,8 @@ def dead_thread(facts: Facts) -> Verdict | None:
     """Somebody waits for the product of a thread that has ended, and nobody else can give it. An event that only the waiter can
     name is waited for until the program ends, and one may be set by a signal's handler."""
     for f in facts:
-        waits = [(t.node, t.edge) for t in f.threads if t.held_up] + [(t.node, t.edge) for t in f.tasks]
+        polls = [(t.node, t.edge) for t in f.threads[:1] if _asks_for_what_is_given_once(f, t)]
+        waits = [(t.node, t.edge) for t in f.threads if t.held_up] + [(t.node, t.edge) for t in f.tasks] + polls
         for node, edge in waits:
             if edge is None or not edge.ended or edge.candidates or edge.owner is not None or edge.how == "put":
                 continue
@@ -40,16 +41,21 @@ def dead_thread(facts: Facts) -> Verdict | None:
                 continue
             names = ", ".join(edge.ended[:4])
             several = len(edge.ended) > 1
-            return Verdict(
-                "dead-thread",
-                [(f"thread {names}", None)],
-                [
-                    f"{name_of(facts, node)} waits for {edge.lock} in {edge.where}",
-                    f"no thread that runs can end that wait; {names} {'have' if several else 'has'} ended",
-                ],
-                [name_of(facts, node)],
-            )
+            evidence = [
+                f"{name_of(facts, node)} waits for {edge.lock} in {edge.where}",
+                f"no thread that runs can end that wait; {names} {'have' if several else 'has'} ended",
+            ]
+            found = Verdict("dead-thread", [(f"thread {names}", None)], evidence, [name_of(facts, node)])
+            found.again = bool(polls)
+            return found
     return None
+
+
+def _asks_for_what_is_given_once(f: ProcessState, t: ThreadState) -> bool:
+    """Whether a main thread asks over and over for an item or a result, and none came meanwhile. An event with a time limit is a
+    pause as well, and what a signal's handler gives is not known."""
+    came = any(c.moved and c.what.startswith("items through") for c in f.counters)
+    return t.edge is not None and t.edge.limit and t.edge.kind in ("Queue", "Future") and not f.signals and not came
 
 
 def livelock(facts: Facts) -> Verdict | None:

@@ -6,9 +6,11 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ...stacks import tree, waits
+from ..chains import chain_of
 from ..facts import Facts, Verdict
 from ..follow import outlook
 from ..words import caller_of, describe
+from .load import waits_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 MAX_RANKS = 1 << 16
 EXACT = "NCCL communicator"  # whose name no other job's has
 SOCKETS = ("listener", "served", "client", "unix")
+LOADS = 1 << 20  # bytes: a rank that read more between the looks loads something
 FROM_ONE = re.compile(r"broadcast|scatter|recv")  # collectives that wait for one rank
 
 
@@ -246,10 +249,21 @@ def _serves(facts: Facts, t: ThreadState) -> bool:
 
 
 def _only_slow(facts: Facts, f: ProcessState, t: ThreadState) -> bool:
-    """Whether a rank that has not come was seen to get on, or to want a processor that it was not given: it may still come."""
-    reads = t.state == "D" or t.call is not None and any(source.kind == "file" for source in t.call.sources)
+    """Whether a rank that has not come was seen to get on (it reads, was given what it waited for, or whoever it waits for moved
+    or woke), or to want a processor that it was not given: it may still come. A sleep that ended is no such thing."""
+    if f.read > LOADS or any(_reads(one) or one.denied or one.woke and waits_end(one) for one in {t, f.main or t}):
+        return True
     nodes = {t.node, f.main.node if f.main else t.node}
-    return reads or t.denied or any(outlook(facts, node).kind == "moves" for node in nodes)
+    if any(outlook(facts, node).kind == "moves" for node in nodes):
+        return True
+    chains = [chain_of(facts, node) for node in nodes]
+    behind = [facts.thread(node) for chain in chains for node in chain.nodes if node not in nodes]
+    return any(one.moved or one.works or one.denied or one.woke or _reads(one) for one in behind if one is not None)
+
+
+def _reads(t: ThreadState) -> bool:
+    """Whether it reads a file."""
+    return t.state == "D" or t.call is not None and any(source.kind == "file" for source in t.call.sources)
 
 
 def _outside(

@@ -58,7 +58,7 @@ def _givers(facts: Facts, working: Sequence[ThreadState]) -> set[Node]:
     looks like a timer's turns."""
     pids: set[int] = set()
     for f in facts:
-        calls = [t.call for t in f.threads[:1] if t in working and t.call is not None and _waits_end(t)]
+        calls = [t.call for t in f.threads[:1] if t in working and t.call is not None and waits_end(t)]
         calls += [task.call for task in f.tasks if task.node in f.moved_tasks and task.call is not None]
         if f.moved_tasks:  # a loop whose transports are no Python (uvloop's) tells its sockets by its selector alone
             calls += [t.call for t in f.threads if t.call is not None and t.call.name == "epoll"]
@@ -68,7 +68,7 @@ def _givers(facts: Facts, working: Sequence[ThreadState]) -> set[Node]:
             names = {ring.name for ring in f.rings}
             pids |= {other.pid for other in facts if names & (other.shared | {ring.name for ring in other.rings})}
     found = {f.main.node for f in facts if f.main is not None and f.pid in pids}
-    if any(_waits_end(t) for t in working):  # who takes turns with them, at a lock between processes say
+    if any(waits_end(t) for t in working):  # who takes turns with them, at a lock between processes say
         found |= {f.main.node for f in facts if f.main is not None and f.main.moved and not f.role}
     return found
 
@@ -90,10 +90,13 @@ def _at_work(facts: Facts, t: ThreadState) -> bool:
         return False  # what an engine's process moves is counted
     if not t.advanced or t.node in owed(facts) or turns_in_vain(f, t):
         return False
-    return t.load is None or t.load > STILL or _waits_end(t)
+    came = any(c.moved and c.what.startswith("items through") for c in f.counters)
+    if not came and any(frame.kind == "python" and frame.file.endswith("/queue.py") for frame in t.frames):
+        return False  # it asks a queue over and over, and no item comes
+    return t.load is None or t.load > STILL or waits_end(t)
 
 
-def _waits_end(t: ThreadState) -> bool:
+def waits_end(t: ThreadState) -> bool:
     """Its waits for others come to an end: it was given locks, items or answers meanwhile. A sleep and a wait with a time limit
     end by themselves."""
     if t.waited:

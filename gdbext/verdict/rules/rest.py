@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..facts import Verdict
-from ..follow import outlook, owed
+from ..follow import outlook, owed, sleeps
 from ..words import name_of
 from . import collectives, requests
 from .chains import roots
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 SHOWN = 8
+_HELPERS = ("multiprocessing/resource_tracker.py", "multiprocessing/forkserver.py")
 POLLING = ("engine-core", "worker", "scheduler", "frontend")
 
 
@@ -41,13 +42,15 @@ def idle(facts: Facts) -> Verdict | None:
         elif kept and _polls(facts, f):
             evidence.append(f"{f.name} goes round without work: it asks the connector whether they have been read")
             nodes = [n for n in nodes if n != f.main.node]
+        elif known is not None and _helps(f):
+            nodes = [n for n in nodes if n != f.main.node]
         elif f.role and rests(f):
             evidence.append(f"{f.name} waits for work in {f.main.top}")
             nodes = [n for n in nodes if n != f.main.node]
     for node in nodes:
         found = outlook(facts, node)
         turns = known is not None and found.kind in ("ticks", "moves") and facts.task(found.culprit) is not None
-        if found.kind != "rests" and not turns:
+        if found.kind != "rests" and not turns and not (known is not None and _sleeps_through(facts, node)):
             return None
         does = "waits for input from outside" if found.kind == "rests" else "looks at the time, and nothing is asked of it"
         evidence.append(f"{name_of(facts, node)} {does}" + (f": {found.way[-1]}" if found.way else ""))
@@ -58,6 +61,20 @@ def idle(facts: Facts) -> Verdict | None:
         if not _at_peace(facts, node):
             return None
     return Verdict("idle", [], [*evidence, "nothing runs, and no thread waits for one that cannot come"])
+
+
+def _sleeps_through(facts: Facts, node: Node) -> bool:
+    """Whether a program's own main thread is in one sleep: who sleeps over and over may ask for something meanwhile."""
+    t = facts.thread(node)
+    return t is not None and t.still and not t.woke and sleeps(facts, node)
+
+
+def _helps(f: ProcessState) -> bool:
+    """Whether it is a helper of multiprocessing's that waits for the words of an engine's processes, and owes them nothing."""
+    main = f.main
+    if f.role or main is None or not main.still or main.call is None or main.call.name not in ("read", "select", "poll", "epoll"):
+        return False
+    return any(frame.file.replace("\\", "/").endswith(_HELPERS) for frame in main.frames)
 
 
 def _polls(facts: Facts, f: ProcessState) -> bool:

@@ -25,7 +25,7 @@ async def give_instead(drawn, it, give):
     """What the task does that should give."""
     if drawn == "dead":
         raise ValueError("the giver fails")
-    if drawn == "sleeping":
+    while drawn == "sleeping":
         await asyncio.sleep(100000)
     if drawn == "behind a future":
         await asyncio.get_running_loop().create_future()

@@ -115,7 +115,7 @@ def a_child(draw, drawn):
 def a_childs_output(draw, drawn):
     """What another program writes."""
     code = {"slow": f"import time\nwhile True:\n    print(1, flush=True)\n    time.sleep({LATE})", "spinning": "while True: pass"}
-    code = code.get(drawn, "import time\ntime.sleep(100000)")
+    code = code.get(drawn, "import time\nwhile True: time.sleep(100000)")
     started = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     children.append(started.pid)
     tids["ender"] = started.pid
@@ -131,7 +131,7 @@ def a_childs_output(draw, drawn):
 
 def a_childs_both_outputs(draw, drawn):
     """What another program writes until it ends, with a time limit."""
-    code = {"sleeping": "import time\ntime.sleep(100000)", "spinning": "while True: pass"}[drawn]
+    code = {"sleeping": "import time\nwhile True: time.sleep(100000)", "spinning": "while True: pass"}[drawn]
     started = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     children.append(started.pid)
     tids["ender"] = started.pid

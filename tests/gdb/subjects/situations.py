@@ -23,6 +23,7 @@ import types
 import situation_asyncio
 import situation_processes
 import situation_ranks
+import situation_sleepers
 import situation_workers
 from situation_decoys import DECOYS, FORKS
 from situation_parts import LATE, SPINNING, STUCK, children, forever, full, keep, listener, others, thread, tids
@@ -380,6 +381,7 @@ WAITS = {
     **situation_processes.WAITS,
     **situation_asyncio.WAITS,
     **situation_ranks.WAITS,
+    **situation_sleepers.WAITS,
 }
 
 
@@ -426,6 +428,8 @@ def truth_of(kind, drawn):
         return truth_of_task(drawn)
     if kind == "device" and drawn != "slow":
         return True, ["kernel"], []
+    if kind.startswith("sleep") or kind == "service":
+        return situation_sleepers.truth(kind, drawn)
     if kind == "ranks":
         return truth_of_ranks(drawn)
     return truth({"device": "product", "thread's product": "product", "ring": "product"}.get(kind, kind), drawn)

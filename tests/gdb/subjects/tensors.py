@@ -13,6 +13,7 @@ import random
 import sys
 
 import torch
+from torch.autograd import forward_ad
 
 DTYPES = [
     "uint8",
@@ -291,6 +292,12 @@ def beyond():
         "wrapper subclass": lambda: Wrapper(torch.arange(3.0)),
         "uninitialized": torch.nn.parameter.UninitializedParameter,
         "named": lambda: torch.ones(2, 3, names=("a", "b")),
+        "nested grad": lambda: torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], requires_grad=True),
+        "nested grad_fn": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(4)], requires_grad=True) * 2,
+        "sparse meta": lambda: torch.sparse_coo_tensor(size=(2, 3), device="meta"),
+        "sparse meta grad": lambda: torch.sparse_coo_tensor(size=(2, 3), device="meta", dtype=torch.float64, requires_grad=True),
+        "csr meta": lambda: matrix.to_sparse_csr().to("meta"),
+        "bsc meta": lambda: matrix.double().to_sparse_bsc((2, 3)).to("meta"),
     }
     for name in ("uint4", "int2", "bits16", "quint4x2"):
         makers[name] = lambda name=name: torch.arange(8, dtype=torch.uint8).view(getattr(torch, name))
@@ -419,6 +426,11 @@ def main():
         ]
     truth = {name: describe(t) for name, t in tensors.items()}
     hard = {name: describe(t, False) for name, t in more.items()}
+    if "options" not in sys.argv:  # the last: nested tensors have no text inside of it
+        forward_ad.enter_dual_level()
+        more["dual"] = forward_ad.make_dual(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
+        more["dual grad"] = forward_ad.make_dual(torch.rand(4, 5, requires_grad=True), torch.rand(4, 5)) * 2
+        hard.update({name: describe(more[name], False) for name in ("dual", "dual grad")})
     with open(sys.argv[1], "w") as f:
         json.dump({"torch": torch.__version__, "tensors": truth, "beyond": hard, "slices": slices}, f, default=str)
     print("ready", flush=True)

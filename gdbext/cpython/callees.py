@@ -1,0 +1,208 @@
+"""Which function of C code a Python frame has called: the callable on its stack of values, where its instruction is a call.
+
+The instruction says where the callable stands (Python/bytecodes.c, ceval.c); `stack_depths` how deep the stack is before it. An
+interpreter may also stand behind the call, before its next instruction, with the result in the callable's place. So what is
+read counts only with a proof that the call goes on: 3.14 and later keep the stack's end in the frame while C code runs; before,
+the NULL beside a function is there until the result takes its place; a method is one of the object beside it; else the callable
+is the very one that the instruction that pushed it finds. Where there is none, nothing is said.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import log
+from ..errors import GdbextError, NotFoundError
+from . import codes
+from .stack_depths import UNKNOWN, writers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .frames import PyFrame
+    from .objects import Object
+    from .stack_depths import Step, Writers
+
+_DESCRIPTORS = ("method_descriptor", "classmethod_descriptor", "wrapper_descriptor")
+_FUNCTIONS = ("builtin_function_or_method", "cython_function_or_method", "fused_cython_function")
+_FIRST = (3, 13)  # from here on the callable stands before the NULL or self, not behind it
+
+
+def callee(frame: PyFrame) -> str:
+    """`time.sleep`, `list.sort`, `sorted`: what a Python frame has called and waits for, where that is C code; '' where its
+    instruction is no call, it called Python code, or it cannot be told."""
+    try:
+        return _callee(frame)
+    except GdbextError as e:
+        log.passed_over(e)
+        return ""
+
+
+def _callee(frame: PyFrame) -> str:
+    rt, at = frame.rt, frame.raw.lasti
+    if at is None or at < 0 or _called_python(frame):
+        return ""
+    opcode = rt.target.read(codes.bytecode(frame.code) + at, 1)[0]
+    told = codes.opcodes(rt.version)["effects"].get(str(opcode))
+    if told is None or told[0] not in _SHAPES and told[0] != "PRECALL":
+        return ""
+    every, before = writers(frame.code)
+    if at not in before:
+        return ""
+    found = _Call(frame, every, before[at], every[at]).callable()
+    if not rt.target.is_stopped and at != _lasti_now(frame):
+        raise NotFoundError(f"{frame.function} went on while its call was read")
+    return _name(found) if found is not None else ""
+
+
+def _called_python(frame: PyFrame) -> bool:
+    """Whether the same activation of the interpreter goes on in a frame inside of it."""
+    return bool(frame.anchor and 0 < frame.level < len(frame.stack) and frame.stack[frame.level - 1].anchor == frame.anchor)
+
+
+def _lasti_now(frame: PyFrame) -> int:
+    from .dialects import raw_frame
+
+    return int(raw_frame(frame.rt, frame.address).lasti)
+
+
+def _size(step: Step, version: tuple[int, int]) -> int:
+    """How many values of the stack a call takes."""
+    return _SHAPES["CALL" if step.name == "PRECALL" else step.name](step.argument, version)
+
+
+_SHAPES: dict[str, Callable[[int, tuple[int, int]], int]] = {
+    "CALL_FUNCTION": lambda n, version: n + 1,
+    "CALL_FUNCTION_KW": lambda n, version: n + 2,
+    "CALL_METHOD": lambda n, version: n + 2,
+    "CALL": lambda n, version: n + 2,
+    "CALL_KW": lambda n, version: n + 3,
+    "CALL_FUNCTION_EX": lambda n, version: 4 if version >= (3, 14) else 2 + (n & 1) + (version >= (3, 11)),
+}
+
+
+class _Call:
+    """A call that a frame stands at: `words`: what it takes, the deepest first."""
+
+    def __init__(self, frame: PyFrame, steps: dict[int, Step], writers: Writers, step: Step) -> None:
+        self.frame, self.rt, self.steps, self.step = frame, frame.rt, steps, step
+        rt = self.rt
+        size = _size(step, rt.version)
+        self.depth, self.writers = len(writers) - size, writers
+        if self.depth < 0:
+            raise NotFoundError(f"{frame.function} has too few values for its {step.name}")
+        self.base = self._base()
+        self.raw = rt.target.words(self.base + 8 * self.depth, size)
+        self.words = [rt.dialect.untag(word) for word in self.raw]
+
+    def _base(self) -> int:
+        rt, L, frame = self.rt, self.rt.layout, self.frame
+        if "frameobj.f_valuestack" in L:
+            return rt.target.u64(frame.address + L["frameobj.f_valuestack"])
+        return frame.address + L["iframe.localsplus"] + 8 * rt.target.i32(frame.code.address + L["code.co_nlocalsplus"])
+
+    def callable(self) -> Object | None:
+        """What is called, where it is proven that the call goes on."""
+        name, first, second = self.step.name, self.words[0], self.words[1] if len(self.words) > 1 else 0
+        paired = name not in ("CALL_FUNCTION", "CALL_FUNCTION_KW") and (name != "CALL_FUNCTION_EX" or self.rt.version >= (3, 11))
+        if not paired:
+            return self._loaded(first, 0)
+        if self.rt.version >= (3, 14):
+            return self._running(first)
+        if self.rt.version < _FIRST and not first:  # the result would stand there
+            return self._object(second)
+        if first and second and self._is_method(first, second):
+            return self._object(first)
+        return self._loaded(first, 0) if self.rt.version >= _FIRST else None
+
+    def _running(self, first: int) -> Object | None:
+        """By the end of the stack, which the frame keeps: before the values that the call takes, or behind them while the
+        arguments are all there."""
+        end = self.rt.target.u64(self.frame.address + self.rt.layout["iframe.stackpointer"])
+        place = (end - self.base) // 8 - self.depth
+        arguments = self.words[2:] if self.step.name != "CALL_FUNCTION_EX" else self.words[2:3]
+        return self._object(first) if place == 0 or place == len(self.words) and all(arguments) else None
+
+    def _object(self, address: int) -> Object | None:
+        return self.rt.object(address) if address else None
+
+    def _is_method(self, function: int, owner: int) -> bool:
+        """Whether `function` is a C method of a class that the object `owner` is of."""
+        rt = self.rt
+        found = rt.object(function)
+        if found.type.builtin_name not in _DESCRIPTORS:
+            return False
+        return rt.target.u64(function + rt.layout["descr.d_type"]) in rt.object(owner).type.mro
+
+    def _loaded(self, address: int, place: int) -> Object | None:
+        """The callable at `place`, where the instruction that pushed it would push it now."""
+        writer = self.writers[self.depth + place]
+        step = self.steps.get(writer) if writer != UNKNOWN else None
+        if not address or step is None:
+            return None
+        found = self.rt.object(address)
+        if step.name in ("LOAD_ATTR", "LOAD_METHOD"):
+            return found if _own_name(found) == self._co_name(step) else None
+        return found if address == self._value(step) else None
+
+    def _co_name(self, step: Step) -> str:
+        shift = {"LOAD_ATTR": (3, 12), "LOAD_GLOBAL": (3, 11)}.get(step.name)
+        index = step.argument >> 1 if shift is not None and self.rt.version >= shift else step.argument
+        code = self.frame.code
+        names = self.rt.object(self.rt.target.u64(code.address + self.rt.layout["code.co_names"]))
+        return str(names.elements(index + 1)[index].string(1000))
+
+    def _value(self, step: Step) -> int | None:
+        """The address of what a load would push now."""
+        frame = self.frame
+        if step.name.startswith("LOAD_FAST") and "LOAD_FAST_LOAD" not in step.name or step.name == "LOAD_DEREF":
+            variables = frame.code.variables
+            deref = step.name == "LOAD_DEREF" and self.rt.version < (3, 11)
+            count = sum(not kind & 0xC0 for _, kind in variables) if deref else 0
+            name = variables[step.argument + count][0]
+            held = dict(frame.locals()).get(name)
+            return held.address if held is not None else None
+        if step.name in ("LOAD_GLOBAL", "LOAD_NAME"):
+            name = self._co_name(step)
+            own = frame.namespace() if step.name == "LOAD_NAME" else None
+            for where in (own, frame.globals(), frame.builtins()):
+                if where is None:
+                    continue
+                try:
+                    return int(where.item(name).address)
+                except NotFoundError as e:
+                    log.passed_over(e)
+        return None
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+def _own_name(function: Object) -> str:
+    """The name that C code gave a function, without where it is from; '' of what is no function of C code."""
+    rt, kind = function.rt, function.type.builtin_name or function.type.name
+    L, t = rt.layout, rt.target
+    if kind.rpartition(".")[2] in _FUNCTIONS:
+        return t.cstring(t.u64(t.u64(function.address + L["cfunc.m_ml"]) + L["methoddef.ml_name"]), 300).decode(
+            "utf-8", "replace"
+        )
+    if kind in _DESCRIPTORS:
+        return str(rt.object(t.u64(function.address + L["descr.d_name"])).string(300))
+    return str(rt.type(function.address).name) if kind == "type" and not rt.type(function.address).is_heap else ""
+
+
+def _name(function: Object) -> str:
+    """`time.sleep`, `list.sort`, `sorted`, `range`; '' of what is no function of C code."""
+    rt, own = function.rt, _own_name(function)
+    L, t = rt.layout, rt.target
+    kind = function.type.builtin_name
+    if not own or kind == "type":
+        return own and str(rt.type(function.address).raw_name)
+    if kind in _DESCRIPTORS:
+        return f"{rt.type(t.u64(function.address + L['descr.d_type'])).raw_name}.{own}"
+    owner = t.u64(function.address + L["cfunc.m_self"]) if kind == "builtin_function_or_method" else 0
+    if owner and rt.object(owner).isa("type"):
+        return f"{rt.type(owner).raw_name}.{own}"
+    if owner and not rt.object(owner).isa("module"):
+        return f"{rt.object(owner).type.raw_name}.{own}"
+    module = t.u64(function.address + L["cfunc.m_module"])
+    known = rt.object(module).string(300) if module and rt.object(module).isa("str") else ""
+    return f"{known}.{own}" if known and known != "builtins" else own

@@ -1,0 +1,83 @@
+"""Resources that have run out for a process: descriptors, connections that nobody accepts, /dev/shm, threads. They are evidence,
+and accuse nobody: code that finds none left goes on in many ways.
+
+Sources: proc_pid_limits(5), proc_pid_mountinfo(5), net/tcp of proc(5) (of a listener, rx_queue counts what nobody has accepted),
+cgroups(7) (pids.max).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from .. import log
+from ..access import cgroups
+from ..access.procfs import descriptors, read_or_empty, read_stat
+from ..errors import GdbextError
+from ..observe.system_calls import Files
+from ..render.text import size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LEFT = 2  # of a limit: as good as none
+FULL = 1 << 20  # bytes left of /dev/shm
+WAITING = 2  # connections that wait: one may have come just now
+SHOWN = 4
+MOST = 4096  # descriptors that are looked at
+
+
+def of_process(pid: int) -> list[str]:
+    """In words; [] where nothing is short, or nothing can be seen."""
+    found: list[str] = []
+    for look in (_descriptors, _threads, _shared_memory):
+        try:
+            found += look(pid)
+        except (GdbextError, OSError, ValueError) as e:
+            log.passed_over(e)
+    return found
+
+
+def limit_of(pid: int, name: bytes) -> int | None:
+    """The soft limit of a process that /proc/PID/limits calls `name`; None for unlimited, and where it cannot be read."""
+    for line in read_or_empty(pid, "limits").splitlines():
+        if line.startswith(name):
+            word = line[len(name) :].split()[0]
+            return int(word) if word.isdigit() else None
+    return None
+
+
+def _descriptors(pid: int) -> Iterator[str]:
+    """Of descriptors, and of what waits at those that listen."""
+    held = list(descriptors(pid))
+    limit = limit_of(pid, b"Max open files")
+    if limit is not None and len(held) > limit - LEFT:
+        yield f"{len(held)} of {limit} descriptors are open: it can open no more (RLIMIT_NOFILE)"
+    files = Files(pid)
+    sources = [files.source(fd) for fd, link in held[:MOST] if link.startswith("socket:")]
+    waiting = {s.inode: s for s in sources if s.kind == "listener" and s.tcp and s.unread >= WAITING}
+    for source in list(waiting.values())[:SHOWN]:
+        yield f"{source.unread} {source.text} wait that nobody has accepted"
+
+
+def _threads(pid: int) -> Iterator[str]:
+    """Of its control groups, which count all their processes'; of its user where this process has all that it may."""
+    for folder in cgroups.folders(pid, "pids"):
+        most, now = cgroups.number(f"{folder}/pids.max"), cgroups.number(f"{folder}/pids.current")
+        if most is not None and now is not None and now > most - LEFT:
+            yield f"{now} of {most} threads of its control group {folder} are there: it can start no more (pids.max)"
+    limit, threads = limit_of(pid, b"Max processes"), read_stat(pid).threads
+    if limit is not None and threads > limit - LEFT:
+        yield f"it has {threads} threads, and its user may have {limit} (RLIMIT_NPROC)"
+
+
+def _shared_memory(pid: int) -> Iterator[str]:
+    """Of its /dev/shm, where that is a tmpfs: no other file system is asked, which may not answer."""
+    mounts = [line.split() for line in read_or_empty(pid, "mountinfo").splitlines()]
+    kinds = [words[words.index(b"-") + 1] for words in mounts if b"-" in words and words[4] == b"/dev/shm"]
+    if not kinds or kinds[-1] != b"tmpfs":
+        return
+    found = os.statvfs(f"/proc/{pid}/root/dev/shm")
+    if found.f_blocks and found.f_bavail * found.f_frsize < min(FULL, found.f_blocks * found.f_frsize // 50):
+        free, every = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        yield f"{size(free)} of {size(every)} of its /dev/shm are free: what is written there next may end it by SIGBUS"

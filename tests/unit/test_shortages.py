@@ -1,0 +1,20 @@
+"""What has run out for a process, by the limits that it has."""
+
+import os
+
+from gdbext.access import cgroups
+from gdbext.verdict import shortages
+
+
+def test_threads_of_a_control_group_are_counted_against_its_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(cgroups, "folders", lambda pid, controller: [str(tmp_path)])
+    for now, most, told in ((10, "10", True), (5, "10", False), (10, "max", False)):
+        (tmp_path / "pids.max").write_text(most)
+        (tmp_path / "pids.current").write_text(str(now))
+        said = [line for line in shortages.of_process(os.getpid()) if "pids.max" in line]
+        assert bool(said) is told, (now, most, said)
+        assert not told or said[0].startswith("10 of 10 threads")
+
+
+def test_a_process_that_is_gone_is_short_of_nothing():
+    assert shortages.of_process(1 << 22) == []

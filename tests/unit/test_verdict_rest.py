@@ -1,0 +1,67 @@
+"""Who sleeps, and who rests, on facts made up here: a sleep ends by itself, and an engine that owes nothing is idle."""
+
+from types import SimpleNamespace
+
+import pytest
+from harness.facts import EPOLL, SLEEP, add, node, process, python
+
+from gdbext.observe.system_calls import Call, Source
+from gdbext.stacks.waits import Edge
+from gdbext.verdict.judge import judge_group as judge
+
+
+@pytest.mark.parametrize("kind", ["Queue", "Lock"])
+@pytest.mark.parametrize("for_good", [True, False])
+def test_who_goes_on_after_a_sleep_starves_nobody_but_keeps_a_lock_meanwhile(for_good, kind):
+    """A feed that comes once in an hour stands in its sleep as one that never gives."""
+    main = process("a", python("main"), edge=Edge(node("a"), "x", kind, ("a", 7)))
+    said = judge([add(main, 7, "sleeps", native=SLEEP, call=Call("nanosleep", seconds=3600), for_good=for_good)])
+    known = "lock-held" if kind == "Lock" else "starved" if for_good else "unknown"
+    assert (said.kind, said.culprits) == (known, [("a", 7)] if known != "unknown" else [])
+
+
+def test_a_main_thread_that_keeps_its_process_alive_starves_nobody():
+    """Another thread of the process, or a handler of a signal, may do its work meanwhile."""
+
+    def said(*others, signals=()):
+        parent = process("p", python("main"), role="", call=Call("wait", peers=[7]))
+        child = process("c", python("serve"), SLEEP, role="", call=Call("nanosleep", seconds=86400), for_good=True)
+        parent.pid, child.pid, child.signals, parent.children = 6, 7, signals, {7: 0.0}
+        for tid, one in enumerate(others, 900):
+            add(child, tid, "worker", **one)
+        return judge([parent, child]).kind
+
+    accepts = {"call": Call("accept", [Source("listener", "port 8000")])}
+    assert said() == "starved" == said({"idle": True})
+    assert said(accepts) == "unknown" == said(signals=["SIGUSR1"])
+
+
+def test_an_engine_rests_with_its_detokenizer_and_the_helpers_of_its_processes():
+    def engine(requests):
+        reads = Call("read", [Source("pipe", "pipe:[7]", 7)])
+        tracker = process(
+            "77", python("main", file="/usr/lib/python3.12/multiprocessing/resource_tracker.py"), role="", call=reads
+        )
+        found = [
+            process(
+                "scheduler", python("recv_requests", "event_loop_overlap"), role="scheduler", moved=True, load=0.9, wanted=0.9
+            ),
+            process(
+                "detokenizer", python("recv", "event_loop"), role="detokenizer", call=Call("poll", [Source("event", "eventfd")])
+            ),
+            process("frontend", python("wait"), EPOLL, role="frontend", call=Call("epoll", [Source("listener", "port 8000")])),
+            tracker,
+        ]
+        for pid, one in enumerate(found, 100):
+            one.pid, one.family, one.engine = pid, 1, "" if one is tracker else "sglang"
+            one.requests = requests if one.role == "scheduler" else None
+        tracker.peers = {7: [(found[0].pid, True)]}
+        return found
+
+    assert judge(engine([])).kind == "idle"
+    assert judge(engine(None)).kind == "unknown"  # what it owes is not known
+    blocked = engine([])
+    blocked[2].threads[0].call = Call("recv", [Source("unix", "a Unix socket", 9)])
+    assert judge(blocked).kind == "unknown"
+    lost = SimpleNamespace(verdict="", sure=False, holder=None, request_id="a", at=None, waits_for="", age=1, evidence=[])
+    assert judge(engine([lost])).kind == "unknown"
