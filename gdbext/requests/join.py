@@ -41,10 +41,7 @@ def join(looks: Sequence[Look], earlier: Sequence[Look] | None = None, between: 
         found.append(tracked)
     found = [t for t in found if not all(s.ended for _, s in t.hops) or _is_kept(t, context)]
     for tracked in found:
-        if _is_kept(tracked, context):
-            _keep(tracked, context)
-        else:
-            _judge(tracked, context)
+        (_keep if _is_kept(tracked, context) else _judge)(tracked, context)
     if earlier is not None:
         thrash.mark(found, _gathered(earlier))
     _note_standing(context)
@@ -303,8 +300,7 @@ def _judge(tracked: Tracked, context: _Context) -> None:
 
 
 def _is_kept(tracked: Tracked, context: _Context) -> bool:
-    """Whether a request has ended here, and its blocks are kept until another instance has read them, or until they have been
-    read from there: it was given up meanwhile. A worker has it in its batch until its next step."""
+    """Whether it has ended here (a worker's batch has it until its next step) and its blocks are kept until they have been read."""
     if not all(s.ended for _, s in tracked.hops if s.stage != sightings.WORKER) or tracked.transfer is None:
         return False
     return tracked.transfer.sends or any(tracked.request_id in one.receiving for one in context.looks)
