@@ -300,7 +300,7 @@ def _judge(tracked: Tracked, context: _Context) -> None:
 
 
 def _is_kept(tracked: Tracked, context: _Context) -> bool:
-    """Whether it has ended here (a worker's batch has it until its next step) and its blocks are kept until they have been read."""
+    """Whether it has ended here (a worker has it until its next step) and its blocks are kept until they have been read."""
     if not all(s.ended for _, s in tracked.hops if s.stage != sightings.WORKER) or tracked.transfer is None:
         return False
     return tracked.transfer.sends or any(tracked.request_id in one.receiving for one in context.looks)
