@@ -8,6 +8,7 @@ from typing import Any, Callable
 
 from ..answers.frames import frame_place
 from ..answers.tensors import comparison_text, histogram_text, statistics_text, tensor_data, tensor_header
+from ..cpython.runtime import Runtime
 from ..engines import what as naming
 from ..errors import GdbextError
 from ..render.text import PLAIN, Style, escape, size
@@ -21,6 +22,20 @@ from ..torch import plot as plots
 from ..torch import repr as reprs
 from ..torch import stats as statistics
 from ..torch.tensor import Tensor
+
+
+def _settled_repr(tensor: Tensor, rt: Runtime | None) -> str:
+    """The text of torch's repr; where two readings differ the target is `unsettled`."""
+
+    def read() -> str:
+        return reprs.tensor_repr(tensor, reprs.process_options(rt, tensor.table))
+
+    text, target = read(), tensor.target
+    if not target.is_stopped:
+        target.drop_pages()
+        before, text = text, read()
+        target.unsettled = target.unsettled or before != text
+    return text
 
 
 class _Bare(Answer):
@@ -126,7 +141,7 @@ class PyTensor(Command):
             if tensor.own_repr:
                 partial.append(f"{tensor.type} has a __repr__ of its own, which is not run: this is how torch.Tensor's prints it")
             try:
-                text = reprs.tensor_repr(tensor, reprs.process_options(rt, tensor.table))
+                text = _settled_repr(tensor, rt)
             except GdbextError as e:
                 why = str(e)
                 if not tensor.unavailable:
@@ -150,6 +165,9 @@ class PyTensor(Command):
             return "\n".join([tensor_header(tensor, how, style)] + values)
 
         return Answer(data, people, partial)
+
+    def rehearsed(self, values: dict[str, Any]) -> dict[str, Any]:
+        return {**super().rehearsed(values), "stats": values["stats"] or bool(values["save"] or values["plot"])}
 
     def on_each(self, session: Session, args: Args, several: list[Any]) -> Answer:
         """The same of every process that -on names, one after the other; `GdbextError` where none has it."""
