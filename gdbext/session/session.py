@@ -130,13 +130,16 @@ class Session:
         copies = self.copies = stillness.Copies(command, args)
         try:
             while True:
+                last = copies.made + 1 == stillness.TRIES
                 try:
-                    return copies.told(run())
+                    answer = run()
+                    if last or not copies.partial:
+                        return copies.told(answer)
                 except (FaultError, LayoutError) as e:
-                    if not copies.pauses or copies.made + 1 == stillness.TRIES:
+                    if last or not copies.pauses:
                         raise
                     log.passed_over(e)
-                    copies.anew()
+                copies.anew()
         finally:
             self.copies = None
 

@@ -17,9 +17,9 @@ from ..access.room import LOOK, nameless_file, need
 from ..access.snapshot import CoreFileTarget
 from ..engines import kv_view
 from ..engines.processes import ProcessRef
-from ..errors import GdbextError
+from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import Style, seconds
-from .command import Answer, Args, Command
+from .command import SNAPSHOT_BYTES, Answer, Args, Command
 from .session import Session, register_adapters
 
 if TYPE_CHECKING:
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 
 READER = __name__  # the collector's: `read` below
 SECONDS = 600  # that a collector may take on a machine at full load
-TRIES = 3  # copies of a process that changes faster than its way can be learnt
+WAYS = 4  # tries to go a command's way through what changes meanwhile
+TRIES = 3  # copies: the first has what the command reads, the others what a snapshot has
 
 
 class Copies:
     """The copies that one command reads in the place of processes that run: each made when the command first opens the process.
-    `pauses`: `[{pid, seconds, woken}]`, `partial`: what is missing in them; `made`: how often they were made anew."""
+    `pauses`: `[{pid, seconds, woken}]`, `partial`: what is missing in them; `made`: how often they were made anew, with what a
+    snapshot holds, for a process that changes faster than the command's way can be learnt."""
 
     def __init__(self, command: Command, args: Args) -> None:
         values = {k: v for k, v in args.__dict__.items() if k != "operand_text"}
@@ -61,7 +63,9 @@ class Copies:
                 raise GdbextError("$py is of the process that runs, not of its copy: with -still give an expression of its names")
             need(LOOK, f"a copy of process {pid}")
             with nameless_file() as file:
-                got = Running(pid, file.fileno(), READER, one.label, self._words).finish(SECONDS)
+                heap = SNAPSHOT_BYTES if self.made else 0
+                words = [*self._words, "once" if heap else ""]
+                got = Running(pid, file.fileno(), READER, one.label, words, heap=heap).finish(SECONDS)
                 target = CoreFileTarget(got.file, one.label)
                 elf.drop_cached(got.file)
             self._targets[pid] = target
@@ -99,15 +103,27 @@ class _Alone(Session):
         return False  # its engine's other processes have collectors of their own
 
 
-def read(target: Target, module: str, name: str, values: str, operand: str) -> str:
+def read(target: Target, module: str, name: str, values: str, operand: str, once: str = "") -> str:
     """The collector's reader: runs a command of `Copies` on `target`, and reads what another process's answer needs of this one.
+    `once`: its way need not be known exactly, for what lies around it is copied too.
     '': where it fails, the command says so of the copy."""
+    if once and target.read_log is not None and (target.read_log.repeated or target.read_log.of_copy):
+        return ""
     command: Any = getattr(importlib.import_module(module), name)
     args = Args({**json.loads(values), "on": str(target.pid)}, operand)
     register_adapters()
-    with log.passing_over(GdbextError):
-        answer = command().run(_Alone(target), args)
-        answer.in_style(Style())
+    # its way is wanted, not what it says: to read again until two readings agree would lead nowhere else
+    target.is_stopped = True
+    for _ in range(WAYS):
+        try:
+            command().run(_Alone(target), args).in_style(Style())
+            break
+        except (FaultError, LayoutError) as e:
+            log.passed_over(e)
+            target.invalidate()
+        except GdbextError as e:
+            log.passed_over(e)
+            break
     if command.group == "kv":
         with log.passing_over(GdbextError):
             kv_view.View(target).workers()
