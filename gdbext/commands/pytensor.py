@@ -200,6 +200,8 @@ class PyTensor(Command):
             stats, data["sampled"] = small.statistics(small.elements(tensor), tensor.dtype.kind), False
             data["stats"] = stats
             return [lambda style: statistics_text(stats, False, style)]
+        if asked == ["save"] and small.is_small(tensor):
+            return [self.save(args, tensor, data)]
         need("numpy", "-" + asked[0])
         if args.plot:
             need("matplotlib", "-plot")
@@ -224,12 +226,17 @@ class PyTensor(Command):
             data["plot"] = path
             shown.append(lambda style: f"  drawn in {style.file(escape(path))}")
         if args.save:
-            path = os.path.expanduser(args.save)
-            size_, dtype = files.save(tensor, path, args.force)
-            data["saved"] = {"file": path, "bytes": size_, "dtype": dtype}
-            note = "" if dtype == data["dtype"] else f" as {dtype}, dequantized or resolved"
-            shown.append(lambda style: f"  saved to {style.file(escape(path))}: {size(size_)}{note}")
+            shown.append(self.save(args, tensor, data))
         return shown
+
+    @staticmethod
+    def save(args: Args, tensor: Tensor, data: dict[str, Any]) -> Callable[[Style], str]:
+        """-save, into `data` -> function of `Style` that shows it."""
+        path = os.path.expanduser(args.save)
+        size_, dtype = files.save(tensor, path, args.force)
+        data["saved"] = {"file": path, "bytes": size_, "dtype": dtype}
+        note = "" if dtype == data["dtype"] else f" as {dtype}, dequantized or resolved"
+        return lambda style: f"  saved to {style.file(escape(path))}: {size(size_)}{note}"
 
     def compare(
         self, session: Session, args: Args, whole: Tensor, tensor: Tensor, data: dict[str, Any], partial: list[str]
