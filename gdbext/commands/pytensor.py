@@ -222,7 +222,9 @@ class PyTensor(Command):
             path, hist = os.path.expanduser(args.plot), None
             if stats["min"] is not None:
                 hist = statistics.histogram(source, stats["min"], stats["max"], 60, args.sample)
-            plots.plot(source, hist, tensor.one_line(), path, args.force)
+            who = f"{tensor.target.label}: " if tensor.target.label else ""
+            title = escape(f"{who}{args.operand_text}\n{tensor.one_line()}", keep="\n")
+            plots.plot(source, hist, title, path, args.force)
             data["plot"] = path
             shown.append(lambda style: f"  drawn in {style.file(escape(path))}")
         if args.save:

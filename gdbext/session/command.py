@@ -176,7 +176,7 @@ COLUMNS = Option("columns", help="where in its line each Python frame stands (CP
 JSON = Option("json", help="one line of JSON instead of text")
 FULL_PATHS = Option("full-paths", help="source files with all of their path, in the text too", for_agents=False)
 DEBUG = Option("debug", help="log on standard error why something is missing or unknown", for_agents=False)
-STILL = Option("still", help="read a process that runs in a copy of one moment, made in a stop of milliseconds")
+STILL = Option("still", help="read a copy of one moment, made in milliseconds")
 ON = Option("on", "str", "read this process or core instead of the selected one", metavar="WHAT")
 ON_OPERAND = Option("on", "str", "the same as WHAT; several have commas between them", metavar="WHAT", for_agents=False)
 

@@ -43,7 +43,7 @@ def test_gloo_groups_count_as_torch_does(torch_python, tmp_path):
         said = group.hang()
         number = next(n for name, _, n in truth if name == "0")
         assert (
-            f"gloo group 0 of 3: collectives counted in memory: R0,2 have begun {number + 1}, R1 has begun {number}"
+            f"gloo group 0 (3 ranks): collectives counted in memory: R0,2 have begun {number + 1}, R1 has begun {number}"
             in said["evidence"]
         ), said
     finally:
