@@ -130,7 +130,7 @@ def python_frame_line(frame: dict[str, Any], style: Style) -> str:
     if frame.get("column") is not None and frame["line"] is not None:
         end = frame["end_column"] if frame["end_line"] == frame["line"] else f"{frame['end_line']}:{frame['end_column']}"
         where += f":{frame['column']}-{end}"
-    return f"#{frame['level']:<2} {style.name(frame['function'])} ({style.file(where)})"
+    return f"#{frame['level']:<2} {style.name(frame['function'])} ({style.source(frame['file'], where)})"
 
 
 def native_frame_line(frame: dict[str, Any], style: Style) -> str:

@@ -146,7 +146,7 @@ class Answer:
 
     def to_text(self, style: Style = PLAIN) -> str:
         text = self.in_style(style)
-        text = escape_output(text, style.enabled)
+        text = escape_output(text, style.enabled, style.links)
         if self.partial:
             reasons = "; ".join(IN_WORDS.get(reason, reason) for reason in self._reasons())
             text += ("\n" if text else "") + style.dim(f"(partial: {reasons})")

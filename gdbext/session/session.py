@@ -18,7 +18,7 @@ from ..cpython.runtime import PyThread, Runtime
 from ..engines import discover, targets
 from ..engines import sensitive_names as privacy
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from ..render.text import Style, coloured
+from ..render.text import Style, coloured, knows_links
 from .command import Answer, Args, Command
 
 TYPE_CHECKING = False
@@ -254,7 +254,9 @@ class Session:
     # ---- printing ------------------------------------------------------------------------------------------------
     def style(self) -> Style:
         terminal = sys.stdout.isatty()
-        return Style(coloured(terminal), os.get_terminal_size(sys.stdout.fileno()).columns if terminal else 0)
+        style = Style(coloured(terminal), os.get_terminal_size(sys.stdout.fileno()).columns if terminal else 0)
+        style.links = knows_links(terminal)
+        return style
 
     def style_for(self, args: Args) -> Style:
         """How a command with these options prints."""
