@@ -84,6 +84,7 @@ LINES = {
         ("P -for 0.5 -o D/a.record -o D/a.html -o D/a.json", OK, "spins"),
         ("P -for 0.3 -native -o D/b.record", OK, "spins"),
         ("-read D/a.record", OK, "spins"),
+        ("-read D/a.record -with D/a.json -o D/w.json", OK, '"beside"'),
         ("-diff D/a.record D/b.record -o D/d.html", OK, '"differences"'),
     ],
     "llm-top": [("P -once", OK, '"ranks"')],
