@@ -45,6 +45,7 @@ class Target:
     signature = 0xFFFF << 48  # aarch64: the bits of a return address that may hold its signature, where the process does not tell
     pid: int | None = None
     label = ""
+    unsettled = False  # two readings of what an answer shows of it did not agree
     cut_short = False  # a core whose file ends before what it says it holds
     read_log: ReadLog | None = None  # of a collector's Target
     device_memory: DeviceMemory | None = None  # where the debugger sees the GPU (cuda-gdb)

@@ -96,6 +96,7 @@ class LlmRequest(Command):
     name = "llm-request"
     tool = "request"
     group = "kv"
+    watches = True
     standalone = True
     operand = "ID"
     options = (Option("sampling", help="also its sampling parameters and its grammar"), POOL, CONTENT, BETWEEN)

@@ -26,6 +26,7 @@ OWN = {  # what this pack writes itself, to itself: JSON that nobody else has a 
     "access/collect.py": "what the collector says",
     "access/holder.py": "what the holder says",
     "package.py": "the pack's own tables",
+    "session/rehearsal.py": "the options of the command that is rehearsed",
     "setup/inside.py": "what the outer process asks",
     "setup/outside.py": "what gdb, started for it, answers",
 }
