@@ -59,7 +59,7 @@ def survey(
 
     `engine`: only that one (a name in `SPECS`). `verify`: read the rank of every process from its memory. `runtime_of(pid)`:
     how a Python runtime is opened (default: through /proc; none for a made-up `proc_root`). Indices count from 0 over the list.
-    `about`: the pid of the one process that is asked about: no rank at all where it is no engine's, and no other's memory is read.
+    `about`: the pid of the one process that is asked about: no rank at all, and no memory is read, where it is no engine's.
     """
     if engine is not None and engine not in SPECS:
         raise GdbextError(f"no engine named {engine!r}; there are {', '.join(SPECS)}")
