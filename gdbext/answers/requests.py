@@ -204,7 +204,7 @@ def requests_lines(found: Sequence[dict[str, Any]], counts: dict[str, int], styl
         for r in found
     ]
     if rows:
-        lines.append(table(rows, HEAD, style, right=HEAD[4:11]))
+        lines.append(table(rows, HEAD, style, right=HEAD[HEAD.index("tokens") : HEAD.index("waits for")]))
     for r in found:
         if r.get("verdict") in (*STUCK, KEPT):
             holder = f"; who must act: {_where(r['holder'])}" if r["holder"] else ""

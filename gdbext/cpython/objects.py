@@ -74,11 +74,11 @@ class Object:
 
     def _need(self, flag: int, what: str) -> None:
         if not self.type.flags & flag:
-            raise GdbextError(f"the {self.type_name} at {self.address:#x} is no {what}")
+            raise LayoutError(f"the {self.type_name} at {self.address:#x} is no {what}")
 
     # ---- scalars -------------------------------------------------------------------------------------------------
     def integer(self, max_digits: int = 1 << 20) -> int:
-        """An int of any size (bool too); `GdbextError` for another type."""
+        """An int of any size (bool too); `LayoutError` for another type."""
         self._need(LONG, "int")
         L, t = self.rt.layout, self.rt.target
         if "long.long_value.lv_tag" in L:
@@ -102,18 +102,18 @@ class Object:
 
     def boolean(self) -> bool:
         if self.type.builtin_name != "bool":
-            raise GdbextError(f"the {self.type_name} at {self.address:#x} is no bool")
+            raise LayoutError(f"the {self.type_name} at {self.address:#x} is no bool")
         return self.integer() != 0
 
     def floating(self) -> float:
         if not self.isa("float"):
-            raise GdbextError(f"the {self.type_name} at {self.address:#x} is no float")
+            raise LayoutError(f"the {self.type_name} at {self.address:#x} is no float")
         return self.rt.target.f64(self.address + self.rt.layout["float.ob_fval"])
 
     def complex(self) -> Any:
         """A complex number; `GdbextError` for another type."""
         if not self.isa("complex"):
-            raise GdbextError(f"the {self.type_name} at {self.address:#x} is no complex")
+            raise LayoutError(f"the {self.type_name} at {self.address:#x} is no complex")
         at = self.address + self.rt.layout["complex.cval"]
         return complex(*struct.unpack("<2d", self.rt.target.read(at, 16)))
 
@@ -162,7 +162,7 @@ class Object:
             return t.read(self.address + L["bytes.ob_sval"], size)
         if self.isa("bytearray"):
             return t.read(t.u64(self.address + L["bytearray.ob_start"]), size) if size else b""
-        raise GdbextError(f"the {self.type_name} at {self.address:#x} is no bytes")
+        raise LayoutError(f"the {self.type_name} at {self.address:#x} is no bytes")
 
     # ---- containers ----------------------------------------------------------------------------------------------
     def len(self) -> int:
@@ -249,7 +249,7 @@ class Object:
     def range(self) -> Any:
         """The equal `range` of a range."""
         if not self.isa("range"):
-            raise GdbextError(f"the {self.type_name} at {self.address:#x} is no range")
+            raise LayoutError(f"the {self.type_name} at {self.address:#x} is no range")
         L, t = self.rt.layout, self.rt.target
         return range(*(self.rt.object(t.u64(self.address + L[f"range.{k}"])).integer() for k in ("start", "stop", "step")))
 

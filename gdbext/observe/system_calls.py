@@ -48,6 +48,7 @@ TIMER_ABSTIME = 1  # include/uapi/linux/time.h
 ESTABLISHED = "01"
 MAPPED = "0000000000000000FFFF0000"  # before an address of IPv4, ::ffff:0:0/96
 LOOPBACK = re.compile("[0-9A-F]{6}7F:|0{24}01000000:")
+PENDING = ", which nobody has accepted"  # of a connection whose other end is still in its listener's queue
 LISTEN = "0A"  # TCP_LISTEN, include/net/tcp_states.h
 ACCEPTS = 0x10000  # __SO_ACCEPTCON in /proc/net/unix
 EPHEMERAL = 32768  # the first port that a kernel chooses by itself: ip(7), ip_local_port_range
@@ -72,7 +73,8 @@ class Source:
 class Call:
     """A thread's system call: `name` (a family: "poll" for ppoll too), `sources` it waits for, `limited`: it has a time limit,
     `seconds`: that limit of a poll, or how long a sleep lasts, of one that names its end how long yet (0: not known), `peers`:
-    pids that could end it (children it waits for), `futex`: the address it waits on."""
+    pids that could end it (children it waits for), `futex`: the address it waits on, `shared`: other processes may have that
+    memory."""
 
     name: str
     sources: list[Source] = field(default_factory=list)
@@ -80,6 +82,7 @@ class Call:
     seconds: float = 0.0
     peers: list[int] = field(default_factory=list)
     futex: int = 0
+    shared: bool = False
 
 
 class Files:
@@ -89,6 +92,7 @@ class Files:
         self.pid = pid
         self._sockets: dict[int, Source] | None = None
         self._unix_peers: dict[int, int] = {}
+        self._unix_pending: dict[int, int] = {}
 
     def source(self, descriptor: int) -> Source:
         """What a thread waits for that waits for this descriptor."""
@@ -127,7 +131,7 @@ class Files:
     def _socket(self, inode: int) -> Source:
         if self._sockets is None:
             self._sockets = {}
-            self._unix_peers = unix_peers()
+            self._unix_peers, self._unix_pending = unix_ends()
             for name in ("tcp", "tcp6"):
                 self._read_tcp(name)
             for name in ("udp", "udp6"):
@@ -138,7 +142,7 @@ class Files:
     def _read_tcp(self, name: str) -> None:
         assert self._sockets is not None
         rows = _inet(self.pid, name)
-        listening = {row.port for row in rows if row.state == LISTEN}
+        listening = {row.port: row.inode for row in rows if row.state == LISTEN}
         by_ends = {(row.local, row.remote): row.inode for row in rows}
         for row in rows:
             if row.state == LISTEN:
@@ -148,6 +152,8 @@ class Files:
             else:
                 kind, text = "client", f"its connection to port {row.remote_port}"
             peers = [by_ends.get((row.remote, row.local), 0)]
+            if kind == "client" and by_ends.get((row.remote, row.local)) == 0 and row.remote_port in listening:
+                text, peers = text + PENDING, [listening[row.remote_port]]
             self._sockets[row.inode] = Source(kind, text, row.inode, peers, row.unread, True)
 
     def _read_udp(self, name: str) -> None:
@@ -164,6 +170,8 @@ class Files:
             kind = "listener" if listener else "served" if row.name else "unix"
             text = f"connections to {row.name}" if listener else f"a Unix socket {row.name}".strip()
             peer = self._unix_peers.get(row.inode, 0)
+            if row.inode in self._unix_pending:
+                text, peer = text + PENDING, self._unix_pending[row.inode]
             self._sockets[row.inode] = Source(kind, text, row.inode, [peer] if peer else [])
 
 
@@ -206,11 +214,13 @@ def family(number: int, arch: str) -> str:
     return _NUMBERS[arch].get(number, "")
 
 
-def unix_peers() -> dict[int, int]:
-    """{inode of a connected Unix socket: the inode of its other end}, of this network namespace; {} where the kernel does not
-    tell. Source: sock_diag(7), struct unix_diag_req, UDIAG_SHOW_PEER, UNIX_DIAG_PEER."""
-    found: dict[int, int] = {}
-    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, 4, 0xFFFFFFFF, 0xFFFFFFFF)
+def unix_ends() -> tuple[dict[int, int], dict[int, int]]:
+    """({inode of a connected Unix socket: the inode of its other end}, {inode of one that nobody has accepted yet: its
+    listener's}), of this network namespace; {} where the kernel does not tell. Source: sock_diag(7), struct unix_diag_req,
+    UDIAG_SHOW_PEER | UDIAG_SHOW_ICONS, UNIX_DIAG_PEER, UNIX_DIAG_ICONS."""
+    peers: dict[int, int] = {}
+    pending: dict[int, int] = {}
+    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, 4 | 8, 0xFFFFFFFF, 0xFFFFFFFF)
     header = struct.pack("=IHHII", 16 + len(request), 20, 0x301, 1, 0)  # SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as link:  # NETLINK_SOCK_DIAG
@@ -221,15 +231,15 @@ def unix_peers() -> dict[int, int]:
                 while len(data) >= 16:
                     size, kind = struct.unpack_from("=IH", data)
                     if kind in (2, 3) or size < 16:  # NLMSG_ERROR, NLMSG_DONE
-                        return found
+                        return peers, pending
                     if size >= 32:
-                        _unix_peer(data[16:size], found)
+                        _unix_ends(data[16:size], peers, pending)
                     data = data[(size + 3) & ~3 :]
     except (OSError, struct.error):
-        return found
+        return peers, pending
 
 
-def _unix_peer(message: bytes, found: dict[int, int]) -> None:
+def _unix_ends(message: bytes, peers: dict[int, int], pending: dict[int, int]) -> None:
     inode = struct.unpack_from("=I", message, 4)[0]
     at = 16  # struct unix_diag_msg, then attributes
     while at + 4 <= len(message):
@@ -237,7 +247,10 @@ def _unix_peer(message: bytes, found: dict[int, int]) -> None:
         if size < 4:
             return
         if kind == 2 and size >= 8:  # UNIX_DIAG_PEER
-            found[inode] = struct.unpack_from("=I", message, at + 4)[0]
+            peers[inode] = struct.unpack_from("=I", message, at + 4)[0]
+        elif kind == 3:  # UNIX_DIAG_ICONS
+            waiting = message[at + 4 : at + size]
+            pending.update((one, inode) for (one,) in struct.iter_unpack("=I", waiting[: len(waiting) & ~3]) if one)
         at += (size + 3) & ~3
 
 
@@ -300,6 +313,8 @@ def _call(target: Target, files: Files, name: str, number: int, words: list[int]
         call.sources = [files.source(words[0] & 0xFFFFFFFF)]
     elif name == "futex":
         call.futex, call.limited = words[0], bool(words[3])
+        mapping = target.mapping_at(call.futex)
+        call.shared = mapping is None or "s" in mapping.perms
     elif name == "poll":
         call.limited = words[2] != 0 if number == 271 or target.arch == "aarch64" else words[2] & 0x80000000 == 0
         if call.limited and number == 7:

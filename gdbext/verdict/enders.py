@@ -17,7 +17,7 @@ from .turns import behind, taken_in_turn
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..observe.system_calls import Call
+    from ..observe.system_calls import Call, Source
     from .facts import Facts, Node, ProcessState, ThreadState
 
 
@@ -127,6 +127,87 @@ def knot(facts: Facts) -> dict[Node, list[Node]]:
             return {node: who for node, (who, _) in known.items()}
         for node in only:
             del known[node]
+
+
+def closed(facts: Facts) -> list[ProcessState]:
+    """The processes of which nobody is left who could end any wait: no thread runs or has a time limit, each waits for another of
+    them, for what only one of them could give, or, an idle helper, for work of theirs; they have no signal handlers."""
+    needs = {f.pid: _needed(f) for f in facts}
+    left = {pid: needed for pid, needed in needs.items() if needed is not None}
+    while True:
+        free = [pid for pid, needed in left.items() if not needed <= left.keys()]
+        if not free:
+            return [f for f in facts if f.pid in left]
+        for pid in free:
+            del left[pid]
+
+
+def waits_to_end(f: ProcessState) -> list[Edge]:
+    """What the threads and tasks of a process wait for; [] where all of that is the program's own end."""
+    waits = [t.edge for t in f.threads if t.edge is not None and not t.idle]
+    waits += [task.edge for task in f.tasks if task.edge is not None and f.loop_with(task.loop) is not None]
+    return waits if any(edge.kind in WITHIN and edge.kind not in ENDS and _is_meant(edge) for edge in waits) else []
+
+
+# Kinds of waits that only a thread or task of the same process ends, unless the object is shared; by the end of one of them
+ENDS = ("Thread", "task")
+WITHIN = (
+    *ENDS,
+    *("Lock", "RLock", "Event", "Condition", "Queue", "Future", "Barrier", "Semaphore"),
+    *(f"asyncio.{name}" for name in ("Lock", "Event", "Condition", "Queue", "Future", "Barrier", "Semaphore")),
+)
+
+
+def _is_meant(edge: Edge) -> bool:
+    """Whether the wait was to end: an event that only the waiter can name is waited for until the program ends."""
+    return not edge.kind.endswith("Event") or edge.named
+
+
+def _needed(f: ProcessState) -> set[int] | None:
+    """The other processes on which all waits of a process depend, by pid; None where somebody else might end one of them."""
+    if f.main is None or f.role or f.signals or f.rings or f.state in ("T", "t", "Z", "X"):
+        return None
+    found: set[int] = set()
+    for t in f.threads:
+        needed = _needed_by(f, t)
+        if needed is None:
+            return None
+        found |= needed
+    return found - {f.pid}
+
+
+def _needed_by(f: ProcessState, t: ThreadState) -> set[int] | None:
+    """As `_needed`, of one thread."""
+    if t.load is None or t.woke or not t.still or t.call is not None and (t.call.limited or t.call.shared):
+        return None
+    if t.edge is not None:
+        return _needed_for(t.edge) if t.held_up else None
+    if t.call is None:
+        return None
+    if t.call.name == "wait" and t.call.peers:
+        return set(t.call.peers)
+    loop = f.loop_of(t.node[1])
+    if loop is not None:  # without timers, and with nothing to wake it but its own pipe
+        asleep = t.call.name in ("epoll", "select", "poll") and not loop.ready and not loop.running
+        within = asleep and bool(t.call.sources) and all(_is_its_own(f, source) for source in t.call.sources)
+    else:
+        within = t.idle and t.call.name == "futex" or bool(pipe_of_its_own(f, t))
+    return set() if within else None
+
+
+def _needed_for(edge: Edge) -> set[int] | None:
+    """As `_needed`, of one wait."""
+    if edge.limit or edge.open or edge.polls or edge.shared:
+        return None
+    if edge.kind == "Process":
+        return {edge.pid} if edge.pid else None
+    return set() if edge.kind in WITHIN else None
+
+
+def _is_its_own(f: ProcessState, source: Source) -> bool:
+    """Whether a process alone has both ends of a Unix socket."""
+    ends = {pid for peer in source.peers for pid, _ in f.peers.get(peer, ())}
+    return source.kind == "unix" and ends == {f.pid}
 
 
 def pipe_of_its_own(f: ProcessState, t: ThreadState) -> str:

@@ -226,7 +226,12 @@ class ProcessState:
         return [t.edge for t in self.threads if t.edge is not None] + [t.edge for t in self.tasks if t.edge is not None]
 
     def loop_of(self, tid: int) -> LoopState | None:
+        """The event loop that a thread runs, None where it runs none."""
         return next((loop for loop in self.loops if loop.tid == tid), None)
+
+    def loop_with(self, address: int) -> LoopState | None:
+        """The event loop at an address that runs, None where none does."""
+        return next((loop for loop in self.loops if loop.address == address), None)
 
 
 class Facts:

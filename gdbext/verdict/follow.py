@@ -13,7 +13,7 @@ from ..engines import shm_rings
 from ..observe.system_calls import Call
 from ..observe.window import STILL
 from .facts import LOCKS
-from .turns import behind
+from .turns import behind, taken_in_turn
 from .words import describe_node, name_of
 
 if TYPE_CHECKING:
@@ -256,6 +256,8 @@ def _edge(facts: Facts, edge: Edge, seen: _Way, every: bool) -> Outlook:
             found.ended = edge.ended
         if edge.doubted and found.kind not in GOOD:
             found = Outlook("unknown", None, found.way)
+    if edge.kind in LOCKS and found.kind == "rests" and not taken_in_turn(facts, edge):
+        found = Outlook("unknown", None, found.way)  # who rests with a lock that others want does not give it back
     if edge.limit and found.kind in ("nobody", "sleeps", "blocked", "unknown") and edge.kind not in LOCKS:
         found = Outlook("unknown", None, found.way, found.ended)
     return Outlook(found.kind, found.culprit, [said, *found.way], found.ended, found.lock)

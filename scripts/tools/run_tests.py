@@ -47,6 +47,12 @@ FEW = 3  # files of gdb that are named run one after the other, more at once
 ONCE_MORE = 10  # so many failures of a part at most are tried again, alone: more are no accident
 
 
+SAMPLED = (
+    "Each test of gdb that runs on several Pythons runs on the oldest, the newest and one that GDBEXT_TEST_SAMPLE draws; "
+    "GDBEXT_TEST_LONG=1 for all"
+)
+
+
 class Part:
     """What came of one part: how many tests (checks in lint) passed and failed, {test: why it failed}, {reason: how many were
     skipped for it}, seconds, exit status."""
@@ -104,6 +110,12 @@ def words_for(part: str, arguments: list[str]) -> list[str]:
         files += [os.path.join("tests", "gdb", f"test_{name}.py") for name in ON_CORES]
         files.append(os.path.join("tests", "unit", "test_kernel_stripped.py"))  # which asks the compiler for arm64 too
     return files + [a for a in arguments if not part_of(a)]
+
+
+def seed() -> str:
+    """By which the sample of a whole run is drawn: another one for each commit, the same one when it runs again."""
+    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "0"
 
 
 def in_own_pids(python: str) -> list[str]:
@@ -264,6 +276,9 @@ def main(words: list[str]) -> int:
         if part == "arm" and not prepared.variables.get("GDBEXT_TEST_CORES"):
             results.append(Part(part, 0, 0.0, {"skipped": {"no qemu for arm64, or none of its interpreters": 1}}))
             continue
+        if part == "gdb" and not arguments and not environ.get("GDBEXT_TEST_LONG"):
+            environ.setdefault("GDBEXT_TEST_SAMPLE", seed())
+            say(SAMPLED)
         for name in sorted(k for k in environ if k.startswith("GDBEXT_")):
             say(f"  {name}={environ[name]}")
         results.append(run_part(part, arguments, environ))

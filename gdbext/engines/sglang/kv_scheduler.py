@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 def read(rt: Runtime, scheduler: Object, version: str, content: bool, listed: list[Request] | None = None) -> Cache:
     """`Cache` of a Scheduler. `GdbextError` where it is not as a release that is known has it. `listed`: its requests, where they
     were read before."""
+    if not rt.target.is_stopped:
+        rt.target.drop_pages()  # what was read before it would be of another moment than what is compared below
     allocator, rows, tree = (scheduler.attr(n) for n in ("token_to_kv_pool_allocator", "req_to_token_pool", "tree_cache"))
     page = optional(allocator, "page_size", default=1) or 1
     kept = {"full": allocator, "swa": None, "mamba": first_present(rows, MAMBA_POOLS)}

@@ -57,6 +57,8 @@ def rows_of(runner: Object) -> dict[str, int]:
 def read_rows(runner: Object, worker: Worker) -> None:
     """Fills in a `Worker`'s tables and counts. A request whose row has become another's meanwhile is left out."""
     rt, states = runner.rt, runner.attr(STATES)
+    if not rt.target.is_stopped:
+        rt.target.drop_pages()  # what was read before it would be of another moment than what is compared below
     before = rows_of(runner)
     worker.rows = {name: Row(row) for name, row in before.items()}
     _check_rows(states, worker)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..chains import chain_of
-from ..enders import knot, pipe_of_its_own
+from ..enders import closed, knot, pipe_of_its_own, waits_to_end
 from ..facts import Verdict
 from ..steps import step
 from ..words import describe, describe_node, name_of
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...stacks.async_waits import LoopState, TaskState
-    from ...stacks.waits import Edge
     from ..facts import Facts, ProcessState, ThreadState
 
 SHOWN = 8
+ALONE = "it is the only thread of its process: nobody can end that wait"
 _SELECTS = ("epoll", "select", "poll")
 
 
@@ -86,23 +86,27 @@ def there(facts: Facts) -> Verdict | None:
 
 
 def nobody(facts: Facts) -> Verdict | None:
-    """The only thread of a process waits for what only a thread of the process can give."""
+    """Processes of which every thread waits for what only one of their threads and tasks could give."""
+    stand = closed(facts)
+    waits = [edge for f in stand for edge in waits_to_end(f)]
+    if not waits:
+        return _own_pipe(facts)
+    evidence = [f"{name_of(facts, edge.waiter)} waits for {edge.lock} in {edge.where}" for edge in waits[:SHOWN]]
+    victims = [name_of(facts, edge.waiter) for edge in waits[:SHOWN]]
+    names = ", ".join(f.name for f in stand[:SHOWN])
+    alone = len(stand) == 1 and len(stand[0].threads) == 1 and not stand[0].loops
+    why = ALONE if alone else f"all threads and tasks of {names} wait for what none of them gives: nobody can end that wait"
+    return Verdict("starved", [], [*evidence, why], victims)
+
+
+def _own_pipe(facts: Facts) -> Verdict | None:
+    """The only thread of a process reads a pipe of which it alone has the writing end."""
     for f in facts:
         t = f.main
         if t is None or f.role or len(f.threads) > 1 or f.signals or f.loops or t.load is None or t.woke or not t.still:
             continue
         own = pipe_of_its_own(f, t)
-        if not own and (t.edge is None or not t.held_up or not _from_within(t.edge)):
-            continue
-        line = f"{describe(t)}" + (f": this process alone has the writing end of {own}" if own else "")
-        why = "it is the only thread of its process: nobody can end that wait"
-        return Verdict("starved", [], [line, why], [name_of(facts, t.node)])
+        if own:
+            line = f"{describe(t)}: this process alone has the writing end of {own}"
+            return Verdict("starved", [], [line, ALONE], [name_of(facts, t.node)])
     return None
-
-
-def _from_within(edge: Edge) -> bool:
-    """Whether only a thread of the same process can end a wait that has no end by itself, and was to end it: an event that only
-    the waiter can name is waited for until the program ends."""
-    kinds = ("Event", "Condition", "Queue", "Future", "Barrier", "Semaphore")
-    meant = edge.kind != "Event" or edge.named
-    return edge.kind in kinds and meant and not edge.limit and not edge.shared and not edge.open

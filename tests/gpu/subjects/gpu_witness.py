@@ -180,10 +180,11 @@ def wait_for_fault(what, rank="0"):
     original, done = gpu_worker.Worker.execute_model, []
 
     def execute_model(self, *args, **kwargs):
-        if not done and self.rank == int(rank) and os.path.exists(trigger):
-            done.append(what)
+        if (not done or what in EACH_STEP) and self.rank == int(rank) and os.path.exists(trigger):
             FAULTS[what](self.model_runner)
-            open(os.path.join(os.environ["GDBEXT_WITNESS"], f"harmed.{os.getpid()}"), "w").close()
+            if not done:
+                done.append(what)
+                open(os.path.join(os.environ["GDBEXT_WITNESS"], f"harmed.{os.getpid()}"), "w").close()
         return original(self, *args, **kwargs)
 
     gpu_worker.Worker.execute_model = execute_model
@@ -223,10 +224,15 @@ def illegal(runner):
         table[:] = 1 << 28
 
 
+HARMED = {}  # {number of a block table: what it was given as each row's first block}
+
+
 def wrong_block(runner):
-    """Possible block numbers that are not the scheduler's."""
-    for table in tables(runner):
-        table[:, 0] += 7
+    """Possible block numbers that are not the scheduler's, in rows that are new too."""
+    for number, table in enumerate(tables(runner)):
+        first, given = table[:, 0], HARMED.get(number)
+        first += 7 if given is None else 7 * (first != given)
+        HARMED[number] = first + 0
 
 
 def nan(runner):
@@ -240,3 +246,4 @@ def nan(runner):
 
 
 FAULTS = {"spin": spin, "skip": skip, "illegal": illegal, "table": wrong_block, "nan": nan}
+EACH_STEP = {"table"}  # what ends with the requests that it met, else
