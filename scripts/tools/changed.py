@@ -1,10 +1,10 @@
 """Which test files a change touches, for `scripts/test -changed [REVISION]`: what differs from REVISION (HEAD), and what git does
 not know yet.
 
-A test file is touched by what it imports, and what that imports, in functions too: its harness, the pack, the scripts. It is also
-touched by what it names in a string: a module ("gdbext.stacks.prefetch"), a command ("llm-stacks", which loads its module and
+A test file is touched by what it imports, and what that imports, in functions too: its harness, the pack, the scripts. It is
+also touched by what it names in a string: a module ("gdbext.stacks.prefetch"), a command ("llm-stacks", which loads its module and
 what that imports), a file by its name ("titled.py", "security.md"). Who starts the pack or gdb, itself or by its harness, depends
-on both of its doors. Tests that walk through all sources run for every change.
+on both of its doors. Tests of unit that walk through folders look through all sources: they run for every change.
 
 In doubt all tests run: for a change of what all tests share (`SHARED`), of a file that is neither Python nor a page and that no
 test names, and of one that was removed."""
@@ -29,7 +29,8 @@ SHARED = re.compile(
 NOBODYS = re.compile(r"LICENSE|\.gitignore|tests/(engines|gpu|arm)/.*")  # of no file of `PARTS`
 DOORS = ("gdbext/__main__.py", "gdbext/init.py", "gdbext/setup/outside.py", "gdbext/setup/inside.py")
 STARTS = re.compile(r"-m gdbext|init\.py|\"-m\", \"gdbext\"")
-WALKS = re.compile(r"os\.walk|ls-files|glob\.glob|project_files|load_all\(\)")
+WALKS = re.compile(r"os\.walk|ls-files|glob\.glob")  # in unit: those of gdb walk through other folders
+ALL_COMMANDS = "load_all()"
 BY_NAME = {  # modules that load others by names that stand nowhere whole: where those lie
     **dict.fromkeys(("gdbext/engines/registry.py", "gdbext/engines/spec.py"), ("gdbext/engines/",)),
     "gdbext/session/gdb_only.py": ("gdbext/control/",),
@@ -87,6 +88,8 @@ class Sources:
                     found.update(self._named(node.value))
         for folder in BY_NAME.get(path, ()):
             found.update(one for one in self.paths if one.startswith(folder) and one.endswith(".py"))
+        if path.startswith("tests/") and ALL_COMMANDS in text:
+            found.update(self.commands.values())
         if path.startswith("tests/") and (STARTS.search(text) or "gdb_path" in text):
             found.update(door for door in DOORS if door in self.paths)
         return frozenset(found - {path})
@@ -128,7 +131,7 @@ class Sources:
 
     def walks(self, path: str) -> bool:
         """Whether a test file looks through all sources."""
-        return bool(WALKS.search(self._read(path)))
+        return path.startswith("tests/unit/") and bool(WALKS.search(self._read(path)))
 
 
 def _text(path: str) -> str:
