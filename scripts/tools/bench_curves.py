@@ -188,6 +188,7 @@ def main(measure, names, scale, rounds, path):
                         middle = {k: statistics.median(r[k] for r in runs) for k in ("cpu", "rss", "pause")}
                         rows.setdefault(who, []).append({**middle, "ok": all(r["ok"] for r in runs)})
             found.append((curve, sizes, rows))
+            say(row(*found[-1]))
     say("\n| curve | sizes | CPU s | grows | memory MB | pause ms | CPU s of others |")
     say("| --- | --- | --- | --- | ---: | ---: | --- |")
     for one in found:
