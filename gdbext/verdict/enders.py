@@ -17,7 +17,7 @@ from .turns import behind, taken_in_turn
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..observe.system_calls import Call, Source
+    from ..observe.system_calls import Call
     from .facts import Facts, Node, ProcessState, ThreadState
 
 
@@ -129,10 +129,15 @@ def knot(facts: Facts) -> dict[Node, list[Node]]:
             del known[node]
 
 
+def depends_on(facts: Facts) -> set[int]:
+    """The pids of processes without which nothing goes on in one that was looked at."""
+    return {pid for f in facts for pid in _needed(facts, f) or ()}
+
+
 def closed(facts: Facts) -> list[ProcessState]:
     """The processes of which nobody is left who could end any wait: no thread runs or has a time limit, each waits for another of
     them, for what only one of them could give, or, an idle helper, for work of theirs; they have no signal handlers."""
-    needs = {f.pid: _needed(f) for f in facts}
+    needs = {f.pid: _needed(facts, f) for f in facts}
     left = {pid: needed for pid, needed in needs.items() if needed is not None}
     while True:
         free = [pid for pid, needed in left.items() if not needed <= left.keys()]
@@ -142,15 +147,23 @@ def closed(facts: Facts) -> list[ProcessState]:
             del left[pid]
 
 
-def waits_to_end(f: ProcessState) -> list[Edge]:
-    """What the threads and tasks of a process wait for; [] where all of that is the program's own end."""
-    waits = [t.edge for t in f.threads if t.edge is not None and not t.idle]
-    waits += [task.edge for task in f.tasks if task.edge is not None and f.loop_with(task.loop) is not None]
-    return waits if any(edge.kind in WITHIN and edge.kind not in ENDS and _is_meant(edge) for edge in waits) else []
+def waits_to_end(f: ProcessState) -> list[tuple[Node, str]]:
+    """What the threads and tasks of a process wait for, in words; [] where all of that is the program's own end."""
+    edges = [t.edge for t in f.threads if t.edge is not None and not t.idle]
+    edges += [task.edge for task in f.tasks if task.edge is not None and f.loop_with(task.loop) is not None]
+    waits = [(edge.waiter, edge.lock + (f" in {edge.where}" if edge.where else "")) for edge in edges]
+    meant = any(edge.kind in WITHIN and edge.kind not in ENDS and _is_meant(edge) for edge in edges)
+    t = f.main
+    if t is not None and t.edge is None and t.call is not None and t.call.name in ("read", "recv", "write"):
+        if _at_other_ends(f, t.call) == {f.pid}:
+            meant, text = True, ", ".join(source.text for source in t.call.sources)
+            waits.insert(0, (t.node, f"{text}, of which it has the other end itself, in {t.top}"))
+    return waits if meant else []
 
 
 # Kinds of waits that only a thread or task of the same process ends, unless the object is shared; by the end of one of them
 ENDS = ("Thread", "task")
+_FILES = ("read", "recv", "write", "epoll", "poll", "select")
 WITHIN = (
     *ENDS,
     *("Lock", "RLock", "Event", "Condition", "Queue", "Future", "Barrier", "Semaphore"),
@@ -163,51 +176,65 @@ def _is_meant(edge: Edge) -> bool:
     return not edge.kind.endswith("Event") or edge.named
 
 
-def _needed(f: ProcessState) -> set[int] | None:
+def _needed(facts: Facts, f: ProcessState) -> set[int] | None:
     """The other processes on which all waits of a process depend, by pid; None where somebody else might end one of them."""
     if f.main is None or f.role or f.signals or f.rings or f.state in ("T", "t", "Z", "X"):
         return None
     found: set[int] = set()
     for t in f.threads:
-        needed = _needed_by(f, t)
+        needed = _needed_by(facts, f, t)
         if needed is None:
             return None
         found |= needed
     return found - {f.pid}
 
 
-def _needed_by(f: ProcessState, t: ThreadState) -> set[int] | None:
+def _needed_by(facts: Facts, f: ProcessState, t: ThreadState) -> set[int] | None:
     """As `_needed`, of one thread."""
-    if t.load is None or t.woke or not t.still or t.call is not None and (t.call.limited or t.call.shared):
+    if t.load is None or t.woke or not t.still or t.call is not None and t.call.limited:
         return None
+    if t.call is not None and t.call.shared and not (t.edge is not None and t.edge.shared):
+        return None  # an object of Python's that lies in memory which others may have
     if t.edge is not None:
-        return _needed_for(t.edge) if t.held_up else None
+        return _needed_for(facts, t.edge) if t.held_up else None
     if t.call is None:
         return None
     if t.call.name == "wait" and t.call.peers:
         return set(t.call.peers)
     loop = f.loop_of(t.node[1])
-    if loop is not None:  # without timers, and with nothing to wake it but its own pipe
-        asleep = t.call.name in ("epoll", "select", "poll") and not loop.ready and not loop.running
-        within = asleep and bool(t.call.sources) and all(_is_its_own(f, source) for source in t.call.sources)
-    else:
-        within = t.idle and t.call.name == "futex" or bool(pipe_of_its_own(f, t))
-    return set() if within else None
+    if loop is not None and (loop.ready or loop.running):
+        return None
+    if t.idle and t.call.name == "futex":
+        return set()
+    return _at_other_ends(f, t.call) if t.call.name in _FILES else None
 
 
-def _needed_for(edge: Edge) -> set[int] | None:
+def _at_other_ends(f: ProcessState, call: Call) -> set[int] | None:
+    """The processes that have the other ends of all that a call waits for; None where one is not known, or may be of others."""
+    found: set[int] = set()
+    for source in call.sources:
+        if source.kind == "pipe":
+            ends = {pid for pid, writes in f.peers.get(source.inode, ()) if writes is not (call.name == "write")}
+        elif source.kind in ("unix", "served", "client") and not source.unread:
+            ends = {pid for peer in source.peers for pid, _ in f.peers.get(peer, ())}
+        else:
+            return None
+        if not ends:
+            return None
+        found |= ends
+    return found or None
+
+
+def _needed_for(facts: Facts, edge: Edge) -> set[int] | None:
     """As `_needed`, of one wait."""
-    if edge.limit or edge.open or edge.polls or edge.shared:
+    if edge.limit or edge.open or edge.polls:
         return None
     if edge.kind == "Process":
         return {edge.pid} if edge.pid else None
+    if edge.shared:
+        owner = facts.process(edge.owner) if edge.owner is not None else None
+        return {owner.pid} if owner is not None else None
     return set() if edge.kind in WITHIN else None
-
-
-def _is_its_own(f: ProcessState, source: Source) -> bool:
-    """Whether a process alone has both ends of a Unix socket."""
-    ends = {pid for peer in source.peers for pid, _ in f.peers.get(peer, ())}
-    return source.kind == "unix" and ends == {f.pid}
 
 
 def pipe_of_its_own(f: ProcessState, t: ThreadState) -> str:

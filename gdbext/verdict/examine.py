@@ -20,6 +20,7 @@ from ..requests import collect, instances, join
 from ..requests.model import BEHIND, NEVER_FITS
 from . import sampling, untraced
 from .chains import Chain, chains_of
+from .enders import depends_on
 from .facts import Facts
 from .judge import judge
 from .kinds import QUIET
@@ -86,7 +87,7 @@ def examine(
     nothing can be told while its threads wait for a processor is sampled again from the start."""
     look = _Look(found, targets, seconds, words, alone)
     first = look.examination()
-    more = [] if first.verdicts[0].kind in QUIET else _others(found, targets, first.chains)
+    more = [] if first.verdicts[0].kind in QUIET else _others(found, targets, first)
     if more:
         found = [*found, *more]
         look = _Look(found, targets, seconds, words, alone)
@@ -110,14 +111,15 @@ def examine(
     return last
 
 
-def _others(found: Sequence[Any], targets: Targets, chains: Sequence[Chain]) -> list[ProcessRef]:
-    """The Python processes at the ends of chains that were not asked for: children, and who has the other end of a pipe or a
-    socket. Of engines all processes are known; who asks is not looked at."""
+def _others(found: Sequence[Any], targets: Targets, first: Examination) -> list[ProcessRef]:
+    """The Python processes that were not asked for at the ends of chains, or on which all else depends: children, and who has the
+    other end of a pipe or a socket. Of engines all processes are known; who asks is not looked at."""
     if any(one.rank is not None or one.pid is None for one in found):
         return []
     table = ProcTable()
     known = {one.pid for one in found} | {os.getpid()} | ancestors(table, os.getpid())
-    pids = dict.fromkeys(pid for chain in chains for pid in chain.unseen if pid not in known and pid in table.processes)
+    unseen = [*(pid for chain in first.chains for pid in chain.unseen), *sorted(depends_on(Facts(first.seen)))]
+    pids = dict.fromkeys(pid for pid in unseen if pid not in known and pid in table.processes)
     return [one for one in map(ProcessRef, list(pids)[:MAX_OTHERS]) if _runs_python(targets, one)]
 
 

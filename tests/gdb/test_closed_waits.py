@@ -39,3 +39,13 @@ def test_nobody_can_end_what_only_they_could_give():
 def test_on_each_python(python):
     kinds = [judged(*look(seed, python)) for seed in (700, 701, 702, 703)]
     assert "WRONG" not in kinds and "right" in kinds, kinds
+
+
+@pytest.mark.parametrize("how", ["hung", "well"])
+@pytest.mark.parametrize("name", ["pool", "child", "itself", "joined"])
+def test_processes_that_wait_for_each_other(name, how):
+    with running(PYTHONS[0], "closed_processes.py", name, how, start_new_session=True) as (_, truth):
+        asleep(truth["pid"], seconds=5)
+        said = answer(f"llm-hang {truth['pid']} -wait 0.6 -json")
+    nobody = said["verdict"] == "starved" and not said["culprits"]
+    assert nobody == (how == "hung"), (said["verdict"], said["culprits"], said["evidence"])

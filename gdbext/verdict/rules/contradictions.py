@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..chains import chain_of
-from ..enders import closed, knot, pipe_of_its_own, waits_to_end
+from ..enders import closed, knot, waits_to_end
 from ..facts import Verdict
 from ..steps import step
 from ..words import describe, describe_node, name_of
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..facts import Facts, ProcessState, ThreadState
 
 SHOWN = 8
-ALONE = "it is the only thread of its process: nobody can end that wait"
 _SELECTS = ("epoll", "select", "poll")
 
 
@@ -88,25 +87,11 @@ def there(facts: Facts) -> Verdict | None:
 def nobody(facts: Facts) -> Verdict | None:
     """Processes of which every thread waits for what only one of their threads and tasks could give."""
     stand = closed(facts)
-    waits = [edge for f in stand for edge in waits_to_end(f)]
+    waits = [wait for f in stand for wait in waits_to_end(f)][:SHOWN]
     if not waits:
-        return _own_pipe(facts)
-    evidence = [f"{name_of(facts, edge.waiter)} waits for {edge.lock} in {edge.where}" for edge in waits[:SHOWN]]
-    victims = [name_of(facts, edge.waiter) for edge in waits[:SHOWN]]
-    names = ", ".join(f.name for f in stand[:SHOWN])
+        return None
+    evidence = [f"{name_of(facts, node)} waits for {what}" for node, what in waits]
     alone = len(stand) == 1 and len(stand[0].threads) == 1 and not stand[0].loops
-    why = ALONE if alone else f"all threads and tasks of {names} wait for what none of them gives: nobody can end that wait"
-    return Verdict("starved", [], [*evidence, why], victims)
-
-
-def _own_pipe(facts: Facts) -> Verdict | None:
-    """The only thread of a process reads a pipe of which it alone has the writing end."""
-    for f in facts:
-        t = f.main
-        if t is None or f.role or len(f.threads) > 1 or f.signals or f.loops or t.load is None or t.woke or not t.still:
-            continue
-        own = pipe_of_its_own(f, t)
-        if own:
-            line = f"{describe(t)}: this process alone has the writing end of {own}"
-            return Verdict("starved", [], [line, ALONE], [name_of(facts, t.node)])
-    return None
+    names = ", ".join(f.name for f in stand[:SHOWN])
+    why = "it is the only thread of its process" if alone else f"all threads and tasks of {names} wait for what none gives"
+    return Verdict("starved", [], [*evidence, f"{why}: nobody can end that wait"], [name_of(facts, node) for node, _ in waits])
