@@ -103,10 +103,10 @@ def clear() -> tuple[int, int]:
         return 0, 0
     refuse_others(own)
     for entry in _entries(own):
-        with log.passing_over(FileNotFoundError):  # another one clears too
-            size += entry.stat(follow_symlinks=False).st_size
+        with log.passing_over(OSError):  # another one clears too, or it is a folder
+            found = entry.stat(follow_symlinks=False).st_size
             os.unlink(entry.path)
-            count += 1
+            count, size = count + 1, size + found
     return count, size
 
 
