@@ -17,7 +17,7 @@ from ..render.text import Style, escape
 from ..requests.caches import Caches, of_engines, of_one
 from ..requests.collect import BETWEEN as BETWEEN_LOOKS
 from ..requests.collect import Custody
-from ..requests.model import STUCK, Tracked
+from ..requests.model import STUCK, Tracked, meant
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.engine_selection import CONTENT, POOL, engines_for, view_of
 from ..session.session import Session
@@ -105,7 +105,7 @@ class LlmRequest(Command):
         wanted = args.operand_text
         if not wanted:
             raise UsageError("llm-request: give a request's id, such as: llm-request cmpl-7; llm-requests lists them")
-        every = _custodies(session, args, args.on)
+        every = _custodies(session, args, args.on, wanted)
         held, caches, tracked = self._named(wanted, every)
         known = {r.request_id: r for _, cache in caches for r in cache.requests}
         request = known.get(tracked.request_id) or tracked.request
@@ -160,21 +160,22 @@ class LlmRequest(Command):
     @staticmethod
     def _named(wanted: str, every: list[tuple[Custody, Any]]) -> tuple[Custody, Any, Tracked]:
         """The one request that an id, or the beginning of one, names."""
-        all_of_them = [(held, caches, t) for held, caches in every for t in held.requests]
-        found = [one for one in all_of_them if wanted in (one[2].request_id, one[2].external_id)]
-        found = found or [one for one in all_of_them if one[2].request_id.startswith(wanted)]
+        all_of_them = [t for held, _ in every for t in held.requests]
+        found = meant(wanted, all_of_them)
         if len(found) != 1:
-            names = ", ".join(escape(t.request_id) for _, _, t in (found or all_of_them)[:8])
+            names = ", ".join(escape(t.request_id) for t in (found or all_of_them)[:8])
             why = "several requests are named" if found else "no request is named"
             raise NotFoundError(f"{why} {escape(wanted)}" + (f"; there are {names}" if names else ""))
-        return found[0]
+        held, caches = next((held, caches) for held, caches in every if any(t is found[0] for t in held.requests))
+        return held, caches, found[0]
 
 
-def _custodies(session: Session, args: Args, what: str | None) -> list[tuple[Custody, Caches]]:
-    """Who has each request, for each engine that `what` or the selection means, with the caches."""
+def _custodies(session: Session, args: Args, what: str | None, wanted: str = "") -> list[tuple[Custody, Caches]]:
+    """Who has each request, for each engine that `what` or the selection means, with the caches; of the engines that run, where
+    one request is `wanted`, for those that have it."""
     between = BETWEEN_LOOKS if args.between is None else args.between
     engines, lone = engines_for(session, what)
-    found = of_engines(engines, between, args.show_content)
+    found = of_engines(engines, between, args.show_content, wanted)
     return found + [of_one(target, view_of(session, args, target)) for target in lone]
 
 

@@ -18,10 +18,11 @@ Caches = List[Tuple[Set[int], Cache]]  # (the processes that schedule for one, t
 READ = 2.0  # seconds for the blocks of one scheduler that runs on
 
 
-def of_engines(engines: Sequence[Engine], between: float, show_content: bool) -> list[tuple[Custody, Caches]]:
+def of_engines(engines: Sequence[Engine], between: float, show_content: bool, wanted: str = "") -> list[tuple[Custody, Caches]]:
     """Who has each request of some engines, and their caches, which are read after the looks; what cannot be read is in
-    `partial`."""
-    return [_with_caches(engine, held, show_content) for engine, held in zip(engines, collect_all(engines, between))]
+    `partial`. `wanted`: as for `collect_all`."""
+    every = collect_all(engines, between, wanted=wanted)
+    return [_with_caches(held.of, held, show_content) for held in every if held.of is not None]
 
 
 def _with_caches(engine: Engine, held: Custody, show_content: bool) -> tuple[Custody, Caches]:

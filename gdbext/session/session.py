@@ -78,7 +78,7 @@ class Session:
 
         stale = what.strip().lower() == "all" and any(r.process.fate() for r in self.ranks)
         if stale or not self.ranks and not naming.is_path(what):
-            self.ranks, _ = discover.discover()
+            self.ranks, _ = discover.discover(about=int(what) if what.isdecimal() and what.isascii() else None)
         found = naming.resolve(what, self.ranks)
         for one in found:
             self._refuse_ended(what, one)

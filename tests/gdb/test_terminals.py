@@ -34,7 +34,8 @@ MORE = {
     "llm-memory": ["E"],
     "pythreads": ["-on E"],
 }
-ALONE = ("completion", "mcp", "install", "uninstall", "doctor", "skill", "gdb", "vscode")  # the set-up: no commands of the table
+# the set-up: no commands of the table
+ALONE = ("cache", "completion", "mcp", "install", "uninstall", "doctor", "skill", "gdb", "vscode")
 
 
 @pytest.fixture(scope="module")

@@ -91,6 +91,7 @@ LINES = {
     "doctor": [("", ANY, '"checks"')],
     "install": [("--gdbinit D/gdbinit --no-wheels", OK, '"install/1"')],
     "uninstall": [("--gdbinit D/gdbinit --no-wheels", OK, '"uninstall/1"')],
+    "cache": [("clear", OK, '"files"')],
     "completion": [("bash", OK, "complete -o default")],
     "gdb": [("", OK, "init.py")],
     "skill": [("D/skill", OK, "SKILL.md")],
