@@ -23,6 +23,7 @@ SETUP = {
     "install": "load gdbext in gdb and cuda-gdb from now on, and get numpy and the rest for gdb's own Python",
     "uninstall": "take that out again",
     "gdb": "print the line that loads gdbext in gdb; gdbext.pyz unpacks itself first, into [DIR] or a private folder",
+    "cache": "clear: remove what is kept of libraries' symbols between looks",
     "completion": "print what completes commands and options in a shell: bash, zsh or fish",
     "mcp": "serve the answers to agents by the Model Context Protocol over stdio: needs pip install 'gdbext[mcp]'",
     "skill": "write a skill folder, the guide and the commands for an agent with a shell, into DIR",
@@ -53,6 +54,8 @@ def _parser(name: str) -> Any:
         parser.add_argument("--no-wheels", action="store_true", help="leave the packages for gdb's Python alone")
     if name == "gdb":
         parser.add_argument("folder", nargs="?", default="", metavar="DIR", help="unpack into this folder (gdbext.pyz)")
+    if name == "cache":
+        parser.add_argument("what", choices=("clear",), help="remove it all")
     if name == "completion":
         parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that reads it")
     if name == "skill":
@@ -78,7 +81,7 @@ def _parser(name: str) -> Any:
         )
     if name == "install":
         parser.add_argument("--wheels-only", action="store_true", help="no init file, only the packages for gdb's Python")
-    if name not in ("uninstall", "gdb", "skill", "mcp", "completion"):
+    if name not in ("uninstall", "gdb", "skill", "mcp", "cache", "completion"):
         parser.add_argument("--gdb", metavar="PATH", help="this gdb instead of those on the PATH")
     return parser
 
@@ -111,6 +114,10 @@ def _setup(name: str, words: list[str]) -> int:
 
         found = {"source": unpack.init_script(options.folder)}
         say(f"source {found['source']}")
+    elif name == "cache":
+        from .setup import cache
+
+        found = cache.clear(say)
     elif name == "completion":
         from .setup import completion
 

@@ -1,5 +1,11 @@
 """The one family of expected failures. Each message is a single line: what failed, on what, what to do about it."""
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
 
 class GdbextError(Exception):
     """An expected failure. Commands turn it into `gdb.GdbError`, `python -m gdbext` into exit status 1."""
@@ -22,3 +28,15 @@ class LayoutError(GdbextError):
 
 class NotFoundError(GdbextError):
     """A name, process, symbol or file that is not there."""
+
+
+class MissingError(NotFoundError):
+    """As `NotFoundError`; `hint()`, what is near, ends the message, and is only worked out when somebody reads it: most are
+    passed over."""
+
+    def __init__(self, text: str, hint: Callable[[], str] = str) -> None:
+        super().__init__(text)
+        self._hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}{self._hint()}"

@@ -45,6 +45,7 @@ class Target:
     signature = 0xFFFF << 48  # aarch64: the bits of a return address that may hold its signature, where the process does not tell
     pid: int | None = None
     label = ""
+    unsettled = False  # two readings of what an answer shows of it did not agree
     cut_short = False  # a core whose file ends before what it says it holds
     read_log: ReadLog | None = None  # of a collector's Target
     device_memory: DeviceMemory | None = None  # where the debugger sees the GPU (cuda-gdb)
@@ -326,10 +327,14 @@ class Target:
         return sorted(found, key=lambda module: module.base)
 
     def _module(self, path: str, base: int, end: int) -> Module:
+        return Module(path, lambda: self._file(path, base), base, end, memory=self, image=lambda: self._image(path, base, end))
+
+    def _file(self, path: str, base: int) -> str:
+        """Where a mapped file lies for us, '' for one that was deleted and cannot be opened any more."""
         file = "" if path.endswith(DELETED) else self.local_file(path)
         if not file or not os.path.exists(file):  # deleted, or outside the folder that has become the process's root
             file = self.deleted_file(path, base) or file
-        return Module(path, file, base, end, memory=self, image=lambda: self._image(path, base, end))
+        return file
 
     def deleted_file(self, path: str, base: int) -> str:
         """A path under which a mapped file that was deleted can still be opened, '' where there is none."""

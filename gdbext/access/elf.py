@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
-from . import file_kinds, files
+from . import file_kinds, files, kept_symbols
 
 if TYPE_CHECKING:
     from typing import Any, Iterator, Sequence, Tuple, Union
@@ -55,6 +55,11 @@ def open_elf(path: str) -> Elf:
     if key not in _open_files:
         _open_files[key] = Elf(path)
     return _open_files[key]
+
+
+def opened() -> list[Elf]:
+    """The files that are open here."""
+    return list(_open_files.values())
 
 
 def drop_cached(path: str) -> None:
@@ -342,9 +347,9 @@ class Elf:
     def function_from(self, start: int) -> str:
         """The name of the symbol whose value is `start`, '' when there is none: exact, and fast in the largest files."""
         if start not in self._functions:
-            name = self._named(start)
+            name = kept_symbols.of(self).name(start, self._named)
             if not name and self.debug_file is not None:
-                name = self.debug_file._named(start)
+                name = kept_symbols.of(self.debug_file).name(start, self.debug_file._named)
             self._functions[start] = name
         return self._functions[start]
 
@@ -403,7 +408,7 @@ class Elf:
     def function_and_start(self, vaddr: int) -> tuple[str, int]:
         """(function that an address lies in by the symbols' sizes, the address it begins at), ('', 0) where there is none."""
         if vaddr not in self._places:
-            found = self._around(vaddr) if self._searched < SEARCH_SECONDS else ("", 0)
+            found = kept_symbols.of(self).place(vaddr, self._around, self._searched < SEARCH_SECONDS)
             if not found[0] and self.debug_file is not None:
                 found = self.debug_file.function_and_start(vaddr)
             self._places[vaddr] = found

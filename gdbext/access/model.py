@@ -4,6 +4,7 @@ asked."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from typing import TYPE_CHECKING
 
@@ -65,13 +66,26 @@ class Module:
     nothing proves that `file` is what is mapped; '' where that is proved."""
 
     def __init__(
-        self, path: str, file: str, base: int, end: int, *, memory: Memory | None = None, image: Callable[[], bytes] | None = None
+        self,
+        path: str,
+        file: str | Callable[[], str],
+        base: int,
+        end: int,
+        *,
+        memory: Memory | None = None,
+        image: Callable[[], bytes] | None = None,
     ) -> None:
-        self.path, self.file, self.base, self.end = path, file, base, end
+        self.path, self.base, self.end = path, base, end
+        self._find_file = file
         self.doubt = ""
         self._memory, self._image = memory, image
         self._elf: Elf | None = None
         self._refused: NotFoundError | None = None
+
+    @functools.cached_property
+    def file(self) -> str:
+        """Looked for when it is asked for: of a hundred libraries a look opens five. `NotFoundError` where links go round."""
+        return self._find_file if isinstance(self._find_file, str) else self._find_file()
 
     @classmethod
     def of_bytes(cls, path: str, base: int, end: int, data: bytes) -> Module:

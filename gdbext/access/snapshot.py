@@ -151,7 +151,12 @@ class CoreFileTarget(Target):
 
     def describe(self) -> str:
         """What messages call it: its kind and file, which may have no name."""
-        return f"{self.kind} of process {self.pid}" if self.path.startswith("/proc/self/fd/") else f"{self.kind} {self.path}"
+        return f"{self.kind} {self.path}" if self.has_name else f"{self.kind} of process {self.pid}"
+
+    @property
+    def has_name(self) -> bool:
+        """Whether it is a file that somebody could open later, and no copy for one answer."""
+        return not self.path.startswith("/proc/self/fd/")
 
     def root(self) -> str:
         """$GDBEXT_SYSROOT, else the root folder of the process that a snapshot was taken of, as long as that process lives on

@@ -69,7 +69,7 @@ class Stopper:
         own, swapped = self.presence.split(heap)
         got.swapped = swapped
         buffers = [ReadBuffer(own), ReadBuffer(here)]
-        ends = [(m.start, m.end) for m in maps if "w" in m.perms]
+        ends = sorted((m.start, m.end) for m in maps if "w" in m.perms)
         sleepers = self.sleepers.now()
         stop = self.holder.held(pid, spare=sleepers, limit=LONGEST, timeout=self.timeout, patience=ptrace.LASTING)
         with before_others(), stop as held:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 
 from .. import package
 from ..access.files import open_regular
@@ -48,7 +49,10 @@ def how() -> str:
     """The start of a command line that runs this very pack."""
     if package.in_archive():
         return f"python3 {package.ROOT}"
-    return "gdbext" if shutil.which("gdbext") else f"PYTHONPATH={package.ROOT} python3 -m gdbext"
+    own = os.path.join(os.path.dirname(sys.executable), "gdbext")  # of a venv that is not on the PATH
+    if shutil.which("gdbext") or os.access(own, os.X_OK):
+        return "gdbext" if shutil.which("gdbext") else own
+    return f"PYTHONPATH={package.ROOT} python3 -m gdbext"
 
 
 def pages() -> dict[str, str]:

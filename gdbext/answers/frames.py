@@ -131,7 +131,7 @@ def python_frame_line(frame: dict[str, Any], style: Style) -> str:
         end = frame["end_column"] if frame["end_line"] == frame["line"] else f"{frame['end_line']}:{frame['end_column']}"
         where += f":{frame['column']}-{end}"
     calls = style.dim(f" calls {frame['calls']}") if frame.get("calls") else ""
-    return f"#{frame['level']:<2} {style.name(frame['function'])} ({style.file(where)}){calls}"
+    return f"#{frame['level']:<2} {style.name(frame['function'])} ({style.source(frame['file'], where)}){calls}"
 
 
 def native_frame_line(frame: dict[str, Any], style: Style) -> str:

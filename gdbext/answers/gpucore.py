@@ -131,7 +131,10 @@ def summary_text(data: dict[str, Any], style: Style) -> str:
     def place(pc: Any, name: str, offset: Any) -> str:
         return style.address(hex(pc)) + (f" <{short(name, 60)}+{offset:#x}>" if name else " (no function known)")
 
-    for f in data["faults"][:SHOWN]:
+    alike: dict[Any, list[Any]] = {}
+    for f in data["faults"]:  # thousands of threads fail at one instruction
+        alike.setdefault((f["exception"], f["kernel"], f["device"], f["pc"], f["precise"], f["text"]), []).append(f)
+    for f, *others in list(alike.values())[:SHOWN]:
         lines.append(
             style.bad(f["exception"] or "an exception of unknown kind")
             + (f" in {style.name(short(f['kernel']))}" if f["kernel"] is not None else "")
@@ -154,8 +157,11 @@ def summary_text(data: dict[str, Any], style: Style) -> str:
         )
         if f["text"]:
             lines.append("  " + f["text"])
-    if len(data["faults"]) > SHOWN:
-        lines.append(f"… {len(data['faults']) - SHOWN} more warps faulted")
+        if others:
+            blocks = {str(o["block"]) for o in (f, *others)}
+            lines.append(f"  and {len(others)} more warps at the same instruction, in {len(blocks)} blocks (-json lists each)")
+    if len(alike) > SHOWN:
+        lines.append(f"… {sum(map(len, list(alike.values())[SHOWN:]))} more warps faulted")
     if not data["faults"]:
         lines.append("no thread faulted: a dump on request shows where each kernel is")
     for k in data["kernels"][:SHOWN]:

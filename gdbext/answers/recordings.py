@@ -13,11 +13,13 @@ from ..engines import targets
 from ..engines.processes import ProcessRef, ranks_of
 from ..engines.spec import SCHEDULERS
 from ..render.text import Style, escape, table
+from ..render.text import seconds as duration
 from ..requests import meter
-from ..timeline import flame, native, page, recording, sampler, stalls, steps
+from ..timeline import flame, native, page, recording, sampler, stalls, steps, torch_trace
 from ..timeline.recording import Frame, ProcessTrack, Recording
 from ..timeline.stalls import Stall
 from ..timeline.step_counter import STEPS
+from ..timeline.torch_trace import Trace
 
 SHOWN, LISTED, SHOWN_STALLS = 12, 100, 20  # functions of text, and of JSON; stalls of text
 
@@ -215,6 +217,26 @@ def _stall_text(stall: dict[str, Any], style: Style) -> str:
     if stall["waiting"]:
         return f"{text}{stall['label']} {where}, {' '.join(stall['waiting'])} waited; {stall['why']}"
     return f"{text}on {stall['label']} {thread} {where}"
+
+
+def trace_data(trace: Trace) -> dict[str, Any]:
+    """The fields of llm-record -read of a trace of torch.profiler."""
+    rows = [{**r, **{key: round(r[key], 9) for key in ("total", "self", "longest")}} for r in torch_trace.table(trace)]
+    about = {"file": trace.path, "began": trace.began if trace.has_base else None, "seconds": trace.ended - trace.began}
+    return {"trace": {**about, "events": len(trace.events), "rows": rows[:LISTED]}, "file": None, "files": []}
+
+
+def trace_text(data: dict[str, Any], style: Style) -> str:
+    """What took the time in a trace of torch.profiler."""
+    trace = data["trace"]
+    whole = sum(r["self"] for r in trace["rows"]) or 1.0
+    rows = [
+        [f"{100 * r['self'] / whole:.1f} %", duration(r["self"]), duration(r["total"]), str(r["count"]), r["category"], r["name"]]
+        for r in trace["rows"][:SHOWN]
+    ]
+    right = ("part", "self", "total", "count")
+    head = f"{trace['events']} events of torch.profiler, {trace['seconds']:.3f} s"
+    return head + "\n" + table(rows, ["part", "self", "total", "count", "category", "name"], style, right=right)
 
 
 def difference_data(after: dict[Any, float], before: dict[Any, float], files: Sequence[str]) -> dict[str, Any]:

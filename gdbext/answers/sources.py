@@ -92,7 +92,7 @@ def _changed(target: Target, path: str) -> tuple[float, str]:
     """-> (when the file was changed last, after what), (0, '') where that was before."""
     try:
         status = os.stat(target.local_file(path))
-        if target.is_live:
+        if target.is_live or not getattr(target, "has_name", True):  # or is a copy of one that lives
             began, since = _began(target.pid), "the process began"
         else:
             began, since = os.stat(getattr(target, "path", "")).st_mtime, f"the {target.kind} was written"

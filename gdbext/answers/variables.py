@@ -55,8 +55,10 @@ def _says_little(text: str) -> bool:
 
 
 def settled_rows(target: Target, read: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The rows that `read` gives (`variables`, `fields_of`), `CHANGED` for those on which no two readings agree."""
+    """The rows that `read` gives (`variables`, `fields_of`), `CHANGED` for those on which no two readings agree. Where the last
+    two do not agree on all of them, they are of different moments, and the target is `unsettled`."""
     agreed, last = settled(target, lambda: {row["name"]: row for row in read()})
+    target.unsettled = target.unsettled or agreed != last
     return [agreed.get(name) or (row if row["type"] in _PLAIN else {**row, "text": CHANGED}) for name, row in last.items()]
 
 

@@ -195,11 +195,12 @@ class LlmContinue(Command):
     """Resume attached engine processes together, until one stops or Ctrl-C (R).
 
     WHAT is one label or pid, or all (the default): gdb's all-stop mode resumes one inferior or every one. A trailing &
-    resumes in the background, as gdb's own continue does. With -for they stand still again after so many seconds, as a script
-    wants it.
+    resumes in the background, as gdb's own continue does. With -for they stand still again after so many seconds, with
+    -until-logs when what pylog, pytrace and llm-save have to say is said, as a script wants it; with both whichever comes first.
 
         (gdb) llm-continue
         (gdb) llm-continue -for 30
+        (gdb) llm-continue -until-logs -for 60
         (gdb) llm-continue TP0 &
 
     Settings: schedule-multiple, while they run; then it is as before.
@@ -212,7 +213,10 @@ class LlmContinue(Command):
     completion = "what"
     takes_target = False
     resumes = True
-    options = (Option("for", "float", "stop them again after so many seconds", None, "S"),)
+    options = (
+        Option("for", "float", "stop them again after so many seconds", None, "S"),
+        Option("until-logs", help="stop them when each pylog, pytrace and llm-save with a -limit or -for is over"),
+    )
 
     def run(self, session: Session, args: Args) -> Answer:
         attach = require_gdb(session, "attach")
@@ -220,8 +224,10 @@ class LlmContinue(Command):
         seconds = getattr(args, "for")
         if seconds is not None and (background or not 0 < seconds < 1e7):
             raise UsageError("llm-continue: -for takes seconds, more than none, and does not go with &")
+        if args.until_logs and background:
+            raise UsageError("llm-continue: -until-logs waits, and does not go with &")
         chosen = _ours(session, attach, args.operand_text.rstrip("& \t"))
-        done = require_gdb(session, "resuming").resume([h.pid for h in chosen], background, seconds or 0.0)
+        done = require_gdb(session, "resuming").resume([h.pid for h in chosen], background, seconds or 0.0, args.until_logs)
         data = {"continued": [{"pid": h.pid, "label": h.label, "inferior": h.inferior} for h in done]}
         names = ", ".join(_name(h) for h in done)
         return Answer(data, f"running in the background: {names}" if background else f"stopped again: {names}")

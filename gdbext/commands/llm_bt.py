@@ -83,7 +83,7 @@ class LlmBt(Command):
         end, collecting = end_data(target, rt, views), is_collecting(rt)
         ends = [end] if end is not None else []
         if not target.is_stopped:
-            partial.append("no native frames: the process runs (llm-attach or llm-snapshot it)")
+            partial.append("no native frames: the process runs: -still reads a copy of one moment")
 
         def text(style: Style) -> str:
             lines: list[str] = []

@@ -170,7 +170,7 @@ class LlmKv(Command):
         partial += [reason for reason in left_out if not any(reason.endswith(known) for known in partial)]
         if report.changed:
             count = len(report.changed)
-            partial.append(f"{count} differences changed while they were read: check again what stands still (llm-attach)")
+            partial.append(f"{count} differences changed while they were read: -still checks a copy of one moment")
         if report.transient:
             count = len(report.transient)
             partial.append(

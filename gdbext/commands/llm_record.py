@@ -14,7 +14,7 @@ from ..render.text import escape
 from ..session import process_selection
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
-from ..timeline import native, stalls, steps, store
+from ..timeline import native, stalls, steps, store, torch_trace
 from ..timeline.recording import Recording
 from ..timeline.stalls import Stall
 
@@ -56,6 +56,9 @@ class LlmRecord(Command):
     machine -realtime lets the recorder go before other processes, for half of the time at most (needs root). ^C ends it
     early and keeps what there is. A terminal shows how far it is.
 
+    -read of a trace that torch.profiler wrote (.json, .json.gz; llm-profile starts it) is a table of what took the time in it.
+    -with TRACE puts its operators and kernels beside the recording, on one time base, in what -o FILE.json writes.
+
     -native records native frames too, 10 times a second unless -rate says otherwise. For that the threads that went on since
     the look before, and no others, stand still for the time that copying their stacks takes, without a signal; should the
     recorder be killed they run on. The answer says how long each process was paused."""
@@ -82,7 +85,16 @@ class LlmRecord(Command):
         Option("force", help="-o replaces a file that is there", for_agents=False),
         Option("idle", help="the list of functions and the page's flame graph: also threads that rest (below 1 % of a CPU)"),
         Option("cpu", help="flame graphs, stacks and the list of functions: only while threads ran"),
-        Option("read", "str", "take a recording (.record) instead of making one", metavar="FILE", for_agents=False),
+        Option(
+            "read",
+            "str",
+            "take a recording (.record), or a trace of torch, instead of making one",
+            metavar="FILE",
+            for_agents=False,
+        ),
+        Option(
+            "with", "str", "in -o FILE.json also this trace of torch.profiler", metavar="TRACE", repeat=True, for_agents=False
+        ),
         Option("slowest", "int", "also the N longest steps, and what each rank did meanwhile", 0, "N"),
         Option("diff", help="compare two recordings: BEFORE AFTER", for_agents=False),
         Option("from", "float", "of -read: only what comes after this second", metavar="S", for_agents=False),
@@ -99,6 +111,10 @@ class LlmRecord(Command):
         failed: list[dict[str, Any]] = []
         if args.diff:
             return _difference(args)
+        if args.read is not None and torch_trace.is_trace(args.read):
+            return _table(args)
+        if getattr(args, "with") and not any(map(torch_trace.is_trace, args.o)):
+            raise UsageError("llm-record: -with puts a trace of torch beside the recording in a trace: add -o FILE.json")
         if args.read is not None:
             rec = _read(args)
         elif getattr(args, "from") is not None or args.to is not None:
@@ -111,12 +127,14 @@ class LlmRecord(Command):
             with progress.shown(None if args.json else sys.stderr, "llm-record", seconds) as how["tell"]:
                 rec = recordings.record(watched, found, rate, seconds, failed, **how)
         written = _write([path for path in args.o if path.endswith(".record")], rec, (), args, failed)
+        beside = _beside(args, rec, failed)  # of this very time perhaps
         shown = stalls.find(rec)  # which takes a while: what cannot be done again is written by now
-        written += _write([path for path in args.o if not path.endswith(".record")], rec, shown, args, failed)
+        written += _write([path for path in args.o if not path.endswith(".record")], rec, shown, args, failed, beside)
         data = recordings.recording_data(rec, args.cpu, args.idle, failed)
         data["files"] = [path for path in args.o if path in written]
         data["file"] = next(iter(data["files"]), None)
         data["stalls"] = [recordings.stall_data(s) for s in shown]
+        data["beside"] = [{"file": t.path, "events": len(t.events), "begin": t.began - rec.began} for t in beside]
         if args.slowest:
             data["slowest"] = [recordings.step_data(rec, shown, *step) for step in steps.slowest(rec, args.slowest)]
             data["without_steps"] = [escape(process.label) for process in steps.without(rec)]
@@ -124,12 +142,45 @@ class LlmRecord(Command):
         return Answer(data, lambda style: recordings.recording_text(data, style), partial)
 
 
-def _write(paths: Sequence[str], rec: Recording, shown: Sequence[Stall], args: Args, failed: list[dict[str, Any]]) -> list[str]:
+def _table(args: Args) -> Answer:
+    """What took the time in a trace of torch.profiler."""
+    if args.o or getattr(args, "with") or args.operand_text:
+        raise UsageError("llm-record: -read of a trace gives a table; -with TRACE -o FILE.json puts it beside a recording")
+    data = recordings.trace_data(torch_trace.read(args.read))
+    return Answer(data, lambda style: recordings.trace_text(data, style))
+
+
+def _beside(args: Args, rec: Recording, failed: list[dict[str, Any]]) -> list[torch_trace.Trace]:
+    """The traces of -with; what cannot be put beside the recording is a failed one, and what is of another time is noted."""
+    found = []
+    for path in getattr(args, "with"):
+        try:
+            trace = torch_trace.read(path)
+            if not trace.has_base:
+                raise GdbextError("its times count from a moment that it does not tell: they cannot be put beside others")
+        except GdbextError as e:
+            failed.append({"label": path, "pid": None, "reason": str(e)})
+            continue
+        found.append(trace)
+        if trace.ended < rec.began or trace.began > rec.began + rec.seconds:
+            when = f"{trace.began - rec.began:.3f} to {trace.ended - rec.began:.3f} s"
+            rec.notes.append(f"{path} is of another time than the recording: {when} on its clock")
+    return found
+
+
+def _write(
+    paths: Sequence[str],
+    rec: Recording,
+    shown: Sequence[Stall],
+    args: Args,
+    failed: list[dict[str, Any]],
+    beside: Sequence[torch_trace.Trace] = (),
+) -> list[str]:
     """-> the files that were written; one that cannot be is a failed one, and the others are written all the same."""
     written = []
     for path in paths:
         try:
-            store.write(path, rec, shown, cpu=args.cpu, idle=args.idle, force=args.force)
+            store.write(path, rec, shown, cpu=args.cpu, idle=args.idle, force=args.force, beside=beside)
             written.append(path)
         except GdbextError as e:
             failed.append({"label": path, "pid": None, "reason": str(e)})

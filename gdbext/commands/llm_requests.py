@@ -21,7 +21,7 @@ from ..render.text import Style, escape
 from ..requests.caches import Caches, of_engines, of_one
 from ..requests.collect import BETWEEN as BETWEEN_LOOKS
 from ..requests.collect import Custody
-from ..requests.model import STUCK, Tracked
+from ..requests.model import STUCK, Tracked, meant
 from ..requests.ways import way
 from ..session import nodes as nodes_of_session
 from ..session.command import Answer, Args, Command, Option, UsageError
@@ -112,6 +112,7 @@ class LlmRequest(Command):
     name = "llm-request"
     tool = "request"
     group = "kv"
+    watches = True
     standalone = True
     operand = "ID"
     options = (Option("sampling", help="also its sampling parameters and its grammar"), POOL, CONTENT, BETWEEN, FACTS)
@@ -124,7 +125,7 @@ class LlmRequest(Command):
         if args.facts:
             nodes_of_session.all_are_ready()
             return _all(_custodies(session, args, args.on), True)
-        every = _custodies(session, args, args.on)
+        every = _custodies(session, args, args.on, wanted)
         held, caches, tracked = _named(wanted, [(held, caches, t) for held, caches in every for t in held.requests])
         known = {r.request_id: r for _, cache in caches for r in cache.requests}
         request = known.get(tracked.request_id) or tracked.request
@@ -193,8 +194,8 @@ class LlmRequest(Command):
 def _named(wanted: str, every: Sequence[tuple[Any, Any, Tracked]]) -> tuple[Any, Any, Tracked]:
     """The one request, a triple's last, that an id, or the beginning of one, names. The two ends of one transfer are one request:
     who waits for it is shown, else who has it still."""
-    found = [one for one in every if wanted in (one[2].request_id, one[2].external_id)]
-    found = found or [one for one in every if one[2].request_id.startswith(wanted)]
+    named = {id(one) for one in meant(wanted, [one[2] for one in every])}
+    found = [one for one in every if id(one[2]) in named]
     if len({one[2].transfer.key if one[2].transfer is not None else id(one[2]) for one in found}) == 1:
         found = sorted(found, key=lambda one: bool(one[2].transfer is not None and one[2].transfer.sends))[:1]
     if len(found) != 1:
@@ -204,11 +205,12 @@ def _named(wanted: str, every: Sequence[tuple[Any, Any, Tracked]]) -> tuple[Any,
     return found[0]
 
 
-def _custodies(session: Session, args: Args, what: str | None) -> list[tuple[Custody, Caches]]:
-    """Who has each request, for each engine that `what` or the selection means, with the caches."""
+def _custodies(session: Session, args: Args, what: str | None, wanted: str = "") -> list[tuple[Custody, Caches]]:
+    """Who has each request, for each engine that `what` or the selection means, with the caches; of the engines that run, where
+    one request is `wanted`, for those that have it."""
     between = BETWEEN_LOOKS if args.between is None else args.between
     engines, lone = engines_for(session, what)
-    found = of_engines(engines, between, args.show_content, args.facts)
+    found = of_engines(engines, between, args.show_content, wanted, args.facts)
     return found + [of_one(target, view_of(session, args, target)) for target in lone]
 
 

@@ -88,7 +88,7 @@ class LlmStacks(Command):
             if looks >= ENOUGH and passed > limit:
                 break
             looks += 1
-            taken = snapshots.take_snapshots(found, session.targets)
+            taken = snapshots.take_snapshots(found, session.targets, reader=snapshots.THREADS)
             views, partial, failed = snapshots.read_all(taken)
             movement.add(views)
             for one in snapshots.pauses(taken):

@@ -73,7 +73,8 @@ class LlmWatch(Command):
         limit = getattr(args, "for")
         mains, quiet, looked = [standstill.MainThreadWatch(one, args.counter) for one in found], 1.0, []
         watched = [*mains, *_engines(found, session.targets)]
-        print(f"llm-watch: {len(found)} processes are watched; ^C ends it", file=sys.stderr, flush=True)
+        count = f"{len(found)} processes are" if len(found) != 1 else "1 process is"
+        print(f"llm-watch: {count} watched; ^C ends it", file=sys.stderr, flush=True)
         for _ in rounds(args.poll, seconds=limit, rest=lambda took: float(args.poll)):
             why = next((w for w in (one.look(args.after * quiet) for one in watched) if w), None)
             if why:

@@ -41,8 +41,12 @@ def _move(session: Session, args: Args, level: int) -> Answer:
     if not 0 <= level < len(frames):
         end = "innermost" if level < 0 else "outermost"
         raise GdbextError(f"no frame {level}: the {end} Python frame is {0 if level < 0 else len(frames) - 1}")
-    session.select(level, args.on)
-    return _frame_answer(session, args, frames[level])
+    return _selected(session, args, frames[level])
+
+
+def _selected(session: Session, args: Args, frame: PyFrame) -> Answer:
+    session.select(frame.level, args.on)
+    return _frame_answer(session, args, frame)
 
 
 def _count(name: str, text: str, default: int) -> int:
@@ -71,7 +75,7 @@ class PyFrameCommand(Command):
     def run(self, session: Session, args: Args) -> Answer:
         text = args.operand_text
         if re.match(r"[^\W\d]|<", text):
-            return _move(session, args, resolution.frame_of(session.frames(args.on), text).level)
+            return _selected(session, args, resolution.frame_of(session.frames(args.on), text))
         return _move(session, args, _count(self.name, text, session.level(args.on)))
 
 

@@ -20,7 +20,6 @@ from ..session.gdb_only import (
     refuse_typos,
     require_gdb,
 )
-from ..session.optional_packages import need
 from ..session.session import Session
 
 LIMIT = Option("limit", "int", "says nothing more after N lines", 0, metavar="N")
@@ -218,7 +217,6 @@ class LlmSave(Command):
             check_condition(expression, self.name)
         condition = getattr(args, "if")
         check_condition(condition, self.name)
-        need("numpy", "llm-save")  # now, not when the first tensor is to be written
         folder = own_folder(args.o, "-o")  # made with the first file
         log, pybreak = require_gdb(session, "pylog"), require_gdb(session, "pybreak")
         args.show_content = False

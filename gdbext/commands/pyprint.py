@@ -60,7 +60,7 @@ class PyPrint(Command):
         }
         partial = session.partial(target)
         if text == CHANGED:
-            partial.append("it changed each time that it was read: ask again, llm-attach the process, or take an llm-snapshot")
+            partial.append("it changed each time that it was read, and is not shown")
         elsewhere = found.frame is not None and found.frame.level != session.level(args.on)
 
         def people(style: Style) -> str:

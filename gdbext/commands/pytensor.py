@@ -8,6 +8,7 @@ from typing import Any, Callable
 
 from ..answers.frames import frame_place
 from ..answers.tensors import comparison_text, histogram_text, statistics_text, tensor_data, tensor_header
+from ..cpython.runtime import Runtime
 from ..engines import what as naming
 from ..errors import GdbextError
 from ..render.text import PLAIN, Style, escape, size
@@ -21,6 +22,16 @@ from ..torch import plot as plots
 from ..torch import repr as reprs
 from ..torch import stats as statistics
 from ..torch.tensor import Tensor
+
+
+def _settled_repr(tensor: Tensor, rt: Runtime | None) -> str:
+    """As the library that it is of prints it; where two readings differ the target is `unsettled`."""
+    text, target = _repr(tensor, rt), tensor.target
+    if not target.is_stopped:
+        target.drop_pages()
+        before, text = text, _repr(tensor, rt)
+        target.unsettled = target.unsettled or before != text
+    return text
 
 
 class _Bare(Answer):
@@ -133,7 +144,7 @@ class PyTensor(Command):
                 base = _BASES[tensor.library]
                 partial.append(f"{tensor.type} has a __repr__ of its own, which is not run: this is how {base}'s prints it")
             try:
-                text = _repr(tensor, rt)
+                text = _settled_repr(tensor, rt)
             except GdbextError as e:
                 why = str(e)
                 if not tensor.unavailable:
@@ -159,6 +170,9 @@ class PyTensor(Command):
             return "\n".join([tensor_header(tensor, how, style)] + values)
 
         return Answer(data, people, partial)
+
+    def rehearsed(self, values: dict[str, Any]) -> dict[str, Any]:
+        return {**super().rehearsed(values), "stats": values["stats"] or bool(values["save"] or values["plot"])}
 
     def on_each(self, session: Session, args: Args, several: list[Any]) -> Answer:
         """The same of every process that -on names, one after the other; `GdbextError` where none has it."""
@@ -191,6 +205,8 @@ class PyTensor(Command):
             stats, data["sampled"] = small.statistics(small.elements(tensor), tensor.dtype.kind), False
             data["stats"] = stats
             return [lambda style: statistics_text(stats, False, style)]
+        if asked == ["save"] and small.is_small(tensor):
+            return [self.save(args, tensor, data)]
         need("numpy", "-" + asked[0])
         if args.plot:
             need("matplotlib", "-plot")
@@ -211,16 +227,23 @@ class PyTensor(Command):
             path, hist = os.path.expanduser(args.plot), None
             if stats["min"] is not None:
                 hist = statistics.histogram(source, stats["min"], stats["max"], 60, args.sample)
-            plots.plot(source, hist, tensor.one_line(), path, args.force)
+            who = f"{tensor.target.label}: " if tensor.target.label else ""
+            title = escape(f"{who}{args.operand_text}\n{tensor.one_line()}", keep="\n")
+            plots.plot(source, hist, title, path, args.force)
             data["plot"] = path
             shown.append(lambda style: f"  drawn in {style.file(escape(path))}")
         if args.save:
-            path = os.path.expanduser(args.save)
-            size_, dtype = files.save(tensor, path, args.force)
-            data["saved"] = {"file": path, "bytes": size_, "dtype": dtype}
-            note = "" if dtype == data["dtype"] else f" as {dtype}, dequantized or resolved"
-            shown.append(lambda style: f"  saved to {style.file(escape(path))}: {size(size_)}{note}")
+            shown.append(self.save(args, tensor, data))
         return shown
+
+    @staticmethod
+    def save(args: Args, tensor: Tensor, data: dict[str, Any]) -> Callable[[Style], str]:
+        """-save, into `data` -> function of `Style` that shows it."""
+        path = os.path.expanduser(args.save)
+        size_, dtype = files.save(tensor, path, args.force)
+        data["saved"] = {"file": path, "bytes": size_, "dtype": dtype}
+        note = "" if dtype == data["dtype"] else f" as {dtype}, dequantized or resolved"
+        return lambda style: f"  saved to {style.file(escape(path))}: {size(size_)}{note}"
 
     def compare(
         self, session: Session, args: Args, whole: Tensor, tensor: Tensor, data: dict[str, Any], partial: list[str]

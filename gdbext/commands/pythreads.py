@@ -39,6 +39,8 @@ class PyThreads(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if not 0 <= args.samples <= MAX_SAMPLES or not 0 <= args.interval <= 10:
             raise UsageError(f"pythreads: -samples is 0 to {MAX_SAMPLES}, -interval 0 to 10 seconds")
+        if args.samples and args.still:
+            raise UsageError("pythreads: -samples watches the process run, -still reads one moment of it: leave one out")
         rt = session.runtime(args.on)
         target, partial = rt.target, session.partial(rt.target)
         views = [v for v in threads.read_threads(target, rt, partial, native=False, unmatched=True) if v.py is not None]

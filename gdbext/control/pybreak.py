@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import gdb
 
+from .. import log
+from ..access.base import Target
 from ..access.cli_gdb import silently
 from ..cpython import codes
 from ..cpython.content import shown, shown_result
@@ -208,6 +210,9 @@ class PyBreakpoint:
         """Acts on a hit; returns whether to stop: a `pybreak` does."""
         hw_breakpoints.note_offset(stop)
         self.last = f"{self.title}: {where_text(stop, place)}, hit {self.hits}"
+        source = source_line(stop.process.view, place.code.file, place.line)
+        if source is not None:
+            self.last += f"\n{place.line}\t" + escape(source, keep="\t")
         return True
 
 
@@ -232,6 +237,15 @@ def where_text(stop: StopContext, place: BytecodeLocation) -> str:
     thread = f"thread {stop.tid}" + (f' "{escape(stop.thread.name)}"' if stop.thread.name else "")
     label = f"{escape(stop.process.label)} " if stop.process.label else ""
     return f"{escape(place.code.qualname)} at {short_path(escape(place.code.file))}:{place.line}, {label}{thread}"
+
+
+def source_line(target: Target, path: str, number: int | None) -> str | None:
+    """A line of a source file that a process names, None where it is not to be had."""
+    try:
+        return target.source_lines(path)[number - 1].rstrip().expandtabs() if number is not None else None
+    except (NotFoundError, IndexError, TypeError) as e:
+        log.passed_over(e)
+        return None
 
 
 def text_of(process: Process, expression: str, value: Any, show_content: bool = False) -> str:

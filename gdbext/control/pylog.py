@@ -4,6 +4,7 @@ reading."""
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import re
 import time
@@ -26,6 +27,7 @@ from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, running_clock
 from .pybreak import PyBreakpoint, result_text, text_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any, Callable
 
     from .hw_breakpoints import Process, StopContext
@@ -118,14 +120,17 @@ class Pace:
         late = self.seconds and self.began is not None and time.monotonic() - self.began >= self.seconds
         return bool(self.limit and self.said >= self.limit or late)
 
-    def end(self, title: str) -> None:
-        """Prints once that the limit is reached: nothing stops there, so without it the process would run on in silence. As JSON
-        each line is an event, and this is none."""
-        if self.ended or self.as_json:
+    def end(self, title: str, runs_on: bool) -> None:
+        """Prints once that the limit is reached: where nothing stops there, the process would run on in silence without it. As
+        JSON each line is an event, and this is none."""
+        if self.ended:
             return
         self.ended = True
+        if self.as_json:
+            return
         which = f"{self.limit} lines" if self.limit and self.said >= self.limit else f"{self.seconds:g} s"
-        write(f"{title}: over after {which}: {self.said} of {self.passes} passes told; the process runs on (Ctrl-C stops it)\n")
+        more = "; the process runs on (Ctrl-C stops it)" if runs_on else ""
+        write(f"{title}: over after {which}: {self.said} of {self.passes} passes told{more}\n")
         gdb.flush()
 
 
@@ -134,14 +139,22 @@ class Spoken(PyBreakpoint):
 
     def __init__(self, command: str, where: Any, condition: str, count: int, rank: str, *, pace: Pace) -> None:
         super().__init__(command, where, condition, count, rank)
-        self.pace = pace
+        self.pace, self.awaited = pace, False
 
     def act(self, stop: StopContext, place: Any) -> bool:
         if self.pace.due():
             self.tell(stop, place)
+        return self.is_last(stop)
+
+    def is_last(self, stop: StopContext) -> bool:
+        """Rests where its limit is reached. Whether to stop: it and all others that somebody waits for are over."""
         if self.pace.over():
             self.rest(stop)
-        return False
+        return self.awaited and all(point.is_over() for point in spoken() if point.awaited)
+
+    def is_over(self) -> bool:
+        """Whether it has no more to say."""
+        return self.pace.ended or self.pace.over()
 
     def tell(self, stop: StopContext, place: Any) -> None:
         """Prints one pass."""
@@ -152,7 +165,7 @@ class Spoken(PyBreakpoint):
         for hardware in self.hw_breakpoints:
             if hardware.alive:
                 hardware.end(disarm=True)
-        self.pace.end(self.title)
+        self.pace.end(self.title, not self.awaited)
 
     def text_of(self, stop: StopContext, expression: str) -> str:
         """The value of an expression in the frame that is about to run, or why there is none, in angle brackets."""
@@ -161,6 +174,26 @@ class Spoken(PyBreakpoint):
             return text_of(stop.process, expression, value, self.pace.show_content)
         except READ_ERRORS as e:
             return f"<{escape(str(e))}>"
+
+
+def spoken() -> list[Spoken]:
+    """Those that are set."""
+    return [point for point in PyBreakpoint.points.values() if isinstance(point, Spoken)]
+
+
+@contextlib.contextmanager
+def awaited() -> Iterator[None]:
+    """A `with` block in which the process stops when all that have a limit have reached it; `GdbextError` where none has one."""
+    waiting = [point for point in spoken() if (point.pace.limit or point.pace.seconds) and not point.pace.ended]
+    if not waiting:
+        raise GdbextError("-until-logs: no pylog, pytrace or llm-save with a -limit or -for is under way: it would never end")
+    for point in waiting:
+        point.awaited = True
+    try:
+        yield
+    finally:
+        for point in waiting:
+            point.awaited = False
 
 
 class Logpoint(Spoken):
@@ -227,12 +260,15 @@ class Tracepoint(Spoken):
         shown = arguments_text(stop, self.pace.show_content)
         record(self, stop, place, "  " * (len(frames) - 1) + f"-> {escape(place.code.qualname)}({shown})")
 
+    def is_over(self) -> bool:
+        return super().is_over() and not any(self.inside.values())  # the last call that was told is told to its end
+
     def rest(self, stop: StopContext) -> None:
-        if not any(self.inside.values()):  # the last call that was told is told to its end
+        if self.is_over():
             super().rest(stop)
 
     def leaves(self, stop: StopContext, place: Any, constant: int | None) -> bool:
-        """Prints a return that is about to run in some frame. It never stops."""
+        """Prints a return that is about to run in some frame; whether to stop, as `is_last`."""
         frames = self.inside.get((stop.process.pid, stop.tid), [])
         if all(stop.frame.address != address for address, _ in frames):
             return False  # its call was not told: it began before, the condition did not hold, or the limit is reached
@@ -247,6 +283,4 @@ class Tracepoint(Spoken):
             text = f"<{escape(str(e))}>"
         line = "  " * len(frames) + f"<- {escape(place.code.qualname)} = {text}  ({duration(seconds)})"
         record(self, stop, place, line, {"seconds": seconds})
-        if self.pace.over():
-            self.rest(stop)
-        return False
+        return self.is_last(stop)

@@ -15,18 +15,17 @@ from .. import log
 from ..access import live_gdb
 from ..cpython import codes
 from ..cpython.frames import PyFrame
-from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import Style, escape
 from . import hw_breakpoints, others
 from .frame_values import instruction_word, result
 from .gdb_state import every_thread_runs
 from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, Process, StopContext, WordWatchpoint
-from .pybreak import result_text
+from .pybreak import result_text, source_line
 
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from ..access.base import Target
     from ..cpython.dialects import RawFrame
     from ..cpython.runtime import Runtime
 
@@ -293,12 +292,3 @@ def text(stop: StopContext, style: Style) -> str:
     head = f"{escape(frame.function)} at {style.path(escape(frame.file))}:{frame.line}, thread {stop.tid}"
     source = source_line(stop.process.view, frame.file, frame.line)
     return head if source is None else f"{head}\n{frame.line}\t" + escape(source, keep="\t")
-
-
-def source_line(target: Target, path: str, number: int | None) -> str | None:
-    """A line of a source file that a process names, None where it is not to be had."""
-    try:
-        return target.source_lines(path)[number - 1].rstrip().expandtabs() if number is not None else None
-    except (NotFoundError, IndexError, TypeError) as e:
-        log.passed_over(e)
-        return None

@@ -9,7 +9,7 @@ import gdb
 
 from ..access.cli_gdb import command
 from ..errors import GdbextError
-from . import attached_processes
+from . import attached_processes, pylog
 from .gdb_state import QuietGdb, select
 from .time_limit import interrupted_after, unreported_stop
 
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from .attached_processes import AttachedProcess
 
 
-def resume(pids: Iterable[int] | None = None, background: bool = False, seconds: float = 0.0) -> list[AttachedProcess]:
+def resume(
+    pids: Iterable[int] | None = None, background: bool = False, seconds: float = 0.0, until_logs: bool = False
+) -> list[AttachedProcess]:
     """Resumes the attached processes in `pids` (None: all) until one of them stops or the user presses Ctrl-C; with `background`
-    it returns at once, with `seconds` after so long. Returns the processes that it resumed.
+    it returns at once, with `seconds` after so long, with `until_logs` when what pylog and its like have to say is said. Returns
+    the processes that it resumed.
 
     gdb's all-stop mode resumes one inferior or all of them: `schedule-multiple` is on for as long as they run."""
     ours = attached_processes.attached()
@@ -42,7 +45,12 @@ def resume(pids: Iterable[int] | None = None, background: bool = False, seconds:
     attached_processes.schedule_together(len(wanted) > 1)
     runs = False
     try:
-        with interrupted_after(seconds), unreported_stop() if seconds else contextlib.nullcontext():
+        with contextlib.ExitStack() as block:
+            if until_logs:
+                block.enter_context(pylog.awaited())
+            block.enter_context(interrupted_after(seconds))
+            if seconds and not pylog.spoken():  # what they print would not be seen either
+                block.enter_context(unreported_stop())
             gdb.execute("continue &" if background else "continue")
         runs = background
     except gdb.error as e:

@@ -126,7 +126,7 @@ def state(rt: Runtime, py: PyThread, thread: Thread | None = None) -> str:
     A thread of a running process wants the lock a moment later, or between two futex calls of its wait: "none" is said where it
     stayed in one system call, another than the lock's, from before the lock's holder was read to after.
     `thread`: its `Thread`, None where no thread of the system belongs to it."""
-    if thread is not None and _runs_on(rt.target):
+    if thread is not None and _runs_on(rt.target) and rt.target.read_log is None:  # a collector only learns what is read for it
         return _state_at_once(rt, py, thread)
     said, holder = rt.gil(py.interp)
     if said == "disabled":

@@ -11,12 +11,14 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from .. import log
-from ..errors import GdbextError, LayoutError, NotFoundError
+from ..errors import GdbextError, LayoutError, MissingError, NotFoundError
 from . import getsets
 from .spending import brief
 from .types import BYTES, DICT, LIST, LONG, MAX_NAME, MEMBER_CODES, MEMBER_OBJECT, MEMBER_STRING, STR, TUPLE, TYPE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .adapters import Adapter
     from .runtime import Runtime
     from .types import TypeInfo
@@ -404,7 +406,8 @@ class Object:
             found_there = adapter.missing_attribute(name) if adapter is not None else NotImplemented
             if found_there is not NotImplemented:
                 return found_there
-            raise NotFoundError(f"the {self.type_name} at {self.address:#x} has no attribute {name}{self._close_to(name, own)}")
+            text, names = f"the {self.type_name} at {self.address:#x} has no attribute {name}", [*own, *self.type.slots]
+            raise MissingError(text, lambda: _close_to(name, names))
         return self._described(name, self.rt.object(found), own)
 
     def _of_class(self, value: Object) -> Any:
@@ -474,14 +477,16 @@ class Object:
             log.passed_over(e)
             return []
 
-    def _close_to(self, name: str, own: dict[str, int]) -> str:
-        names = [n for n in list(own) + list(self.type.slots) if n.isidentifier()]
-        import difflib  # only here: 10 ms that a start of gdb need not spend
 
-        close = difflib.get_close_matches(name, names, 3)
-        if close:
-            return "; did you mean " + ", ".join(close) + "?"
-        return f"; it has {', '.join(names[:12])}{', …' if len(names) > 12 else ''}" if names else ""
+def _close_to(name: str, among: Iterable[str]) -> str:
+    """What may have been meant by the name of an attribute, or what there is."""
+    import difflib  # only here: 10 ms that a start of gdb need not spend
+
+    names = [n for n in among if n.isidentifier()]
+    close = difflib.get_close_matches(name, names, 3)
+    if close:
+        return "; did you mean " + ", ".join(close) + "?"
+    return f"; it has {', '.join(names[:12])}{', …' if len(names) > 12 else ''}" if names else ""
 
 
 def is_property(value: Object) -> bool:

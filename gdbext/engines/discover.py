@@ -9,7 +9,7 @@ from ..errors import GdbextError
 from . import families, instances, routers
 from .rank import set_labels
 from .registry import ENGINES, SPECS
-from .search import Search
+from .search import Search, is_init
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,9 +37,10 @@ def discover(
     engine: str | None = None,
     verify: bool = False,
     runtime_of: Callable[[int], Runtime] | None = None,
+    about: int | None = None,
 ) -> tuple[list[Rank], list[str]]:
     """`survey` without the count: `([Rank], [reasons why that may not be all])`."""
-    return survey(proc_root, engine, verify, runtime_of)[:2]
+    return survey(proc_root, engine, verify, runtime_of, about)[:2]
 
 
 def find_routers(ranks: list[Rank]) -> list[dict[str, Any]]:
@@ -52,11 +53,13 @@ def survey(
     engine: str | None = None,
     verify: bool = False,
     runtime_of: Callable[[int], Runtime] | None = None,
+    about: int | None = None,
 ) -> tuple[list[Rank], list[str], int]:
     """The engine processes that `proc_root` shows -> `([Rank], [reasons why that may not be all], processes looked at)`.
 
     `engine`: only that one (a name in `SPECS`). `verify`: read the rank of every process from its memory. `runtime_of(pid)`:
     how a Python runtime is opened (default: through /proc; none for a made-up `proc_root`). Indices count from 0 over the list.
+    `about`: the pid of the one process that is asked about: no rank at all, and no memory is read, where it is no engine's.
     """
     if engine is not None and engine not in SPECS:
         raise GdbextError(f"no engine named {engine!r}; there are {', '.join(SPECS)}")
@@ -64,6 +67,9 @@ def survey(
     if runtime_of is None and proc_root == "/proc":
         runtime_of = read_runtime
     search = Search(table, runtime_of, verify)
+    _by_outside(search)
+    if about is not None and _is_nobodys(search, about):
+        return [], search.partial, len(table)
     _gather(search)
     families.mark(search.ranks, table, runtime_of)
     found: list[Rank] = []
@@ -92,12 +98,38 @@ def survey(
     return found, search.partial, len(table)
 
 
-def _gather(search: Search) -> None:
-    """Asks the kinds of evidence in their order, and drops what none of them confirms."""
+def _by_outside(search: Search) -> None:
+    """Asks the kinds of evidence that read no memory, in their order."""
     search.by_command()
     search.relate(list(search.ranks.values()))
     search.confirm_prefixes()
     search.by_libraries()
+
+
+def _is_nobodys(search: Search, pid: int) -> bool:
+    """Whether a process, named by its number, can be no engine's, whatever the memory of others says: no process may be one in
+    the tree that it stands in, below init, and its number is too large for an index."""
+    process = search.table.processes.get(pid)
+    if process is None or pid < len(search.table):
+        return False
+    top, seen = process, {pid}
+    while True:
+        parent = search.table.parent(top)
+        if parent is None or is_init(parent) or parent.pid in seen:
+            break
+        top = parent
+        seen.add(top.pid)
+    tree, left = set(), [top.pid]
+    while left:
+        one = left.pop()
+        if one not in tree:
+            tree.add(one)
+            left += [child.pid for child in search.table.children.get(one, ())]
+    return not tree & search.ranks.keys()
+
+
+def _gather(search: Search) -> None:
+    """Asks for what memory says where the outside leaves a doubt, and drops what nothing confirms."""
     for spec in ENGINES:  # before memory: what argv proves needs no reading
         ranks = [r for r in search.ranks.values() if r.engine == spec.name]
         for rank in ranks:

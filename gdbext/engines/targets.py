@@ -54,6 +54,10 @@ class Targets:
             target.invalidate()
         return target
 
+    def running(self) -> list[Target]:
+        """Those of processes that run."""
+        return [target for _, target in self._opened.values() if not target.is_stopped]
+
     @staticmethod
     def _open(key: int | str) -> Target:
         if isinstance(key, int):

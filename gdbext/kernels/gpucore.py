@@ -189,7 +189,7 @@ class GpuCore:
         self.path = path
         self.elf = elf.Elf(path)
         if self.elf.machine != EM_CUDA or self.elf.type != elf.ET_CORE:
-            what = "a core of the CPU side: open it with core-file" if self.elf.type == elf.ET_CORE else "no core dump"
+            what = "a core of the CPU side: open it with core-file" if self.elf.type == elf.ET_CORE else "a program or library"
             raise NotFoundError(f"{path}: no CUDA core dump, but {what}; see: llm-gpucore -setup")
         if self.elf.data[7] not in OSABI:
             raise LayoutError(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
-_END = "\x1b[m"
+COLOUR = re.compile(r"(\x1b\[[0-9;]*m|\x1b\]8;;[^\x1b]*\x1b\\)")  # and links
+_END, LINK, LINK_END = "\x1b[m", "\x1b]8;;", "\x1b]8;;\x1b\\"
 
 
 def columns_of(text: str) -> int:
@@ -44,18 +44,21 @@ def fold(line: str, columns: int) -> list[str]:
 
 def _split(line: str, columns: int, least: int) -> tuple[str, str]:
     """-> (what has room in so many columns, the rest), broken after the last space behind `least` columns, else in a word.
-    A colour that is on at the break ends there and begins again."""
-    used, colour, place, broken = 0, "", 0, (0, "")
+    A colour that is on at the break ends there and begins again; a link ends."""
+    used, colour, link, place, broken = 0, "", "", 0, (0, "")
     for i, part in enumerate(COLOUR.split(line)):
         if i % 2:
-            colour = "" if part == _END else part
+            if part.startswith(LINK):
+                link = "" if part == LINK_END else LINK_END
+            else:
+                colour = "" if part == _END else part
             place += len(part)
             continue
         for c in part:
             used += _columns(c)
             if used > columns:
                 place, colour = broken if broken[0] else (place, colour)
-                return line[:place] + (_END if colour else ""), colour + line[place:].lstrip(" " if broken[0] else "")
+                return line[:place] + (_END if colour else "") + link, colour + line[place:].lstrip(" " if broken[0] else "")
             place += 1
             if c == " " and used > least > 0:
                 broken = place, colour

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 
+from .columns import LINK, LINK_END, fold
 from .columns import columns_of as visible_length
-from .columns import fold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,14 +35,18 @@ def escape(text: str, keep: str = "") -> str:
 
 
 _OWN_COLOUR = re.compile(r"(\x1b\[(?:1|2|3[1-6])?m)")
+_OWN = re.compile(r"(\x1b\[(?:1|2|3[1-6])?m|\x1b\]8;;(?:file://[\w.~%/-]+)?\x1b\\)", re.A)
+_SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/")
 
 
-def escape_output(text: str, coloured: bool = False) -> str:
+def escape_output(text: str, coloured: bool = False, links: bool = False) -> str:
     """Text of several lines as it may go to a terminal: everything but its newlines and tabs (source lines have them), and
-    `Style`'s own colours where it is `coloured`, escaped."""
-    if not coloured:
+    `Style`'s own colours where it is `coloured`, and its `links`, escaped."""
+    if not coloured and not links:
         return escape(text, keep="\n\t")
-    return "".join(part if i % 2 else escape(part, keep="\n\t") for i, part in enumerate(_OWN_COLOUR.split(text)))
+    return "".join(
+        part if i % 2 else escape(part, keep="\n\t") for i, part in enumerate((_OWN if links else _OWN_COLOUR).split(text))
+    )
 
 
 def one_line(text: str, limit: int = MAX_LINE) -> str:
@@ -68,6 +72,24 @@ def coloured(terminal: bool) -> bool:
     return os.environ.get("FORCE_COLOR", "") not in ("", "0") or terminal and os.environ.get("TERM") != "dumb"
 
 
+_LINKING = ("KITTY_WINDOW_ID", "WT_SESSION", "KONSOLE_VERSION", "DOMTERM", "ALACRITTY_WINDOW_ID")  # variables of terminals
+
+
+def knows_links(terminal: bool) -> bool:
+    """Whether the terminal shows links (OSC 8), as what it puts into the environment tells; FORCE_HYPERLINK says so or not.
+    `terminal`: output goes to one. None where NO_COLOR or TERM=dumb want plain text."""
+    env = os.environ
+    forced = env.get("FORCE_HYPERLINK", "")
+    if env.get("NO_COLOR") or env.get("TERM") == "dumb" or forced == "0":
+        return False
+    if forced or not terminal:
+        return bool(forced)
+    if env.get("VTE_VERSION", "").isdigit():
+        return int(env["VTE_VERSION"]) >= 5000
+    known = env.get("TERM_PROGRAM") in ("iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "rio")
+    return known or any(env.get(name) for name in _LINKING) or env.get("TERM", "").startswith(("foot", "xterm-kitty"))
+
+
 _PACKAGES = re.compile(r".*/(?:(?:site|dist)-packages|lib/python3\.\d+t?)/(?=.)")
 _TWICE = re.compile(r".*/([A-Za-z_]\w*)/(?:.*/)?(?=\1/)")
 
@@ -81,12 +103,14 @@ def short_path(path: str) -> str:
 
 class Style:
     """ANSI colour where `enabled`, else plain; `width`: the terminal's columns, 0 where there is no end to them; `full_paths`:
-    source files with all of their path. Method names say the meaning, not the colour."""
+    source files with all of their path; `links`: they are links, as the terminal knows them. Method names say the meaning, not
+    the colour."""
 
     _CODES = {"title": "1", "name": "33", "file": "32", "address": "34", "dim": "2", "bad": "31", "good": "32", "value": "36"}
 
     def __init__(self, enabled: bool = False, width: int = 0, full_paths: bool = False) -> None:
         self.enabled, self.width, self.full_paths = enabled, width, full_paths
+        self.links = False
 
     def paint(self, what: str, text: str) -> str:
         """`text` in the colour of `what`, one of `_CODES`."""
@@ -100,6 +124,14 @@ class Style:
 
     def file(self, text: str) -> str:
         return self.paint("file", text)
+
+    def source(self, file: str, text: str) -> str:
+        """`text`, which names a source file, painted, and a link to it where that can be."""
+        text = self.file(text)
+        if not self.links or not file.startswith("/") or "\\" in file:  # one with an escaped name has another one
+            return text
+        url = "".join(chr(b) if b in _SAFE else f"%{b:02X}" for b in os.fsencode(file))
+        return f"{LINK}file://{os.uname().nodename}{url}\x1b\\{text}{LINK_END}"
 
     def path(self, file: str) -> str:
         """A source file's path, short but where all of it is wanted; not painted."""

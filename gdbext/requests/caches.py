@@ -19,12 +19,12 @@ READ = 2.0  # seconds for the blocks of one scheduler that runs on
 
 
 def of_engines(
-    engines: Sequence[Engine], between: float, show_content: bool, alone: bool = False
+    engines: Sequence[Engine], between: float, show_content: bool, wanted: str = "", alone: bool = False
 ) -> list[tuple[Custody, Caches]]:
     """Who has each request of some engines, and their caches, which are read after the looks; what cannot be read is in
-    `partial`. `alone`: as in `collect_all`."""
-    every = collect_all(engines, between, alone=alone)
-    return [_with_caches(engine, held, show_content) for engine, held in zip(engines, every)]
+    `partial`. `wanted`, `alone`: as for `collect_all`."""
+    every = collect_all(engines, between, wanted=wanted, alone=alone)
+    return [_with_caches(held.of, held, show_content) for held in every if held.of is not None]
 
 
 def _with_caches(engine: Engine, held: Custody, show_content: bool) -> tuple[Custody, Caches]:

@@ -19,7 +19,7 @@ from ..errors import GdbextError, NotFoundError
 from . import instances
 from . import join as joining
 from .instances import Side
-from .model import BEHIND, LOST, STUCK, ZOMBIE
+from .model import BEHIND, LOST, STUCK, ZOMBIE, meant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,13 +41,14 @@ SCHEDULES = ("engine-core", "scheduler")  # roles that have a scheduler; one loo
 class Custody:
     """The requests of one running engine. `requests`: `[Tracked]` in the order of the schedulers' queues; `progress`: what its
     processes count, at both looks; `looks`: the last look at each process; `partial`: why that is not all; `name`: of the
-    instance; `earlier`: the first looks."""
+    instance; `earlier`: the first looks; `of`: the engine, None for what one process alone knows."""
 
     def __init__(
         self, engine: str, looks: list[Look], requests: list[Tracked], progress: list[Counter], partial: list[str]
     ) -> None:
         self.engine, self.looks, self.requests, self.progress, self.partial = engine, looks, requests, progress, partial
         self.name, self.earlier = engine, looks[:0]
+        self.of: Engine | None = None
 
     @property
     def side(self) -> Side:
@@ -66,29 +67,58 @@ def collect(engine: Engine, between: float = BETWEEN, sleep: Callable[[float], N
 
 
 def collect_all(
-    engines: Sequence[Engine], between: float = BETWEEN, sleep: Callable[[float], None] = time.sleep, alone: bool = False
+    engines: Sequence[Engine],
+    between: float = BETWEEN,
+    sleep: Callable[[float], None] = time.sleep,
+    wanted: str = "",
+    alone: bool = False,
 ) -> list[Custody]:
     """Who has each request of several engines, one `Custody` each: all of their first looks come before any second one, so that
-    what one of them lacked at its first and another waits for at its last was missing all the while. `alone`: other machines are
-    asked too, so what the instances here do not have may be there."""
-    firsts = [(*looks_at(engine), time.monotonic()) for engine in engines]
-    two = [bool(between) and _runs(engine) for engine in engines]
+    what one of them lacked at its first and another waits for at its last was missing all the while. `wanted`: the id of the one
+    request that is asked about: engines that do not have it at the first look are not asked again, and have no `Custody`.
+    `alone`: other machines are asked too, so what the instances here do not have may be there."""
+    firsts = [_First(engine) for engine in engines]
+    if wanted and len(firsts) > 1:
+        firsts = _who_have(wanted, firsts)
+    two = [bool(between) and _runs(one.engine) for one in firsts]
     if any(two):
         sleep(between)
     found = []
-    for engine, again, (first, partial, began) in zip(engines, two, firsts):
+    for one, again in zip(firsts, two):
+        engine, first, partial = one.engine, one.looks, one.partial
         if again:
-            last, requests, more = compared(engine, first, between, sleep, time.monotonic() - began)
+            last, requests, more = compared(engine, first, between, sleep, time.monotonic() - one.ended, wanted=wanted)
             held = Custody(engine.name, last, requests, joining.progress(last, first), list(dict.fromkeys(partial + more)))
             held.earlier = first
         else:
             partial.append("one sample: what moves is not known")
             held = Custody(engine.name, first, joining.join(first), [], partial)
-        held.name = engine.instance
+        held.name, held.of = engine.instance, engine
         found.append(held)
     if not alone:
         instances.relate([held.side for held in found], who_listens)
     return found
+
+
+class _First:
+    """The first look at each process of an engine; `ended`: when."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.looks, self.partial = looks_at(engine)
+        self.ended = time.monotonic()
+
+
+def _who_have(wanted: str, firsts: list[_First]) -> list[_First]:
+    """The engines that have a request: all where none does, since it may be just coming, and where it waits for another
+    instance's."""
+    tracked = [(one, request) for one in firsts for request in joining.join(one.looks)]
+    found = meant(wanted, [request for _, request in tracked])
+    if not found or any(request.transfer is not None for request in found):
+        return firsts
+    ids = {id(request) for request in found}
+    having = {id(one) for one, request in tracked if id(request) in ids}
+    return [one for one in firsts if id(one) in having]
 
 
 def compared(
@@ -98,11 +128,12 @@ def compared(
     sleep: Callable[[float], None] = time.sleep,
     since: float | None = None,
     last: list[Look] | None = None,
+    wanted: str = "",
 ) -> tuple[list[Look], list[Tracked], list[str]]:
     """-> (the last look at each process, the requests as they are since `first`, why that is not all). Where a request seems to
     stand because of somebody, or two looks do not tell whether it does, there is the same time once more, and `LONGER` times as
     long where only the time tells. `since`: seconds that have gone by since `first`, where they are more than `between`; `last`:
-    the second look, where it was taken already."""
+    the second look, where it was taken already; `wanted`: the id of the one request for which that is done."""
     partial: list[str] = []
     if last is None:
         last, partial = looks_at(engine)
@@ -110,7 +141,7 @@ def compared(
     others: list[list[Look]] = []
     gone = max(since or 0.0, between)
     for due in (2 * between, (2 + LONGER) * between):
-        if any(_is_open(r, bool(others)) for r in requests):
+        if any(_is_open(r, bool(others)) for r in (wanted and meant(wanted, requests) or requests)):
             pause = max(due - gone, between / 2)
             sleep(pause)
             gone += pause

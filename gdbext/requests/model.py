@@ -6,6 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from typing import Iterable
+
     from ..engines.sightings import Look, Sighting, Transfer
     from ..kvcache.model import Request
 
@@ -72,6 +74,13 @@ class Tracked:
     def request(self) -> Request | None:
         """The scheduler's numbers, None where no scheduler has it."""
         return next((s.request for _, s in self.hops if s.request is not None), None)
+
+
+def meant(wanted: str, requests: Iterable[Tracked]) -> list[Tracked]:
+    """Those of `requests` that an id names, the engine's own or the user's; else those whose id it begins."""
+    among = list(requests)
+    exact = [one for one in among if wanted in (one.request_id, one.external_id)]
+    return exact or [one for one in among if one.request_id.startswith(wanted)]
 
 
 @dataclasses.dataclass

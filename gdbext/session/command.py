@@ -116,7 +116,10 @@ class Args:
         raise AttributeError(f"this command has no option {name}")
 
 
-IN_WORDS = {"unstopped": "unstopped: read while the process runs"}  # reasons that JSON has as one word
+IN_WORDS = {  # reasons that JSON has as one word
+    "unstopped": "unstopped: read while the process runs",
+    "changed": "changed: of different moments, for it changed while it was read; -still reads a copy of one moment",
+}
 
 
 class Answer:
@@ -143,13 +146,14 @@ class Answer:
 
     def to_text(self, style: Style = PLAIN) -> str:
         text = self.in_style(style)
-        text = escape_output(text, style.enabled)
+        text = escape_output(text, style.enabled, style.links)
         if self.partial:
             reasons = "; ".join(IN_WORDS.get(reason, reason) for reason in self._reasons())
             text += ("\n" if text else "") + style.dim(f"(partial: {reasons})")
         return text
 
 
+_FILES = ("save", "plot", "o", "diff")  # options that name files
 SELDOM = 20_000, 50, 100  # Python's own thresholds are 700 or 2,000, 10 and 10
 
 
@@ -172,6 +176,7 @@ COLUMNS = Option("columns", help="where in its line each Python frame stands (CP
 JSON = Option("json", help="one line of JSON instead of text")
 FULL_PATHS = Option("full-paths", help="source files with all of their path, in the text too", for_agents=False)
 DEBUG = Option("debug", help="log on standard error why something is missing or unknown", for_agents=False)
+STILL = Option("still", help="read a copy of one moment, made in milliseconds")
 ON = Option("on", "str", "read this process or core instead of the selected one", metavar="WHAT")
 ON_OPERAND = Option("on", "str", "the same as WHAT; several have commas between them", metavar="WHAT", for_agents=False)
 
@@ -188,6 +193,7 @@ class Command:
     takes_target = True  # takes -on WHAT
     resumes = False  # it resumes processes
     repeats = False  # Enter repeats it although it resumes
+    watches = False  # it looks more than once: one moment of a process that runs tells it nothing
     copies = 0  # how often `room.LOOK` bytes of memory it needs at least, for copies of processes
     standalone = False  # also runs outside gdb in `python -m gdbext`, without starting gdb
     tool = ""  # the name under which agents get it (`python -m gdbext mcp`); "": they do not
@@ -203,15 +209,29 @@ class Command:
 
         def run() -> Answer:
             session.moving = False
-            return self.run(session, args)
+            for target in session.targets.running():
+                target.unsettled = False
+            answer = self.run(session, args)
+            if any(target.unsettled for target in session.targets.running()):
+                answer.partial.append("changed")
+            return answer
 
         try:
             with log.during(getattr(args, "debug", False)), seldom_collected():
+                if getattr(args, STILL.key, False):
+                    return session.still(self, args, run)
                 return retry(run, lambda: session.moving, Budget(), errors=(FaultError, LayoutError, NotFoundError))
         except (FaultError, LayoutError) as e:
             if session.moving and not e.final:  # each time something else
-                raise GdbextError(f"{e}; the process runs on and changes while it is read: ask again, or llm-attach it") from None
+                mend = (
+                    f"-{STILL.name} reads a copy of one moment" if STILL in self.all_options() else "ask again, or llm-attach it"
+                )
+                raise GdbextError(f"{e}; the process runs on and changes while it is read: {mend}") from None
             raise
+
+    def rehearsed(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values of its options with which it reads all that it reads, and writes nothing."""
+        return {key: None if key in _FILES else value for key, value in values.items()}
 
     @classmethod
     def finds_engines(cls, args: Args) -> bool:
@@ -226,7 +246,9 @@ class Command:
     @classmethod
     def all_options(cls) -> list[Option]:
         on = [ON] if cls.takes_target else [ON_OPERAND] if "WHAT" in cls.operand else []
-        return [*cls.options, *on, JSON, FULL_PATHS, DEBUG]
+        acts = cls.resumes or cls.gdb_only or cls.watches or cls.copies
+        still = [STILL] if cls.takes_target and not acts else []
+        return [*cls.options, *on, *still, JSON, FULL_PATHS, DEBUG]
 
     @classmethod
     def help(cls) -> str:
@@ -309,7 +331,7 @@ def matching(word: str, options: list[Option]) -> list[Option]:
         return [o for o in options if o in (ON, ON_OPERAND)]
     found = [o for o in options if o.name == name] or [o for o in options if name and name == o.was]
     found = found or [o for o in options if name and (o.name.startswith(name) or o.was.startswith(name))]
-    return [o for o in found if o not in (FULL_PATHS, DEBUG, ON_OPERAND)] or found
+    return [o for o in found if o not in (FULL_PATHS, DEBUG, ON_OPERAND, STILL)] or found
 
 
 def _unknown(command: type[Command], word: str, rest: str, options: list[Option]) -> str:

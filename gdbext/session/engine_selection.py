@@ -26,7 +26,7 @@ CONTENT = Option("show-content", help="with token ids of prompts and outputs", f
 def engine_of(session: Any, target: Target) -> Engine | None:
     """The running engine that a process belongs to, its siblings opened by the session; None for a core and for what is no
     engine's."""
-    if not target.is_live:
+    if not session.is_running(target):
         return None
     ranks = session.ranks
     if not any(r.pid == target.pid for r in ranks):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import AbstractSet, Any
+from typing import AbstractSet, Any, Callable
 
+from .. import log
 from ..access.base import Target
 from ..cpython import adapters
 from ..cpython import runtime as runtimes
@@ -16,14 +17,15 @@ from ..cpython.frames import PyFrame
 from ..cpython.runtime import PyThread, Runtime
 from ..engines import discover, targets
 from ..engines import sensitive_names as privacy
-from ..errors import GdbextError, NotFoundError
-from ..render.text import Style, coloured
-from .command import Answer, Args
+from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ..render.text import Style, coloured, knows_links
+from .command import Answer, Args, Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # loaded by who resolves a name: llm-ranks, the first that is run on a machine, does not
     from ..engines.processes import ProcessRef
     from ..engines.rank import Rank
+    from .stillness import Copies
 
 
 def _torch() -> Any:
@@ -54,6 +56,7 @@ class Session:
         self.ranks: list[Rank] = []  # the last llm-ranks
         self.last = None  # $py
         self.moving = False  # the command at work reads a process that runs
+        self.copies: Copies | None = None  # what it reads instead of those that run, with -still
         self.targets = targets.Targets(self._attached)  # of every process and core file that a command reads
         self._levels: dict[Any, int] = {}  # target -> (epoch, tid, Python frame level)
 
@@ -75,7 +78,7 @@ class Session:
 
         stale = what.strip().lower() == "all" and any(r.process.fate() for r in self.ranks)
         if stale or not self.ranks and not naming.is_path(what):
-            self.ranks, _ = discover.discover()
+            self.ranks, _ = discover.discover(about=int(what) if what.isdecimal() and what.isascii() else None)
         found = naming.resolve(what, self.ranks)
         for one in found:
             self._refuse_ended(what, one)
@@ -110,9 +113,35 @@ class Session:
         if attached is not None:
             return attached
         self._refuse_ended("", one)
+        if self.copies is not None and one.pid is not None:
+            return self.copies.of(one)
         target = self.targets.of(one)
         self.moving = self.moving or not target.is_stopped
         return target
+
+    def is_running(self, target: Target) -> bool:
+        """Whether its process still exists: also of a copy that the command at work reads in its place."""
+        return target.is_live or self.copies is not None and self.copies.holds(target)
+
+    def still(self, command: Command, args: Args, run: Callable[[], Answer]) -> Answer:
+        """The answer of a command that reads copies of the processes that run, made anew where they lack something."""
+        from . import stillness
+
+        copies = self.copies = stillness.Copies(command, args)
+        try:
+            while True:
+                last = copies.made + 1 == stillness.TRIES
+                try:
+                    answer = run()
+                    if last or not copies.partial:
+                        return copies.told(answer)
+                except (FaultError, LayoutError) as e:
+                    if last or not copies.pauses:
+                        raise
+                    log.passed_over(e)
+                copies.anew()
+        finally:
+            self.copies = None
 
     def _attached(self, pid: int) -> Target | None:
         """gdb's own Target of a process, None where gdb has not attached it."""
@@ -212,7 +241,9 @@ class Session:
 
     def _frame_key(self, on: Any) -> tuple[Any, ...]:
         target = self.target(on)
-        return id(target), target.epoch if target.is_stopped else 0, self.tid(on)
+        if target.pid and (not target.is_stopped or self.copies is not None and self.copies.holds(target)):
+            return target.pid, 0, self.tid(on)
+        return id(target), target.epoch, self.tid(on)
 
     def frame(self, on: str | None = None) -> PyFrame:
         """The selected `PyFrame`."""
@@ -223,7 +254,9 @@ class Session:
     # ---- printing ------------------------------------------------------------------------------------------------
     def style(self) -> Style:
         terminal = sys.stdout.isatty()
-        return Style(coloured(terminal), os.get_terminal_size(sys.stdout.fileno()).columns if terminal else 0)
+        style = Style(coloured(terminal), os.get_terminal_size(sys.stdout.fileno()).columns if terminal else 0)
+        style.links = knows_links(terminal)
+        return style
 
     def style_for(self, args: Args) -> Style:
         """How a command with these options prints."""

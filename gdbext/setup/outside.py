@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from .. import log
-from ..access import room
+from ..access import elf, kept_symbols, room
 from ..commands import table
 from ..errors import GdbextError
 from ..render import jsonline
@@ -145,7 +145,9 @@ def run(name: str, words: Sequence[str]) -> int:
         status, out, err = in_gdb(name, line) if needs_gdb(command, line) else perform(command, line, Session())
     except GdbextError as e:
         status, out, err = failure(name, e, any(w in ("-json", "--json") for w in words))
-    return shown(status, out, err)
+    shown(status, out, err)
+    kept_symbols.keep(elf.opened())
+    return status
 
 
 def on_nodes(command: type[Command], words: Sequence[str], planned: Sequence[tuple[str, list[str]]]) -> tuple[int, str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import log
-from ..cpython import kept_secrets as secrets
 from ..cpython import prefetch, resolution
 from ..cpython.objects import Object
 from ..cpython.reprs import NORMAL, Repr
@@ -14,8 +13,9 @@ from ..engines import kv_view, registry, shm_rings
 from ..errors import GdbextError
 from ..torch import collectives
 from ..torch import tensor_impl as tensors
-from . import async_waits, ipc_locks, locks
+from . import async_waits, ipc_locks, locks, prefetch_threads
 from .holders import BY_SOURCE, WITH, Holders
+from .prefetch_threads import kept_secrets as kept_secrets
 from .references import references_of
 from .threads import ProcessView, distributed_label, world
 
@@ -28,21 +28,14 @@ if TYPE_CHECKING:
 KV = "-kv"  # no expression begins so
 PACKAGES = ("torch", "triton", "transformers", "numpy")  # beside the engines'
 CHUNK = 1 << 20
-MOST_CODE = 1 << 20  # bytes of code of no file
 
 
 def read(target: Target, *words: str) -> str:
     """Reads it from `target`; returns the first error, or ''. `words`: `KV` for the engine's KV cache and versions, else Python
     expressions (names of any frame of the main thread), read with the values of the tensors they give."""
-    _code_of_no_file(target)
-    try:
-        view = ProcessView(target)  # what every answer needs: threads, their frames and names, the GIL
-    except GdbextError as e:
-        return str(e)
-    error = next(iter(view.partial), "") or next(
-        (r for th in view.threads if target.is_stopped for r in th.reasons if "cannot read" in r), ""
-    )
-    any(th.collects for th in view.threads)
+    view, error = prefetch_threads.view_of(target)
+    if view is None:
+        return error
     reads = target.read_log
     if reads is not None and reads.repeated:
         return error
@@ -50,22 +43,6 @@ def read(target: Target, *words: str) -> str:
         with reads.optional():
             return error or (_more(view, words) if words else "")
     return error or _more(view, words)
-
-
-def _code_of_no_file(target: Target) -> None:
-    """Small pieces of code that was made at run time: a stack may lead through them (CPython's trampolines for perf)."""
-    left = MOST_CODE
-    with log.passing_over(GdbextError):
-        for mapping in target.mappings():
-            size = mapping.end - mapping.start
-            if "x" in mapping.perms and not mapping.path and size <= left:
-                target.read_partial(mapping.start, size)
-                left -= size
-
-
-def kept_secrets(target: Target) -> tuple[list[bytes], list[bytes], set[bytes], list[tuple[int, int, int]]]:
-    """What the program itself keeps of its (command line, environment), other secrets, and where values lie that are left out."""
-    return secrets.read(target)
 
 
 def _more(view: ProcessView, words: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..engines.targets import Targets
 
 READER = "gdbext.stacks.prefetch"
+THREADS = "gdbext.stacks.prefetch_threads"  # the reader for who asks for threads and their frames alone
 MOST_HELD = 32  # collectors: each is a process
 TIMEOUT = 600  # seconds for one collector on a machine at full load; the process itself stands still for milliseconds
 
@@ -180,10 +181,11 @@ def take_snapshots(
     words: Sequence[str] = (),
     then: Callable[[int, ProcessSnapshot], None] = lambda number, snap: None,
     held: Held | None = None,
+    reader: str = READER,
 ) -> list[ProcessSnapshot]:
     """`[ProcessSnapshot]` of what `resolve_processes` gave: cores, and processes that the debugger of `targets` has attached, are
-    read where they are. `words`: what else is to be copied (`prefetch.read`); `then` and `held` as for `collect`, `then` not
-    called with what is read where it is. No copy has a name on the disk."""
+    read where they are. `words`: what else is to be copied (`prefetch.read`); `then`, `held`, `reader`: as for `collect`; `then`
+    is not called with what is read where it is. No copy has a name on the disk."""
     taken = snapshots_of(found)
     for snap, one in zip(taken, found):
         try:
@@ -192,7 +194,7 @@ def take_snapshots(
                 snap.label, snap.pid = snap.target.label, snap.target.pid
         except GdbextError as e:
             snap.reason = str(e)
-    collect(taken, None, words, then=then, held=held)
+    collect(taken, None, words, then=then, held=held, reader=reader)
     return taken
 
 

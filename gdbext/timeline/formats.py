@@ -7,12 +7,14 @@ src/lib/file-format-spec.ts (`FileFormat.File`, version 0.0.1).
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
 from ..render.text import escape
 from . import stalls as stalls_of
 from . import steps as steps_of
+from . import torch_trace
 from .recording import DROPPED, GIL, RUNNING, STATES
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from .recording import Frame, ProcessTrack, Recording, ThreadTrack
     from .stalls import Stall
+    from .torch_trace import Trace
 
 SPEEDSCOPE = "https://www.speedscope.app/file-format-schema.json"
 OWN_TRACKS = 1 << 30  # thread ids of tracks that are no thread: Linux gives none so high
@@ -171,12 +174,14 @@ def _interpreter(process: ProcessTrack) -> Iterator[dict[str, Any]]:
                 yield {"ph": "C", "pid": pid, "name": name, "ts": microseconds(at), "args": {"value": count}}
 
 
-def chrome_text(rec: Recording, stalls: Sequence[Stall] = ()) -> Iterator[str]:
-    """The trace as JSON, in pieces."""
+def chrome_text(rec: Recording, stalls: Sequence[Stall] = (), beside: Sequence[Trace] = ()) -> Iterator[str]:
+    """The trace as JSON, in pieces. `beside`: what torch.profiler wrote, on the same time base."""
     about = {"recorder": "gdbext llm-record", "began": rec.began, "rate": rec.rate, "reached": round(rec.reached, 2)}
     yield '{"displayTimeUnit":"ms","otherData":' + json.dumps(about) + ',"traceEvents":[\n'
     between = ""
-    for event in chrome_events(rec, stalls):
+    pids = {process.pid: process.label for process in rec.processes}
+    others = (torch_trace.chrome_events(trace, rec.began, pids) for trace in beside)
+    for event in itertools.chain(chrome_events(rec, stalls), *others):
         yield between + json.dumps(event, separators=(",", ":"))
         between = ",\n"
     yield "\n]}\n"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from .stalls import Stall
+    from .torch_trace import Trace
 
 VERSION = 1
 PIECE_READ = 1 << 20  # bytes of a recording that are unpacked at a time
@@ -39,10 +40,17 @@ def check_ending(path: str) -> None:
 
 
 def write(
-    path: str, rec: Recording, stalls: Sequence[Stall] = (), *, cpu: bool = False, idle: bool = False, force: bool = False
+    path: str,
+    rec: Recording,
+    stalls: Sequence[Stall] = (),
+    *,
+    cpu: bool = False,
+    idle: bool = False,
+    force: bool = False,
+    beside: Sequence[Trace] = (),
 ) -> None:
     """Writes a recording in the format that the file's ending names. `cpu`, `idle`: as for `flame.stacks`; `idle` counts in a
-    page alone."""
+    page alone, `beside` (traces of torch) in Chrome's format."""
     path = os.path.expanduser(path)
     check_ending(path)
     if path.endswith(".html"):
@@ -50,7 +58,7 @@ def write(
     elif path.endswith(".speedscope.json"):
         _text(path, force, [json.dumps(formats.speedscope(rec, cpu), separators=(",", ":"))])
     elif path.endswith((".json", ".json.gz")):
-        pieces = formats.chrome_text(rec, stalls)
+        pieces = formats.chrome_text(rec, stalls, beside)
         if path.endswith(".gz"):
             _packed(path, force, lambda f: f.writelines(piece.encode("utf-8", "backslashreplace") for piece in pieces))
         else:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 from ..cpython.adapters import Adapter
 from ..cpython.types import DICT
 from ..errors import GdbextError
-from ..package import import_package
 from . import arrays, dtypes, small, stats
 from . import layout as layouts
 from . import repr as reprs
@@ -318,7 +317,7 @@ def _is_contiguous(t: Tensor) -> bool:
 
 def _reduced(t: Tensor) -> dict[str, Any]:
     """The counts, and the least, the largest and the mean of the finite elements, as pytensor -stats has them."""
-    if not _has_numpy(t):
+    if not small.has_numpy(t):
         return small.statistics(small.elements(t), t.dtype.kind)
     source = arrays.of_tensor(t)
     if source.distinct()[0].numel > MAX_REDUCED:
@@ -327,20 +326,9 @@ def _reduced(t: Tensor) -> dict[str, Any]:
     return found
 
 
-def _has_numpy(t: Tensor) -> bool:
-    """`GdbextError` where it is missing, and the tensor is too large to do without."""
-    try:
-        import_package("numpy")
-    except ImportError:
-        if not small.is_small(t):
-            raise GdbextError(f"{t.name}: to look at all elements this Python needs numpy: gdbext install") from None
-        return False
-    return True
-
-
 def _infinities(t: Tensor) -> tuple[bool, bool]:
     """Whether -inf and inf are in it."""
-    if not _has_numpy(t):
+    if not small.has_numpy(t):
         return small.infinities(small.elements(t))
     return stats.infinities(arrays.of_tensor(t))
 

@@ -114,7 +114,7 @@ def _of_group(rt: Runtime, pg: Object, name: str, size: int, default: bool) -> l
     found = []
     for kind, at in _backends(rt.target, rt.target.u64(pg.address + rt.layout["object.__size"])):
         begun = {"": rt.target.u64(at + _offset(rt.target, kind))}
-        group = f"{kind.replace('ProcessGroup', '').lower()} group {name} of {size}"
+        group = f"{kind.replace('ProcessGroup', '').lower()} group {name} ({size} ranks)"
         found.append(Count(group, _rank(rt.target, at, size), size, begun, default))
     return found
 

@@ -1,4 +1,5 @@
-"""Tensors in files: .npy, .safetensors and torch.save's .pt, written and read without torch. Needs numpy.
+"""Tensors in files: .npy, .safetensors and torch.save's .pt, written and read without torch. Needs numpy, but to
+write small tensors.
 
 Formats: numpy's NEP 1; the safetensors specification (an 8-byte length, a JSON header, the data); torch.save's zip (data.pkl
 beside one file per storage; torch/serialization.py, torch/_utils.py). A .pt is written as the few pickle instructions that plain
@@ -26,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Callable, Dict, Sequence
 from ..access.files import Budget, FileBytes, json_of, open_regular, reading
 from ..errors import GdbextError
 from ..render.files import may_write, writing
-from . import arrays, dtypes
+from . import arrays, dtypes, small
 from .tensor_impl import MAX_DIMS
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def save(tensor: Tensor, path: str, force: bool = False) -> tuple[int, str]:
         raise GdbextError(f"-save {path}: the file's name must end in {', '.join(KINDS)}")
     if tensor.layout.startswith("sparse_"):
         raise GdbextError(f"-save {path}: a {tensor.layout} tensor has several parts, which are not saved here")
-    source = stored_source(tensor)
+    source: Any = stored_source(tensor) if small.has_numpy(tensor) else small.Stored(tensor)
     dtype = source.dtype
     write = {".npy": _write_npy, ".safetensors": _write_safetensors, ".pt": _write_pt}[kind]
     known = {".npy": _NPY, ".safetensors": _SAFETENSORS, ".pt": dtypes.DTYPES}[kind]
@@ -115,10 +116,11 @@ def stored_source(tensor: Tensor) -> arrays.Source:
 
 
 def _write_npy(f: IO[bytes], source: arrays.Source) -> None:
-    import numpy
-
-    header = {"descr": arrays.stored_dtype(source.dtype).str, "fortran_order": False, "shape": source.shape}
-    numpy.lib.format.write_array_header_1_0(f, header)
+    kind = "|" if source.dtype.itemsize == 1 else "<"
+    descr = kind + arrays.NUMPY[source.dtype.name].replace("?", "b1")
+    header = repr({"descr": descr, "fortran_order": False, "shape": source.shape}).encode()
+    header += b" " * (-(len(header) + 11) % 64) + b"\n"
+    f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
     _write_rows(f, source)
 
 
@@ -147,12 +149,12 @@ def has_safetensors(dtype: DType) -> bool:
 
 def _write_rows(f: IO[bytes], source: arrays.Source) -> None:
     """All elements in row-major order."""
-    import numpy
-
     if source.is_row_major:
         for box in source.boxes():
             f.write(source.read(box).tobytes())
         return
+    import numpy
+
     start = f.tell()
     f.truncate(start + source.numel * source.dtype.itemsize)
     f.flush()

@@ -92,4 +92,9 @@ def _draw_values(figure: Any, axis: Any, source: Source) -> None:
     axis.imshow(rgba, aspect="auto", interpolation="nearest")
     if any(m.any() for m in marks):
         axis.legend(loc="upper right")
+    axis.set_xlabel("index" if len(source.shape) < 2 else "last dimension")
+    if len(source.shape) < 2:
+        axis.set_yticks([])  # one row
+    else:
+        axis.set_ylabel("row" if len(source.shape) == 2 else "row of all dimensions but the last")
     figure.colorbar(matplotlib.cm.ScalarMappable(norm, "viridis"), ax=axis)

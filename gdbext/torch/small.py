@@ -1,4 +1,4 @@
-"""Statistics over a few elements, in plain Python: no numpy is needed for them."""
+"""Statistics over a few elements, and their bytes for a file, in plain Python: no numpy is needed for them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError
+from ..package import import_package
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from .tensor import Tensor
 
 SMALL = 1 << 12  # elements up to which they are decoded without numpy
@@ -17,6 +20,47 @@ SMALL = 1 << 12  # elements up to which they are decoded without numpy
 def is_small(t: Tensor) -> bool:
     """Whether a tensor has so few elements, each in a place of its own."""
     return t.shape is not None and not t.layout.startswith("sparse_") and math.prod(t.shape) <= SMALL
+
+
+def has_numpy(t: Tensor) -> bool:
+    """`GdbextError` where it is missing, and the tensor is too large to do without."""
+    try:
+        import_package("numpy")
+    except ImportError:
+        if not is_small(t):
+            raise GdbextError(f"{t.name}: more than {SMALL} elements: this Python needs numpy for them: gdbext install") from None
+        return False
+    return True
+
+
+class Stored:
+    """The stored elements of a small tensor for files.py, as an `arrays.Source` of one box: row-major."""
+
+    is_row_major = True
+
+    def __init__(self, t: Tensor) -> None:
+        if t.is_conj or t.is_neg or t.quantizer:
+            raise GdbextError(f"{t.name}: a conjugate, negative or quantized one: this Python needs numpy for it: gdbext install")
+        self.shape, self.dtype, self.name = tuple(t.shape or ()), t.dtype, t.name
+        self.numel = math.prod(self.shape)
+        self.order = tuple(math.prod(self.shape[d + 1 :]) for d in range(len(self.shape)))
+        self._bytes = b"".join(t.stored(list(itertools.product(*map(range, self.shape)))))
+
+    def boxes(self) -> Iterator[Any]:
+        """The whole."""
+        yield ()
+
+    def read(self, box: Any) -> Stored:
+        """All elements, as what has their bytes."""
+        return self
+
+    def transpose(self, dims: Sequence[int]) -> Stored:
+        """The same: they stand in the order of its dimensions."""
+        return self
+
+    def tobytes(self) -> bytes:
+        """Row by row."""
+        return self._bytes
 
 
 def elements(t: Tensor) -> list[Any]:

@@ -188,6 +188,15 @@ class Tensor:
         Conjugate and negative views are resolved, quantized elements dequantized. Only these elements are read, neighbours
         together. `GdbextError` where the values cannot be had.
         """
+        found = self.dtype.decode(b"".join(self.stored(indices)))
+        if self.is_neg:
+            found = [-v for v in found]
+        if self.is_conj:
+            found = [v.conjugate() for v in found]
+        return self.quantizer.dequantize(found, indices) if self.quantizer else found
+
+    def stored(self, indices: Sequence[tuple[int, ...]]) -> list[bytes]:
+        """As `values`, the bytes that each element is stored as."""
         if self.unavailable:
             raise GdbextError(f"{self.name}: {self.unavailable}")
         if self.kind in SPARSE:
@@ -198,16 +207,11 @@ class Tensor:
             raise GdbextError(f"{len(indices)} elements are more than {MAX_VALUES} at once: take a part with -slice")
         size = self.dtype.itemsize
         if self.is_zero:
-            return self.dtype.decode(bytes(size)) * len(indices)
+            return [bytes(size)] * len(indices)
         stride = self.stride or ()
         offsets = [(self.storage_offset + sum(i * s for i, s in zip(index, stride))) * size for index in indices]
         blobs = self._gather(sorted(set(offsets)), size)
-        found = self.dtype.decode(b"".join(blobs[o] for o in offsets))
-        if self.is_neg:
-            found = [-v for v in found]
-        if self.is_conj:
-            found = [v.conjugate() for v in found]
-        return self.quantizer.dequantize(found, indices) if self.quantizer else found
+        return [blobs[o] for o in offsets]
 
     def _gather(self, offsets: Sequence[int], size: int) -> dict[int, bytes]:
         """{byte offset in the storage: its `size` bytes}; `offsets` are sorted."""

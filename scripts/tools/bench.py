@@ -13,9 +13,19 @@ import tempfile
 import threading
 import time
 
-from . import bench_agents, bench_bounds, bench_healthy, bench_heap, bench_layers, bench_record, bench_stuck, bench_tensors
+from . import (
+    bench_agents,
+    bench_bounds,
+    bench_curves,
+    bench_healthy,
+    bench_heap,
+    bench_layers,
+    bench_record,
+    bench_stuck,
+    bench_tensors,
+)
 from .engines import START, start_vllm
-from .environments import environment
+from .environments import cache_folder, environment
 from .say import Failed, say
 from .system import need_gdb
 
@@ -51,8 +61,11 @@ def measure(argv, pid=None, timeout=400):
     if meter:
         meter.start()
     start = time.monotonic()
+    # as of an installed pack, whose modules are compiled: the launcher of the scripts lets nothing be written
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    env["PYTHONPYCACHEPREFIX"] = os.path.join(cache_folder(), "bytecode")
     with open(os.devnull, "wb") as nowhere:
-        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=nowhere, stderr=nowhere)
+        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=nowhere, stderr=nowhere, env=env)
         timer = threading.Timer(timeout, child.kill)
         timer.start()
         _, status, used = os.wait4(child.pid, 0)
@@ -280,6 +293,16 @@ def main(words):
         metavar="SCALE",
         help="only looks at big processes (stand-ins), or SCALE of them",
     )
+    parser.add_argument(
+        "--curves",
+        type=float,
+        nargs="?",
+        const=1.0,
+        metavar="SCALE",
+        help="only how a look grows with threads, frames, ranks, requests, blocks, objects, libraries, mappings, up to SCALE",
+    )
+    parser.add_argument("--curve", action="append", help="of --curves: only this one")
+    parser.add_argument("--picture", metavar="F", help="of --curves: draw it into F (.svg, .png)")
     parser.add_argument("--share", action="store_true", help="only gdb beside a vLLM that leaves others a share of the machine")
     parser.add_argument("--fuzz", type=int, metavar="N", help="only N damaged files of each format that the pack opens")
     parser.add_argument("--mcp-kills", type=int, metavar="N", help="only N clients of `mcp` killed at random moments")
@@ -313,6 +336,8 @@ def main(words):
         return bench_healthy.main(args.engine, args.healthy)
     if args.stuck:
         return bench_stuck.main(args.engine, args.stuck)
+    if args.curves:
+        return bench_curves.main(measure, args.curve, args.curves, args.rounds, args.picture)
     if args.heap:
         return bench_heap.main(measure, table, args.heap, args.rounds)
     gdb = need_gdb()[0]

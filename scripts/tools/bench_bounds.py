@@ -38,7 +38,7 @@ never.wait()
 """
 
 
-def _libraries(folder, count):
+def make_libraries(folder, count):
     """Makes so many libraries, each a copy of one."""
     one = os.path.join(folder, "0.so")
     source = b"int answer(int n) { return n + 1; }"
@@ -57,7 +57,7 @@ def main(measure, table, gdb_commands, scale, rounds):
     with tempfile.TemporaryDirectory(prefix="gdbext-bench-") as folder:
         shots = os.path.join(folder, "snapshots")
         os.mkdir(shots)
-        _libraries(folder, libraries)
+        make_libraries(folder, libraries)
         big = f"{gib} GiB in use, {threads} threads, {libraries} libraries, {objects:,} objects"
         many = f"{RANKS} processes of {threads} threads"
         for title, count, arguments in ((big, 1, (gib, threads, libraries, objects)), (many, RANKS, (0, threads, 0, 0))):

@@ -7,6 +7,9 @@
   gpu       what needs an NVIDIA GPU; skipped, with the reason, where there is none
   arm       only when it is named: arm64 by qemu, cores of its interpreters and a whole machine with gdb
 
+-changed [REVISION] runs lint, and of unit and gdb the files that need what differs from REVISION (HEAD) or is new; each with
+why; all of both parts where that cannot be told (scripts/tools/changed.py says how).
+
 Makes the environments that the parts need in the user's cache folder, gets gdb when it is missing, and runs one pytest for each
 part. A few tests of gdb or engines that failed beside others run once more, alone: one that passes then counts as passed and is
 listed with its first failure, for it is a defect all the same. At the end it says why tests were skipped, what this machine could
@@ -27,11 +30,12 @@ import tempfile
 import textwrap
 import time
 
-from . import lint, own_pids
+from . import changed, lint, own_pids
 from .prepare_tests import ROOT, Prepared
 from .say import Failed, say
 
 PARTS = ["lint", "unit", "gdb", "engines", "gpu"]
+CHANGED = "-changed"
 BY_NAME = ["arm"]  # not run where no part is named
 OWN_PIDS = ["gdb", "engines"]  # their tests look for processes: each pytest and each worker sees its own alone, where it may
 # Beside tests/arm: files of tests/gdb whose subjects come from harness.subjects.running, which hands over their cores then.
@@ -39,6 +43,7 @@ ON_CORES = """
     layout_truth python_expressions python_frames python_gc python_loops python_objects python_subinterpreters python_trashed
 """.split()
 NO_TESTS = 5  # pytest's exit status
+FEW = 3  # files of gdb that are named run one after the other, more at once
 ONCE_MORE = 10  # so many failures of a part at most are tried again, alone: more are no accident
 
 
@@ -123,11 +128,12 @@ def runs(part: str, arguments: list[str], workers: int, python: str) -> list[lis
     that is all of unit, and of gdb those not marked alone, which come after them, one at a time. Tests of gdb often wait for a
     process: there are two workers more than processors, each with processes of its own."""
     own = any(a in ("-s", "--pdb", "--capture=no") or a.startswith(("-n", "-p")) for a in arguments)
+    many = not arguments or len(arguments) > FEW and all(part_of(a) and "::" not in a for a in arguments)
     if part == "unit" and workers > 1 and not own:
         return [["-n", str(workers), "--dist", "loadfile"]]
     if part == "arm" and workers > 1 and not own:
         return [["-n", str(workers), "--dist", "loadfile"]]
-    if part == "gdb" and workers > 1 and not arguments:
+    if part == "gdb" and workers > 1 and many:
         worker = f"popen//python={shlex.join([*in_own_pids(python), python])}"
         shared = ["--tx", f"{workers + 2}*{worker}", "--dist", "loadfile", "--no-loadscope-reorder"]  # conftest.py orders them
         return [["-m", "not alone", *shared], ["-m", "alone"]]
@@ -241,7 +247,14 @@ def main(words: list[str]) -> int:
     if words[:1] in (["-h"], ["--help"]):
         print(f"Usage: scripts/test [{'|'.join(PARTS)}]... [PYTEST ARGUMENT]...\n\n" + (__doc__ or "").strip())
         return 0
-    parts, arguments = split(words)
+    if words[:1] == [CHANGED]:
+        files, lines = changed.words(words[1] if len(words) > 1 else "HEAD")
+        say("\n".join(lines))
+        if lines[0].startswith(changed.NONE):
+            return 0
+        parts, arguments = ["lint", *(part for part in changed.PARTS if not files or part in map(part_of, files))], files
+    else:
+        parts, arguments = split(words)
     if arguments and parts == PARTS:
         parts = parts[1:]  # what is asked of pytest says nothing to the checks
 

@@ -36,14 +36,14 @@ def test_gloo_groups_count_as_torch_does(torch_python, tmp_path):
             truth = json.loads(" ".join(group.expect(r, "numbers")))
             seen = {c.group: (c.rank, c.size, c.begun[""]) for c in counts(group.pids[r])}
             assert seen == {
-                f"gloo group {name} of {len(ranks)}": (ranks.index(r), len(ranks), number) for name, ranks, number in truth
+                f"gloo group {name} ({len(ranks)} ranks)": (ranks.index(r), len(ranks), number) for name, ranks, number in truth
             }
             assert len(truth) == 2 and len({number for _, _, number in truth}) == 2
         group.do("all_reduce", "nap " + group.flag("x"), "all_reduce")
         said = group.hang()
         number = next(n for name, _, n in truth if name == "0")
         assert (
-            f"gloo group 0 of 3: collectives counted in memory: R0,2 have begun {number + 1}, R1 has begun {number}"
+            f"gloo group 0 (3 ranks): collectives counted in memory: R0,2 have begun {number + 1}, R1 has begun {number}"
             in said["evidence"]
         ), said
     finally:

@@ -70,3 +70,19 @@ def test_a_script_comes_back_after_its_time(gdb_path, pair):
     before, after = (int(said.outputs[i].split("\n")[0].split()[-1]) for i in (2, 4))
     assert after > before and "stopped again: " in said.outputs[3], said.text
     assert said.outputs[5] == "[False, False]" and "-for takes seconds" in said.outputs[6], said.text
+
+
+def test_a_script_comes_back_when_its_logs_are_over(gdb_path, pair):
+    """Of two logs the later one counts; what they print with -for is seen too."""
+    first, second = pair
+    commands = [f"llm-attach {first}", f"llm-attach {second}", "llm-continue -until-logs"]
+    commands += ["pylog -limit 3 meet 'short'", "pylog -limit 9 meet 'long'", "llm-continue -until-logs -for 120"]
+    commands += ["python print([t.is_running() for i in gdb.inferiors() for t in i.threads()])", "llm-continue -until-logs"]
+    commands += ["pytrace -limit 2 meet", "llm-continue -until-logs", "delete", "pylog meet 'any'", "llm-continue -for 1"]
+    said = run_gdb(gdb_path, commands, timeout=200, before=OFF)
+    assert "would never end" in said.outputs[2] and "would never end" in said.outputs[7], said.text
+    told = said.outputs[5]
+    assert len(re.findall(r"  short$", told, re.M)) == 3 and len(re.findall(r"  long$", told, re.M)) == 9, said.text
+    assert "stopped again: " in told and "the process runs on" not in told and said.outputs[6] == "[False, False]", said.text
+    assert len(re.findall(r"  -> meet\(", said.outputs[9])) == 2 == len(re.findall(r"  <- meet = ", said.outputs[9])), said.text
+    assert re.search(r"  any$", said.outputs[12], re.M) and "stopped again: " in said.outputs[12], said.text

@@ -34,7 +34,8 @@ MORE = {
     "llm-memory": ["E"],
     "pythreads": ["-on E"],
 }
-ALONE = ("completion", "mcp", "install", "uninstall", "doctor", "skill", "gdb", "vscode")  # the set-up: no commands of the table
+# the set-up: no commands of the table
+ALONE = ("cache", "completion", "mcp", "install", "uninstall", "doctor", "skill", "gdb", "vscode")
 
 
 @pytest.fixture(scope="module")
@@ -193,3 +194,19 @@ def test_what_is_no_terminal(place, way):
         assert "Traceback" not in text and "Exception ignored" not in text and "Error:" not in text, text
         assert (b"\x1b[" in done.stdout) == (way == "forced" and "--help" not in words and words != "nonsense"), text
         assert way == "head" or done.returncode == (1 if words == "nonsense" else 0), (words, done.returncode, text)
+
+
+def test_frames_are_links_where_the_terminal_knows_them():
+    """The screen is the same with them and without; there are none in a pipe, without colours and on a dumb terminal."""
+    known = {"KONSOLE_VERSION": "220401"}
+    with spawned([sys.executable, f"{SUBJECTS}/agreeing.py", "quiet"], ready="{") as process:
+        words = [*GDBEXT, "pybt", "-on", str(process.pid)]
+        plain = terminals.shown(words, 60, cwd=ROOT, env=environment())
+        linked = terminals.shown(words, 60, cwd=ROOT, env=environment(**known))
+        others = [
+            terminals.shown(words, 60, cwd=ROOT, env=environment(**known, **one)) for one in ({"NO_COLOR": "1"}, {"TERM": "dumb"})
+        ]
+        piped = subprocess.run(words, cwd=ROOT, env=environment(**known), stdout=subprocess.PIPE, check=True).stdout
+    link = rb"\x1b\]8;;file://[^/]*/[^\x1b]*/agreeing\.py\x1b\\"
+    assert len(re.findall(link, linked.data)) == 2 and linked.text == plain.text and "main" in plain.text
+    assert not any(b"\x1b]8" in data for data in (plain.data, piped, *(one.data for one in others)))

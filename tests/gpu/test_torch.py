@@ -147,7 +147,7 @@ def test_collectives_are_counted_and_nccls_ras_answers(standing):
         with contextlib.closing(ProcTarget(process.pid)) as target:
             group, communicator = collectives.find(open_runtime(target))
         said = nccl_ras.ask(process.pid)
-    assert (group.group, group.rank, group.size, group.begun) == ("nccl group 0 of 1", 0, 1, {"": truth["begun"]})
+    assert (group.group, group.rank, group.size, group.begun) == ("nccl group 0 (1 ranks)", 0, 1, {"": truth["begun"]})
     assert communicator.group.startswith("NCCL communicator 0x")
     assert (communicator.rank, communicator.size, communicator.begun) == (0, 1, {})
     assert said == {"port": nccl_ras.PORT, "nccl": truth["nccl"], "communicators": 1, "said": [], "error": None}

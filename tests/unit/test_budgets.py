@@ -25,7 +25,9 @@ PACK = pathlib.Path(files.__file__).parents[1]
 OWN = {  # what this pack writes itself, to itself: JSON that nobody else has a hand in
     "access/collect.py": "what the collector says",
     "access/holder.py": "what the holder says",
+    "access/kept_symbols.py": "what it wrote into the user's cache folder, checked by a sum",
     "package.py": "the pack's own tables",
+    "session/rehearsal.py": "the options of the command that is rehearsed",
     "setup/inside.py": "what the outer process asks",
     "setup/outside.py": "what gdb, started for it, answers",
 }

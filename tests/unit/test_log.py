@@ -9,6 +9,7 @@ import pytest
 
 from gdbext import log
 from gdbext.access import retry
+from gdbext.engines.targets import Targets
 from gdbext.errors import GdbextError, NotFoundError
 from gdbext.session.command import Answer, Command
 
@@ -90,7 +91,7 @@ class Looks(Command):
 
 
 class Session:
-    moving = False
+    moving, targets = False, Targets()
 
 
 @pytest.mark.parametrize("word", ["-debug", "--debug", "-deb"])

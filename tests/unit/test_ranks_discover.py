@@ -280,6 +280,28 @@ def test_memory_is_asked_for_untitled_workers_and_an_unreadable_one_is_said(proc
     assert rank.ranks == {} and any("no permission" in n for n in rank.notes)
 
 
+def test_of_a_process_of_no_engine_nobodys_memory_is_read(proc):
+    """Unless it stands in the tree of what may be an engine, or its number may be an index."""
+    front = proc.add(["/usr/bin/python3", "run.py"])
+    core = proc.add(title="VLLM::EngineCore", ppid=front)
+    untitled = proc.add(SPAWN, ppid=core)
+    sibling = proc.add(["/usr/bin/python3", "helper.py"], ppid=front)
+    lone = proc.add(["/usr/bin/python3", "train.py"])
+    child = proc.add(["/usr/bin/python3", "loader.py"], ppid=lone)
+    asked = []
+
+    def refuse(which):
+        asked.append(which)
+        raise GdbextError(f"process {which}: no permission to read its memory")
+
+    every = [(r.pid, r.label) for r in proc.ranks(runtime_of=refuse)]
+    assert asked and untitled in [pid for pid, _ in every]
+    for about in (front, core, untitled, sibling, 0, 2, 1 << 22):
+        assert [(r.pid, r.label) for r in proc.ranks(runtime_of=refuse, about=about)] == every, about
+    asked.clear()
+    assert proc.ranks(runtime_of=refuse, about=lone) == proc.ranks(runtime_of=refuse, about=child) == [] == asked
+
+
 def test_a_python_that_only_calls_itself_a_worker_is_dropped_when_memory_denies(proc, monkeypatch):
     proc.add(title="VLLM::Worker_TP0", comm="python3", ppid=1)  # exec -a VLLM::Worker_TP0 python3
     assert len(proc.ranks()) == 1

@@ -1,0 +1,217 @@
+"""What was found in the symbol tables of libraries, kept between looks: a file for each library, in the user's own cache folder.
+
+A look at a process asks the same few hundred addresses of the same libraries each time, and a table of libtorch has 400,000 rows.
+What is kept is names and addresses of functions of files, nothing out of a process. An answer is of one build: its file's name
+holds the library's build-id, size, time, device and inode, so that another file under the same path has other answers. The folder
+must be the user's own (`package.owned_by_us`); a file in it that is not, that is damaged or too large is made again, with a note
+in the log. A file is written under a name of its own and renamed: two writers leave the answers of one of them, whole.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import os
+import re
+import stat
+from typing import TYPE_CHECKING
+
+from .. import log, package
+from ..errors import GdbextError
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterable, Tuple
+
+    from .elf import Elf
+
+    Named = Dict[int, str]
+    Places = Dict[int, Tuple[str, int]]
+
+MOST_ANSWERS = 4096  # of a library; one that has more begins anew, with those of the last look
+MOST_BYTES = 1 << 20  # of its file
+MOST_FILES = 256  # the oldest go
+SUFFIX = ".json"
+KEPT = "symbols"  # in `Elf.kept`
+
+
+class Answers:
+    """Of one library: `named`: {first address of a function: its name, or ''}; `around`: {address: (name and first address of the
+    function around it, ('', 0) for none)}; `key`: the name of its file, '' for a library whose answers are not kept."""
+
+    def __init__(self, key: str = "") -> None:
+        self.key = key
+        self.named: Named = {}
+        self.around: Places = {}
+        self.known = 0  # how many of them the file has
+
+    def __len__(self) -> int:
+        return len(self.named) + len(self.around)
+
+    def name(self, start: int, find: Callable[[int], str]) -> str:
+        """The name of the function that begins at `start`; what `find` says is kept."""
+        if start not in self.named:
+            self.named[start] = find(start)
+        return self.named[start]
+
+    def place(self, vaddr: int, find: Callable[[int], tuple[str, int]], may_find: bool) -> tuple[str, int]:
+        """The name and first address of the function around `vaddr`; ('', 0), not kept, where it may not be looked for."""
+        if vaddr not in self.around and may_find:
+            self.around[vaddr] = find(vaddr)
+        return self.around.get(vaddr, ("", 0))
+
+
+def folder() -> str:
+    """Where answers are kept, whether it is there or not; '' where the user has no home."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        home = os.environ.get("HOME", "")
+        base = os.path.join(home, ".cache") if os.path.isabs(home) else ""
+    return os.path.join(base, "gdbext", "symbols") if base else ""
+
+
+def of(elf: Elf) -> Answers:
+    """What is known of a file's symbols, from earlier looks too where that may be believed."""
+    if KEPT not in elf.kept:
+        key, own = _key(elf), folder()
+        found = _read(own, key) if key and own else Answers(key)
+        found.known = len(found)
+        elf.kept[KEPT] = found
+    answers: Answers = elf.kept[KEPT]
+    return answers
+
+
+def keep(files: Iterable[Elf]) -> None:
+    """Writes what was found in `files` since they were opened; what cannot be written is looked for again next time."""
+    found = [one.kept[KEPT] for one in files if KEPT in one.kept]
+    fresh, own = [one for one in found if one.key and len(one) > one.known], folder()
+    if not (fresh and own):
+        return
+    try:
+        refuse_others(own)  # before folders are made in what is somebody else's home
+        os.makedirs(own, 0o700, exist_ok=True)
+        for answers in fresh:
+            _write(own, answers)
+        _bound(own)
+    except (OSError, GdbextError) as e:
+        log.passed_over(e, "symbols that were found are not kept")
+
+
+def clear() -> tuple[int, int]:
+    """Removes what is kept. -> (files, bytes); `GdbextError` where the folder is not the user's own."""
+    own, count, size = folder(), 0, 0
+    if not own or not os.path.lexists(own):
+        return 0, 0
+    refuse_others(own)
+    for entry in _entries(own):
+        with log.passing_over(OSError):  # another one clears too, or it is a folder
+            found = entry.stat(follow_symlinks=False).st_size
+            os.unlink(entry.path)
+            count, size = count + 1, size + found
+    return count, size
+
+
+def refuse_others(own: str) -> None:
+    """`GdbextError` where somebody else can put files into the folder, or, where it is not there yet, into the one above it."""
+    there = own
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    why = package.owned_by_us(there)
+    if not why and there == own and os.stat(own).st_uid != os.geteuid():
+        why = f"{own} belongs to user {os.stat(own).st_uid}"
+    if why:
+        raise GdbextError(f"the cache folder is not used: {why}")
+
+
+def _key(elf: Elf) -> str:
+    """The name of the file for a library's answers, '' for one that is no file or has no build-id."""
+    number = getattr(elf.data, "fileno", None)
+    if number is None or not re.fullmatch("[0-9a-f]{8,64}", elf.build_id):
+        return ""
+    st = os.fstat(number())
+    return f"{elf.build_id}-{st.st_size:x}-{st.st_mtime_ns:x}-{st.st_dev:x}-{st.st_ino:x}"
+
+
+def _checked(path: str) -> bytes:
+    """The bytes behind the checksum of a file that is ours alone; `ValueError` for any other."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as f:
+        st = os.fstat(f.fileno())
+        if not stat.S_ISREG(st.st_mode) or st.st_uid != os.geteuid() or st.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise ValueError("it is not a file that this user alone may write")
+        if st.st_size > MOST_BYTES:
+            raise ValueError("it is too large")
+        why = package.owned_by_us(os.path.dirname(path))
+        if why:
+            raise ValueError(why)
+        head, _, rest = f.read().partition(b"\n")
+    if head != b"%08x" % binascii.crc32(rest):
+        raise ValueError("it is damaged")
+    return rest
+
+
+def _fill(found: Answers, text: bytes) -> None:
+    said = json.loads(text)
+    if said["key"] != found.key:
+        raise ValueError("it is another library's")
+    for start, name in said["named"].items():
+        found.named[int(start, 16)] = _text(name)
+    for place, (name, start) in said["around"].items():
+        found.around[int(place, 16)] = _text(name), int(start)
+
+
+def _text(name: Any) -> str:
+    if not isinstance(name, str):
+        raise ValueError("a name that is no text")
+    return name
+
+
+def _write(own: str, answers: Answers) -> None:
+    before = _read(own, answers.key)  # another one may have written meanwhile
+    named, around = {**before.named, **answers.named}, {**before.around, **answers.around}
+    if len(named) + len(around) > MOST_ANSWERS:
+        named = {start: name for start, name in named.items() if start not in before.named}
+        around = {place: name for place, name in around.items() if place not in before.around}
+    said = {
+        "key": answers.key,
+        "named": {f"{start:x}": name for start, name in named.items()},
+        "around": {f"{place:x}": found for place, found in around.items()},
+    }
+    text = json.dumps(said).encode()
+    if len(text) >= MOST_BYTES - 9:
+        return
+    draft = os.path.join(own, f".{answers.key}.{os.getpid()}")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as f:
+            f.write(b"%08x\n" % binascii.crc32(text) + text)
+        os.rename(draft, os.path.join(own, answers.key + SUFFIX))
+    except OSError:
+        with log.passing_over(OSError):
+            os.unlink(draft)
+        raise
+
+
+def _read(own: str, key: str) -> Answers:
+    """What is written of a library."""
+    found, path = Answers(key), os.path.join(own, key + SUFFIX)
+    if os.path.lexists(path):
+        try:
+            _fill(found, _checked(path))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
+            log.passed_over(e, f"what is kept in {path}: made again")
+            return Answers(key)
+    return found
+
+
+def _entries(own: str) -> list[os.DirEntry[str]]:
+    """The files of the folder that are this module's, drafts of writers that were killed among them."""
+    with os.scandir(own) as entries:
+        return [e for e in entries if re.fullmatch(r"\.?[0-9a-f]{8,64}(-[0-9a-f]+){4}\.(json|[0-9]+)", e.name)]
+
+
+def _bound(own: str) -> None:
+    """Removes the files that were written longest ago where there are too many."""
+    entries = _entries(own)
+    if len(entries) > MOST_FILES:
+        by_time = sorted(entries, key=lambda e: e.stat(follow_symlinks=False).st_mtime_ns)
+        for entry in by_time[: len(entries) - MOST_FILES]:
+            with log.passing_over(FileNotFoundError):
+                os.unlink(entry.path)

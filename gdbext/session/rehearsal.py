@@ -1,0 +1,64 @@
+"""The collector's reader for -still (stillness.py): it runs the command, in a process of its own, to learn what it reads."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from .. import log
+from ..engines import kv_view
+from ..engines.processes import ProcessRef
+from ..errors import FaultError, GdbextError, LayoutError
+from ..render.text import Style
+from .command import Args
+from .session import Session, register_adapters
+
+if TYPE_CHECKING:
+    from ..access.base import Target
+
+WAYS = 4  # tries to go a command's way through what changes meanwhile
+
+
+class _Alone(Session):
+    """What the collector runs the command in: every name means the process that is copied, and no other is looked at."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__()
+        self._target = target
+
+    def resolve(self, what: str) -> list[ProcessRef]:
+        return [ProcessRef(self._target.pid)]
+
+    def open(self, one: ProcessRef) -> Target:
+        return self._target
+
+    def is_running(self, target: Target) -> bool:
+        return False  # its engine's other processes have collectors of their own
+
+
+def read(target: Target, module: str, name: str, values: str, operand: str, once: str = "") -> str:
+    """The collector's reader: runs a command of `Copies` on `target`, and reads what another process's answer needs of this one.
+    `once`: its way need not be known exactly, for what lies around it is copied too.
+    '': where it fails, the command says so of the copy."""
+    if once and target.read_log is not None and (target.read_log.repeated or target.read_log.of_copy):
+        return ""
+    command: Any = getattr(importlib.import_module(module), name)
+    args = Args({**json.loads(values), "on": str(target.pid)}, operand)
+    register_adapters()
+    # its way is wanted, not what it says: to read again until two readings agree would lead nowhere else
+    target.is_stopped = True
+    for _ in range(WAYS):
+        try:
+            command().run(_Alone(target), args).in_style(Style())
+            break
+        except (FaultError, LayoutError) as e:
+            log.passed_over(e)
+            target.invalidate()
+        except GdbextError as e:
+            log.passed_over(e)
+            break
+    if command.group == "kv":
+        with log.passing_over(GdbextError):
+            kv_view.View(target).workers()
+    return ""

@@ -1,0 +1,65 @@
+"""Reads what llm-stacks will read of a process, its threads and their frames, so that a collector learns which pages a copy
+needs; prefetch.py reads this first, and then what locks, hangs and snapshots want beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import log
+from ..cpython import kept_secrets as secrets
+from ..errors import GdbextError
+from . import ending
+from .threads import ProcessView, distributed_label
+
+if TYPE_CHECKING:
+    from ..access.base import Target
+
+MOST_CODE = 1 << 20  # bytes of code of no file
+
+
+def read(target: Target) -> str:
+    """Reads it from `target`; returns the first error, or ''."""
+    view, error = view_of(target)
+    reads = target.read_log
+    if view is None or reads is not None and reads.repeated:
+        return error
+    if reads is not None and reads.of_copy:
+        return error
+    try:
+        if view.rt is not None:
+            distributed_label(view.rt)
+        ending.read(target, view.rt, view.threads)
+    except GdbextError as e:
+        return error or str(e)
+    return error
+
+
+def view_of(target: Target) -> tuple[ProcessView | None, str]:
+    """What every answer needs: threads, their frames and names, the GIL; None where they cannot be read. -> (it, the first error
+    or '')"""
+    _code_of_no_file(target)
+    try:
+        view = ProcessView(target)
+    except GdbextError as e:
+        return None, str(e)
+    error = next(iter(view.partial), "") or next(
+        (r for th in view.threads if target.is_stopped for r in th.reasons if "cannot read" in r), ""
+    )
+    any(th.collects for th in view.threads)  # who collects garbage
+    return view, error
+
+
+def _code_of_no_file(target: Target) -> None:
+    """Small pieces of code that was made at run time: a stack may lead through them (CPython's trampolines for perf)."""
+    left = MOST_CODE
+    with log.passing_over(GdbextError):
+        for mapping in target.mappings():
+            size = mapping.end - mapping.start
+            if "x" in mapping.perms and not mapping.path and size <= left:
+                target.read_partial(mapping.start, size)
+                left -= size
+
+
+def kept_secrets(target: Target) -> tuple[list[bytes], list[bytes], set[bytes], list[tuple[int, int, int]]]:
+    """What the program itself keeps of its (command line, environment), other secrets, and where values lie that are left out."""
+    return secrets.read(target)
