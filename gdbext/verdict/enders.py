@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..stacks.async_waits import RUNNABLE
 from ..stacks.waits import Edge
 from .facts import LOCKS
-from .follow import OUTSIDE
+from .follow import OUTSIDE, awaited_pids
 from .turns import behind, taken_in_turn
 
 if TYPE_CHECKING:
@@ -127,6 +127,14 @@ def knot(facts: Facts) -> dict[Node, list[Node]]:
             return {node: who for node, (who, _) in known.items()}
         for node in only:
             del known[node]
+
+
+def awaited_by(f: ProcessState) -> set[int]:
+    """The pids of processes for which a thread of a process waits, with a time limit or without."""
+    found = awaited_pids(f)
+    for t in f.threads:
+        found |= _at_other_ends(f, t.call) or set() if t.call is not None and t.call.name in _FILES else set()
+    return found
 
 
 def depends_on(facts: Facts) -> set[int]:

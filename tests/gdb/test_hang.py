@@ -56,7 +56,7 @@ PLAIN = {
     "nobody_notifies": "starved",
     "pool_waits_for_itself": "lock-cycle",
     "answer_of_a_child": "starved",
-    "answer_over_a_socket": "unknown",
+    "answer_over_a_socket": "starved",
     "lock_with_a_time_limit": "lock-held",
     "asyncio_blocked": "loop-blocked",
     "between_shared_mutex": "lock-held",

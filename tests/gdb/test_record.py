@@ -158,7 +158,7 @@ def test_outside_gdb_all_files_are_written_and_the_part_of_a_recording_is_read(t
             run(f"llm-record -for 0.1 -o {names[0]} {target.pid}")
     part = answer(f"llm-record -read {names[0]} -from 0.2 -to 0.4")
     assert 0 < part["processes"][0]["looks"] < found["processes"][0]["looks"] and abs(part["seconds"] - 0.2) < 0.001
-    for wrong in ("-o a.pprof 1", "-rate 0 1", "-from 1 1", f"-read {names[0]} 1", f"-read {names[1]}"):
+    for wrong in ("-o a.pprof 1", "-rate 0 1", "-from 1 1", f"-read {names[0]} 1", f"-read {names[2]}"):
         with pytest.raises(GdbextError):
             run(f"llm-record {wrong}")
 

@@ -84,7 +84,8 @@ def test_of_what_is_quiet_both_say_the_same():
     with running(PYTHONS[0], "agreeing.py", "quiet") as (target, _):
         for line in READING:
             plain, still = answer(f"{line} -on {target.pid}"), answer(f"{line} -still -on {target.pid}")
-            assert "changed" not in plain["partial"] and not still["partial"], (line, plain["partial"], still["partial"])
+            missing = [why for why in still["partial"] if "leaves no mark on the C stack" not in why]  # CPython 3.9 and 3.10
+            assert "changed" not in plain["partial"] and not missing, (line, plain["partial"], still["partial"])
             assert still.pop("pauses"), line
             if line.startswith("llm-bt"):  # with the native frames, which are not to be had while it runs
                 assert any(f["kind"] == "native" for f in still["threads"][0]["frames"])

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..chains import chain_of
-from ..enders import closed, knot, waits_to_end
+from ..enders import awaited_by, closed, knot, waits_to_end
 from ..facts import Verdict
 from ..steps import step
 from ..words import describe, describe_node, name_of
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..facts import Facts, ProcessState, ThreadState
 
 SHOWN = 8
+_WORKER = "multiprocessing/process.py", "_bootstrap"  # the outermost Python function of a process that multiprocessing began
 _SELECTS = ("epoll", "select", "poll")
 
 
@@ -84,10 +85,23 @@ def there(facts: Facts) -> Verdict | None:
     return None
 
 
+def _is_missed(facts: Facts, f: ProcessState, stand: list[ProcessState]) -> bool:
+    """Whether it matters that a process stands: a worker of another process is at rest all the same where that one goes on and
+    does not wait for it."""
+    pids = {one.pid for one in stand}
+    parents = {one.pid for one in facts} & f.ancestors
+    works_for = (
+        parents
+        or f.main is not None
+        and any(x.kind == "python" and x.file.endswith(_WORKER[0]) and x.function.endswith(_WORKER[1]) for x in f.main.frames)
+    )
+    return not works_for or bool(pids & f.ancestors) or any(f.pid in awaited_by(one) for one in facts if one.pid not in pids)
+
+
 def nobody(facts: Facts) -> Verdict | None:
     """Processes of which every thread waits for what only one of their threads and tasks could give."""
     stand = closed(facts)
-    waits = [wait for f in stand for wait in waits_to_end(f)][:SHOWN]
+    waits = [wait for f in stand if _is_missed(facts, f, stand) for wait in waits_to_end(f)][:SHOWN]
     if not waits:
         return None
     evidence = [f"{name_of(facts, node)} waits for {what}" for node, what in waits]

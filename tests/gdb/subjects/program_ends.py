@@ -24,7 +24,7 @@ def say(end, state, *right):
 
 def stays():
     """Sleeps for ever; well: waits for a client."""
-    if HANG:
+    while HANG:
         time.sleep(100000)
     socket.create_server(("127.0.0.1", 0)).accept()
 

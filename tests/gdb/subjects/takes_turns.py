@@ -221,7 +221,8 @@ def shared_connection():
 def _never_answers(others, mine):
     mine.close()
     others.recv()
-    time.sleep(7200)
+    while True:
+        time.sleep(7200)
 
 
 if __name__ == "__main__":
