@@ -371,7 +371,7 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
         )
         return
     in_hands = sighting.stage not in (*sightings.IN_SCHEDULER, sightings.INPUT) or sighting.tid is not None
-    stage = sighting.stage if in_hands or sightings.QUEUE not in look.keepers else sightings.QUEUE  # its next thread
+    stage = sighting.stage if in_hands or sightings.QUEUE not in look.keepers else sightings.QUEUE  # the stage that takes it next
     workers = [one for one in context.looks if None in (look.replica, one.replica) or look.replica == one.replica]
     steps = [(look, stage), *((one, sightings.WORKER) for one in workers)]
     working = [(one, stage) for one, stage in steps if context.goes_on(one, stage)]
