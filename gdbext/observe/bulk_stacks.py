@@ -186,7 +186,7 @@ class ThreadPlaces:
         self.ranges: list[int] = []
         self.total = 0
         self.root: tuple[int, int] | None = None  # (frame, code) at which the chain that was read last ended
-        self.anchored = False  # whether C called that frame, where a frame of the C stack tells
+        self.anchored = False  # whether C called that frame, if a C stack frame shows it
         self.roots = Roots()
 
 

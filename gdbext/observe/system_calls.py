@@ -59,9 +59,9 @@ EPHEMERAL = 32768  # the first port that a kernel chooses by itself: ip(7), ip_l
 class Source:
     """A file that a thread waits for.
 
-    * `kind`: "listener", "served" (a connection that a client opened to this machine), "client" (one that this process opened),
-      "unix" (a connected socket whose other end is not known), "pipe", "terminal", "event" (an eventfd, a timer, inotify), "file"
-      or "other"
+    * `kind`: "listener", "pipe", "terminal", "event" (an eventfd, a timer, inotify), "file", "other", or a connected socket:
+      "served" (a client opened the connection to this machine), "client" (this process opened it), "unix" (the other end is not
+      known)
     * `text`: for people
     * `inode`
     * `peers`: inodes of the other ends

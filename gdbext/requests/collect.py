@@ -140,10 +140,9 @@ def compared(
 ) -> tuple[list[Look], list[Tracked], list[str]]:
     """-> (the last look at each process, the requests as they are since `first`, why that is not everything).
 
-    A third look follows after the same time where a request seems to be blocked by a process, or where two looks do not show
-    whether it is. A fourth follows after `LONGER` times as long where only the time can show it. `since`: seconds since `first`,
-    where more than `between`. `last`: the second look, if taken already. `wanted`: the id of the one request for which this is
-    done."""
+    A third look follows after the same time, if a request seems to be blocked by a process or two looks do not show whether it
+    is. A fourth follows after `LONGER` times as long where only the time can show it. `since`: seconds since `first`, where more
+    than `between`. `last`: the second look, if taken already. `wanted`: the id of the one request for which this is done."""
     partial: list[str] = []
     if last is None:
         last, partial = looks_at(engine)

@@ -115,7 +115,7 @@ def _joined(tracked: Tracked, transfer: Transfer, other: Side, look: Look, end: 
         transfer.state = LATE
         tracked.evidence.append("the lease on these blocks has ended while they are read: what comes may be another request's")
     who = _standing(other, look)
-    if tracked.holder is not None:  # this end stands itself
+    if tracked.holder is not None:  # this end is blocked itself
         return
     if who is not None:
         tracked.holder = who[0]

@@ -2,8 +2,8 @@
 it.
 
 Example: a thread that sleeps for an hour between two rounds of its work can reach everything that hangs on its `self`. It starves
-others only if its code names the call that ends the wait (`put`, `set`, `notify`), or has the very object at hand and may pass it
-on.
+others only in two cases. Its code names the call that ends the wait (`put`, `set`, `notify`), or it has the very object at hand
+and may pass it on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Looks at processes with native frames too. Threads that ran since the last look are paused for a moment. Their registers,
 stacks and Python frames are copied in the pause and analysed afterwards.
 
-A thread is not paused again if it waits in the system call in which it was copied last, at the same place of its stack and in the
-same Python frames. Threads that run no Python are left out.
+A thread that waits where it was copied last is not paused again: in the same system call, at the same place of its stack and in
+the same Python frames. Threads that run no Python are left out.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .recording import Recording
 
 RATE = 10.0  # looks a second, unless asked for others
-PENDING = 200  # bytes of a look that is pending, besides its copy
+PENDING = 200  # bytes of a pending look, without its copy
 MAX_PENDING = 32 << 20  # bytes of one process's looks that are pending
 TRIES = 3  # at frames of a paused thread: the first try may only find their places
 

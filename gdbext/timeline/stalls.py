@@ -343,7 +343,7 @@ class Finder:
                 seen.setdefault(id(process), set()).update(segment.path[-1:])
                 waits = segment.part(RUNNING, QUEUED, SLEEP) < MUCH and not idle(segment.path, _IDLE_FOLDERS[1:])
                 waits = waits or awaits(segment.path)
-                if waits and segment.end < over and segment.part(STOPPED) < SOME:  # a rank that is held waits for nobody
+                if waits and segment.end < over and segment.part(STOPPED) < SOME:  # a stopped rank waits for no other
                     meeting.setdefault(segment.path, {})[id(process)] = process
                     if segment.end - segment.begin >= self.shortest:
                         long.append((process, segment))

@@ -1,4 +1,4 @@
-"""Who could end a wait, where all of them are known. A proof that a wait has no end rests on this; a chain does not need it.
+"""The nodes that could end a wait, where all of them are known. A proof that a wait has no end needs this; a chain does not.
 
 A knot is a set of threads and tasks that wait during the whole window. Each waits for one of the set, or for any of several that
 are all in the set. So nothing outside the set can end any of these waits.
@@ -138,8 +138,8 @@ def depends_on(facts: Facts) -> set[int]:
 
 def closed(facts: Facts) -> list[ProcessState]:
     """The processes in which no thread is left that could end any wait. No thread of them runs or has a time limit, and they have
-    no signal handlers. Each thread waits for another of these processes, for something that only one of them could give, or, if
-    it is an idle helper, for work from them."""
+    no signal handlers. Each thread waits for another of these processes, or for something that only one of them could give. An
+    idle helper waits for work from them."""
     needs = {f.pid: _needed(facts, f) for f in facts}
     left = {pid: needed for pid, needed in needs.items() if needed is not None}
     while True:
@@ -250,8 +250,8 @@ def pipe_of_its_own(f: ProcessState, t: ThreadState) -> str:
 
 
 def turns_in_vain(f: ProcessState, t: ThreadState) -> bool:
-    """Whether a thread's event loop runs one task over and over and nothing of the task changes (it yields by sleep(0) and asks
-    again), while no task of the loop makes progress."""
+    """Whether a thread's event loop runs one task over and over and nothing of the task changes: it yields by sleep(0) and asks
+    again. No task of the loop makes progress meanwhile."""
     loop = f.loop_of(t.node[1])
     tasks = [task for task in f.tasks if loop is not None and task.loop == loop.address and task.kind != "sleep"]
     moved = any(task.node in f.moved_tasks for task in tasks)

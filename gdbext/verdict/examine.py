@@ -110,7 +110,7 @@ def examine(
     elif (said & set(AGAIN) or again) and look.sampling.live:
         look.go_on(max([AGAIN.get(kind, 0.0) for kind in said] + [TWICE] * again))
         last = look.examination()
-        if again or {v.kind for v in last.verdicts} != said:  # the first wait has ended: the process stands in another one now
+        if again or {v.kind for v in last.verdicts} != said:  # the first wait has ended: the process is in another one now
             look.copy_again()
             last = look.examination()
     else:
@@ -149,8 +149,8 @@ def _add_pauses(seen: Sequence[ProcessState], earlier: Sequence[ProcessSnapshot 
 
 
 def _untraced(refused: Sequence[ProcessState]) -> list[dict[str, Any]]:
-    """The data on processes that may not be traced. The data on a ring, and on the job's NCCL, stands at the first process that
-    has it."""
+    """The data on processes that may not be traced. The data on a ring, and on the job's NCCL, is given once, with the first
+    process that has it."""
     rings, ras = shm_files.of_processes([s.pid for s in refused]), None
     told = []
     for s in refused:

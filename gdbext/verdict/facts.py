@@ -128,7 +128,7 @@ class ThreadState:
 
     @property
     def victim(self) -> bool:
-        """Whether it stands where ranks wait for others. What it holds meanwhile is then not the cause."""
+        """Whether it is where ranks wait for others. Then the objects it holds are not the cause."""
         return bool(self.collective) or self.does in ("device", "ring", "startup")
 
     @property

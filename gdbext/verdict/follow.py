@@ -94,7 +94,7 @@ def naps(facts: Facts, node: Node) -> bool:
 
 
 def sleeps(facts: Facts, node: Node) -> bool:
-    """Whether a thread or task stands in a sleep."""
+    """Whether a thread or task is in a sleep."""
     t, task = facts.thread(node), facts.task(node)
     if t is not None:
         return t.edge is None and t.call is not None and t.call.name == "nanosleep"

@@ -48,10 +48,10 @@ def fill_in(s: ProcessState) -> None:
 
 
 def _unreleased_gil(s: ProcessState) -> tuple[object, list[object]] | None:
-    """(node, waiters) where one thread held the GIL during the whole window, by the lock's own count, and others waited in half
-    of the samples or more. Half is enough: a waiter asks again every 5 ms, and on a busy machine it takes some time until it
-    waits again. Python makes a thread give the GIL back after 5 ms when another asks, so one that runs and never gives it back is
-    in C code. A holder that got no CPU does not count."""
+    """(node, waiters) where one thread held the GIL during the whole window, by the lock's own count, and others waited in at
+    least half of the samples. Half is enough: a waiter asks again every 5 ms, and on a busy machine it takes some time until it
+    waits again. Python makes a thread give the GIL back after 5 ms when another asks. So a thread that runs and never gives it
+    back is in C code. A holder that got no CPU does not count."""
     got = s.window.gil
     if got is None or got.count < MIN_GIL_LOOKS or got.free or len(got.held) != 1 or len(got.switches) != 1:
         return None

@@ -24,7 +24,7 @@ LEFT = 2  # of a limit: as good as none
 FULL = 1 << 20  # bytes left of /dev/shm
 WAITING = 2  # connections that wait: one may have come just now
 SHOWN = 4
-MOST = 4096  # descriptors that are looked at
+MOST = 4096  # descriptors that are read
 
 
 def of_process(pid: int) -> list[str]:

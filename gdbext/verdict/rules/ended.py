@@ -65,8 +65,8 @@ def notes(facts: Facts) -> list[str]:
 
 
 def _engines_own(facts: Facts, f: ProcessState) -> set[int]:
-    """Dead children that are processes of the engine. They count where the main thread is still, so that it waits for their
-    answers, or where no process of their kind is left, whatever the main thread does about that."""
+    """Dead children that are processes of the engine. They count where the main thread is still: it waits for their answers. They
+    also count where no process of their kind is left, whatever the main thread does."""
     if f.main is None or not f.role:
         return set()
     left = any(other.role in SCHEDULERS and other.state not in _ENDED for other in facts)
