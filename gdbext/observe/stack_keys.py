@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class FrameKey:
     """One frame at one moment: the `words` of its variables, and `numbers`: ((index, value) of each int among them). `numbers`
-    count only for `advanced`: a copy of a process may lack an int that all others have."""
+    count only for `advanced`: a copy of a process may lack objects that the other samples have."""
 
     code: int
     lasti: int

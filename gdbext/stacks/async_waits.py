@@ -1,8 +1,8 @@
 """asyncio as part of the wait-for graph: each loop with the tasks it does not run, each task with its wait and the nodes that
 could end it.
 
-Source: Lib/asyncio/locks.py, queues.py, streams.py. uvloop keeps its ready handles in C, so its loops show as ready only the
-tasks that are.
+Source: Lib/asyncio/locks.py, queues.py, streams.py. uvloop keeps its ready handles in C: only the ready tasks of its loops are
+known.
 """
 
 from __future__ import annotations

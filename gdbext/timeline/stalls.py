@@ -328,8 +328,8 @@ class Finder:
     def late_ranks(self, found: list[Stall]) -> list[Stall]:
         """Ranks for which others waited, each once for a time. There are two kinds.
 
-        First, main threads meet at a place. All but a few of them are there for `SHORTEST`; those that have not come when the
-        wait ends are late.
+        First, main threads meet at a place. All but a few of them are there for `SHORTEST`; those that come only when the wait
+        ends are late.
 
         Second, a rank is stopped while another one stands still, until just then. The other one waited in a function that the
         stopped rank enters too, whatever the calls to it: few looks see a rank at a prefill's collective. Or it ran on in one
