@@ -1,6 +1,6 @@
-"""One way to see what the threads of running processes do over a time, without stopping them.
+"""The one way to see what threads of running processes do over a time, without stopping them.
 
-`clocks`, `system_calls`, `stack_keys`, `effects`, `gil_samples`: what one sample says of a thread, and of the GIL;
-`thread_files`, `bulk_stacks`: its clock and its stack where there are many samples a second. `window`: what several samples say:
-whether it moved, ran, woke, wanted a CPU, made progress. `loop`: when samples are due. `observer`: takes those of one process.
+`clocks`, `system_calls`, `stack_keys`, `effects`, `gil_samples`: one sample of a thread, or of the GIL. `thread_files`,
+`bulk_stacks`: clock and stack of a thread that is sampled many times a second. `window`: the result of several samples: whether a
+thread moved, ran, woke, wanted a CPU, made progress. `loop`: when samples are due. `observer`: takes the samples of one process.
 """

@@ -1,12 +1,14 @@
-"""The Python stack of a thread that runs on, read in one bulk read, as a node of a tree that all stacks share: for samples that
-are taken a hundred times a second.
+"""The Python stack of a running thread, read in one bulk read and kept as a node of a tree that all stacks share. It is for
+samples that are taken a hundred times a second.
 
-Since CPython 3.11 most frames lie one behind the other in the chunk of memory that `_PyThreadState.datastack_chunk` names
-(Python/pystate.c, push_chunk), which is read whole; frames of generators, entries from C and the frame objects of 3.9 and 3.10
-lie elsewhere, and are read with it at the places where they were last. The pointer to the innermost frame is read first and last:
-where more than one call or return lies between the two, or the chain leads somewhere that is no frame, the stack is torn. One
-call or return is none: the frames below stayed what they are, and to refuse it would count short calls too rarely. A chain that
-does not end at its thread's root (`roots`) is torn too: a frame that returned meanwhile leads nowhere.
+Since CPython 3.11 most frames lie one after the other in the chunk of memory that `_PyThreadState.datastack_chunk` names
+(Python/pystate.c, push_chunk). This chunk is read whole. Frames of generators, entries from C and the frame objects of 3.9 and
+3.10 lie elsewhere. They are read in the same bulk read, at the places where they were last.
+
+The pointer to the innermost frame is read first and last. The stack is torn if there was more than one call or return between the
+two reads, or if the chain leads to something that is no frame. A single call or return does not tear it: the frames below stayed
+the same, and to refuse it would count short calls too rarely. A chain that does not end at its thread's root (`roots`) is torn
+too: it went through a frame that returned meanwhile.
 """
 
 from __future__ import annotations
@@ -39,14 +41,14 @@ if TYPE_CHECKING:
             """The node of the stack of `node` that calls `frame`."""
 
 
-TRIES = 16  # at one stack in one look
+TRIES = 16  # at one stack in one sample
 MAX_DEPTH = 4000
 MAX_HINTS = 160  # places outside the chunk that are read with it
 MAX_WINDOW = 1 << 20  # bytes of a chunk
 SLACK = 1024  # bytes above the top of the chunk that are read too: the thread runs on
-MAX_SPARE = 1 << 15  # bytes above the top: a stack that was deep need not be read whole for ever
+MAX_SPARE = 1 << 15  # bytes above the top, at most: after a deep stack the window shrinks again
 MAX_CODES = 100_000
-MAX_KNOWN = 1_000_000  # words of the chains of which the node is remembered: about 40 MiB
+MAX_KNOWN = 1_000_000  # words of the chains whose nodes are remembered: about 40 MiB
 
 
 class TornError(GdbextError):
@@ -58,7 +60,7 @@ class GoneError(TornError):
 
 
 class Codes:
-    """The code objects of one process by address. One that was freed, with another in its place, is found by `changed`."""
+    """The code objects of one process by address. `changed` finds an address whose code object was freed and replaced."""
 
     def __init__(self, rt: Runtime, bulk: BulkReader, tree: StackTree) -> None:
         self._rt, self._bulk, self._tree = rt, bulk, tree
@@ -73,8 +75,8 @@ class Codes:
         self.used: set[int] = set()  # since `changed` was asked last
 
     def frame(self, address: int, at: int, owner: int) -> int:
-        """The number in the tree of the frame of the code object at `address` that stands at `at`; -1 for one that Python does
-        not show yet. `TornError` where no code object is there, or `at` lies outside it."""
+        """The number in the tree of the frame with the code object at `address` and the instruction pointer `at`; -1 for a frame
+        that Python does not show yet. `TornError` where no code object is there, or `at` lies outside it."""
         entry = self._known.get(address) or self._new(address)
         self.used.add(address)
         number = entry.frames.get(at)
@@ -135,7 +137,7 @@ class Codes:
         return bool(entry.code.flags & GENERATES)
 
     def changed(self) -> set[int]:
-        """Addresses of code objects, of those used since this was asked last, in whose place something else is now. They are
+        """Addresses at which a code object was replaced by something else, of those used since the last call. They are
         forgotten."""
         used = list(self.used)
         self.used = set()
@@ -174,7 +176,7 @@ def _signed(word: int) -> int:
 
 
 class ThreadPlaces:
-    """Where the stack of one thread was last: what the next bulk read takes."""
+    """Where the stack of one thread was last: the places that the next bulk read takes."""
 
     def __init__(self, tstate: int, ident: int) -> None:
         self.tstate, self.ident = tstate, ident  # ident: the pthread id in the thread's state
@@ -184,12 +186,12 @@ class ThreadPlaces:
         self.ranges: list[int] = []
         self.total = 0
         self.root: tuple[int, int] | None = None  # (frame, code) at which the chain that was read last ended
-        self.anchored = False  # whether C called that frame, where a frame of the C stack tells
+        self.anchored = False  # whether C called that frame, if a C stack frame shows it
         self.roots = Roots()
 
 
 class StackReader:
-    """Reads the stacks of one process's threads. `torn` counts reads that did not hold together; each was thrown away."""
+    """Reads the stacks of one process's threads. `torn` counts the torn reads; each was thrown away."""
 
     def __init__(self, rt: Runtime, bulk: BulkReader, tree: StackTree) -> None:
         L = rt.layout
@@ -219,8 +221,8 @@ class StackReader:
         self._word = struct.Struct("<Q").unpack_from
 
     def read(self, places: ThreadPlaces, asleep: Callable[[], bool] = lambda: False) -> int:
-        """The node of a thread's stack, 0 where it runs no Python. `asleep()`: whether the thread slept all the while.
-        `TornError` where none of `TRIES` reads held together and ended at the thread's root."""
+        """The node of a thread's stack, 0 where it runs no Python. `asleep()`: whether the thread slept during the whole read.
+        `TornError` where each of `TRIES` reads was torn."""
         for _ in range(TRIES):
             try:
                 chain = self.chain(places)
@@ -247,7 +249,7 @@ class StackReader:
         return roots.prove(root, places.anchored, plain, asleep)
 
     def forget(self) -> set[int]:
-        """Checks the code objects that were used; -> those that are others now. Their chains are forgotten."""
+        """Checks the code objects that were used. -> the addresses at which others are now; their chains are forgotten."""
         changed = self.codes.changed()
         if changed:
             self._known.clear()
@@ -274,8 +276,7 @@ class StackReader:
         places.ranges, places.total = ranges, sum(ranges[1::2])
 
     def chain(self, places: ThreadPlaces) -> list[int]:
-        """[code, instruction, owner of each frame, innermost first] by one bulk read; `TornError` where it did not hold
-        together."""
+        """[code, instruction, owner of each frame, innermost first] by one bulk read; `TornError` where the read was torn."""
         if not places.ranges:
             self._plan(places)
         data = self._bulk.read_ranges(places.ranges, places.total)
@@ -302,7 +303,7 @@ class StackReader:
         return int(self._frame(self._bulk.read(at, self._size))[self._back_word])
 
     def _covers(self, places: ThreadPlaces, data: bytes) -> bool:
-        """Whether what was planned is what the thread's state names now; else the places are set right."""
+        """Whether the planned places are those that the thread's state names now; if not, they are corrected."""
         good = True
         if self._word(data, self._id_at)[0] != places.ident:
             raise GoneError("the thread has ended")

@@ -22,8 +22,8 @@ _EVERYBODYS = ("SIGINT", "SIGSEGV", "SIGFPE", "SIGABRT", "SIGBUS", "SIGILL")
 
 @dataclass
 class Clock:
-    """A thread's clock: `run` seconds on a processor, `queued` seconds that it waited for one, `state` and `sleeps`, times that
-    it went to sleep of itself ("" and -1 where they were not read), `exact`: whether `run` counts nanoseconds, not ticks."""
+    """A thread's clock. `run`: seconds on a CPU; `queued`: seconds that it waited for one; `state`; `sleeps`: how often it went
+    to sleep of itself ("" and -1 where these two were not read). `exact`: `run` counts nanoseconds, not ticks."""
 
     run: float
     queued: float
@@ -33,13 +33,13 @@ class Clock:
 
     @property
     def mark(self) -> tuple[float, int]:
-        """Equal in two samples if the thread did nothing between them."""
+        """A value that is equal in two samples if the thread did nothing between them."""
         return self.run, 0 if self.exact else self.sleeps
 
 
 def clocks(pid: int, whole: bool = True) -> dict[int, Clock]:
-    """{tid: Clock}; {} where the process is gone. Not `whole`: without states and sleeps where the rest tells who ran, which
-    saves a file each."""
+    """{tid: Clock}; {} where the process is gone. If not `whole`, states and sleeps are left out where the rest shows which
+    threads ran. That saves one file per thread."""
     try:
         tids = task_ids(pid)
     except GdbextError as e:
@@ -70,8 +70,8 @@ def clock_of(pid: int, tid: int, whole: bool = True) -> Clock | None:
 
 
 def handled_signals(pid: int) -> list[str]:
-    """Names of the signals that a process has a handler of its own for: any but those that each Python, each glibc and
-    faulthandler handle."""
+    """Names of the signals for which a process has its own handler, without those that every Python, every glibc and faulthandler
+    handle."""
     try:
         caught = int(status_field(read_proc(pid, "status"), b"SigCgt") or b"0", 16)
     except (GdbextError, ValueError) as e:
@@ -93,7 +93,7 @@ def descendants(table: ProcTable, pid: int, limit: int = 4096) -> list[int]:
 
 
 def ancestors(table: ProcTable, pid: int) -> set[int]:
-    """The pids of its parent, that one's parent and so on."""
+    """The pids of its parent, the parent's parent and so on."""
     found: set[int] = set()
     process = table.processes.get(pid)
     while process is not None and process.ppid and process.ppid not in found:
@@ -103,7 +103,7 @@ def ancestors(table: ProcTable, pid: int) -> set[int]:
 
 
 def ended_children(table: ProcTable, pid: int) -> list[tuple[int, str]]:
-    """[(pid, what)] of children that have ended and that the process has not asked about."""
+    """[(pid, what)] of ended children that the process has not waited for (zombies)."""
     return [
         (child.pid, f"{child.comm}, {how_ended(child.exit_status or 0)}")
         for child in table.children.get(pid, ())

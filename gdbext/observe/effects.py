@@ -1,9 +1,9 @@
-"""What a thread that is at work changes: a key of what it could change, which stays equal while it changes nothing.
+"""The effect of a thread that runs: a key of everything it could change. The key stays equal while the thread changes nothing.
 
-The key is made of the objects that its innermost calls can reach: their variables, the globals that their code names, and what
-hangs on both by attributes that it names. It is known only where these lie open: Python's own values and containers, instances of
-classes written in Python, locks. A tensor, a file, an object of an extension, or more objects than are looked through may hide a
-change: then there is none.
+The key is made of the objects that its innermost calls can reach: their variables, the globals that their code names, and the
+objects that both reach by attributes that the code names. The key is known only where these objects can be read: Python's own
+values and containers, instances of classes written in Python, locks. A tensor, a file, an object of an extension, or too many
+objects may hide a change: then there is no key.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 MAX_OBJECTS = 400
 MAX_ITEMS = 200  # of a container
 MAX_RAW = 256  # bytes of an object itself, characters, digits
-HEADER = 16  # bytes: its count of references, which changes while it is only looked at, and its type
+HEADER = 16  # bytes: the reference count, which changes when the object is only used, and the type
 _BY_VALUE: dict[str, Callable[[Object], Hashable]] = {
     "int": lambda obj: obj.integer(MAX_RAW),
     "float": lambda obj: obj.floating().hex(),
     "str": lambda obj: (obj.len(), obj.string(MAX_RAW)),
     "bytes": lambda obj: (obj.len(), obj.raw_bytes(MAX_RAW)),
-}  # a new one often lies where the last one lay
+}  # by value: a new object often has the address of the last one
 _CONSTANT = frozenset(
     ("bool", "NoneType", "ellipsis", "code", "wrapper_descriptor", "method_descriptor", "getset_descriptor", "member_descriptor",
      "method-wrapper")
 )  # fmt: skip
-_LOCKS = frozenset(("_thread.lock", "_thread.RLock"))  # to take one and to give it back leaves all as it was
+_LOCKS = frozenset(("_thread.lock", "_thread.RLock"))  # to acquire and release one changes nothing
 _ITERATORS = ("iterator", "itertools.count", "itertools.cycle", "enumerate", "reversed")
 _CONTAINERS = frozenset(
     ("tuple", "list", "dict", "set", "frozenset", "collections.deque", "collections.OrderedDict", "object", "")
@@ -47,12 +47,12 @@ _BY_ANY_NAME = {"getattr", "setattr", "delattr", "vars", "eval", "exec", "global
                 "__dict__", "__getattribute__", "__setattr__"}  # fmt: skip
 _OF_PYTHON = frozenset(
     ("builtins", "time", "math", "operator", "_operator", "itertools", "_thread", "_collections", "_functools", "posix", "sys")
-)  # modules in C whose functions keep nothing to themselves
+)  # modules in C whose functions have no hidden state
 
 
 class Effect(NamedTuple):
-    """A thread at one look: `state`: the key of what it can reach, None where that is not known; `ran`: clock ticks that it has
-    run, `kernel`: those of them in the kernel (proc(5))."""
+    """A thread at one sample. `state`: the key of the objects it can reach, None where not known; `ran`: clock ticks that it has
+    run; `kernel`: how many of them in the kernel (proc(5))."""
 
     state: Hashable | None
     ran: int
@@ -61,7 +61,7 @@ class Effect(NamedTuple):
 
 def of_thread(rt: Runtime, pid: int, tid: int, frames: Sequence[Any], stacks: Sequence[Any]) -> Effect | None:
     """The `Effect` of a thread whose calls now are `frames`, after `stacks` (`observe.stack_keys`, these the last). None where it
-    has stood at one instruction that may be a call of C: what that changes lies nowhere open.
+    was at one instruction in all of them and that may be a call of C: changes made there cannot be seen.
 
     Source: the process as it is now."""
     if not frames:
@@ -79,7 +79,7 @@ def of_thread(rt: Runtime, pid: int, tid: int, frames: Sequence[Any], stacks: Se
             outer -= 1
         turning = max(len(frames) - outer, 1)
         loops = [n for n, frame in enumerate(frames) if loops_over(frame.code, frame.raw.lasti)]
-        inner = [n for n in loops if n < turning] or loops[:1]  # what turns, turns in these
+        inner = [n for n in loops if n < turning] or loops[:1]  # the loops that turn
         reached = _Reached(rt, [frames[n] for n in sorted({*range(turning), *inner})])
         state: Hashable | None = (*reached.facts(), *(reached.around(frames[n]) for n in loops if n not in inner))
     except (GdbextError, RecursionError) as e:
@@ -94,7 +94,7 @@ def of_thread(rt: Runtime, pid: int, tid: int, frames: Sequence[Any], stacks: Se
 
 
 class Hidden(GdbextError):
-    """Something is reached that may change where nobody sees it."""
+    """An object was reached that may change without this being seen."""
 
 
 class _Reached:
@@ -107,8 +107,8 @@ class _Reached:
             self._names_of(frame.code.address)
 
     def facts(self) -> tuple[Hashable, ...]:
-        """The value, or (address, what it holds itself) of one that can change, of each object that is reached; `Hidden`."""
-        while True:  # a function that is reached may name what was passed by
+        """For each reached object its value or, for one that can change, (address, its own memory). Raises `Hidden`."""
+        while True:  # a function reached later may name objects that were left out
             names = len(self.names)
             self.seen: set[int] = set()
             found = tuple(self._walk())
@@ -131,8 +131,8 @@ class _Reached:
             self.todo += self._within(obj)
 
     def around(self, frame: Any) -> Hashable:
-        """The variables of a function further out, and the attributes of their instances that it names: what it may change where
-        all that was seen lies within one turn of its loop."""
+        """The variables of a function further out, and the attributes of their instances that it names. The function may change
+        these even if all samples fall within one turn of its loop."""
         values = [value for _, value in frame.locals() if isinstance(value, Object)]
         names = {o.string(200) for o in self._tuple(frame.code.address, "co_names")}
         for value in values[:]:
@@ -150,14 +150,14 @@ class _Reached:
         return obj.address, self.rt.target.read(obj.address + HEADER, size - HEADER)
 
     def _globals(self, found: Object) -> list[Object]:
-        """The values of globals that are named, once in a walk."""
+        """The values of the globals that the code names; each dict only once in a walk."""
         if found.address in self.seen:
             return []
         self.seen.add(found.address)
         return [self.rt.object(value) for _, value in types.named(self.rt, found.dict_entries(), self.names)]
 
     def _names_of(self, code: int) -> None:
-        """The names in a function's code, and in the code that is in it: of its lambdas and comprehensions."""
+        """Adds the names in a function's code, and in the code inside it: of its lambdas and comprehensions."""
         self.names.update(o.string(200) for o in self._tuple(code, "co_names"))
         if self.names & _BY_ANY_NAME:
             raise Hidden("attributes that no code names")
@@ -200,8 +200,9 @@ class _Reached:
                    for name, v in module.fields())  # fmt: skip
 
     def _class(self, info: TypeInfo, passed: Collection[str] = ("__init__",)) -> list[Object]:
-        """The attributes of a class of Python code that are named, and functions that are called without a name (`__next__`), but
-        for the `passed`; as they are now, not as a `TypeInfo` remembers them. Who has only instances makes none."""
+        """The attributes of a Python class that the code names, and its functions that are called without a name (`__next__`),
+        except for `passed`. They are read as they are now, not as a `TypeInfo` remembers them. `__init__` is passed over by
+        default: code that has only instances makes none."""
         if not info.is_python or not info.dict_address:
             return []
         entries = self.rt.object(info.dict_address).dict_entries()

@@ -1,4 +1,4 @@
-"""Who had the GIL of a running process, and who waited for it, at several samples."""
+"""The holder of a running process's GIL, and the threads that waited for it, over several samples."""
 
 from __future__ import annotations
 
@@ -15,9 +15,15 @@ if TYPE_CHECKING:
 
 
 class Samples:
-    """The result of `count` samples of a running process: `held`, `waited`, `unknown`: {tid: samples}, unknown where it ran and
-    may have wanted the lock; `free`: samples in which nobody held the lock; `switches`: the values of the lock's own count of
-    them; `seconds` they took."""
+    """The result of `count` samples of a running process.
+
+    * `held`: {tid: samples in which it held the GIL}
+    * `waited`: {tid: samples in which it waited for it}
+    * `unknown`: {tid: samples in which it ran and may have wanted it}
+    * `free`: samples in which no thread held it
+    * `switches`: the values of the lock's own count of switches
+    * `seconds`: how long the samples took
+    """
 
     def __init__(self) -> None:
         self.count, self.free, self.seconds = 0, 0, 0.0
@@ -36,7 +42,7 @@ class Samples:
         return both
 
     def starved(self) -> list[int]:
-        """tids that waited for the lock and were never seen to hold it, the most patient first."""
+        """tids that waited for the lock and never held it in a sample, the one that waited longest first."""
         return sorted((tid for tid in self.waited if tid not in self.held), key=lambda tid: -self.waited[tid])
 
 
@@ -50,7 +56,7 @@ def sample(rt: Runtime, count: int, interval: float = 0.005) -> Samples:
             f"detach, then add -on {target.pid or 'PID'}"
         )
     found, began = Samples(), time.monotonic()
-    known = [(py, Thread(py.tid)) for py in rt.states() if py.tid]  # that it runs needs no more: not a file for each thread
+    known = [(py, Thread(py.tid)) for py in rt.states() if py.tid]  # the tid is enough here: no file is read for each thread
     tids = {py.address: py.tid for py in rt.states()}
     interps = sorted({py.interp for py, _ in known})
     # not in step with the switch interval of the process

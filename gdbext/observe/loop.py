@@ -20,12 +20,13 @@ def rounds(
     rest: Callable[[float], float] = lambda took: 0.0,
     wait: Callable[[float], object] = time.sleep,
 ) -> Iterator[float]:
-    """Yields the seconds since the beginning whenever a round of samples is due: one each `interval` seconds, `count` of them; or
-    in the course of `seconds`, the last at their end, and those that fall due during another are left out.
+    """Yields the seconds since the beginning whenever a round of samples is due. With `count`: one round each `interval` seconds,
+    `count` of them. With `seconds`: rounds during that time, the last one at its end; a round that falls due during another is
+    left out.
 
-    `jitter`: by which part of the interval a round may be early or late, so as not to be in step with what is sampled;
-    `rest(took)`: seconds for which there is no sample after a round that took so long; `wait(seconds)` ends the loop where it is
-    true."""
+    `jitter`: the part of the interval by which a round may be early or late, so as not to be in step with the sampled process.
+    `rest(took)`: seconds without a sample after a round that took so long. `wait(seconds)` waits, and ends the loop where it
+    returns true."""
     began, number = time.monotonic(), 0
     while True:
         start = time.monotonic() - began

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 SAMPLES = 6  # of a window
 GIL_SAMPLES = 2  # of the GIL, with each of them
 GIL_INTERVAL = 0.005  # seconds
-SEEN_OFTEN = 2  # samples after which it is asked what a thread changes that has not advanced
-MAX_THREADS = 64  # of a process whose stacks are compared from sample to sample, of those that ran at all
+SEEN_OFTEN = 2  # samples after which the effect of a thread that has not advanced is read
+MAX_THREADS = 64  # of those that ran: so many stacks of a process are compared from sample to sample
 
 
 def repeatedly(sample: Sequence[Callable[[], None]], seconds: float) -> None:
-    """Calls each of `sample` `SAMPLES` times in the course of so many seconds."""
+    """Calls each of `sample` `SAMPLES` times, spread over the given seconds."""
     began = time.monotonic()
     for _ in rounds(seconds / SAMPLES, count=SAMPLES):
         for one in sample:
@@ -38,15 +38,15 @@ def repeatedly(sample: Sequence[Callable[[], None]], seconds: float) -> None:
 
 
 def stack_of(rt: Runtime, thread: PyThread) -> tuple[FrameKey, ...]:
-    """The key of a thread's Python stack, read once until the target's epoch ends: whoever asks by then, the observer of the
-    process or a reader of its requests, has the same sample of it."""
+    """The key of a thread's Python stack, read once until the target's epoch ends. So the observer of the process and a reader of
+    its requests get the same sample of it."""
     found: tuple[FrameKey, ...] = rt.target.cached(("stack key", thread.address), lambda: stack_key(rt.frames(thread)))
     return found
 
 
 def thread_sample(rt: Runtime, thread: PyThread, depth: int | None = None) -> ThreadSample:
-    """One thread now; `depth`: how many of its frames count, the innermost. Without a clock where it does not run, or is of a
-    core."""
+    """One sample of a thread, now. `depth`: how many of its innermost frames count. It has no clock where the process is stopped,
+    or is a core."""
     target = rt.target
     live = target.is_live and not target.is_stopped and target.pid and thread.tid
     return ThreadSample(
@@ -55,7 +55,7 @@ def thread_sample(rt: Runtime, thread: PyThread, depth: int | None = None) -> Th
 
 
 class Observer:
-    """Samples one process; `rt`: None where it runs no Python that can be read. `window`: what was seen so far."""
+    """Samples one process. `rt`: None where it runs no readable Python; `window`: the samples so far."""
 
     def __init__(self, pid: int, rt: Runtime | None) -> None:
         self.pid, self.rt, self.window = pid, rt, Window()
@@ -67,8 +67,8 @@ class Observer:
         self.sampled = False
 
     def sample(self, anew: bool = False) -> None:
-        """Takes a sample. Where no thread has run since the last one, all is as it was, but for what it shares with others:
-        `anew` what is read next is of this moment."""
+        """Takes a sample. If no thread has run since the last one, nothing is read: the process can have changed only in memory
+        that it shares. `anew`: reads in any case, so that what is read next belongs to this moment."""
         rt, first = self.rt, not self.sampled
         if rt is None:
             return
@@ -84,7 +84,8 @@ class Observer:
             main.stacks.append(main.stacks[-1])
 
     def sample_gil(self) -> None:
-        """Who has the GIL at a sample that was taken, which takes some time: after what is to be of the sample's moment."""
+        """Samples the GIL at the time of a sample. It takes some time, so it comes after everything that is to belong to the
+        sample's moment."""
         if self.rt is None:
             return
         if self._gil is None:
@@ -97,7 +98,8 @@ class Observer:
         self.window.end(clocks(self.pid), time.monotonic() - self._began)
 
     def resume(self, stacks: Iterable[tuple[int, Sequence[PyFrame]]]) -> None:
-        """After a stop for a copy, whose `stacks` are [(tid, frames)]: that it woke threads which slept does not count."""
+        """Goes on after a pause for a copy, whose `stacks` are [(tid, frames)]. The pause woke threads that slept; these wake-ups
+        do not count."""
         for tid, clock in clocks(self.pid).items():
             thread = self.window.threads.get(tid)
             if thread is not None and thread.before is not None and thread.after is not None:
@@ -113,8 +115,8 @@ class Observer:
         return self.stands_since(self._start)
 
     def stands_since(self, ran: int | None) -> bool:
-        """Whether no thread has run since the process's clock stood at `ran`. That clock says nothing of a thread that is on a
-        CPU all the while and has not been counted yet."""
+        """Whether no thread has run since the process's clock was at `ran`. That clock does not show a thread that is on a CPU
+        the whole time and has not been counted yet."""
         on_a_cpu = any(c.state == "R" for c in self._first.values())
         return ran is not None and process_clock(self.pid) == ran and not on_a_cpu
 

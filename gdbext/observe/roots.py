@@ -1,6 +1,6 @@
-"""Whether a stack that was sampled ends at its thread's root: the rule of `cpython.whole_stacks`, for many samples a second.
+"""Whether a sampled stack ends at its thread's root: the rule of `cpython.whole_stacks`, for many samples a second.
 
-A stack that ends where the one before it did is whole. Only another one is doubted, and read again.
+A stack that ends where the one before it did is whole. Any other is doubted and read again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Roots:
-    """The outermost frame of one thread. `known`: that of its stacks, None before one is proven."""
+    """The outermost frame of one thread. `known`: that of its stacks, None until one is proven."""
 
     def __init__(self) -> None:
         self.known: Root | None = None
@@ -25,9 +25,9 @@ class Roots:
         self._count, self._since = 0, 0.0
 
     def prove(self, root: Root | None, sure: bool, plain: bool, asleep: Callable[[], bool]) -> bool:
-        """Whether a stack that does not end at the known root is whole all the same. `root`: None of an empty stack; `sure`: it
-        ends where C called Python, so one reading more that says the same is enough; `plain`: that frame may be a root, and not
-        a generator's; `asleep()`: the thread slept while it was read, so nothing changed."""
+        """Whether a stack that does not end at the known root is whole all the same. `root`: None of an empty stack. `sure`: it
+        ends where C called Python, so one more reading with the same result is enough. `plain`: that frame may be a root, and is
+        not a generator's. `asleep()`: the thread slept while it was read, so nothing changed."""
         now = time.monotonic()
         if not self._count or self._last != root:
             self._last, self._count, self._since = root, 0, now
@@ -43,5 +43,5 @@ class Roots:
         return True
 
     def seen(self) -> None:
-        """A stack ended at the known root: what was doubted before it is not the thread's."""
+        """Notes that a stack ended at the known root: a doubted root before it is not the thread's."""
         self._count = 0

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FrameKey:
-    """One frame at one moment: the `words` of its variables, and `numbers`: ((index, value) of each int among them). These count
-    only for `advanced`: a copy of a process may lack what is in all others."""
+    """One frame at one moment: the `words` of its variables, and `numbers`: ((index, value) of each int among them). `numbers`
+    count only for `advanced`: a copy of a process may lack objects that the other samples have."""
 
     code: int
     lasti: int
@@ -26,14 +26,14 @@ class FrameKey:
 
 
 def stack_key(frames: Sequence[Any]) -> tuple[FrameKey, ...]:
-    """A key that stays equal while the thread stands: code, instruction, and the words of each frame's variables. A loop that
-    comes back to the same call has other objects in its variables by then."""
+    """A key that stays equal while the thread does not move: code, instruction, and the words of each frame's variables. A loop
+    that comes back to the same call has other objects in its variables by then."""
     return tuple(FrameKey(f.code.address, f.raw.lasti, *_variables(f)) for f in frames)
 
 
 def advanced(stacks: Sequence[Any]) -> bool:
-    """Whether two of a thread's stacks share outer calls and differ in a variable of one of them: in its word, or in the int that
-    it is, as a count's next number soon takes the place of one before."""
+    """Whether two of a thread's stacks share outer calls and differ in a variable of one of them. It differs in its word, or in
+    its int value: the next number of a counter soon takes the address of an earlier one."""
     whole = [s for s in stacks if s and isinstance(s[0], FrameKey)]
     for a, b in zip(whole, whole[1:]):
         for one, other in zip(reversed(a), reversed(b)):
@@ -51,7 +51,8 @@ def _differ(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) ->
 
 
 def _variables(frame: Any) -> tuple[bytes, tuple[tuple[int, int], ...]]:
-    """The words of its variables, and which are ints. What is in cells others change too."""
+    """The words of its variables, and those that are ints. Variables in cells are left out of the ints: other code changes them
+    too."""
     rt, variables = frame.rt, frame.code.variables[:256]
     L, t = rt.layout, rt.target
     at = frame.address + (L["frameobj.f_localsplus"] if "frameobj.f_localsplus" in L else L["iframe.localsplus"])

@@ -1,4 +1,5 @@
-"""Which system call each thread of a running process stands in, which files it waits for there, and who could end the wait.
+"""The system call that each thread of a running process is in, the files it waits for there, and the processes that could end the
+wait.
 
 Sources: proc(5) (/proc/PID/task/TID/syscall, fd, fdinfo, net/tcp, net/unix), the kernels' syscall tables
 (arch/x86/entry/syscalls, include/uapi/asm-generic/unistd.h), poll(2), select(2), epoll(7).
@@ -56,10 +57,17 @@ EPHEMERAL = 32768  # the first port that a kernel chooses by itself: ip(7), ip_l
 
 @dataclass
 class Source:
-    """A file that a thread waits for: `kind` "listener", "served" (a connection that a client opened to this machine), "client"
-    (one that this process opened), "unix" (a connected socket of which the other end is not known), "pipe", "terminal", "event"
-    (an eventfd, a timer, inotify), "file" or "other"; `text` for people; `inode`; `peers`: pids that have the other end;
-    `unread`: bytes of a TCP connection that nobody has read, connections that nobody has accepted of a listener; `tcp`."""
+    """A file that a thread waits for.
+
+    * `kind`: "listener", "pipe", "terminal", "event" (an eventfd, a timer, inotify), "file", "other", or a connected socket:
+      "served" (a client opened the connection to this machine), "client" (this process opened it), "unix" (the other end is not
+      known)
+    * `text`: for people
+    * `inode`
+    * `peers`: inodes of the other ends
+    * `unread`: unread bytes of a TCP connection; of a listener, connections that were not accepted
+    * `tcp`: it is a TCP socket
+    """
 
     kind: str
     text: str
@@ -71,10 +79,16 @@ class Source:
 
 @dataclass
 class Call:
-    """A thread's system call: `name` (a family: "poll" for ppoll too), `sources` it waits for, `limited`: it has a time limit,
-    `seconds`: that limit of a poll, or how long a sleep lasts, of one that names its end how long yet (0: not known), `peers`:
-    pids that could end it (children it waits for), `futex`: the address it waits on, `shared`: other processes may have that
-    memory."""
+    """A thread's system call.
+
+    * `name`: of its family, "poll" for ppoll too
+    * `sources`: the files it waits for
+    * `limited`: it has a time limit
+    * `seconds`: of a poll, the limit; of a sleep, how long it lasts, or has left where it names its end (0: not known)
+    * `peers`: pids that could end it (children it waits for)
+    * `futex`: the address it waits on
+    * `shared`: other processes may have that memory
+    """
 
     name: str
     sources: list[Source] = field(default_factory=list)
@@ -86,7 +100,7 @@ class Call:
 
 
 class Files:
-    """What the file descriptors of one process are, looked up when they are asked for."""
+    """The file descriptors of one process and what they are, looked up on demand."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -95,7 +109,7 @@ class Files:
         self._unix_pending: dict[int, int] = {}
 
     def source(self, descriptor: int) -> Source:
-        """What a thread waits for that waits for this descriptor."""
+        """The file behind a descriptor, for a thread that waits for it."""
         try:
             link = os.readlink(f"/proc/{self.pid}/fd/{descriptor}")
         except OSError:
@@ -115,12 +129,12 @@ class Files:
         return Source("pipe" if _is_fifo(self.pid, descriptor) else "file", link)
 
     def watched_by(self, epoll: int) -> list[Source]:
-        """What an epoll file watches."""
+        """The files that an epoll file watches."""
         info = _text(self.pid, f"fdinfo/{epoll}")
         return [self.source(int(n)) for n in re.findall(r"^tfd:\s*(\d+)", info, re.M)[:MAX_FILES]]
 
     def watched(self) -> list[Source]:
-        """What all epoll files of the process watch: all that its event loops wait for."""
+        """The files that all epoll files of the process watch: everything its event loops wait for."""
         found: list[Source] = []
         with log.passing_over():
             for fd, link in descriptors(self.pid):
@@ -157,7 +171,8 @@ class Files:
             self._sockets[row.inode] = Source(kind, text, row.inode, peers, row.unread, True)
 
     def _read_udp(self, name: str) -> None:
-        """Datagrams to a port that somebody chose come from whom they like; at one that the kernel chose an answer may be due."""
+        """Adds UDP sockets. At a port that a program chose, any process may send datagrams: a listener. At a port that the kernel
+        chose, an answer may be due: no listener."""
         assert self._sockets is not None
         for row in _inet(self.pid, name):
             if not row.remote_port and 0 < row.port < EPHEMERAL:
@@ -184,7 +199,7 @@ def _inet(pid: int, name: str) -> list[InetSocket]:
 
 
 def connections(pid: int) -> set[Any] | None:
-    """The TCP connections of a process, each as what is equal at its two ends; None where its files cannot be looked at."""
+    """The TCP connections of a process, each as a key that is equal at its two ends; None where its files cannot be read."""
     try:
         links = [link for _, link in descriptors(pid)]
         space = network_of(pid)
@@ -200,8 +215,8 @@ def connections(pid: int) -> set[Any] | None:
 
 
 def network_of(pid: int) -> str:
-    """What is equal for processes that share a network namespace and for no others, also of other machines; of one that is gone,
-    or a core, that of this machine."""
+    """A key that only processes in the same network namespace share, also among several machines. For a process that is gone, or
+    a core, that of this process's own namespace."""
     found = []
     for pid_now in dict.fromkeys((pid or "self", "self")):
         with log.passing_over(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as f:
@@ -210,14 +225,14 @@ def network_of(pid: int) -> str:
 
 
 def family(number: int, arch: str) -> str:
-    """The family of a system call by its number ("poll" for ppoll too), '' for one that is not told apart here."""
+    """The family of a system call by its number ("poll" for ppoll too), '' for calls that are not distinguished here."""
     return _NUMBERS[arch].get(number, "")
 
 
 def unix_ends() -> tuple[dict[int, int], dict[int, int]]:
-    """({inode of a connected Unix socket: the inode of its other end}, {inode of one that nobody has accepted yet: its
-    listener's}), of this network namespace; {} where the kernel does not tell. Source: sock_diag(7), struct unix_diag_req,
-    UDIAG_SHOW_PEER | UDIAG_SHOW_ICONS, UNIX_DIAG_PEER, UNIX_DIAG_ICONS."""
+    """({inode of a connected Unix socket: the inode of its other end}, {inode of one not accepted yet: its listener's}), of this
+    network namespace; {} where the kernel does not tell. Source: sock_diag(7), struct unix_diag_req, UDIAG_SHOW_PEER |
+    UDIAG_SHOW_ICONS, UNIX_DIAG_PEER, UNIX_DIAG_ICONS."""
     peers: dict[int, int] = {}
     pending: dict[int, int] = {}
     request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, 4 | 8, 0xFFFFFFFF, 0xFFFFFFFF)
@@ -264,7 +279,7 @@ def _is_fifo(pid: int, descriptor: int) -> bool:
 
 
 def read(target: Target, tids: Iterable[int]) -> dict[int, Call]:
-    """{tid: the call it stands in} of the threads of a running process that stand in one known here."""
+    """{tid: its system call} of the threads of a running process that are in a call known here."""
     pid, numbers = target.pid, _NUMBERS.get(target.arch, {})
     found: dict[int, Call] = {}
     if pid is None:
@@ -283,12 +298,12 @@ def read(target: Target, tids: Iterable[int]) -> dict[int, Call]:
                 found[tid] = _call(target, files, name, number, list(call.arguments))
         except (GdbextError, ValueError, struct.error) as e:
             log.passed_over(e)
-            continue  # it has gone on, or ended
+            continue  # its call has ended, or the thread has
     return found
 
 
 def waits_for_others(pid: int, arch: str) -> bool:
-    """Whether the main thread of a running process stands in a call without a time limit that others end."""
+    """Whether the main thread of a running process is in a call without a time limit that others end."""
     numbers = _NUMBERS.get(arch, {})
     try:
         call = read_syscall(pid, pid)
@@ -300,8 +315,8 @@ def waits_for_others(pid: int, arch: str) -> bool:
 
 
 def _restarted(pid: int, tid: int, arch: str) -> int:
-    """The number of the call that restart_syscall(2) goes on with, by where the kernel says that the thread sleeps; -1 where it
-    does not say."""
+    """The number of the call that restart_syscall(2) continues, by the kernel function in which the thread sleeps; -1 where that
+    does not show it."""
     place = wait_channel(pid, tid)
     name = next((n for n, part in (("futex", "futex"), ("nanosleep", "nanosleep"), ("poll", "poll")) if part in place), "")
     return _BY_NAME.get(arch, {}).get(name, -1)
@@ -343,7 +358,7 @@ def _call(target: Target, files: Files, name: str, number: int, words: list[int]
 
 
 def _sleep(target: Target, number: int, words: list[int]) -> float:
-    """The seconds that a nanosleep or clock_nanosleep call lasts, or is to last yet where it names the end; 0: not known."""
+    """The seconds that a nanosleep or clock_nanosleep call lasts, or has left where it names its end; 0: not known."""
     if number in (35, 101):
         return _seconds_at(target, words[0], 1e-9)
     seconds = _seconds_at(target, words[2], 1e-9)
@@ -378,8 +393,8 @@ def _awaited(pid: int, words: list[int], waitid: bool) -> list[int]:
 
 
 def holders_of(inodes: Iterable[int], kinds: tuple[str, ...] = ("socket", "pipe")) -> dict[int, list[tuple[int, bool]]]:
-    """{inode of a pipe or socket: [(pid that has it, whether for writing)]}, of the processes that may be looked into; of none
-    where these were not all looked through in `HOLDERS_SECONDS`: what has no other end would look like a proof."""
+    """{inode of a pipe or socket: [(pid that has it, whether for writing)]}, of the processes that may be read. {} where the pass
+    over all of them takes longer than `HOLDERS_SECONDS`: a missing holder would look like the proof of a wait without an end."""
     wanted = {f"{kind}:[{inode}]": inode for inode in inodes if inode for kind in kinds}
     found: dict[int, list[tuple[int, bool]]] = {}
     if not wanted:
@@ -397,12 +412,12 @@ def holders_of(inodes: Iterable[int], kinds: tuple[str, ...] = ("socket", "pipe"
 
 
 def all_descriptors() -> Iterator[tuple[int, int, str]]:
-    """(pid, file descriptor, where it leads) of the processes that may be looked into, for `HOLDERS_SECONDS` at most. Nothing is
-    opened and no file is asked about itself: a mount that does not answer holds nobody up."""
+    """(pid, file descriptor, its link's target) of the processes that may be read, for `HOLDERS_SECONDS` at most. No file is
+    opened and none is asked for its status, so a mount that does not answer cannot block this."""
     deadline = time.monotonic() + HOLDERS_SECONDS
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        with log.passing_over():  # it has ended, or may not be looked into: most of a machine's do not
+        with log.passing_over():  # it has ended, or may not be read: most of a machine's may not
             for fd, link in descriptors(pid):
-                if time.monotonic() > deadline:  # whoever asks for the files may have waited for each
+                if time.monotonic() > deadline:  # the caller may have taken long with each
                     return
                 yield pid, fd, link

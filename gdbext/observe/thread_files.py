@@ -1,7 +1,7 @@
 """The clock and the system call of a thread that is sampled many times a second: its files of /proc stay open.
 
 /proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst) counts its time on a CPU, its waits for one, and how often
-it got one: where it is as it was, the thread did not run.
+it got one. If these are unchanged, the thread did not run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Files:
         self.left = MAX_FILES
 
     def open(self, path: str) -> int:
-        """A descriptor to keep; -1 where there are enough."""
+        """A descriptor that stays open; -1 where the limit is reached or the file cannot be opened."""
         if self.left <= 0:
             return -1
         try:
@@ -35,14 +35,14 @@ class Files:
         return found
 
     def close(self, descriptor: int) -> None:
-        """Closes one that `open` gave."""
+        """Closes a descriptor that `open` gave."""
         if descriptor >= 0:
             os.close(descriptor)
             self.left += 1
 
 
 class KeptThread:
-    """One thread. `clock`: the text of its clock as it was taken in last, `cpu`: seconds that it ran since the first time."""
+    """One thread. `clock`: the text of the last clock that was taken in; `cpu`: seconds that it ran since the first."""
 
     def __init__(self, pid: int, tid: int, files: Files) -> None:
         self._pid, self._tid, self._files = pid, tid, files
@@ -75,9 +75,9 @@ class KeptThread:
             return b""
 
     def ran(self, clock: bytes, now: float, was_ready: bool) -> bool:
-        """Takes in its clock. -> whether a thread that is ready to run now is on a CPU, as far as that can be told: the kernel
-        counts the time of one that runs at each of its ticks, and how long one waited when that is over. `was_ready`: it was
-        ready to run at the sample before."""
+        """Takes in its clock. -> whether a thread that is ready to run now is on a CPU, as far as the clock shows. The kernel
+        counts a running thread's time at each tick, but a wait for a CPU only when it is over. `was_ready`: it was ready to run
+        at the sample before."""
         if not clock:
             return True
         run, delayed, _ = parse_schedstat(clock)

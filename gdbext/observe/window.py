@@ -1,4 +1,5 @@
-"""What several samples of a thread say: whether it moved, advanced, ran, woke, or wanted a CPU. All that asks this asks here."""
+"""The result of several samples of a thread: whether it moved, advanced, ran, woke, or wanted a CPU. These are decided here
+only."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 RUNS = 0.3  # part of a CPU: a thread that uses more is running
 STILL = 0.03  # part of a CPU: a thread that uses less is not
-LEAST = 0.05  # seconds of a CPU: with as much, a thread that makes progress changes a variable of its own
-KERNEL = 0.1  # part of a thread's time: one that is in the kernel for longer may change what lies there
+LEAST = 0.05  # seconds of a CPU: in that time a thread that makes progress changes a variable of its own
+KERNEL = 0.1  # part of a thread's time: a thread that is in the kernel for longer may change things there
 PRESSED = 0.2  # part of a window for which a thread waited for a CPU: it moved less than it would have
 
 
@@ -46,7 +47,7 @@ class ThreadWindow:
     effects: list[Effect] = field(default_factory=list)  # of the later samples of one that has not advanced
     call: Call | None = None  # the system call that it is in at the last sample
     kernel: str = ""  # the function of the kernel that it is in at the last one, in state D
-    for_good: bool = False  # its code does nothing more than sleep again where the sleep that it is in ends
+    for_good: bool = False  # when its sleep ends, its code only sleeps again
 
     @classmethod
     def of(cls, samples: Iterable[ThreadSample]) -> ThreadWindow:
@@ -94,14 +95,14 @@ class ThreadWindow:
 
     @property
     def got_on(self) -> bool:
-        """Whether its stacks, inside of its loop's own frames, show progress: another call out of that loop, or another value of
-        a variable."""
+        """Whether its stacks, cut off at its loop's own frames, show progress: the loop made another call, or a variable has
+        another value."""
         return any(a[-1].code != b[-1].code for a, b in zip(self.stacks, self.stacks[1:])) or self.advanced
 
     @property
     def futile(self) -> bool:
-        """Whether it runs and is known to change nothing: what it can reach stayed as it is, and so did the kernel's part of its
-        time."""
+        """Whether it runs and is known to change nothing: everything it can reach stayed the same, and hardly any of its time was
+        in the kernel."""
         found = self.effects
         if len(found) < 2 or found[0].state is None or any(one.state != found[0].state for one in found):
             return False
@@ -115,16 +116,16 @@ def denied(samples: Sequence[ThreadSample]) -> bool:
 
 
 class Window:
-    """What was seen of one process."""
+    """The samples of one process."""
 
     def __init__(self) -> None:
         self.threads: dict[int, ThreadWindow] = {}  # by tid
         self.seconds = 0.0  # between the first clocks and the last
         self.gil: Samples | None = None
-        self.waited = False  # its main thread was, in a sample, in a wait that others end
+        self.waited = False  # in some sample its main thread was in a wait that others end
 
     def thread(self, tid: int) -> ThreadWindow:
-        """Of one thread; without samples where it was not seen."""
+        """The window of one thread, without samples where it was not seen."""
         return self.threads.get(tid) or ThreadWindow()
 
     def begin(self, clocks: dict[int, Clock]) -> None:
@@ -139,7 +140,7 @@ class Window:
             self.threads.setdefault(tid, ThreadWindow()).after = clocks.get(tid)
 
     def enter(self, calls: dict[int, Call], anew: bool) -> None:
-        """Takes in the system calls that threads are in; `anew`: these are all."""
+        """Takes in the system calls that threads are in; `anew`: they replace all earlier ones."""
         for thread in self.threads.values() if anew else ():
             thread.call = None
         for tid, call in calls.items():
@@ -152,7 +153,7 @@ class Window:
 
     @property
     def pressed(self) -> float:
-        """The part of the window for which that thread waited for a CPU which waited longest."""
+        """The part of the window for which a thread waited for a CPU, of the thread that waited longest."""
         return max((thread.queued for thread in self.threads.values()), default=0.0) / self.seconds if self.seconds else 0.0
 
     def load(self, seconds: float | None) -> float | None:

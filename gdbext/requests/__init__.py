@@ -1,5 +1,6 @@
-"""Requests over all processes of an engine: who has one now, since when, what it waits for, and whether it moves. Knows no
-engine.
+"""Requests over all processes of an engine: the process that has one now, since when, what it waits for, and whether it moves.
+This package knows no particular engine.
 
-Readers in the engines' folders make a `Look` of each process (model.py); `join` brings looks together by request (join.py).
+Readers in the engines' folders make a `Look` of each process (engines/sightings.py); `join` brings looks together by request
+(join.py).
 """

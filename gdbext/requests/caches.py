@@ -1,4 +1,4 @@
-"""Who has each request of an engine, with the KV caches that its schedulers hold them in."""
+"""The requests of an engine by process, with the KV caches in which its schedulers hold them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..kvcache.model import Cache, Request
 from .collect import Custody, collect_all, collect_one
 
 Caches = List[Tuple[Set[int], Cache]]  # (the processes that schedule for one, the cache)
-READ = 2.0  # seconds for the blocks of one scheduler that runs on
+READ = 2.0  # seconds for the blocks of one running scheduler
 
 
 def of_engines(
     engines: Sequence[Engine], between: float, show_content: bool, wanted: str = "", alone: bool = False
 ) -> list[tuple[Custody, Caches]]:
-    """Who has each request of some engines, and their caches, which are read after the looks; what cannot be read is in
-    `partial`. `wanted`, `alone`: as for `collect_all`."""
+    """The requests of some engines by process, and their caches, which are read after the looks. Errors are in `partial`.
+    `wanted`, `alone`: as for `collect_all`."""
     every = collect_all(engines, between, wanted=wanted, alone=alone)
     return [_with_caches(held.of, held, show_content) for held in every if held.of is not None]
 
@@ -36,10 +36,10 @@ def _with_caches(engine: Engine, held: Custody, show_content: bool) -> tuple[Cus
 
 
 def of_one(target: Target, view: View | NativeView) -> tuple[Custody, Caches]:
-    """As `of_engines`, of one process, by a view of its cache."""
+    """As `of_engines`, for one process, by a view of its cache."""
     try:
         held = collect_one(target)
-    except NotFoundError as e:  # an engine in C++: what its cache says is all
+    except NotFoundError as e:  # an engine in C++: only its cache can be read
         log.passed_over(e)
         cache = view.cache()
         return Custody(cache.engine, [], [], [], view.partial), [(set(), cache)]
@@ -53,7 +53,8 @@ def of_one(target: Target, view: View | NativeView) -> tuple[Custody, Caches]:
 
 
 def _cache_of(engine: Engine, ranks: list[Rank], held: Custody, show_content: bool) -> Caches:
-    """The cache that processes schedule for together, of the first that it can be read of; why of none goes to `partial`."""
+    """The cache that several processes schedule for together, from the first process that allows it. If none does, the reasons go
+    to `partial`."""
     why = []
     for rank in ranks:
         target = engine.target(rank)

@@ -1,6 +1,6 @@
-"""Who has each request of an engine: looks at all its processes, brought together.
+"""The processes that have each request of an engine: looks at all its processes, brought together.
 
-Two looks, a second or so apart, without stopping anything; one where a process stands still, as cores do.
+There are two looks, a second or so apart, without stopping anything. There is one look where a process is stopped or is a core.
 """
 
 from __future__ import annotations
@@ -33,15 +33,22 @@ if TYPE_CHECKING:
     from .model import Counter, Tracked
 
 BETWEEN = 1.0  # seconds between two looks
-LONGER = 3.0  # times as long, for a step that only takes its time
-READ = 3.0  # seconds for one process: what cannot be read by then is said
+LONGER = 3.0  # times as long, for a step that is only slow
+READ = 3.0  # seconds for one process: what cannot be read by then is reported
 SCHEDULES = ("engine-core", "scheduler")  # roles that have a scheduler; one look at running frames misses it now and then
 
 
 class Custody:
-    """The requests of one running engine. `requests`: `[Tracked]` in the order of the schedulers' queues; `progress`: what its
-    processes count, at both looks; `looks`: the last look at each process; `partial`: why that is not all; `name`: of the
-    instance; `earlier`: the first looks; `of`: the engine, None for what one process alone knows."""
+    """The requests of one running engine.
+
+    * `requests`: `[Tracked]` in the order of the schedulers' queues
+    * `progress`: the counters of its processes, at both looks
+    * `looks`: the last look at each process
+    * `partial`: why that is not everything
+    * `name`: of the instance
+    * `earlier`: the first looks
+    * `of`: the engine, None for the knowledge of one process alone
+    """
 
     def __init__(
         self, engine: str, looks: list[Look], requests: list[Tracked], progress: list[Counter], partial: list[str]
@@ -52,7 +59,7 @@ class Custody:
 
     @property
     def side(self) -> Side:
-        """What the other instances' requests are compared with."""
+        """This engine's side, with which the other instances' requests are compared."""
         return Side(self.name, self.looks, self.requests, self.earlier)
 
     @property
@@ -62,7 +69,7 @@ class Custody:
 
 
 def collect(engine: Engine, between: float = BETWEEN, sleep: Callable[[float], None] = time.sleep) -> Custody:
-    """Who has each request of an engine. `between`: seconds between two looks, 0 for one look only."""
+    """The `Custody` of an engine. `between`: seconds between two looks, 0 for one look only."""
     return collect_all([engine], between, sleep)[0]
 
 
@@ -73,10 +80,11 @@ def collect_all(
     wanted: str = "",
     alone: bool = False,
 ) -> list[Custody]:
-    """Who has each request of several engines, one `Custody` each: all of their first looks come before any second one, so that
-    what one of them lacked at its first and another waits for at its last was missing all the while. `wanted`: the id of the one
-    request that is asked about: engines that do not have it at the first look are not asked again, and have no `Custody`.
-    `alone`: other machines are asked too, so what the instances here do not have may be there."""
+    """One `Custody` for each of several engines. All first looks come before any second one. So a request that one engine lacked
+    at its first look, and for which another waits at its last, was missing all the time.
+
+    `wanted`: the id of the one request that is asked about. Engines that do not have it at the first look are not read again and
+    get no `Custody`. `alone`: other machines are asked too, so something that the instances here lack may be there."""
     firsts = [_First(engine) for engine in engines]
     if wanted and len(firsts) > 1:
         firsts = _who_have(wanted, firsts)
@@ -110,8 +118,8 @@ class _First:
 
 
 def _who_have(wanted: str, firsts: list[_First]) -> list[_First]:
-    """The engines that have a request: all where none does, since it may be just coming, and where it waits for another
-    instance's."""
+    """The engines that have a request. All of them where none has it, since it may be about to arrive, and where it waits for
+    another instance's transfer."""
     tracked = [(one, request) for one in firsts for request in joining.join(one.looks)]
     found = meant(wanted, [request for _, request in tracked])
     if not found or any(request.transfer is not None for request in found):
@@ -130,10 +138,11 @@ def compared(
     last: list[Look] | None = None,
     wanted: str = "",
 ) -> tuple[list[Look], list[Tracked], list[str]]:
-    """-> (the last look at each process, the requests as they are since `first`, why that is not all). Where a request seems to
-    stand because of somebody, or two looks do not tell whether it does, there is the same time once more, and `LONGER` times as
-    long where only the time tells. `since`: seconds that have gone by since `first`, where they are more than `between`; `last`:
-    the second look, where it was taken already; `wanted`: the id of the one request for which that is done."""
+    """-> (the last look at each process, the requests as they are since `first`, why that is not everything).
+
+    A third look follows after the same time, if a request seems to be blocked by a process or two looks do not show whether it
+    is. A fourth follows after `LONGER` times as long where only the time can show it. `since`: seconds since `first`, where more
+    than `between`. `last`: the second look, if taken already. `wanted`: the id of the one request for which this is done."""
     partial: list[str] = []
     if last is None:
         last, partial = looks_at(engine)
@@ -152,14 +161,14 @@ def compared(
 
 
 def _is_open(tracked: Tracked, again: bool) -> bool:
-    """Whether another look may say more of a request, or other than was said; `again`: there were three already."""
+    """Whether another look may change a request's verdict. `again`: there were three looks already."""
     if tracked.verdict in (BEHIND, LOST, ZOMBIE):
         return not (tracked.sure and again)
     return not tracked.verdict and not tracked.moved and not again
 
 
 def collect_one(target: Target, label: str = "") -> Custody:
-    """The requests that one process alone knows, a core's for instance: one look."""
+    """The requests that one process knows by itself, a core's for example: one look."""
     rt = open_runtime(target)
     spec = registry.spec_of_runtime(rt)
     if spec is None:
@@ -180,14 +189,14 @@ def collect_one(target: Target, label: str = "") -> Custody:
 
 
 class _Role:
-    """What a reader asks of a `Rank`, for a process that is none: a core."""
+    """The attributes of a `Rank` that a reader uses, for a process without one: a core."""
 
     def __init__(self, label: str, pid: int, role: str) -> None:
         self.label, self.pid, self.role = label, pid, role
 
 
 def _runs(engine: Engine) -> bool:
-    """Whether all of its processes run on while they are read; those that have ended meanwhile do not count."""
+    """Whether all of its processes run while they are read. Those that have ended meanwhile do not count."""
     for rank in engine.alive():
         try:
             if engine.target(rank).is_stopped:
@@ -224,7 +233,7 @@ def looks_at(engine: Engine) -> tuple[list[Look], list[str]]:
 
 def _look_at(spec: EngineSpec, target: Target, rank: Rank | _Role, schedules: bool = False) -> Look:
     """A look at one process by the engine's own reader, or by that of its KV cache where it has none. `schedules`: it has a
-    scheduler, so a look that finds none is not the last."""
+    scheduler, so a look without one is repeated."""
 
     def read() -> Look:
         rt = open_runtime(target)
@@ -261,5 +270,5 @@ def _of_cache(spec: EngineSpec, rt: Runtime, rank: Rank | _Role) -> Look:
 
 
 def scheduled(tracked: Sequence[Tracked]) -> list[Tracked]:
-    """Those that a scheduler has."""
+    """The requests that a scheduler has."""
     return [t for t in tracked if t.sighting(*IN_SCHEDULER) is not None]

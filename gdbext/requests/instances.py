@@ -1,7 +1,7 @@
-"""Requests over several instances: the two ends of each transfer of KV joined by what is equal at both (`Transfer.key`), and who
-must act: the end that stands, or the address that was not looked at.
+"""Requests over several instances. The two ends of each KV transfer are joined by a key that is equal at both (`Transfer.key`).
+The result is the one that must act: the end that is blocked, or an address that was not looked at.
 
-Pure. A sender that polls and a receiver that polls do as they should, so neither is accused of it."""
+Pure. A sender or receiver that polls does what it should, so neither is a culprit for that."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TAKES_IN = ("frontend", "api-server", "coordinator")  # roles that have no part 
 
 @dataclasses.dataclass
 class Side:
-    """One engine instance: its name, the last look at each of its processes, its requests; `earlier`: the first looks."""
+    """One engine instance: its name, the last look at each of its processes, its requests. `earlier`: the first looks."""
 
     name: str
     looks: Sequence[Look]
@@ -35,13 +35,13 @@ class Side:
 
     @property
     def whole(self) -> bool:
-        """Whether each of its schedulers was read: what none of them has is not there."""
+        """Whether each of its schedulers was read, so that a request which none of them has is not there."""
         schedulers = [look for look in self.looks if "scheduler" in look.parts]
         return bool(schedulers) and not any(look.notes for look in self.looks if look.role not in TAKES_IN)
 
 
 class _Index:
-    """The ends of all transfers by key, and the instances by what others call them."""
+    """The ends of all transfers by key, and the instances by the names that others use for them."""
 
     def __init__(self, sides: Sequence[Side]) -> None:
         self.ends: dict[tuple[bool, tuple[str, ...]], tuple[Side, Look, Sighting]] = {}
@@ -58,7 +58,7 @@ class _Index:
                         self.ends.setdefault((sighting.transfer.sends, sighting.transfer.key), (side, look, sighting))
 
     def had(self, side: Side, transfer: Transfer) -> bool:
-        """Whether the other end was there at an instance's first look: it may have ended well since."""
+        """Whether the other end was there at an instance's first look. If so, it may have ended well since."""
         known = (s.transfer for look in side.earlier for s in look.sightings)
         return any(one is not None and one.key == transfer.key and one.sends != transfer.sends for one in known)
 
@@ -66,18 +66,18 @@ class _Index:
         return self.ends.get((not transfer.sends, transfer.key))
 
     def other_side(self, transfer: Transfer) -> Side | None:
-        """The instance that is to be at the other end, where it was looked at."""
+        """The instance that should be at the other end, if it was looked at."""
         found = self.named.get(transfer.peer) or self.named.get(transfer.address)
         host, _, port = transfer.address.rpartition(":")
-        if found is None and host in LOOPBACK and port:  # one that listens on all addresses gives none by which it is called
+        if found is None and host in LOOPBACK and port:  # an instance that listens on all addresses names none
             same = {id(side): side for side in self.ports.get(port, ())}
             found = next(iter(same.values())) if len(same) == 1 else None
         return found
 
 
 def relate(sides: Sequence[Side], listens: Callable[[int, str], str] | None = None) -> None:
-    """Fills in what the other end of each transfer tells. `listens(pid, address)`: in words who listens at an address that a
-    process knows, '' where that cannot be told."""
+    """Adds to the requests of each transfer the facts about its other end. `listens(pid, address)`: in words, the process that
+    listens at an address which a process knows; '' where not known."""
     index = _Index(sides)
     for side in sides:
         for tracked in side.requests:
@@ -100,7 +100,7 @@ def relate(sides: Sequence[Side], listens: Callable[[int, str], str] | None = No
 
 
 def _joined(tracked: Tracked, transfer: Transfer, other: Side, look: Look, end: Sighting) -> None:
-    """Both ends were looked at."""
+    """Joins a request with the other end of its transfer, which was looked at."""
     tracked.partner = other.name, end.request_id
     if transfer.state == sightings.KEPT:
         tracked.evidence.append(f"its reader is {end.request_id} of {other.name}, which is {end.state} at {look.label}")
@@ -115,7 +115,7 @@ def _joined(tracked: Tracked, transfer: Transfer, other: Side, look: Look, end: 
         transfer.state = LATE
         tracked.evidence.append("the lease on these blocks has ended while they are read: what comes may be another request's")
     who = _standing(other, look)
-    if tracked.holder is not None:  # this end stands itself
+    if tracked.holder is not None:  # this end is blocked itself
         return
     if who is not None:
         tracked.holder = who[0]
@@ -125,7 +125,7 @@ def _joined(tracked: Tracked, transfer: Transfer, other: Side, look: Look, end: 
 
 
 def _standing(side: Side, scheduler: Look) -> tuple[Place, str] | None:
-    """The process of an instance that stands, with the same replica as the scheduler that has the request."""
+    """The blocked process of an instance, in the same replica as the scheduler that has the request."""
     mine = [one for one in side.looks if one.role not in TAKES_IN and None in (one.replica, scheduler.replica)]
     mine += [one for one in side.looks if one.role not in TAKES_IN and one not in mine and one.replica == scheduler.replica]
     for look in mine:
@@ -143,7 +143,7 @@ def _standing(side: Side, scheduler: Look) -> tuple[Place, str] | None:
 
 
 def _not_asked(tracked: Tracked, transfer: Transfer, listens: Callable[[int, str], str] | None) -> None:
-    """The instance at the other end was not looked at: its address is who must act."""
+    """Notes that the instance at the other end was not looked at: the process at its address must act."""
     if tracked.holder is not None:
         return
     who = " at ".join(filter(None, (transfer.peer, transfer.address)))
@@ -153,7 +153,7 @@ def _not_asked(tracked: Tracked, transfer: Transfer, listens: Callable[[int, str
 
 
 def _missing(tracked: Tracked, transfer: Transfer, other: Side, sure: bool) -> None:
-    """The instance at the other end was looked at, and no request of it is that end. `sure`: nor was one at the first look."""
+    """Notes that the instance at the other end was looked at and has no such request. `sure`: nor had it at the first look."""
     if not other.whole or not sure:
         why = "was not read whole" if not other.whole else "had the request a moment ago"
         tracked.evidence.append(f"{other.name}, at the other end, {why}: whether this can still come is not known")

@@ -1,8 +1,9 @@
-"""Looks at the processes of one engine, brought together by request: where each one is, whether it moves, and who must act.
+"""The looks at one engine's processes, brought together by request: where each request is, whether it moves, and which process
+must act.
 
-Pure. Two looks tell movement from standstill; after one look only what stands still by itself is judged. The rule is to say
-nothing rather than the wrong thing: `lost` and `zombie` are said only where every process that could have the request was read,
-both times.
+Pure. Two looks distinguish movement from standstill; after one look only a request that is stuck by itself is judged. The rule is
+to say nothing rather than something wrong. So `lost` and `zombie` need every process that could have the request to have been
+read, both times.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ def join(looks: Sequence[Look], earlier: Sequence[Look] | None = None, between: 
 
 
 def marks(looks: Sequence[Look]) -> dict[str, list[tuple[object, ...]]]:
-    """{request id: what changes when somebody works on it} of the requests that are open."""
+    """{request id: values that change when a process works on it} of the open requests."""
     return {name: _marks(hops) for name, hops in _gathered(looks).items() if not all(s.ended for _, s in hops)}
 
 
 def progress(looks: Sequence[Look], earlier: Sequence[Look]) -> list[Counter]:
-    """What the processes count, at both looks."""
+    """The counters of the processes, at both looks."""
     known = {look.pid: look for look in earlier}
     return [
         Counter(look.label, look.pid, what, known[look.pid].counters[what], value)
@@ -68,8 +69,8 @@ def progress(looks: Sequence[Look], earlier: Sequence[Look]) -> list[Counter]:
 
 
 class _Context:
-    """What is said of all requests at once: which kinds of processes were read whole, and which schedulers step (`steps`:
-    pids). `history`: all looks, the last one too, in their order."""
+    """The facts that hold for all requests: the kinds of processes that were read whole, and the schedulers that make steps
+    (`steps`: pids). `history`: all looks in order, the last one too."""
 
     def __init__(self, looks: Sequence[Look], earlier: Sequence[Look] | None, between: Sequence[Sequence[Look]] = ()) -> None:
         self.history = [*([earlier] if earlier is not None else []), *between, looks]
@@ -91,7 +92,7 @@ class _Context:
         self._debtors: dict[int, Look | None] = {}
 
     def keepers(self, look: Look, stage: str) -> list[Keeper]:
-        """Those that serve a stage of a process, at all looks."""
+        """The threads that serve a stage of a process, at all looks."""
         all_of_it = [one for each in self.history for one in each if one.pid == look.pid]
         return [one.keepers[stage] for one in all_of_it if stage in one.keepers]
 
@@ -100,20 +101,20 @@ class _Context:
         return all(one.tid is None for one in self.keepers(look, stage))
 
     def at_work(self, look: Look, stage: str) -> bool:
-        """Whether the thread that serves a stage did not rest, at both looks, and did not get on in between."""
+        """Whether the thread that serves a stage was not at rest at both looks and made no progress in between."""
         both = self.keepers(look, stage)
         return all(one.stands for one in both) and not self.goes_on(look, stage)
 
     def stood(self, look: Look, stage: str) -> bool:
-        """As `at_work`, and that it did nothing at all in between: two moments of a thread that goes round may look alike. One
-        that waits for the other end of its ring does not stand."""
+        """As `at_work`, and the thread did not run at all in between: a thread that goes round may look the same at two moments.
+        A thread that waits for the other end of its ring does not count."""
         found = self.keepers(look, stage)
         marks = {one.sample.clock.mark if one.sample is not None and one.sample.clock else None for one in found}
         return None not in marks and len(marks) == 1 and not any(one.ring for one in found) and self.at_work(look, stage)
 
     def goes_on(self, look: Look, stage: str) -> bool:
-        """Whether the thread that serves a stage got on between the looks, as its variables tell or its turns; or hardly had a
-        processor."""
+        """Whether the thread that serves a stage made progress between the looks, by its variables or by its turns; or hardly had
+        a CPU."""
         key = look.pid, stage
         if key not in self._gone_on:
             both = self.keepers(look, stage)
@@ -123,8 +124,8 @@ class _Context:
         return self._gone_on[key]
 
     def drained(self, look: Look, stage: str) -> bool:
-        """Whether what was sent to the thread that serves a stage before the first look has been taken in by the second. Front
-        ends are looked at before schedulers: one that rested at the first look may not have had the answer yet."""
+        """Whether everything sent to the thread that serves a stage before the first look has been taken in by the second. Front
+        ends are looked at before schedulers. So a front end that rested at its first look may not have had the answer yet."""
         both = self.keepers(look, stage)
         turns = [one.turns for one in both if one.turns is not None]
         if len(turns) > 1 and turns[-1] > turns[0] + 1:
@@ -132,9 +133,9 @@ class _Context:
         return any(one.rests for one in (both[1:] if stage == sightings.OUTPUT else both))
 
     def passed_on(self, front: Look) -> bool:
-        """Whether a front end had, at a later look, tokens that were made after the first. Answers come in the order in which
-        they were made, where there is one scheduler, or ranks of one that all have the same requests: what was made before
-        has come."""
+        """Whether a front end had, at a later look, tokens that were made after the first. Then everything made before has
+        arrived. Answers come in the order in which they were made, where there is one scheduler, or several ranks of one with the
+        same requests."""
         made = [
             {s.request_id: s.request.output_tokens or 0 for s in one.sightings if s.request is not None} for one in self.earlier
         ]
@@ -147,7 +148,7 @@ class _Context:
         )
 
     def debtor(self, look: Look) -> Look | None:
-        """The worker for whose answer a scheduler waits at both looks, while that one waits for the next step."""
+        """The worker for whose answer a scheduler waits at both looks, while the worker waits for the next step."""
         if look.pid not in self._debtors:
             found = [_debtor(one, each) for each in self.history for one in each if one.pid == look.pid]
             same = len({one.pid if one is not None else 0 for one in found}) == 1
@@ -169,7 +170,8 @@ class _Context:
         return None
 
     def taking_in(self, sighting: Sighting) -> list[Look]:
-        """The processes whose threads take requests in: only that which a front end gave a request to where that is known."""
+        """The processes whose threads take requests in. Where the process to which a front end gave the request is known: only
+        that one."""
         found = [one for one in self.looks if sightings.INPUT in one.keepers]
         return [one for one in found if sighting.replica is not None and one.replica == sighting.replica] or found
 
@@ -178,7 +180,7 @@ class _Context:
         return not self.two or any(stage in stages for stage in self.seen_before.get(request_id, ()))
 
     def was_not_at(self, request_id: str, *stages: str) -> bool:
-        """Whether the first look saw it, and none before the last saw it at one of the stages."""
+        """Whether the first look saw it, and no look before the last saw it at one of the stages."""
         known = self.seen_before.get(request_id)
         if not self.two or known is None:
             return not self.two
@@ -188,7 +190,7 @@ class _Context:
 
 
 def _may_be(look: Look, part: str) -> bool:
-    """Whether a process that could not be read whole may be of that kind."""
+    """Whether a process that could not be read whole may be of this kind."""
     front = look.role in ("frontend", "api-server")
     return part in look.parts or (front if part == FRONT else not front)
 
@@ -203,7 +205,7 @@ def _gathered(looks: Sequence[Look]) -> dict[str, list[tuple[Look, Sighting]]]:
 
 
 def _marks(hops: Sequence[tuple[Look, Sighting]]) -> list[tuple[object, ...]]:
-    """What changes of a request when somebody works on it."""
+    """The values of a request that change when a process works on it."""
     return sorted((look.pid, s.stage, s.state, s.progress) for look, s in hops)
 
 
@@ -213,12 +215,12 @@ def _read(looks: Sequence[Look]) -> set[int]:
 
 
 def _but(hops: Sequence[tuple[Look, Sighting]], unread: set[int]) -> Sequence[tuple[Look, Sighting]]:
-    """Hops but those of processes that one of two looks could not read: what was not seen has not moved."""
+    """The hops without those in processes that one of two looks could not read: an unread hop does not count as moved."""
     return [hop for hop in hops if hop[0].pid not in unread] if unread else hops
 
 
 def _alike(hops: Sequence[tuple[Look, Sighting]], others: Sequence[tuple[Look, Sighting]]) -> bool:
-    """Whether nobody worked on a request between two looks."""
+    """Whether no process worked on a request between two looks."""
     if len(hops) != len(others):
         return False
     for (look, s), (other, t) in zip(hops, others):
@@ -228,7 +230,7 @@ def _alike(hops: Sequence[tuple[Look, Sighting]], others: Sequence[tuple[Look, S
 
 
 def _steps(looks: Sequence[Look], earlier: Sequence[Look]) -> set[int]:
-    """The schedulers that went on: a request of their own made progress, came, or left."""
+    """The schedulers that made steps: a request of theirs made progress, came, or left."""
     before = {look.pid: _scheduled(look) for look in earlier if SCHEDULER in look.parts}
     return {look.pid for look in looks if SCHEDULER in look.parts and look.pid in before and before[look.pid] != _scheduled(look)}
 
@@ -257,7 +259,7 @@ def _place(look: Look, stage: str, tid: int | None = None) -> Place:
 
 
 def _note_standing(context: _Context) -> None:
-    """Notes at each process's last look the stages whose threads stood all the while."""
+    """Notes in each process's last look the stages whose threads were blocked at all looks."""
     for look in context.looks if context.two else ():
         stages = (stage for stage in (sightings.RUNNING, sightings.WORKER) if stage in look.keepers)
         look.stood = {stage: _stands(look, stage) for stage in stages if context.stood(look, stage)}
@@ -265,7 +267,7 @@ def _note_standing(context: _Context) -> None:
 
 # ---- one request -----------------------------------------------------------------------------------------------------------
 def _judge(tracked: Tracked, context: _Context) -> None:
-    """Fills verdict, place and holder in, as far as the request alone tells."""
+    """Fills in verdict, place and holder, as far as the request alone shows them."""
     scheduled = tracked.sighting(*reversed(sightings.IN_SCHEDULER))
     inside = scheduled or tracked.sighting(sightings.INPUT)
     last = scheduled or tracked.sighting(
@@ -331,7 +333,7 @@ def _abandoned(tracked: Tracked, context: _Context) -> bool:
 
 
 def _parked(tracked: Tracked, look: Look, sighting: Sighting, context: _Context) -> None:
-    """It waits for something that has not come: who is to deliver it, where that is known."""
+    """Judges a request that waits for something which has not come; the holder is the thread that has to deliver it, if known."""
     tracked.verdict, tracked.behind = model.PARKED, list(sighting.after)
     tracked.evidence.append(f"{look.label} has it as {sighting.state}: it waits for {sighting.waits_for}")
     keeper = sighting.keeper
@@ -349,11 +351,12 @@ def _parked(tracked: Tracked, look: Look, sighting: Sighting, context: _Context)
     served = [(one, sightings.WORKER if sightings.WORKER in one.keepers else sightings.RUNNING) for one in holders]
     if any(context.stood(one, stage) for one, stage in served):
         return
-    tracked.holder = None  # who polls for a transfer as it should need not act
+    tracked.holder = None  # a thread that polls for a transfer, as it should, need not act
 
 
 def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Context) -> None:
-    """A process of the engine has it, and it did not move: others are served meanwhile, a step takes long, or nobody is."""
+    """Judges a request that a process of the engine has and that did not move. Others are served meanwhile, or a step takes long,
+    or no request is served."""
     if not context.two:
         tracked.verdict = model.QUEUED if sighting.stage == sightings.QUEUE else ""
         return
@@ -368,11 +371,11 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
         )
         return
     in_hands = sighting.stage not in (*sightings.IN_SCHEDULER, sightings.INPUT) or sighting.tid is not None
-    stage = sighting.stage if in_hands or sightings.QUEUE not in look.keepers else sightings.QUEUE  # who takes it from there
+    stage = sighting.stage if in_hands or sightings.QUEUE not in look.keepers else sightings.QUEUE  # the stage that takes it next
     workers = [one for one in context.looks if None in (look.replica, one.replica) or look.replica == one.replica]
     steps = [(look, stage), *((one, sightings.WORKER) for one in workers)]
     working = [(one, stage) for one, stage in steps if context.goes_on(one, stage)]
-    if working:  # a long step, or a loop that comes to no end: two looks do not tell
+    if working:  # a long step, or a loop without an end: two looks do not show which
         one, stage = working[0]
         tracked.evidence.append(f"no step of {look.label} has ended; {one.label} goes on in {_stands(one, stage)}")
         return
@@ -392,8 +395,8 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
 
 
 def _kept(look: Look, sighting: Sighting) -> list[str]:
-    """Requests that have ended and whose blocks a scheduler keeps until others have read them, where the head of its queue waits
-    for blocks and nothing runs: it is well, and who reads must act."""
+    """Ended requests whose blocks a scheduler keeps until others have read them, where the head of its queue waits for blocks and
+    no request runs. This scheduler is healthy: the readers must act."""
     if sighting.stage != sightings.QUEUE or any(s.stage == sightings.RUNNING and not s.ended for s in look.sightings):
         return []
     head = next((s for s in look.sightings if s.stage == sightings.QUEUE and not s.ended), sighting)
@@ -403,13 +406,13 @@ def _kept(look: Look, sighting: Sighting) -> list[str]:
 
 
 def _stands(look: Look, stage: str) -> str:
-    """Where the thread stands that moves a stage's requests on; at this look it may not have been read."""
+    """Where the thread is that moves a stage's requests on. This look may not have read it."""
     keeper = look.keepers.get(stage)
     return keeper.stands if keeper is not None and keeper.stands else "a place that was not read"
 
 
 def _unanswered(tracked: Tracked, look: Look, sighting: Sighting, debtor: Look) -> None:
-    """Its scheduler waits for a worker's answer, and that one for the next step."""
+    """Judges a request whose scheduler waits for a worker's answer while the worker waits for the next step."""
     tracked.verdict = model.LOST if sighting.stage == sightings.RUNNING else model.BEHIND
     tracked.holder = _place(debtor, sightings.WORKER)
     tracked.evidence.append(
@@ -419,7 +422,7 @@ def _unanswered(tracked: Tracked, look: Look, sighting: Sighting, debtor: Look) 
 
 
 def _outside(tracked: Tracked, look: Look, sighting: Sighting, context: _Context) -> None:
-    """No scheduler has it: it waits for an answer on which no process works, or that is on its way."""
+    """Judges a request that no scheduler has: it waits for an answer on which no process works, or which is on its way."""
     front = tracked.sighting(sightings.FRONTEND)
     on_its_way = [(front[0], sightings.OUTPUT)] if front is not None else []
     on_its_way += [(one, sightings.INPUT) for one in context.taking_in(front[1] if front is not None else sighting)]
@@ -453,7 +456,7 @@ def _outside(tracked: Tracked, look: Look, sighting: Sighting, context: _Context
 
 
 def _undelivered(tracked: Tracked, look: Look, context: _Context) -> None:
-    """Its front end has not handed it to the engine."""
+    """Judges a request that its front end has not handed to the engine."""
     if not context.two or context.goes_on(look, sightings.FRONTEND):
         return
     tracked.verdict, tracked.holder, keeper = model.BEHIND, tracked.at, look.keepers.get(sightings.FRONTEND)
@@ -461,9 +464,9 @@ def _undelivered(tracked: Tracked, look: Look, context: _Context) -> None:
     tracked.evidence.append(f"{look.label} has not handed it to the engine yet{where}")
 
 
-# ---- those that wait for others --------------------------------------------------------------------------------------------
+# ---- requests that wait for others -----------------------------------------------------------------------------------------
 def _behind(found: Sequence[Tracked], context: _Context) -> None:
-    """Requests in a queue whose head is stuck by itself wait for that one."""
+    """Marks requests in a queue whose head never fits: they wait for it."""
     heads: dict[int, Tracked] = {}
     for tracked in found:
         scheduled = tracked.sighting(sightings.QUEUE)
@@ -482,7 +485,7 @@ def _behind(found: Sequence[Tracked], context: _Context) -> None:
 
 
 def _behind_parked(found: Sequence[Tracked], context: _Context) -> None:
-    """Requests in a queue whose head lacks blocks wait for those that hold them, where all of these are parked."""
+    """Marks requests in a queue whose head lacks blocks, if all requests that hold blocks are parked: they wait for these."""
     for look in context.schedulers if context.two else ():
         hops = [(t, t.sighting(*sightings.IN_SCHEDULER)) for t in found]
         mine = [(t, hop[1]) for t, hop in hops if hop is not None and hop[0].pid == look.pid and not hop[1].ended]

@@ -1,5 +1,5 @@
-"""How much an engine does, from its memory: requests, tokens a second, blocks, and who has waited longest; read again and again
-without stopping it."""
+"""How much an engine does, from its memory: requests, tokens a second, blocks, and the request that has waited longest. It is
+read again and again without stopping the engine."""
 
 from __future__ import annotations
 
@@ -26,18 +26,23 @@ if TYPE_CHECKING:
     from ..engines.group import Engine
     from ..engines.sightings import Look
 
-READ = 0.5  # seconds for the blocks of one scheduler that runs on
-SHARE = 20  # the blocks are read so many times as rarely as that takes
+READ = 0.5  # seconds for the blocks of one running scheduler
+SHARE = 20  # after blocks are read, they are not read again for so many times as long
 
 
 @dataclasses.dataclass
 class Reading:
-    """One engine at one time. `running`, `waiting`: requests in the scheduler; `tokens_per_second` given out since the reading
-    before, None at the first; `steps`: {pid: steps a second} by the engine's own counters; where it keeps none `step_rate` is
-    that of the request that got on fastest; `blocks`, `free`: of its KV cache, None where they were not read; `oldest`: (request,
-    seconds without progress) of the one that has stood longest; `partial`: why it is not all; `counted`: {(pid, what): number},
-    what its processes count themselves, as steps, and how many messages in a ring of its shared memory the slowest reader has not
-    read."""
+    """One engine at one time.
+
+    * `running`, `waiting`: requests in the scheduler
+    * `tokens_per_second`: given out since the last reading, None at the first
+    * `steps`: {pid: steps a second} by the engine's own counters
+    * `step_rate`: the highest of `steps`; where there are none, the rate of the fastest request
+    * `blocks`, `free`: of its KV cache, None where not read
+    * `oldest`: (request, seconds without progress) of the one that has not moved for the longest time
+    * `partial`: why it is not complete
+    * `counted`: {(pid, what): number}: the processes' own counters, such as steps, and for each ring in shared memory the number
+      of messages that its slowest reader has not read"""
 
     engine: str
     labels: list[str]
@@ -66,7 +71,7 @@ class EngineMeter:
         self._blocks_due = 0.0
 
     def read(self) -> Reading:
-        """A `Reading`; what cannot be read is missing in it."""
+        """A `Reading`; values that cannot be read are missing in it."""
         looks, partial = looks_at(self._engine)
         now = self._clock()
         found = Reading(self._engine.name, self._engine.labels(), partial=[p for p in partial if p != "unstopped"])
@@ -107,7 +112,7 @@ class EngineMeter:
         found.step_rate = max(found.steps.values(), default=fastest)
 
     def _rings(self) -> dict[tuple[int, str], int]:
-        """What lies unread in the rings that the schedulers hold; those that cannot be read are left out."""
+        """The unread messages in the rings that the schedulers hold. Rings that cannot be read are left out."""
         found = {}
         for rank in self._engine.with_role(*SCHEDULERS):
             try:
@@ -137,9 +142,9 @@ class EngineMeter:
 
 
 class Beside:
-    """`with Beside(engines) as beside:` reads engines in a thread of its own while the block does something else, each about once
-    a second, and more rarely where that takes long. `readings`: [(seconds on the monotonic clock, engine, Reading)]; `notes`: why
-    an engine was not read on."""
+    """`with Beside(engines) as beside:` reads engines in its own thread while the block does something else. Each engine is read
+    about once a second, less often where that takes long. `readings`: [(seconds on the monotonic clock, engine, Reading)];
+    `notes`: why an engine was not read any further."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         self.readings: list[tuple[float, Engine, Reading]] = []
@@ -172,7 +177,7 @@ class Beside:
                     self._meters.remove(one)
                     self.notes.append(f"{one[0].name}: its counters end early: {e}")
             first, wait = not wait, max(1.0, SHARE * (time.thread_time() - began))
-            if first:  # it found what the later ones only read
+            if first:  # the first reading finds the objects that later ones only read
                 wait = 1.0
 
 

@@ -1,4 +1,4 @@
-"""A request over all processes of an engine (`Tracked`): its verdict, and which process must act."""
+"""A request over all processes of an engine (`Tracked`): its verdict, and the process that must act."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STUCK = (NEVER_FITS, PARKED, BEHIND, LOST, ZOMBIE, THRASH)
 
 @dataclasses.dataclass
 class Place:
-    """A process, and a thread of it where that is known."""
+    """A process, and its thread where that is known."""
 
     label: str
     pid: int
@@ -38,10 +38,16 @@ class Place:
 
 @dataclasses.dataclass
 class Tracked:
-    """One request over all processes. `hops`: `[(Look, Sighting)]` in the order of its way; `verdict` '' where one look cannot
-    tell; `sure`: the verdict does not rest on time alone, a step may take long; `moved` None after one look; `holder`: who must
-    act, None where nobody alone can; `behind`: ids of the requests that it waits for; `partner`: (instance, request id) of the
-    other end of its transfer, where that was looked at."""
+    """One request over all processes.
+
+    * `hops`: `[(Look, Sighting)]` in the order of its way
+    * `verdict`: '' where one look cannot tell
+    * `sure`: the verdict does not rest on time alone, which a long step could explain
+    * `moved`: None after one look
+    * `holder`: the process or thread that must act, None where no single one can
+    * `behind`: ids of the requests that it waits for
+    * `partner`: (instance, request id) of its transfer's other end, where that was looked at
+    """
 
     request_id: str
     hops: list[tuple[Look, Sighting]]
@@ -58,7 +64,7 @@ class Tracked:
     partner: tuple[str, str] | None = None
 
     def sighting(self, *stages: str) -> tuple[Look, Sighting] | None:
-        """The hop at the first of the stages at which it was seen, None."""
+        """The hop at the first of these stages at which it was seen, or None."""
         for stage in stages:
             for hop in self.hops:
                 if hop[1].stage == stage:
@@ -67,7 +73,7 @@ class Tracked:
 
     @property
     def transfer(self) -> Transfer | None:
-        """Of its KV between instances, None where it has none."""
+        """Its transfer of KV between instances, None where it has none."""
         return next((s.transfer for _, s in self.hops if s.transfer is not None), None)
 
     @property
@@ -77,7 +83,7 @@ class Tracked:
 
 
 def meant(wanted: str, requests: Iterable[Tracked]) -> list[Tracked]:
-    """Those of `requests` that an id names, the engine's own or the user's; else those whose id it begins."""
+    """Those of `requests` that an id names, the engine's own or the user's; else those whose id begins with it."""
     among = list(requests)
     exact = [one for one in among if wanted in (one.request_id, one.external_id)]
     return exact or [one for one in among if one.request_id.startswith(wanted)]
@@ -85,7 +91,7 @@ def meant(wanted: str, requests: Iterable[Tracked]) -> list[Tracked]:
 
 @dataclasses.dataclass
 class Counter:
-    """A number of one process that grows as it works, at both looks: `what` in words."""
+    """A number of one process that grows as it works, at both looks. `what`: in words."""
 
     label: str
     pid: int

@@ -16,7 +16,7 @@ MANY_PREEMPTIONS = 3  # between two looks
 
 def mark(found: Sequence[Tracked], earlier: dict[str, list[tuple[Look, Sighting]]]) -> None:
     """Marks requests that were preempted over and over between the looks, while no request of the engine gave a token or ended:
-    what they compute again is no progress."""
+    to compute the same again is no progress."""
     before = {name: Tracked(name, hops).request for name, hops in earlier.items()}
     now = {tracked.request_id: tracked.request for tracked in found}
     pairs = [(then, now.get(name)) for name, then in before.items() if then is not None]

@@ -1,4 +1,4 @@
-"""Whether the open requests of a running engine get on, seen without stopping it: what llm-watch waits for."""
+"""Whether the open requests of a running engine make progress, seen without stopping it. llm-watch waits for this."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from ..engines.group import Engine
 
-SHARE = 4  # an engine is looked at so often within its patience: each look reads all of its processes
+SHARE = 4  # looks at an engine within the `after` seconds: each look reads all of its processes
 
 
 class RequestsWatch:
-    """One engine: since when each of its open requests is where it is, at the same progress."""
+    """One engine: since when each of its open requests has been in the same place, with the same progress."""
 
     def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
         self._engine, self._clock = engine, clock
@@ -25,14 +25,15 @@ class RequestsWatch:
         self._next = 0.0
 
     def look(self, after: float) -> str:
-        """Why it is time to look closer, '' while there is progress or patience. `after`: seconds of patience."""
+        """Why a closer look is due, '' where there is progress or it may still come. `after`: seconds without progress before a
+        look is due."""
         now = self._clock()
         if now < self._next:
             return ""
         self._next = now + after / SHARE
         looks, _ = looks_at(self._engine)
         if any(look.notes for look in looks):
-            return ""  # not all of it was read: who is missing is not known to stand
+            return ""  # not all of it was read: a missing request may have moved
         seen = marks(looks)
         self._known = {
             name: self._known[name] if name in self._known and self._known[name][0] == mark else (mark, now)

@@ -1,4 +1,5 @@
-"""The way of one request over instances, from the router to who answers: what both ends of its transfer say, as one row.
+"""The way of one request over instances, from the router to the instance that answers: the facts of both ends of its transfer, as
+one row.
 
 Pure."""
 
@@ -24,8 +25,8 @@ _NO_SENDER = {instances.NEVER: "it has no such request", sightings.BYTES: "not a
 
 @dataclasses.dataclass
 class Stop:
-    """One stop on a request's way. `part`: "router", "transfer", or the role of the instance; `instance`: its name, of one that
-    was not looked at its engine id or address; `request_id`: what it is called there; `state` in words; `at`: the process."""
+    """One stop on a request's way. `part`: "router", "transfer", or the role of the instance. `instance`: its name; its engine id
+    or address where it was not looked at. `request_id`: the request's id there. `state`: in words; `at`: the process."""
 
     part: str
     instance: str = ""
@@ -35,7 +36,7 @@ class Stop:
 
 
 def way(tracked: Tracked, side: Side, sides: Iterable[Side], routers: Sequence[dict[str, Any]] = ()) -> list[Stop]:
-    """The stops of a request of `side`, the sender before the reader; [] of one that stays in its instance. `routers`: as
+    """The stops of a request of `side`, the sender before the reader; [] where the request stays in its instance. `routers`: as
     `engines.routers.of_table` finds them."""
     transfer = tracked.transfer
     if transfer is None:
@@ -62,7 +63,7 @@ def _stop(tracked: Tracked, side: Side, sends: bool) -> Stop:
 
 
 def _unseen(transfer: Transfer) -> Stop:
-    """The end that no instance has that was looked at."""
+    """The stop at an end that no looked-at instance has."""
     who = " at ".join(filter(None, (transfer.peer, transfer.address)))
     if transfer.sends:
         return Stop(READER, who, "", "no request that was looked at reads them")
@@ -70,7 +71,7 @@ def _unseen(transfer: Transfer) -> Stop:
 
 
 def _between(tracked: Tracked, partner: Tracked | None) -> Stop:
-    """The transfer: as the reader has it, who knows what it waits for; until when, as the sender has it."""
+    """The transfer. Its state is the reader's, which knows what it waits for; its lease is the sender's."""
     ends = [t.transfer for t in (tracked, partner) if t is not None and t.transfer is not None]
     state = next((t.state for t in ends if not t.sends and t.state), "") or next((t.state for t in ends if t.state), "")
     until = next((t.until for t in ends if t.until is not None), None)
@@ -80,7 +81,7 @@ def _between(tracked: Tracked, partner: Tracked | None) -> Stop:
 
 
 def _router(routers: Sequence[dict[str, Any]], ends: Sequence[Stop]) -> Stop:
-    """The router: one that has connections to an instance on the way. Its tables are not read."""
+    """The router: one with connections to an instance on the way. Its tables are not read."""
     names = {end.instance for end in ends}
     for one in routers:
         there = {name: count for name, count in one["connections"].items() if name in names}

@@ -1,8 +1,8 @@
-"""asyncio as part of the wait-for graph: each loop with what it cannot run, each task with what it waits for and who
-could end that.
+"""asyncio as part of the wait-for graph: each loop with the tasks it does not run, each task with its wait and the nodes that
+could end it.
 
-Source: Lib/asyncio/locks.py, queues.py, streams.py. uvloop keeps its ready handles in C, so there only its tasks tell what is
-ready.
+Source: Lib/asyncio/locks.py, queues.py, streams.py. uvloop keeps its ready handles in C: only the ready tasks of its loops are
+known.
 """
 
 from __future__ import annotations
@@ -41,11 +41,24 @@ MAX_TIMERS = 4096
 
 @dataclass(eq=False)
 class TaskState:
-    """One asyncio task: `node`, `name`, `state` ("running", "ready", "waiting"), `loop`: address, `python`: its suspended frames,
-    innermost first, `edge`: what it waits for (None where it is not known), `text`: the wait in words, `kind` of `tasks.Waiting`,
-    `seconds` of a sleep, `on`: nodes of tasks that must all end, `descriptor`: of the socket that it reads from (-1: none),
-    `call`: that read as a system call, `key`: what changes as it goes on, `yields`: it stands in
-    asyncio.sleep(0), `for_good`: its code does nothing more than sleep again where its sleep ends."""
+    """One asyncio task.
+
+    * `node`, `name`
+    * `state`: "running", "ready", "waiting"
+    * `loop`: its address
+    * `python`: its suspended frames, innermost first
+    * `edge`: its wait, None where it is not known
+    * `text`: the wait in words
+    * `kind`: of `tasks.Waiting`
+    * `on`: nodes of tasks that must all end
+    * `descriptor`: of the socket it reads from, -1 for none
+    * `call`: that read as a system call
+    * `key`: changes when the task makes progress
+    * `top`: its innermost frame outside asyncio's waits, as text
+    * `seconds`: of a sleep
+    * `yields`: it is in asyncio.sleep(0)
+    * `for_good`: when its sleep ends, its code only sleeps again
+    """
 
     node: Any
     name: str
@@ -68,10 +81,18 @@ class TaskState:
 
 @dataclass(eq=False)
 class LoopState:
-    """One event loop that runs: `tid` of its thread, `ready`: handles and tasks that could run, `taken`: as of
-    `event_loops.callbacks_taken` (None: not known), `turned`: whether that was more than at an earlier look (None: not known),
-    `overdue`: seconds by which its earliest timer is late, `late`: how many are, `running`: the name of the task that is being
-    stepped, `callback`: the function that runs where it is no task's, `main`: the node of the task that the loop runs for."""
+    """One event loop that runs.
+
+    * `address`; `tid` of its thread
+    * `ready`: number of handles and tasks that could run
+    * `taken`: as of `event_loops.callbacks_taken`, None where not known
+    * `turned`: whether `taken` grew since an earlier sample, None where not known
+    * `overdue`: seconds by which its earliest timer is late
+    * `late`: number of late timers
+    * `running`: the name of the task that is being stepped
+    * `callback`: the function that runs, where no task is
+    * `main`: the node of the task that the loop runs for
+    """
 
     address: int
     tid: int
@@ -87,7 +108,8 @@ class LoopState:
 
 @dataclass
 class AsyncState:
-    """All of a process: `tasks` (`listed`: they could be), `loops`, and reasons why there may be more."""
+    """The asyncio state of a process: `tasks`, `loops`, and reasons why there may be more. `listed`: the tasks could be
+    listed."""
 
     tasks: list[TaskState] = field(default_factory=list)
     loops: list[LoopState] = field(default_factory=list)
@@ -95,13 +117,13 @@ class AsyncState:
     listed: bool = True
 
     def keys(self) -> dict[int, Any] | None:
-        """As `keys`."""
+        """As the function `keys`, for these tasks."""
         return {task.address: task.key for task in self.tasks} if self.listed else None
 
 
 def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = None) -> AsyncState:
-    """The tasks and loops of a process called `name`; empty where it uses no asyncio. `now`: seconds of CLOCK_MONOTONIC, None
-    where the memory is old (a core): then nothing is overdue."""
+    """The tasks and loops of a process called `name`; empty where it uses no asyncio. `now`: seconds of CLOCK_MONOTONIC; None for
+    old memory (a core), in which nothing is overdue."""
     found = AsyncState()
     try:
         if not rt.has_module(("asyncio.tasks",)):
@@ -149,8 +171,9 @@ def used(rt: Runtime) -> bool:
 
 
 def key_of(task: Any) -> Any:
-    """A key of a task that changes as the task goes on: its state, and the places and variables of its frames. One that yields by
-    sleep(0) and is run again has not gone on by that: of those that run, or could, the variables of their own frames count."""
+    """A key of a task that changes as the task makes progress: its state, and the places and variables of its frames. To yield by
+    sleep(0) and be run again is no progress. So, of a task that runs or could run, only its own frames' code and variables count.
+    """
     try:
         if task.state not in RUNNABLE:
             return task.state, stack_key(task.frames)
@@ -162,13 +185,13 @@ def key_of(task: Any) -> Any:
 
 
 def _yields(task: Any) -> bool:
-    """Whether a task stands in asyncio.sleep(0): it is run again at the loop's next turn."""
+    """Whether a task is in asyncio.sleep(0): it is run again at the loop's next turn."""
     return bool(task.frames) and last_part(str(task.frames[0].function)) == "__sleep0"
 
 
 def sleeps_for_good(frames: Sequence[Any]) -> bool:
-    """Whether the code that called a sleep does nothing more than sleep again where it ends; `frames` of a thread or a task,
-    innermost first."""
+    """Whether the code that called a sleep only sleeps again when the sleep ends. `frames`: of a thread or a task, innermost
+    first."""
     frame = next((f for f in frames if not path_of(f).endswith(ASYNCIO)), None)
     try:
         return frame is not None and loops.only_again(frame.code, frame.raw.lasti)
@@ -178,7 +201,7 @@ def sleeps_for_good(frames: Sequence[Any]) -> bool:
 
 
 def keys(rt: Runtime) -> dict[int, Any] | None:
-    """{address of a task: its key}, for a first look; None where they could not be listed."""
+    """{address of a task: its key}, for a first sample; None where the tasks could not be listed."""
     try:
         if not rt.has_module(("asyncio.tasks",)):
             return {}
@@ -190,7 +213,7 @@ def keys(rt: Runtime) -> dict[int, Any] | None:
 
 
 def _nodes(name: str, tasks: list[Any]) -> dict[int, Any]:
-    """{address: node} with a word more where two tasks have one name."""
+    """{address: node}. Where two tasks have one name, the node also has the task's address."""
     names = [task.name for task in tasks]
     count = {n: names.count(n) for n in set(names)} if len(names) < 1000 else dict.fromkeys(names, 2)
     return {task.address: (name, f"task {task.name}" + (f" {task.address:#x}" if count[task.name] > 1 else "")) for task in tasks}
@@ -228,7 +251,7 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
             edge = task.edge = edge_of(task.node, wait, name, task.top, "asyncio.")
             if wait.kind in ("Lock", "Semaphore", "Condition"):
                 _owner(edge, task, holders, node, wait.object.address)
-            if edge.address not in able:  # asked once for all who wait for it
+            if edge.address not in able:  # asked once for all tasks that wait for it
                 able[edge.address] = _able(reachable, edge.address)
             others = [agent for agent in able[edge.address] if agent is not task]
             if edge.owner is None and not edge.candidates:
@@ -239,7 +262,7 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
 
 
 def _able(reachable: Reachable, address: int) -> list[Any]:
-    """Who can reach what a task waits for, and does not wait for it himself."""
+    """The agents that can reach the object at `address` and do not wait for it themselves."""
     return reachable.agents_of(address, lambda agent: waits_for(agent, address, ASYNCIO))
 
 
@@ -275,8 +298,8 @@ def _descriptor(task: TaskState) -> int:
 
 # ---- a loop ----------------------------------------------------------------------------------------------------------
 def _loop_states(rt: Runtime, tasks: list[Any], now: float | None) -> list[LoopState]:
-    """The loops, by address. A timer that is late in a process that runs on is read again: what stood for it may have been freed
-    under the reader."""
+    """The loops, by address. A late timer of a running process is read a second time: its memory may have been freed during the
+    first reading."""
     states = [_loop_state(loop, tasks, now) for loop in event_loops(rt, max_timers=MAX_TIMERS)]
     if any(state.late for state in states) and not rt.target.is_stopped:
         rt.target.drop_pages()
@@ -301,8 +324,8 @@ def _loop_state(loop: EventLoop, tasks: list[Any], now: float | None) -> LoopSta
 
 
 def _main_task(loop: LoopState, threads: list[ThreadView]) -> int:
-    """The address of the task that `run_until_complete` of the loop's thread runs for, or asyncio.Runner, where the loop's own
-    code is no Python (uvloop); 0 where none is."""
+    """The address of the task for which the loop's thread runs `run_until_complete`, or asyncio.Runner where the loop's own code
+    is not Python (uvloop); 0 where there is none."""
     thread = next((t for t in threads if t.tid == loop.tid), None)
     for frame in thread.python if thread is not None else ():
         name = "future" if last_part(str(frame.function)) == "run_until_complete" else ""

@@ -1,7 +1,6 @@
 """Stacks of many machines: answers of llm-stacks as JSON, from files or from a Ray cluster's nodes, made into processes again.
 
-Nothing of ours listens anywhere: each node runs the same command line (srun, kubectl exec, mpirun, Ray), and its
-answer is a file.
+gdbext opens no port for this: each node runs the same command line (srun, kubectl exec, mpirun, Ray), and its answer is a file.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ RAY_TIMEOUT = 120  # seconds for a node's answer
 
 
 class SavedThread:
-    """A thread of an answer: what `ThreadView` has that the tree asks for. `saved`: its frames as JSON has them."""
+    """A thread of an answer, with those attributes of `ThreadView` that the tree needs. `saved`: its frames as in the JSON."""
 
     py = None
 
@@ -68,7 +67,8 @@ ANSWER = {  # what is read of an answer of `llm-stacks -json`
 
 
 class MergedAnswers:
-    """Answers together: `processes`, `failed`, `pauses`, `collecting`, `total` processes asked for, `partial`."""
+    """Several answers together: `processes`, `failed`, `pauses`, `collecting`, `partial`; `total`: the number of processes asked
+    for."""
 
     def __init__(self) -> None:
         self.processes: list[SavedProcess] = []
@@ -79,8 +79,8 @@ class MergedAnswers:
         self.partial: list[str] = []
 
     def add(self, answer: Any, source: str) -> None:
-        """Takes the parsed JSON of one node in. `source`: the name that was asked, which stands for whatever host it names;
-        before it, where it names several."""
+        """Adds the parsed JSON of one node. `source`: the name by which the node was asked. It replaces the host name in the
+        answer; where the answer names several hosts, it is put before each."""
         if not isinstance(answer, dict) or not str(answer.get("schema", "")).startswith("llm-stacks/"):
             raise GdbextError(f"{source}: no answer of llm-stacks -json")
         if "error" in answer:
@@ -124,7 +124,7 @@ class MergedAnswers:
         self.partial += [f"{source}: {reason}" for reason in answer.get("partial", ())]
 
     def finish(self) -> MergedAnswers:
-        """Names that two machines have, or that begin with another machine's, are told apart by the machine."""
+        """Puts the machine before process names that two machines have, or that begin with a machine's name."""
         count: dict[str, int] = {}
         hosts = tuple({p.host + ":" for p in self.processes})
         for p in self.processes:

@@ -1,7 +1,7 @@
-"""How a process ended, of a core, or that it is on its way out, and what keeps it.
+"""How a process ended (a core), or that it is ending, and what delays the end.
 
-Python/pylifecycle.c, Py_FinalizeEx: threading._shutdown joins the threads that are no daemons, then the callbacks of atexit run,
-then the interpreter counts as finalizing and takes its modules apart, which calls `__del__`; last come exit(3)'s handlers.
+Python/pylifecycle.c, Py_FinalizeEx: threading._shutdown joins the threads that are no daemons. Then the callbacks of atexit run.
+Then the interpreter counts as finalizing and takes its modules apart, which calls `__del__`. Last come exit(3)'s handlers.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ STAGES = {
 
 @dataclass
 class Ending:
-    """One process's end. `kind`: a key of `STAGES`; `thread`: in which it happens, None where it was not read; `waits_for`: the
-    threads that keep it; `death`: of a core."""
+    """One process's end. `kind`: a key of `STAGES`; `thread`: the one in which the end happens, None where it was not read;
+    `waits_for`: the threads that delay it; `death`: of a core."""
 
     kind: str
     thread: ThreadView | None = None
@@ -46,7 +46,7 @@ class Ending:
 
     @property
     def text(self) -> str:
-        """One line: what ends it, and what keeps it from that."""
+        """One line: the stage of the end, and what delays it."""
         if self.death is not None:
             return f"it died of {self.death.text}, in thread {self.death.tid}"
         if self.kind == "joins":
@@ -60,7 +60,7 @@ def _standing(thread: ThreadView) -> str:
 
 
 def read(target: Target, rt: Runtime | None, views: Sequence[ThreadView]) -> Ending | None:
-    """How a process ended or ends; None of one that neither has nor does, as far as its threads `views` tell."""
+    """How a process ended or is ending; None where its threads `views` show no end."""
     death = target.death() if isinstance(target, CoreFileTarget) else None
     if death is not None:
         return Ending("signal", next((th for th in views if th.tid == death.tid), None), death=death)
@@ -74,8 +74,8 @@ def read(target: Target, rt: Runtime | None, views: Sequence[ThreadView]) -> End
 
 
 def _of_python(target: Target, views: Sequence[ThreadView]) -> Ending | None:
-    """The end of the first CPython that has begun to end. From 3.10 on `finalizing` of its main interpreter is set before the
-    joins; where it is not, their frame and the function's own tell."""
+    """The end of the first CPython that is ending. From 3.10 on, `finalizing` of its main interpreter is set before the joins.
+    Where it is not set, the Python frame of the joins and the native frame of Py_FinalizeEx show the end."""
     joining = next((th for th in views if th.python and _shuts_down(th)), None)
     if joining is not None:
         return Ending("joins", joining, _joined(joining, views))
@@ -109,8 +109,8 @@ def _joined(joining: ThreadView, views: Sequence[ThreadView]) -> list[ThreadView
 
 
 def shutdown_edge(process: str, thread: ThreadView, views: Sequence[ThreadView]) -> Edge | None:
-    """The edge of a thread in `threading._shutdown` itself to the threads that it joins, which all have to end; None where it
-    stands elsewhere, or none is seen."""
+    """The edge of a thread whose innermost frame is `threading._shutdown`, to the threads that it joins: all of them have to end.
+    None where it is elsewhere, or joins none."""
     inner = thread.python[0] if thread.python else None
     if inner is None or not inner.function.endswith("_shutdown") or not inner.file.endswith("threading.py"):
         return None
@@ -132,5 +132,5 @@ def daemons(rt: Runtime) -> dict[int, bool]:
         for key, value in module.item("_active").items() if module else ():
             found[key.integer()] = value.attr("_daemonic").boolean()
     except GdbextError as e:
-        log.passed_over(e)  # a table in the middle of an update; the names are read the same way
+        log.passed_over(e)  # a table in the middle of an update; thread names are read the same way
     return found

@@ -1,8 +1,8 @@
-"""Which native frames are the interpreter's own machinery, and so are folded away where Python frames are shown.
+"""The native frames that belong to the interpreter's machinery. They are left out where Python frames are shown.
 
-A frame is the interpreter's by its library and by its symbol. In python3.x and libpython3.x everything is CPython's. In a program
-that has CPython linked in, what stands between two of CPython's own global functions is: all of those begin with Py or _Py
-(CPython's Tools/build/smelly.py holds that)."""
+A frame is the interpreter's by its library and by its symbol. In python3.x and libpython3.x, everything is CPython's. In a
+program with CPython linked in, code between two of CPython's own global functions is CPython's: all of those begin with Py or _Py
+(CPython's Tools/build/smelly.py enforces that)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from ..access.model import NativeFrame
     from ..cpython.runtime import Runtime
 
-# The interpreter's own machinery between two Python frames; what a user wants to see of libpython (a sleep, a lock, the
-# collector) is not here.
+# The interpreter's own machinery between two Python frames. Functions of libpython that a user wants to see (a sleep, a lock,
+# the collector) are not here.
 _INTERPRETER = re.compile(
     r"_?Py(?!Thread)|_TAIL_CALL|cfunction_|method_|slot_|vectorcall|object_vacall|type_call|run_mod|run_eval|pymain_|partial_|gen_|"
     r"bounded_lru|lru_cache|wrapper_|wrap_|function_code_fastcall|trampoline|tp_new|builtin___build_class|classmethod_|property_|"
     r"call_|context_run|thread_run|t_bootstrap|pythread_wrapper|main$|_start$"
 )
-# Names that no other program has: also where the linker put the function beside code that is not CPython's.
+# Names that no other program has: CPython's even where the linker put the function next to other code.
 _UNMISTAKABLE = re.compile(
     r"_PyEval_|_PyFunction_|_PyObject_|function_code_fastcall$|cfunction_(vectorcall|call|enter)|method_vectorcall|object_vacall$|"
     r"slot_tp_|run_eval_code_obj|pymain_|pythread_wrapper$"
@@ -34,14 +34,14 @@ _CPYTHON_FILE = re.compile(r"(lib)?python(3(\.\d+)?)?[a-z]{0,3}(-(dbg|intel64))?
 
 
 class Folding:
-    """What it folds in the process of a `Runtime`, None: nothing is known of it, and nothing is CPython's file."""
+    """The frames to fold in the process of a `Runtime`. With None, no file counts as CPython's."""
 
     def __init__(self, rt: Runtime | None) -> None:
         self._rt, self._path = rt, rt.library.path if rt is not None else None
         self._whole = self._path is not None and _is_cpython_file(self._path)
 
     def may_run_python(self, frame: NativeFrame) -> bool:
-        """Whether the loop of the interpreter may be in a frame's code: CPython's file, or code of no file (a JIT's, a copy)."""
+        """Whether the interpreter's loop may be in a frame's code: CPython's file, or code of no file (a JIT's, a copy)."""
         return self._rt is None or not frame.library or frame.library == self._path
 
     def is_interpreter(self, frame: NativeFrame) -> bool:

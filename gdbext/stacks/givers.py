@@ -1,7 +1,9 @@
-"""Who could end a wait by the code that it stands in: to reach an object is not yet to give what others wait for.
+"""The threads whose own code could end a wait. A thread that can reach an object need not give anything to those that wait for
+it.
 
-A thread that sleeps for an hour between two rounds of its own work can reach all that hangs on its `self`. It starves somebody
-only where its code names what ends the wait (`put`, `set`, `notify`), or has the very object at hand and may pass it on.
+Example: a thread that sleeps for an hour between two rounds of its work can reach everything that hangs on its `self`. It starves
+others only in two cases. Its code names the call that ends the wait (`put`, `set`, `notify`), or it has the very object at hand
+and may pass it on.
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ _ENDS = {
     "put": frozenset(("get", "get_nowait")),
     "join": frozenset(("task_done",)),
 }
-_ASKS = frozenset(("is_set", "empty", "full", "qsize", "n_waiting"))  # who only asks how it stands
+_ASKS = frozenset(("is_set", "empty", "full", "qsize", "n_waiting"))  # calls that only ask for the state
 
 
 def may_end(references: References, frames: Iterable[Any], edge: Edge) -> bool:
-    """Whether code of one of the frames may end the wait of `edge`, which is not for a lock: it can reach the object, and names a
-    call that ends such a wait, or has it at hand and does not only ask how it stands."""
+    """Whether code of one of the frames may end the wait of `edge`, which is not for a lock. The code must reach the object. It
+    must also name a call that ends such a wait, or at least not only ask for the object's state."""
     ends = _ENDS.get(edge.how or edge.kind.rpartition(".")[2])
     if ends is None:
         return True
@@ -48,7 +50,7 @@ def may_end(references: References, frames: Iterable[Any], edge: Edge) -> bool:
 
 
 def waits_for(agent: Any, address: int, library: tuple[str, ...]) -> bool:
-    """Whether a thread or task itself stands in a wait, in a file of `library`, of this very object."""
+    """Whether a thread or task is itself in a wait for this very object, in a file of `library`."""
     for frame in agent.python[:6]:
         try:
             if path_of(frame).endswith(library) and getattr(dict(frame.locals()).get("self"), "address", 0) == address:

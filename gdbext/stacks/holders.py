@@ -1,4 +1,4 @@
-"""Who has a lock that notes no owner, by the frames that stand inside its `with`, or between its acquire and its release."""
+"""The owners of locks that note no owner, found by frames inside the lock's `with`, or between its acquire and its release."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ WITH, BY_SOURCE = "with", "between acquire and release"
 
 
 class Holders:
-    """Who is inside the `with` of a lock, or between its acquire and its release: an index by the lock's address, over all frames
-    of `agents` (threads, or asyncio tasks: whatever has `python` frames), built at its first use."""
+    """The agents that are inside the `with` of a lock, or between its acquire and its release. It is an index by the lock's
+    address over all frames of `agents`, built at its first use. An agent is a thread or an asyncio task: anything with `python`
+    frames."""
 
     def __init__(self, agents: list[Any]) -> None:
         self.agents = agents
@@ -53,7 +54,7 @@ class Holders:
         return [(obj, f"{place}{more})") for obj, more in held]
 
     def _waits_on(self, agent: Any, manager: Any) -> bool:
-        """Whether it stands in the `wait` of this Condition, which has given its lock back meanwhile."""
+        """Whether the agent is in the `wait` of this Condition, which has released its lock meanwhile."""
         inner = None
         for frame in agent.python:
             if path_of(frame).endswith(("threading.py", "asyncio/locks.py")) and frame.function in ("Condition.wait", "wait"):
@@ -66,7 +67,7 @@ class Holders:
 
 
 def _enters(frame: Any, manager: Any) -> bool:
-    """Whether a frame is the `__enter__` or `__aenter__` of this manager: its caller waits to enter the `with`."""
+    """Whether a frame is this manager's `__enter__` or `__aenter__`: its caller still waits to enter the `with`."""
     if frame is None or str(frame.function).rpartition(".")[2] not in ("__enter__", "__aenter__"):
         return False
     me = dict(frame.locals()).get("self")
@@ -74,7 +75,7 @@ def _enters(frame: Any, manager: Any) -> bool:
 
 
 def inner_lock(obj: Any) -> int:
-    """The address of the lock inside a Condition, or what stands for one; 0 for others."""
+    """The address of the lock inside a Condition, or inside an object with the same attribute; 0 for others."""
     if not obj.type.is_heap:
         return 0
     try:

@@ -1,10 +1,10 @@
-"""Locks between processes: which process holds the mutex, the semaphore or the file lock that a thread of another one waits for.
+"""Locks between processes: the process that holds the mutex, semaphore or file lock for which a thread of another process waits.
 
 - A process-shared pthread mutex notes its owner's thread id (glibc, struct __pthread_mutex_s).
-- A semaphore in shared memory notes nobody. But multiprocessing's SemLock, in the process that has it, counts and notes the
+- A semaphore in shared memory notes no owner. But multiprocessing's SemLock, in the process that has it, counts and notes the
   thread (Modules/_multiprocessing/semaphore.c: handle, last_tid, count).
 - A lock on a file is the kernel's: the holder's /proc/PID/fdinfo/FD says `lock:` (proc(5)). The process is known, not the thread.
-  torch's FileBaton is a file that is there, and that its maker has open.
+  torch's FileBaton is a file: it exists while the lock is held, and its maker has it open.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _POLLS = {
 
 # ---- in the process that waits ---------------------------------------------------------------------------------------
 def semaphore_at(target: Target, address: int) -> Any:
-    """The identity of the semaphore at `address` in every process that maps it: (inode, offset in its file); None where none
-    is."""
+    """The identity of the semaphore at `address`, the same in every process that maps it: (inode, offset in its file); None where
+    there is none."""
     mapping = target.mapping_at(address)
     if mapping is None or not mapping.path.startswith(SEMAPHORES):
         return None
@@ -70,7 +70,7 @@ def polled_lock_file(thread: ThreadView) -> str:
 
 
 def locked_descriptor(view: ProcessView, thread: ThreadView) -> int | None:
-    """The file descriptor that a thread stands in flock() or fcntl() with, or None."""
+    """The file descriptor on which a thread calls flock() or fcntl(), or None."""
     if thread.thread is None or not thread.native or not _FILE_CALL.match(thread.native[0].function or ""):
         return None
     try:
@@ -80,9 +80,10 @@ def locked_descriptor(view: ProcessView, thread: ThreadView) -> int | None:
         return None
 
 
-# ---- in those that may have it ---------------------------------------------------------------------------------------
+# ---- in the processes that may have it -------------------------------------------------------------------------------
 def held_semaphores(view: ProcessView) -> dict[Any, list[ThreadView]]:
-    """{semaphore: [ThreadView that took it]} of what this process's frames can name and its SemLocks say they have."""
+    """{semaphore: [ThreadView that took it]} of the semaphores that frames of this process can name and that its SemLocks say
+    they have."""
     found: dict[Any, list[ThreadView]] = {}
     if view.rt is None or not any(m.path.startswith(SEMAPHORES) for m in view.target.mappings()):
         return found
@@ -100,8 +101,8 @@ def held_semaphores(view: ProcessView) -> dict[Any, list[ThreadView]]:
 
 
 def _claim(view: ProcessView, obj: Any, found: dict[Any, list[ThreadView]], inside: ThreadView | None) -> None:
-    """`inside`: the thread that is in a `with` of the object. A semaphore is claimed for that one only: who gave one back need
-    not be who took it."""
+    """Adds the owner of the lock `obj` to `found`. `inside`: the thread that is in a `with` of the object. A Semaphore is claimed
+    for that thread only, since any thread may release one."""
     locks_ = obj.type.name in ("Lock", "RLock")
     if not obj.type.is_heap or not (locks_ or inside is not None and obj.type.name in ("Semaphore", "BoundedSemaphore")):
         return
@@ -119,7 +120,7 @@ def _claim(view: ProcessView, obj: Any, found: dict[Any, list[ThreadView]], insi
 
 def file_holders(paths: Iterable[str]) -> dict[tuple[int, int], tuple[list[int], list[int]]]:
     """{(device, inode): ([pid that has a lock on the file], [pid that has it open])} of some files, of the processes that may be
-    looked into. One way through all descriptors; only those that lead to a file of the same name are asked which file it is."""
+    read. It makes one pass through all descriptors. Only for those that lead to a file of the same name is the file looked up."""
     wanted = {key: os.path.basename(_name(path)) for path in paths for key in [_file(path)] if key is not None}
     found: dict[tuple[int, int], tuple[list[int], list[int]]] = {key: ([], []) for key in wanted}
     names = set(wanted.values())
@@ -154,7 +155,8 @@ def _file(path: str) -> tuple[int, int] | None:
 
 # ---- the two together ------------------------------------------------------------------------------------------------
 def resolve(views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
-    """Finds the owners of the `edges` that lead out of a process (`Edge.shared`). `views`: `[ProcessView]` looked at."""
+    """Finds the owners of those `edges` whose locks other processes may have (`Edge.shared`), in `views`, the processes that were
+    read."""
     wanted = [e for e in edges if e.shared is not None]
     if not wanted:
         return
@@ -179,7 +181,7 @@ def resolve(views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
 
 
 def set_owner(edge: Edge, found: list[Node], nobody: str) -> None:
-    """Sets the owner of a lock's edge: `found` are the threads that may have it; `nobody` is the note where there are none."""
+    """Sets the owner of a lock's edge. `found`: the threads that may have it; `nobody`: the note where there are none."""
     if len(found) == 1:
         edge.owner, edge.note = found[0], "" if edge.shared[0] == "mutex" else "its own count says so"
     elif found:
@@ -189,7 +191,7 @@ def set_owner(edge: Edge, found: list[Node], nobody: str) -> None:
 
 
 def set_file_owner(edge: Edge, holders: dict[Any, Any], by_name: dict[str, ProcessView]) -> None:
-    """Notes the process that has a locked file; `holders` as `file_holders` gives them."""
+    """Sets the process that has a locked file as the edge's owner, or notes it. `holders`: as `file_holders` gives them."""
     kind, path = edge.shared
     key = _file(path)
     if key is None:

@@ -1,6 +1,7 @@
-"""The wait-for edges of one process: the GIL, pthread mutexes and condition variables, Python's locks and what is built of them.
+"""The wait-for edges of one process: the GIL, pthread mutexes and condition variables, Python's locks and objects built from
+them.
 
-What each thread can reach and what it holds is indexed once over all frames, so the graph takes time linear in their number.
+The objects that each thread can reach or holds are indexed once over all frames, so the graph takes time linear in their number.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ _COND = re.compile(r"_*pthread_cond_(wait|timedwait|clockwait)")
 MUTEX_OWNER, MUTEX_KIND = 8, 16  # glibc's struct __pthread_mutex_s, x86-64 and aarch64 (sysdeps/nptl/bits/struct_mutex.h)
 MUTEX_KINDS = 0x1FF
 MUTEX_SHARED = 0x80  # PTHREAD_MUTEX_PSHARED_BIT, nptl/pthreadP.h
-NAMING = 4  # innermost frames by whose names a lock is called
+NAMING = 4  # innermost frames that may give a lock its name
 
 _BUFFERED, _TEXT = ("_io.BufferedWriter", "_io.BufferedReader", "_io.BufferedRandom"), "_io.TextIOWrapper"
 IO_WORDS = 26  # of such an object: more than it has before its lock and owner
 
 
 def outer_place(frames: list[Any], otherwise: Any, library: tuple[str, ...] = LIBRARY) -> str:
-    """The innermost frame that is not the library's, as "function (file:line)"."""
+    """The innermost frame outside the library, as "function (file:line)"."""
     frame = next((f for f in frames if not path_of(f).endswith(library)), otherwise)
     return f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})"
 
 
 def buffered_owner(obj: Any, futex: int) -> int | None:
-    """The pthread id of who has the lock inside an io.BufferedWriter, BufferedReader or BufferedRandom, or in the one below an
-    io.TextIOWrapper, where that lock's semaphore is at `futex`; None for anything else.
+    """The pthread id of the owner of the lock inside an io.BufferedWriter, BufferedReader or BufferedRandom, or inside the one
+    below an io.TextIOWrapper. The lock's semaphore has to be at `futex`. None for anything else.
 
-    Source: Modules/_io/bufferedio.c, `buffered`: `PyThread_type_lock lock`, then `unsigned long owner`. Where they lie differs by
+    Source: Modules/_io/bufferedio.c, `buffered`: `PyThread_type_lock lock`, then `unsigned long owner`. Their offsets differ by
     minor; the pointer to the semaphore that a thread waits on marks the place."""
     try:
         kind = obj.type.builtin_name
@@ -95,7 +96,7 @@ class Finder:
         self._by_futex: dict[int, tuple[str, Any]] | None = None
 
     def edges(self) -> list[Edge]:
-        """The edge of each thread that waits for something known."""
+        """The edges of all threads whose wait is known."""
         found = []
         for thread in self.view.threads:
             try:
@@ -155,7 +156,8 @@ class Finder:
         return None
 
     def _native_join(self, thread: ThreadView, futex: int) -> Edge | None:
-        """The edge to the thread that a pthread_join waits for: on the `tid` in its descriptor (glibc's struct pthread)."""
+        """The edge to the thread that a pthread_join waits for. It waits on the `tid` in that thread's descriptor (glibc's struct
+        pthread)."""
         tid = self.target.u32(futex)
         owner = next((th for th in self.view.threads if th.thread is not None and th.thread.ns_tid == tid), None)
         if owner is None:
@@ -173,7 +175,7 @@ class Finder:
         return any(pattern.match(f.function or "") for f in thread.native[:6])
 
     def _ipc_lock(self, thread: ThreadView, futex: int) -> Edge | None:
-        """The edge to a semaphore or a file that other processes lock too; None where it waits for neither."""
+        """The edge to a semaphore or a file that other processes lock too; None where the thread waits for neither."""
         edge = Edge(self.node(thread), "", "Lock", address=futex or 0, where=str(thread.top or ""))
         semaphore = ipc_locks.semaphore_at(self.target, futex) if futex else None
         if semaphore:
@@ -191,7 +193,7 @@ class Finder:
         try:
             edge.lock = f"a lock on the file {os.readlink(path)}"
         except OSError:
-            return None  # a core, or it has gone on
+            return None  # a core, or the call has ended
         edge.shared = ("path", path)
         return edge
 
@@ -240,7 +242,7 @@ class Finder:
         return Edge(self.node(thread), what, "Lock", note=note, address=futex, where=str(thread.top or ""))
 
     def _lock_waited_for(self, thread: ThreadView, futex: int, parked: Any) -> tuple[str, Any]:
-        """(the path by which a frame names the lock, the lock), ("", None) where it is not found; `parked`: the lock, where it is
+        """(the path by which a frame names the lock, the lock), ("", None) where it is not found. `parked`: the lock, if
         known."""
         for frame in thread.python[:NAMING]:
             for reach in self.references.reaches(frame):
@@ -257,7 +259,7 @@ class Finder:
         return self._by_futex.get(futex, ("", None))
 
     def _locks_of(self, reach: Reach) -> list[tuple[str, Any, Any]]:
-        """`[(path, Object, Lock)]` of the locks that hang on some variables."""
+        """`[(path, Object, Lock)]` of the locks that can be reached from some variables."""
         if reach not in self._locks:
             found = ((path, obj, self._lock(obj)) for path, obj in reach.named)
             self._locks[reach] = [one for one in found if one[2] is not None]
@@ -277,8 +279,7 @@ class Finder:
         return None
 
     def _simple_queue(self, thread: ThreadView, futex: int) -> Edge | None:
-        """The edge to an item of a queue.SimpleQueue of C code, whose lock is its first word (Modules/_queuemodule.c, before
-        3.13)."""
+        """The edge to an item of a C queue.SimpleQueue, whose lock is its first word (Modules/_queuemodule.c, before 3.13)."""
         for frame in thread.python[:NAMING]:
             for path, obj in self.references.of_frame(frame):
                 try:
@@ -327,7 +328,7 @@ class Finder:
         return inside or any(self.references.name_of(frame, address) for frame in owner.python)
 
     def _called(self, thread: ThreadView, name: str) -> str:
-        """What a lock is called; a logging handler's by its class."""
+        """The name of a lock; for a logging handler's lock, the handler's class."""
         for frame in thread.python[:3]:
             if path_of(frame).endswith("logging/__init__.py"):
                 me = dict(frame.locals()).get("self")
@@ -346,7 +347,7 @@ class Finder:
             edge.note = f"its owner, thread {ident:#x}, does not exist in this process: " + ORPHANED
 
     def _holder_of(self, edge: Edge, address: int, waiter: ThreadView) -> Edge:
-        """The owner of a plain Lock: whose frame is inside its `with`, or between its acquire and its release."""
+        """Sets the owner of a plain Lock: the thread with a frame inside its `with`, or between its acquire and its release."""
         for how in (WITH, BY_SOURCE):
             found = self.holders.of(how, address)
             others = [f for f in found if f[0] is not waiter] or found
@@ -371,7 +372,7 @@ class Finder:
 
     # ---- what is built of locks --------------------------------------------------------------------------------------
     def _built(self, thread: ThreadView, wait: Any) -> Edge:
-        """The edge of a wait that the library's frames tell: a queue, an event, a join, a future, an import."""
+        """The edge of a wait that the library's frames show: a queue, an event, a join, a future, an import."""
         node, me = self.node(thread), wait.object
         where = outer_place(thread.python, wait.frame)
         if wait.kind == "Thread":
@@ -395,7 +396,7 @@ class Finder:
         return edge
 
     def _in_a_pool(self, edge: Edge) -> bool:
-        """Whether a thread pool has the work of the Future that is waited for: the thread that runs it, or all that may."""
+        """Whether a thread pool has the work of the awaited Future. Sets the thread that runs it, or all that may run it."""
         runs, may = self.pools.running(edge.address), self.pools.queued(edge.address)
         if runs is not None:
             edge.owner = self.node(runs)
@@ -405,7 +406,7 @@ class Finder:
         return runs is not None or bool(may)
 
     def _ended_threads(self, waiter: ThreadView, address: int) -> list[str]:
-        """Names of `threading.Thread` objects that the waiter's frames can name and whose threads have ended."""
+        """Names of the ended threads whose `threading.Thread` objects the waiter's frames can name."""
         found: dict[int, str] = {}
         for frame in waiter.python[:NAMING]:
             for reach in self.references.reaches(frame):
@@ -446,9 +447,9 @@ class Finder:
         return edge
 
     def _offer(self, edge: Edge, waiter: ThreadView) -> None:
-        """Its candidates: the threads that can reach the object, are no idle helpers and do not wait for it themselves."""
+        """Sets its candidates: the threads that can reach the object, are not idle helpers and do not wait for it themselves."""
         key = edge.address, edge.how
-        if key not in self._free:  # asked once for all who wait for it
+        if key not in self._free:  # asked once for all threads that wait for it
             able = self.reachable.agents_of(edge.address, lambda th: waits_for(th, edge.address, LIBRARY))
             self._free[key] = able, [th for th in able if not may_end(self.references, th.python, edge)]
         edge.candidates, edge.bystanders = ([self.node(th) for th in ths if th is not waiter] for ths in self._free[key])

@@ -1,9 +1,9 @@
 """Python and native frames of a thread as one stack.
 
 Each activation of CPython's interpreter loop leaves an object on its own C stack (`PyFrame.anchor`, 3.10 and later). The native
-frame whose piece of the stack holds that address is that activation: no symbols, no counting, and the order is that of the chain
-of native frames, since a thread may have stood on several stacks (a signal handler's, a fiber's) that lie in any order. 3.9
-leaves none: there the native frames of `_PyEval_EvalFrameDefault` are counted, and the answer says so.
+frame whose piece of the stack holds that address is that activation. This needs no symbols and no counting. The order is that of
+the chain of native frames: a thread may have used several stacks (a signal handler's, a fiber's), which may lie in any order. 3.9
+leaves no such object. There the native frames of `_PyEval_EvalFrameDefault` are counted, and the answer says so.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ UNMARKED = "{} Python frames were begun by no activation that can be found: wher
 
 
 class Merged:
-    """One entry of a merged stack: exactly one of `python` (PyFrame) and `native` (NativeFrame) is set; `interpreter_frame`: part
-    of the interpreter's own frames, folded unless asked for; `activation`: for a native frame, it is an interpreter loop."""
+    """One entry of a merged stack: exactly one of `python` (PyFrame) and `native` (NativeFrame) is set. `interpreter_frame`: it
+    is one of the interpreter's own frames, which are folded unless asked for. `activation`: this native frame is an interpreter
+    loop."""
 
     __slots__ = ("python", "native", "interpreter_frame", "activation", "reliable")
 
@@ -51,7 +52,7 @@ class Merged:
 
 
 def merge(rt: Runtime | None, python: Sequence[PyFrame], native: Sequence[NativeFrame]) -> tuple[list[Merged], list[str]]:
-    """-> (`[Merged]` innermost first, reasons why it is less than whole). `native` may be empty."""
+    """-> (`[Merged]` innermost first, reasons why the stack may be incomplete). `native` may be empty."""
     if not native:
         return [Merged(python=f) for f in python], []
     reasons: list[str] = []
@@ -63,16 +64,16 @@ def _is_loop(frame: NativeFrame) -> bool:
 
 
 def counts(rt: Runtime | None, python: Sequence[PyFrame]) -> bool:
-    """Whether these frames are matched by counting: their Python leaves no marks."""
+    """Whether these frames are matched by counting, since their Python leaves no marks."""
     return bool(python) and not python[0].anchor and (rt is None or rt.version < (3, 10))
 
 
 def merged(
     rt: Runtime | None, python: Sequence[PyFrame], native: Iterable[NativeFrame], reasons: list[str], spare: int = 0
 ) -> Iterator[Merged]:
-    """Yields what `merge` returns, frame by frame. It reads `native` only one frame ahead of what it has yielded, so a caller can
-    stop early. Reasons are appended to `reasons`. `spare`: where frames are counted, so many of the innermost activations have no
-    Python frame: one that just begins has none yet, one that ends has none any more."""
+    """Yields the entries of `merge`, frame by frame. It reads `native` only one frame ahead of what it has yielded, so a caller
+    can stop early. Reasons are appended to `reasons`. `spare`: where frames are counted, the number of innermost activations that
+    have no Python frame, since they just begin or end."""
     groups, counting = _groups(python), counts(rt, python)
     fold = folding.Folding(rt)
     if counting:
@@ -85,7 +86,7 @@ def merged(
             if groups and _is_loop(frame):
                 held = groups.pop(0)[1] if spare <= 0 else []
                 spare -= 1
-        elif following is not None and fold.may_run_python(frame):  # the outermost frame's piece of stack has no upper end
+        elif following is not None and fold.may_run_python(frame):  # the upper end of the outermost frame's stack is not known
             passed, held = _take(groups, frame.sp, following.sp)
             yield from (Merged(python=f, reliable=False) for f in passed)
         began = began or held is not None
@@ -101,7 +102,7 @@ def merged(
 
 
 def outward(rt: Runtime | None, python: Sequence[PyFrame], native: Sequence[NativeFrame]) -> list[PyFrame]:
-    """Those of the Python frames that the last of `native` and its callers run; the others are called by it."""
+    """The Python frames that the last of `native` and its callers run; the other Python frames are called by it."""
     if counts(rt, python):
         return list(python)[sum(map(_is_loop, native[:-1])) :]
     held = [entry.python for entry in merged(rt, python, native, []) if entry.python is not None and entry.reliable]
@@ -110,8 +111,8 @@ def outward(rt: Runtime | None, python: Sequence[PyFrame], native: Sequence[Nati
 
 
 def _take(groups: list[Group], low: int, high: int) -> tuple[list[PyFrame], list[PyFrame] | None]:
-    """Takes from `groups` those that lie between two addresses of the stack -> (frames that come before them and that no native
-    frame holds, theirs; None where there are none)."""
+    """Takes from `groups` those between two addresses of the stack. -> (frames before them that no native frame holds, their
+    frames); None for their frames where there are none."""
     first = next((i for i, group in enumerate(groups) if low <= group[0] < high), None)
     if first is None:
         return [], None
@@ -124,7 +125,7 @@ def _take(groups: list[Group], low: int, high: int) -> tuple[list[PyFrame], list
 
 
 def _groups(python: Sequence[PyFrame]) -> list[tuple[int, list[PyFrame]]]:
-    """Frames of one interpreter activation each: `[(anchor, [PyFrame])]`; without anchors, each frame by itself."""
+    """Frames grouped by interpreter activation: `[(anchor, [PyFrame])]`; without anchors, each frame by itself."""
     groups: list[tuple[int, list[PyFrame]]] = []
     for frame in python:
         if groups and frame.anchor and groups[-1][0] == frame.anchor:

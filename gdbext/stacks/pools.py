@@ -1,4 +1,4 @@
-"""Whose work a `concurrent.futures.Future` is: which thread of an executor runs it, or in which executor's queue it stands.
+"""The thread of an executor that runs the work of a `concurrent.futures.Future`, or the executor whose queue holds it.
 
 Source: Lib/concurrent/futures/thread.py (`_worker`, `_WorkItem.run`), Modules/_queuemodule.c: `simplequeueobject` has a list and
 a position before 3.13, a ring of pointers from 3.13 on.
@@ -22,8 +22,8 @@ MAX_ITEMS = 4096  # of a queue
 
 
 class Pools:
-    """The thread pools of a process: `running`: {address of a Future: the thread that runs it}, `queued`: {address of a Future:
-    all threads of the pool in whose queue it stands}; read at the first question."""
+    """The thread pools of a process, read at the first call. `running`: {address of a Future: the thread that runs it}; `queued`:
+    {address of a Future: all threads of the pool whose queue holds it}."""
 
     def __init__(self, threads: Sequence[Any]) -> None:
         self._threads = threads
@@ -31,11 +31,11 @@ class Pools:
         self._queued: dict[int, list[Any]] = {}
 
     def running(self, future: int) -> Any:
-        """The thread that runs the work of a Future at an address; None where none does."""
+        """The thread that runs the work of the Future at an address; None where none does."""
         return self._read().get(future)
 
     def queued(self, future: int) -> list[Any]:
-        """The threads of the pool whose queue has the work of a Future at an address, [] where none has."""
+        """The threads of the pool whose queue has the work of the Future at an address; [] where none has it."""
         self._read()
         return self._queued.get(future, [])
 
@@ -62,7 +62,7 @@ class Pools:
 
 
 def items(queue: Object) -> list[Object]:
-    """The items of a queue.SimpleQueue of C code, the first one first."""
+    """The items of a C queue.SimpleQueue, the first one first."""
     if queue.type.builtin_name != "_queue.SimpleQueue":
         raise GdbextError(f"{queue.type_name}: no SimpleQueue of C code")
     rt = queue.rt

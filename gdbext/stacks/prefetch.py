@@ -1,4 +1,5 @@
-"""Reads what llm-stacks, llm-locks, llm-hang and llm-snapshot will read, so that a collector learns which pages a copy needs."""
+"""Reads the memory that llm-stacks, llm-locks, llm-hang and llm-snapshot will read, so that a collector learns which pages a copy
+needs."""
 
 from __future__ import annotations
 
@@ -26,27 +27,27 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
 
 KV = "-kv"  # no expression begins so
-PACKAGES = ("torch", "triton", "transformers", "numpy")  # beside the engines'
+PACKAGES = ("torch", "triton", "transformers", "numpy")  # in addition to the engines'
 CHUNK = 1 << 20
 
 
 def read(target: Target, *words: str) -> str:
     """Reads it from `target`; returns the first error, or ''. `words`: `KV` for the engine's KV cache and versions, else Python
-    expressions (names of any frame of the main thread), read with the values of the tensors they give."""
+    expressions (names of any frame of the main thread). The values of tensors that expressions give are read too."""
     view, error = prefetch_threads.view_of(target)
     if view is None:
         return error
     reads = target.read_log
     if reads is not None and reads.repeated:
         return error
-    if reads is not None and reads.of_copy:  # what the copy lacks of the rest is not worth another stop
+    if reads is not None and reads.of_copy:  # the rest is not worth another stop if the copy lacks it
         with reads.optional():
             return error or (_more(view, words) if words else "")
     return error or _more(view, words)
 
 
 def _more(view: ProcessView, words: Sequence[str]) -> str:
-    """What locks, labels, expressions and the KV cache need."""
+    """Reads the memory for locks, labels, expressions and the KV cache."""
     error, target = "", view.target
     try:
         if view.rt is not None:
@@ -57,7 +58,7 @@ def _more(view: ProcessView, words: Sequence[str]) -> str:
         locks.find(view)
         if not (target.read_log and target.read_log.of_copy):
             references = references_of(view.rt)
-            for thread in view.threads:  # who will be asked about is not known: whoever waits now may not when it is copied
+            for thread in view.threads:  # all threads: it is not known which will wait when the copy is made
                 for frame in thread.python:
                     references.reaches(frame)
             holders = Holders(list(view.threads))
@@ -82,7 +83,7 @@ def _more(view: ProcessView, words: Sequence[str]) -> str:
 
 
 def versions(rt: Runtime) -> dict[str, str]:
-    """{package: version} of the packages that matter to an engine and are loaded."""
+    """{package: version} of loaded packages that matter to an engine."""
     found = {}
     for name in registry.packages() + PACKAGES:
         try:
@@ -101,7 +102,7 @@ def _cache(target: Target) -> None:
         try:
             kv_view.View(target).cache()
         except GdbextError as e:
-            log.passed_over(e)  # a worker has no scheduler; what one has and cannot be read, llm-kv on the snapshot will say
+            log.passed_over(e)  # a worker has no scheduler; a cache that cannot be read is reported by llm-kv on the snapshot
 
 
 def _value(rt: Runtime, text: str) -> None:

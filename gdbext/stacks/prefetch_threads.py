@@ -1,5 +1,5 @@
-"""Reads what llm-stacks will read of a process, its threads and their frames, so that a collector learns which pages a copy
-needs; prefetch.py reads this first, and then what locks, hangs and snapshots want beside it."""
+"""Reads the memory that llm-stacks will read of a process, its threads and their frames, so that a collector learns which pages a
+copy needs. prefetch.py reads this first, and then the memory for locks, hangs and snapshots."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def read(target: Target) -> str:
 
 
 def view_of(target: Target) -> tuple[ProcessView | None, str]:
-    """What every answer needs: threads, their frames and names, the GIL; None where they cannot be read. -> (it, the first error
-    or '')"""
+    """-> (the view that every answer needs: threads, their frames and names, the GIL; the first error or ''). The view is None
+    where the threads cannot be read."""
     _code_of_no_file(target)
     try:
         view = ProcessView(target)
@@ -45,12 +45,12 @@ def view_of(target: Target) -> tuple[ProcessView | None, str]:
     error = next(iter(view.partial), "") or next(
         (r for th in view.threads if target.is_stopped for r in th.reasons if "cannot read" in r), ""
     )
-    any(th.collects for th in view.threads)  # who collects garbage
+    any(th.collects for th in view.threads)  # reads whether one collects garbage
     return view, error
 
 
 def _code_of_no_file(target: Target) -> None:
-    """Small pieces of code that was made at run time: a stack may lead through them (CPython's trampolines for perf)."""
+    """Reads small pieces of code that was made at run time: a stack may lead through them (CPython's trampolines for perf)."""
     left = MOST_CODE
     with log.passing_over(GdbextError):
         for mapping in target.mappings():
@@ -61,5 +61,5 @@ def _code_of_no_file(target: Target) -> None:
 
 
 def kept_secrets(target: Target) -> tuple[list[bytes], list[bytes], set[bytes], list[tuple[int, int, int]]]:
-    """What the program itself keeps of its (command line, environment), other secrets, and where values lie that are left out."""
+    """The program's own copies of its (command line, environment), other secrets, and the places of values that are left out."""
     return secrets.read(target)

@@ -1,5 +1,4 @@
-"""What a thread or an asyncio task waits for, by its Python frames: queues, events, joins, futures,
-imports.
+"""The waits of threads and asyncio tasks, by their Python frames: queues, events, joins, futures, imports.
 
 Source: Lib/threading.py, queue.py, concurrent/futures/_base.py, importlib/_bootstrap.py, asyncio/locks.py, queues.py of each
 minor.
@@ -22,7 +21,7 @@ ASYNCIO = ("asyncio/locks.py", "asyncio/queues.py", "asyncio/mixins.py", "asynci
 FRAMES = 8  # innermost frames in which a wait of the library is looked for
 ORPHANED = "it was held when this process was forked, or the thread has ended without giving it back"
 
-# (end of the file, function) -> what the frame's `self` is and what it waits for
+# (end of the file, function) -> the kind of the wait for the frame's `self`
 _WAITING = {
     ("queue.py", "Queue.get"): "get",
     ("queue.py", "Queue.put"): "put",
@@ -56,8 +55,8 @@ _VERBS = ("wait", "join", "acquire", "get", "put", "exception")
 
 
 class Wait:
-    """What the frames say: `kind` ("get", "put", "join", "Event", "Thread", …), `object` that is waited for, `frame` of the
-    library in which it is, `limit`: the wait has a time limit."""
+    """A wait that frames show: `kind` ("get", "put", "join", "Event", "Thread", …), the awaited `object`, the library's `frame`
+    that waits; `limit`: the wait has a time limit."""
 
     __slots__ = ("kind", "object", "frame", "limit")
 
@@ -71,7 +70,7 @@ def path_of(frame: Any) -> str:
 
 
 def find(frames: Sequence[Any]) -> Wait | None:
-    """The outermost wait of the library that the innermost `frames` stand in; None where they stand in none."""
+    """The outermost library wait in the innermost `frames`; None where there is none."""
     best = None
     if frames and last_part(str(frames[0].function)) == "__enter__":
         return None  # it waits for the lock inside, and has not come to its wait
@@ -111,8 +110,8 @@ def _limited(own: dict[str, Any]) -> bool:
 
 
 def find_async(frames: Sequence[Any]) -> Wait | None:
-    """The wait of an asyncio lock, event, condition, semaphore, barrier or queue that a suspended task's innermost frames stand
-    in."""
+    """The wait for an asyncio lock, event, condition, semaphore, barrier or queue in a suspended task's innermost frames; None
+    where there is none."""
     best = None
     for frame in frames[:FRAMES]:
         if not path_of(frame).endswith(ASYNCIO):
@@ -135,8 +134,8 @@ def find_async(frames: Sequence[Any]) -> Wait | None:
 
 
 def edge_of(node: Any, wait: Wait, name: str, where: str, module: str = "") -> Edge:
-    """The `Edge` of a wait for anything but a thread's end or an import; `name`: by which a frame names the object; `module`:
-    "asyncio." for asyncio's."""
+    """The `Edge` of any wait except for a thread's end or an import. `name`: by which a frame names the object; `module`:
+    "asyncio." for asyncio's objects."""
     me, kind = wait.object, wait.kind
     if kind in ("get", "put", "join"):
         size, bound = queue_size(me)
@@ -171,7 +170,7 @@ def edge_of(node: Any, wait: Wait, name: str, where: str, module: str = "") -> E
 
 
 def _open(kind: str, me: Any, size: int | None = None, bound: int = 0) -> str:
-    """Why a wait for an object should be over, by the object itself; '' where it need not be."""
+    """Why a wait for an object should be over, by the object's own state; '' where it need not be."""
     if kind == "get":
         return f"{size} item{'s are' if size != 1 else ' is'} in it" if size else ""
     if kind == "put":
@@ -202,13 +201,13 @@ def attribute(obj: Any, name: str) -> Any:
 
 
 def number(obj: Any, name: str) -> Any:
-    """An attribute as an int, "?" where it is none."""
+    """An attribute as an int, "?" where it is not one."""
     value = attribute(obj, name)
     return value if isinstance(value, int) else "?"
 
 
 def text(obj: Any, name: str) -> str:
-    """An attribute as text, "?" where it is none."""
+    """An attribute as text, "?" where it is not text."""
     value = attribute(obj, name)
     return value if isinstance(value, str) else "?"
 

@@ -1,8 +1,8 @@
-"""Which objects the frames of a process's threads can reach in a few steps, and so which threads may release a lock, fill a queue
-or set an event.
+"""The objects that frames of a process's threads can reach in a few steps. So it shows which threads may release a lock, fill a
+queue or set an event.
 
-Every object is expanded once and every code object's globals are looked through once, however many threads run the same code: the
-index is linear in the number of frames.
+Every object is expanded once, and every code object's globals are read once, however many threads run the same code. So the index
+is linear in the number of frames.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _LEAVES = frozenset(("int", "float", "str", "bytes", "bool", "NoneType", "comple
 
 
 def references_of(rt: Runtime | None) -> References:
-    """The `References` of a process, one until it may have gone on; of one without Python, whose threads have no frames, none."""
+    """The `References` of a process, kept until the process may have run on. A process without Python has no frames, so its
+    `References` is empty."""
     if rt is None:
         return References(rt)
     found: References = rt.target.cached("references", lambda: References(rt))
@@ -39,7 +40,7 @@ def references_of(rt: Runtime | None) -> References:
 class References:
     """The objects that frames of one process can name.
 
-    Frames with the same variables are one `Reach`: hundreds of threads of a pool, and the calls that one hands on."""
+    Frames with the same variables share one `Reach`: hundreds of threads of a pool, and calls that pass the same variables on."""
 
     def __init__(self, rt: Any) -> None:
         self.rt = rt
@@ -47,23 +48,23 @@ class References:
         self._globals: dict[int, Reach] = {}
         self._codes: dict[int, frozenset[str]] = {}
         self._locals: dict[Any, Reach] = {}
-        self._modules: set[int] = set()  # that were met: what is read of these differs by code
+        self._modules: set[int] = set()  # modules met so far: which of their names are read differs by code
         self._frames: dict[int, tuple[Reach, Reach]] = {}
 
     def reaches(self, frame: Any) -> tuple[Reach, Reach]:
-        """What hangs on a frame's variables, and on the globals that its code uses."""
+        """The objects that a frame reaches by its variables, and by the globals that its code uses."""
         found = self._frames.get(frame.address)
         if found is None:
             found = self._frames[frame.address] = self._locals_of(frame), self._globals_of(frame)
         return found
 
     def of_frame(self, frame: Any) -> Iterator[tuple[str, Any]]:
-        """(path, Object): the frame's variables, the globals its code uses, and what hangs on both."""
+        """(path, Object): the frame's variables, the globals its code uses, and the objects reached from both."""
         for reach in self.reaches(frame):
             yield from reach.named
 
     def name_of(self, frame: Any, address: int) -> str:
-        """The path by which a frame names the object at `address`, '' where it cannot."""
+        """The path by which a frame names the object at `address`; '' where it cannot name it."""
         return next((reach.paths[address] for reach in self.reaches(frame) if address in reach.paths), "")
 
     def names(self, frame: Any) -> frozenset[str]:
@@ -171,7 +172,7 @@ class References:
 
 
 class Reach:
-    """What hangs on some variables. `named`: `[(path, Object)]`, the nearest first; `paths`: {address: path}."""
+    """The objects reached from some variables. `named`: `[(path, Object)]`, the nearest first; `paths`: {address: path}."""
 
     def __init__(self, named: list[tuple[str, Any]]) -> None:
         self.named = named
@@ -182,19 +183,19 @@ NOTHING = Reach([])
 
 
 class Reachable:
-    """Which agents (threads, or asyncio tasks: whatever has `python` frames) can reach which object: an index over the frames of
-    those that were asked about."""
+    """Which agents can reach which object: an index over the frames of the agents asked about so far. An agent is a thread or an
+    asyncio task: anything with `python` frames."""
 
     def __init__(self, references: References, agents: Sequence[Any]) -> None:
         self.references, self.agents = references, agents
         self._left = list(agents)  # not in the index yet
         self._holders: dict[Reach, list[Any]] = {}
         self._by_address: dict[int, list[Reach]] = {}
-        self._found: dict[int, list[Any]] = {}  # what the index says, until more is in it
+        self._found: dict[int, list[Any]] = {}  # answers of the index, until it grows
 
     def agents_of(self, address: int, but: Callable[[Any], bool]) -> list[Any]:
-        """The agents some frame of which can name the object at `address`, but for those of which `but` is true: these are not
-        looked through."""
+        """The agents with a frame that can name the object at `address`. Agents for which `but` is true are left out, and their
+        frames are not read."""
         asked = [agent for agent in self._left if not but(agent)]
         if asked:
             new = {id(agent) for agent in asked}
@@ -217,7 +218,7 @@ class Reachable:
 
 
 def _is_leaf(obj: Any) -> bool:
-    """Whether an object is of a kind that is no lock and leads to none; what cannot be read is."""
+    """Whether an object's type is no lock and leads to none; true also of an object that cannot be read."""
     try:
         return obj.type.builtin_name in _LEAVES
     except GdbextError as e:

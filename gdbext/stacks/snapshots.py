@@ -1,6 +1,7 @@
-"""Snapshots of several processes at about the same moment: a collector process copies each, which runs on while the copy is read.
+"""Snapshots of several processes at about the same moment. A collector process copies each; the process runs on while its copy is
+read.
 
-Processes that gdb has attached, and cores, are read where they are.
+Processes that gdb has attached, and cores, are read directly.
 """
 
 from __future__ import annotations
@@ -25,15 +26,22 @@ if TYPE_CHECKING:
     from ..engines.targets import Targets
 
 READER = "gdbext.stacks.prefetch"
-THREADS = "gdbext.stacks.prefetch_threads"  # the reader for who asks for threads and their frames alone
+THREADS = "gdbext.stacks.prefetch_threads"  # the reader where only threads and their frames are needed
 MOST_HELD = 32  # collectors: each is a process
-TIMEOUT = 600  # seconds for one collector on a machine at full load; the process itself stands still for milliseconds
+TIMEOUT = 600  # seconds for one collector on a machine at full load; the process itself is paused for milliseconds
 
 
 class ProcessSnapshot:
-    """One process, `ref`: `label` ('' for a pid without one), `pid`, `rank` (the `Rank`, or None), `target` (None when it failed:
-    `reason` says why), `pauses`: seconds it stood still, `woken`: how many threads slept and were stopped all the same,
-    `partial`: what is missing in the copy."""
+    """The snapshot of one process, `ref`.
+
+    * `label`: '' for a pid without one
+    * `pid`
+    * `rank`: the `Rank`, or None
+    * `target`: None when the snapshot failed, then `reason` says why
+    * `pauses`: seconds for which the process was paused
+    * `woken`: number of threads that slept and were paused too
+    * `partial`: what the copy lacks
+    """
 
     def __init__(self, ref: ProcessRef) -> None:
         self.ref, self.label, self.pid, self.rank = ref, ref.label, ref.pid, ref.rank
@@ -49,8 +57,8 @@ class ProcessSnapshot:
 
 
 def snapshots_of(found: Sequence[ProcessRef]) -> list[ProcessSnapshot]:
-    """The `ProcessSnapshot`s, not taken yet, of what `resolve_processes` gives. Of two engines whose processes have the same
-    labels each label gets its engine's name before it ("sglang:TP0"), of one engine that runs twice the pid behind it."""
+    """The `ProcessSnapshot`s, not taken yet, of the processes that `resolve_processes` gives. Labels that two engines share get
+    the engine's name as a prefix ("sglang:TP0"). Labels of one engine that runs twice get the pid as a suffix."""
     taken = [ProcessSnapshot(one) for one in found]
     for same in ("{engine}:{label}", "{label}-{pid}"):
         count = collections.Counter(snap.label for snap in taken if snap.rank is not None)
@@ -61,7 +69,7 @@ def snapshots_of(found: Sequence[ProcessRef]) -> list[ProcessSnapshot]:
 
 
 def file_name(snap: ProcessSnapshot) -> str:
-    """The name of the file that a snapshot is written to: a label, which a process's title may have chosen, leads nowhere."""
+    """The file name of a snapshot. A label may come from a process's title, so it cannot name a folder."""
     label = re.sub(r"[^A-Za-z0-9._-]", "_", snap.label)
     return f"{label + '-' if label else ''}{snap.pid}.core"
 
@@ -89,14 +97,16 @@ def collect(
     force: bool = False,
     folders: bool = False,
 ) -> None:
-    """Fills `taken` in: `paths[i]` is where the i-th copy goes, complete or not at all, in the place of an earlier snapshot where
-    `force` says so, and with `folders` in folders that are made then; without `paths` each copy is opened, and has no name that
-    anybody could find. Several collectors run at once, as many as there are processors; each may take `seconds`. `then` is
-    called with each one (its number, itself) that has been copied, while others are. `held`: collectors that wait already."""
+    """Copies the processes of `taken` and fills the results in. `paths[i]`: the file of the i-th copy, which is written whole or
+    not at all. `force`: it may replace an earlier snapshot; `folders`: missing folders are made. Without `paths` each copy is
+    opened and has no name that could be found.
+
+    Several collectors run at once, as many as there are CPUs; each may take `seconds`. `then` is called with each copied one (its
+    number, itself) while others are being copied. `held`: collectors that wait already."""
     waiting = [
         (snap, snap.pid, number)
         for number, snap in enumerate(taken)
-        if snap.target is None and not snap.reason and snap.pid is not None  # what has no pid is a core file, opened already
+        if snap.target is None and not snap.reason and snap.pid is not None  # without a pid it is a core file, opened already
     ]
     running: list[tuple[int, ProcessSnapshot, Running, Any]] = []
     copied: list[tuple[int, ProcessSnapshot]] = []
@@ -153,8 +163,8 @@ def _file(number: int, paths: Sequence[str] | None, force: bool, folders: bool) 
 
 
 class Held:
-    """Collectors that learn what they will copy, of processes that are only watched meanwhile, and wait to be told to. `words` as
-    for `take_snapshots`."""
+    """Collectors that wait for the word to copy. Meanwhile they learn which pages a copy needs, and their processes are only
+    sampled. `words` as for `take_snapshots`."""
 
     def __init__(self, taken: Sequence[ProcessSnapshot], words: Sequence[str] = ()) -> None:
         self._waiting: dict[int, tuple[Running, Any]] = {}
@@ -164,11 +174,11 @@ class Held:
                 self._waiting[snap.pid] = Running(snap.pid, file.fileno(), READER, snap.label, words, held=True), file
 
     def pop(self, pid: int) -> tuple[Running, Any] | None:
-        """The collector of a process and its file, no longer held; None where it has none."""
+        """The collector of a process and its file, which are no longer held; None where it has none."""
         return self._waiting.pop(pid, None)
 
     def end(self) -> None:
-        """Ends those that were not asked for."""
+        """Ends the collectors that were not used."""
         while self._waiting:
             work, file = self._waiting.popitem()[1]
             work.end()
@@ -183,9 +193,9 @@ def take_snapshots(
     held: Held | None = None,
     reader: str = READER,
 ) -> list[ProcessSnapshot]:
-    """`[ProcessSnapshot]` of what `resolve_processes` gave: cores, and processes that the debugger of `targets` has attached, are
-    read where they are. `words`: what else is to be copied (`prefetch.read`); `then`, `held`, `reader`: as for `collect`; `then`
-    is not called with what is read where it is. No copy has a name on the disk."""
+    """`[ProcessSnapshot]` of the processes that `resolve_processes` gives. Cores, and processes that the debugger of `targets`
+    has attached, are read directly; `then` is not called for these. `words`: what else is to be copied (`prefetch.read`); `then`,
+    `held`, `reader`: as for `collect`. No copy has a name on the disk."""
     taken = snapshots_of(found)
     for snap, one in zip(taken, found):
         try:

@@ -16,8 +16,8 @@ from ..render.text import seconds
 
 
 class MainThreadWatch:
-    """One process: since when its main thread stands where it stands. `counter`: a Python expression of
-    the main thread that changes with progress, or None; `progressed`: something changed at the last look."""
+    """One process: since when its main thread is in the same place. `counter`: a Python expression of the main thread that
+    changes with progress, or None; `progressed`: something changed at the last sample."""
 
     def __init__(self, one: Any, counter: str | None) -> None:
         self.pid, self.name, self.counter = one.pid, one.name, counter
@@ -25,8 +25,8 @@ class MainThreadWatch:
         self.since, self.progressed = time.monotonic(), False
 
     def look(self, after: float) -> str:
-        """Samples the process; returns why a closer look is due, '' while there is progress or patience. `after`: seconds of
-        patience."""
+        """Samples the process; returns why a closer look is due, '' where there is progress or it may still come. `after`:
+        seconds without progress before a look is due."""
         state = state_of(self.pid)
         self.progressed = False
         if state in ("", "Z", "X"):
@@ -42,7 +42,7 @@ class MainThreadWatch:
         return f"{self.name} " + ("is stopped" if state in ("T", "t") else f"has been in the same place for {seconds(stood)}")
 
     def _mark(self, state: str) -> Any:
-        """What changes with progress: the value of the counter, else the main thread's Python stack."""
+        """A value that changes with progress: that of the counter, else the main thread's Python stack."""
         try:
             target = ProcTarget(self.pid)
             try:

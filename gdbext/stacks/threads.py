@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..cpython.runtime import PyThread, Runtime
     from .snapshots import ProcessSnapshot
 
-# Calls in which a thread waits for others or for the world; innermost frames of C libraries.
+# Calls in which a thread waits for others or for input from outside; innermost frames of C libraries.
 _KERNEL_WAITS = re.compile(
     r"_*(pthread_cond_(timed|clock)?wait|futex|lll_lock_wait|epoll_p?wait2?|poll|ppoll|p?select|accept4?|recv(from|msg)?|read|sem_(timed|clock)?wait|"
     r"nanosleep|clock_nanosleep|wait4|waitpid|waitid|sigtimedwait|sigwait|io_getevents|syscall|new_sem_wait|internal_syscall_cancel)"
@@ -53,7 +53,7 @@ INSIDE_A_GREENLET = (
     "a greenlet runs in it: frames outward of it may be another's, those of the others are not here (pybt has them)"
 )
 _GIVES = re.compile(r"_*(write|writev|send|sendto|sendmsg|send_bytes|sendall|put)$")
-_MUST_WAIT = ("Queue._feed", "_feed")  # their wait for work is another function's, below them
+_MUST_WAIT = ("Queue._feed", "_feed")  # they wait for work in a function that they call
 MOST_READ = 4096  # threads of a process: more would be an answer of gigabytes
 _BELOW_IDLE = ("threading.py", "queue.py", "selectors.py", "connection.py", "synchronize.py", "socket.py")
 
@@ -64,7 +64,7 @@ def waits_in_kernel(function: str) -> bool:
 
 
 class Frame:
-    """One frame for comparing: `kind` "python" or "native", `function`, `file` (of Python code, or the library), `line`."""
+    """One frame, for comparisons: `kind` "python" or "native", `function`, `file` (of Python code, or the library), `line`."""
 
     __slots__ = ("kind", "function", "file", "line")
 
@@ -85,13 +85,20 @@ class Frame:
 
 
 class ThreadView:
-    """One thread. `thread`: its `Thread`, None for a Python thread that no thread of the system belongs to; `py`: its `PyThread`
-    or None.
+    """One thread; all stacks are innermost first.
 
-    `native`: `[NativeFrame]`; `python`: `[PyFrame]`; `entries`: both as `[Merged]`, the interpreter's own frames among them;
-    `merged`: `entries` without those; `frames`: `merged` as `[Frame]`; all innermost first. `gil`: "holds", "waits", "none",
-    "disabled" or "unknown"; `ident`: its pthread id; `error`: why its Python frames could not be read; `reasons`: all that makes
-    it less than whole."""
+    * `thread`: its `Thread`, None for a Python thread without a system thread
+    * `py`: its `PyThread` or None
+    * `native`: `[NativeFrame]`
+    * `python`: `[PyFrame]`
+    * `entries`: both as `[Merged]`, with the interpreter's own frames
+    * `merged`: `entries` without those
+    * `frames`: `merged` as `[Frame]`
+    * `gil`: "holds", "waits", "none", "disabled" or "unknown"
+    * `ident`: its pthread id
+    * `error`: why its Python frames could not be read
+    * `reasons`: everything that makes it incomplete
+    """
 
     def __init__(self, thread: Thread | None, py: PyThread | None = None) -> None:
         self.thread, self.py = thread, py
@@ -111,18 +118,18 @@ class ThreadView:
 
     @property
     def folded(self) -> int:
-        """How many native frames `merged` leaves out: the interpreter's own, without those that a Python frame stands for."""
+        """How many native frames `merged` leaves out: the interpreter's own, without those that run a Python frame."""
         return sum(e.interpreter_frame and not e.activation for e in self.entries) if self.python else 0
 
     @property
     def collects(self) -> bool:
-        """Whether the interpreter collects garbage in it: by the names of its native frames, or by its Python frames."""
+        """Whether the interpreter collects garbage in this thread, by the names of its native frames or by its Python frames."""
         named = any(n.function.partition(".")[0] in COLLECTING and "python" in os.path.basename(n.library) for n in self.native)
         return named or gc.collects(self.python)
 
     @property
     def idle(self) -> bool:
-        """Whether it is a helper that waits for work: no Python in it, or a pool's worker at the place where pools wait."""
+        """Whether it is a helper that waits for work: it runs no Python, or it is a pool's worker where pools wait for work."""
         if self._idle is None:
             self._idle = self._is_idle()
         return self._idle
@@ -135,7 +142,7 @@ class ThreadView:
             return waits or self.state == "S" and not any(f.function for f in self.native[:2])
         inner = [f.function for f in self.native[:1]] + [f.function for f in self.python[:4]]
         if any(_GIVES.match((name or "").rpartition(".")[2]) for name in inner):
-            return False  # it gives something, and is not taken from
+            return False  # it is giving something
         for frame in self.frames:
             if frame.kind == "native":
                 continue
@@ -149,7 +156,7 @@ class ThreadView:
 
     @property
     def top(self) -> Frame | None:
-        """The innermost frame that says what it does: the innermost Python frame, else the innermost native one with a name."""
+        """The innermost frame that shows what it does: the innermost Python frame, else the innermost native one with a name."""
         return next((f for f in self.frames if f.kind == "python"), next((f for f in self.frames if f.function), None))
 
     def has(self, pattern: re.Pattern[str]) -> Frame | None:
@@ -170,9 +177,9 @@ def read_threads(
 ) -> list[ThreadView]:
     """Read all threads: the main thread first, then those that run Python, then the others.
 
-    `rt`: the process's `Runtime`, None where it has none. `partial`: reasons why less was read are appended to it. Without
-    `native` no native stack is walked. `unmatched`: also Python threads that no thread of the system belongs to, and no error
-    where the system's cannot be listed. `only`: the tid of the one thread to read."""
+    `rt`: the process's `Runtime`, None where it has none. `partial`: reasons why threads or frames are missing are appended to
+    it. Without `native` no native stack is walked. `unmatched`: Python threads without a system thread are read too, and it is no
+    error if the system's threads cannot be listed. `only`: the tid of the one thread to read."""
     pythons: dict[int, PyThread] = {}
     lone: list[PyThread] = []
     system: list[Thread] = []
@@ -210,7 +217,7 @@ def read_threads(
 
 
 def _python_threads(target: Target, rt: Runtime | None) -> Iterator[PyThread]:
-    """Those of every CPython of the process, `rt`'s first."""
+    """The threads of every CPython of the process, `rt`'s first."""
     if rt is not None:
         yield from rt.threads()
         for other in all_runtimes(target):
@@ -221,7 +228,7 @@ def _python_threads(target: Target, rt: Runtime | None) -> Iterator[PyThread]:
 def read_thread(
     target: Target, rt: Runtime | None, thread: Thread | None, py: PyThread | None, native: bool = True
 ) -> ThreadView:
-    """Read one thread: its native stack (with `native`), its Python frames, both merged, and what it has to do with the GIL."""
+    """Read one thread: its native stack (with `native`), its Python frames, both merged, and its state towards the GIL."""
     view = ThreadView(thread, py)
     rt = py.rt if py is not None else rt
     if native and thread is not None:
@@ -244,7 +251,7 @@ def read_thread(
             view.reasons.append(view.error)
     try:
         _merge(rt, view)
-    except GdbextError as e:  # a frame that changed while it was copied: the native ones are left
+    except GdbextError as e:  # a frame changed while it was copied: only the native ones are kept
         view.error = str(e)
         view.reasons.append(view.error)
         view.python = []
@@ -269,7 +276,7 @@ def _merge(rt: Runtime | None, view: ThreadView) -> None:
 
 
 def reasons_of(views: list[ThreadView]) -> list[str]:
-    """What makes the threads less than whole, each reason once: `thread 4123: ...`, `12 threads: ...`."""
+    """What makes the threads incomplete, each reason once: `thread 4123: ...`, `12 threads: ...`."""
     found: dict[str, list[int]] = {}
     for view in views:
         for reason in dict.fromkeys(view.reasons):
@@ -285,8 +292,8 @@ def reasons_of(views: list[ThreadView]) -> list[str]:
 
 
 class ProcessView:
-    """One process: `threads`: `[ThreadView]`, the main one first; `rt`: its `Runtime` or None (`partial` says why); `live`: /proc
-    can be asked about it."""
+    """One process. `threads`: `[ThreadView]`, the main one first; `rt`: its `Runtime`, or None (`partial` says why); `live`:
+    /proc can be read for it."""
 
     def __init__(self, target: Target, label: str = "", rank: Any = None) -> None:
         self.target, self.label, self.rank, self.pid = target, label or target.label, rank, target.pid

@@ -1,6 +1,6 @@
-"""Stacks of many threads and processes as one prefix tree, and sets of ranks as short text. Pure: knows no process.
+"""Stacks of many threads and processes as one prefix tree, and sets of ranks as short text. Pure: it reads no process.
 
-A *member* is (process name, tid); its stack is a list of frames, outermost first here, that have `key`, `where` and `function`.
+A *member* is (process name, tid). Its stack is a list of frames, outermost first here, with `key`, `where` and `function`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """A frame that all its `members` have in common, with everything outside it. `lines`: the lines at which they stand there."""
+    """A frame that all its `members` share, with every frame outside it. `lines`: their lines in that frame."""
 
     __slots__ = ("frame", "children", "members", "lines", "ends")
 
@@ -37,14 +37,14 @@ class Node:
         return sorted(self.children.values(), key=lambda n: (-len(n.members), n.frame.key))
 
     def run(self) -> list[Node]:
-        """This node and those below it, as long as the same members have them: `[Node]`."""
+        """This node and those below it, as long as all members share them: `[Node]`."""
         found = [self]
         while len(found[-1].children) == 1 and not found[-1].ends:
             found.append(next(iter(found[-1].children.values())))
         return found
 
     def chains(self) -> Iterator[tuple[int, list[Node]]]:
-        """What is below as `(depth, [Node])`: runs of frames, indented once where the members part."""
+        """The nodes below as `(depth, [Node])`: runs of frames, indented once where the members part."""
         todo = [(0, child) for child in self.branches()]
         while todo:
             depth, child = todo.pop(0)
@@ -54,7 +54,8 @@ class Node:
 
 
 def build(stacks: Iterable[tuple[tuple[str, int], Sequence[Frame]]]) -> Node:
-    """`[(member, frames innermost first)]` -> the root `Node`. Frames are equal by function and file; lines are gathered."""
+    """`[(member, frames innermost first)]` -> the root `Node`. Frames are equal by function and file; their lines are
+    collected."""
     root = Node()
     for member, frames in stacks:
         node = root
@@ -102,8 +103,8 @@ def where(node: Node) -> str:
 
 
 def common(root: Node) -> tuple[Node, Node | None, list[str], list[str]] | None:
-    """Of a tree of one thread per process: where they part. -> (the deepest `Node` that all have, the biggest branch below it or
-    None, its processes, the others). For fewer than two members: None."""
+    """Where the processes part, in a tree of one thread per process. -> (the deepest `Node` that all share, the biggest branch
+    below it or None, that branch's processes, the others); None for fewer than two members."""
     if len(root.members) < 2:
         return None
     node = root
@@ -121,7 +122,7 @@ def common(root: Node) -> tuple[Node, Node | None, list[str], list[str]] | None:
 
 
 def folded(stacks: Iterable[tuple[Sequence[str], Sequence[Frame]]]) -> list[str]:
-    """Lines for flame graphs: `outer;inner count`, from `[(heads, frames innermost first)]`; the words of `heads` come first."""
+    """Lines for flame graphs: `outer;inner count`, from `[(heads, frames innermost first)]`. The words of `heads` come first."""
     counts: dict[str, int] = {}
     for head, frames in stacks:
         line = ";".join(
@@ -136,14 +137,14 @@ def _plain(text: str) -> str:
 
 
 class Movement:
-    """Which threads move from sample to sample: those whose stack has changed in a frame or a line."""
+    """Which threads move from sample to sample: those with a stack that changed in a frame or a line."""
 
     def __init__(self) -> None:
         self.windows: dict[tuple[str, int | None, int, str], ThreadWindow] = {}
         self.looks = 0
 
     def add(self, views: Iterable[ProcessView]) -> None:
-        """Takes in one sample of all."""
+        """Adds one sample of all processes."""
         self.looks += 1
         for view in views:
             for th in view.threads:

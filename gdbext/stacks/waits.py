@@ -1,4 +1,4 @@
-"""Who waits for whom, as a graph: edges, cycles, and the end of a chain. Pure: knows no process.
+"""The wait-for graph: edges, cycles, and the end of a chain. Pure: it reads no process.
 
 A node is any hashable value: (process name, tid) for a thread, (process name, "task NAME") for an asyncio task.
 """
@@ -15,16 +15,26 @@ Node = Any  # hashable
 class Edge:
     """`waiter` waits for `lock` (text) of `kind`: "GIL", "mutex", "condition", "Lock", "RLock", "Queue", "asyncio.Lock", …
 
-    `owner`: the node that has it, None where that is not known; `how`: how the owner is known ("" for what the lock itself says,
-    "with", "between acquire and release"), for a queue "get", "put" or "join"; `candidates`: nodes one of which may have it, or
-    may wake the waiter; `note`: one sentence more; `orphan`: the owner does not exist in this process; `address` of the lock (0:
-    none); `shared`: (kind, key) of a lock that other processes may have (`ipc_locks.resolve`); `outside`: processes not looked at
-    that have it; `polls`: the waiter asks again and again; `limit`: the wait has a time limit; `ended`: names of threads that
-    have ended and could have ended the wait; `pid`: of the process whose end it waits for; `doubted`: the
-    lock names its one candidate, which cannot reach it; `bystanders`: those of the candidates whose own code does not end such a
-    wait (`givers.may_end`); `named`: the waiter's own code has a name for the object; `open`: why the wait should be over,
-    by what it is for; `pool`: `candidates` are all who could end it, as they take work from one queue;
-    `every`: all candidates have to act."""
+    * `owner`: the node that has it, None where not known
+    * `how`: how the owner is known ("" by the lock itself, "with", "between acquire and release"); for a queue "get", "put",
+      "join"
+    * `candidates`: nodes one of which may have it, or may wake the waiter
+    * `note`: one more sentence
+    * `orphan`: the owner does not exist in this process
+    * `address`: of the lock, 0 for none
+    * `shared`: (kind, key) of a lock that other processes may have (`ipc_locks.resolve`)
+    * `outside`: processes that have it and were not read
+    * `polls`: the waiter asks again and again
+    * `limit`: the wait has a time limit
+    * `ended`: names of threads that have ended and could have ended the wait
+    * `pid`: of the process whose end it waits for
+    * `doubted`: the lock names its one candidate, which cannot reach it
+    * `named`: the waiter's own code has a name for the object
+    * `open`: why the wait should be over, by the object's own state
+    * `pool`: the `candidates` take work from one queue, so no other can end the wait
+    * `every`: all candidates have to act
+    * `bystanders`: candidates whose own code does not end such a wait (`givers.may_end`)
+    """
 
     waiter: Node
     lock: str
@@ -54,8 +64,8 @@ class Edge:
 
 
 def cycles(edges: Iterable[Edge]) -> list[list[Edge]]:
-    """Every cycle once, each as the edges round it, beginning with its smallest node. An edge has one owner; from a node with
-    several edges each is followed."""
+    """Every cycle once, as the edges round it, beginning with its smallest node. An edge has one owner. Where a node has several
+    edges, each is followed."""
     out: dict[Node, list[Edge]] = {}
     for edge in edges:
         if edge.owner is not None:
@@ -94,7 +104,7 @@ def _rotated(cycle: list[Edge]) -> list[Edge]:
 
 
 def root(edges: Iterable[Edge], node: Node) -> tuple[Node, list[Edge]]:
-    """Where the chain of owners from `node` ends: (the last node, the edges on the way). A cycle ends it too."""
+    """The end of the chain of owners from `node`: (the last node, the edges on the way). A cycle ends it too."""
     by_waiter: dict[Node, Edge] = {}
     way: list[Edge] = []
     seen: set[Node] = set()

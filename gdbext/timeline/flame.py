@@ -1,4 +1,4 @@
-"""Time by stack: how long threads stood where, over a whole recording, as a tree; and the difference of two."""
+"""Time by stack: how long threads had which stack, over a whole recording, as a tree; and the difference between two."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """A call in a flame graph: `seconds` in it and what it calls, `before` the same in the recording that it is compared with."""
+    """A call in a flame graph. `seconds`: the time in it and in its calls; `before`: the same in the recording it is compared
+    with."""
 
     __slots__ = ("name", "seconds", "before", "children")
 
@@ -24,7 +25,7 @@ class Node:
         self.children: dict[str, Node] = {}
 
     def child(self, name: str) -> Node:
-        """The node of a call of this name, made where there was none."""
+        """The node of a call of this name; it is made if missing."""
         found = self.children.get(name)
         if found is None:
             found = self.children[name] = Node(name)
@@ -32,7 +33,7 @@ class Node:
 
 
 def frame_name(frame: Frame) -> str:
-    """`function (file.py)`: equal wherever in the function the thread stands."""
+    """`function (file.py)`: the same for every line of the function."""
     return f"{escape(frame.function)} ({escape(frame.file.rpartition('/')[2])})"
 
 
@@ -40,7 +41,7 @@ RESTS = 0.01  # a thread that had less of a CPU rests
 
 
 def rests(process: ProcessTrack, thread: ThreadTrack) -> bool:
-    """Whether the thread is none that a profile is about: not the main thread, and it hardly ran."""
+    """Whether the thread does not matter in a profile: it is not the main thread and hardly ran."""
     return thread.tid != process.pid and thread.cpu < RESTS * process.finish
 
 
@@ -50,13 +51,13 @@ def resting(rec: Recording) -> int:
 
 
 def left_out(count: int) -> str:
-    """What is said of threads that rest."""
+    """The text about threads that rest."""
     return f"{count} thread{'s' * (count != 1)} that rest{'s' * (count == 1)} left out: -idle takes them in"
 
 
 def stacks(rec: Recording, cpu: bool = False, idle: bool = True) -> dict[tuple[str, ...], float]:
-    """{(process, thread, calls from the outermost): seconds}. `cpu`: only while the thread ran; `idle`: threads that rest, too.
-    Every look counts alike: one after which the recorder got no CPU for long says no more than another."""
+    """{(process, thread, calls from the outermost): seconds}. `cpu`: only while the thread ran; `idle`: with threads that rest.
+    Every look has the same weight, even one after which the recorder got no CPU for long."""
     names: dict[int, tuple[str, ...]] = {0: ()}
     found: dict[tuple[str, ...], float] = {}
     for process in rec.processes:
@@ -93,7 +94,7 @@ def tree(own: dict[tuple[str, ...], float], before: dict[tuple[str, ...], float]
 
 
 def functions(own: Iterable[tuple[tuple[str, ...], float]]) -> list[tuple[str, float, float]]:
-    """[(function, seconds in it itself, seconds in it and what it calls)], the most first. The first two names of a path, process
+    """[(function, seconds in it itself, seconds in it and in its calls)], the most first. The first two names of a path, process
     and thread, are no functions."""
     itself: dict[str, float] = {}
     within: dict[str, float] = {}
@@ -126,7 +127,7 @@ def _line(path: tuple[str, ...]) -> str:
 
 
 def parse_folded(text: str) -> dict[tuple[str, ...], float]:
-    """What `folded` wrote. `GdbextError` for another text."""
+    """The stacks that `folded` wrote. `GdbextError` for another text."""
     found: dict[tuple[str, ...], float] = {}
     for line in text.splitlines():
         path, _, count = line.rpartition(" ")

@@ -1,7 +1,7 @@
 """Recordings in the formats of other tools: Chrome's trace events, which Perfetto opens, and speedscope's.
 
-Sources: "Trace Event Format" (Google, the document that chrome://tracing names; objects with `traceEvents`), and how Perfetto's
-trace processor nests slices (src/trace_processor, slice_tracker.cc: one that lies across another is dropped); speedscope's
+Sources: "Trace Event Format" (Google, the document that chrome://tracing names; objects with `traceEvents`). How Perfetto's trace
+processor nests slices (src/trace_processor, slice_tracker.cc: a slice that partly overlaps another is dropped). speedscope's
 src/lib/file-format-spec.ts (`FileFormat.File`, version 0.0.1).
 """
 
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from .torch_trace import Trace
 
 SPEEDSCOPE = "https://www.speedscope.app/file-format-schema.json"
-OWN_TRACKS = 1 << 30  # thread ids of tracks that are no thread: Linux gives none so high
+OWN_TRACKS = 1 << 30  # thread ids of tracks that are no threads: Linux gives no such high ids
 
 
 def microseconds(seconds: float) -> int:
-    """Whole ones: Perfetto cuts what is less than a nanosecond off, and drops a slice that then begins before another's end."""
+    """Seconds as whole microseconds. Perfetto cuts off fractions of a nanosecond, and drops a slice that then begins before
+    another's end."""
     return round(seconds * 1e6)
 
 
@@ -39,8 +40,8 @@ def _meta(pid: int, name: str, value: Any, tid: int = 0) -> dict[str, Any]:
 
 
 def chrome_events(rec: Recording, stalls: Sequence[Stall] = ()) -> Iterator[dict[str, Any]]:
-    """The trace events: processes, a track for each thread with its calls, one with its states, one for the GIL, one for the
-    collector, one for the steps, one for the stalls, and counters; times in microseconds since the recording began."""
+    """The trace events; times in microseconds since the recording began. Each process has a track for each thread with its calls,
+    and one with the thread's states. It also has tracks for the GIL, the collector, the steps and the stalls, and counters."""
     for number, process in enumerate(rec.processes):
         pid = process.pid
         yield _meta(pid, "process_name", escape(f"{process.label} {pid}" if process.label != str(pid) else process.label))
@@ -66,7 +67,8 @@ def chrome_events(rec: Recording, stalls: Sequence[Stall] = ()) -> Iterator[dict
 
 
 def _stalls(stalls: Sequence[Stall]) -> Iterator[dict[str, Any]]:
-    """A slice for each stall, on as many tracks as are needed for none to lie across another: Perfetto drops those."""
+    """A slice for each stall. Perfetto drops slices that partly overlap, so there are enough tracks for none to overlap
+    another."""
     lanes: dict[int, list[float]] = {}
     for stall in sorted(stalls, key=lambda s: s.begin):
         pid, ends = stall.process.pid, lanes.setdefault(stall.process.pid, [])
@@ -82,7 +84,7 @@ def _stalls(stalls: Sequence[Stall]) -> Iterator[dict[str, Any]]:
 
 
 def _steps(rec: Recording) -> Iterator[dict[str, Any]]:
-    """A slice for each step of a process that waits between two, with the function in which it was longest."""
+    """A slice for each step of a process, with the function in which it was longest."""
     finder = stalls_of.Finder(rec)
     for process in rec.processes:
         named = False
@@ -104,8 +106,8 @@ def _slice(pid: int, tid: int, name: str, begin: float, end: float, category: st
 
 
 def _calls(rec: Recording, process: ProcessTrack, thread: ThreadTrack) -> Iterator[dict[str, Any]]:
-    """Begin and end of each call that stays the same from look to look, in the order of time: of two that begin at one time the
-    outer one comes first, as Perfetto takes the later one for what the earlier calls. A look whose stack was torn is a gap."""
+    """Begin and end of each call that stays the same from look to look, in the order of time. Of two calls that begin at the same
+    time the outer one comes first: Perfetto takes the later one for the callee. A look with a torn stack is a gap."""
     open_calls: list[Frame] = []
     end = 0.0
     for run in process.runs(thread):
@@ -149,7 +151,7 @@ def _states(process: ProcessTrack, thread: ThreadTrack) -> Iterator[tuple[float,
 
 
 def _interpreter(process: ProcessTrack) -> Iterator[dict[str, Any]]:
-    """Who holds the GIL, when the collector is at work, and how many threads run and wait for the GIL."""
+    """The holder of the GIL, the times of collections, and the numbers of threads that run or wait for the GIL."""
     pid, threads = process.pid, process.threads
     for number, name in enumerate(("GIL", "garbage collection")):
         yield _meta(pid, "thread_name", name, OWN_TRACKS + number)
@@ -175,7 +177,7 @@ def _interpreter(process: ProcessTrack) -> Iterator[dict[str, Any]]:
 
 
 def chrome_text(rec: Recording, stalls: Sequence[Stall] = (), beside: Sequence[Trace] = ()) -> Iterator[str]:
-    """The trace as JSON, in pieces. `beside`: what torch.profiler wrote, on the same time base."""
+    """The trace as JSON, in pieces. `beside`: traces of torch.profiler, on the same time base."""
     about = {"recorder": "gdbext llm-record", "began": rec.began, "rate": rec.rate, "reached": round(rec.reached, 2)}
     yield '{"displayTimeUnit":"ms","otherData":' + json.dumps(about) + ',"traceEvents":[\n'
     between = ""

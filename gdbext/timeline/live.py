@@ -1,4 +1,4 @@
-"""What processes do just now: looked at a few times a second, told of the last second or so."""
+"""The present activity of processes: a few looks a second, and a report on the last second or so."""
 
 from __future__ import annotations
 
@@ -23,9 +23,19 @@ LOOKS = 20.0  # a second
 
 
 class Row(NamedTuple):
-    """One process in the last frame. `state`: what its main thread did most of the time, `stack`: where, outermost first, `part`:
-    of the time; `gil`: the part of the time in which its main thread had the GIL, `holder`: the thread that had it most, `waits`:
-    the part in which some thread waited for it; `cpu`: processors used; `rss`: bytes; `alive`: it has not ended."""
+    """One process in the last frame.
+
+    * `alive`: it has not ended
+    * `state`: of its main thread for most of the time
+    * `stack`: where the main thread was then, outermost first
+    * `part`: of the time
+    * `gil`: the part of the time in which its main thread had the GIL
+    * `holder`: the thread that had it most
+    * `waits`: the part in which some thread waited for it
+    * `gc`: the part in which garbage was collected
+    * `cpu`: CPUs used
+    * `rss`: bytes
+    """
 
     label: str
     pid: int
@@ -43,8 +53,8 @@ class Row(NamedTuple):
 
 
 class Live:
-    """Looks at processes. `failed` names those that cannot be read yet: one that just starts, or changes too fast, is tried again
-    with each frame."""
+    """Looks at processes. `failed`: those that cannot be read yet. A process that is just starting, or changes too fast, is tried
+    again with each frame."""
 
     def __init__(self, targets: Sequence[tuple[ProcTarget, str]]) -> None:
         self.failed: list[dict[str, object]] = []
@@ -69,12 +79,12 @@ class Live:
 
     @property
     def _samplers(self) -> list[ProcessSampler]:
-        """In the order in which they were asked for."""
+        """In the order in which the processes were named."""
         return [self._found[target.pid] for target, _ in self._targets if target.pid in self._found]
 
     def frame(self, seconds: float, meanwhile: Callable[[float], bool]) -> list[Row]:
-        """Looks for so many seconds; -> a row for each process. `meanwhile(seconds)` waits between two looks, and ends the frame
-        early where it is true."""
+        """Looks for the given seconds. -> a row for each process. `meanwhile(seconds)` waits between two looks, and ends the
+        frame early where it returns true."""
         self._open()
         samplers, began = self._samplers, time.monotonic()
         if self._rec.tree.full:
@@ -92,7 +102,7 @@ class Live:
         return [self._row(sampler, passed) for sampler in samplers]
 
     def close(self) -> None:
-        """Lets the processes go."""
+        """Ends the sampling of all processes."""
         for sampler in self._samplers:
             sampler.finish(0.0)
 
@@ -129,7 +139,7 @@ class Live:
 
 
 def _most(track: ProcessTrack, thread: ThreadTrack) -> tuple[int, int, float]:
-    """(the state a thread was in for most of the time, where it then stood for most of it, that part of the time)."""
+    """(the state of a thread for most of the time, the node where it was for most of that, that part of the time)."""
     spent: dict[tuple[int, int], float] = {}
     states: dict[int, float] = {}
     whole = 0.0

@@ -1,8 +1,8 @@
-"""Looks at processes with the native frames of their threads too: the threads that went on since the look before stand still for
-a moment, in which their registers, stacks and Python frames are copied, and are thought about afterwards.
+"""Looks at processes with native frames too. Threads that ran since the last look are paused for a moment. Their registers,
+stacks and Python frames are copied in the pause and analysed afterwards.
 
-A thread that waits in the system call in which it was copied last, at the same place of its stack and in the same Python frames,
-stands where it stood and is not stopped again. Threads that run no Python are not looked at.
+A thread that waits where it was copied last is not paused again: in the same system call, at the same place of its stack and in
+the same Python frames. Threads that run no Python are left out.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from .recording import Recording
 
 RATE = 10.0  # looks a second, unless asked for others
-PENDING = 200  # bytes of a look that is pending, besides its copy
+PENDING = 200  # bytes of a pending look, without its copy
 MAX_PENDING = 32 << 20  # bytes of one process's looks that are pending
-TRIES = 3  # at frames that stand still: the first may find out where they are
+TRIES = 3  # at frames of a paused thread: the first try may only find their places
 
 
 class Keeper(BulkReader):
-    """Keeps what it reads as `kept`, `[(address, bytes)]`, where that is a list."""
+    """A reader that keeps everything it reads as `kept`, `[(address, bytes)]`, while that is a list."""
 
     kept: list[tuple[int, bytes]] | None = None
 
@@ -70,8 +70,8 @@ class Keeper(BulkReader):
 
 
 class Copied(Target):
-    """A process that runs on, with `pieces` (`[(address, bytes)]`) as they were when they were copied; what is read besides, code
-    and code objects, comes from the process."""
+    """A running process with `pieces` (`[(address, bytes)]`) of its memory as they were copied. Everything else (code and code
+    objects) is read from the process."""
 
     is_live, is_stopped = True, False
 
@@ -90,24 +90,24 @@ class Copied(Target):
         return self.live.read(address, size)
 
     def mappings(self) -> list[Mapping]:
-        """The process's."""
+        """Those of the process."""
         return self.live.mappings()
 
     def mapping_at(self, address: int) -> Mapping | None:
-        """The process's."""
+        """That of the process."""
         return self.live.mapping_at(address)
 
     def modules(self) -> list[Module]:
-        """The process's."""
+        """Those of the process."""
         return self.live.modules()
 
     def module_at(self, address: int) -> Module | None:
-        """The process's."""
+        """That of the process."""
         return self.live.module_at(address)
 
 
 class Copy(NamedTuple):
-    """What was copied of one thread: registers, Python frames as `StackReader.chain`, the address of its state, and memory."""
+    """The copy of one thread: registers, Python frames as `StackReader.chain`, the address of its state, and memory."""
 
     registers: dict[str, int]
     chain: list[int]
@@ -116,7 +116,7 @@ class Copy(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A copy that waits: `numbers` of its Python frames in the tree, `places` and `memory` of its pieces, packed."""
+    """A copy that waits for analysis. `numbers`: its Python frames in the tree; `places`, `memory`: of its pieces, packed."""
 
     registers: dict[str, int]
     tstate: int
@@ -134,7 +134,7 @@ class Packed(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """A look at a thread that is not thought about yet; `what`: a copy, or the node that is known, None for that of before."""
+    """A look at a thread that has not been analysed yet. `what`: a copy, or the node if known; None: the same node as before."""
 
     thread: Thread
     look: int
@@ -154,8 +154,9 @@ class _Python(NamedTuple):
 
 
 class NativeSampler(ProcessSampler):
-    """As `ProcessSampler`; `holder` lets the threads stand still. What was copied is thought about at the end, as the first look
-    into a large library takes as long as several looks at the process; before, where more than `MAX_PENDING` is pending."""
+    """As `ProcessSampler`, with native frames. `holder` pauses the threads. Copies are analysed at the end, since the first use
+    of a large library takes as long as several looks. They are analysed earlier where more than `MAX_PENDING` bytes are
+    pending."""
 
     def __init__(self, target: ProcTarget, label: str, rec: Recording, files: Files, *, holder: Holder) -> None:
         super().__init__(target, label, rec, files)
@@ -190,7 +191,7 @@ class NativeSampler(ProcessSampler):
             self._think()
 
     def _call(self, thread: Thread) -> bytes:
-        """A wait that was begun anew after the thread stood still is the one that it was."""
+        """The text of its system call. A wait that was restarted after a pause counts as the same wait."""
         call = thread.read_call()
         words, (before, old, _) = call.split(), self._stood.get(thread.track.tid, ([], b"", []))
         again = len(words) > 1 and words[1:] == before[1:] and int(words[0]) == RESTART[self.target.arch]
@@ -211,12 +212,12 @@ class NativeSampler(ProcessSampler):
             return False
 
     def _copy(self, due: list[Thread], now: float) -> tuple[dict[int, Copy], float]:
-        """-> ({tid: its copy} of those that stood still, seconds that they did)."""
+        """-> ({tid: its copy} of the threads that were paused, the seconds of the pause)."""
         if now - self._refused < CHECK:
             return {}, 0.0
         found: dict[int, Copy] = {}
         collects = gc.isenabled()
-        gc.disable()  # another process stands still
+        gc.disable()  # another process is paused
         try:
             with before_others(), self._holder.held(self.track.pid, [thread.track.tid for thread in due]) as held:
                 for thread in due:
@@ -250,7 +251,7 @@ class NativeSampler(ProcessSampler):
         return None
 
     def _pieces(self, registers: dict[str, int]) -> list[tuple[int, bytes]]:
-        """The stack of a thread that stands still, and what was read of its frames."""
+        """The stack of a paused thread, and the memory that was read for its frames."""
         sp = registers[ptrace.STACK_POINTER[self.target.arch]]
         m = self.target.mapping_at(sp)
         size = STACK_BYTES if m is None else min(m.end - sp + RED_ZONE, STACK_BYTES)
@@ -259,7 +260,7 @@ class NativeSampler(ProcessSampler):
 
     # ---- afterwards ----------------------------------------------------------------------------------------------
     def _take(self, thread: Thread, look: int, copy: Copy | None) -> None:
-        """Takes in what a look at a thread brought: a copy; Python frames alone where the thread could not be stopped."""
+        """Takes in the result of a look at a thread: a copy, or Python frames alone where the thread could not be paused."""
         self._stood.pop(thread.track.tid, None)
         try:
             if copy is None:
@@ -279,7 +280,7 @@ class NativeSampler(ProcessSampler):
             thread.node = DROPPED
             self._note(thread, look, DROPPED)
             return
-        thread.node = 0  # it has one, which is found later
+        thread.node = 0  # its node is found later
         self._note(thread, look, Packed(copy.registers, copy.tstate, numbers, places, memory))
         if thread.state not in (recording.RUNNING, recording.QUEUED):
             self._stood[thread.track.tid] = thread.call.split(), thread.call, chain
@@ -291,7 +292,7 @@ class NativeSampler(ProcessSampler):
         self._noted[thread.track.tid] = thread.state
 
     def _think(self) -> None:
-        """Finds the node of what is pending longest."""
+        """Finds the node of the look that has been pending longest."""
         one = self._pending[0]
         node, tid = one.what, one.thread.track.tid
         if isinstance(node, Packed):
@@ -306,7 +307,7 @@ class NativeSampler(ProcessSampler):
             node = self._shown.get(tid, DROPPED)
         self._shown[tid] = node
         self._add(one.thread, one.look, node, one.state)
-        self._pending.popleft()  # now: a ^C before it finds it here again, and adds nothing twice
+        self._pending.popleft()  # only now: after a ^C before this line it is still here, and nothing is added twice
         self._pending_bytes -= one.size
 
     def _check_codes(self) -> bool:
@@ -319,7 +320,7 @@ class NativeSampler(ProcessSampler):
         return changed
 
     def finish(self, at: float) -> None:
-        """As `ProcessSampler.finish`, after all that is pending."""
+        """As `ProcessSampler.finish`, after everything pending has been analysed."""
         while self._pending:
             self._think()
         super().finish(at)

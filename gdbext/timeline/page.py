@@ -1,5 +1,5 @@
-"""One page without network: what each thread did over time, and a flame graph; page.js zooms and searches. All text of a process
-is escaped."""
+"""One page without network: the state of each thread over time, and a flame graph. page.js zooms and searches. All text from a
+process is escaped."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def _script() -> str:
 
 
 def difference(own: dict[tuple[str, ...], float], before: dict[tuple[str, ...], float]) -> str:
-    """The page of a differential flame graph: widths are those of `own`, colours say what takes more (red) or less (blue) of
-    the time than in `before`."""
+    """The page of a differential flame graph. Widths are those of `own`; colours show calls that take a larger (red) or smaller
+    (blue) part of the time than in `before`."""
     rows = [(f"{change:+.1%}", f"{old:.1%}", f"{new:.1%}", name) for name, old, new, change in changes(own, before)[:40]]
     text = "<p>Widths are those of the later recording: red takes more of the time than before, blue less.</p>"
     table = html.table(("change", "before", "after", "function"), rows)
@@ -169,7 +169,7 @@ def _bands(rec: Recording, process: ProcessTrack, thread: ThreadTrack, start: fl
     runs = [r for r in process.runs(thread) if r.node != DROPPED]
     if len({(r.node, r.state) for r in runs}) < 2 and not any(r.state == RUNNING for r in runs):
         return []
-    found, step = [], 1.0 / scale  # a band is at least a pixel: what lies in it is told by its first look
+    found, step = [], 1.0 / scale  # a band is at least a pixel: its first look stands for all in it
     name = thread.name or str(thread.tid)
     drawn = 0.0
     for run in runs:
@@ -191,7 +191,8 @@ def _bands(rec: Recording, process: ProcessTrack, thread: ThreadTrack, start: fl
 
 # ---- the flame graph -------------------------------------------------------------------------------------------------
 def graph(root: flame.Node) -> str:
-    """A flame graph, outermost calls on top; wide enough calls only. Colours tell the difference where `root` has a `before`."""
+    """A flame graph, outermost calls on top, without calls that are too narrow. Colours show the difference where `root` has a
+    `before`."""
     if not root.seconds:
         return "<p>no stack was seen</p>"
     parts: list[str] = []
@@ -200,7 +201,7 @@ def graph(root: flame.Node) -> str:
 
 
 def _draw(root: flame.Node, x: float, level: int, node: flame.Node, parts: list[str]) -> int:
-    """Draws a node and what it calls; -> the deepest level."""
+    """Draws a node and its calls; -> the deepest level."""
     waiting, deepest = [(node, x, level)], level
     while waiting and len(parts) < MAX_CALLS:
         node, x, level = waiting.pop()

@@ -1,4 +1,5 @@
-"""A recording in memory: all stacks in one tree, and of each thread only the looks at which its stack or its state changed."""
+"""A recording in memory. All stacks are in one tree. Of each thread, only the looks are kept at which its stack or its state
+changed."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ STATES = (
 
 
 class Frame(NamedTuple):
-    """A call: a Python function's, at `line` of `file` (0: not known), or a native function's of the library `file`."""
+    """A call of a Python function at `line` of `file` (0: not known), or of a native function in the library `file`."""
 
     function: str
     file: str
@@ -48,7 +49,7 @@ class Frame(NamedTuple):
 
     @property
     def place(self) -> tuple[str, str]:
-        """What stays equal while the thread moves inside one function."""
+        """A key that stays equal while the thread moves inside one function."""
         return self.function, self.file
 
 
@@ -80,7 +81,8 @@ class StackTree:
         return number
 
     def child(self, node: int, frame: int) -> int:
-        """The node of the stack of `node` that calls `frame`. Once the tree is full, a new stack ends at what is known of it."""
+        """The node of the stack of `node` that calls `frame`. Once the tree is full, a new stack ends at its deepest known
+        node."""
         found = self._children.get((node, frame))
         if found is None:
             if len(self.parents) >= MAX_NODES:
@@ -100,12 +102,12 @@ class StackTree:
         return found[::-1]
 
     def python(self, node: int) -> list[Frame]:
-        """Its frames that are Python's, outermost first."""
+        """The Python frames of a node, outermost first."""
         return [frame for frame in self.stack(node) if not frame.native]
 
 
 class Changes:
-    """(look, value) pairs of something, where it changed."""
+    """The (look, value) pairs at which a value changed."""
 
     def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
         self.looks, self.values = array("I"), array("i")
@@ -113,12 +115,12 @@ class Changes:
             self.append(pair)
 
     def append(self, pair: tuple[int, int]) -> None:
-        """The next change."""
+        """Adds the next change."""
         self.looks.append(pair[0])
         self.values.append(pair[1])
 
     def add(self, look: int, value: int) -> None:
-        """Takes a value in, where it differs from the last."""
+        """Adds a value if it differs from the last."""
         if not self.values or self.values[-1] != value:
             self.append((look, value))
 
@@ -130,8 +132,8 @@ class Changes:
 
 
 class Run(NamedTuple):
-    """What one thread did from `begin` to `end`, seconds since the recording began, over `looks` looks; `node` `DROPPED`: not
-    known."""
+    """A time in which a thread's stack and state stayed the same: from `begin` to `end`, seconds since the recording began, over
+    `looks` looks. A `node` of `DROPPED`: the stack is not known."""
 
     begin: float
     end: float
@@ -141,7 +143,7 @@ class Run(NamedTuple):
 
 
 class ThreadTrack:
-    """One thread: at look number `looks[i]` and after it stood in `nodes[i]`, state `states[i]`. `cpu`: seconds it ran."""
+    """One thread. From look number `looks[i]` on it was in `nodes[i]`, state `states[i]`. `cpu`: seconds it ran."""
 
     def __init__(self, tid: int, name: str) -> None:
         self.tid, self.name = tid, name
@@ -150,7 +152,7 @@ class ThreadTrack:
         self.cpu = 0.0
 
     def add(self, look: int, node: int, state: int) -> bool:
-        """-> whether this differs from the look before."""
+        """Adds a look. -> whether it differs from the one before."""
         if self.nodes and self.nodes[-1] == node and self.states[-1] == state:
             return False
         self.looks.append(look)
@@ -160,14 +162,22 @@ class ThreadTrack:
 
 
 class ProcessTrack:
-    """One process. `begins`, `ends` of each look, seconds since the recording began; `gil`: [(look, index of the thread that
-    holds it, -1: nobody)], `gc`: [(look, whether a collection is under way)], both where they changed; `kept`: [(first look, look
-    after the last, index of the thread)] of the times when one thread had the GIL and no other got it; `counters`: {name:
-    [(time, value)]}; `samples`: stacks that were looked at, those of threads that had not run among them; `dropped`: those of
-    them that were torn; `torn`: reads that did not hold together; `cpu`: seconds the whole process ran; `splits`: looks that are
-    the rest of the one before, dated anew because the recorder got no processor in the middle of it; with native frames `pauses`:
-    seconds that threads of it stood still at each look, and `unstopped`: of the samples those whose thread could not be stopped,
-    and has its Python frames alone."""
+    """One process; times are seconds since the recording began.
+
+    * `begins`, `ends`: of each look
+    * `gil`: [(look, index of the thread that holds it, -1: none)], where it changed
+    * `gc`: [(look, whether a collection is under way)], where it changed
+    * `kept`: [(first look, look after the last, index of the thread)] of times when one thread had the GIL and no other got it
+    * `counters`: {name: [(time, value)]}
+    * `samples`: number of stacks, also of threads that had not run
+    * `dropped`: how many of those were torn
+    * `torn`: number of torn reads
+    * `cpu`: seconds that the whole process ran
+    * `splits`: looks that are the rest of the one before, with a new time because the recorder got no CPU in the middle of it
+    * `pauses`: with native frames, for each look the seconds that threads were paused
+    * `unstopped`: how many of `samples` have Python frames alone, since the thread could not be paused
+    * `finish`: when its recording ended
+    """
 
     def __init__(self, label: str, pid: int) -> None:
         self.label, self.pid = label, pid
@@ -182,13 +192,13 @@ class ProcessTrack:
         self.finish = 0.0  # when the recording of it ended
 
     def split(self, time: float) -> None:
-        """Ends the look that is under way, and begins another for what is left of it."""
+        """Ends the look that is under way, and begins another for the rest of it."""
         self.ends.append(time)
         self.begins.append(time)
         self.splits += 1
 
     def drop_halves(self) -> None:
-        """Makes what belongs together equally long again, after ^C in the middle of a look."""
+        """Makes arrays that belong together equally long again, after ^C in the middle of a look."""
         for changes in (self.gil, self.gc):
             _cut_alike((changes.looks, changes.values))
         _cut_alike((self.begins, self.ends, self.pauses) if self.pauses else (self.begins, self.ends))
@@ -212,7 +222,7 @@ class ProcessTrack:
         return max(0, bisect.bisect_right(self.begins, time) - 1)
 
     def runs(self, thread: ThreadTrack, first: int = 0) -> Iterator[Run]:
-        """What the thread did, in order, without gaps; from its run number `first` on."""
+        """The thread's runs in order, without gaps, from run number `first` on."""
         last = len(self.begins) if thread.ended is None else thread.ended
         for i in range(first, len(thread.looks)):
             look = thread.looks[i]
@@ -231,9 +241,9 @@ class ProcessTrack:
 
 
 class Recording:
-    """`began`: seconds since 1970; `clock`: the same moment on the monotonic clock; `processes`; `tree`: their stacks; `seconds`
-    it lasted; `rate` that was asked for; `cost`: seconds of CPU that the recorder took; `notes`: why it is less than was asked
-    for."""
+    """A recording. `began`: seconds since 1970; `clock`: the same moment on the monotonic clock; `processes`; `tree`: their
+    stacks; `seconds`: its length; `rate`: as asked for; `cost`: seconds of CPU that the recorder used; `notes`: why it is less
+    than was asked for."""
 
     def __init__(self, rate: float = 0.0, began: float = 0.0) -> None:
         self.rate, self.began, self.clock = rate, began, 0.0
@@ -249,7 +259,7 @@ class Recording:
 
     @property
     def reached(self) -> float:
-        """Looks a second at each process that were taken, of the process that was looked at least often."""
+        """Looks a second at the process that was looked at least often."""
         each = [
             (len(p.begins) - p.splits) / (p.finish - p.begins[0]) for p in self.processes if p.begins and p.finish > p.begins[0]
         ]

@@ -1,7 +1,7 @@
-"""Looks at processes many times a second through /proc, none of them stopped.
+"""Looks at processes many times a second through /proc, without stopping them.
 
-A thread that did not run between two looks has the stack and the state that it had (`observe.thread_files`). Only the others are
-read again: their system call, and their stack.
+A thread that did not run between two looks still has the same stack and state (`observe.thread_files`). Only the other threads
+are read again: their system call, and their stack.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
     from ..access.proc import ProcTarget
 
-CHECK = 1.0  # seconds after which code objects are compared with what they were, and threads are listed again
+CHECK = 1.0  # seconds after which code objects are checked for changes, and threads are listed again
 JITTER = 0.3  # of the time between two looks
-COUNT = 0.25  # seconds between two readings of what the kernel counts of a process
-KEPT_LOOKS, KEPT = 3, 0.05  # looks in a row at which one thread has the GIL and nobody had it between; seconds of them
-LATE = 0.005  # seconds into a look: what is read after them is dated anew, as the recorder got no processor meanwhile
-PER_THREAD = 100  # runs that take as much memory as what is kept of a thread besides
+COUNT = 0.25  # seconds between two readings of the kernel's counters of a process
+KEPT_LOOKS, KEPT = 3, 0.05  # looks in a row at which one thread has the GIL and no other had it in between; their seconds
+LATE = 0.005  # seconds into a look: what is read later gets a new time, as the recorder got no CPU meanwhile
+PER_THREAD = 100  # runs that take as much memory as everything else of a thread
 _BY_FAMILY = {
     "read": recording.DISK, "write": recording.DISK, "poll": recording.POLL, "select": recording.POLL,
     "epoll": recording.POLL, "nanosleep": recording.SLEEP, "recv": recording.NETWORK, "accept": recording.NETWORK,
@@ -47,7 +47,7 @@ _SYNC = {"x86-64": (74, 75, 162, 277, 306), "aarch64": (81, 82, 83, 84, 267)}  #
 
 
 class Thread(KeptThread):
-    """One Python thread that is sampled: `track` is what was seen of it, `node` and `state` what was at the last look."""
+    """One sampled Python thread. `track`: everything seen of it; `node`, `state`: those at the last look."""
 
     def __init__(self, pid: int, index: int, track: ThreadTrack, places: ThreadPlaces, files: Files) -> None:
         super().__init__(pid, track.tid, files)
@@ -55,7 +55,7 @@ class Thread(KeptThread):
         self.call, self.node, self.state = b"", DROPPED, recording.RUNNING
 
     def on_a_cpu(self, clock: bytes, now: float) -> bool:
-        """As `ran`, after the state that it had."""
+        """As `ran`, given its last state."""
         found = self.ran(clock, now, self.state in (recording.RUNNING, recording.QUEUED))
         self.track.cpu = self.cpu
         return found
@@ -66,7 +66,7 @@ class Thread(KeptThread):
 
 
 class ProcessSampler:
-    """Looks at one process. `track` is what was seen. `GdbextError` where it runs no Python that can be read."""
+    """Looks at one process. `track`: everything seen of it. `GdbextError` where it runs no readable Python."""
 
     def __init__(self, target: ProcTarget, label: str, rec: Recording, files: Files) -> None:
         self.target, self.rec, self._files = target, rec, files
@@ -79,7 +79,7 @@ class ProcessSampler:
         self._interp = self.rt.interpreters()[0]
         self._head = b""
         self._checked = 0.0
-        self._kept = (0, -1, 0)  # since which look who has the GIL, and how often it has changed hands by then
+        self._kept = (0, -1, 0)  # (first look, thread that has the GIL since then, number of switches by then)
         self._unchecked: list[tuple[int, ThreadTrack, int]] = []  # (look, thread, place in its runs) since `_checked`
         self.steps: StepCounter | None = None
         self._cpu = self._counted_cpu = cpu_of(target.pid)
@@ -100,7 +100,7 @@ class ProcessSampler:
         self._state_ranges = ranges
 
     def _interpreter(self, look: int) -> bytes:
-        """Takes in who holds the GIL and whether a collection is under way. -> the head of the list of threads."""
+        """Takes in the holder of the GIL and whether a collection is under way. -> the head of the list of threads."""
         data = self.bulk.read_ranges(self._state_ranges, sum(self._state_ranges[1::2]))
         collecting = data[8] & 1
         holder, locked, switches = struct.unpack_from("<QIQ", data, 12) if self._has_gil else (0, 0, 0)
@@ -179,7 +179,7 @@ class ProcessSampler:
 
     @contextlib.contextmanager
     def _while_there(self, address: int, look: int) -> Iterator[None]:
-        """Ends the track of a thread that is found to have ended."""
+        """Ends the track of a thread that turns out to have ended."""
         try:
             yield
         except (GoneError, NotFoundError) as e:
@@ -198,7 +198,7 @@ class ProcessSampler:
         self.track.ends.append(time.monotonic() - began)
 
     def _count(self, now: float, at: float) -> None:
-        """The counters of the process as the kernel sees it."""
+        """Adds to the process's counters that the kernel keeps."""
         cpu, resident = cpu_of(self.track.pid), resident_bytes(self.track.pid)
         if self._counted:
             used = max(0.0, cpu - self._counted_cpu) / (now - self._counted)
@@ -207,7 +207,7 @@ class ProcessSampler:
         self._counted, self._counted_cpu = now, cpu
 
     def _went_on(self, thread: Thread, now: float) -> bool:
-        """Takes in its clock and what it waits for. -> whether it may have moved since the look before."""
+        """Takes in a thread's clock and its wait. -> whether it may have moved since the last look."""
         clock = thread.read_clock()
         self.track.samples += 1
         if (
@@ -266,7 +266,8 @@ class ProcessSampler:
         return self._unless_held(thread, found)
 
     def _unless_held(self, thread: Thread, said: int) -> int:
-        """A thread that a signal holds still names the call that it was in. All stand together: the main thread's tells."""
+        """The given state, or STOPPED. A thread that a signal holds still shows the call it was in. All threads stop together, so
+        the main thread's state shows it."""
         return (
             recording.STOPPED
             if thread.track.tid == self.track.pid and state_of(self.track.pid, thread.track.tid) in ("T", "t")
@@ -274,13 +275,13 @@ class ProcessSampler:
         )
 
     def _blocked(self, thread: Thread, said: int) -> int:
-        """A read or a write is of a file where the kernel waits for a device (state D); else of a pipe or a socket."""
+        """The state of a thread in a read or write: it waits for a file if the kernel waits for a device (state D), else for a
+        pipe or socket."""
         found = {"D": recording.DISK, "T": recording.STOPPED, "t": recording.STOPPED, "R": recording.RUNNING}
         return found.get(state_of(self.track.pid, thread.track.tid), recording.NETWORK if said == recording.DISK else said)
 
     def _check_codes(self) -> bool:
-        """Drops the stacks of the last second that show a code object in whose place there is another by now. -> whether there
-        was one."""
+        """Drops the stacks of the last second with a code object that has been replaced since. -> whether there was one."""
         changed = self.reader.forget()
         waiting, self._unchecked = self._unchecked, []
         if changed:
@@ -293,13 +294,13 @@ class ProcessSampler:
         return bool(changed)
 
     def forget(self) -> None:
-        """After the tree of stacks was cleared: every thread's is read anew."""
+        """Starts over after the tree of stacks was cleared: every thread's stack is read anew."""
         self.reader = StackReader(self.rt, self.bulk, self.rec.tree)
         for thread in self._threads.values():
             thread.node = DROPPED
 
     def restart(self) -> None:
-        """Begins a new track, in which the threads stand where they stand; the old one is the recording's no longer."""
+        """Begins a new track, in which each thread keeps its present stack and state. The recording no longer has the old one."""
         old = self.track
         self.track = ProcessTrack(old.label, old.pid)
         self.rec.processes[self.rec.processes.index(old)] = self.track
@@ -310,7 +311,7 @@ class ProcessSampler:
             thread.track.add(0, thread.node, thread.state)
 
     def finish(self, at: float) -> None:
-        """Ends the recording of it, `at` seconds after it began."""
+        """Ends this process's recording, `at` seconds after it began."""
         self.track.finish = at
         if self.alive:
             with log.passing_over(GdbextError):
@@ -335,12 +336,12 @@ def record(
     sampler_of: Callable[[ProcTarget, str, Recording, Files], ProcessSampler] = ProcessSampler,
     schedulers: Collection[int] = (),
 ) -> Recording:
-    """Looks at processes (`(ProcTarget, label)`) `rate` times a second for `seconds`; ^C ends it early. Those that cannot be read
-    are added to `failed`. `beside(recording, seconds since the beginning)` is called after each round of looks. `realtime`: this
-    thread goes before all that have no real-time priority, for at most half of the time. `sampler_of` makes what looks.
-    `schedulers`: pids of those whose engine counts its steps.
+    """Looks at processes (`(ProcTarget, label)`) `rate` times a second for `seconds`; ^C ends it early. Processes that cannot be
+    read are added to `failed`. `beside(recording, seconds since the beginning)` is called after each round of looks. `realtime`:
+    this thread runs before all without real-time priority, for at most half of the time. `sampler_of` makes the samplers.
+    `schedulers`: pids of the processes whose engine counts its steps.
 
-    `GdbextError` where none can be read."""
+    `GdbextError` where no process can be read."""
     rec = Recording(rate)
     files, samplers, spent = Files(), [], time.process_time()
     for target, label in targets:
@@ -372,7 +373,7 @@ def record(
 
 @contextlib.contextmanager
 def _priority(rec: Recording, realtime: bool) -> Iterator[None]:
-    """The calling thread has the lowest real-time priority (sched(7)) in the block, where it may; else a note says so."""
+    """Gives the calling thread the lowest real-time priority (sched(7)) in the block, if it is permitted; else a note says so."""
     before = (os.sched_getscheduler(0), os.sched_getparam(0)) if realtime else None
     try:
         if before is not None:
@@ -395,7 +396,7 @@ def _rounds(
     beside: Callable[[Recording, float], None] | None,
     realtime: bool,
 ) -> None:
-    rest = (lambda took: took) if realtime else (lambda took: 0.0)  # who goes before all others leaves them half of the time
+    rest = (lambda took: took) if realtime else (lambda took: 0.0)  # a thread with priority leaves the others half the time
     # not in step with what the process does at regular times
     for _ in rounds(1.0 / rec.rate, seconds=seconds, jitter=JITTER, rest=rest):
         alive = [s for s in samplers if s.alive]

@@ -1,9 +1,15 @@
-"""Where a recording stood still: times of 100 ms and more in which a thread or a whole process did not get on, and why.
+"""Stalls of a recording: times of 100 ms and more in which a thread or a whole process made no progress, and why.
 
-Causes: "stopped" (a signal or a debugger held the process), "gc" (the garbage collector at work), "gil" (one thread kept the GIL
-and another waited for it all the while), "loop" (a callback kept an asyncio loop), "disk", "lock", "spin" (a thread ran on in one
-function), "processor" (it would have, and got no processor), "late-rank" (ranks waited where they meet for one that came later).
-Waits for work are none: poll and select, reads of sockets, sleeps, the waits of threading's and queue's own functions.
+* "stopped": a signal or a debugger held the process
+* "gc": the garbage collector was at work
+* "gil": one thread kept the GIL and another waited for it all the time
+* "loop": a callback kept an asyncio loop
+* "disk", "lock"
+* "spin": a thread ran on in one function
+* "processor": a thread was ready to run and got no CPU
+* "late-rank": ranks waited at a meeting point for one that came later
+
+Waits for work are no stalls: poll and select, reads of sockets, sleeps, the waits of threading's and queue's own functions.
 """
 
 from __future__ import annotations
@@ -28,8 +34,8 @@ FEWEST = 4  # looks at a stall
 LAST = float("inf")
 GAP = 0.03  # seconds between two collections of one stall
 MOST, MUCH, SOME, LITTLE = 0.7, 0.5, 0.25, 0.15  # parts of a stall
-FAINT = 0.05  # part of a stall in which a device was seen to be waited for, while nothing else was
-OWN = 0.15  # part of the time in which a function that runs on is innermost itself, not what it calls
+FAINT = 0.05  # part of a stall in which the thread waited for a device, where it waited for nothing else
+OWN = 0.15  # part of the time in which a function that runs on is innermost itself
 _IDLE = (
     "/threading.py", "/queue.py", "/selectors.py", "/socket.py", "/socketserver.py", "/subprocess.py",
     "/concurrent/futures/thread.py", "/concurrent/futures/process.py", "/concurrent/futures/_base.py", "/tqdm/_monitor.py",
@@ -40,8 +46,9 @@ _ORDER = ("stopped", "gc", "gil", "loop", "disk", "lock", "spin", "processor")
 
 
 class Stall(NamedTuple):
-    """`begin`, `end`: seconds since the recording began; `process` with its label; `thread` that stood still or made others stand
-    still; `frame` in which it did; `waiting`: labels of the ranks that waited for it; `why` a rank was late."""
+    """One stall. `begin`, `end`: seconds since the recording began; `process` with its label; `thread`: the one that was blocked
+    or blocked others; `frame`: where it was; `waiting`: labels of the ranks that waited for it; `why`: the reason why a rank was
+    late."""
 
     cause: str
     begin: float
@@ -54,7 +61,7 @@ class Stall(NamedTuple):
 
 
 class Segment:
-    """A time in which the calls of a thread stayed the same: from `begin` to `end` in `path`, of which `node` is a node;
+    """A time in which the calls of a thread stayed the same: from `begin` to `end` in `path`. `node`: a node with this path;
     `states`: {state: seconds}."""
 
     __slots__ = ("begin", "end", "node", "path", "states")
@@ -64,12 +71,12 @@ class Segment:
         self.states: dict[int, float] = {}
 
     def part(self, *states: int) -> float:
-        """The part of the time that was spent in one of the states."""
+        """The part of the time that the thread spent in these states."""
         return sum(self.states.get(s, 0.0) for s in states) / (self.end - self.begin or 1.0)
 
 
 def find(rec: Recording) -> list[Stall]:
-    """The stalls of a recording, by the time when they began."""
+    """The stalls of a recording, in the order of their beginnings."""
     finder = Finder(rec)
     found: list[Stall] = []
     for process in rec.processes:
@@ -85,8 +92,8 @@ def find(rec: Recording) -> list[Stall]:
 
 
 def _was_watched(stall: Stall) -> bool:
-    """Whether it was looked at often enough: the recorder itself may get no processor. That a thread did not run, or that the GIL
-    did not change hands, is seen afterwards too."""
+    """Whether there were enough looks at it: the recorder itself may get no CPU. It always holds for "gil" and "lock": that the
+    GIL did not change hands, or that a thread did not run, is seen afterwards too."""
     if stall.cause in ("gil", "lock"):
         return True
     process = stall.process
@@ -101,7 +108,8 @@ def _overlap(a: Stall, b: Stall | Segment) -> float:
 
 
 class Finder:
-    """What stalls, steps and loops are found by: the calls of each node, and the times in which they stayed the same."""
+    """The data from which stalls, steps and loops are found: the calls of each node, and the times in which they stayed the
+    same."""
 
     def __init__(self, rec: Recording) -> None:
         self.rec = rec
@@ -111,7 +119,7 @@ class Finder:
         self._callbacks: dict[int, Path | None] = {}  # by the id of a path, which lives as long as this
 
     def of_process(self, process: ProcessTrack) -> Iterator[Stall]:
-        """The stalls of one process by all causes but that of ranks; some explain others."""
+        """The stalls of one process by all causes except "late-rank". One stall may explain another."""
         yield from self._stopped(process)
         yield from self._collections(process)
         yield from self._kept(process)
@@ -141,8 +149,8 @@ class Finder:
         return None
 
     def segments(self, process: ProcessTrack, thread: ThreadTrack, begin: float = 0.0, end: float = LAST) -> Iterator[Segment]:
-        """Those that a time touches, in order. Looks whose stack was torn count to what was before. None is kept: a recording of
-        an hour has millions."""
+        """The segments that overlap a time, in order. Looks with a torn stack belong to the segment before them. Segments are not
+        stored: a recording of an hour has millions."""
         first = process.run_at(thread, begin) if begin > 0 else 0
         while first > 0 and self._same(thread.nodes[first - 1], thread.nodes[first]):
             first -= 1
@@ -174,7 +182,7 @@ class Finder:
 
     # ---- one process ---------------------------------------------------------------------------------------------
     def _stopped(self, process: ProcessTrack) -> Iterator[Stall]:
-        for thread in process.threads[:1]:  # they stand and go on together
+        for thread in process.threads[:1]:  # all threads stop and run on together
             for run in process.runs(thread, 0):
                 if run.state == STOPPED and run.end - run.begin >= self.shortest:
                     seen = self._seen(process, thread, run.begin, run.end)
@@ -202,7 +210,7 @@ class Finder:
                 yield Stall("gil", begin, end, process, holder, self._seen(process, holder, begin, end))
 
     def _wanted_gil(self, process: ProcessTrack, thread: ThreadTrack, begin: float, end: float) -> bool:
-        """Whether a thread waited for the GIL all the while: it wakes every few milliseconds, to ask for it again, and is then
+        """Whether a thread waited for the GIL all the time. It wakes every few milliseconds to ask for it again, and is then
         ready to run."""
         return (
             self._share(process, thread, begin, end, GIL) >= LITTLE
@@ -210,15 +218,15 @@ class Finder:
         )
 
     def _loops(self, process: ProcessTrack, thread: ThreadTrack, segments: list[Segment]) -> Iterator[Stall]:
-        """A loop's thread that stays in one callback, most of the time in the same calls of it: one of many short callbacks of
-        that function looks different."""
+        """The times when a loop's thread stays in one callback, mostly with the same calls. With many short callbacks of the same
+        function, no calls stay the same for long."""
         for begin, end, longest in self.callbacks(segments):
             if end - begin >= self.shortest and longest.end - longest.begin >= MUCH * (end - begin):
                 yield Stall("loop", begin, end, process, thread, self.frame(longest.node))
 
     def callbacks(self, segments: list[Segment]) -> Iterator[tuple[float, float, Segment]]:
-        """(begin, end, the longest segment in it) of each time in which a loop's thread is in one callback: the same function
-        that the loop, or the task that it steps, called."""
+        """(begin, end, the longest segment in it) of each time in which a loop's thread is in one callback. One callback is one
+        function called by the loop, or by the task that the loop steps."""
         at = 0
         while at < len(segments):
             key, longest, after = self._callback(segments[at].path), segments[at], at + 1
@@ -245,7 +253,7 @@ class Finder:
                 yield Stall(cause, segment.begin, segment.end, process, thread, self.frame(segment.node))
 
     def _spins(self, process: ProcessTrack, thread: ThreadTrack, segments: list[Segment]) -> Iterator[Stall]:
-        """A function that runs on: itself innermost, or one call of it deeper."""
+        """The times when one function runs on: it is innermost itself, or one call below it is."""
         at = 0
         while at < len(segments):
             after = at + 1
@@ -278,13 +286,13 @@ class Finder:
         if queued >= MUCH * whole:
             return "processor"
         running = sum(s.states.get(RUNNING, 0.0) for s in part)
-        if running < LITTLE * whole:  # it hardly ever had what it wanted, the GIL or a processor
+        if running < LITTLE * whole:  # it hardly ever had the GIL or CPU that it wanted
             return ""
-        return "spin" if not thread.cpu or thread.cpu >= MUCH * running else ""  # else it was only ready to run when it was seen
+        return "spin" if not thread.cpu or thread.cpu >= MUCH * running else ""  # else looks only saw it ready to run
 
     # ---- what happened in a time ---------------------------------------------------------------------------------
     def _share(self, process: ProcessTrack, thread: ThreadTrack, begin: float, end: float, *states: int) -> float:
-        """The part of a time that a thread spent in one of some states."""
+        """The part of a time that a thread spent in these states."""
         spent = sum(
             min(run.end, end) - max(run.begin, begin)
             for run in itertools.takewhile(lambda r: r.begin < end, process.runs(thread, process.run_at(thread, begin)))
@@ -297,7 +305,7 @@ class Finder:
         return max(range(len(STATES)), key=lambda s: self._share(process, thread, begin, end, s))
 
     def _holder(self, process: ProcessTrack, begin: float, end: float) -> ThreadTrack | None:
-        """The thread that had the GIL for the longest part of a time; None where nobody had it."""
+        """The thread that had the GIL for the longest part of a time; None where no thread had it."""
         held: dict[int, float] = {}
         for start, stop, index in process.spans(process.gil):
             if index >= 0 and start < end and stop > begin:
@@ -318,20 +326,24 @@ class Finder:
 
     # ---- several processes ---------------------------------------------------------------------------------------
     def late_ranks(self, found: list[Stall]) -> list[Stall]:
-        """Ranks for which others waited, each once for a time: main threads that meet at a place, all but a few of them there for
-        `SHORTEST`, and those that were not come when it ends; and ranks that were stopped, where another stood still meanwhile
-        and until just then: waited in a function where the stopped one comes too, by whatever calls (few looks see a rank at a
-        prefill's collective), or ran on in one place, in a circle of C code's say."""
+        """Ranks for which others waited, each once for a time. There are two kinds.
+
+        First, main threads meet at a place. All but a few of them are there for `SHORTEST`; those that come only when the wait
+        ends are late.
+
+        Second, a rank is stopped while another one stands still, until just then. The other one waited in a function that the
+        stopped rank enters too, whatever the calls to it: few looks see a rank at a prefill's collective. Or it ran on in one
+        place, in a loop of C code for example."""
         meeting: dict[Path, dict[int, ProcessTrack]] = {}  # the ranks that wait at a place
         seen: dict[int, set[tuple[str, str]]] = {}  # the innermost functions in which each process was, waiting or not
         long: list[tuple[ProcessTrack, Segment]] = []
         for process in (p for p in self.rec.processes if p.threads and p.begins):
-            over = process.time_of(len(process.begins) - 1)  # a wait that is not over: nobody knows for whom
+            over = process.time_of(len(process.begins) - 1)  # the culprit of an unfinished wait is not known
             for segment in self.segments(process, process.threads[0]):
                 seen.setdefault(id(process), set()).update(segment.path[-1:])
                 waits = segment.part(RUNNING, QUEUED, SLEEP) < MUCH and not idle(segment.path, _IDLE_FOLDERS[1:])
                 waits = waits or awaits(segment.path)
-                if waits and segment.end < over and segment.part(STOPPED) < SOME:  # a rank that is held waits for nobody
+                if waits and segment.end < over and segment.part(STOPPED) < SOME:  # a stopped rank waits for no other
                     meeting.setdefault(segment.path, {})[id(process)] = process
                     if segment.end - segment.begin >= self.shortest:
                         long.append((process, segment))
@@ -354,11 +366,12 @@ class Finder:
         return late
 
     def _near(self, waited: Segment | Stall) -> float:
-        """Seconds within which what happened at the end of a wait did so as it ended, as far as the others get processors."""
+        """The seconds around the end of a wait within which an event counts as simultaneous with it. Ranks that waited may get
+        their CPUs a little later."""
         return max(3.0 / self.rec.rate if self.rec.rate else GAP, LITTLE * (waited.end - waited.begin))
 
     def _there(self, process: ProcessTrack, segment: Segment) -> float:
-        """The part of a wait during which another rank's main thread waits there too."""
+        """The part of a wait during which another rank's main thread waits in the same place."""
         own = [
             min(s.end, segment.end) - max(s.begin, segment.begin)
             for s in self.segments(process, process.threads[0], segment.begin, segment.end)
@@ -367,7 +380,7 @@ class Finder:
         return sum(own) / (segment.end - segment.begin)
 
     def _arrives(self, process: ProcessTrack, segment: Segment) -> bool:
-        """Whether what the rank did instead ends when the wait does, as far as the others get processors at once."""
+        """Whether the rank's other work ends when the wait does, as far as the waiting ranks get CPUs at once."""
         near = self._near(segment)
         about = self.segments(process, process.threads[0], segment.end - near, segment.end + near)
         return any(abs(s.end - segment.end) <= near for s in about if s.path != segment.path)
@@ -389,8 +402,8 @@ class Finder:
 
 
 def _waits_for(segment: Segment) -> str:
-    """What a time in the same calls was spent waiting for: "disk", "lock", "" for neither. A file that is written again and again
-    keeps the thread on a processor too, in the kernel: what is seen of the device is little then, but nothing else waits so."""
+    """The object of a wait in the same calls: "disk", "lock", or "" for neither. Writing a file again and again keeps the thread
+    on a CPU too, in the kernel. Then few looks see the wait for the device, but no other wait looks like this."""
     disk, ready = segment.part(DISK), segment.part(RUNNING, QUEUED, GIL)
     if disk >= LITTLE or disk >= FAINT and disk + ready >= MOST:
         return "disk"
@@ -407,14 +420,14 @@ def idle(path: Path, folders: tuple[str, ...] = _IDLE_FOLDERS) -> bool:
 
 
 def awaits(path: Path) -> bool:
-    """Whether the innermost function runs in a circle until another rank has something for it."""
+    """Whether the innermost function spins until another rank has something for it."""
     return bool(path) and registry.spins_in(*path[-1])
 
 
 def _callback(path: Path) -> Path | None:
-    """What an asyncio loop's callback is known by: its calls down to the first function that is neither asyncio's nor uvloop's;
-    None outside. A loop that is not written in Python (uvloop's) shows no calls of its own: what asyncio's or uvloop's `run`
-    calls beside asyncio is a callback. Where neither of them runs the loop it is not known."""
+    """The key of an asyncio loop's callback: its calls down to the first function outside asyncio and uvloop; None outside a
+    callback. A loop that is not written in Python (uvloop's) shows no calls of its own. There, any call from asyncio's or
+    uvloop's `run` to a function outside asyncio is a callback. Where neither of these runs the loop, callbacks are not known."""
     for i in range(len(path) - 1, -1, -1):
         function, file = path[i]
         name = function.rpartition(".")[2]

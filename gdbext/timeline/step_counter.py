@@ -1,4 +1,5 @@
-"""The steps of an engine's scheduler, seen at each look: the word that leads to what it counts them by changes with each one."""
+"""The steps of an engine's scheduler, seen at each look. The scheduler counts its steps in an attribute; the word that leads to
+the attribute's value changes with each step."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
 
-STEPS = "steps"  # the counter of a `ProcessTrack`: (when one was over, how many were by then)
+STEPS = "steps"  # the counter of a `ProcessTrack`: (when a step was over, the number of steps by then)
 
 
 class StepCounter:
-    """Of one process that may have a scheduler, which is looked for for a moment; it counts nothing where none is, or one whose
-    release keeps no count."""
+    """Counts the steps of one process that may have a scheduler, which is searched for a moment. It counts nothing where there is
+    no scheduler, or where its release keeps no count."""
 
     def __init__(self, rt: Runtime, bulk: BulkReader) -> None:
         self._rt, self._bulk, self._place, self._word = rt, bulk, 0, b""
@@ -32,7 +33,7 @@ class StepCounter:
         self.find()
 
     def find(self) -> None:
-        """Where the word stands, which may have changed: Python moves an object's attributes now and then."""
+        """Finds the address of the word again: Python moves an object's attributes now and then."""
         self._place, before = 0, self._place
         if self._scheduler is not None:
             with log.passing_over(GdbextError):
@@ -41,7 +42,7 @@ class StepCounter:
             self._word = b""
 
     def stepped(self) -> bool:
-        """Whether a step was made since this was asked last."""
+        """Whether a step was made since the last call."""
         if not self._place:
             return False
         try:

@@ -1,4 +1,4 @@
-"""The steps of a rank, and how long an event loop stays in one callback."""
+"""The steps of a rank, and the times for which an event loop stays in one callback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Step(NamedTuple):
-    """One step, or the work of a main thread between two waits; `frame`: where it was for the longest part of it."""
+    """One step, or the work of a main thread between two waits. `frame`: where it was for the longest part."""
 
     begin: float
     end: float
@@ -27,8 +27,8 @@ class Step(NamedTuple):
 
 
 def steps(finder: Finder, process: ProcessTrack) -> Iterator[Step]:
-    """The steps of a process: those that its engine counts, else what it did between two waits. What was under way when the
-    recording began or ended is none: nobody saw it whole."""
+    """The steps of a process: those that its engine counts, else its work between two waits. A step that was under way when the
+    recording began or ended is left out: it was not seen whole."""
     counted = process.counters.get(STEPS, ())
     yield from _counted(finder, process, [at for at, _ in counted]) if len(counted) > 1 else _between_waits(finder, process)
 
@@ -63,8 +63,8 @@ def _between_waits(finder: Finder, process: ProcessTrack) -> Iterator[Step]:
 
 
 def slowest(rec: Recording, count: int) -> list[tuple[float, float, ProcessTrack]]:
-    """[(begin, end, process)] of the longest steps; the longest first. One that overlaps a longer one by half, on another rank,
-    is the same step."""
+    """[(begin, end, process)] of the longest steps, the longest first. A step that overlaps a longer one by half, on another
+    rank, counts as the same step."""
     finder = Finder(rec)
     found = [(step.begin, step.end, process) for process in rec.processes for step in steps(finder, process)]
     kept: list[tuple[float, float, ProcessTrack]] = []
@@ -77,14 +77,14 @@ def slowest(rec: Recording, count: int) -> list[tuple[float, float, ProcessTrack
 
 
 def without(rec: Recording) -> list[ProcessTrack]:
-    """The processes of which no step is known: their main threads never waited between two."""
+    """The processes of which no step is known: their main threads never waited twice."""
     finder = Finder(rec)
     return [process for process in rec.processes if next(steps(finder, process), None) is None]
 
 
 def count_loop_lags(rec: Recording) -> None:
-    """Adds a counter to the processes that run asyncio loops: how long a loop was in one callback, when that ended; it can run no
-    other meanwhile."""
+    """Adds a counter to each process that runs asyncio loops: the length of each callback, at its end. The loop can run no other
+    callback during it."""
     finder = Finder(rec)
     for process in rec.processes:
         lags = []
@@ -112,8 +112,8 @@ def what_others_did(rec: Recording, begin: float, end: float) -> list[tuple[Proc
 
 
 def _resting(paths: Sequence[Path]) -> set[Path]:
-    """Those of `paths` in which a scheduler has nothing to do: a function of them that is not always there, or the innermost one,
-    is one in which it waits for work."""
+    """Those of `paths` in which a scheduler has nothing to do. Such a path has a function in which schedulers wait for work: its
+    innermost one, or one that not all paths share."""
     always, known = len(os.path.commonprefix(paths)) if paths else 0, set(paths)
     resting = {name for name in {name for path in known for name, _ in path} if registry.schedules_nothing_in(name)}
     return {path for path in known if any(name in resting for name, _ in path[min(always, len(path) - 1) :])}

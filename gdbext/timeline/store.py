@@ -1,4 +1,4 @@
-"""A recording in a file: whole as `.record`, gzip around a line of JSON, or in the format that the file's ending names."""
+"""A recording in a file: whole as `.record` (a line of JSON in gzip), or in the format that the file's ending names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENDINGS = (".record", ".speedscope.json", ".json", ".json.gz", ".collapsed", ".f
 
 
 def check_ending(path: str) -> None:
-    """`GdbextError` where the name of a file does not tell its format."""
+    """Raises `GdbextError` where a file's name does not show its format."""
     if not path.endswith(ENDINGS):
         raise GdbextError(
             f"-o {path}: the name ends in .json or .json.gz (Chrome's trace, for Perfetto), .speedscope.json, .collapsed, "
@@ -49,8 +49,8 @@ def write(
     force: bool = False,
     beside: Sequence[Trace] = (),
 ) -> None:
-    """Writes a recording in the format that the file's ending names. `cpu`, `idle`: as for `flame.stacks`; `idle` counts in a
-    page alone, `beside` (traces of torch) in Chrome's format."""
+    """Writes a recording in the format that the file's ending names. `cpu`, `idle`: as for `flame.stacks`. `idle` only matters
+    for a page, `beside` (torch traces) only for Chrome's format."""
     path = os.path.expanduser(path)
     check_ending(path)
     if path.endswith(".html"):
@@ -70,7 +70,7 @@ def write(
 
 
 def write_difference(path: str, own: dict[tuple[str, ...], float], before: dict[tuple[str, ...], float], force: bool) -> None:
-    """Writes what differs between two recordings: a page (.html), or collapsed stacks with two counts."""
+    """Writes the difference between two recordings: a page (.html), or collapsed stacks with two counts."""
     path = os.path.expanduser(path)
     if path.endswith(".html"):
         _text(path, force, [page.difference(own, before)])
@@ -101,7 +101,7 @@ def _packed(path: str, force: bool, fill: Callable[[gzip.GzipFile], object]) -> 
 
 
 def _pieces(rec: Recording) -> Iterator[str]:
-    """The recording as one JSON object, in pieces: a long one has millions of numbers, of which few are objects of Python's at a
+    """The recording as one JSON object, in pieces. A long recording has millions of numbers; only few are Python objects at a
     time."""
     tree = rec.tree
     about = {"rate": rec.rate, "began": rec.began, "seconds": rec.seconds, "cost": rec.cost, "notes": rec.notes}

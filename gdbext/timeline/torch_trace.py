@@ -1,7 +1,7 @@
-"""A trace that torch.profiler wrote: as a table, and as tracks beside a recording of ours.
+"""A trace that torch.profiler wrote: as a table, and as tracks next to a recording.
 
-Sources: Kineto's libkineto/src/output_json.cpp (`baseTimeNanoseconds`, `traceEvents`; times in microseconds after that base,
-without one after the epoch), "Trace Event Format". What it names is hostile text like that of any file.
+Sources: Kineto's libkineto/src/output_json.cpp (`baseTimeNanoseconds`, `traceEvents`; times in microseconds after that base;
+without a base, after the epoch), "Trace Event Format". Its names are hostile text, like those of any file.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PIECE_READ = 1 << 20
 ENDINGS = (".json", ".json.gz")
 SINCE_EPOCH = 1e15  # microseconds: September 2001; no machine is up for so long
 NAME = 200  # characters of a name
-TRACKS = 1 << 29  # thread ids of its tracks beside our own: Linux gives none so high
+TRACKS = 1 << 29  # thread ids of its tracks next to our own: Linux gives no such high ids
 NO_WORK = ("Trace",)  # categories of frames around everything
 
 
 class Event:
-    """One that lasts: `begin` in seconds since the epoch (NaN where the trace has no base), `seconds`."""
+    """An event with a duration: `begin` in seconds since the epoch (NaN where the trace has no base), `seconds`."""
 
     __slots__ = ("name", "category", "pid", "tid", "begin", "seconds")
 
@@ -41,7 +41,7 @@ class Event:
 
 
 class Trace:
-    """`events` by time; `names`: {pid: what the trace calls the process}; `began`, `ended`: seconds since the epoch."""
+    """A trace. `events`: by time; `names`: {pid: the trace's name for the process}; `began`, `ended`: seconds since the epoch."""
 
     def __init__(self, path: str, plain: Any) -> None:
         self.path, base = path, plain.get("baseTimeNanoseconds")
@@ -61,17 +61,17 @@ class Trace:
 
     @property
     def has_base(self) -> bool:
-        """Whether its times can be put beside those of others."""
+        """Whether its times can be compared with those of other recordings."""
         return not math.isnan(self.base)
 
 
 def is_trace(path: str) -> bool:
-    """Whether the name of a file is that of a trace."""
+    """Whether a file's name is that of a trace."""
     return path.endswith(ENDINGS) and not path.endswith(".speedscope.json")
 
 
 def read(path: str) -> Trace:
-    """The trace in a file, packed or not; `GdbextError` where it holds none, or more than may be read."""
+    """The trace in a file, packed or not; `GdbextError` where it has none, or is too large."""
     try:
         with open_regular(os.path.expanduser(path)) as f:
             source: Any = gzip.GzipFile(fileobj=io.BufferedReader(f)) if path.endswith(".gz") else f  # type: ignore[type-var]
@@ -87,8 +87,8 @@ def read(path: str) -> Trace:
 
 
 def table(trace: Trace) -> list[dict[str, Any]]:
-    """A row for each name: `{name, category, count, total, self, longest}` in seconds, the largest `self` first. `self`: without
-    what begins and ends in it on the same thread or stream."""
+    """A row for each name: `{name, category, count, total, self, longest}` in seconds, the largest `self` first. `self` is
+    without the events inside it on the same thread or stream."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     above: dict[tuple[Any, Any], list[tuple[float, dict[str, Any]]]] = {}
     for event in trace.events:
@@ -112,8 +112,8 @@ def table(trace: Trace) -> list[dict[str, Any]]:
 
 
 def chrome_events(trace: Trace, began: float, pids: dict[int, str]) -> Iterator[dict[str, Any]]:
-    """Its events as Chrome's, in microseconds after `began`, each of its threads on a track of its own beside those of the
-    recording: Perfetto drops a slice that lies across another one. `pids`: {pid: label} of the recorded processes."""
+    """Its events as Chrome's, in microseconds after `began`. Each of its threads has its own track next to those of the
+    recording: Perfetto drops a slice that partly overlaps another. `pids`: {pid: label} of the recorded processes."""
     tracks: dict[tuple[Any, Any], int] = {}
     for event in trace.events:
         place = event.pid, event.tid

@@ -1,5 +1,6 @@
-"""Every wait as a chain: from a thread, a task or a request that waits, along those who could end its wait, to the last one, and
-what that one does. Pure: of facts alone. A verdict accuses; a chain only says who stands behind whom."""
+"""Every wait as a chain. A chain starts at a thread, task or request that waits. It follows the threads that could end each wait,
+up to the last one, and says what that one does. Pure: it reads facts alone. A chain only shows dependencies; a verdict names a
+culprit."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 
 @dataclass
 class Chain:
-    """`waiter` waits for `waits_for`, `through`: [(who stands between, what it waits for)], `end`: the last one. `count`: how
-    many wait alike, `also`: some of them; `request`: the id of a request that waits."""
+    """The chain of one wait. `waiter` waits for `waits_for`; `through`: [(node in between, the object it waits for)]; `end`: the
+    last node. `count`: how many wait alike; `also`: some of them; `request`: the id of a request that waits."""
 
     waiter: Node
     waits_for: str
@@ -39,13 +40,13 @@ class Chain:
 
     @property
     def nodes(self) -> list[Node]:
-        """Who stands in it, without the waiter."""
+        """The nodes of the chain, without the waiter."""
         ends = [end.node for end in (self.end, *self.end.any_of)]
         return [node for node in [*(node for node, _ in self.through), *ends] if node is not None]
 
     @property
     def unseen(self) -> list[int]:
-        """The pids at its end, or at one of its ends, that were not looked at and owe what is waited for."""
+        """The pids at its end, or at one of its ends, that were not sampled and owe what the chain waits for."""
         return [end.pid for end in (self.end, *self.end.any_of) if end.pid and end.state in (RUNS, UNKNOWN)]
 
 
@@ -56,7 +57,8 @@ def chain_of(facts: Facts, node: Node, first: Step | None = None) -> Chain:
 
 
 def _walk(facts: Facts, node: Node, first: Step | None, before: Sequence[Node], width: int) -> tuple[list[tuple[Node, str]], End]:
-    """-> ([(who, what it waits for)], the end); `before`: who was passed already, `width`: how many givers are followed."""
+    """-> ([(node, the object it waits for)], the end). `before`: nodes that were passed already; `width`: how many givers are
+    followed."""
     links: list[tuple[Node, str]] = []
     passed = [*before, node]
     while True:
@@ -81,7 +83,7 @@ def _walk(facts: Facts, node: Node, first: Step | None, before: Sequence[Node], 
 
 
 def _ring(facts: Facts, links: Sequence[tuple[Node, str]], back: Sequence[Node]) -> End:
-    """The wait is for one that stands earlier in the chain."""
+    """The end of a chain whose last wait is for a node earlier in the chain."""
     node = next(iter(back), None)
     if node == links[-1][0]:
         return End(node, RING, "it waits for itself")
@@ -91,8 +93,8 @@ def _ring(facts: Facts, links: Sequence[tuple[Node, str]], back: Sequence[Node])
 def _branch(
     facts: Facts, nodes: Sequence[Node], passed: Sequence[Node], width: int, every: bool
 ) -> tuple[list[tuple[Node, str]], End]:
-    """Where several could end a wait: one of them, if all of their chains end in the same; else the several ends. Who goes on
-    is none that `every` of them waits for."""
+    """The rest of a chain where several could end a wait. If all of their chains have the same end, the rest is one of these
+    chains; else it is the list of their ends. Where `every` one must act, those that make progress are left out."""
     found = [_walk(facts, node, None, passed, width // 2) for node in nodes[: max(width, 1)]]
     if every and any(end.state not in (MOVES, INPUT) for _, end in found):
         found = [one for one in found if one[1].state not in (MOVES, INPUT)]
@@ -109,7 +111,8 @@ def _branch(
 
 
 def chains_of(facts: Facts, requests: Iterable[Any] = ()) -> list[Chain]:
-    """The chains of all that wait: of an engine's roles and main threads first, folded by kind, `MAX_CHAINS` at most."""
+    """The chains of everything that waits, folded by kind, `MAX_CHAINS` at most. Those of an engine's roles and of main threads
+    come first."""
     found: dict[Any, Chain] = {}
     for chain in [*_of_threads(facts), *_of_requests(facts, requests)]:
         end = chain.end
@@ -142,7 +145,7 @@ def _of_threads(facts: Facts) -> list[Chain]:
 
 
 def _resting(f: ProcessState, t: ThreadState) -> Chain:
-    """A pool's worker at the place where it gets its work."""
+    """The chain of a pool's worker that waits where it gets its work."""
     return Chain(t.node, f"work in {t.top}", [], End(t.node, INPUT, "it is at rest"), rests=True)
 
 
@@ -151,7 +154,7 @@ def _of_requests(facts: Facts, requests: Iterable[Any]) -> list[Chain]:
 
 
 def chain_of_request(facts: Facts, r: Any) -> Chain:
-    """The chain of one request (`requests.model.Tracked`): from the process that has it, along who must act."""
+    """The chain of one request (`requests.model.Tracked`): from the process that has it, along those that must act."""
     at = (r.at.label, r.at.tid) if r.at is not None else (r.request_id, None)
     said = r.waits_for or (f"the next step of {r.at.label}" if r.at is not None else "what cannot be told")
     if r.behind:
@@ -166,7 +169,7 @@ def chain_of_request(facts: Facts, r: Any) -> Chain:
 
 
 def _holder(facts: Facts, place: Any) -> Node:
-    """The thread of a request's holder; its process's main one where it names none."""
+    """The thread of a request's holder; the main thread of its process where the holder names none."""
     if place is None:
         return None
     if place.tid is not None and facts.thread((place.label, place.tid)) is not None:

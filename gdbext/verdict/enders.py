@@ -1,7 +1,7 @@
-"""Who could end a wait, where all of them are known: what a proof rests on. A chain only says who stands behind whom.
+"""The nodes that could end a wait, where all of them are known. A proof that a wait has no end needs this; a chain does not.
 
-A knot is a set of threads and tasks that wait all the while, each for one of the set, or for any of several that are all in it:
-nobody outside can end any of these waits.
+A knot is a set of threads and tasks that wait during the whole window. Each waits for one of the set, or for any of several that
+are all in the set. So nothing outside the set can end any of these waits.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def enders(facts: Facts, node: Node) -> tuple[list[Node], bool] | None:
-    """(who could end the wait of a thread or task, whether every one of them has to), where these are all; else None. Nobody: a
-    wait that nobody can end."""
+    """(the nodes that could end the wait of a thread or task, whether every one of them has to); None where not all of them are
+    known. No nodes: a wait that nothing can end."""
     t, task, f = facts.thread(node), facts.task(node), facts.process(node)
     if f is None:
         return None
@@ -56,7 +56,7 @@ def _of_edge(facts: Facts, f: ProcessState, edge: Edge) -> tuple[list[Node], boo
 
 
 def _ends_of(facts: Facts, f: ProcessState, pids: Sequence[int]) -> tuple[list[Node], bool] | None:
-    """The main threads of children, with which these end; None where one was not looked at, or is not there any more."""
+    """The main threads of children, for a wait that ends when they end. None where one was not sampled or is gone."""
     mains = [other.main.node for other in facts if other.pid in pids and other.main is not None]
     dead = {pid for pid, _ in f.dead_children}
     return (mains, False) if mains and len(mains) == len(set(pids)) and not dead & set(pids) else None
@@ -80,7 +80,7 @@ def _of_call(facts: Facts, f: ProcessState, t: ThreadState, call: Call) -> tuple
         writes = call.name == "write"
         able = {pid for pid, to_write in ends if source.kind != "pipe" or to_write is not writes}
         if able <= {f.pid} and (able or source.kind != "pipe"):
-            return None  # this process alone has it; it is on another machine, or nobody's that may be looked into
+            return None  # only this process has it; or the other end is on another machine, or in a process that cannot be read
         threads = _threads(facts, able, node=t.node)
         if threads is None:
             return None
@@ -90,7 +90,8 @@ def _of_call(facts: Facts, f: ProcessState, t: ThreadState, call: Call) -> tuple
 
 
 def _threads(facts: Facts, pids: Iterable[int], node: Node) -> list[Node] | None:
-    """All threads of some processes that may do something by themselves, but `node`: helpers at rest get their work from them."""
+    """All threads of some processes that may act by themselves, without `node`. Idle helpers are left out: they get their work
+    from these."""
     found = []
     for pid in pids:
         f = next((one for one in facts if one.pid == pid), None)
@@ -104,13 +105,14 @@ def _threads(facts: Facts, pids: Iterable[int], node: Node) -> list[Node] | None
 
 
 def knot(facts: Facts) -> dict[Node, list[Node]]:
-    """{a thread or task of a knot: who could end its wait}, without those that only wait for it; {} where there is none."""
+    """{a thread or task of a knot: the nodes that could end its wait}; {} where there is no knot. Threads and tasks that only
+    wait for the knot are left out."""
     known = {}
     for node in [t.node for f in facts for t in f.threads] + [t.node for f in facts for t in f.tasks]:
         found = enders(facts, node)
         if found is not None and found[0]:
             known[node] = found
-    while True:  # the largest set in which each waits for one of the set alone
+    while True:  # find the largest set in which each waits only for members of the set
         free = [
             node
             for node, (who, every) in known.items()
@@ -120,7 +122,7 @@ def knot(facts: Facts) -> dict[Node, list[Node]]:
             break
         for node in free:
             del known[node]
-    while True:  # without those that nobody of it waits for
+    while True:  # drop those that no member waits for
         awaited = {one for who, _ in known.values() for one in who}
         only = [node for node in known if node not in awaited]
         if not only:
@@ -138,13 +140,14 @@ def awaited_by(f: ProcessState) -> set[int]:
 
 
 def depends_on(facts: Facts) -> set[int]:
-    """The pids of processes without which nothing goes on in one that was looked at."""
+    """The pids of processes without which a sampled process cannot make progress."""
     return {pid for f in facts for pid in _needed(facts, f) or ()}
 
 
 def closed(facts: Facts) -> list[ProcessState]:
-    """The processes of which nobody is left who could end any wait: no thread runs or has a time limit, each waits for another of
-    them, for what only one of them could give, or, an idle helper, for work of theirs; they have no signal handlers."""
+    """The processes in which no thread is left that could end any wait. No thread of them runs or has a time limit, and they have
+    no signal handlers. Each thread waits for another of these processes, or for something that only one of them could give. An
+    idle helper waits for work from them."""
     needs = {f.pid: _needed(facts, f) for f in facts}
     left = {pid: needed for pid, needed in needs.items() if needed is not None}
     while True:
@@ -156,7 +159,7 @@ def closed(facts: Facts) -> list[ProcessState]:
 
 
 def waits_to_end(f: ProcessState) -> list[tuple[Node, str]]:
-    """What the threads and tasks of a process wait for, in words; [] where all of that is the program's own end."""
+    """What the threads and tasks of a process wait for, in words; [] where all of them only wait for the program's own end."""
     edges = [t.edge for t in f.threads if t.edge is not None and not t.idle]
     edges += [task.edge for task in f.tasks if task.edge is not None and f.loop_with(task.loop) is not None]
     waits = [(edge.waiter, edge.lock + (f" in {edge.where}" if edge.where else "")) for edge in edges]
@@ -180,12 +183,12 @@ WITHIN = (
 
 
 def _is_meant(edge: Edge) -> bool:
-    """Whether the wait was to end: an event that only the waiter can name is waited for until the program ends."""
+    """Whether the wait was meant to end. An event that only the waiter can name is waited for until the program ends."""
     return not edge.kind.endswith("Event") or edge.named
 
 
 def _needed(facts: Facts, f: ProcessState) -> set[int] | None:
-    """The other processes on which all waits of a process depend, by pid; None where somebody else might end one of them."""
+    """The pids of the other processes on which all waits of a process depend; None where something else might end one of them."""
     if f.main is None or f.role or f.signals or f.rings or f.state in ("T", "t", "Z", "X"):
         return None
     found: set[int] = set()
@@ -198,11 +201,11 @@ def _needed(facts: Facts, f: ProcessState) -> set[int] | None:
 
 
 def _needed_by(facts: Facts, f: ProcessState, t: ThreadState) -> set[int] | None:
-    """As `_needed`, of one thread."""
+    """As `_needed`, for one thread."""
     if t.load is None or t.woke or not t.still or t.call is not None and t.call.limited:
         return None
     if t.call is not None and t.call.shared and not (t.edge is not None and t.edge.shared):
-        return None  # an object of Python's that lies in memory which others may have
+        return None  # a Python object in memory that other processes may share
     if t.edge is not None:
         return _needed_for(facts, t.edge) if t.held_up else None
     if t.call is None:
@@ -218,7 +221,7 @@ def _needed_by(facts: Facts, f: ProcessState, t: ThreadState) -> set[int] | None
 
 
 def _at_other_ends(f: ProcessState, call: Call) -> set[int] | None:
-    """The processes that have the other ends of all that a call waits for; None where one is not known, or may be of others."""
+    """The processes that have the other ends of everything that a call waits for; None where an end is not known."""
     found: set[int] = set()
     for source in call.sources:
         if source.kind == "pipe":
@@ -234,7 +237,7 @@ def _at_other_ends(f: ProcessState, call: Call) -> set[int] | None:
 
 
 def _needed_for(facts: Facts, edge: Edge) -> set[int] | None:
-    """As `_needed`, of one wait."""
+    """As `_needed`, for one wait."""
     if edge.limit or edge.open or edge.polls:
         return None
     if edge.kind == "Process":
@@ -246,7 +249,7 @@ def _needed_for(facts: Facts, edge: Edge) -> set[int] | None:
 
 
 def pipe_of_its_own(f: ProcessState, t: ThreadState) -> str:
-    """The pipe that a thread reads of which its process alone can write; '' where it reads none."""
+    """The pipe that a thread reads and that only its own process can write; '' where it reads none."""
     if t.call is None or t.call.name != "read" or len(t.call.sources) != 1 or t.call.sources[0].kind != "pipe":
         return ""
     source = t.call.sources[0]
@@ -255,8 +258,8 @@ def pipe_of_its_own(f: ProcessState, t: ThreadState) -> str:
 
 
 def turns_in_vain(f: ProcessState, t: ThreadState) -> bool:
-    """Whether a thread's event loop runs a task over and over of which nothing changes (it yields by sleep(0) and asks again),
-    and no task of the loop gets on."""
+    """Whether a thread's event loop runs one task over and over and nothing of the task changes: it yields by sleep(0) and asks
+    again. No task of the loop makes progress meanwhile."""
     loop = f.loop_of(t.node[1])
     tasks = [task for task in f.tasks if loop is not None and task.loop == loop.address and task.kind != "sleep"]
     moved = any(task.node in f.moved_tasks for task in tasks)

@@ -35,16 +35,24 @@ if TYPE_CHECKING:
     from .exchange import Machine
     from .facts import ProcessState, Verdict
 
-LONGER = 3.0  # times the first look, on a machine that left others little
-MAX_OTHERS = 8  # processes that are looked at without being asked for
-TWICE = 2.0  # times as long, for what holds only if it is found twice
-AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0, "uninterruptible": 3.0}  # times as long, for what may only take its time
+LONGER = 3.0  # times the first window, on a machine short of CPUs
+MAX_OTHERS = 8  # processes that are sampled without being asked for
+TWICE = 2.0  # times as long, for a verdict that holds only if it is found twice
+AGAIN = {"kernel": 4.0, "gil": 3.0, "loop-blocked": 3.0, "uninterruptible": 3.0}  # times as long, for what may only be slow
 
 
 class Examination:
-    """`seen`: `[ProcessState]`, `verdicts` on them: the gravest first, `chains` of all that wait, `requests`: `[Tracked]` of all
-    engines, None where there is none, `progress`: what their processes count, at both looks; `untraced`: what is known of those
-    that may not be traced; `sides`: the engine instances. `broken`: {pid: why it serves nobody any more}."""
+    """What an examination found.
+
+    * `seen`: `[ProcessState]`
+    * `verdicts` on them, the gravest first
+    * `chains` of everything that waits
+    * `requests`: `[Tracked]` of all engines, None where there is no engine
+    * `progress`: the counters of the engines' processes, at both readings
+    * `untraced`: what is known of processes that may not be traced
+    * `sides`: the engine instances
+
+    `broken`: {pid: why the process serves no requests any more}."""
 
     def __init__(
         self,
@@ -65,7 +73,7 @@ class Examination:
 
 
 def judge_machines(machines: Sequence[Machine]) -> Examination:
-    """One judge over the facts of several machines, which asks no process."""
+    """The `Examination` of the facts of several machines together. It reads no process."""
     sides = [side for machine in machines for side in machine.sides]
     instances.relate(sides)
     seen = [f for machine in machines for f in machine.processes]
@@ -79,12 +87,12 @@ def judge_machines(machines: Sequence[Machine]) -> Examination:
 def examine(
     found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str] = (), alone: bool = False
 ) -> Examination:
-    """Samples what `resolve_processes` returned for `seconds` and judges it. `alone`: other machines are asked too, so what the
-    instances here do not have may be there.
+    """Samples the processes that `resolve_processes` returned for `seconds`, and judges them. `alone`: other machines are asked
+    too, so something that the instances here lack may be there.
 
-    A kernel, a disk, or a call of a second or two that keeps the GIL or an event loop, may only take its time: it is sampled on,
-    and the verdict says that it does not end when all that was seen says so after `AGAIN` times as long. A process of which
-    nothing can be told while its threads wait for a processor is sampled again from the start."""
+    A kernel, a disk, or a call of a second or two that keeps the GIL or an event loop, may only be slow. Such a process is
+    sampled on, for `AGAIN` times as long. The verdict stands only if everything that was seen then still says the same. A
+    process is sampled again from the start where the verdict is unknown because its threads wait for a CPU."""
     look = _Look(found, targets, seconds, words, alone)
     first = look.examination()
     more = [] if first.verdicts[0].kind in QUIET else _others(found, targets, first)
@@ -102,7 +110,7 @@ def examine(
     elif (said & set(AGAIN) or again) and look.sampling.live:
         look.go_on(max([AGAIN.get(kind, 0.0) for kind in said] + [TWICE] * again))
         last = look.examination()
-        if again or {v.kind for v in last.verdicts} != said:  # it has ended: what stands there now is another thing
+        if again or {v.kind for v in last.verdicts} != said:  # the first wait has ended: the process is in another one now
             look.copy_again()
             last = look.examination()
     else:
@@ -112,8 +120,9 @@ def examine(
 
 
 def _others(found: Sequence[Any], targets: Targets, first: Examination) -> list[ProcessRef]:
-    """The Python processes that were not asked for at the ends of chains, or on which all else depends: children, and who has the
-    other end of a pipe or a socket. Of engines all processes are known; who asks is not looked at."""
+    """The Python processes at the ends of chains, or on which everything else depends, that were not asked for: children, and
+    processes that have the other end of a pipe or a socket. The processes of an engine are all known, so nothing is added to
+    them. The process that asks, and its ancestors, are left out."""
     if any(one.rank is not None or one.pid is None for one in found):
         return []
     table = ProcTable()
@@ -133,14 +142,15 @@ def _runs_python(targets: Targets, one: ProcessRef) -> bool:
 
 
 def _add_pauses(seen: Sequence[ProcessState], earlier: Sequence[ProcessSnapshot | None]) -> None:
-    """Counts to each process how long it stood still for an earlier copy too."""
+    """Adds to each process's pauses those of an earlier copy."""
     for s, copy in zip(seen, earlier):
         if copy is not None and s.snapshot is not None and s.snapshot is not copy:
             s.snapshot.pauses = copy.pauses + s.snapshot.pauses
 
 
 def _untraced(refused: Sequence[ProcessState]) -> list[dict[str, Any]]:
-    """What is told of processes that may not be traced. A ring, and the job's NCCL, stand at the first process that has them."""
+    """The data on processes that may not be traced. The data on a ring, and on the job's NCCL, is given once, with the first
+    process that has it."""
     rings, ras = shm_files.of_processes([s.pid for s in refused]), None
     told = []
     for s in refused:
@@ -151,8 +161,8 @@ def _untraced(refused: Sequence[ProcessState]) -> list[dict[str, Any]]:
 
 
 class _Look:
-    """The samples of all processes for `seconds`, with their copies. What is read of the requests of each engine is read at the
-    first sample and at the last one."""
+    """The samples of all processes for `seconds`, with their copies. The requests of each engine are read at the first sample and
+    at the last one."""
 
     def __init__(self, found: Sequence[Any], targets: Targets, seconds: float, words: Sequence[str], alone: bool) -> None:
         self.seconds, self.alone = seconds, alone
@@ -160,7 +170,7 @@ class _Look:
             self.engines = [engine for engine in engines_of(ranks_of(found), self.sampling.sampled) if engine.spec]
             self.first = [(collect.looks_at(engine)[0], time.monotonic()) for engine in self.engines]
             self.last: list[list[Look]] = []
-            # cores stand still without
+            # cores do not change: no window for them
             self.sampling.watch(seconds if self.sampling.live or self.engines else 0.0, self._last_looks)
             self.sampling.copy()
 
@@ -168,19 +178,19 @@ class _Look:
         self.last = [collect.looks_at(engine)[0] for engine in self.engines]
 
     def go_on(self, times: float) -> None:
-        """Samples on, until `times` as long as at first has gone by since the beginning, copying included."""
+        """Samples on, until `times` as long as the first window has passed since the beginning. The time for copying counts."""
         left = self.seconds * times - (time.monotonic() - self.sampling.began)
         self.sampling.go_on(max(left, self.seconds), self._last_looks)
 
     def copy_again(self) -> None:
-        """Copies once more, as all is now."""
+        """Copies every process once more, in its present state."""
         earlier = [s.snapshot for s in self.sampling.seen]
         self._last_looks()
         self.sampling.copy()
         _add_pauses(self.sampling.seen, earlier)
 
     def examination(self) -> Examination:
-        """The verdicts on what was seen until now."""
+        """The verdicts on everything that was seen until now."""
         custodies, sides = [], []
         for engine, (first, began), now in zip(self.engines, self.first, self.last):
             since = time.monotonic() - began
@@ -201,8 +211,8 @@ class _Look:
 
 
 def _requests_in(core: Target) -> list[Any]:
-    """The open requests of a core or snapshot, of which there is one look: what only needs time is not told from what never
-    comes."""
+    """The open requests of a core or snapshot. There is one reading only, so a slow request cannot be told from one that never
+    ends: only verdicts that hold without a second reading are kept."""
     try:
         held = collect.collect_one(core)
     except GdbextError as e:

@@ -1,8 +1,8 @@
-"""The facts of one machine as JSON, and facts of several machines made of it: what one judge over all of them needs.
+"""The facts of one machine as JSON, and facts made again from the JSON of several machines, for one judge over all of them.
 
-A value is plain JSON, or an object with one key that says what it stands for: `t` a tuple, `s` a set, `d` a dict as pairs, `c` an
-object of a class in `CLASSES` with its members. What is read from stays where it is: no memory, no copy, no token. Threads that
-rest and that nobody names are left out."""
+A value is plain JSON, or an object with one key that names its type: `t` a tuple, `s` a set, `d` a dict as pairs, `c` an object
+of a class in `CLASSES` with its members. The sources of the facts are not sent: no memory, no copy, no token. Idle threads that
+no wait names are left out."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MACHINE = 32  # bits: pids of the machine with number N begin at N << MACHINE
 
 # ---- out -------------------------------------------------------------------------------------------------------------------
 def facts_data(seen: Sequence[ProcessState], sides: Sequence[Side], host: str, version: str) -> dict[str, Any]:
-    """The facts of this machine as JSON. `sides`: of its engine instances, whose requests are judged with all others."""
+    """The facts of this machine as JSON. `sides`: its engine instances, whose requests are judged with all others."""
     named = {node for f in seen for edge in f.edges for node in (edge.owner, *edge.candidates, *edge.bystanders) if node}
     processes, resting = [], 0
     for f in seen:
@@ -93,7 +93,8 @@ def _encoded(value: Any) -> Any:
 
 # ---- in --------------------------------------------------------------------------------------------------------------------
 class _Decoder:
-    """Makes one machine's facts of JSON. `number` of the machine, `called`: {name of a process there: its name among all}."""
+    """Makes one machine's facts from JSON. `number`: the machine's; `called`: {name of a process there: its name among all
+    machines}."""
 
     def __init__(self, number: int, called: dict[str, str]) -> None:
         self.number, self.called = number, called
@@ -167,8 +168,8 @@ _FIXES: dict[str, Callable[[_Decoder, Any], None]] = {
 
 
 class Machine:
-    """The facts of one machine. `name`: as it was asked for; `number`: by which its pids are told from others'; `host`: as it
-    calls itself."""
+    """The facts of one machine. `name`: as the user named it; `number`: makes its pids differ from those of other machines;
+    `host`: its own name for itself."""
 
     def __init__(self, name: str, number: int, processes: list[ProcessState], sides: list[Side], data: dict[str, Any]) -> None:
         self.name, self.number, self.processes, self.sides = name, number, processes, sides
@@ -179,7 +180,7 @@ class Machine:
 
 
 def names_in(data: Any) -> list[str]:
-    """The names of the processes in a machine's facts; `GdbextError` where it has none that can be read."""
+    """The names of the processes in a machine's facts; `GdbextError` where the facts cannot be read."""
     try:
         if data["schema"] != SCHEMA:
             raise GdbextError(f"its facts are {str(data['schema'])[:80]}, not {SCHEMA}: another release of gdbext")
@@ -190,8 +191,8 @@ def names_in(data: Any) -> list[str]:
 
 
 def machine_of(name: str, number: int, data: dict[str, Any], taken: Iterable[str]) -> Machine:
-    """The facts of a machine, made of JSON. `number`: its own, from 1; `taken`: names that processes of several machines have, of
-    which its own are told apart by the machine's. `GdbextError` where they are damaged."""
+    """The facts of a machine, made from JSON. `number`: its own, from 1; `taken`: process names that several machines have: these
+    get the machine's name as a prefix. `GdbextError` where the facts are damaged."""
     node = name.partition(":")[2] or name
     called = {one: f"{node}:{one}" for one in taken}
     try:

@@ -1,5 +1,5 @@
-"""What the rules judge: threads, tasks, loops and processes as plain facts. `sampling` fills them in from what is seen, a test
-makes them up."""
+"""The input of the rules: threads, tasks, loops and processes as plain facts. `sampling` fills them in from samples; a test makes
+them up."""
 
 from __future__ import annotations
 
@@ -43,46 +43,48 @@ class ThreadState:
     load: float | None = 0.0  # part of a CPU that it used, None where that is not known
     woke: int = 0  # how often it went to sleep of itself
     state: str = "S"  # the letter of proc(5)
-    edge: Edge | None = None  # what it waits for
+    edge: Edge | None = None  # its wait
     native: Sequence[str] = ()  # names of its native frames
     holds: bool = False  # it had the GIL in every sample
     wanted: float | None = None  # as `load`, with the time that it waited for a CPU
     call: Call | None = None  # the system call that it is in
-    waited: bool = False  # it was, in some sample, in a wait without a time limit that others end
+    waited: bool = False  # in some sample it was in a wait without a time limit that others end
     futile: bool = False  # it runs, and is known to change nothing
-    kernel: str = ""  # the function of the kernel that it is blocked in, of one in state D
-    for_good: bool = False  # its code does nothing more than sleep again where the sleep that it is in ends
+    kernel: str = ""  # of a thread in state D: the kernel function that it is blocked in
+    for_good: bool = False  # when its sleep ends, its code only sleeps again
 
     @property
     def blocked(self) -> bool:
-        """Whether it was in one uninterruptible wait of the kernel all the while; not of a core, of which there is one sample."""
+        """Whether it was in one uninterruptible wait of the kernel during the whole window. Never true of a core, which is one
+        sample."""
         return self.state == "D" and self.load is not None and self.load <= STILL and not self.woke and not self.moved
 
     @property
     def works(self) -> bool:
-        """Whether it ran, or wanted to: on a full machine a thread that works may get little of a processor."""
+        """Whether it ran, or wanted to: on a full machine a thread that works may get little CPU time."""
         wanted = self.load if self.wanted is None else self.wanted
         return self.load is not None and self.load > STILL and (wanted or 0.0) > RUNS
 
     @property
     def denied(self) -> bool:
-        """Whether it wants a processor and hardly had one: what it would do is not known."""
+        """Whether it wants a CPU and hardly had one. What it would do is not known."""
         return self.load is not None and self.load <= STILL and (self.state == "R" or (self.wanted or 0.0) > RUNS)
 
     @property
     def still(self) -> bool:
-        """Whether it neither moved nor ran, nor was kept from it by a machine that had no processor for it."""
+        """Whether it neither moved nor ran, although it could have had a CPU."""
         return not self.moved and not self.works and not self.denied
 
     @property
     def collects(self) -> bool:
-        """Whether it is inside the garbage collector, and does not sleep there for a lock: a type's tp_traverse may take one."""
+        """Whether it is inside the garbage collector and does not sleep for a lock there: a type's tp_traverse may take one."""
         asleep = self.still and not self.woke and self.call is not None and self.call.name == "futex" and not self.call.limited
         return not asleep and self.find(patterns.COLLECTS, "native") is not None
 
     @property
     def calls(self) -> bool:
-        """Whether it is in one call of native code all the while: Python's variables do not tell whether that gets on."""
+        """Whether it was in one call of native code during the whole window. Python's variables do not show progress inside such
+        a call."""
         return not self.moved and bool(self.frames) and self.frames[0].kind == "native"
 
     def find(self, pattern: re.Pattern[str], kind: str | None = None) -> Any:
@@ -95,8 +97,8 @@ class ThreadState:
 
     @property
     def collective(self) -> str:
-        """The name of the collective operation it waits in, or ''. Python code of others' inside that (a signal handler, a hook)
-        means that it does something else."""
+        """The name of the collective operation it waits in, or ''. Other Python code inside the collective (a signal handler, a
+        hook) means that the thread does something else."""
         name, files = "", patterns.collective_files()
         for frame in self.frames:
             if frame.kind != "python":
@@ -117,20 +119,21 @@ class ThreadState:
 
     @property
     def held_up(self) -> bool:
-        """Whether it waited for its `edge` all the while: a lock that it only happened to wait for at the last look wakes it at
-        once. Who waits for the GIL wakes every 5 ms to ask for it, who polls for a file now and then."""
+        """Whether it waited for its `edge` during the whole window. A thread that waits for a lock only by chance at the last
+        sample is woken soon. A thread that waits for the GIL wakes every 5 ms to ask for it; one that polls for a file wakes now
+        and then."""
         if self.edge is None or self.moved and not self.edge.polls:
             return False
         return self.load is None or self.edge.kind == "GIL" or self.edge.polls or self.woke == 0
 
     @property
     def victim(self) -> bool:
-        """Whether it stands where ranks wait for others: what it holds meanwhile is not what is wrong."""
+        """Whether it is where ranks wait for others. Then the objects it holds are not the cause."""
         return bool(self.collective) or self.does in ("device", "ring", "startup")
 
     @property
     def top(self) -> str:
-        """Its innermost frame of Python code that is not of the standard library's waits, as text."""
+        """Its innermost Python frame outside the standard library's waits, as text."""
         library = ("threading.py", "queue.py", "selectors.py")
         frame = next((f for f in self.frames if f.kind == "python" and not f.file.endswith(library)), None)
         frame = frame or next((f for f in self.frames if f.function), None)
@@ -147,7 +150,7 @@ class ThreadState:
 
     @property
     def does(self) -> str:
-        """One word for what it stands in: "sleep", "input", "device", "collective", "ring", "startup", "lock", "queue", "event",
+        """One word for what it is in: "sleep", "input", "device", "collective", "ring", "startup", "lock", "queue", "event",
         "join", "run", "disk", "wait" or "other"."""
         if self.state == "D":
             return "disk"
@@ -176,7 +179,7 @@ class ThreadState:
 
 @dataclass(eq=False)
 class ProcessState:
-    """One process during the window: the facts about it, and what they were read from."""
+    """One process during the window: the facts about it, and the sources of these facts."""
 
     name: str
     role: str = ""  # in its engine
@@ -185,7 +188,7 @@ class ProcessState:
     gil_hog: tuple[Node, list[Node]] | None = None  # (the thread that holds the GIL and never releases it, those that wait)
     world: tuple[int, int] | None = None  # (rank, size) of its torch.distributed group
     links: set[Any] | None = None  # its connections, equal at both ends; None where they are not known
-    job: str = ""  # where its ranks have found one another, equal for all of one job and for no other
+    job: str = ""  # where its ranks have found one another: the same for all ranks of one job, and for no other job
     node: str = ""  # the machine, '' for this one
     why: str = ""  # it could not be read
     pid: int = 0
@@ -205,15 +208,15 @@ class ProcessState:
     died: tuple[int, str] | None = None  # of a core: (tid, signal) of the thread whose error ended it
     ancestors: set[int] = field(default_factory=set)  # pids
     peers: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)  # {inode: [(pid that has it, whether for writing)]}
-    orphan: str = ""  # why nobody can reach it any more
+    orphan: str = ""  # why nothing can reach it any more
     requests: list[Any] | None = None  # of its engine (`requests.model.Tracked`), None where they are not known
     clients: int = 0  # connections that clients have to its event loops
-    unread: int = 0  # on how many of them, and of its listeners, something waits
-    broken: str = ""  # why it serves nobody any more, by its own word
+    unread: int = 0  # how many of them, and of its listeners, have something that was not read
+    broken: str = ""  # why it serves no requests any more, by its own word
     signals: Sequence[str] = ()  # that it has handlers of its own for
-    read: int = 0  # bytes that it read meanwhile
+    read: int = 0  # bytes that it read in the window
     short: list[str] = field(default_factory=list)  # resources that have run out
-    # what the facts were read from: no rule asks, and one made up has none
+    # the sources of the facts: no rule reads them, and facts that a test makes up have none
     rank: Rank | None = None
     snapshot: ProcessSnapshot | None = None  # its copy
     view: ProcessView | None = None  # of the copy
@@ -239,7 +242,7 @@ class ProcessState:
 
 
 class Facts:
-    """Processes that are judged together: their `ProcessState`s, and each thread and task by its node. They do not change."""
+    """Processes that are judged together: their `ProcessState`s, and each thread and task by its node. Facts do not change."""
 
     def __init__(self, processes: Iterable[ProcessState] = ()) -> None:
         self._processes = list(processes)
@@ -283,10 +286,18 @@ class Facts:
 
 
 class Verdict:
-    """`kind` (docs/json.md), `culprits`: [node, or (process name, None) for a whole process], `evidence`: [text], `victims`:
-    [text]; `processes`: names of those it is about, `children`: pids of culprits that were not looked at, by name, `not_asked`:
-    ranks that are awaited and were not looked at, `again`: it holds only if a second look finds the same;
-    `engine`, `group`: set by `judge`."""
+    """A verdict on a group of processes.
+
+    * `kind`: docs/json.md
+    * `culprits`: [node, or (process name, None) for a whole process]
+    * `evidence`: [text]
+    * `victims`: [text]
+    * `processes`: the names of the processes it is about
+    * `children`: {name: pid} of culprits that were not sampled
+    * `not_asked`: ranks that others wait for and that were not sampled
+    * `again`: it holds only if a second window gives the same
+    * `engine`, `group`: set by `judge`
+    """
 
     def __init__(
         self, kind: str, culprits: Iterable[Node] = (), evidence: Iterable[str] = (), victims: Iterable[str] = ()

@@ -1,7 +1,7 @@
-"""Follows a wait to its end: from a thread or a task to whoever could end its wait, and on from there.
+"""Follows a wait to its end: from a thread or a task to those that could end its wait, and on from there.
 
-The answer is an `Outlook`. A wait that any of several can end is as good as the best of them; one that needs all (a join, a
-lock's owner, a gather) is as bad as the worst.
+The answer is an `Outlook`. If any of several can end a wait, its outlook is the best of theirs. If all must act (a join, a lock's
+owner, a gather), it is the worst.
 """
 
 from __future__ import annotations
@@ -24,23 +24,30 @@ if TYPE_CHECKING:
     from ..stacks.waits import Edge
     from .facts import Facts, Node, ProcessState, ThreadState
 
-# From good to bad. "moves": it goes on; "rests": it waits for input from outside that nobody owes; "ticks": it wakes from time to
-# time and does nothing else, so what it waits for is not known; "works": it runs, and what it should move is not known;
-# "unknown", also of one that is to go on when its sleep ends; "answer": somebody outside owes an answer; "spins": it runs and
-# changes nothing; "sleeps": it sleeps and never does anything else, or has a lock meanwhile; "blocked": it is in the kernel,
-# uninterruptibly; "dead": who should end it has ended; "nobody": no one who could end it was found.
+# From good to bad:
+# "moves": it makes progress
+# "rests": it waits for input from outside that nothing owes
+# "ticks": it wakes from time to time and does nothing else, so the object it waits for is not known
+# "works": it runs, and what it should change is not known
+# "unknown": also of one that is to go on when its sleep ends
+# "answer": a process that was not sampled owes an answer
+# "spins": it runs and changes nothing
+# "sleeps": it sleeps and never does anything else, or has a lock meanwhile
+# "blocked": it is in the kernel, uninterruptibly
+# "dead": the thread that should end the wait has ended
+# "nobody": no thread that could end the wait was found
 GOOD = ("moves", "rests")
 ORDER = ("moves", "rests", "ticks", "works", "unknown", "answer", "spins", "sleeps", "blocked", "dead", "nobody")
 OUTSIDE = ("listener", "served", "terminal")
 MAX_WAY = 100  # threads and tasks, one behind the other
-MAX_GIVERS = 64  # of a wait: where more could end it, those of them that wait themselves are not followed
-LONG = 30.0  # seconds: who sleeps for less may only pause between two things that it gives
+MAX_GIVERS = 64  # of a wait: where more could end it, those that wait themselves are not followed
+LONG = 30.0  # seconds: a thread that sleeps for less may only pause between two items that it gives
 
 
 @dataclass
 class Outlook:
     """`kind` of `ORDER`; `culprit`: the node at the end of the chain, None where there is none; `way`: the waits in words, from
-    the first; `ended`: the name of a thread that has ended and could have ended the wait."""
+    the first; `ended`: names of threads that could have ended the wait and have ended themselves."""
 
     kind: str
     culprit: Node = None
@@ -54,8 +61,8 @@ class Outlook:
 
 
 class _Way:
-    """The `nodes` from the first that was asked about to one; `known`: what was found of others meanwhile: whom several can
-    come to is followed once."""
+    """The `nodes` from the start of the search to the present node. `known`: outlooks found on the way, so that a node with
+    several waiters is followed once."""
 
     def __init__(self, nodes: frozenset[Node] = frozenset(), known: dict[Node, Outlook] | None = None) -> None:
         self.nodes, self.known = nodes, {} if known is None else known
@@ -79,7 +86,7 @@ def moves(facts: Facts, node: Node) -> bool:
 
 
 def naps(facts: Facts, node: Node) -> bool:
-    """Whether a thread or task is in one sleep that ends soon, rather than in one after the other."""
+    """Whether a thread or task is in one sleep that ends soon, rather than in one sleep after the other."""
     t, task = facts.thread(node), facts.task(node)
     if t is not None:
         return t.call is not None and t.call.name == "nanosleep" and not t.woke and 0 < t.call.seconds < LONG
@@ -87,7 +94,7 @@ def naps(facts: Facts, node: Node) -> bool:
 
 
 def sleeps(facts: Facts, node: Node) -> bool:
-    """Whether a thread or task stands in a sleep."""
+    """Whether a thread or task is in a sleep."""
     t, task = facts.thread(node), facts.task(node)
     if t is not None:
         return t.edge is None and t.call is not None and t.call.name == "nanosleep"
@@ -95,10 +102,10 @@ def sleeps(facts: Facts, node: Node) -> bool:
 
 
 def outlook(facts: Facts, node: Node, seen: _Way | None = None) -> Outlook:
-    """The `Outlook` of the wait that a thread or task is in; `seen`: from whom it was come to."""
+    """The `Outlook` of the wait that a thread or task is in; `seen`: the nodes by which the search came here."""
     seen = seen or _Way()
     if node in seen or len(seen.nodes) >= MAX_WAY:
-        return Outlook("unknown")  # they wait for each other; where that is a ring of owners, the rule of cycles says so
+        return Outlook("unknown")  # they wait for each other; if each owns what the next wants, `rules.locks.cycle` reports it
     if node not in seen.known:
         seen.known[node] = _outlook(facts, node, seen.over(node))
     return replace(seen.known[node])
@@ -140,8 +147,8 @@ def _outlook(facts: Facts, node: Node, seen: _Way) -> Outlook:
 
 
 def streams_call(f: ProcessState, task: TaskState, thread: ThreadState | None) -> Call | None:
-    """The call of a task that reads a stream whose transport is no Python (uvloop's): on the only socket with an end in another
-    process that its loop waits for; None where there are several."""
+    """The call of a task that reads a stream whose transport is not Python code (uvloop's). The call reads the only socket that
+    the loop waits for and that has an end in another process; None where there are several."""
     if "Stream" not in task.text or thread is None or thread.call is None or thread.call.name != "epoll":
         return None
     far = [source for source in thread.call.sources if peers_of(f, Call("recv", [source]))]
@@ -149,7 +156,7 @@ def streams_call(f: ProcessState, task: TaskState, thread: ThreadState | None) -
 
 
 def _executor(facts: Facts, f: ProcessState, seen: _Way) -> Outlook:
-    """What becomes of the work that a loop has given to a pool's threads."""
+    """The outlook of work that a loop has given to a pool's threads."""
     return _any(facts, [t.node for t in pool_at_work(f)], seen)
 
 
@@ -167,7 +174,7 @@ def _thread(facts: Facts, t: ThreadState, seen: _Way) -> Outlook:
         return _loop(facts, f, t, seen)
     if t.main and f.rings and t.stands_in(shm_rings.waits_in):
         return _ring(facts, f, t, seen)
-    asks = t.edge is not None and t.edge.kind == "GIL"  # for its turn, which Python gives it: who keeps the GIL, its rules say
+    asks = t.edge is not None and t.edge.kind == "GIL"  # for its turn, which Python gives it; a kept GIL is `rules.gil`'s
     if t.edge is not None and not asks and (t.held_up or not t.advanced):
         if _was_given(t.edge, t):
             return Outlook("works", t.node)
@@ -184,15 +191,15 @@ def _thread(facts: Facts, t: ThreadState, seen: _Way) -> Outlook:
 
 
 def _was_given(edge: Edge, t: ThreadState) -> bool:
-    """Whether a thread that waits without a time limit woke meanwhile: what it waits for was there, and whoever is to give the
-    next one gave the last. A condition may be told of what others wait for."""
+    """Whether a thread that waits without a time limit woke in the window. Then it got what it waited for, and the giver of the
+    last item is to give the next one. A condition does not count: it may be notified for other waiters."""
     limited = edge.limit or t.call is not None and t.call.limited
     return edge.kind != "Condition" and not limited and not t.held_up
 
 
 def _turns_at_rest(t: ThreadState) -> bool:
-    """Whether it waits for what nobody owes with a time limit, hardly runs, and begins anew: a server's loop that looks from time
-    to time whether it is to end."""
+    """Whether it waits with a time limit for input that nothing owes, hardly runs, and begins anew: a server's loop that checks
+    from time to time whether it is to end."""
     call = t.call
     if t.edge is not None or call is None or not call.limited or call.name not in ("epoll", "select", "poll"):
         return False
@@ -200,13 +207,13 @@ def _turns_at_rest(t: ThreadState) -> bool:
 
 
 def from_outside(call: Call) -> bool:
-    """Whether what a call waits for may come from outside, owed by nobody."""
+    """Whether a call waits for something that may come from outside, which no process here owes."""
     return any(source.kind in OUTSIDE for source in call.sources)
 
 
 def _ring(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
-    """A process that waits at its end of a ring waits for those at the other: for the writer's next message, or for the readers
-    that have not read its oldest one."""
+    """The outlook of a process that waits at its end of a ring. It waits for the other ends: for the writer's next message, or
+    for the readers that have not read its oldest one."""
     if any(c.moved and " in ring " in c.what for c in f.counters):
         return Outlook("moves", t.node)
     writes = bool(t.stands_in(shm_rings.waits_to_write_in))
@@ -223,8 +230,8 @@ def _ring(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
 
 
 def other_ends(facts: Facts, f: ProcessState, ring: Ring) -> list[Node]:
-    """Main threads of those that a process waits for at its end of a ring. Where none of their frames names the other end, it is
-    with those that have the same memory."""
+    """Main threads of the processes that a process waits for at its end of a ring. Where none of their frames names the other
+    end, the process that has the same memory is taken, if there is one only."""
     others = [other for other in facts if other is not f and other.main is not None]
     known, unknown = [], []
     for other in others:
@@ -268,14 +275,14 @@ def _edge(facts: Facts, edge: Edge, seen: _Way, every: bool) -> Outlook:
         if edge.doubted and found.kind not in GOOD:
             found = Outlook("unknown", None, found.way)
     if edge.kind in LOCKS and found.kind == "rests" and not taken_in_turn(facts, edge):
-        found = Outlook("unknown", None, found.way)  # who rests with a lock that others want does not give it back
+        found = Outlook("unknown", None, found.way)  # a thread that rests with a lock that others want does not give it back
     if edge.limit and found.kind in ("nobody", "sleeps", "blocked", "unknown") and edge.kind not in LOCKS:
         found = Outlook("unknown", None, found.way, found.ended)
     return Outlook(found.kind, found.culprit, [said, *found.way], found.ended, found.lock)
 
 
 def givers_of(facts: Facts, edge: Edge) -> list[Node]:
-    """The candidates without those who wait for the very same: somebody else has to come first."""
+    """The candidates without those that wait for the very same object: another one has to act first."""
     f = facts.process(edge.waiter)
     if f is None or not edge.address:
         return edge.candidates
@@ -289,7 +296,8 @@ def _waits(facts: Facts, node: Node) -> bool:
 
 
 def _any(facts: Facts, nodes: Sequence[Node], seen: _Way, bystanders: Sequence[Node] = ()) -> Outlook:
-    """Any of `nodes` can end the wait: the best of their outlooks. Whether `bystanders` that stand would end it is not known."""
+    """The outlook where any of `nodes` can end the wait: the best of theirs. Whether a `bystander` that is blocked would end it
+    is not known."""
     found = []
     for node in nodes:
         if node not in seen:
@@ -330,7 +338,7 @@ def _pids(facts: Facts, pids: Sequence[int], f: ProcessState | None, seen: _Way)
 
 
 def _call(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
-    """The outlook of a thread that waits for nothing that Python names, by the system call that it stands in."""
+    """The outlook of a thread whose wait Python does not name, by the system call that it is in."""
     call = t.call
     if t.victim or call is None:
         return Outlook("ticks" if t.woke > 1 and not t.victim else "unknown", t.node if t.still else None)
@@ -339,13 +347,13 @@ def _call(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
         return Outlook("ticks" if t.woke > 0 or naps(facts, t.node) else "sleeps" if for_good else "unknown", t.node)
     if call.name == "wait":
         return _pids(facts, call.peers, f, seen)
-    if call.name in ("pause", "sigwait"):  # anybody sends signals; where a child may owe one, only that no request is open tells
+    if call.name in ("pause", "sigwait"):  # any process may send one: at rest, unless a child may owe it
         return Outlook("rests" if not f.children or f.requests == [] else "unknown", t.node)
     return _sources(facts, f, t.node, call, seen)
 
 
 def _sources(facts: Facts, f: ProcessState, node: Node, call: Call, seen: _Way) -> Outlook:
-    """The outlook of a wait for files, by what they are and who has their other ends."""
+    """The outlook of a wait for files, by their kinds and by the processes that have their other ends."""
     kinds = {source.kind for source in call.sources}
     if not kinds:
         return Outlook("unknown", node)
@@ -369,7 +377,7 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call, seen: _Way) 
 
 
 def peers_of(f: ProcessState, call: Call) -> list[int]:
-    """The pids that have the other end of what a call waits for: of a pipe those that write, or read what the call writes."""
+    """The pids that have the other end of what a call waits for. Of a pipe: the writers, or the readers where the call writes."""
     found = []
     for source in call.sources:
         pipe = source.kind == "pipe"
@@ -380,7 +388,7 @@ def peers_of(f: ProcessState, call: Call) -> list[int]:
 
 
 def awaited_pids(f: ProcessState) -> set[int]:
-    """Children that a thread of the process waits for: by wait(2) or a join, or for what they write."""
+    """Children that a thread of the process waits for: by wait(2), by a join, or for the data that they write."""
     found: set[int] = set()
     for t in f.threads:
         if t.edge is not None and t.edge.pid:
@@ -391,7 +399,7 @@ def awaited_pids(f: ProcessState) -> set[int]:
 
 
 def owed(facts: Facts) -> set[Node]:
-    """Threads and tasks that somebody waits for."""
+    """Threads and tasks that others wait for."""
     found: set[Node] = set()
     for e in facts.edges:
         if e.owner is not None:

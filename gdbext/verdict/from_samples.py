@@ -1,4 +1,4 @@
-"""The threads of a process as facts: where each was in the copy, and what it did in the window."""
+"""The threads of a process as facts: their stacks in the copy, and what they did in the window."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIN_GIL_LOOKS = 6
 
 
 def threads_of(view: ProcessView) -> list[ThreadState]:
-    """The threads of a copy, where they are."""
+    """The threads of a copy, with their stacks."""
     return [
         ThreadState(
             (view.name, th.tid),
@@ -31,7 +31,7 @@ def threads_of(view: ProcessView) -> list[ThreadState]:
 
 
 def fill_in(s: ProcessState) -> None:
-    """Fills in what the window says of the threads of a process that was copied; of one that was not, nothing is judged."""
+    """Fills in what the window says of the threads of a process that was copied. A process without a copy is not judged."""
     if s.view is None:
         s.tasks, s.loops, s.moved_tasks = [], [], set()
         return
@@ -48,10 +48,10 @@ def fill_in(s: ProcessState) -> None:
 
 
 def _unreleased_gil(s: ProcessState) -> tuple[object, list[object]] | None:
-    """(node, waiters) where one thread held the GIL all the while, by the lock's own count, and others waited at half of
-    the looks or more: a waiter asks again every 5 ms, and on a machine at work it is some time until it waits again. Python makes
-    a thread give the GIL back after 5 ms when another asks, so one that runs and never does is in C code; one that was not given
-    a processor is no such thread."""
+    """(node, waiters) where one thread held the GIL during the whole window, by the lock's own count, and others waited in at
+    least half of the samples. Half is enough: a waiter asks again every 5 ms, and on a busy machine it takes some time until it
+    waits again. Python makes a thread give the GIL back after 5 ms when another asks. So a thread that runs and never gives it
+    back is in C code. A holder that got no CPU does not count."""
     got = s.window.gil
     if got is None or got.count < MIN_GIL_LOOKS or got.free or len(got.held) != 1 or len(got.switches) != 1:
         return None

@@ -1,4 +1,5 @@
-"""The verdicts on several processes: each engine, group of ranks or lone process is judged apart, and the gravest comes first.
+"""The verdicts on several processes. Each engine, group of ranks or lone process is judged apart, and the gravest verdict comes
+first.
 
 A verdict names no culprit rather than the wrong one.
 """
@@ -39,8 +40,8 @@ def judge(processes: Iterable[ProcessState]) -> list[Verdict]:
 
 
 def families(facts: Facts) -> list[list[ProcessState]]:
-    """Which processes belong together: those of one engine, ranks of one group, parents and children, and those that wait for
-    each other's locks, pipes or sockets."""
+    """The processes in groups: those of one engine, ranks of one group, parents and children, and those that wait for each
+    other's locks, pipes or sockets."""
     parent = list(range(len(facts)))
 
     def top(i: int) -> int:
@@ -78,8 +79,8 @@ def families(facts: Facts) -> list[list[ProcessState]]:
 
 
 def _groups_of(f: ProcessState) -> list[object]:
-    """What ranks of one job have in common and no other job has: the address of their store, connections, a communicator's
-    number. torch's groups of unrelated jobs have the same names and sizes."""
+    """Keys that ranks of one job share with no other job: the address of their store, connections, a communicator's number. The
+    torch groups of unrelated jobs have the same names and sizes, so these are no keys."""
     keys: list[object] = [("link", link) for link in f.links or ()]
     if f.job:
         keys.append(("job", f.job))
@@ -87,7 +88,8 @@ def _groups_of(f: ProcessState) -> list[object]:
 
 
 def _linked(f: ProcessState, other: ProcessState) -> bool:
-    """Two engines that one launcher started are two; a child of a lone process belongs to it."""
+    """Whether parent and child, or two ends of a pipe or socket, are judged together. Two engines that one launcher started are
+    not; a child of a lone process is judged with it."""
     return f.family is None or other.family is None or f.family == other.family
 
 
@@ -134,6 +136,6 @@ def _shortages(facts: Facts) -> list[str]:
 
 
 def _timers(facts: Facts) -> list[str]:
-    """Threads that go on beside those that stand: they say nothing about them."""
+    """Threads that move while others are blocked: their movement says nothing about the others."""
     found = [t for f in facts for t in f.threads[1:] if t.moved]
     return [f"{describe(t)}: that says nothing about the others" for t in found[:2]]

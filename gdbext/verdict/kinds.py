@@ -1,5 +1,5 @@
-"""What a verdict may be: one row for each kind, from grave to harmless. All that asks for its meaning, gravity or quietness asks
-here."""
+"""The kinds of verdicts, one row each, from grave to harmless, with their meaning, gravity and quietness. There is no other list
+of them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Names of functions and files by which the rules know what a thread stands in: torch's, CPython's and the C library's. What is
-an engine's own comes from its spec (`engines.registry`)."""
+"""Names of functions and files by which the rules recognise what a thread is in: those of torch, CPython and the C library. An
+engine's own names come from its spec (`engines.registry`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What several processes do during a sampling window of about a second: CPU clocks, states, Python stacks, system calls, tasks
-and counters are read without stopping anything; then one snapshot of each process gives every stack whole, and where that is not
-enough it is looked on. All of it is filled into the facts that the rules judge (`facts.ProcessState`)."""
+"""What several processes do during a sampling window of about a second. CPU clocks, states, Python stacks, system calls, tasks
+and counters are read without stopping anything. Then one snapshot of each process gives every stack whole. Where that is not
+enough, sampling goes on. All of it is filled into the facts that the rules judge (`facts.ProcessState`)."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
     from ..stacks.snapshots import ProcessSnapshot
 
 MAX_QUEUES = 256  # whose counts are compared
-MAX_TURNS = 1 << 20  # items through a queue between two readings of its count, one after the other
+MAX_TURNS = 1 << 20  # items through a queue between two successive readings of its count
 TICKS, TICK = 4, 0.003  # times, seconds
 SHM = "/dev/shm/"
 
 
 class Sampling:
-    """What `resolve_processes` returned, while it is sampled: `watch` without stopping it, then `copy` in a stop of milliseconds
-    each; after that `go_on` adds to the same samples, and there may be another `copy`. `seen`: `[ProcessState]`; `words` as for
-    `snapshots.take_snapshots`. The first `copy` is to be in a `with` block."""
+    """The processes that `resolve_processes` returned, while they are sampled. `watch` samples without stopping them; `copy` then
+    copies each in a pause of milliseconds. After that `go_on` adds to the same samples, and there may be another `copy`. `seen`:
+    `[ProcessState]`; `words` as for `snapshots.take_snapshots`. The first `copy` has to be in a `with` block."""
 
     def __init__(self, found: Sequence[Any], targets: Targets, words: Sequence[str] = ()) -> None:
         self.found, self.targets, self.words = found, targets, words
@@ -71,7 +71,7 @@ class Sampling:
         self.held.end()
 
     def sampled(self, one: ProcessRef) -> Target:
-        """The Target of a process as a sample that is taken now finds it: what is read next is of the same moment. Of one that is
+        """The Target of a process, after a sample taken now: what is read next belongs to the same moment. For a process that is
         not sampled, as `Targets.of`."""
         watch = self._by_pid.get(one.pid or 0)
         if watch is None or watch.rt is None:
@@ -80,7 +80,8 @@ class Sampling:
         return watch.rt.target
 
     def watch(self, seconds: float, last: Callable[[], None] = lambda: None) -> None:
-        """The samples that stop nothing. `last` takes further ones at the end, before what they are compared by is read."""
+        """Takes samples without stopping anything. `last` reads more at the end, before the values are read with which the first
+        sample is compared."""
         repeatedly([watch.sample for watch in self.watches], seconds)
         last()
         for s, watch in zip(self.live, self.watches):
@@ -88,7 +89,7 @@ class Sampling:
             s.children = {p: cpu_of(p) - self.spent[p] for p in self.families[s.pid] if state_of(p) not in ("", "Z", "X")}
 
     def go_on(self, seconds: float, last: Callable[[], None] = lambda: None) -> None:
-        """More of these samples, after a copy."""
+        """Takes more of these samples after a copy."""
         for watch in self.watches:
             watch.go_on()
         self.watch(seconds, last)
@@ -110,7 +111,7 @@ class Sampling:
         ipc_locks.resolve(views, [t.edge for s in self.seen for t in s.threads if t.edge is not None])
 
     def _settle(self) -> None:
-        """The states in the end, and who has the other ends of what is waited for."""
+        """Reads the states at the end of the window, and the processes that have the other ends of what is waited for."""
         stops = lasting_stops({s.pid for s in self.live})
         for s, watch in zip(self.live, self.watches):
             _last_state(s, s.pid in stops)
@@ -130,7 +131,7 @@ class Sampling:
 
 
 def _not_seen(snap: ProcessSnapshot) -> ProcessState:
-    """A process of which nothing was read yet."""
+    """A process of which nothing has been read yet."""
     rank = snap.rank
     found = ProcessState(snap.name, state="", pid=int(snap.pid or 0), rank=rank, snapshot=snap)
     if rank is not None:
@@ -139,7 +140,7 @@ def _not_seen(snap: ProcessSnapshot) -> ProcessState:
 
 
 def _inodes(s: ProcessState) -> set[int]:
-    """Of the pipes and the other ends of the sockets that a process waits for."""
+    """The inodes of the pipes, and of the other ends of the sockets, that a process waits for."""
     calls = [*(thread.call for thread in s.window.threads.values()), *(t.call for t in s.tasks)]
     sources = [source for call in calls if call is not None for source in call.sources]
     return {source.inode for source in sources if source.kind == "pipe"} | {p for source in sources for p in source.peers if p}
@@ -167,8 +168,8 @@ def _open(live: list[ProcessState], targets: Targets, table: ProcTable) -> dict[
 
 
 class _Watch:
-    """The samples of one process, and what it counts; `rt`: None where it runs no Python that can be read; `first`: what was
-    counted at the first sample, and what its loops had to do; `taken`: the sample that is due was taken for its requests."""
+    """The samples of one process, and its counters. `rt`: None where it runs no readable Python; `first`: the counters and the
+    tasks at the first sample; `taken`: the sample that is due was already taken for its requests."""
 
     def __init__(self, s: ProcessState, rt: Runtime | None) -> None:
         self.s, self.rt, self.observer = s, rt, Observer(s.pid, rt)
@@ -178,18 +179,18 @@ class _Watch:
         s.window = self.observer.window
 
     def go_on(self) -> None:
-        """After a copy: where each thread was then counts."""
+        """Goes on after a copy, whose stacks count as a sample."""
         self.taken = False
         threads = self.s.view.threads if self.s.view is not None else ()
         self.observer.resume((th.tid, th.python) for th in threads)
 
     def take(self) -> None:
-        """Takes a sample before it is due, for what else is read at its moment."""
+        """Takes a sample before it is due, for another reading at the same moment."""
         self.observer.sample(anew=True)
         self.taken = True
 
     def sample(self) -> None:
-        """Takes a sample, and what is counted at the first."""
+        """Takes a sample; the first time also the counters."""
         first, rt = self.first, self.rt
         if not self.taken:
             self.observer.sample()
@@ -206,7 +207,7 @@ class _Watch:
         self.observer.sample_gil()
 
     def end(self) -> None:
-        """What the last sample is compared by."""
+        """Reads the values with which the first sample is compared."""
         self.taken = False
         if self.rt is not None:
             self.rt.target.invalidate()
@@ -216,7 +217,7 @@ class _Watch:
         self.observer.end()
 
     def _counted(self, rt: Runtime) -> dict[Any, int]:
-        """What it counts: one reading does where it stands meanwhile."""
+        """Its counters. One reading is enough if the process does not run meanwhile."""
         ran = process_clock(self.s.pid)
         rt.target.drop_pages()
         counts = _counts(rt)
@@ -224,7 +225,7 @@ class _Watch:
 
 
 def _last_look(s: ProcessState, rt: Runtime, first: dict[str, Any], counted: dict[Any, int]) -> None:
-    """What is compared with the `first` look (`counted`), and what tells what threads and tasks wait for."""
+    """Compares the last counters (`counted`) with the `first` ones, and reads what threads and tasks wait for."""
     s.counters = []
     for key, before in first["counts"].items():
         if key in counted:
@@ -255,10 +256,10 @@ def _last_look(s: ProcessState, rt: Runtime, first: dict[str, Any], counted: dic
         return
     s.tasks, s.loops = seen.tasks, seen.loops
     before, now = first.get("tasks"), seen.keys()
-    if before is None or now is None:  # nothing is known of their progress: nobody is said to stand
+    if before is None or now is None:  # nothing is known of their progress: none is reported as blocked
         s.moved_tasks = {t.node for t in seen.tasks}
         return
-    kept = {loop.address for loop in seen.loops if loop.turned is False}  # what runs there has not come to its end
+    kept = {loop.address for loop in seen.loops if loop.turned is False}  # the task that runs there has not finished
     stays = {t.address for t in seen.tasks if t.loop in kept}
     changed = {address for address, key in now.items() if before.get(address) != key} - stays
     slept = {t.address for t in seen.tasks if t.kind == "sleep"}  # a sleep ends by itself: no progress
@@ -269,8 +270,8 @@ def _last_look(s: ProcessState, rt: Runtime, first: dict[str, Any], counted: dic
 
 
 def _read_calls(s: ProcessState, rt: Runtime, tids: Sequence[int]) -> None:
-    """The calls of threads that wait: one that had just woken, to look at its timers or because its wait has a time limit, is
-    soon where it waits."""
+    """Reads the system calls of threads that wait. A thread that had just woken, to look at its timers or because its wait has a
+    time limit, is soon back in its wait."""
     for _ in range(TICKS):
         woken = [tid for tid in tids if s.window.thread(tid).call is None]
         if not woken:
@@ -280,7 +281,7 @@ def _read_calls(s: ProcessState, rt: Runtime, tids: Sequence[int]) -> None:
 
 
 def _read_sleeps(s: ProcessState, rt: Runtime) -> None:
-    """Of each thread that sleeps, whether its code does anything else after that."""
+    """Fills in, for each thread that sleeps, whether its code does anything but sleep after that."""
     asleep = {tid for tid, thread in s.window.threads.items() if thread.call is not None and thread.call.name == "nanosleep"}
     for py in rt.threads() if asleep else ():
         if py.tid in asleep:
@@ -288,7 +289,7 @@ def _read_sleeps(s: ProcessState, rt: Runtime) -> None:
 
 
 def _unread(watched: Sequence[system_calls.Source]) -> set[int]:
-    """The inodes of those on which something waits."""
+    """The inodes of sources that have something to read."""
     return {source.inode for source in watched if source.unread}
 
 
@@ -297,8 +298,8 @@ def _settled(rt: Runtime) -> dict[Any, int]:
 
 
 def _counts(rt: Runtime) -> dict[Any, int]:
-    """{(what, address): count} of the queues that threads stand at, of collectives and of rings: each end of a deque that changes
-    counts."""
+    """{(what, address): count} of the queues that threads stand at, of collectives and of rings. A deque's count changes at each
+    end at which items come or go."""
     found: dict[Any, int] = {}
     try:
         for py in rt.threads()[:MAX_QUEUES]:
@@ -320,14 +321,14 @@ def _counts(rt: Runtime) -> dict[Any, int]:
 
 
 def _last_state(s: ProcessState, stopped: bool) -> None:
-    """`stopped`: something holds it for longer than another reader would."""
+    """Fills in the state at the end. `stopped`: the process is stopped for longer than another reader would stop it."""
     now = state_of(s.pid) or "X"  # it was there when we began
     s.frozen = frozen_by(s.pid)
     s.state = "S" if now in ("T", "t") and not stopped else now
 
 
 def _job(s: ProcessState, store: str) -> str:
-    """The address of a store, one of the loopback with the network namespace that is meant."""
+    """The address of a store; a loopback address with the network namespace it belongs to."""
     local = store.rpartition(":")[0] in ("localhost", "::1") or store.startswith("127.")
     return f"{store} in {system_calls.network_of(s.pid)}" if local else store
 
@@ -366,7 +367,7 @@ def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
         for th in view.threads:
             if th.python and s.window.thread(th.tid).stacks:
                 s.window.thread(th.tid).stacks.append(stack_key(th.python))
-        # of a thread that gets on it is no matter where it would have waited at that moment
+        # of a thread that makes progress it does not matter where it would have waited at that moment
         s.partial += [
             f"thread {tid}: {reason}" if tid else reason for tid, reason in why.items() if not s.window.thread(tid).moved
         ]

@@ -1,8 +1,8 @@
-"""Resources that have run out for a process: descriptors, connections that nobody accepts, /dev/shm, threads. They are evidence,
-and accuse nobody: code that finds none left goes on in many ways.
+"""Resources that have run out for a process: descriptors, connections that were not accepted, /dev/shm, threads. A shortage is
+evidence and names no culprit: code that gets no more of a resource reacts in many ways.
 
-Sources: proc_pid_limits(5), proc_pid_mountinfo(5), net/tcp of proc(5) (of a listener, rx_queue counts what nobody has accepted),
-cgroups(7) (pids.max).
+Sources: proc_pid_limits(5), proc_pid_mountinfo(5), net/tcp of proc(5) (of a listener, rx_queue counts the connections that were
+not accepted), cgroups(7) (pids.max).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEFT = 2  # of a limit: as good as none
 FULL = 1 << 20  # bytes left of /dev/shm
 WAITING = 2  # connections that wait: one may have come just now
 SHOWN = 4
-MOST = 4096  # descriptors that are looked at
+MOST = 4096  # descriptors that are read
 
 
 def of_process(pid: int) -> list[str]:
@@ -48,7 +48,7 @@ def limit_of(pid: int, name: bytes) -> int | None:
 
 
 def _descriptors(pid: int) -> Iterator[str]:
-    """Of descriptors, and of what waits at those that listen."""
+    """Shortage of descriptors, and connections that wait at its listeners."""
     held = list(descriptors(pid))
     limit = limit_of(pid, b"Max open files")
     if limit is not None and len(held) > limit - LEFT:
@@ -61,7 +61,8 @@ def _descriptors(pid: int) -> Iterator[str]:
 
 
 def _threads(pid: int) -> Iterator[str]:
-    """Of its control groups, which count all their processes'; of its user where this process has all that it may."""
+    """Shortage of threads: in its control groups, which count the threads of all their processes, and under its user's limit,
+    where this process alone reaches it."""
     for folder in cgroups.folders(pid, "pids"):
         most, now = cgroups.number(f"{folder}/pids.max"), cgroups.number(f"{folder}/pids.current")
         if most is not None and now is not None and now > most - LEFT:
@@ -72,7 +73,7 @@ def _threads(pid: int) -> Iterator[str]:
 
 
 def _shared_memory(pid: int) -> Iterator[str]:
-    """Of its /dev/shm, where that is a tmpfs: no other file system is asked, which may not answer."""
+    """Shortage of its /dev/shm, where that is a tmpfs. Other file systems are not asked: they may not answer."""
     mounts = [line.split() for line in read_or_empty(pid, "mountinfo").splitlines()]
     kinds = [words[words.index(b"-") + 1] for words in mounts if b"-" in words and words[4] == b"/dev/shm"]
     if not kinds or kinds[-1] != b"tmpfs":

@@ -1,5 +1,5 @@
-"""One step along a wait: what a thread or task waits for, and who could end that. It accuses nobody: where several could end a
-wait, all of them are named.
+"""One step along a wait: what a thread or task waits for, and which nodes could end that. A step names no culprit: where several
+nodes could end a wait, all of them are named.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..stacks.waits import Edge
     from .facts import Facts, Node, ProcessState, ThreadState
 
-# What the last one of a chain does.
+# What the last node of a chain does.
 MOVES, RUNS, SPINS = "moves", "runs", "spins"
 SLEEPS, BLOCKED, STOPPED, ENDED = "sleeps", "blocked", "stopped", "ended"
 INPUT, THERE, NOBODY, RING, SEVERAL, UNKNOWN = "input", "there", "nobody", "ring", "several", "unknown"
@@ -48,8 +48,8 @@ _SELECTS = ("epoll", "select", "poll")
 
 @dataclass
 class End:
-    """The last one of a chain: its `node` (None: nobody, or not known), `state` of `STATES`, `why` in words; `pid`: of a process
-    that was not looked at; `any_of`: the ends of the several."""
+    """The end of a chain: its `node` (None: there is none, or it is not known), `state` of `STATES`, `why` in words; `pid`: of a
+    process that was not sampled; `any_of`: the several ends."""
 
     node: Node
     state: str
@@ -60,8 +60,8 @@ class End:
 
 @dataclass
 class Step:
-    """`waits_for` in words, '' where it waits for nothing that others give: then `end` says what it does. `nodes`: who could end
-    the wait, any of them, or `every` of them must; `end`: there is none to go on to."""
+    """`waits_for` in words, '' where the node waits for nothing that others give: then `end` says what it does. `nodes`: those
+    that could end the wait, any of them, or `every` one must. `end`: the chain ends here."""
 
     waits_for: str
     nodes: Sequence[Node] = ()
@@ -102,7 +102,7 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     asks = t.edge is not None and t.edge.kind == "GIL"
     if t.edge is not None and asks:
         return _gil(facts, f, t, t.edge)
-    if t.edge is not None and (t.held_up or not t.advanced or t.edge.limit):  # who asks over and over waits all the same
+    if t.edge is not None and (t.held_up or not t.advanced or t.edge.limit):  # a thread that asks over and over waits too
         return _edge(facts, t.edge)
     if t.blocked:
         return _does(t.node, BLOCKED, kept_line(t))
@@ -123,7 +123,7 @@ def _ring_ends(facts: Facts, f: ProcessState, t: ThreadState, ring: Ring) -> Ite
 
 
 def _gil(facts: Facts, f: ProcessState, t: ThreadState, edge: Edge) -> Step:
-    """Who asks for its turn gets it from each that runs Python; one that stands keeps it."""
+    """A thread that asks for its turn gets it from each thread that runs Python. A holder that does not run keeps it."""
     keeps = f.gil_hog[0] if f.gil_hog is not None else edge.owner
     holder = facts.thread(keeps)
     if holder is not None and holder is not t and (f.gil_hog is not None or holder.still):
@@ -132,7 +132,7 @@ def _gil(facts: Facts, f: ProcessState, t: ThreadState, edge: Edge) -> Step:
 
 
 def _collective(facts: Facts, t: ThreadState) -> Step:
-    """Other ranks that are not in the collective."""
+    """The step to the other ranks, those that are not in the collective."""
     absent = [main.node for main in facts.elsewhere if main is not t]
     said = f"the other ranks in {t.collective}"
     return Step(said, absent, None, True) if absent else _unknown(said, "no rank that was looked at is elsewhere")
@@ -158,7 +158,7 @@ def _call(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
 
 
 def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
-    """A wait for files, by what they are and who has their other ends."""
+    """A wait for files, by their kinds and by the processes that have their other ends."""
     said = ", ".join(dict.fromkeys(source.text for source in call.sources[:3])) + (", …" if len(call.sources) > 3 else "")
     said = f"room in {said}" if call.name == "write" else said
     known = [pid for pid in peers_of(f, call) if pid not in behind(facts, node)]
@@ -177,7 +177,7 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
 
 
 def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, inodes: Iterable[int] = ()) -> Step:
-    """A wait that any of some processes can end; `inodes`: of the pipes that it is for."""
+    """A wait that any of some processes can end; `inodes`: those of the pipes that the wait is for."""
     who = ", ".join(map(str, pids[:4]))
     said = f"{said}: process {who}" if pids else said
     nodes = [node for other in facts if other.pid in pids for node in _at_end(other, set(inodes))]
@@ -194,7 +194,7 @@ def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, in
 
 
 def _at_end(f: ProcessState, inodes: set[int]) -> list[Node]:
-    """The threads of a process that stand at one of some pipes; else its main thread."""
+    """The threads of a process that are in a call on one of some pipes; else its main thread."""
     at = [t.node for t in f.threads if t.call is not None and any(source.inode in inodes for source in t.call.sources)]
     return at or ([f.main.node] if f.main is not None else [(f.name, None)])
 
@@ -233,7 +233,7 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
 
 
 def _sleeper(facts: Facts, f: ProcessState, waiter: Node) -> Node:
-    """Who was not woken: the thread, or that of the task's loop."""
+    """The node that was not woken: the thread, or the thread of the task's loop."""
     task = facts.task(waiter)
     tid = next((loop.tid for loop in f.loops if task is not None and loop.address == task.loop), 0)
     return (waiter[0], tid) if tid else waiter

@@ -1,7 +1,9 @@
-"""Who waits for work in the place of all: consumers of one queue, a server's threads round one accept(), workers of an idle pool.
+"""Threads that wait for work in the place of all: consumers of one queue, a server's threads round one accept(), workers of an
+idle pool.
 
-One of them has the lock and waits for what comes next, the others wait for that lock in the same function. It keeps nothing that
-others could use meanwhile. Where somebody wants the lock for something else, or its holder does something else, it is kept.
+One of them has the lock and waits for the next item; the others wait for that lock in the same function. The holder keeps nothing
+that the others could use meanwhile. Where another thread wants the lock for something else, or the holder does something else,
+the lock counts as held.
 
 Source: Lib/multiprocessing/queues.py, `Queue.get` and `SimpleQueue.get` receive with `_rlock` taken.
 """
@@ -28,12 +30,12 @@ _WAITS = ("input", "queue", "event", "ring")
 
 
 def same_lock(e: Edge) -> Any:
-    """What is equal for two edges of one lock."""
+    """A key that is equal for two edges of one lock."""
     return e.shared if e.shared is not None else (e.waiter[0], e.address)
 
 
 def taken_in_turn(facts: Facts, edge: Edge) -> bool:
-    """Whether the owner of a lock waits for work in the place where all who want that lock would wait for it."""
+    """Whether the owner of a lock waits for work in the very place where all that want the lock would wait for it."""
     if edge.owner is None or edge.kind not in LOCKS or not _waits(facts, edge.owner):
         return False
     key = same_lock(edge)
@@ -43,13 +45,13 @@ def taken_in_turn(facts: Facts, edge: Edge) -> bool:
 
 
 def gets_for_all(facts: Facts, node: Node) -> bool:
-    """Whether a thread receives from a queue of multiprocessing, whose own lock it has meanwhile: who gives that owes it nothing
-    as long as there is none."""
+    """Whether a thread receives from a multiprocessing queue, whose own lock it has meanwhile. The queue's producers owe it
+    nothing while there are no items."""
     return any(name in names and path.endswith(end) for path, name in _places(facts, node) for end, names in _GETS)
 
 
 def behind(facts: Facts, node: Node) -> set[int]:
-    """Pids of processes that wait for a lock which a thread has while it waits for work in the place of all."""
+    """Pids of processes that wait for a lock whose owner waits for work in the place of all."""
     names = {e.waiter[0] for e in facts.edges if e.owner == node and taken_in_turn(facts, e)}
     return {f.pid for f in facts if f.name in names}
 
@@ -75,7 +77,7 @@ def _places(facts: Facts, node: Node) -> list[tuple[str, str]]:
 
 
 def _place(facts: Facts, node: Node) -> tuple[str, str] | None:
-    """The function that wants the lock: the innermost that is not the lock's own."""
+    """The function that wants the lock: the innermost that does not belong to the lock."""
     t = facts.thread(node)
     frames = _frames(facts, node)
     if t is not None and t.edge is not None and t.edge.kind == "mutex":

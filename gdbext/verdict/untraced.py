@@ -1,6 +1,6 @@
-"""What /proc tells of a process that may not be traced: states, clocks and wait channels of its threads, between two looks.
+"""What /proc shows of a process that may not be traced: states, clocks and wait channels of its threads, over a window.
 
-proc(5): stat, status, schedstat and comm of a thread may be read by everybody, wchan by who may trace."""
+proc(5): every user may read stat, status, schedstat and comm of a thread; wchan needs the permission to trace."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ..access.procfs import read_or_empty, wait_channel
 if TYPE_CHECKING:
     from .facts import ProcessState
 
-BUSY = 0.05  # of a processor: a thread that is named
+BUSY = 0.05  # of a CPU: a thread that uses more is named
 SHOWN = 8
 STATES = {"R": "runs", "S": "sleeps", "D": "waits in the kernel", "T": "is stopped", "t": "is traced", "Z": "has ended"}
 
 
 def is_refused(s: ProcessState) -> bool:
-    """Whether a process could not be read for want of permission, and its clocks could."""
+    """Whether permission to read a process was refused while its clocks could be read."""
     return s.view is None and "no permission" in s.why and bool(s.window.after)
 
 
 def data(s: ProcessState) -> dict[str, Any]:
-    """`{label, pid, state, seconds, threads: [{tid, name, state, cpu, woke, wchan}]}`: `cpu` is the share of a processor, `woke`
-    how often it went to sleep between the looks, None for a thread that was not there at the first."""
+    """`{label, pid, state, seconds, threads: [{tid, name, state, cpu, woke, wchan}]}`. `cpu` is the part of a CPU that the thread
+    used, `woke` how often it went to sleep in the window. Both are None for a thread that is new since the first sample."""
     threads = []
     for tid, clock in sorted(s.window.after.items()):
         seen = s.window.thread(tid)

@@ -81,7 +81,7 @@ def waiting(facts: Facts, culprits: Collection[Any]) -> list[str]:
 
 
 def blocked(facts: Facts, nodes: Collection[Node], addresses: Collection[int] = ()) -> list[str]:
-    """Threads and tasks that wait for one of `nodes`, or for a lock at one of `addresses`, without being one."""
+    """Threads and tasks that are not among `nodes` and wait for one of them, or for a lock at one of `addresses`."""
     return [
         name_of(facts, e.waiter)
         for e in facts.edges

@@ -1,8 +1,8 @@
-"""The rules, each a function of the facts of one group of processes that gives a `Verdict` or None.
+"""The rules. Each is a function of the facts of one group of processes; it gives a `Verdict` or None.
 
-Their order is in `ORDER`. What blocks a process by itself (its end, a stop, a ring of locks, the GIL, a lock that is kept) comes
-before what it only waits for (a collective, a device, a queue), since those who wait in a collective are victims of the one that
-is not there. Who is at work or at rest is asked last: nothing that waits in vain may be called either.
+`ORDER` is their order. First comes what blocks a process by itself: its end, a stop, a ring of locks, the GIL, a lock that is
+kept. Then comes what a process only waits for: a collective, a device, a queue. The reason: ranks in a collective are victims of
+the rank that has not come. Work and rest come last: a process that waits in vain must not be called either.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ LATE = 0.5  # seconds by which a timer of a loop that turns may be late on a mac
 
 
 def blocked(facts: Facts) -> Verdict | None:
-    """A loop's thread stands in one callback or task for the whole while, and others of the loop could run, or clients of it
-    wait: what they sent lies unread, or the thread does nothing while they are connected. A loop that took another callback from
-    its queue between the looks is not kept."""
+    """A loop's thread stays in one callback or task for the whole window while others need the loop. Others of its tasks or
+    callbacks could run, data from clients is unread, or clients are connected while the thread does nothing. A loop that took
+    another callback from its queue in the window is not blocked."""
     for f in facts:
         for loop in f.loops:
             t = next((t for t in f.threads if t.node[1] == loop.tid), None)
@@ -46,5 +46,5 @@ def blocked(facts: Facts) -> Verdict | None:
 
 
 def _does_nothing(t: ThreadState) -> bool:
-    """Whether it stands, in something else than the wait for a turn."""
+    """Whether it is blocked in anything but the wait for the GIL."""
     return t.still and (t.edge is None or t.edge.kind != "GIL")

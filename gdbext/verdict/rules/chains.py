@@ -1,5 +1,5 @@
-"""Where the waits of main threads, of tasks that a loop runs for, and of other threads end: at a thread that is gone, that works
-without moving anything, or that stands."""
+"""Where waits end, those of main threads, of tasks that a loop runs for, and of other threads: at a thread that has ended, that
+works and changes nothing, or that is blocked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def roots(facts: Facts) -> list[Node]:
-    """The threads and tasks whose waits count by themselves: main threads, and the tasks that loops run for."""
+    """The nodes whose waits count by themselves: main threads, and the tasks that loops run for."""
     mains = [f.main.node for f in facts if f.main is not None]
     return mains + [loop.main for f in facts for loop in f.loops if loop.main is not None]
 
@@ -29,8 +29,8 @@ def _victims(facts: Facts, culprit: Node, kind: str) -> list[str]:
 
 
 def dead_thread(facts: Facts) -> Verdict | None:
-    """Somebody waits for the product of a thread that has ended, and nobody else can give it. An event that only the waiter can
-    name is waited for until the program ends, and one may be set by a signal's handler."""
+    """A thread or task waits for the product of a thread that has ended, and no other can give it. Two kinds of events are left
+    out: one that only the waiter can name is waited for until the program ends, and one may be set by a signal handler."""
     for f in facts:
         polls = [(t.node, t.edge) for t in f.threads[:1] if _asks_for_what_is_given_once(f, t)]
         waits = [(t.node, t.edge) for t in f.threads if t.held_up] + [(t.node, t.edge) for t in f.tasks] + polls
@@ -52,14 +52,14 @@ def dead_thread(facts: Facts) -> Verdict | None:
 
 
 def _asks_for_what_is_given_once(f: ProcessState, t: ThreadState) -> bool:
-    """Whether a main thread asks over and over for an item or a result, and none came meanwhile. An event with a time limit is a
-    pause as well, and what a signal's handler gives is not known."""
+    """Whether a main thread asks over and over for an item or a result, and none came in the window. Events do not count: one
+    with a time limit serves as a pause too. Nor do processes with signal handlers: what a handler gives is not known."""
     came = any(c.moved and c.what.startswith("items through") for c in f.counters)
     return t.edge is not None and t.edge.limit and t.edge.kind in ("Queue", "Future") and not f.signals and not came
 
 
 def livelock(facts: Facts) -> Verdict | None:
-    """Somebody waits for a thread that uses a processor without making progress."""
+    """A main thread, or a task that a loop runs for, waits for a thread that uses a CPU without making progress."""
     for node, found in outlooks(facts):
         if found.kind == "spins" and found.culprit is not None and found.culprit != node:
             line = f"{describe_node(facts, found.culprit)}: it is at work, and changes nothing"
@@ -68,7 +68,7 @@ def livelock(facts: Facts) -> Verdict | None:
 
 
 def uninterruptible(facts: Facts) -> Verdict | None:
-    """A main thread, or one that others wait for, was blocked in the kernel all the while."""
+    """A main thread, or one that others wait for, was blocked in the kernel during the whole window."""
     for _, found in outlooks(facts):
         t = facts.thread(found.culprit) if found.kind == "blocked" else None
         if t is not None:
@@ -77,7 +77,7 @@ def uninterruptible(facts: Facts) -> Verdict | None:
 
 
 def starved(facts: Facts) -> Verdict | None:
-    """Somebody waits for a thread that stands still and does nothing."""
+    """A main thread, or a task that a loop runs for, waits for a thread that sleeps and does nothing else."""
     for node, found in outlooks(facts):
         if found.kind == "sleeps" and found.culprit is not None and found.culprit != node and found.way:
             line = f"who could end that wait: {describe_node(facts, found.culprit)}"

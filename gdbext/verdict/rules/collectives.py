@@ -1,4 +1,5 @@
-"""Collective operations: ranks that have not come, that are in another one, or that wait crosswise in several groups."""
+"""Collective operations: ranks that have not come, ranks in different operations, and ranks of several groups that wait for each
+other in a ring."""
 
 from __future__ import annotations
 
@@ -18,14 +19,15 @@ if TYPE_CHECKING:
     from ..facts import ProcessState, ThreadState
 
 MAX_RANKS = 1 << 16
-EXACT = "NCCL communicator"  # whose name no other job's has
+EXACT = "NCCL communicator"  # its name is unique to its job
 SOCKETS = ("listener", "served", "client", "unix")
-LOADS = 1 << 20  # bytes: a rank that read more between the looks loads something
+LOADS = 1 << 20  # bytes: a rank that read more in the window loads something
 FROM_ONE = re.compile(r"broadcast|scatter|recv")  # collectives that wait for one rank
 
 
 def disown(facts: Facts) -> None:
-    """Who made a group is its rank: a copy of it (a fork, or a child that was given the same variables) is none."""
+    """Leaves a group to the process that made it: a copy of its variables in another process (a fork, or a child that was given
+    the same variables) is no rank."""
     by_pid: dict[int, list[ProcessState]] = {}
     for f in facts:
         by_pid.setdefault(f.pid, []).append(f)
@@ -38,7 +40,7 @@ def disown(facts: Facts) -> None:
 
 
 def groups(facts: Facts) -> list[list[ProcessState]]:
-    """Processes that ought to do the same: the shards of an engine, the ranks of one group."""
+    """Processes that should do the same: the shards of an engine, the ranks of one group."""
     found: dict[tuple[str, str], list[ProcessState]] = {}
     for f in facts:
         if f.role in ("worker", "scheduler", "rank") or not f.role and f.world is not None:
@@ -47,7 +49,7 @@ def groups(facts: Facts) -> list[list[ProcessState]]:
 
 
 def missing(group: Sequence[ProcessState]) -> list[int]:
-    """Ranks of the group that are not among the processes looked at, where the group tells its size; [] where all are there."""
+    """Ranks of the group that are not among the sampled processes, where the group's size is known; [] where all are there."""
     worlds = [f.world for f in group if f.world]
     if len(worlds) != len(group) or len({size for _, size in worlds}) != 1:
         return []
@@ -56,7 +58,7 @@ def missing(group: Sequence[ProcessState]) -> list[int]:
 
 
 def counters(facts: Iterable[ProcessState]) -> list[tuple[str, str, dict[str, int]]]:
-    """`[(group, operation, {process: how many it has begun})]` of the groups that several of the processes are in."""
+    """`[(group, operation, {process: how many it has begun})]` of the groups that have several of the processes as members."""
     found: dict[tuple[str, str], dict[str, int]] = {}
     members: dict[str, list[str]] = {}
     for f in facts:
@@ -72,7 +74,7 @@ def counters(facts: Iterable[ProcessState]) -> list[tuple[str, str, dict[str, in
 
 
 def count_lines(facts: Facts) -> list[str]:
-    """Where ranks of one group have begun different numbers of collectives, as evidence: who is behind."""
+    """Evidence of ranks of one group that have begun different numbers of collectives, with the ranks of each number."""
     lines = []
     for group, operation, begun in counters(facts):
         by_count: dict[int, list[str]] = {}
@@ -98,7 +100,7 @@ def behind(facts: Iterable[ProcessState]) -> list[ProcessState]:
 
 
 def effective(f: ProcessState) -> ThreadState | None:
-    """The thread that a process's main thread hangs on: itself, or the end of its chain of joins and locks."""
+    """The thread on which a process's main thread depends: itself, or the end of its chain of joins and locks."""
     if f.main is None:
         return None
     end, _ = waits.root(f.edges, f.main.node)
@@ -106,8 +108,8 @@ def effective(f: ProcessState) -> ThreadState | None:
 
 
 def crossed(facts: Facts) -> Verdict | None:
-    """Ranks that wait in collectives of different groups for one another: in each group who has begun more waits for those who
-    have begun less, and these waits close a ring."""
+    """Ranks that wait for one another in collectives of different groups. In each group, a rank that has begun more collectives
+    waits for a rank that has begun fewer; these waits form a ring."""
     inside = {f.name: (f, t) for f in facts for t in [effective(f)] if t is not None and t.collective and not t.moved}
     ahead: dict[str, list[tuple[str, str, int, int]]] = {}
     for group, operation, begun in counters(facts):
@@ -136,7 +138,7 @@ def crossed(facts: Facts) -> Verdict | None:
 
 
 def waiting(facts: Facts) -> Verdict | None:
-    """Ranks that stand in a collective, and those of their group that do not."""
+    """Ranks that are blocked in a collective, and those of their group that are not."""
     for group in groups(facts):
         verdict = _of_group(facts, group)
         if verdict is not None:
@@ -146,8 +148,8 @@ def waiting(facts: Facts) -> Verdict | None:
 
 
 def _begun_unseen(facts: Facts) -> Verdict | None:
-    """Ranks that stand in torch's own code without a collective among their frames (a backward pass that averages gradients,
-    say), and have begun one more than others, which have not come to it."""
+    """Ranks that are blocked in torch's own code without a collective among their frames (a backward pass that averages
+    gradients, for example). They have begun one more collective than others, which have not come to it."""
     if any(c.moved and c.what.startswith("collectives begun") for f in facts for c in f.counters):
         return None
     for group, _, begun in counters(facts):
@@ -161,14 +163,14 @@ def _begun_unseen(facts: Facts) -> Verdict | None:
 
 
 def _waits_in_torch(t: ThreadState) -> bool:
-    """Whether it stands in C++ code that torch's own Python code has called, for nothing that Python names."""
+    """Whether it is blocked in C++ code called by torch's own Python code, and Python names no wait."""
     inner = next((f for f in t.frames if f.kind == "python"), None)
     named = t.edge is not None and t.edge.kind != "condition"
     return t.still and inner is not None and "/torch/" in inner.file.replace("\\", "/") and not named
 
 
 def followers(facts: Facts) -> set[str]:
-    """Names of ranks that wait for the next command of one that waits for input from outside: they rest as it does."""
+    """Names of ranks that wait for the next command of a rank that waits for input from outside: they rest as it does."""
     found: set[str] = set()
     for group in groups(facts):
         inside, outside = _divided(group)
@@ -178,7 +180,7 @@ def followers(facts: Facts) -> set[str]:
 
 
 def _divided(group: Sequence[ProcessState]) -> tuple[list[Any], list[Any]]:
-    """`[(process, the thread that it hangs on)]` of those that stand in a collective, and of those that do not."""
+    """`[(process, the thread on which it depends)]` of those that are blocked in a collective, and of those that are not."""
     found: tuple[list[Any], list[Any]] = ([], [])
     for f in group:
         t = effective(f)
@@ -200,7 +202,7 @@ def _of_group(facts: Facts, group: Sequence[ProcessState]) -> Verdict | None:
     ]
     victims = [f.name for f, _ in inside]
     awaited = _awaited(group, set(victims))
-    if awaited:  # who is not in the groups that they wait in goes its own way
+    if awaited:  # a rank that is not in the groups in which they wait does not matter
         outside = [(f, t) for f, t in outside if f.name in awaited] or outside
     if outside and _awaits_input(facts, inside, outside):
         return None
@@ -213,7 +215,7 @@ def _of_group(facts: Facts, group: Sequence[ProcessState]) -> Verdict | None:
 
 
 def _not_asked(group: Sequence[ProcessState], absent: Sequence[int], seen: list[str]) -> Verdict:
-    """Ranks that were not looked at are accused of nothing."""
+    """An "unknown" verdict: ranks that were not sampled are no culprits."""
     size = group[0].world[1] if group[0].world else 0
     names = tree.rank_set([f"R{r}" for r in absent])
     one = len(absent) == 1
@@ -225,7 +227,7 @@ def _not_asked(group: Sequence[ProcessState], absent: Sequence[int], seen: list[
 
 
 def _awaited(group: Sequence[ProcessState], inside: set[str]) -> set[str]:
-    """Names of the ranks that have begun fewer collectives of a group than one that waits in a collective: it waits for them."""
+    """Names of the ranks that have begun fewer collectives of a group than a rank that waits in one: it waits for them."""
     found: set[str] = set()
     for _, _, begun in counters(group):
         most = max(begun.values())
@@ -235,22 +237,22 @@ def _awaited(group: Sequence[ProcessState], inside: set[str]) -> set[str]:
 
 
 def _awaits_input(facts: Facts, inside: Sequence[Any], outside: Sequence[Any]) -> bool:
-    """Whether all wait for one rank's next command (a broadcast, say), and who is not there waits for clients: at a socket. Who
-    reads a pipe or a file waits for something that was to come."""
+    """Whether all wait for one rank's next command (a broadcast, for example), while the ranks that are not there wait for
+    clients at a socket. A rank that reads a pipe or a file does not count: it waits for data that was to come."""
     from_one = all(FROM_ONE.search(t.collective) for _, t in inside)
     return from_one and all(outlook(facts, t.node).kind == "rests" and _serves(facts, t) for _, t in outside)
 
 
 def _serves(facts: Facts, t: ThreadState) -> bool:
-    """Whether a thread waits at a socket, or for what another thread takes from one."""
+    """Whether a thread waits at a socket, or for an item that another thread gets from a socket."""
     givers = [facts.thread(node) for node in t.edge.candidates] if t.edge is not None else []
     calls = [one.call for one in (t, *givers) if one is not None and one.call is not None]
     return any(source.kind in SOCKETS for call in calls for source in call.sources)
 
 
 def _only_slow(facts: Facts, f: ProcessState, t: ThreadState) -> bool:
-    """Whether a rank that has not come was seen to get on (it reads, was given what it waited for, or whoever it waits for moved
-    or woke), or to want a processor that it was not given: it may still come. A sleep that ended is no such thing."""
+    """Whether a rank that has not come may still come. It reads, got what it waited for, or wants a CPU that it did not get; or a
+    thread that it waits for moved or woke. A sleep that ended does not count."""
     if f.read > LOADS or any(_reads(one) or one.denied or one.woke and waits_end(one) for one in {t, f.main or t}):
         return True
     nodes = {t.node, f.main.node if f.main else t.node}

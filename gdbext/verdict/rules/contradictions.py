@@ -1,5 +1,5 @@
-"""What is seen contradicts itself, or proves that a wait has no end: rings through anything, loops that sleep though they have
-work, waits for what is there, waits that nobody left can end."""
+"""Observations that contradict each other, or prove that a wait has no end: rings of any waits, loops that sleep though they have
+work, waits for an object that is there, waits that nothing left can end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SELECTS = ("epoll", "select", "poll")
 
 
 def ring(facts: Facts) -> Verdict | None:
-    """Threads, tasks and processes that wait for one another through locks, joins, pools, pipes and children."""
+    """Threads, tasks and processes that wait for one another in a ring: through locks, joins, pools, pipes and children."""
     nodes = knot(facts)
     if not nodes:
         return None
@@ -38,8 +38,8 @@ def ring(facts: Facts) -> Verdict | None:
 
 
 def asleep(facts: Facts) -> Verdict | None:
-    """A loop that sleeps in its selector all the while though a callback or task of it could run: whoever gave it that, from
-    another thread, has not woken it."""
+    """A loop that sleeps in its selector during the whole window though a callback or task of it could run. Another thread gave
+    it that work and did not wake it."""
     for f in facts:
         for loop, t in _sleeping_loops(f):
             given = [task for task in f.tasks if task.loop == loop.address and _could_go_on(f, task)]
@@ -73,7 +73,8 @@ def _could_go_on(f: ProcessState, task: TaskState) -> bool:
 
 
 def there(facts: Facts) -> Verdict | None:
-    """A thread that sleeps for what is there: an item in the queue, an event that is set, a future that is done."""
+    """A thread that sleeps though the object of its wait is there: an item in the queue, an event that is set, a future that is
+    done."""
     for f in facts:
         for t in f.threads:
             if t.edge is None or not t.edge.open or t.load is None or t.woke or not t.held_up or not t.still:
@@ -99,7 +100,7 @@ def _is_missed(facts: Facts, f: ProcessState, stand: list[ProcessState]) -> bool
 
 
 def nobody(facts: Facts) -> Verdict | None:
-    """Processes of which every thread waits for what only one of their threads and tasks could give."""
+    """Processes in which every thread waits for something that only one of their own threads and tasks could give."""
     stand = closed(facts)
     waits = [wait for f in stand if _is_missed(facts, f, stand) for wait in waits_to_end(f)][:SHOWN]
     if not waits:

@@ -19,9 +19,9 @@ NOT_SEEN = "it did not move; which kernel runs there cannot be seen without cuda
 
 
 def waiting(facts: Facts) -> Verdict | None:
-    """Main threads that stand in a device's synchronisation: "collective" where some of the ranks have not come to it, else
-    "kernel", which `examine` believes only after a second, longer look. Where no main thread stands there, threads that fetch
-    results for one that waits for more work."""
+    """Main threads that wait in a device's synchronisation. "collective" where some of the ranks have not come to it; else
+    "kernel", which `examine` believes only after a second, longer window. Where no main thread waits there: threads that fetch
+    results for a main thread that waits for more work."""
     found = [(f, t) for f in facts for t in f.threads[:1] if t.does == "device" and not t.moved]
     if not found:
         return _fetching(facts)
@@ -41,9 +41,9 @@ def waiting(facts: Facts) -> Verdict | None:
 
 
 def _fetching(facts: Facts) -> Verdict | None:
-    """Helper threads that wait for a device while the main thread of their process waits for something else (vLLM's scheduling
-    ahead: a thread fetches each step's result). Often one rank alone fetches, so who does not wait there is accused only where
-    it has begun fewer collectives."""
+    """Helper threads that wait for a device while their process's main thread waits for something else. Example: in vLLM's
+    scheduling ahead, a thread fetches each step's result. Often one rank alone fetches, so a rank that does not wait there is a
+    culprit only if it has begun fewer collectives."""
     found = [(f, t) for f in facts if f.main and f.main.still for t in f.threads[1:] if _fetches(t)]
     if not found:
         return None
@@ -69,6 +69,6 @@ def _said(found: Sequence[tuple[ProcessState, ThreadState]]) -> list[str]:
 
 
 def _kernel(found: Sequence[tuple[ProcessState, ThreadState]], alike: Sequence[ProcessState]) -> Verdict:
-    """A lone rank's device is the one that does not get done; of several ranks any may keep the others."""
+    """A "kernel" verdict. A lone rank's device is the slow one; of several ranks any may delay the others, so none is named."""
     culprits = [found[0][1].node] if len(alike) == 1 else []
     return Verdict("kernel", culprits, [*_said(found), NOT_SEEN])

@@ -22,7 +22,7 @@ _STOPPED = {
 
 
 def crashed(facts: Facts) -> Verdict | None:
-    """A process that was looked at has ended, or a child that somebody waits for. A dead child that nobody waits for is a note
+    """A sampled process that has ended, or a child that its parent waits for. A dead child that nothing waits for is a note
     (`notes`)."""
     died = [(f, *f.died) for f in facts if f.died is not None]
     if died:
@@ -55,7 +55,7 @@ def crashed(facts: Facts) -> Verdict | None:
 
 
 def notes(facts: Facts) -> list[str]:
-    """Children that have ended and that nobody here waits for."""
+    """Children that have ended and that no thread of their parent waits for."""
     return [
         f"{f.name}'s child {pid} ({what}) has ended and was not asked about"
         for f in facts
@@ -65,8 +65,8 @@ def notes(facts: Facts) -> list[str]:
 
 
 def _engines_own(facts: Facts, f: ProcessState) -> set[int]:
-    """Dead children that are processes of the engine: its main thread, which stands, waits for their answers; or none of their
-    kind is left, whatever it does about that."""
+    """Dead children that are processes of the engine. They count where the main thread is still: it waits for their answers. They
+    also count where no process of their kind is left, whatever the main thread does."""
     if f.main is None or not f.role:
         return set()
     left = any(other.role in SCHEDULERS and other.state not in _ENDED for other in facts)
@@ -77,7 +77,7 @@ def _engines_own(facts: Facts, f: ProcessState) -> set[int]:
 
 
 def frozen(facts: Facts) -> Verdict | None:
-    """A process in a frozen control group: no signal and no debugger makes it run, but its thaw."""
+    """A process in a frozen control group: no signal and no debugger makes it run on, only a thaw."""
     found = [f for f in facts if f.frozen]
     if not found:
         return None
@@ -96,7 +96,7 @@ def stopped(facts: Facts) -> Verdict | None:
 
 
 def orphaned(facts: Facts) -> Verdict | None:
-    """An engine's processes whose parent is gone and that nobody can reach any more; what they still hold."""
+    """An engine's processes whose parent is gone and that nothing can reach any more."""
     found = [f for f in facts if f.orphan and f.state not in ("Z", "X")]
     if not found or len(found) < len(facts):
         return None

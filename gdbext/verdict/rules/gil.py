@@ -1,4 +1,4 @@
-"""The interpreter's lock: one thread that keeps it."""
+"""The GIL, kept by one thread."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def not_released(facts: Facts) -> Verdict | None:
-    """A thread had the GIL in every sample while others asked for it and never got it. A garbage collection is no such case: it
-    keeps the GIL for its whole run and gives it back. Nor is who runs bytecode, which gives it back when it is asked: then the
-    machine had no processor for who asks."""
+    """A thread had the GIL in every sample while others asked for it and never got it. A garbage collection does not count: it
+    keeps the GIL for its whole run and gives it back. Nor does a thread that runs bytecode, which gives the GIL back on request:
+    then the machine had no CPU for the threads that asked."""
     for f in facts:
         if not f.gil_hog:
             continue
@@ -48,8 +48,8 @@ def not_released(facts: Facts) -> Verdict | None:
 
 
 def held_while_blocked(facts: Facts) -> Verdict | None:
-    """A thread had the GIL in every sample and did not run: it blocks in a call that does not release the GIL. Who wants a
-    processor in vain, and a garbage collection, do not block."""
+    """A thread had the GIL in every sample and did not run: it is blocked in a call that does not release the GIL. A thread that
+    wants a CPU in vain, or collects garbage, is not blocked."""
     found = [
         (f, t)
         for f in facts

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from ..facts import Facts, Node, ThreadState
 
 SHOWN = 4
-FAR = 30.0  # seconds: who waits no longer than that may have been woken by its time limit
+FAR = 30.0  # seconds: a thread that waits with a shorter time limit may have been woken by it
 
 
 def busy(facts: Facts) -> Verdict | None:
-    """Every main thread, and every task that a loop runs for, goes on or waits for one that does, and something was seen to move.
-    A thread beside it that works, ticks or collects garbage says nothing about it."""
+    """Every main thread, and every task that a loop runs for, makes progress or waits for one that does, and something was seen
+    to move. Other threads that work, tick or collect garbage say nothing about these."""
     nodes = roots(facts)
     if not nodes:
         return None
     if requests.moving(facts):
         return _engine(facts)
     if requests.custody(facts) or requests.kept(facts):
-        return None  # requests are open, and none of them moves; or what moves asks whether blocks have been read
+        return None  # requests are open and none moves; or the threads that move only ask whether blocks have been read
     found = [(node, outlook(facts, node)) for node in nodes]
     goes = [node for node, o in found if o.kind == "moves"]
     collecting = [t for f in facts for t in f.threads[:1] if t.collects and t.works and t.node not in owed(facts)]
@@ -54,13 +54,13 @@ def busy(facts: Facts) -> Verdict | None:
 
 
 def _givers(facts: Facts, working: Sequence[ThreadState]) -> set[Node]:
-    """Main threads of the processes from which those that go on were given something meanwhile: what they do between two gifts
-    looks like a timer's turns."""
+    """Main threads of the processes that gave something to the working threads in the window. Between two gifts, such a thread
+    looks like a timer."""
     pids: set[int] = set()
     for f in facts:
         calls = [t.call for t in f.threads[:1] if t in working and t.call is not None and waits_end(t)]
         calls += [task.call for task in f.tasks if task.node in f.moved_tasks and task.call is not None]
-        if f.moved_tasks:  # a loop whose transports are no Python (uvloop's) tells its sockets by its selector alone
+        if f.moved_tasks:  # a loop whose transports are not Python code (uvloop's) shows its sockets in its selector only
             calls += [t.call for t in f.threads if t.call is not None and t.call.name == "epoll"]
         for call in calls:
             pids |= {*peers_of(f, call), *call.peers}
@@ -68,13 +68,13 @@ def _givers(facts: Facts, working: Sequence[ThreadState]) -> set[Node]:
             names = {ring.name for ring in f.rings}
             pids |= {other.pid for other in facts if names & (other.shared | {ring.name for ring in other.rings})}
     found = {f.main.node for f in facts if f.main is not None and f.pid in pids}
-    if any(waits_end(t) for t in working):  # who takes turns with them, at a lock between processes say
+    if any(waits_end(t) for t in working):  # processes that take turns with them, for example at a lock between processes
         found |= {f.main.node for f in facts if f.main is not None and f.main.moved and not f.role}
     return found
 
 
 def _engine(facts: Facts) -> Verdict:
-    """An engine some of whose requests moved."""
+    """The verdict on an engine that has requests which moved."""
     known = requests.custody(facts) or []
     moved = [r.request_id for r in known if r.verdict == "moving"]
     counted = [c for f in facts for c in f.counters if c.moved]
@@ -84,10 +84,10 @@ def _engine(facts: Facts) -> Verdict:
 
 
 def _at_work(facts: Facts, t: ThreadState) -> bool:
-    """A main thread that nobody waits for, that runs, and whose variables change."""
+    """Whether a main thread is at work: no other waits for it, it runs, and its variables change."""
     f = next(f for f in facts if t in f.threads)
     if f.role and (rests(f) or registry.spec_of(f.engine) is not None):
-        return False  # what an engine's process moves is counted
+        return False  # the progress of an engine's process shows in its counters
     if not t.advanced or t.node in owed(facts) or turns_in_vain(f, t):
         return False
     came = any(c.moved and c.what.startswith("items through") for c in f.counters)
@@ -97,8 +97,8 @@ def _at_work(facts: Facts, t: ThreadState) -> bool:
 
 
 def waits_end(t: ThreadState) -> bool:
-    """Its waits for others come to an end: it was given locks, items or answers meanwhile. A sleep and a wait with a time limit
-    end by themselves."""
+    """Whether its waits for others end: it got locks, items or answers in the window. A sleep and a wait with a time limit end by
+    themselves and do not count."""
     if t.waited:
         return True
     if t.edge is not None:

@@ -1,4 +1,4 @@
-"""Locks: rings of waits, and a lock that is kept. Threads and asyncio tasks alike."""
+"""Locks: rings of waits, and a lock that is kept. Threads and asyncio tasks are treated alike."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OWED = ("answer", "spins", "sleeps", "blocked", "dead", "nobody")  # outlooks
 
 
 def _held_up(facts: Facts, node: Node) -> bool:
-    """Whether a thread or task waited for its edge all the while."""
+    """Whether a thread or task waited for its edge during the whole window."""
     t = facts.thread(node)
     if t is not None:
         return t.held_up
@@ -27,7 +27,7 @@ def _held_up(facts: Facts, node: Node) -> bool:
 
 
 def cycle(facts: Facts) -> Verdict | None:
-    """Threads or tasks that wait for one another in a ring, all the while."""
+    """Threads or tasks that wait for one another in a ring during the whole window."""
     found = [c for c in waits.cycles(facts.edges) if all(_held_up(facts, e.waiter) for e in c)]
     if not found:
         return None
@@ -38,7 +38,7 @@ def cycle(facts: Facts) -> Verdict | None:
 
 
 def held(facts: Facts) -> Verdict | None:
-    """A lock that blocks a thread or a task which did not move: the end of its chain of owners."""
+    """A lock that blocks a thread or task which did not move. The culprit is the end of its chain of owners."""
     edges, found = facts.edges, []
     for f in facts:
         waiters = [(not t.main, t.node, t.edge) for t in f.threads] + [(True, t.node, t.edge) for t in f.tasks]
@@ -62,12 +62,12 @@ def held(facts: Facts) -> Verdict | None:
 
 
 def _only_rests(facts: Facts, node: Node) -> bool:
-    """Whether nobody is known to owe it what it waits for."""
+    """Whether no known thread or process owes it what it waits for."""
     return turns.gets_for_all(facts, node) or outlook(facts, node).kind not in OWED
 
 
 def _kept(facts: Facts, edges: list[Edge], node: Node, helper: bool) -> tuple[Edge, list[Edge], Node] | None:
-    """(the last lock of the chain from `node`, the chain, who has that lock), None where nobody can be blamed for it."""
+    """(the last lock of the chain from `node`, the chain, the lock's owner); None where no owner can be the culprit."""
     end, way = waits.root(edges, node)
     last = way[-1]
     locked = [e for e in way if e.kind in LOCKS]
@@ -77,14 +77,14 @@ def _kept(facts: Facts, edges: list[Edge], node: Node, helper: bool) -> tuple[Ed
         last = locked[-1]  # its owner waits for something that has no owner: a queue, an event
         end = last.owner
     if last.kind == "GIL" or last.owner is None and not last.orphan:
-        return None  # nobody can say who has it
+        return None  # its owner is not known
     if turns.taken_in_turn(facts, locked[-1]) and _only_rests(facts, locked[-1].owner):
         return None
     owner = facts.thread(end) if last.owner is not None else None
     if last.owner is not None and (moves(facts, end) or naps(facts, end)):
         return None  # it is at work and may only be slow
     if owner is not None and (owner.victim or owner.works or owner.denied):
-        return None  # who has it waits for other ranks; one that works without moving anything is another rule's
+        return None  # its owner waits for other ranks, works (another rule's case) or wants a CPU
     if owner is not None and helper and not owner.still:
         return None
     return last, way, end

@@ -1,4 +1,4 @@
-"""Requests: those that nobody moves although no thread is stuck by itself."""
+"""Requests: those that make no progress although no thread is stuck by itself."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from ..facts import Verdict
 if TYPE_CHECKING:
     from ..facts import Facts
 
-SURE = ("lost", "zombie", "never-fits", "behind")  # stuck beside others that move too
+SURE = ("lost", "zombie", "never-fits", "behind")  # stuck, even while others move
 SHOWN = 8
 
 
 def custody(facts: Facts) -> list[Any] | None:
-    """The open requests of the engine that the processes are of (`requests.model.Tracked`), None where they are not known."""
+    """The open requests of the processes' engine (`requests.model.Tracked`), None where they are not known."""
     known = next((f.requests for f in facts if f.requests is not None), None)
     return None if known is None else [r for r in known if r.verdict != "kept"]
 
 
 def kept(facts: Facts) -> list[str]:
-    """Of requests that have ended and whose blocks are kept for readers elsewhere: what is known, one line each. An engine with
-    such requests goes round and asks its connector: its empty steps are no progress of anybody."""
+    """One line for each request that has ended and whose blocks are kept for readers elsewhere. An engine with such requests goes
+    round and asks its connector: its empty steps are no progress."""
     known = next((f.requests for f in facts if f.requests is not None), None) or ()
     return [f"request {r.request_id} has ended: {'; '.join(r.evidence)}" for r in known if r.verdict == "kept"]
 
 
 def queued(facts: Facts) -> list[str]:
-    """Of requests that wait in a queue for what is kept for readers elsewhere: what is known, one line for all."""
+    """One line for all requests that are queued because blocks are kept for readers elsewhere."""
     found = [r for r in custody(facts) or () if r.verdict == "queued" and r.evidence]
     more = f", and so do {len(found) - 1} more" if len(found) > 1 else ""
     return [f"request {r.request_id} is queued: {'; '.join(r.evidence)}{more}" for r in found[:1]]
 
 
 def moving(facts: Facts) -> bool:
-    """Whether a request moved between the two looks."""
+    """Whether a request moved between the two readings."""
     return any(r.verdict == "moving" for r in custody(facts) or ())
 
 
 def thrash(facts: Facts) -> Verdict | None:
-    """Requests that are preempted over and over while none gives a token: their scheduler works, and what it does is undone."""
+    """Requests that are preempted over and over while none gives a token: their scheduler works, and its work is undone."""
     found = [r for r in custody(facts) or [] if r.verdict == "thrash"]
     if not found or moving(facts):
         return None
@@ -52,7 +52,8 @@ def thrash(facts: Facts) -> Verdict | None:
 
 
 def stuck(facts: Facts) -> Verdict | None:
-    """Requests whose answer cannot come, or, where none of the engine's moves, that wait for what does not come."""
+    """Requests whose answer cannot come; where none of the engine's requests moves, also those that wait for something that does
+    not come."""
     known = custody(facts) or []
     found = [r for r in known if r.verdict in SURE and r.sure or not moving(facts) and r.verdict in (*SURE, "parked")]
     if not found:

@@ -1,4 +1,4 @@
-"""Processes at rest: they wait for work, and nobody waits for them."""
+"""Processes at rest: they wait for work, and nothing waits for them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ POLLING = ("engine-core", "worker", "scheduler", "frontend")
 
 
 def idle(facts: Facts) -> Verdict | None:
-    """Every main thread rests: its wait can be ended from outside. No other thread and no task waits for one that cannot come.
+    """Every main thread rests: its wait can be ended from outside. No other thread and no task waits for something that cannot
+    come.
 
-    Of an engine whose requests are known, none of them open, a server's task that looks at the time over and over rests too."""
+    If an engine's requests are known and none is open, a server's task that checks the time over and over rests too."""
     nodes = roots(facts)
     known = requests.custody(facts)
     if not nodes or known:
@@ -54,7 +55,7 @@ def idle(facts: Facts) -> Verdict | None:
             return None
         does = "waits for input from outside" if found.kind == "rests" else "looks at the time, and nothing is asked of it"
         evidence.append(f"{name_of(facts, node)} {does}" + (f": {found.way[-1]}" if found.way else ""))
-    if known is not None:  # what an engine owes is its requests: helpers that wait for each other are its own affair
+    if known is not None:  # an engine owes its requests only: helpers that wait for each other do not matter
         return Verdict("idle", [], [*evidence, "nothing is owed"])
     others = [t.node for f in facts for t in f.threads[1:] if _counts(t)] + [t.node for f in facts for t in f.tasks]
     for node in others:
@@ -64,13 +65,14 @@ def idle(facts: Facts) -> Verdict | None:
 
 
 def _sleeps_through(facts: Facts, node: Node) -> bool:
-    """Whether a program's own main thread is in one sleep: who sleeps over and over may ask for something meanwhile."""
+    """Whether a program's own main thread is in one long sleep. A thread that sleeps over and over may ask for something in
+    between."""
     t = facts.thread(node)
     return t is not None and t.still and not t.woke and sleeps(facts, node)
 
 
 def _helps(f: ProcessState) -> bool:
-    """Whether it is a helper of multiprocessing's that waits for the words of an engine's processes, and owes them nothing."""
+    """Whether it is a multiprocessing helper that waits for messages of an engine's processes and owes them nothing."""
     main = f.main
     if f.role or main is None or not main.still or main.call is None or main.call.name not in ("read", "select", "poll", "epoll"):
         return False
@@ -78,8 +80,8 @@ def _helps(f: ProcessState) -> bool:
 
 
 def _polls(facts: Facts, f: ProcessState) -> bool:
-    """Whether a core or worker with blocks that are kept for readers elsewhere goes round: its main thread moves, or waits for
-    one of the engine that does."""
+    """Whether a core or worker that keeps blocks for readers elsewhere goes round: its main thread moves, or waits for a thread
+    of the engine that moves."""
     return f.role in POLLING and f.main is not None and outlook(facts, f.main.node).kind in ("moves", "ticks", "rests")
 
 

@@ -1,4 +1,5 @@
-"""Rings in shared memory, through which an engine's core and its workers talk: who has not read, who does not answer."""
+"""Rings in shared memory, through which an engine's core and its workers talk: readers that have not read, workers that do not
+answer."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def ends(facts: Facts) -> dict[str, tuple[Any, dict[int, Any]]]:
 
 
 def lines(facts: Facts) -> list[str]:
-    """What lies in the rings, as evidence: who has not read what, and who cannot write before that."""
+    """The contents of the rings, as evidence: the readers that have not read, and the writers that cannot write before that."""
     return [line for name, (writer, readers) in ends(facts).items() for line in _lines(name, writer, readers)]
 
 
@@ -57,8 +58,8 @@ def _lines(name: str, writer: Any, readers: dict[int, Any]) -> list[str]:
 
 
 def starved(facts: Facts) -> Verdict | None:
-    """A full ring, whose writer waits for a reader. An engine core that waits for its workers' answer, and a worker that is not
-    waiting for work. Workers that wait for a core which stands elsewhere."""
+    """The first of three cases: a full ring whose writer waits for a reader; an engine core that waits for the answer of a worker
+    which does not wait for work; workers that wait for a core which is blocked elsewhere."""
     return _full(facts) or _absent_worker(facts) or _absent_core(facts)
 
 
@@ -75,7 +76,7 @@ def _full(facts: Facts) -> Verdict | None:
         if main.stands_in(shm_rings.waits_to_write_in):
             late = [readers[i][0] for i in writer[1].full if i in readers and readers[i][0].main]
             if not all(f.main.still and f.main.woke <= 1 for f in late):
-                continue  # they come to read it, or may on a machine that leaves them little
+                continue  # they come to read it, or may when the machine has a CPU for them
             unknown = [(f"reader {i}", None) for i in writer[1].full if i not in readers]
             return _starved(late, facts, [describe(main)], unknown)
     return None
@@ -108,7 +109,7 @@ def _absent_core(facts: Facts) -> Verdict | None:
 
 
 def rests(f: ProcessState) -> bool:
-    """Whether the main thread of an engine's process stands where such a process waits for work."""
+    """Whether the main thread of an engine's process is where such a process waits for work."""
     spec = registry.spec_of(f.engine)
     specs = [spec] if spec is not None else list(registry.ENGINES)
     return f.main is not None and any(f.main.stands_in(lambda name, one=one: one.rests_in(f.role, name)) for one in specs)

@@ -31,7 +31,7 @@ def starting(facts: Facts) -> Verdict | None:
             evidence.append(f"{len(group)} of {group[0].world[1]} ranks are here; not among the processes looked at: {names}")
         evidence += [f"{f.name} has not come to it: {describe(f.main)}" for f in late]
         if not late and not absent and all(f.main.still for f in waiting if f.main):
-            continue  # all are there and nothing moves: some other rule, or nobody knows
+            continue  # all are there and nothing moves: another rule may apply
         found = Verdict("startup", [f.main.node for f in late if f.main], evidence)
         found.not_asked = [f"R{r}" for r in absent]
         return found
