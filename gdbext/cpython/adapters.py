@@ -1,7 +1,8 @@
-"""Answers for objects whose own code would have to run: one `Adapter` per family of types, registered by who knows the family.
+"""Answers for objects whose own code would have to run: one `Adapter` per family of types. The module that knows a family
+registers its adapter.
 
-Those of the standard library are in stdlib_types.py and stdlib_reprs.py, those of numpy, pydantic and msgspec in thirdparty/; the
-rooms above register theirs (torch).
+Adapters of the standard library are in stdlib_types.py and stdlib_reprs.py; those of numpy, pydantic and msgspec are in
+thirdparty/. The rooms above register theirs (torch).
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ class Adapter:
         return NotImplemented
 
     def attribute(self, name: str) -> Any:
-        """The value of an attribute that a descriptor computes; asked before the instance is looked at."""
+        """The value of an attribute that a descriptor computes. Called before the instance is looked at."""
         return NotImplemented
 
     def missing_attribute(self, name: str) -> Any:
-        """What `__getattr__` gives: asked where neither instance nor class has the attribute."""
+        """The value that `__getattr__` gives. Called where neither instance nor class has the attribute."""
         return NotImplemented
 
     def names(self) -> Iterable[str]:

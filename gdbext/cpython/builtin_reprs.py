@@ -1,7 +1,6 @@
-"""The reprs of CPython's own C types that are neither scalars nor containers: functions, modules, ranges, views, locks,
-descriptors, …
+"""The reprs of CPython's own C types that are neither scalars nor containers: functions, modules, ranges, views, locks, …
 
-Each function of `BY_NAME` takes (printer, value, depth) and gives what the type's tp_repr in CPython's sources gives.
+Each function of `BY_NAME` takes (printer, value, depth). It gives the text that the type's tp_repr in CPython's sources gives.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ def _function(printer: Repr, value: Object, depth: int) -> str:
 
 
 def _qualname(func: Object) -> str:
-    """`__qualname__`, else `__name__`, of what a method is bound to; "?" where neither is a str."""
+    """The `__qualname__`, else the `__name__`, of the function that a method is bound to; "?" where neither is a str."""
     for name in ("__qualname__", "__name__"):
         try:
             found = func.attr(name)

@@ -58,10 +58,15 @@ class TraceFrame:
 
 
 class Raised:
-    """One exception. `type`: the class as Python prints it ("OSError", "queue.Empty"); `message`: what `str()` of it gives, None
-    where only the class's own Python code could tell (`args` then shows what it was made of); `frames`: `[TraceFrame]`,
-    innermost first; `cause`, `context`: `Raised` or None; `members`: of an exception group; `again`: it stands further up in
-    the same answer, so its parts are not repeated; `cut`: reasons why it is less than whole."""
+    """One exception.
+
+    - `type`: the class as Python prints it ("OSError", "queue.Empty").
+    - `message`: the text of `str()`; None where only the class's own Python code could make it. Then `args` has its arguments.
+    - `frames`: `[TraceFrame]`, innermost first.
+    - `cause`, `context`: `Raised` or None; `members`: those of an exception group.
+    - `again`: it stands further up in the same answer, so its parts are not repeated.
+    - `cut`: reasons why it is incomplete.
+    """
 
     def __init__(self, address: int, type_name: str) -> None:
         self.address, self.type, self.args = address, type_name, ""
@@ -76,16 +81,19 @@ class Raised:
 
 
 class InFlight:
-    """An exception and where it was found. `state`: "raised" (on its way up), "handled" (its `except`, `finally` or `__exit__`
-    is at work) or "unhandled" (the last one that ended a program or thread: `sys.last_exc`); `thread`: `PyThread` or None."""
+    """An exception and where it was found. `thread`: `PyThread` or None.
+
+    `state`: "raised" (on its way up), "handled" (its `except`, `finally` or `__exit__` runs) or "unhandled" (the last one that
+    ended a program or thread: `sys.last_exc`).
+    """
 
     def __init__(self, thread: PyThread | None, state: str, exception: Raised) -> None:
         self.thread, self.state, self.exception = thread, state, exception
 
 
 def in_flight(rt: Runtime, thread: PyThread) -> list[InFlight]:
-    """`[InFlight]` of a `PyThread`: the raised one first, then those being handled, innermost first. No exception stands
-    twice."""
+    """`[InFlight]` of a `PyThread`: the raised one first, then those being handled, innermost first. Each exception appears
+    once."""
     found, seen = [], set()
     L, t = rt.layout, rt.target
     raised = _raised(rt, thread.address)
@@ -121,8 +129,8 @@ def last_unhandled(rt: Runtime) -> list[InFlight]:
 
 
 def current(rt: Runtime, tstate: int) -> tuple[int, int, int]:
-    """-> (value, class, traceback): addresses of the exception on its way up in a thread, 0 for what there is not. Before 3.12
-    the value need be no instance."""
+    """-> (value, class, traceback): addresses of the exception on its way up in a thread, each 0 where it is missing. Before 3.12
+    the value need not be an instance."""
     L, t = rt.layout, rt.target
     if "tstate.current_exception" in L:
         value = t.u64(tstate + L["tstate.current_exception"])
@@ -153,7 +161,7 @@ def read(rt: Runtime, address: int) -> Raised:
 
 
 class _Reader:
-    """Reads one exception and what it refers to; each object once, all of them bounded."""
+    """Reads one exception and everything that it refers to. Each object is read once; all of it is bounded."""
 
     def __init__(self, rt: Runtime) -> None:
         self.rt = rt
@@ -268,7 +276,7 @@ def traceback(rt: Runtime, address: int) -> list[TraceFrame]:
 
 
 def frame_of_object(rt: Runtime, frame: int) -> int:
-    """Where a frame object keeps its variables: itself up to 3.10, the interpreter frame that it stands for later."""
+    """The address at which a frame object keeps its variables: its own up to 3.10, later that of its interpreter frame."""
     L = rt.layout
     return frame if "frameobj.f_code" in L else rt.target.u64(frame + L["frameobj.f_frame"])
 

@@ -52,7 +52,7 @@ def _id(rt: Runtime | None, value: Any) -> int:
 
 
 def _sum(rt: Runtime | None, value: Any, start: Any = 0) -> Any:
-    """As the process's own Python adds: from 3.12 on, floats with a term that carries what rounding lost
+    """`sum()` as the process's own Python adds. From 3.12 on, a sum of floats carries a second term for what rounding lost
     (Python/bltinmodule.c)."""
     total, lost = plain(start), 0.0
     if isinstance(total, (str, bytes, bytearray)):
