@@ -100,9 +100,12 @@ def from_process(target: Target, runtime_address: int, version: tuple[int, int],
 
 
 def _corrected(table: dict[str, int], told: dict[str, int]) -> dict[str, int]:
-    """`table` with what a process has `told`. A patch release may put fields into a structure (3.14.5 three into the collector's
-    state, which is a part of the interpreter's): a field that is not told moves with the last one before it that is, and what
-    lies beyond a structure's end is not there."""
+    """`table` with the offsets that a process has `told`.
+
+    A patch release may add fields to a structure (3.14.5 added three to the collector's state, which is part of the
+    interpreter's). So a field that is not told moves with the last one before it that is. A field beyond its structure's end is
+    dropped.
+    """
     moves: dict[str, list[tuple[int, int]]] = {}
     for key in sorted(told, key=table.__getitem__):
         if not key.endswith(".__size"):

@@ -1,5 +1,5 @@
-"""Names of C code's own types where their text is lost: it lies in the read-only part of a file that a core leaves out, and that
-is not here. The interpreter's namespaces tell them: `builtins`, and `types` for those that have no name there."""
+"""Names of C types whose text is lost: it lies in the read-only part of a file, a core leaves that part out, and the file is not
+here. The interpreter's namespaces tell the names: `builtins`, and `types` for types without a name there."""
 
 from __future__ import annotations
 

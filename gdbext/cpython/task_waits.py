@@ -1,5 +1,8 @@
-"""What an asyncio task waits for, and who waits for it: from the future that it has given itself to, and the innermost frames of
-its coroutines. Sources, per minor: Lib/asyncio/ (tasks.py, taskgroups.py, staggered.py), Modules/_asynciomodule.c."""
+"""The object for which an asyncio task waits, and the tasks that wait for it. Both come from the future that the task awaits and
+from the innermost frames of its coroutines.
+
+Sources, per minor: Lib/asyncio/ (tasks.py, taskgroups.py, staggered.py), Modules/_asynciomodule.c.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,12 @@ _STATES = (PENDING, CANCELLED, FINISHED)
 
 
 class Waiting:
-    """What a task waits for. `kind`: "task", "gather", "wait", "group" (of tasks), "sleep", "executor", "future", "asyncio" (an
-    asyncio call such as Queue.get) or "awaitable" (something of another library); `text` for people; `object`: `Object` or None;
-    `on`: addresses of the tasks that must finish; `seconds` of a sleep."""
+    """The object for which a task waits. `text` for people; `object`: `Object` or None; `on`: addresses of the tasks that must
+    finish; `seconds` of a sleep.
+
+    `kind`: "task", "gather", "wait", "group" (of tasks), "sleep", "executor", "future", "asyncio" (an asyncio call such as
+    Queue.get) or "awaitable" (an object of another library).
+    """
 
     def __init__(
         self, kind: str, text: str, obj: Object | None = None, on: Iterable[int] = (), seconds: float | None = None
@@ -43,7 +49,7 @@ def is_task(obj: Object) -> bool:
 
 
 class Futures:
-    """Reads tasks and futures, of C and of Python code. `shown`: how a task's name is shown in what another one waits for."""
+    """Reads tasks and futures, of C and of Python code. `shown`: how a task's name is shown where another task waits for it."""
 
     def __init__(self, rt: Runtime, shown: Callable[[str], str] = str) -> None:
         self.rt, self.target, self.shown = rt, rt.target, shown
@@ -106,7 +112,8 @@ class Futures:
         return Waiting("future", f"{waiter.type.name} {waiter.address:#x}", waiter)
 
     def _known_future(self, waiter: Object) -> Waiting | None:
-        """gather's future knows its children; a thread pool's and shield's futures are known by their first callback."""
+        """The futures that tell what they wait for: gather's knows its children; those of a thread pool and of shield are known
+        by their first callback."""
         if waiter.type.name == "_GatheringFuture":
             children = [c for c in waiter.attr("_children").elements(MAX_CHILDREN) if self.state_of(c) == PENDING]
             return self._of_many("gather", waiter, children)
@@ -140,7 +147,7 @@ class Futures:
         return Waiting(kind, text, waiter, [m.address for m in members if is_task(m)])
 
     def _of_group(self, frame: PyFrame, waiter: Object) -> Waiting | None:
-        """A TaskGroup that ends when its tasks have, and a race of `staggered_race`: their future knows none of them."""
+        """A TaskGroup, which ends with its tasks, or a race of `staggered_race`. Their futures do not know the tasks."""
         name = frame.code.name
         group = name in ("__aexit__", "_aexit") and frame.file.endswith("taskgroups.py")
         if not group and name != "staggered_race":
@@ -155,7 +162,7 @@ class Futures:
         return self._of_many("group", waiter, members)
 
     def awaiters(self, obj: Object) -> list[int]:
-        """The addresses of the tasks by which a task or future says that it is awaited (3.14 on), also through futures."""
+        """The addresses of the tasks that await a task or future, by its own record (3.14 on), also through other futures."""
         found: list[int] = []
         seen, pending = {obj.address}, [obj]
         while pending and len(seen) < MAX_AWAITERS:
@@ -169,7 +176,7 @@ class Futures:
         return found
 
     def _awaited_by(self, obj: Object) -> list[Object]:
-        """Modules/_asynciomodule.c, FutureObj: one awaiter, or a set of them."""
+        """The direct awaiters (Modules/_asynciomodule.c, FutureObj: one awaiter, or a set of them)."""
         L = self.rt.layout
         if not obj.isa("_asyncio.Task", "_asyncio.Future"):
             held = obj.attr("_Future__asyncio_awaited_by") if self.rt.version >= (3, 14) else None
@@ -183,7 +190,7 @@ class Futures:
         return list(held.elements(MAX_AWAITERS)) if self.target.u8(obj.address + L["task.task_awaited_by_is_set"]) else [held]
 
     def _of_asyncio(self, frame: PyFrame, waiter: Object) -> Waiting:
-        """An asyncio call that made the future for itself: what it was called on tells more than the future."""
+        """An asyncio call that made the future for itself. The object of that call says more than the future."""
         own = {}
         try:
             own = {n: v for n, v in frame.locals() if v is not None}
