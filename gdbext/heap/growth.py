@@ -1,5 +1,5 @@
-"""What grew between two looks at a heap: containers that got longer, by the bytes that hang on them, then types that no such
-container explains."""
+"""What grew between two looks at a heap: first containers that got longer, by the bytes that hang on them; then types whose
+growth no such container explains."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SHARE = 0.8  # of a type's new objects that hang on what is told as their holder
 
 
 class Look:
-    """What is remembered of a heap: `containers`: {address: (type, length, retained)}, `types`: {name: (count, bytes)};
-    `complete`: whether every container is in it; `process`: which process it was of."""
+    """What is remembered of a heap. `containers`: {address: (type, length, retained)}. `types`: {name: (count, bytes)}.
+    `complete`: whether every container is in it. `process`: of which process it was."""
 
     def __init__(
         self, containers: dict[int, tuple[str, int, int]], types: dict[str, tuple[int, int]], complete: bool, process: str
@@ -33,8 +33,8 @@ class Look:
 
 
 class Row:
-    """One row of growth: `kind` "container" or "type"; `type`, `address` (None for a type), `path`, `before`, `after` (lengths or
-    counts), `bytes`: what it holds more."""
+    """One row of growth. `kind`: "container" or "type". `type`; `address` (None for a type); `path`. `before`, `after`: lengths
+    or counts. `bytes`: how many more it holds."""
 
     def __init__(self, kind: str, type_: str, before: int, after: int, size: int) -> None:
         self.kind, self.type, self.before, self.after, self.bytes = kind, type_, before, after, size
@@ -43,7 +43,7 @@ class Row:
 
 
 def look(census: Census, process: str) -> Look:
-    """What is worth remembering of a heap."""
+    """The part of a heap that is worth remembering."""
     nodes = census.container_nodes()
     complete = len(nodes) <= MAX_KEPT
     kept = (Container(census, node) for node in census.largest(nodes, census.retained, MAX_KEPT))
@@ -52,8 +52,8 @@ def look(census: Census, process: str) -> Look:
 
 
 def compare(before: Look, census: Census) -> list[Row]:
-    """`[Row]`, the largest growth first: containers that were there and got longer, new ones that no such one holds, and types
-    whose new objects hang on none of these."""
+    """`[Row]`, the largest growth first: old containers that got longer, new ones that none of those holds, and types whose new
+    objects hang on none of these."""
     grown = _containers(before, census)
     rows = []
     for container, length, retained in grown[:MAX_NAMED]:
@@ -90,8 +90,8 @@ def _containers(before: Look, census: Census) -> list[tuple[Container, int, int]
 
 
 def _changed(before: Look, census: Census) -> list[int]:
-    """The containers that may have grown: those that got longer by more than others of their family change, and what is new and
-    not short."""
+    """The containers that may have grown: old ones that got longer by more than their family varies, and new ones that are not
+    short."""
     heap, np, nodes = census.heap, census.heap.numpy, census.container_nodes()
     known = np.array(sorted((a, length) for a, (_, length, _) in before.containers.items() if a < TOP), dtype=np.int64)
     addresses, lengths = known.reshape(-1, 2).T
@@ -104,8 +104,11 @@ def _changed(before: Look, census: Census) -> list[int]:
 
 
 def _lasting(census: Census, changes: dict[int, int]) -> list[int]:
-    """The nodes of `changes` (by how much each got longer) that got longer. Where many of one family did, and others of it got
-    shorter, objects come and go, and new ones lie where others were: then only what grew by far more than any of them shrank."""
+    """The nodes of `changes` (by how much each changed) that got longer.
+
+    In a family where many got longer and others shorter, objects come and go, and new ones reuse addresses. Then only nodes count
+    that grew by far more than any shrank.
+    """
     families: dict[tuple[int, ...], list[int]] = {}
     for node in changes:
         way: list[int] = []
@@ -128,7 +131,7 @@ def _lasting(census: Census, changes: dict[int, int]) -> list[int]:
 
 
 def _lengths(before: Look, census: Census) -> dict[str, int]:
-    """How many members more the containers of each type have, all of one type together."""
+    """How many more members the containers of each type have, all of one type together."""
     heap, np, nodes = census.heap, census.heap.numpy, census.container_nodes()
     found: dict[str, int] = collections.Counter()
     totals = np.bincount(heap.types[nodes], heap.lengths[nodes])
@@ -162,13 +165,13 @@ def _types(before: Look, census: Census, grown: list[int]) -> list[Row]:
 
 
 def _instances(census: Census, kinds: set[int], under: Any) -> list[int]:
-    """The nodes of these types that hang on no container that grew."""
+    """The nodes of these types that do not hang on a container that grew."""
     return [node for node in census.heap.of_kinds(kinds) if not under[node]]
 
 
 def _holder(census: Census, kinds: set[int], nodes: list[int], more: int) -> referrers.Path | None:
-    """The way to the innermost object that is none of `kinds` and on which most of `nodes` hang; None where nothing holds
-    them: garbage that waits for the collector."""
+    """The way to the innermost object, not of `kinds`, on which most of `nodes` hang. None where nothing holds them: garbage that
+    waits for the collector."""
     heap, np, ways = census.heap, census.heap.numpy, census.ways
     weights = np.zeros(len(heap.addresses), dtype=np.int64)
     lost = 0

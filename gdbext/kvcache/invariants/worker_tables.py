@@ -15,8 +15,9 @@ GROWING = ("full", "mla", "sliding-window", "chunked")  # kinds of groups whose 
 
 
 def check(found: Findings, cache: Cache, worker: Worker, moves: bool = False) -> Compared:
-    """Checks one worker -> what of it was compared. It may be a step behind: a shorter row is no fault, another id is. `moves`:
-    the scheduler was read first, and both run on: then nothing is said that a later reading of the worker explains."""
+    """Checks one worker -> the parts of it that were compared. It may be a step behind: a shorter row is no fault, another id is.
+    `moves`: the scheduler was read first, and both run on. Then a difference is no fault if the later reading of the worker
+    explains it."""
     found.rank = worker.rank
     done = Compared(worker.rank)
     requests = {r.request_id: r for r in cache.requests}
@@ -95,9 +96,9 @@ def _check_rows(
 
 
 def _handed_over(request: Request, pool: Pool, taken: Container[int], place: int, own: int, other: int) -> bool:
-    """Whether a place differs since one rank has handed its prompt's tokens over to its prefix tree, and another is about to:
-    what the tree has of the same tokens stands in the row then, and the request's own slot is free (SGLang, in
-    cache_unfinished_req). `taken`: what is some request's own."""
+    """Whether a place differs only because one rank has handed its prompt's tokens over to its prefix tree, and another is about
+    to (SGLang, in cache_unfinished_req). The row then has the tree's slot for the same tokens, and the request's own slot is
+    free. `taken`: the slots that some request owns."""
     if place * pool.block_size >= (request.prompt_tokens or 0) or not pool.valid(own) or not pool.valid(other):
         return False
     free, tree = pool.free_bits(), pool.cached_ids
@@ -108,10 +109,11 @@ def _handed_over(request: Request, pool: Pool, taken: Container[int], place: int
 
 
 def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Request, row: Row, moves: bool) -> bool:
-    """What a worker counts of one request -> whether anything of it was compared.
+    """Compares a worker's counts of one request with the scheduler's -> whether any count was compared.
 
-    The prompt does not change. All else grows: what a worker was sent lies behind the scheduler's count by the steps that are on
-    their way, and never before it, except by drafts that were refused."""
+    The prompt does not change. All else grows: the worker's count lies behind the scheduler's by the steps that are on their way.
+    It never lies before it, except by drafts that were refused.
+    """
     name, late = request.request_id, worker.ahead * worker.steps
     generates = bool(request.output_tokens) and request.queue == "running"
     more = late if worker.ahead > 1 else 0
