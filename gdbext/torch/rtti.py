@@ -85,8 +85,8 @@ def demangle(name: str) -> str | None:
 def class_hierarchy(target: Target, address: int) -> tuple[list[str], Mapping]:
     """-> ([class, its first base, that one's, …], Mapping of the vtable) of the polymorphic C++ object at `address`.
 
-    Follows single inheritance, and the first base where there are several. `LayoutError` when no vtable of a mapped file stands
-    there: freed memory, or no such object.
+    Follows single inheritance, and the first base where there are several. `LayoutError` where no vtable of a mapped file is
+    found: freed memory, or no such object.
     """
     vptr = target.u64(address)
 

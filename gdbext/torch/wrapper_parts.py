@@ -2,7 +2,8 @@
 jagged nested tensor.
 
 Sources: torch/distributed/tensor/_api.py, placement_types.py, torch/distributed/device_mesh.py, torch/nested/_internal/
-nested_tensor.py; of placements that C++ keeps (2.10 on) torch/csrc/distributed/Placement.h, behind pybind11's head of an object.
+nested_tensor.py. For placements that C++ keeps (2.10 on): torch/csrc/distributed/Placement.h, behind pybind11's head of an
+object.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _PLACES = "torch::distributed::"
 
 
 class Parts:
-    """What a tensor consists of. `data`: JSON, `lines`: text."""
+    """The parts of a tensor. `data`: as JSON; `lines`: as text."""
 
     def __init__(self, data: dict[str, Any], lines: list[str]) -> None:
         self.data, self.lines = data, lines
