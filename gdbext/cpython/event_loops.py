@@ -73,7 +73,7 @@ def _read(rt: Runtime, address: int, tid: int | None, max_timers: int) -> EventL
         if scheduled is not None:
             loop.timers = [Callback(handle) for handle in scheduled.elements(max_timers)]
     except GdbextError as e:
-        log.passed_over(e)  # it changed while it was read, or is damaged: what was read by then counts
+        log.passed_over(e)  # it changed while it was read, or is damaged: the part read by then counts
     return loop
 
 
@@ -88,13 +88,13 @@ def callbacks_taken(rt: Runtime) -> dict[int, int]:
             if taken is not None:
                 found[address] = taken
     except GdbextError as e:
-        log.passed_over(e)  # it changed while it was read: what was read by then counts
+        log.passed_over(e)  # it changed while it was read: the part read by then counts
     return found
 
 
 def _taken(ready: Object) -> int | None:
     turns = deque_turns(ready)
-    return None if turns is None else turns - ready.len()  # what is put in counts one, and one less as long as it is there
+    return None if turns is None else turns - ready.len()  # an item counts one when it is put in, and one less while it is there
 
 
 def deque_turns(deque: Any) -> int | None:

@@ -147,7 +147,7 @@ def _raised(rt: Runtime, tstate: int) -> Raised | None:
         return None
     if value and rt.object(value).type.flags & EXCEPTION:
         found = read(rt, value)
-    else:  # before 3.12 C code raises a class and a value; the instance is made only when someone catches it
+    else:  # before 3.12 C code raises a class and a value; the instance is made only when it is caught
         found = Raised(0, class_name(rt.type(kind)))
         found.message = "" if not value else _text(rt.object(value))
     if trace and not found.frames:
@@ -235,7 +235,7 @@ class _Reader:
         return found
 
     def _notes(self, obj: Object, found: Raised) -> list[str]:
-        """`__notes__`: a list in the instance's dict from 3.11 on; anyone may set it on older ones too."""
+        """`__notes__`: a list in the instance's dict from 3.11 on; any code may set it on older ones too."""
         try:
             own = dict(obj.instance_entries())
             if "__notes__" not in own:
@@ -268,7 +268,7 @@ def traceback(rt: Runtime, address: int) -> list[TraceFrame]:
         frame = t.u64(address + L["tb.tb_frame"])
         code = rt.code(code_of_object(rt, frame))
         line: int | None = t.i32(address + L["tb.tb_lineno"])
-        if line is None or line <= 0:  # 3.12 and later work it out when someone asks
+        if line is None or line <= 0:  # 3.12 and later compute it on demand
             line = code.line(t.i32(address + L["tb.tb_lasti"]))
         found.append(TraceFrame(rt, frame, code, line))
         address = t.u64(address + L["tb.tb_next"])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 plain_code.register()
 
 MAX_STEPS = 5_000_000
-_MAKES = (ast.BinOp, ast.UnaryOp, ast.Call, ast.List, ast.Tuple, ast.Set, ast.Dict)  # what they give is new
+_MAKES = (ast.BinOp, ast.UnaryOp, ast.Call, ast.List, ast.Tuple, ast.Set, ast.Dict)  # their results are new objects
 _MODULE = re.compile(r"(?<![\w.])([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
 
 

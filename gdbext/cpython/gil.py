@@ -26,7 +26,7 @@ FUTEX = {"x86-64": 202, "aarch64": 98}
 FIRST_ARGUMENT, _PC = {"x86-64": "rdi", "aarch64": "x0"}, {"x86-64": "rip", "aarch64": "pc"}
 _SP = {"x86-64": "rsp", "aarch64": "sp"}
 _AWAKE_FRAMES, _AWAKE_BYTES = 12, 512  # how much of a stack is looked at
-# restart_syscall(2): what a wait with a time limit goes on in once it was interrupted, its arguments as they were
+# restart_syscall(2): an interrupted wait with a time limit goes on in it, with the same arguments
 RESTART = {"x86-64": 219, "aarch64": 128}
 _LOOKS = (0.0, 0.001, 0.002, 0.004)  # seconds before each look at a thread of a running process: a waiter wakes up every 5 ms
 _NUMBER = {"x86-64": "orig_rax", "aarch64": "x8"}  # the register that has the system call's number
@@ -131,7 +131,7 @@ def state(rt: Runtime, py: PyThread, thread: Thread | None = None) -> str:
     condition: the thread stayed in one other system call from before to after the holder was read. `thread`: its `Thread`, None
     where no thread of the system belongs to it.
     """
-    if thread is not None and _runs_on(rt.target) and rt.target.read_log is None:  # a collector only learns what is read for it
+    if thread is not None and _runs_on(rt.target) and rt.target.read_log is None:  # a collector only learns which pages are read
         return _state_at_once(rt, py, thread)
     said, holder = rt.gil(py.interp)
     if said == "disabled":

@@ -1,6 +1,6 @@
 """Which offsets hold for a CPython: a generated table per minor, CPython's own debug offsets over it from 3.13 on.
 
-The tables are made by scripts/make-cpython-layouts, for x86-64, with what differs on other architectures beside it. Keys
+The tables are made by scripts/make-cpython-layouts, for x86-64, with the differences on other architectures. Keys
 are "struct.field", values byte offsets; "struct.__size" sizes.
 """
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .runtime import Runtime
 
 UNKNOWN = "<type without a name here>"
-_OWN_NAMES = {  # Lib/types.py: what it calls a type -> tp_name
+_OWN_NAMES = {  # Lib/types.py: its name of a type -> tp_name
     "AsyncGeneratorType": "async_generator",
     "BuiltinFunctionType": "builtin_function_or_method",
     "CellType": "cell",

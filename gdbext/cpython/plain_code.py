@@ -28,7 +28,7 @@ _OF_39 = dict(zip("ADD SUBTRACT MULTIPLY TRUE_DIVIDE FLOOR_DIVIDE MODULO POWER A
                   "Add Sub Mult Div FloorDiv Mod Pow BitAnd BitOr BitXor LShift RShift".split()))  # fmt: skip
 _ORDER = "Lt LtE Eq NotEq Gt GtE".split()
 _BUILTIN = frozenset("len bool abs min max sum int float isinstance hasattr getattr any all super".split())
-_NULL = object()  # what stands beside a callable that is no method
+_NULL = object()  # beside a callable that is no method
 
 
 class _Builtin:

@@ -22,7 +22,7 @@ from .adapters import Adapter
 from .objects import Object
 from .types import BYTES, DICT, LIST, STR, TUPLE
 
-MAX_LOOKED_AT = 16  # items of a container that tell what it holds
+MAX_LOOKED_AT = 16  # items of a container that are looked at
 MAX_WORD = 128  # characters of the longest word of a program: a path, an address of a socket, several ids
 # ASCII on purpose: a prompt in Chinese has no spaces.
 _WORD = re.compile(r"[A-Za-z0-9_.:/@+=,~#%&*|^$<>()\[\]-]*")
@@ -39,7 +39,7 @@ _NAME = re.compile(
 )
 _SECRET_TYPE = "AuthenticationString"  # multiprocessing's
 _VIEWS = frozenset(f"{of}_{what}" for of in ("dict", "odict") for what in ("keys", "values", "items"))
-# Documentation, names of code, formats of logs, names of devices: with spaces, and yet nobody's prompt.
+# Documentation, names of code, formats of logs, names of devices: with spaces, and yet no prompts.
 PROGRAM_TEXT = frozenset(
     "__doc__ __name__ __qualname__ __module__ __file__ __version__ _fmt fmt _datefmt datefmt log_format _description usage "
     "device_name gpu_name cpu_name thread_name _thread_name_prefix thread_name_prefix".split()

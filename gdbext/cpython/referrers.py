@@ -262,7 +262,7 @@ def find(rt: Runtime, wanted: Iterable[int], roots: Iterable[Root], max_edges: i
                     reach(value, address, step)
         except GdbextError as e:
             log.passed_over(e)
-            continue  # damaged, or changed while it is read: what is elsewhere can still be found
+            continue  # damaged, or changed while it is read: other objects can still be found
     found = {}
     for address in wanted:
         path = _path(rt, parents, address)

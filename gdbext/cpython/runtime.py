@@ -328,7 +328,7 @@ class Runtime:
                 for key, value in module.item("_active").items(dialects.MAX_THREADS) if module else ():
                     found[key.integer()] = value
             except GdbextError as e:
-                log.passed_over(e)  # what is asked of it is a courtesy: a table in the middle of an update costs no answer
+                log.passed_over(e)  # names are a courtesy: a table in the middle of an update costs no answer
             return found
 
         known: dict[int, Object] = self.target.cached(("threading's threads", self.address), read)
@@ -453,7 +453,7 @@ class Runtime:
         if names is None:
             self._lost_names = {}  # meanwhile none is known
             self._lost_names = names = lost_names.read(self)
-            self.invalidate()  # what was read meanwhile took types for nameless
+            self.invalidate()  # types that were read meanwhile have no names
         return names.get(address, lost_names.UNKNOWN)
 
     def release(self, modules: Iterable[str]) -> str:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from .frames import Code
 
-    Writers = tuple[int, ...]  # by depth, the offset of the instruction that wrote a value; UNKNOWN where that is not sure
+    Writers = tuple[int, ...]  # by depth, the offset of the instruction that wrote a value; UNKNOWN where uncertain
 
 UNKNOWN = -1
 MAX_INSTRUCTIONS = 20000
 GENERATES = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
-# leave what is below the values that they take as it was
+# do not change the values below those that they take
 _KEEP = ("NOP", "RESUME", "PRECALL", "KW_NAMES", "EXTENDED_ARG", "NOT_TAKEN", "POP_TOP", "PUSH_NULL", "CACHE", "STORE_FAST")
 _KEEP_PREFIXES = ("LOAD_FAST", "LOAD_CONST", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_SMALL_INT", "POP_JUMP_")
 _MOVES = ("ROT_", "SWAP")

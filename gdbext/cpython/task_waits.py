@@ -80,7 +80,7 @@ class Futures:
             held: Object | None = self.field(obj, "name")
             if held is None:
                 text = "?"
-            elif held.type.flags & LONG:  # 3.12+: a number until someone asks for the name
+            elif held.type.flags & LONG:  # 3.12+: a number until the name is requested
                 text = f"Task-{held.integer()}"
             else:
                 text = held.string(MAX_NAME) if held.type.flags & STR else "?"
@@ -91,7 +91,7 @@ class Futures:
     def _shown(self, obj: Object) -> str:
         return self.shown(self.name_of(obj))
 
-    # ---- what it waits for -------------------------------------------------------------------------------------------
+    # ---- the object of a wait -----------------------------------------------------------------------------------------
     def waits(self, frames: list[PyFrame], waiter: Object) -> Waiting:
         try:
             if is_task(waiter):
@@ -103,7 +103,7 @@ class Futures:
             return Waiting("future", f"future {waiter.address:#x} ({e})", waiter)
         for frame in reversed(frames):
             if not _in_asyncio(frame.file):
-                break  # whoever awaits a future in a coroutine of its own: what called that one is no matter
+                break  # a coroutine that awaits a future itself: its callers do not matter
             group = self._of_group(frame, waiter)
             if group is not None:
                 return group
@@ -203,7 +203,7 @@ class Futures:
             delay = own["delay"].plain()
             seconds = float(delay) if isinstance(delay, (int, float)) else None
             return Waiting("sleep", f"sleep({delay})", waiter, seconds=seconds)
-        if name == "wait_for" and "fut" in own and is_task(own["fut"]):  # up to 3.11 it makes a task of what it is given
+        if name == "wait_for" and "fut" in own and is_task(own["fut"]):  # up to 3.11 it makes a task of its argument
             return Waiting("task", f"task {self._shown(own['fut'])}, with a time limit", own["fut"], [own["fut"].address])
         if name == "wait" and "fs" in own:
             try:

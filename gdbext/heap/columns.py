@@ -34,8 +34,8 @@ class VectorWalk:
         self.reader = Vector(heap.rt.target, heap.numpy)
         self.columns: dict[str, list[Any]] = {name: [] for name in ("addresses", "types", "sizes", "lengths")}
         self._none = self.np.zeros(0, dtype=self.np.int32)
-        self._edges: list[Any] = []  # of the nodes that are looked at: the node, and 32 bits below it what it refers to
-        self._later: list[tuple[Any, Any]] = []  # to nodes that were found after those that refer to them had been looked at
+        self._edges: list[Any] = []  # of the nodes being read: the node, and in the lower 32 bits its target
+        self._later: list[tuple[Any, Any]] = []  # to nodes that were found after their referrers had been read
         self._counts: list[Any] = []  # of references, by node
         self._targets: list[Any] = []  # of all nodes, one after the other
         self.heap.numbers = Numbers(self.np)

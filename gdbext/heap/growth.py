@@ -19,7 +19,7 @@ MAX_NAMED = 40  # rows whose way is written
 MIN_NEW = 10  # members of a container that was not there before; the dicts of linked objects are no containers that grew
 MAX_ALIKE = 3  # new containers of one type that stand for themselves; more of them are told as their type's growth
 MANY = 8  # containers of one family that got longer, where as many may have got shorter: requests that come and go
-SHARE = 0.8  # of a type's new objects that hang on what is told as their holder
+SHARE = 0.8  # of a type's new objects that hang on the reported holder
 
 
 class Look:

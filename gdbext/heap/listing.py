@@ -54,7 +54,7 @@ class Census:
         """`[Sum]` by bytes, the largest first; types of the same name count as one."""
         found: dict[str, Sum] = {}
         for kind, held, count, size in self._counts():
-            if not kind:  # what turned out to be no object
+            if not kind:  # it turned out to be no object
                 continue
             name, shape = self.heap.name(kind), self.heap.shape(kind)
             own = found.setdefault(name, Sum(name))

@@ -20,7 +20,7 @@ CHUNK = 20  # log2 of the bytes of a chunk
 GRAIN = 3  # log2 of the bytes that have one bit
 ROW = 1 << CHUNK - GRAIN - 6  # words of bits of one chunk
 HIGH = 33  # log2 of the bytes of a part of the address space that has a table of its own
-BLOCK = 1 << 16  # values that are looked at at once: what is computed on the way stays in the processor's cache
+BLOCK = 1 << 16  # values per step: intermediate results stay in the processor's cache
 SLOTS = 18  # log2 of the places of a table of numbers
 
 

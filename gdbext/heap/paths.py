@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .graph import Ways
     from .model import Heap
 
-MAX_STEPS = 40  # of a path that is written out; what is longer is a chain
+MAX_STEPS = 40  # of a path that is written out; a longer one is a chain
 NAMESPACE = ""  # the step from an object to the dict of its attributes
 FIELDS = {
     "function": {

@@ -35,7 +35,7 @@ class Rings:
         self._own, self._next = L["gc.head.__size"], L["gc.head._gc_next"] >> 3
         self._count, self._type = self._own >> 3, (self._own + L["object.ob_type"]) >> 3
         self._types = self._judged = np.zeros(0, dtype=np.int64)
-        self._parts: dict[int, list[Any]] = {}  # by chunk: addresses of the links, what is next, numbers of types
+        self._parts: dict[int, list[Any]] = {}  # by chunk: addresses of the links, next links, numbers of types
         self._scan()
         self.types = self._column(2, np.zeros(0, dtype=np.int32))
         self.addresses = self._column(0, np.zeros(0, dtype=np.int64))
@@ -51,7 +51,7 @@ class Rings:
             part[number] = None
         return found
 
-    # ---- what may be an object ---------------------------------------------------------------------------------------
+    # ---- possible objects --------------------------------------------------------------------------------------------
     def _scan(self) -> None:
         """Reads the chunks to which the lists lead."""
         np = self.np
@@ -130,7 +130,7 @@ class Rings:
             self._types = np.concatenate([self._types, new[np.isin(meta, unique[makes])]])
         return self._types
 
-    # ---- what follows what -------------------------------------------------------------------------------------------
+    # ---- links between objects----------------------------------------------------------------------------------------
     def _resolve(self, following: Any) -> Any:
         """The index of each object's next one; -1 where it is unknown, -2 - i for the head i. If several lead to the same object,
         only the one counts to which that object leads back."""

@@ -68,7 +68,7 @@ class Layer:
     dtype: str = ""
     shape: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()
-    order: str = ""  # what its dimensions are, such as "B H N C"
+    order: str = ""  # its dimensions, such as "B H N C"
     ratio: int = 1
     note: str = ""
 

@@ -75,9 +75,9 @@ class Pool:
     lent: set[int] = dataclasses.field(default_factory=set)  # ids that were given back and are still read, until they are reused
     cached_ids: list[int] | None = None  # ids that a prefix tree holds, where there is no hash map
     tree: "Tree" | None = None
-    counters: dict[str, Any] = dataclasses.field(default_factory=dict)  # what the engine itself counts
+    counters: dict[str, Any] = dataclasses.field(default_factory=dict)  # the engine's own counts
     notes: list[str] = dataclasses.field(default_factory=list)
-    faults: list[Fault] = dataclasses.field(default_factory=list)  # what only a reader can see
+    faults: list[Fault] = dataclasses.field(default_factory=list)  # those that only a reader can see
     hash_text: Callable[[int], str] = str
     _walk: Walk | None = None
 
@@ -240,7 +240,7 @@ class Group:
     block_size: int
     pool: int = 0
     layers: list[str] = dataclasses.field(default_factory=list)
-    spec: dict[str, Any] = dataclasses.field(default_factory=dict)  # what the engine says of it: heads, head size, window
+    spec: dict[str, Any] = dataclasses.field(default_factory=dict)  # the engine's description: heads, head size, window
     unjudged: str = ""
 
 
@@ -322,7 +322,7 @@ class Worker:
     rows: dict[str, Row] = dataclasses.field(default_factory=dict)
     ahead: int = 1
     own_tree: bool = False
-    steps: int = 8  # that it may be behind its scheduler, or before what that has heard: pipeline, async scheduling
+    steps: int = 8  # that it may be behind its scheduler, or before its reports to it: pipeline, async scheduling
     sizes: dict[int, int] = dataclasses.field(default_factory=dict)  # group -> tokens of a block of its table
     unread: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     faults: list[tuple[Rule, str, str]] = dataclasses.field(default_factory=list)  # the rule, the request, the detail

@@ -243,7 +243,7 @@ def read_box(tensor: Tensor | Placed, box: Box) -> Any:
             near.append(d)
             span += (shape[d] - 1) * abs(stride[d])
     near.sort()
-    if span * size > 2 * PIECE:  # a box cut for another tensor's order: what it spans here is read in halves
+    if span * size > 2 * PIECE:  # a box cut for another tensor's order: its span here is read in halves
         d = max(near, key=lambda d: (shape[d] - 1) * abs(stride[d]))
         middle = (box[d].start + box[d].stop) // 2
         halves = [box[:d] + (part,) + box[d + 1 :] for part in (slice(box[d].start, middle), slice(middle, box[d].stop))]

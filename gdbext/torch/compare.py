@@ -30,7 +30,7 @@ def compare(a: Source, b: Source) -> dict[str, Any]:
         return {**_Differences(a, b).found, "equal": False, **dict.fromkeys(_UNKNOWN), "reason": reason, "compared": 0}
     count = math.prod(a.shape)
     repeated = a.repeated
-    a, times = a.distinct(b.repeated)  # what both repeat is compared once
+    a, times = a.distinct(b.repeated)  # elements that both repeat are compared once
     b, _ = b.distinct(repeated)
     total = _Differences(a, b)
     with numpy.errstate(all="ignore"):

@@ -124,7 +124,7 @@ def _chain(blocks: dict[int, Block], head: Block) -> Iterator[Block]:
             raise LayoutError(f"the segment at {head.ptr:#x} of torch's CUDA allocator has a gap or a circle at {block.ptr:#x}")
         yield block
         end, left = block.ptr + block.size, left - 1
-        if block.next not in blocks:  # its end, or what is not mapped
+        if block.next not in blocks:  # its end, or a part that is not mapped
             return
         block = blocks[block.next]
 

@@ -169,7 +169,7 @@ def _write_rows(f: IO[bytes], source: arrays.Source) -> None:
             if mapped is not None and hasattr(mapped, "madvise"):
                 import mmap
 
-                mapped.madvise(mmap.MADV_DONTNEED)  # what is in the file need not stay in this process
+                mapped.madvise(mmap.MADV_DONTNEED)  # written bytes need not stay in this process
             fresh = 0
     whole.flush()
 

@@ -305,7 +305,7 @@ def _by_range(left: Pieces, right: Pieces, limit: float) -> Row:
             return _left_out("not compared: values were not saved")
         return _result(False, True, "the hashes differ")
     largest = max(abs(v) for side in (x, y) for v in (side["min"], side["max"]))
-    names = ("min", "max") if twice else ("min", "max", "mean")  # what two ranks have alike counts twice in their mean
+    names = ("min", "max") if twice else ("min", "max", "mean")  # a part that two ranks share counts twice in their mean
     gap = max(abs(x[name] - y[name]) for name in names)
     beyond = gap > limit * largest if limit else True
     why = "by range: values were not saved" if beyond else "other bits, the same range: values were not saved"

@@ -35,7 +35,7 @@ PACKED = {  # a layer of an engine -> the layers of transformers that it packs, 
 }
 GATED = re.compile("AndMul$")  # vLLM's and SGLang's activations that multiply by the other half of gate_up_proj
 NORM = re.compile("Norm$")
-PRINCIPAL = ("", "[0]", ".last_hidden_state", "['last_hidden_state']")  # what a module returns, among other things
+PRINCIPAL = ("", "[0]", ".last_hidden_state", "['last_hidden_state']")  # a module's main output, among others
 MAX_HEAD = 3  # components before the layers that two models may have different
 
 

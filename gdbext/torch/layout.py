@@ -18,7 +18,7 @@ _VERSION_FILES = (
     ("version.py", r"^__version__\s*=\s*['\"]([^'\"]+)"),
     ("build-version", r"^(\d\S*)"),
 )  # wheels, the libtorch zips
-# sizeof(pthread_mutex_t) in glibc: an autograd Node has one before most of what it and its subclasses have. All else of the
+# sizeof(pthread_mutex_t) in glibc: an autograd Node has one before most of its fields and those of its subclasses. All else of the
 # rows holds for both.
 _MUTEX = {"x86-64": 40, "aarch64": 48}
 

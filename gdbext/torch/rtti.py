@@ -72,7 +72,7 @@ def demangle(name: str) -> str | None:
         elif name[i : i + 2] in _ABBREVIATIONS and not parts:
             parts.append(_ABBREVIATIONS[name[i : i + 2]])
             i += 2
-        elif name[i] == "I" and parts:  # arguments may nest anything: what follows is not worth a full demangler
+        elif name[i] == "I" and parts:  # arguments may nest anything: the rest is not worth a full demangler
             parts[-1] += "<…>"
             break
         elif name[i] == "E" and nested:

@@ -67,7 +67,7 @@ class Tensor:
     quantizer: Quantizer | None = None
     own_repr: bool = False  # its class has a __repr__ of its own
     parts_in: tuple[str, ...] = ()  # the attributes that hold tensors, of one whose values are in them
-    reader: Any = None  # gives the stored elements of a box (arrays.py), of what another library keeps
+    reader: Any = None  # of another library's array: gives the stored elements of a box (arrays.py)
     notes: list[str] = dataclasses.field(default_factory=list)
     library: ClassVar[str] = "torch"  # whose object it is
 

@@ -107,7 +107,7 @@ def read_tensor_impl(target: Target, table: TorchLayout, impl: int, python_objec
     count_field = "combined_refcount_" if table.has("TensorImpl", "combined_refcount_") else "refcount_"
     if not own.number("I", count_field) and not own.undefined:
         raise own.refuse("nothing refers to it any more: it was freed")
-    pyobj = own.number("Q", "pyobj_slot_", "PyObjectSlot", "pyobj_") & ~1  # up to 2.12 the low bit says who owns whom
+    pyobj = own.number("Q", "pyobj_slot_", "PyObjectSlot", "pyobj_") & ~1  # up to 2.12 the low bit says which owns the other
     if python_object is not None and pyobj != python_object:
         raise own.refuse(f"its pyobj_ is {pyobj:#x}, not {python_object:#x}")
     numel = own.number("q", "numel_")
@@ -354,7 +354,7 @@ def _tensor_attributes(obj: Object) -> tuple[str, ...]:
                 found.append(name)
         except (GdbextError, AttributeError) as e:
             log.passed_over(e)
-            continue  # a plain value, or damage beside the point
+            continue  # a plain value, or damage that does not matter here
     return tuple(found[:8])
 
 

@@ -118,7 +118,7 @@ def _placement(rt: Runtime, place: Object) -> str:
         return f"{name}({text}{f', sf={more.integer()}' if more is not None else ''})"
     target, at = rt.target, place.address + rt.layout["object.__size"]
     try:
-        value = target.u64(at)  # pybind11's instance: the pointer to what it holds comes first
+        value = target.u64(at)  # pybind11's instance: the pointer to the C++ object comes first
         classes = rtti.class_hierarchy(target, value)[0]
     except GdbextError as e:
         log.passed_over(e)

@@ -55,7 +55,7 @@ class Report:
     compared: list[Compared] = dataclasses.field(default_factory=list)
     not_compared: list[LeftOut] = dataclasses.field(default_factory=list)
     changed: list[Violation] = dataclasses.field(default_factory=list)
-    values: Values | None = None  # what was read of the blocks' values
+    values: Values | None = None  # the result of checking the blocks' values
     middle: str = ""  # where it, or a worker, stands in the middle of an update
 
     @property

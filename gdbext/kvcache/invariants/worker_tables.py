@@ -83,7 +83,7 @@ def _check_rows(
             wanted = [b * ratio + k for b in wanted for k in range(ratio)]
         done.rows += 1
         done.blocks += min(len(row), len(wanted))
-        # a block that left the window is the null block to the scheduler; the worker's row keeps what stood there
+        # a block that left the window is the null block to the scheduler; the worker's row keeps the former one
         pairs = enumerate(zip(row, wanted))
         places = [i for i, (a, b) in pairs if a != b and b // ratio not in pool.reserved]
         if own_tree and ratio == 1:
@@ -118,7 +118,7 @@ def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Reques
     generates = bool(request.output_tokens) and request.queue == "running"
     more = late if worker.ahead > 1 else 0
     tokens = (request.prompt_tokens or 0) + (request.output_tokens or 0)
-    # (what, the worker's, the scheduler's, by how much it may be behind, None: by any, by how much before it)
+    # (name, the worker's, the scheduler's, how much it may be behind (None: any), how much before it)
     bounds: list[tuple[str, int, int, int | None, int]] = []
     if row.prompt is not None and request.prompt_tokens is not None:
         bounds.append(("prompt tokens", row.prompt, request.prompt_tokens, 0, 0))
