@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .types import TypeInfo
 
 
-# What code that makes a value out of damaged memory may raise besides `GdbextError`.
+# In addition to `GdbextError`, the errors of code that makes a value out of damaged memory.
 DAMAGED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, AssertionError)
 
 
@@ -33,7 +33,7 @@ class Adapter:
     # Classes whose `__repr__`, written in Python, `text` reproduces; None: `text` is a description, whatever they define.
     reprs: tuple[str, ...] | None = ()
 
-    type_name = "value"  # of what it stands for
+    type_name = "value"  # of the object
     tables: tuple[str, ...] = ()  # dicts of the instance whose entries are attributes too
 
     def __init__(self, obj: Object | None) -> None:
@@ -42,7 +42,7 @@ class Adapter:
             self.type_name = obj.type_name
 
     def text(self, printer: Repr, depth: int) -> Any:
-        """What `repr()` gives."""
+        """The result of `repr()`."""
         return NotImplemented
 
     def attribute(self, name: str) -> Any:
@@ -64,7 +64,7 @@ class Adapter:
         return NotImplemented
 
     def members(self, limit: int) -> Any:
-        """What iterating gives, as a list of at most `limit` values."""
+        """The items of an iteration, as a list of at most `limit` values."""
         return NotImplemented
 
     def call(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

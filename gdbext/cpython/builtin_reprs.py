@@ -21,7 +21,7 @@ _PLAIN_COUNT = (1 << 63) - 1  # PY_SSIZE_T_MAX: an itertools.count that has left
 
 
 def default_repr(value: Object) -> str:
-    """`<module.Class object at 0x…>`, what `object.__repr__` gives."""
+    """`<module.Class object at 0x…>`, as `object.__repr__` gives it."""
     info = value.type
     module = info.module
     name = info.qualname if module in ("", "builtins") else f"{module}.{info.qualname}"
@@ -139,7 +139,7 @@ def _method_wrapper(printer: Repr, value: Object, depth: int) -> str:
 
 
 def _wrapped_callable(printer: Repr, value: Object, depth: int) -> str:
-    """staticmethod and classmethod: from 3.10 on they name what they wrap."""
+    """staticmethod and classmethod: from 3.10 on they name the wrapped object."""
     if value.rt.version < (3, 10):
         return default_repr(value)
     return f"<{value.type.name}({printer.show(value.rt.object(_after_header(value, 0)), depth + 1)})>"

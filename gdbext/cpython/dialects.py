@@ -1,6 +1,6 @@
-"""What differs between CPython minors by more than offsets: small named strategies, one set chosen per minor.
+"""The differences between CPython minors beyond offsets: small named strategies, one set chosen per minor.
 
-`Dialect` is what a `Runtime` asks; `for_version` picks. Sources: Objects/dictobject.c, Include/internal/pycore_dict.h,
+A `Runtime` calls its `Dialect`; `for_version` picks it. Sources: Objects/dictobject.c, Include/internal/pycore_dict.h,
 pycore_object.h, pycore_frame.h, Include/cpython/unicodeobject.h of each minor.
 """
 

@@ -300,7 +300,7 @@ def class_name(info: TypeInfo) -> str:
 
 
 def message(obj: Object) -> tuple[str | None, str]:
-    """-> (what `str()` of an exception gives, repr of its arguments); None for the first where only Python code could tell."""
+    """-> (`str()` of an exception, repr of its arguments). The first is None where only Python code could give it."""
     L, t, rt = obj.rt.layout, obj.rt.target, obj.rt
     held = rt.object(t.u64(obj.address + L["exc.args"]))
     args = Repr(NORMAL)(held)

@@ -56,7 +56,7 @@ class Windows:
         return found
 
     def clear(self) -> None:
-        """Forgets what was read."""
+        """Drops the windows that were read."""
         self.held.clear()
         self.known.clear()
 
@@ -163,7 +163,7 @@ def _forget(rt: Runtime, windows: Windows) -> None:
 
 
 def _stretch(rt: Runtime, head: int, windows: Windows, at: int, mark: int, length: int) -> tuple[list[int], list[int], int]:
-    """-> (addresses, types, what follows) of at most `length` objects from the one whose links are at `at`."""
+    """-> (addresses, types, next link) of at most `length` objects from the one whose links are at `at`."""
     L = rt.layout
     head_size, next_at, type_at = L["gc.head.__size"], L["gc.head._gc_next"], L["gc.head.__size"] + L["object.ob_type"]
     next_word, type_word, mask = next_at >> 3, type_at >> 3, (1 << WINDOW) - 1

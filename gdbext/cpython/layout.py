@@ -50,7 +50,8 @@ class Layout:
 
 
 def load(version: tuple[int, int], free_threaded: bool = False, arch: str = "x86-64") -> Layout:
-    """The table for `version` = (3, 11), with what differs on `arch`; `LayoutError` naming what is known when there is none."""
+    """The table for `version` = (3, 11), with the differences on `arch`. Where there is none: `LayoutError` that names the known
+    versions."""
     return _load((version[0], version[1]), bool(free_threaded), arch)
 
 

@@ -166,7 +166,7 @@ class Object:
 
     # ---- containers ----------------------------------------------------------------------------------------------
     def len(self) -> int:
-        """What `len()` gives for str, bytes, list, tuple, dict, set, deque; `GdbextError` for another type."""
+        """`len()` of a str, bytes, list, tuple, dict, set, deque; `GdbextError` for another type."""
         L, t, flags = self.rt.layout, self.rt.target, self.type.flags
         if flags & STR:
             return t.u64(self.address + L["ascii.length"])

@@ -102,7 +102,7 @@ class PatternAdapter(Adapter):
         assert obj is not None
         pattern, flags = obj.attr("pattern"), _number(obj.attr("flags"))
         is_text = bool(pattern.type.flags & STR)
-        if is_text and flags & 0x124 == 0x20:  # UNICODE is what a str has anyhow
+        if is_text and flags & 0x124 == 0x20:  # a str has UNICODE anyhow
             flags &= ~0x20
         names = [f"re.{n}" for n, bit in _FLAGS if flags & bit and not (bit == 1 and obj.rt.version >= (3, 13))]
         rest = flags & ~sum(bit for n, bit in _FLAGS if f"re.{n}" in names)
@@ -182,7 +182,7 @@ class NamespaceAdapter(_Fields):
 
 # ---- threads ---------------------------------------------------------------------------------------------------------
 class ThreadAdapter(_Fields):
-    """threading.Thread: its name, and what has become of it."""
+    """threading.Thread: its name and its state."""
 
     reprs = ("threading.Thread",)
 

@@ -91,7 +91,7 @@ class Futures:
     def _shown(self, obj: Object) -> str:
         return self.shown(self.name_of(obj))
 
-    # ---- the object of a wait -----------------------------------------------------------------------------------------
+    # ---- the object of a wait ----------------------------------------------------------------------------------------
     def waits(self, frames: list[PyFrame], waiter: Object) -> Waiting:
         try:
             if is_task(waiter):

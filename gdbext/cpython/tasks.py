@@ -27,7 +27,7 @@ MAX_TASKS = 1_000_000
 MAX_CHAIN = 20_000
 YIELD_FROM = 72  # the opcode of 3.9 and 3.10 (Include/opcode.h)
 _GENERATORS = ("coroutine", "generator", "async_generator")
-_WRAPPERS = {  # awaitable -> the field with the object it drives; the first word after the header where a table has no name for it
+_WRAPPERS = {  # awaitable -> the field with its target; the first word after the header where a table has no name for it
     "coroutine_wrapper": "corowrapper.cw_coroutine",
     "async_generator_asend": "asyncgenasend.ags_gen",
     "async_generator_athrow": "asyncgenathrow.agt_gen",

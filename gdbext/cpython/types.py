@@ -78,7 +78,7 @@ def named(rt: Runtime, pairs: Iterable[tuple[int, int]], wanted: Collection[str]
 
 
 class TypeInfo:
-    """What a reader needs of a type object, read once per stop."""
+    """The parts of a type object that readers need, read once per stop."""
 
     def __init__(self, rt: Runtime, address: int) -> None:
         L, t = rt.layout, rt.target

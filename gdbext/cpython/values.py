@@ -227,7 +227,7 @@ def _count(value: Object, told: Any) -> int:
 
 
 def members(value: Any, limit: int = MAX_ITEMS) -> Iterable[Any]:
-    """What iterating over a value gives."""
+    """The items of an iteration over a value."""
     adapter = view_of(value) or adapter_of(value)
     known: Iterable[Any] = adapter.members(limit) if adapter is not None else NotImplemented
     if known is not NotImplemented:

@@ -1,4 +1,4 @@
-"""What grew between two looks at a heap: first containers that got longer, by the bytes that hang on them; then types whose
+"""The growth between two looks at a heap: first containers that got longer, by the bytes that hang on them; then types whose
 growth no such container explains."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHARE = 0.8  # of a type's new objects that hang on the reported holder
 
 
 class Look:
-    """What is remembered of a heap. `containers`: {address: (type, length, retained)}. `types`: {name: (count, bytes)}.
+    """The remembered part of a heap. `containers`: {address: (type, length, retained)}. `types`: {name: (count, bytes)}.
     `complete`: whether every container is in it. `process`: of which process it was."""
 
     def __init__(

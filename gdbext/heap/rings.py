@@ -130,7 +130,7 @@ class Rings:
             self._types = np.concatenate([self._types, new[np.isin(meta, unique[makes])]])
         return self._types
 
-    # ---- links between objects----------------------------------------------------------------------------------------
+    # ---- links between objects ---------------------------------------------------------------------------------------
     def _resolve(self, following: Any) -> Any:
         """The index of each object's next one; -1 where it is unknown, -2 - i for the head i. If several lead to the same object,
         only the one counts to which that object leads back."""

@@ -220,7 +220,7 @@ class Vector:
         places = np.repeat(self._places(starts[mine]) - step * (ends - length), length)
         places += np.arange(0, step * len(places), step)
         owners = np.repeat(mine, length)
-        found = [self._words.take(places + pick) for pick in picks]  # all at once: the caller may read other windows in after the first
+        found = [self._words.take(places + pick) for pick in picks]  # all at once: the caller may read further windows
         for words in found:
             yield owners, words
 

@@ -100,7 +100,7 @@ class Layer:
         return None
 
     def address(self, part: str, block: int, slot: int = 0, head: int = 0, element: int = 0) -> int:
-        """The address of one element; `GdbextError` names what is out of range."""
+        """The address of one element; `GdbextError` names the index that is out of range."""
         found = self.part(part)
         if found is None:
             raise GdbextError(f"layer {self.index} has no part {part}; it has {', '.join(p.name for p in self.parts)}")

@@ -336,7 +336,7 @@ class TokenHashes:
     - `function`: the hash function; '' where it is not known (`why`).
     - `wrong`: `[(request id, block or None, detail)]`.
     - `left_out`: requests that hash more than their tokens; `unread`: requests that changed during the read.
-    - `of`: what has the hashes.
+    - `of`: the kind of objects with the hashes, in words.
     """
 
     function: str = ""

@@ -107,5 +107,5 @@ WORKER_LENGTH = _rule(
     "worker-length", "a worker counts of a request what the scheduler sent: prompt, computed tokens, blocks", _V2, transient=True
 )
 
-# What a broken free queue is told by; it explains other findings.
+# These show a broken free queue, which explains other findings.
 STRUCTURE = (FREE_LIST_DOUBLE, FREE_LIST_CYCLE, FREE_LIST_LINK, FREE_LIST_END, FREE_LIST_WILD)

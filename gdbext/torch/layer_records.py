@@ -150,7 +150,7 @@ def write(path: str, head: dict[str, Any], rows: Sequence[dict[str, Any]], force
 
 
 def read(path: str) -> Record:
-    """A record of a file; `GdbextError` for what is none."""
+    """The record in a file; `GdbextError` where it has none."""
     path = os.path.expanduser(path)
     text = contents(path, MAX_FILE)
     try:

@@ -18,8 +18,8 @@ _VERSION_FILES = (
     ("version.py", r"^__version__\s*=\s*['\"]([^'\"]+)"),
     ("build-version", r"^(\d\S*)"),
 )  # wheels, the libtorch zips
-# sizeof(pthread_mutex_t) in glibc: an autograd Node has one before most of its fields and those of its subclasses. All else of the
-# rows holds for both.
+# sizeof(pthread_mutex_t) in glibc: an autograd Node has one before most of its fields and those of its subclasses. All else in
+# the rows holds for both architectures.
 _MUTEX = {"x86-64": 40, "aarch64": 48}
 
 

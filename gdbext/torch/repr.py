@@ -44,7 +44,7 @@ class Options:
 
 
 def process_options(rt: Runtime | None, table: TorchLayout) -> Options:
-    """The `Options` in force in a process; torch's own defaults for what cannot be read."""
+    """The `Options` in force in a process; torch's own defaults where they cannot be read."""
     options = Options()
     module = rt.module("torch._tensor_str") if rt is not None else None
     if module is not None:

@@ -121,7 +121,7 @@ def _names(target: Target, info: int) -> list[str]:
         found.append(name)
         if name.startswith("__cxxabiv1::"):
             break
-        # What kind of type_info this is says its own vtable; its class's name is that of the kind.
+        # The type_info's own vtable tells its kind, by the name of its class.
         (_, own) = struct.unpack("<QQ", _bytes(target, kind - 16, 16))
         kind_name = _string(target, struct.unpack("<Q", _bytes(target, own + 8, 8))[0] & (1 << 63) - 1, 256)
         if kind_name == "N10__cxxabiv120__si_class_type_infoE":

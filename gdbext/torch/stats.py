@@ -110,7 +110,7 @@ class _Moments:
         return self.average if self.count else math.nan
 
     def std(self, times: int = 1) -> float:
-        """The standard deviation over n-1 of what was added, each value `times` times; NaN for less than two values."""
+        """The standard deviation over n-1 of the added values, each `times` times; NaN for less than two values."""
         count = self.count * times
         return math.sqrt(self.squares * times / (count - 1)) if count > 1 else math.nan
 

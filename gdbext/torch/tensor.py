@@ -73,7 +73,7 @@ class Tensor:
 
     @property
     def name(self) -> str:
-        """What messages call it: its address in the process."""
+        """Its name in messages: its address in the process."""
         return f"tensor at {self.address or self.impl:#x}"
 
     def one_line(self) -> str:
@@ -186,7 +186,7 @@ class Tensor:
 
     # ---- elements --------------------------------------------------------------------------------------------------
     def values(self, indices: Sequence[tuple[int, ...]]) -> list[Any]:
-        """The elements at `indices` (tuples, one int per dimension) as Python values, in order: what `.tolist()` gives.
+        """The elements at `indices` (tuples, one int per dimension) as Python values, in order, as `.tolist()` gives them.
 
         Conjugate and negative views are resolved, quantized elements dequantized. Only these elements are read, neighbours
         together. `GdbextError` where the values cannot be had.

@@ -80,7 +80,7 @@ def _attribute(obj: Object, *names: str) -> Object | None:
 
 
 def _mesh(rt: Runtime, mesh: Object) -> dict[str, Any]:
-    """{sizes, names, device} of a DeviceMesh; None for what this release keeps elsewhere."""
+    """{sizes, names, device} of a DeviceMesh; None for a part that this release keeps elsewhere."""
     device, names = _attribute(mesh, "_device_type", "device_type"), _attribute(mesh, "_mesh_dim_names", "mesh_dim_names")
     return {
         "sizes": _mesh_sizes(rt, mesh),
