@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .types import TypeInfo
 
 MAX_FRAMES = 20000
-MAX_PASSED = 200000  # frames outward of those, until the activation that they belong to is found
+MAX_PASSED = 200000  # further frames outward, until their activation is found
 MAX_THREADS = 100000
 OWNED_BY_GENERATOR = 1
 OWNED_BY_C = 3  # and above: a frame on the C stack, with which C code called Python (3.12 on)
@@ -248,7 +248,7 @@ def _walk_shims(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> list[RawFr
             group.append(_step(rt, address, code, lasti, owner, 0))
             found.append(group[-1])
         address = _word(blob, L["iframe.previous"])
-    if len(found) > 1 and group and address not in seen:  # cut: the activation that the outermost ones belong to is further out
+    if len(found) > 1 and group and address not in seen:  # cut: the activation of the outermost ones is further out
         anchor = _shim_above(rt, address)
         for step in group:
             step.anchor = anchor

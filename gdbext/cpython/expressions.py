@@ -90,7 +90,7 @@ class Evaluator:
     def __init__(self, rt: Runtime | None, text: str, frame: PyFrame | None, last: Any, names: Mapping[str, Any] | None) -> None:
         self.rt, self.frame, self.last = rt, frame, last
         self.source = _prepare(text.strip())
-        self.steps = self.done = 0  # nodes that were begun, that have a value
+        self.steps = self.done = 0  # nodes that were begun, nodes that have a value
         self.scopes: list[Any] = [names] if names else []
         if not self.source:
             raise GdbextError("no expression given")

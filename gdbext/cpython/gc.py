@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 MAX_OBJECTS = 200_000_000
 WINDOW = 16  # log2 of the bytes read at once
-MAX_WINDOWS = 2048  # kept: 128 MiB
+MAX_WINDOWS = 2048  # that are kept: 128 MiB
 STRETCH = 1 << 16  # objects that are handed out at once
-TRIES, RESTARTS = 4, 8  # at one stretch of a list that changes, and at the list
+TRIES, RESTARTS = 4, 8  # attempts at one stretch of a changing list, and at the whole list
 
 
 class Windows:

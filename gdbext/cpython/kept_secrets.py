@@ -39,7 +39,7 @@ def read(target: Target) -> tuple[list[bytes], list[bytes], set[bytes], list[tup
         rt = open_runtime(target)
         for name in ("argv", "orig_argv"):
             words = [(_encoded(one), one) for one in _each(rt, "sys", name)]
-            argv += [b"--", *(word for word, _ in words)]  # the last option of one has nothing of the next
+            argv += [b"--", *(word for word, _ in words)]  # so that the last option takes no value of the next one
             places += _places_of_words(words)
         for one in _each(rt, "os", "environ"):
             for key, value in one.attr("_data").items(MAX_WORDS):

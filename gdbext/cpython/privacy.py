@@ -5,7 +5,8 @@ In a process of an engine four kinds of values are counted instead of shown, unl
 - values under a name that engines give to content (their specs' `sensitive`);
 - text and integers under a name that says nothing (`x`, `data`, `line`);
 - keys and passwords, recognised by their names (`authkey`, `HF_TOKEN`) or their type;
-- any text that does not look like a word of the program: an identifier, a number, a path, an address, a digest.
+- any text, wherever it lies, that does not look like a word of the program: an identifier, a number, a path, an address, a
+  digest.
 
 Text under a name that only programs give (`__doc__`, `_fmt`) is always shown.
 """

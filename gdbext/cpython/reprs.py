@@ -34,7 +34,7 @@ class Limits:
 SHORT = Limits(items=12, string=80, depth=3, total=120)
 NORMAL = Limits()
 FULL = Limits(items=1 << 24, string=1 << 24, depth=64, total=1 << 26)
-MADE = 16  # characters that a container counts for which an expression made: one may hold another many times
+MADE = 16  # characters that a container of an expression counts for: one may hold another many times
 _UNPRINTED = 10**4300  # Python itself refuses to print more digits, from 3.11 on
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .shapes import Shape
     from .words import Columns
 
-MAX_WORDS = 1 << 19  # of objects' bodies that are gathered before they are looked at
+MAX_WORDS = 1 << 19  # of objects' bodies that are gathered before they are examined
 MANY = 3 << 20  # objects that leave less memory for windows
 MAX_LENGTH = (1 << 31) - 1  # of a container; and bytes of an object, beyond which the column of sizes takes twice the memory
 
@@ -121,7 +121,7 @@ class VectorWalk:
                 pending.append(self._resolve(sources, words))
             held.append(self._settle(pending))
             self._join(block.start + part.start, part.stop - part.start)
-        self._counts.append(np.zeros(block.stop - sum(map(len, self._counts)), dtype=np.int32))  # of those there was no time for
+        self._counts.append(np.zeros(block.stop - sum(map(len, self._counts)), dtype=np.int32))  # of those not reached in time
         return self._new(held)
 
     def _join(self, first: int, count: int) -> None:

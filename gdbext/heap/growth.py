@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from ..cpython import referrers
     from .listing import Census
 
-MAX_KEPT = 300_000  # containers that a saved look remembers, those with most hanging on them
+MAX_KEPT = 300_000  # containers that a saved look remembers: those on which most hangs
 MAX_NAMED = 40  # rows whose way is written
-MIN_NEW = 10  # members of a container that was not there before; the dicts of linked objects are no containers that grew
-MAX_ALIKE = 3  # new containers of one type that stand for themselves; more of them are told as their type's growth
-MANY = 8  # containers of one family that got longer, where as many may have got shorter: requests that come and go
+MIN_NEW = 10  # members of a new container; the dicts of linked objects do not count as containers that grew
+MAX_ALIKE = 3  # new containers of one type with rows of their own; more are reported as their type's growth
+MANY = 8  # containers of one family that got longer; others may have got shorter: requests that come and go
 SHARE = 0.8  # of a type's new objects that hang on the reported holder
 
 
@@ -81,7 +81,7 @@ def _containers(before: Look, census: Census) -> list[tuple[Container, int, int]
         elif old is not None or before.complete:
             new.append((c, 0, 0))
     more = _lengths(before, census) if new else {}
-    new = [entry for entry in new if 2 * more.get(entry[0].type, 0) >= entry[0].length]  # else it stands for one that is gone
+    new = [entry for entry in new if 2 * more.get(entry[0].type, 0) >= entry[0].length]  # else it replaces one that is gone
     under = census.ways.below([c.node for c, _, _ in known] + [c.node for c, _, _ in new])
     top = [entry for entry in new if not under[entry[0].node] and census.ways.parents[entry[0].node] != UNREACHED]
     alike = collections.Counter(entry[0].type for entry in top)
@@ -117,7 +117,7 @@ def _lasting(census: Census, changes: dict[int, int]) -> list[int]:
             way.append(census.heap.kind(at))
             at = int(census.ways.parents[at])
         families.setdefault(tuple(way), []).append(node)
-    for chain in [chain for chain in families if len(chain) == 2]:  # a frame holds it, a request that has just come, say
+    for chain in [chain for chain in families if len(chain) == 2]:  # a frame holds it: a new request, for example
         alike = [other for other in families if len(other) == 3 and other[:2] == chain]
         if alike:
             families[max(alike, key=lambda other: len(families[other]))] += families.pop(chain)
@@ -181,7 +181,7 @@ def _holder(census: Census, kinds: set[int], nodes: list[int], more: int) -> ref
     if lost >= more * SHARE:
         return None
     total = ways.gather(weights)
-    least = min(SHARE * min(more, len(nodes)), int(total.max()))  # two ways may share them: then the one with more
+    least = min(SHARE * min(more, len(nodes)), int(total.max()))  # two ways may share them: then the larger share counts
     for level in reversed(ways.levels):
         for node in level if isinstance(level, list) else level[total[level] >= least].tolist():
             if total[node] >= least and (heap.kind(node) not in kinds or ways.parents[node] == ROOT):

@@ -25,7 +25,7 @@ TAIL = 8192  # bytes of the next window that are held behind each one
 ROW = (1 << WIDE) + TAIL
 AT_ONCE = 1 << 17  # records that are read at once, at most
 MAX_TABLE = 1 << 27  # entries of one table; a bigger count is damage
-NEAR = 1 << 12  # records that are read word by word while the processor's cache has them
+NEAR = 1 << 12  # records that are read word by word while they are in the processor's cache
 LARGE = TAIL // 8  # words of a run that is read by itself
 CHUNK = 3 << 18  # words of runs that are handed out at once; a multiple of every table's step
 

@@ -72,7 +72,7 @@ class Pool:
     foreign: list[int] = dataclasses.field(default_factory=list)  # entries of the block list that are no blocks
     may_pin: str = ""
     pins: dict[int, int] = dataclasses.field(default_factory=dict)
-    lent: set[int] = dataclasses.field(default_factory=set)  # ids that were given back and are still read, until they are reused
+    lent: set[int] = dataclasses.field(default_factory=set)  # ids that were given back, but are still read until they are reused
     cached_ids: list[int] | None = None  # ids that a prefix tree holds, where there is no hash map
     tree: "Tree" | None = None
     counters: dict[str, Any] = dataclasses.field(default_factory=dict)  # the engine's own counts
@@ -188,7 +188,7 @@ def _name_fault(pool: Pool, before: int, at: int, seen: bytearray) -> Fault:
     if seen[at]:
         return FREE_LIST_CYCLE, where, f"the next link of {shown(before)} leads back to block {at}: the free queue is a ring"
     if to_next.get(at, 0) > 1 and before >= 0:
-        # two next links lead here and its prev link names another one: the one walked on is the false one
+        # two next links lead here, and its prev link names another block: the link that was followed is the false one
         return (
             FREE_LIST_LINK,
             where,
@@ -270,8 +270,8 @@ class Request:
     transfer: bool = False  # an asynchronous transfer may hold its blocks
     address: int = 0
     content: dict[str, Any] | None = None
-    in_flight: int | None = None  # output tokens of steps that were handed out and not heard of (async scheduling)
-    draft_tokens: int | None = None  # tokens that were guessed for its next step (speculative decoding)
+    in_flight: int | None = None  # output tokens of steps that were started and have no result yet (async scheduling)
+    draft_tokens: int | None = None  # guessed tokens for its next step (speculative decoding)
 
 
 @dataclasses.dataclass
@@ -322,7 +322,7 @@ class Worker:
     rows: dict[str, Row] = dataclasses.field(default_factory=dict)
     ahead: int = 1
     own_tree: bool = False
-    steps: int = 8  # that it may be behind its scheduler, or before its reports to it: pipeline, async scheduling
+    steps: int = 8  # it may be behind its scheduler, or ahead of the results that it has: pipeline, async scheduling
     sizes: dict[int, int] = dataclasses.field(default_factory=dict)  # group -> tokens of a block of its table
     unread: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     faults: list[tuple[Rule, str, str]] = dataclasses.field(default_factory=list)  # the rule, the request, the detail

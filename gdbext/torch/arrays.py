@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Box = Tuple[slice, ...]
 
 PIECE = 1 << 20  # bytes of memory read at once, and elements decoded at once: a piece stays in the processor's cache
-GAP = 1 << 14  # bytes: memory between the elements of a box that is read along with them
+GAP = 1 << 14  # bytes: a gap between elements of a box, up to which the gap is read too
 MAX_RUNS = 1 << 16  # pieces of memory that one box may gather
 NUMPY = {
     "uint8": "u1",
@@ -144,7 +144,7 @@ def _tile(shape: Sequence[int], order: Sequence[int], itemsize: int) -> Iterator
         return
     limit = PIECE // max(1, itemsize)
     dims = memory_order(shape, order)
-    span = count = 1  # of the dimensions that a box holds whole: elements from the first to the last in memory, and elements
+    span = count = 1  # of the dimensions that a box holds whole: their span in memory, and their elements
 
     def apart(d: int) -> bool:
         return (abs(order[d]) - span) * itemsize > GAP
@@ -195,7 +195,7 @@ def of_tensor(tensor: Tensor) -> Source:
             found = found.conj()
         return _dequantize(tensor.quantizer, found, box) if tensor.quantizer else found
 
-    channels = tensor.quantizer.axis if tensor.quantizer else None  # one stored element stands for another number in each channel
+    channels = tensor.quantizer.axis if tensor.quantizer else None  # a stored element means a different number in each channel
     repeated = [d for d, step in enumerate(tensor.stride or ()) if step == 0 and d != channels]
     decoded = None if resolved(tensor) else numbers
     read = tensor.reader or functools.partial(read_box, tensor)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAX_BLOCKS = 1 << 21
 MAX_LEVELS = 128  # of a red-black tree
 MAX_PROBES = 128  # entries behind a table's slots, at most: the probe length is an i8
-SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the later one, which torch 2.9 and later read too
+SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # torch 2.9 and later read both
 SUMS = {"total_size": "reserved_bytes", "allocated_size": "allocated_bytes", "active_size": "active_bytes"}
 
 

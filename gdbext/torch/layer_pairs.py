@@ -1,7 +1,7 @@
 """Which outputs of two records of a step belong together.
 
-In two records of one program, outputs of the same name do. But an engine and a plain program of transformers, or of another
-library, divide the same model into different modules. Such outputs are paired as follows:
+In two records of one program, outputs of the same name do. But an engine and a plain program of transformers, or another
+program, divide the same model into different modules. Such outputs are paired as follows:
 
 - A layer that packs several layers of the other side is compared with their outputs put together (qkv_proj, gate_up_proj,
   SiluAndMul).
