@@ -1,7 +1,8 @@
-"""Answers for objects whose own code would have to run: one `Adapter` per family of types, registered by who knows the family.
+"""Answers for objects whose own code would have to run: one `Adapter` per family of types. The module that knows a family
+registers its adapter.
 
-Those of the standard library are in stdlib_types.py and stdlib_reprs.py, those of numpy, pydantic and msgspec in thirdparty/; the
-rooms above register theirs (torch).
+Adapters of the standard library are in stdlib_types.py and stdlib_reprs.py; those of numpy, pydantic and msgspec are in
+thirdparty/. The rooms above register theirs (torch).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from .types import TypeInfo
 
 
-# What code that makes a value out of damaged memory may raise besides `GdbextError`.
+# In addition to `GdbextError`, the errors of code that makes a value out of damaged memory.
 DAMAGED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, AssertionError)
 
 
@@ -32,7 +33,7 @@ class Adapter:
     # Classes whose `__repr__`, written in Python, `text` reproduces; None: `text` is a description, whatever they define.
     reprs: tuple[str, ...] | None = ()
 
-    type_name = "value"  # of what it stands for
+    type_name = "value"  # of the object
     tables: tuple[str, ...] = ()  # dicts of the instance whose entries are attributes too
 
     def __init__(self, obj: Object | None) -> None:
@@ -41,15 +42,15 @@ class Adapter:
             self.type_name = obj.type_name
 
     def text(self, printer: Repr, depth: int) -> Any:
-        """What `repr()` gives."""
+        """The result of `repr()`."""
         return NotImplemented
 
     def attribute(self, name: str) -> Any:
-        """The value of an attribute that a descriptor computes; asked before the instance is looked at."""
+        """The value of an attribute that a descriptor computes. Called before the instance is looked at."""
         return NotImplemented
 
     def missing_attribute(self, name: str) -> Any:
-        """What `__getattr__` gives: asked where neither instance nor class has the attribute."""
+        """The value that `__getattr__` gives. Called where neither instance nor class has the attribute."""
         return NotImplemented
 
     def names(self) -> Iterable[str]:
@@ -63,7 +64,7 @@ class Adapter:
         return NotImplemented
 
     def members(self, limit: int) -> Any:
-        """What iterating gives, as a list of at most `limit` values."""
+        """The items of an iteration, as a list of at most `limit` values."""
         return NotImplemented
 
     def call(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

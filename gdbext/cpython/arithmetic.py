@@ -41,7 +41,7 @@ _UNARY: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 def arithmetic(name: str, left: Any, right: Any) -> Any:
-    """`left + right` and the like; `name`: of the ast node ("Add"). `GdbextError` for what would grow too large."""
+    """`left + right` and the like; `name`: of the ast node ("Add"). `GdbextError` where the result would grow too large."""
     if name not in _ARITHMETIC:
         raise GdbextError("this operator cannot be answered by reading memory")
     work, method = _ARITHMETIC[name]

@@ -1,7 +1,6 @@
-"""The reprs of CPython's own C types that are neither scalars nor containers: functions, modules, ranges, views, locks,
-descriptors, …
+"""The reprs of CPython's own C types that are neither scalars nor containers: functions, modules, ranges, views, locks, …
 
-Each function of `BY_NAME` takes (printer, value, depth) and gives what the type's tp_repr in CPython's sources gives.
+Each function of `BY_NAME` takes (printer, value, depth). It gives the text that the type's tp_repr in CPython's sources gives.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _PLAIN_COUNT = (1 << 63) - 1  # PY_SSIZE_T_MAX: an itertools.count that has left
 
 
 def default_repr(value: Object) -> str:
-    """`<module.Class object at 0x…>`, what `object.__repr__` gives."""
+    """`<module.Class object at 0x…>`, as `object.__repr__` gives it."""
     info = value.type
     module = info.module
     name = info.qualname if module in ("", "builtins") else f"{module}.{info.qualname}"
@@ -90,7 +89,7 @@ def _function(printer: Repr, value: Object, depth: int) -> str:
 
 
 def _qualname(func: Object) -> str:
-    """`__qualname__`, else `__name__`, of what a method is bound to; "?" where neither is a str."""
+    """The `__qualname__`, else the `__name__`, of the function that a method is bound to; "?" where neither is a str."""
     for name in ("__qualname__", "__name__"):
         try:
             found = func.attr(name)
@@ -140,7 +139,7 @@ def _method_wrapper(printer: Repr, value: Object, depth: int) -> str:
 
 
 def _wrapped_callable(printer: Repr, value: Object, depth: int) -> str:
-    """staticmethod and classmethod: from 3.10 on they name what they wrap."""
+    """staticmethod and classmethod: from 3.10 on they name the wrapped object."""
     if value.rt.version < (3, 10):
         return default_repr(value)
     return f"<{value.type.name}({printer.show(value.rt.object(_after_header(value, 0)), depth + 1)})>"

@@ -1,10 +1,15 @@
-"""Which function of C code a Python frame has called: the callable on its stack of values, where its instruction is a call.
+"""Which C function a Python frame has called: the callable on its value stack, where its instruction is a call.
 
-The instruction says where the callable stands (Python/bytecodes.c, ceval.c); `stack_depths` how deep the stack is before it. An
-interpreter may also stand behind the call, before its next instruction, with the result in the callable's place. So what is
-read counts only with a proof that the call goes on: 3.14 and later keep the stack's end in the frame while C code runs; before,
-the NULL beside a function is there until the result takes its place; a method is one of the object beside it; else the callable
-is the very one that the instruction that pushed it finds. Where there is none, nothing is said.
+The instruction says where the callable lies (Python/bytecodes.c, ceval.c). `stack_depths` says how deep the stack is before the
+instruction. But an interpreter may also stand behind the call, before its next instruction: then the result is in the callable's
+place. So the callable counts only with a proof that the call is still in progress:
+
+- From 3.14 on the frame keeps the stack's end while C code runs.
+- Before, the NULL beside a function stays until the result takes its place.
+- A method belongs to the class of the object beside it.
+- Else the callable is the one that the pushing instruction would push now.
+
+Without a proof nothing is reported.
 """
 
 from __future__ import annotations
@@ -29,8 +34,8 @@ _FIRST = (3, 13)  # from here on the callable stands before the NULL or self, no
 
 
 def callee(frame: PyFrame) -> str:
-    """`time.sleep`, `list.sort`, `sorted`: what a Python frame has called and waits for, where that is C code; '' where its
-    instruction is no call, it called Python code, or it cannot be told."""
+    """The C function that a Python frame has called and waits for: `time.sleep`, `list.sort`, `sorted`. '' where the instruction
+    is no call, where the frame called Python code, or where the function cannot be determined."""
     try:
         return _callee(frame)
     except GdbextError as e:
@@ -56,7 +61,7 @@ def _callee(frame: PyFrame) -> str:
 
 
 def _called_python(frame: PyFrame) -> bool:
-    """Whether the same activation of the interpreter goes on in a frame inside of it."""
+    """Whether the next inner frame runs in the same activation of the interpreter."""
     return bool(frame.anchor and 0 < frame.level < len(frame.stack) and frame.stack[frame.level - 1].anchor == frame.anchor)
 
 
@@ -82,7 +87,7 @@ _SHAPES: dict[str, Callable[[int, tuple[int, int]], int]] = {
 
 
 class _Call:
-    """A call that a frame stands at: `words`: what it takes, the deepest first."""
+    """A call at which a frame stands. `words`: the values that the call takes, the deepest first."""
 
     def __init__(self, frame: PyFrame, steps: dict[int, Step], writers: Writers, step: Step) -> None:
         self.frame, self.rt, self.steps, self.step = frame, frame.rt, steps, step
@@ -102,7 +107,7 @@ class _Call:
         return frame.address + L["iframe.localsplus"] + 8 * rt.target.i32(frame.code.address + L["code.co_nlocalsplus"])
 
     def callable(self) -> Object | None:
-        """What is called, where it is proven that the call goes on."""
+        """The callable, where it is proven that the call is still in progress."""
         name, first, second = self.step.name, self.words[0], self.words[1] if len(self.words) > 1 else 0
         paired = name not in ("CALL_FUNCTION", "CALL_FUNCTION_KW") and (name != "CALL_FUNCTION_EX" or self.rt.version >= (3, 11))
         if not paired:
@@ -116,8 +121,8 @@ class _Call:
         return self._loaded(first, 0) if self.rt.version >= _FIRST else None
 
     def _running(self, first: int) -> Object | None:
-        """By the end of the stack, which the frame keeps: before the values that the call takes, or behind them while the
-        arguments are all there."""
+        """The callable, proven by the stack's end that the frame keeps. The end lies before the values that the call takes, or
+        behind them while all the arguments are there."""
         end = self.rt.target.u64(self.frame.address + self.rt.layout["iframe.stackpointer"])
         place = (end - self.base) // 8 - self.depth
         arguments = self.words[2:] if self.step.name != "CALL_FUNCTION_EX" else self.words[2:3]
@@ -127,7 +132,7 @@ class _Call:
         return self.rt.object(address) if address else None
 
     def _is_method(self, function: int, owner: int) -> bool:
-        """Whether `function` is a C method of a class that the object `owner` is of."""
+        """Whether `function` is a C method of a class of the object `owner`."""
         rt = self.rt
         found = rt.object(function)
         if found.type.builtin_name not in _DESCRIPTORS:
@@ -135,7 +140,7 @@ class _Call:
         return rt.target.u64(function + rt.layout["descr.d_type"]) in rt.object(owner).type.mro
 
     def _loaded(self, address: int, place: int) -> Object | None:
-        """The callable at `place`, where the instruction that pushed it would push it now."""
+        """The callable at `place`, where the instruction that pushed it would push the same one now."""
         writer = self.writers[self.depth + place]
         step = self.steps.get(writer) if writer != UNKNOWN else None
         if not address or step is None:
@@ -153,7 +158,7 @@ class _Call:
         return str(names.elements(index + 1)[index].string(1000))
 
     def _value(self, step: Step) -> int | None:
-        """The address of what a load would push now."""
+        """The address of the value that a load would push now."""
         frame = self.frame
         if step.name.startswith("LOAD_FAST") and "LOAD_FAST_LOAD" not in step.name or step.name == "LOAD_DEREF":
             variables = frame.code.variables
@@ -177,7 +182,7 @@ class _Call:
 
 # ---- names -----------------------------------------------------------------------------------------------------------
 def _own_name(function: Object) -> str:
-    """The name that C code gave a function, without where it is from; '' of what is no function of C code."""
+    """The name of a C function, without its module or class; '' for any other object."""
     rt, kind = function.rt, function.type.builtin_name or function.type.name
     L, t = rt.layout, rt.target
     if kind.rpartition(".")[2] in _FUNCTIONS:
@@ -190,7 +195,7 @@ def _own_name(function: Object) -> str:
 
 
 def _name(function: Object) -> str:
-    """`time.sleep`, `list.sort`, `sorted`, `range`; '' of what is no function of C code."""
+    """`time.sleep`, `list.sort`, `sorted`, `range`; '' for anything but a C function."""
     rt, own = function.rt, _own_name(function)
     L, t = rt.layout, rt.target
     kind = function.type.builtin_name

@@ -1,8 +1,8 @@
-"""Which code objects a file's line or a function's name stands for, and at which of their bytes that line begins.
+"""The code objects of a file's line or a function's name, and the offsets at which that line begins.
 
-Code objects are found by the one word that each begins with: the address of PyCode_Type. The whole private memory is searched for
-it, so closures, functions behind decorators and those of a module that was loaded again are found, whoever holds them. The Python
-breakpoints of `control` are set at what is found here.
+Each code object begins with the address of PyCode_Type. The whole private memory is searched for this word. So closures,
+decorated functions and those of a reloaded module are found too, whatever refers to them. `control` sets its Python breakpoints
+at the places found here.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def bytecode(code: Code) -> int:
 
 # ---- lines -----------------------------------------------------------------------------------------------------------
 def runs(code: Code) -> list[tuple[int, int, Any]]:
-    """`[(offset, line, position)]`: where a line begins, each time it does; by offset. `position` tells copies of one statement
-    from other parts of it: None where the version keeps no columns."""
+    """`[(offset, line, position)]` of each place where a line begins, by offset. `position` tells copies of one statement from
+    other parts of it; it is None where the version keeps no columns."""
     found, before = [], object()
     for start, _, line, position in code.rt.dialect.spans(code.table, code.first):
         if line != before and line is not None:
@@ -60,8 +60,8 @@ def runs(code: Code) -> list[tuple[int, int, Any]]:
 
 
 def starts(code: Code, line: int) -> list[BytecodeLocation]:
-    """`[BytecodeLocation]` where a line of this code object is begun: its first instruction and the copies that the compiler
-    made of it."""
+    """`[BytecodeLocation]` where a line of this code object begins: its first instruction, and the copies that the compiler made
+    of it."""
     own = [(start, position) for start, at, position in runs(code) if at == line]
     if not own:
         return []
@@ -104,7 +104,7 @@ def entry(code: Code) -> BytecodeLocation:
 
 # ---- instructions ----------------------------------------------------------------------------------------------------
 def opcodes(version: tuple[int, int]) -> dict[str, Any]:
-    """What layouts/opcodes.json (scripts/make-cpython-opcodes) says of a minor; `LayoutError` where it says nothing."""
+    """The entry of layouts/opcodes.json (scripts/make-cpython-opcodes) for a minor; `LayoutError` where there is none."""
     known: dict[str, dict[str, Any]] = package.table("layouts/opcodes.json")
     name = "{}.{}".format(*version)
     if name not in known:
@@ -115,8 +115,7 @@ def opcodes(version: tuple[int, int]) -> dict[str, Any]:
 
 
 def instructions(code: Code) -> list[tuple[int, int, int]]:
-    """`[(offset, opcode, argument byte)]` as the interpreter has them now: specialised, without the cache entries between
-    them."""
+    """`[(offset, opcode, argument byte)]` as they are in memory now: specialised, without the cache entries between them."""
     rt = code.rt
     if "code.co_code_adaptive" in rt.layout:
         size = 2 * rt.target.u64(code.address + rt.layout["varobj.ob_size"])
@@ -132,8 +131,8 @@ def instructions(code: Code) -> list[tuple[int, int, int]]:
 
 
 def brief_at(code: Code, offset: int) -> bool:
-    """Whether the instruction at a byte of the code only jumps, loads or compares: it calls no C that takes its time, but of
-    large objects and those of extensions."""
+    """Whether the instruction at this offset only jumps, loads or compares. It then calls no C code that takes long, except on
+    large objects and objects of extensions."""
     return code.rt.target.read(bytecode(code) + offset, 1)[0] in opcodes(code.rt.version)["brief"]
 
 
@@ -169,8 +168,11 @@ def handlers(table: bytes) -> list[tuple[int, int]]:
 
 # ---- all code objects ------------------------------------------------------------------------------------------------
 class Found:
-    """All code objects of a process: `by_file`: {co_filename: [(address, address of co_name)]}; `left_out`: why some may be
-    missing; `compiled`: how many of them have code that CPython's JIT made, or traces of its second tier."""
+    """All code objects of a process.
+
+    `by_file`: {co_filename: [(address, address of co_name)]}. `left_out`: why some may be missing. `compiled`: how many have code
+    that CPython's JIT made, or traces of its second tier.
+    """
 
     def __init__(self) -> None:
         self.compiled = 0
@@ -208,7 +210,8 @@ def _every(rt: Runtime) -> Found:
 
 
 def _has_executors(rt: Runtime, array: int) -> bool:
-    """Whether a `_PyExecutorArray` (Include/internal/pycore_optimizer.h) is one: its sizes fit. It may be empty again."""
+    """Whether this address holds a `_PyExecutorArray` (Include/internal/pycore_optimizer.h): its sizes must fit. It may be empty
+    again."""
     try:
         size, capacity = rt.target.u32(array), rt.target.u32(array + 4)
         return 0 < size <= capacity <= 256
@@ -218,7 +221,7 @@ def _has_executors(rt: Runtime, array: int) -> bool:
 
 
 def jit_doubt(rt: Runtime) -> str:
-    """Why a place in the bytecode may be passed unseen: CPython's JIT (3.13 and later) is on. Empty where it is not."""
+    """Why the process may pass a place in the bytecode unseen: CPython's JIT (3.13 and later) is on. '' where it is not."""
     compiled = every(rt).compiled
     if not compiled and not jit_wanted(rt):
         return ""
@@ -230,7 +233,7 @@ def jit_doubt(rt: Runtime) -> str:
 
 
 def jit_wanted(rt: Runtime) -> bool:
-    """Whether the program was started with a JIT that its CPython has."""
+    """Whether the program was started with a JIT and its CPython has one."""
     try:
         return rt.version >= (3, 13) and rt.target.environ().get("PYTHON_JIT", "0") not in ("0", "") and _knows_jit(rt)
     except GdbextError as e:
@@ -253,7 +256,7 @@ def _string(rt: Runtime, pointer: int) -> str | None:
 
 
 def instances(rt: Runtime, symbol: str, left_out: list[str]) -> Iterator[tuple[int, bytes, int]]:
-    """Yields `(address, data, offset in data)` of what looks like an object of the static type that a symbol names."""
+    """Yields `(address, data, offset in data)` of each place that looks like an object of the static type `symbol`."""
     kind = rt.target.symbol(symbol, [rt.library])
     pattern, shift, count = struct.pack("<Q", kind), rt.layout["object.ob_type"], 0
     core = pattern.strip(b"\0")  # its zero bytes would slow the search down several times
@@ -270,7 +273,7 @@ def instances(rt: Runtime, symbol: str, left_out: list[str]) -> Iterator[tuple[i
 
 
 def _private_memory(rt: Runtime, overlap: int, left_out: list[str]) -> Iterator[tuple[int, bytes]]:
-    """Yields `(start, data)` of the memory in which Python's objects can lie, in pieces that overlap by so many bytes."""
+    """Yields `(start, data)` of the memory in which Python's objects can lie, in pieces that overlap by `overlap` bytes."""
     for m in rt.target.mappings():
         if (
             m.perms[:2] != "rw"
@@ -290,14 +293,14 @@ def _private_memory(rt: Runtime, overlap: int, left_out: list[str]) -> Iterator[
 
 
 def can_name(rt: Runtime, text: str) -> bool:
-    """Whether some str of the process ends in `text`: false at half the cost of `every` where no code can be called so, or
-    lie in a file of that name. True where text that is not ASCII has to be told apart."""
+    """Whether some str of the process ends in `text`. False means: no code object has this name or lies in a file of this name.
+    That costs half of `every`. Always True for text that is not ASCII."""
     wanted = text.encode() + b"\0"
     return not text.isascii() or any(wanted in data for _, data in _private_memory(rt, len(wanted), []))
 
 
 def _codes(rt: Runtime, entries: Iterable[tuple[int, int]], name: str | None = None) -> list[Code]:
-    """`[Code]` of entries of `Found.by_file`, only the ones with this `co_name`."""
+    """`[Code]` of entries of `Found.by_file`; with `name`, only those with this `co_name`."""
     found = []
     named = None if name is None else _equal(rt, {title for _, title in entries}, name)
     for address, title in entries:
@@ -314,7 +317,7 @@ def _codes(rt: Runtime, entries: Iterable[tuple[int, int]], name: str | None = N
 
 
 def _equal(rt: Runtime, pointers: Iterable[int], text: str) -> set[int]:
-    """Which of many pointers are a str that equals `text`. Neighbours are read together: names lie by the thousand in few
+    """Those of many pointers that point to a str equal to `text`. Neighbours are read together: names lie by the thousand in few
     places."""
     length, found, start, data = struct.pack("<Q", len(text)), set(), 0, b""
     for pointer in sorted(pointers):
@@ -329,7 +332,7 @@ def _equal(rt: Runtime, pointers: Iterable[int], text: str) -> set[int]:
 
 # ---- from what the user types ----------------------------------------------------------------------------------------
 def same_file(wanted: str, path: str) -> bool:
-    """Whether a file that the user names is this `co_filename`: all of it, or its last parts."""
+    """Whether the file that the user names is this `co_filename`: all of it, or its last parts."""
     return path == wanted or path.endswith("/" + wanted.lstrip("./"))
 
 
@@ -405,8 +408,8 @@ def names(rt: Runtime, module: str = "") -> dict[str, set[int]]:
 
 
 def _texts(rt: Runtime, pointers: Iterable[int]) -> Iterator[tuple[int, str]]:
-    """Yields `(pointer, text)` of those of many pointers that are a str. Neighbours are read together; what is not ASCII, or is
-    long, is read by itself."""
+    """Yields `(pointer, text)` for those of many pointers that point to a str. Neighbours are read together. Long text and text
+    that is not ASCII are read one by one."""
     L, start, data = rt.layout, 0, b""
     kind_at, length_at, state_at, head = L["object.ob_type"], L["ascii.length"], L["ascii.state"], L["ascii.__size"]
     str_type = rt.target.symbol("PyUnicode_Type", [rt.library])

@@ -24,7 +24,7 @@ _SCALARS = ("float", "complex", "NoneType", "ellipsis", "bytearray", "range", "s
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether containers take two values for one: identical, or equal."""
+    """Whether containers treat two values as one: they are identical, or equal."""
     return identical(left, right) or equal(left, right)
 
 

@@ -1,4 +1,4 @@
-"""Hides users' prompts and tokens in the value of an expression: their length is shown instead, however they are reached."""
+"""Hides users' prompts and tokens in the value of an expression: only their length is shown, whatever path leads to them."""
 
 from __future__ import annotations
 
@@ -38,9 +38,8 @@ def names_in(text: str) -> set[str]:
 
 
 def shown(repr_: Repr, text: str, value: Any) -> str:
-    """The text of the value of an expression. Content is counted where the expression mentions one of the private names of
-    `repr_` or that of a secret, and where no name tells what it is: at an address, behind `$py`, under a name that says
-    nothing."""
+    """The text of the value of an expression. Content is counted, not shown, in two cases: the expression mentions a private name
+    of `repr_` or the name of a secret, or no name tells what the value is (an address, `$py`, a name that says nothing)."""
     if repr_.private and content_length(value):
         names = names_in(text)
         if names & repr_.private or any(is_secret(name, value) for name in names) or is_unnamed(text) and is_content(value):
@@ -51,8 +50,8 @@ def shown(repr_: Repr, text: str, value: Any) -> str:
 
 
 def shown_result(repr_: Repr, function: str, value: Any) -> str:
-    """The text of what a function has returned. The name of a function does not tell what it gives: lists of numbers are counted
-    as under a name that says nothing; one value, or a few of them as a tuple, are shown as under the function's name."""
+    """The text of a function's result. A function's name does not tell what it returns. So lists of numbers are counted, as under
+    a name that says nothing. One value, or a tuple of a few, is shown as under the function's name."""
     return shown(repr_, function if is_text(value) or is_number(value) or _is_record(value) else "result", value)
 
 
@@ -76,8 +75,8 @@ def is_unnamed(text: str) -> bool:
 
 
 def _takes_an_item(text: str, private: Set[str]) -> bool:
-    """Whether an expression picks an item, by number or by `max(…)`, out of what would be counted as a whole; `len(…)` of it
-    tells no item."""
+    """Whether an expression picks an item, by number or by `max(…)`, out of a value that as a whole would be counted. `len(…)`
+    reveals no item."""
     tree = parsed(text)
     todo: list[ast.AST] = [tree] if tree is not None else []
     while todo:
@@ -102,7 +101,7 @@ def _takes_an_item(text: str, private: Set[str]) -> bool:
 
 
 def _bound_in(tree: ast.AST) -> set[str]:
-    """The names that comprehensions in an expression give to the items of what they go through."""
+    """The names that the comprehensions of an expression bind to items."""
     return {
         name.id
         for node in ast.walk(tree)
@@ -113,9 +112,12 @@ def _bound_in(tree: ast.AST) -> set[str]:
 
 
 def _last_names(tree: ast.AST | None) -> set[str]:
-    """Of every path in an expression the name that it ends in: `a.b + c["d"][0]` -> b, d; of a method's call also its owner's:
-    `a.b.tolist()` -> b, tolist. What only its length, or only an attribute of its items, is taken of says nothing about the
-    value: `len(a), [x.b for x in c]` -> b."""
+    """The last name of every path in an expression: `a.b + c["d"][0]` -> b, d. For a method's call also its owner's name:
+    `a.b.tolist()` -> b, tolist.
+
+    A path counts only if it can say something about the value. It does not where the expression takes only its length, or only an
+    attribute of its items: `len(a), [x.b for x in c]` -> b.
+    """
     nodes = list(_made_of(tree)) if tree is not None else []
     methods = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     found, inner = [], set()
@@ -132,7 +134,7 @@ def _last_names(tree: ast.AST | None) -> set[str]:
 
 
 def _made_of(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of an expression that its value is made of, as for `_last_names`."""
+    """The nodes that make up the value of an expression, as for `_last_names`."""
     if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "len":
         return
     if not isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
@@ -149,7 +151,7 @@ def _made_of(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _own_name(node: ast.AST) -> str:
-    """The name that a step of a path adds, '' for an index, a key that is no name, or anything else."""
+    """The name that a step of a path adds; '' for an index, a key that is no name, or anything else."""
     if isinstance(node, ast.Subscript):
         key = getattr(index_node(node), "value", "")
         return key if isinstance(key, str) and key.isidentifier() else ""

@@ -1,6 +1,6 @@
-"""What differs between CPython minors by more than offsets: small named strategies, one set chosen per minor.
+"""The differences between CPython minors beyond offsets: small named strategies, one set chosen per minor.
 
-`Dialect` is what a `Runtime` asks; `for_version` picks. Sources: Objects/dictobject.c, Include/internal/pycore_dict.h,
+A `Runtime` calls its `Dialect`; `for_version` picks it. Sources: Objects/dictobject.c, Include/internal/pycore_dict.h,
 pycore_object.h, pycore_frame.h, Include/cpython/unicodeobject.h of each minor.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .types import TypeInfo
 
 MAX_FRAMES = 20000
-MAX_PASSED = 200000  # frames outward of those, until the activation that they belong to is found
+MAX_PASSED = 200000  # further frames outward, until their activation is found
 MAX_THREADS = 100000
 OWNED_BY_GENERATOR = 1
 OWNED_BY_C = 3  # and above: a frame on the C stack, with which C code called Python (3.12 on)
@@ -40,7 +40,7 @@ def _keys_sized(rt: Runtime, keys: int) -> tuple[int, int, int, int]:
 
 
 def _keys_logged(rt: Runtime, keys: int) -> tuple[int, int, int, int]:
-    """3.11+: log2 sizes, and entries without the hash where all keys are str (kinds 1 and 2)."""
+    """3.11+: sizes as log2. Entries have no hash where all keys are str (kinds 1 and 2)."""
     L, t = rt.layout, rt.target
     log2_bytes, kind = t.u8(keys + L["dictkeys.dk_log2_index_bytes"]), t.u8(keys + L["dictkeys.dk_kind"])
     log2_size, count = t.u8(keys + L["dictkeys.dk_log2_size"]), t.u64(keys + L["dictkeys.dk_nentries"])
@@ -152,8 +152,8 @@ def _string_bits_byte(state: int) -> tuple[int, int, int]:
 
 # ---- frames ----------------------------------------------------------------------------------------------------------
 class RawFrame:
-    """One raw frame: `address`, `code` address, `lasti` in bytes (None: not to be had), `owner`, and `anchor`: the address of the
-    object on the C stack that this frame's interpreter activation left there (0: unknown)."""
+    """One raw frame. `lasti`: in bytes, None where it cannot be read. `anchor`: the address of the object that this frame's
+    interpreter activation left on the C stack (0: unknown)."""
 
     __slots__ = ("address", "code", "lasti", "owner", "anchor", "complete")
 
@@ -182,8 +182,8 @@ def _walk_frame_objects(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> li
 
 
 def _cframes(rt: Runtime, tstate: int) -> list[int]:
-    """The chain of _PyCFrame on the C stack, innermost first; ends at the one inside the thread state (its `previous` is not
-    set)."""
+    """The chain of _PyCFrame on the C stack, innermost first. It ends at the one inside the thread state, whose `previous` is not
+    set."""
     L, t = rt.layout, rt.target
     found: list[int] = []
     at = t.u64(tstate + L["tstate.cframe"])
@@ -221,7 +221,7 @@ def _walk_cframes(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> Iterator
 
 
 def _walk_shims(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> list[RawFrame]:
-    """3.12, 3.13: a shim frame that lies on the C stack (owner 3) ends each activation. 3.14+: see `_shim_owners`."""
+    """3.12, 3.13: a shim frame on the C stack (owner 3) ends each activation. 3.14+: see `_shim_owners`."""
     L, t = rt.layout, rt.target
     if "tstate.current_frame" in L:
         address = t.u64(tstate + L["tstate.current_frame"])
@@ -248,7 +248,7 @@ def _walk_shims(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> list[RawFr
             group.append(_step(rt, address, code, lasti, owner, 0))
             found.append(group[-1])
         address = _word(blob, L["iframe.previous"])
-    if len(found) > 1 and group and address not in seen:  # cut: the activation that the outermost ones belong to is further out
+    if len(found) > 1 and group and address not in seen:  # cut: the activation of the outermost ones is further out
         anchor = _shim_above(rt, address)
         for step in group:
             step.anchor = anchor
@@ -282,7 +282,7 @@ def _step(rt: Runtime, address: int, code: int, lasti: int, owner: int, anchor: 
 
 
 def raw_frame(rt: Runtime, address: int) -> RawFrame:
-    """The raw frame at an address, also one that was unlinked just now; its `anchor` is not looked for."""
+    """The raw frame at an address, even one that was unlinked just now. Its `anchor` is not looked for."""
     L, t = rt.layout, rt.target
     if "frameobj.f_lasti" in L:
         lasti = t.i32(address + L["frameobj.f_lasti"]) * (2 if rt.version >= (3, 10) else 1)
@@ -295,8 +295,8 @@ def raw_frame(rt: Runtime, address: int) -> RawFrame:
 
 # ---- all of them -----------------------------------------------------------------------------------------------------
 class Dialect:
-    """The strategies of one minor; each is a plain function. `table_key`: the field with the line table; `tag_mask`: bits of a
-    frame's words that are no part of an address."""
+    """The strategies of one minor; each is a plain function. `table_key`: the field with the line table. `tag_mask`: the bits of
+    a frame's words that are no part of an address."""
 
     def __init__(
         self,
@@ -340,8 +340,8 @@ class Dialect:
         return named(rt, self.instance_pairs(rt, obj), wanted)
 
     def attribute_place(self, rt: Runtime, obj: Object, name: str) -> int:
-        """The address of the word that leads to the value of an instance's own attribute, until its dict is made anew; 0 where it
-        has none of that name."""
+        """The address of the word that leads to an instance's own attribute; 0 where it has none of that name. It holds until the
+        instance's dict is rebuilt."""
         L, t = rt.layout, rt.target
         pointer, values = self._place(rt, obj)
         if pointer:
@@ -358,8 +358,8 @@ class Dialect:
         return 0
 
     def dict_offset(self, rt: Runtime, info: TypeInfo) -> int:
-        """Where the objects of a class have the word that leads to their dict, counted from the object; its low bit says that it
-        leads to none (3.12). 0 where that differs from object to object."""
+        """Where the objects of a class keep the word that leads to their dict, as an offset from the object. 0 where the offset
+        differs from object to object. In 3.12 a set low bit of that word means that it leads to no dict."""
         if info.flags & MANAGED_DICT:
             return -8 if rt.layout.free_threaded else -24
         return max(info.dictoffset, 0)
@@ -370,7 +370,7 @@ class Dialect:
 
 
 def for_version(version: tuple[int, int], free_threaded: bool = False) -> Dialect:
-    """The dialect of a minor; `LayoutError` for one whose sources nobody has compared with these strategies."""
+    """The dialect of a minor; `LayoutError` for a minor whose sources were not compared with these strategies."""
     if not OLDEST <= version <= NEWEST:
         raise LayoutError(
             "CPython {}.{} is not known here: {}.{} to {}.{} are (cpython/dialects.py says what differs between minors; "

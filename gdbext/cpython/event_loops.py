@@ -1,4 +1,4 @@
-"""asyncio event loops of a process: how many callbacks each has ready, when its timers are due, which callback it runs now.
+"""asyncio event loops of a process: how many callbacks are ready, when timers are due, and the callback that runs now.
 
 Sources: Lib/asyncio/base_events.py (`_ready`, `_scheduled`), events.py (Handle, TimerHandle) of 3.9 to 3.15;
 Modules/_collectionsmodule.c (dequeobject). A uvloop.Loop keeps its queues in fields of C code that nothing describes.
@@ -39,9 +39,12 @@ class Callback:
 
 
 class EventLoop:
-    """`address`, `type` of the loop, `tid` of the thread that runs it (None: none does). `ready`: how many callbacks can run now,
-    None where the loop's queues cannot be read; `taken`: as of `callbacks_taken`; `timers`: callbacks of a later time, in no
-    order; `current`: the callback that runs now, None between two."""
+    """One event loop.
+
+    `tid`: of the thread that runs it, None where none does. `ready`: how many callbacks can run now, None where the queues cannot
+    be read. `taken`: as of `callbacks_taken`. `timers`: callbacks that are due later, in no order. `current`: the callback that
+    runs now, None between two.
+    """
 
     def __init__(self, address: int, type_name: str, tid: int | None) -> None:
         self.address, self.type, self.tid = address, type_name, tid
@@ -52,7 +55,7 @@ class EventLoop:
 
 
 def event_loops(rt: Runtime, found: Iterable[tasks.Task] = (), max_timers: int = MAX_TIMERS) -> list[EventLoop]:
-    """Every loop that runs in a thread, and those of the `Task`s in `found`, which need not run; at most `max_timers` timers of
+    """Every loop that runs in a thread, and the loops of the `Task`s in `found`, running or not. At most `max_timers` timers of
     each are read."""
     running = tasks.running_loops(rt)
     addresses = dict.fromkeys([*running, *(task.loop for task in found if task.loop)])
@@ -70,13 +73,13 @@ def _read(rt: Runtime, address: int, tid: int | None, max_timers: int) -> EventL
         if scheduled is not None:
             loop.timers = [Callback(handle) for handle in scheduled.elements(max_timers)]
     except GdbextError as e:
-        log.passed_over(e)  # it changed while it was read, or is damaged: what was read by then counts
+        log.passed_over(e)  # it changed while it was read, or is damaged: the part read by then counts
     return loop
 
 
 def callbacks_taken(rt: Runtime) -> dict[int, int]:
-    """{address: count} of the loops that run: twice the callbacks that each has taken from its queue to run, from a start that
-    is not known; off by one where a callback is queued in the moment of reading. What cannot be read is left out."""
+    """{address: count} of the running loops. A count grows by two for each callback that the loop takes from its queue to run. It
+    starts at an unknown value, and is off by one where a callback is queued during the reading. Unreadable loops are left out."""
     found = {}
     try:
         for address in tasks.running_loops(rt):
@@ -85,17 +88,17 @@ def callbacks_taken(rt: Runtime) -> dict[int, int]:
             if taken is not None:
                 found[address] = taken
     except GdbextError as e:
-        log.passed_over(e)  # it changed while it was read: what was read by then counts
+        log.passed_over(e)  # it changed while it was read: the part read by then counts
     return found
 
 
 def _taken(ready: Object) -> int | None:
     turns = deque_turns(ready)
-    return None if turns is None else turns - ready.len()  # what is put in counts one, and one less as long as it is there
+    return None if turns is None else turns - ready.len()  # an item counts one when it is put in, and one less while it is there
 
 
 def deque_turns(deque: Any) -> int | None:
-    """The count that a collections.deque keeps of the changes of its ends (`state`, after `rightindex`:
+    """How often the ends of a collections.deque have changed, as it counts itself (`state`, after `rightindex`:
     Modules/_collectionsmodule.c); None for anything else."""
     if not isinstance(deque, Object) or deque.type.builtin_name != "collections.deque":
         return None

@@ -58,10 +58,15 @@ class TraceFrame:
 
 
 class Raised:
-    """One exception. `type`: the class as Python prints it ("OSError", "queue.Empty"); `message`: what `str()` of it gives, None
-    where only the class's own Python code could tell (`args` then shows what it was made of); `frames`: `[TraceFrame]`,
-    innermost first; `cause`, `context`: `Raised` or None; `members`: of an exception group; `again`: it stands further up in
-    the same answer, so its parts are not repeated; `cut`: reasons why it is less than whole."""
+    """One exception.
+
+    - `type`: the class as Python prints it ("OSError", "queue.Empty").
+    - `message`: the text of `str()`; None where only the class's own Python code could make it. Then `args` has its arguments.
+    - `frames`: `[TraceFrame]`, innermost first.
+    - `cause`, `context`: `Raised` or None; `members`: those of an exception group.
+    - `again`: it stands further up in the same answer, so its parts are not repeated.
+    - `cut`: reasons why it is incomplete.
+    """
 
     def __init__(self, address: int, type_name: str) -> None:
         self.address, self.type, self.args = address, type_name, ""
@@ -76,16 +81,19 @@ class Raised:
 
 
 class InFlight:
-    """An exception and where it was found. `state`: "raised" (on its way up), "handled" (its `except`, `finally` or `__exit__`
-    is at work) or "unhandled" (the last one that ended a program or thread: `sys.last_exc`); `thread`: `PyThread` or None."""
+    """An exception and where it was found. `thread`: `PyThread` or None.
+
+    `state`: "raised" (on its way up), "handled" (its `except`, `finally` or `__exit__` runs) or "unhandled" (the last one that
+    ended a program or thread: `sys.last_exc`).
+    """
 
     def __init__(self, thread: PyThread | None, state: str, exception: Raised) -> None:
         self.thread, self.state, self.exception = thread, state, exception
 
 
 def in_flight(rt: Runtime, thread: PyThread) -> list[InFlight]:
-    """`[InFlight]` of a `PyThread`: the raised one first, then those being handled, innermost first. No exception stands
-    twice."""
+    """`[InFlight]` of a `PyThread`: the raised one first, then those being handled, innermost first. Each exception appears
+    once."""
     found, seen = [], set()
     L, t = rt.layout, rt.target
     raised = _raised(rt, thread.address)
@@ -121,8 +129,8 @@ def last_unhandled(rt: Runtime) -> list[InFlight]:
 
 
 def current(rt: Runtime, tstate: int) -> tuple[int, int, int]:
-    """-> (value, class, traceback): addresses of the exception on its way up in a thread, 0 for what there is not. Before 3.12
-    the value need be no instance."""
+    """-> (value, class, traceback): addresses of the exception on its way up in a thread, each 0 where it is missing. Before 3.12
+    the value need not be an instance."""
     L, t = rt.layout, rt.target
     if "tstate.current_exception" in L:
         value = t.u64(tstate + L["tstate.current_exception"])
@@ -139,7 +147,7 @@ def _raised(rt: Runtime, tstate: int) -> Raised | None:
         return None
     if value and rt.object(value).type.flags & EXCEPTION:
         found = read(rt, value)
-    else:  # before 3.12 C code raises a class and a value; the instance is made only when someone catches it
+    else:  # before 3.12 C code raises a class and a value; the instance is made only when it is caught
         found = Raised(0, class_name(rt.type(kind)))
         found.message = "" if not value else _text(rt.object(value))
     if trace and not found.frames:
@@ -153,7 +161,7 @@ def read(rt: Runtime, address: int) -> Raised:
 
 
 class _Reader:
-    """Reads one exception and what it refers to; each object once, all of them bounded."""
+    """Reads one exception and everything that it refers to. Each object is read once; all of it is bounded."""
 
     def __init__(self, rt: Runtime) -> None:
         self.rt = rt
@@ -227,7 +235,7 @@ class _Reader:
         return found
 
     def _notes(self, obj: Object, found: Raised) -> list[str]:
-        """`__notes__`: a list in the instance's dict from 3.11 on; anyone may set it on older ones too."""
+        """`__notes__`: a list in the instance's dict from 3.11 on; any code may set it on older ones too."""
         try:
             own = dict(obj.instance_entries())
             if "__notes__" not in own:
@@ -260,7 +268,7 @@ def traceback(rt: Runtime, address: int) -> list[TraceFrame]:
         frame = t.u64(address + L["tb.tb_frame"])
         code = rt.code(code_of_object(rt, frame))
         line: int | None = t.i32(address + L["tb.tb_lineno"])
-        if line is None or line <= 0:  # 3.12 and later work it out when someone asks
+        if line is None or line <= 0:  # 3.12 and later compute it on demand
             line = code.line(t.i32(address + L["tb.tb_lasti"]))
         found.append(TraceFrame(rt, frame, code, line))
         address = t.u64(address + L["tb.tb_next"])
@@ -268,7 +276,7 @@ def traceback(rt: Runtime, address: int) -> list[TraceFrame]:
 
 
 def frame_of_object(rt: Runtime, frame: int) -> int:
-    """Where a frame object keeps its variables: itself up to 3.10, the interpreter frame that it stands for later."""
+    """The address at which a frame object keeps its variables: its own up to 3.10, later that of its interpreter frame."""
     L = rt.layout
     return frame if "frameobj.f_code" in L else rt.target.u64(frame + L["frameobj.f_frame"])
 
@@ -292,7 +300,7 @@ def class_name(info: TypeInfo) -> str:
 
 
 def message(obj: Object) -> tuple[str | None, str]:
-    """-> (what `str()` of an exception gives, repr of its arguments); None for the first where only Python code could tell."""
+    """-> (`str()` of an exception, repr of its arguments). The first is None where only Python code could give it."""
     L, t, rt = obj.rt.layout, obj.rt.target, obj.rt
     held = rt.object(t.u64(obj.address + L["exc.args"]))
     args = Repr(NORMAL)(held)

@@ -52,7 +52,7 @@ def _id(rt: Runtime | None, value: Any) -> int:
 
 
 def _sum(rt: Runtime | None, value: Any, start: Any = 0) -> Any:
-    """As the process's own Python adds: from 3.12 on, floats with a term that carries what rounding lost
+    """`sum()` as the process's own Python adds. From 3.12 on, a sum of floats carries a second term for what rounding lost
     (Python/bltinmodule.c)."""
     total, lost = plain(start), 0.0
     if isinstance(total, (str, bytes, bytearray)):
@@ -198,7 +198,7 @@ def _vars(rt: Runtime | None, value: Any) -> Any:
 
 
 class HelpText(Adapter):
-    """What `help()` can say from memory: the name, the parameters of a function, the docstring."""
+    """The part of `help()` that is in memory: the name, the parameters of a function, the docstring."""
 
     type_name = "help"
 
@@ -278,7 +278,7 @@ def _all(rt: Runtime | None, value: Any) -> bool:
 
 
 def _each(work: Callable[..., Any], collect: Callable[..., Any] = iter) -> Callable[..., Any]:
-    """zip, enumerate, reversed: what they give one by one."""
+    """zip, enumerate, reversed: their items one by one."""
 
     def give(rt: Runtime | None, *args: Any) -> Iterator[Any]:
         yield from work(*(collect(members(a)) for a in args))

@@ -1,8 +1,8 @@
 """Python expressions, answered by reading memory: paths, items, slices, comparisons, arithmetic, any/all (docs/architecture.md).
 
-Parsed by Python's own `ast` and walked here; nothing from the process runs. A value is an `Object` of the process, an `Adapter`
-or a plain Python value. What would need running code (calls, properties that compute, `__getitem__` of Python classes) is refused
-by name. Which frame's names count is resolution.py's matter.
+Python's own `ast` parses them, and this module walks the tree; nothing of the process runs. A value is an `Object` of the
+process, an `Adapter` or a plain Python value. Operations that would run code (calls, properties that compute, `__getitem__` of
+Python classes) are refused by name. resolution.py decides which frame's names count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 plain_code.register()
 
 MAX_STEPS = 5_000_000
-_MAKES = (ast.BinOp, ast.UnaryOp, ast.Call, ast.List, ast.Tuple, ast.Set, ast.Dict)  # what they give is new
+_MAKES = (ast.BinOp, ast.UnaryOp, ast.Call, ast.List, ast.Tuple, ast.Set, ast.Dict)  # their results are new objects
 _MODULE = re.compile(r"(?<![\w.])([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
 
 
@@ -62,7 +62,7 @@ def parsed(text: str) -> ast.expr | None:
 
 
 def last_name(text: str) -> str:
-    """The name that an expression's value stands under: `x.rid` -> "rid", `d["k"][0]` -> "k", `d["req-1"]` -> "d"; '' where
+    """The name under which an expression's value stands: `x.rid` -> "rid", `d["k"][0]` -> "k", `d["req-1"]` -> "d"; '' where
     there is none."""
     node: Any = parsed(text)
     while isinstance(node, ast.Subscript):
@@ -85,12 +85,12 @@ def free_names(text: str) -> set[str]:
 
 
 class Evaluator:
-    """One expression and the surroundings that it is evaluated in; see `evaluate`."""
+    """One expression and its surroundings; see `evaluate`."""
 
     def __init__(self, rt: Runtime | None, text: str, frame: PyFrame | None, last: Any, names: Mapping[str, Any] | None) -> None:
         self.rt, self.frame, self.last = rt, frame, last
         self.source = _prepare(text.strip())
-        self.steps = self.done = 0  # nodes that were begun, that have a value
+        self.steps = self.done = 0  # nodes that were begun, nodes that have a value
         self.scopes: list[Any] = [names] if names else []
         if not self.source:
             raise GdbextError("no expression given")
@@ -134,7 +134,7 @@ class Evaluator:
         return spending.made(found) if isinstance(node, _MAKES) else found
 
     def operand(self, node: ast.AST) -> Any:
-        """As `value`; a hexadecimal number alone, or before `.`, `[` or in a call, is the address of an object."""
+        """As `value`. But a hexadecimal number alone, in a call, or before `.` or `[`, is the address of an object."""
         if isinstance(node, ast.Constant) and isinstance(node.value, int) and self.source[node.col_offset :][:2].lower() == "0x":
             if node.value > 4096 and self.rt is not None:
                 obj = self.rt.object(node.value)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def _python_modules(target: Target) -> list[tuple[int, Module]]:
-    """Mapped files that may hold CPython with their ranks, the likeliest first: libpython (0), then python executables (1), then
-    programs, whatever their names, and every other file (2): programs are renamed, and libpython is built into them."""
+    """[(rank, mapped file that may hold CPython)], the likeliest first: libpython (0), python executables (1), all other files
+    (2). All others count because programs are renamed, and may have libpython built in."""
 
     def rank(module: Module) -> int:
         return (
@@ -31,9 +31,11 @@ def _python_modules(target: Target) -> list[tuple[int, Module]]:
 
 
 def places(target: Target) -> list[tuple[int, Module]]:
-    """-> [(address of _PyRuntime, its Module)], the likeliest first. A process may have several: a program with CPython inside
-    that has loaded a libpython too, a host of plugins. Where a file that is named as Python's, or the program, has one, other
-    libraries are not looked through: they are large."""
+    """-> [(address of _PyRuntime, its Module)], the likeliest first.
+
+    A process may have several: a program with CPython inside that has also loaded a libpython, a host of plugins. Once the
+    program or a file with Python's name has one, the other libraries are not searched: they are large.
+    """
     tried: list[str] = []
     found: list[tuple[int, Module]] = []
     for rank, module in _python_modules(target):
@@ -58,8 +60,8 @@ def places(target: Target) -> list[tuple[int, Module]]:
 
 
 def _by_cookie(target: Target) -> list[tuple[int, Module]]:
-    """As `places`, without a file: the state of a CPython 3.13 and later begins with its debug offsets (Include/internal/
-    pycore_debug_offsets.h), and a core of a process whose files are not here holds them."""
+    """As `places`, without a file. The state of CPython 3.13 and later begins with its debug offsets (Include/internal/
+    pycore_debug_offsets.h). So a core holds them even where the process's files are missing here."""
     found: list[tuple[int, Module]] = []
     for mapping in target.mappings():
         size = mapping.end - mapping.start
@@ -89,8 +91,8 @@ def _has(module: Module, symbol: str) -> bool:
 
 
 def _why_none(target: Target, tried: list[str]) -> str:
-    """What a process runs in which no CPython is found; `tried`: the files that were looked through, or what is wrong with
-    them."""
+    """A description of a process in which no CPython is found. `tried`: the files that were searched, or why they could not
+    be."""
     modules = target.modules()
     if any(target.read_partial(m.base, 5) == b"\x7fELF\x01" for m in modules):
         return "is a 32-bit process: 64-bit ones are read"
@@ -116,7 +118,7 @@ MAX_DATA = 64 << 20  # bytes of a file's own variables
 
 
 def _written_version(target: Target, module: Module) -> re.Match[bytes] | None:
-    """`sys.version` as Py_GetVersion has written it into its own buffer: of a CPython that is linked into a stripped program."""
+    """`sys.version` as Py_GetVersion wrote it into its own buffer. For a CPython that is linked into a stripped program."""
     for mapping in target.mappings():
         near = module.base <= mapping.start <= module.end and "x" not in mapping.perms
         if near and (mapping.path == module.path or not mapping.path) and mapping.end - mapping.start <= MAX_DATA:

@@ -61,8 +61,8 @@ class Code:
         return self._lines[lasti]
 
     def columns(self, lasti: int) -> tuple[int | None, int | None, int | None]:
-        """(end line, column, end column) of the instruction at byte `lasti`, columns in bytes from 0, as `co_positions` counts
-        them; None before 3.11, and where the table leaves them out (-X no_debug_ranges)."""
+        """(end line, column, end column) of the instruction at byte `lasti`. Columns are in bytes from 0, as in `co_positions`.
+        Each is None before 3.11, and where the table omits it (-X no_debug_ranges)."""
         if self.rt.version < (3, 11) or lasti < 0:
             return None, None, None
         spans = linetable.positions(self.table, self.first)
@@ -88,7 +88,7 @@ class Code:
 
 
 class PyFrame:
-    """One Python frame. `level` counts from the innermost (0); `anchor` is the address on the C stack of the interpreter
+    """One Python frame. `level` counts from the innermost (0). `anchor` is the address on the C stack of the interpreter
     activation that runs it (0 where the version keeps none)."""
 
     def __init__(self, rt: Runtime, raw: RawFrame, level: int, interp: int = 0) -> None:
@@ -111,13 +111,13 @@ class PyFrame:
 
     @property
     def line(self) -> int | None:
-        """None where the instruction has no line, or its place cannot be told."""
+        """The source line; None where the instruction has no line, or its offset is unknown."""
         found = self.code.line(self.raw.lasti)
         return found if found is not None and self.raw.lasti >= 0 else self._kept_line() or found
 
     def _kept_line(self) -> int:
-        """The line that its frame object keeps, 0 where it keeps none: of code without instructions (Nuitka's), and what
-        `PyFrame_GetLineNumber` asks first (Objects/frameobject.c)."""
+        """The line that the frame object keeps, 0 where it keeps none. Code without instructions (Nuitka's) has it.
+        `PyFrame_GetLineNumber` asks for it first (Objects/frameobject.c)."""
         rt, L = self.rt, self.rt.layout
         if rt.version < (3, 10):  # not kept up to date there
             return 0
@@ -159,12 +159,12 @@ class PyFrame:
         return self.rt.object(pointer) if pointer else None
 
     def locals(self) -> list[tuple[str, Object | None]]:
-        """`[(name, Object or None)]`: None where the variable is not set. Cells are followed. A class body or module: its
+        """`[(name, Object or None)]`: None where the variable is not set. Cells are followed. For a class body or module: its
         names."""
         return self.rt.target.cached(("python locals", self.address, self.code.address), self._locals)
 
     def locals_now(self) -> list[tuple[str, Object | None]]:
-        """As `locals`, of a process that runs on, as they are now; `NotFoundError` where the call has ended."""
+        """`locals` of a frame in a running process, as they are now; `NotFoundError` where the call has ended."""
         if self.source is None:
             return self._locals()
         for frame in self.source():

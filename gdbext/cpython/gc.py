@@ -1,8 +1,8 @@
 """Every container object of a process. CPython's garbage collector keeps all of them in linked lists, which this module walks.
 
-Modules/gcmodule.c, Python/gc.c, pycore_gc.h: a PyGC_Head of two words stands before each tracked object; `_gc_next` links a
-ring that begins in the generation's own head, its low two bits are the collector's marks. 3.9 to 3.15 keep three rings and one
-of objects that gc.freeze() put away. Free-threaded builds have no rings.
+Modules/gcmodule.c, Python/gc.c, pycore_gc.h: a PyGC_Head of two words stands before each tracked object. `_gc_next` links a ring
+that begins in the generation's own head; its low two bits are the collector's marks. 3.9 to 3.15 keep three rings, and one for
+the objects of gc.freeze(). Free-threaded builds have no rings.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 MAX_OBJECTS = 200_000_000
 WINDOW = 16  # log2 of the bytes read at once
-MAX_WINDOWS = 2048  # kept: 128 MiB
+MAX_WINDOWS = 2048  # that are kept: 128 MiB
 STRETCH = 1 << 16  # objects that are handed out at once
-TRIES, RESTARTS = 4, 8  # at one stretch of a list that changes, and at the list
+TRIES, RESTARTS = 4, 8  # attempts at one stretch of a changing list, and at the whole list
 
 
 class Windows:
@@ -56,7 +56,7 @@ class Windows:
         return found
 
     def clear(self) -> None:
-        """Forgets what was read."""
+        """Drops the windows that were read."""
         self.held.clear()
         self.known.clear()
 
@@ -74,9 +74,12 @@ def rings(rt: Runtime) -> list[int]:
 
 
 def generation(rt: Runtime, interp: int, number: int) -> int:
-    """The address of a generation, 0 to 2, by the interpreter's own pointer to the first one where it keeps one: 3.13 itself has
-    moved them by four bytes between its patch releases. 3.14.0 to 3.14.4 have no such pointer, and the incremental collector's
-    `young`, `old[0]`, `old[1]` in the generations' place: gc.get_objects(2) gives what is in either of the last two."""
+    """The address of a generation, 0 to 2. It comes from the interpreter's pointer to the first one, where there is such a
+    pointer: patch releases of 3.13 have moved the generations by four bytes.
+
+    3.14.0 to 3.14.4 have no such pointer. The incremental collector's `young`, `old[0]`, `old[1]` lie there in the generations'
+    place; gc.get_objects(2) gives the objects of both of the last two.
+    """
     L = rt.layout
     if incremental(rt):
         first = interp + L["interp.gc.generations"]
@@ -91,14 +94,14 @@ def incremental(rt: Runtime) -> bool:
 
 
 def collecting(rt: Runtime) -> bool:
-    """Whether a collection is under way: some objects are then on lists whose heads are on the collector's C stack."""
+    """Whether a collection is under way. Some objects are then on lists whose heads lie on the collector's C stack."""
     return any(rt.target.u32(interp + rt.layout["interp.gc.collecting"]) & 1 for interp in rt.interpreters())
 
 
 def collects(frames: Sequence[PyFrame]) -> bool:
-    """Whether the thread that these frames are of collects garbage, as far as Python frames tell: one has called `gc.collect`
-    and waits for it, or the collector keeps one as the frame that it interrupted (3.15). Where memory is allocated, and before
-    3.15, no Python frame tells."""
+    """Whether the thread of these frames collects garbage, as far as Python frames show. Either a frame called `gc.collect` and
+    waits for it, or the collector keeps a frame as the one that it interrupted (3.15). Before 3.15 no Python frame shows a
+    collection that an allocation started."""
     try:
         if not frames or not collecting(frames[0].rt):
             return False
@@ -122,9 +125,9 @@ def tracked(rt: Runtime) -> Iterator[tuple[int, int]]:
 def stretches(rt: Runtime, head: int, windows: Windows) -> Iterator[tuple[list[int], list[int]]]:
     """Yields ([addresses], [their types' addresses]) of the objects of the list that begins at `head`, about 0.3 us each.
 
-    `LayoutError` where it does not close, `FaultError` where it leads out of memory. In a process that runs on each stretch is
-    compared with what the memory says afterwards, and walked again where an object came or went meanwhile; objects may then be
-    given twice."""
+    `LayoutError` where the list does not close, `FaultError` where it leads out of memory. In a running process each stretch is
+    compared with the memory afterwards. It is walked again if an object came or went meanwhile, so objects may be yielded twice.
+    """
     next_at, runs_on = rt.layout["gc.head._gc_next"], not rt.target.is_stopped
     before, at = head, rt.target.u64(head + next_at) & ~3
     count, length, mark, marked = 0, 64, 0, 0  # Brent's search for a cycle that does not lead through the head
@@ -160,7 +163,7 @@ def _forget(rt: Runtime, windows: Windows) -> None:
 
 
 def _stretch(rt: Runtime, head: int, windows: Windows, at: int, mark: int, length: int) -> tuple[list[int], list[int], int]:
-    """-> (addresses, types, what follows) of at most `length` objects from the one whose links are at `at`."""
+    """-> (addresses, types, next link) of at most `length` objects from the one whose links are at `at`."""
     L = rt.layout
     head_size, next_at, type_at = L["gc.head.__size"], L["gc.head._gc_next"], L["gc.head.__size"] + L["object.ob_type"]
     next_word, type_word, mask = next_at >> 3, type_at >> 3, (1 << WINDOW) - 1
@@ -187,7 +190,7 @@ def _stretch(rt: Runtime, head: int, windows: Windows, at: int, mark: int, lengt
 
 
 def _compare(rt: Runtime, head: int, windows: Windows, addresses: list[int], following: int) -> None:
-    """`LayoutError` where the memory says by now that these objects do not follow each other in the list at `head`."""
+    """`LayoutError` where the memory now says that these objects do not follow each other in the list at `head`."""
     _forget(rt, windows)
     own = rt.layout["gc.head.__size"]
     others = {h + own for h in rings(rt)} - {head + own}

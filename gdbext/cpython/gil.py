@@ -1,10 +1,10 @@
-"""Which Python thread holds the interpreter's lock, the GIL, and which wait for it: the one source of the field `gil`, without
-symbols.
+"""Which Python thread holds the interpreter's lock, the GIL, and which threads wait for it. The only source of the field `gil`;
+it needs no symbols.
 
-A thread waits for the lock when the address that its futex call waits on lies inside the lock; this can be read of a running
-process too. CPython waits for the lock in pthread_cond_timedwait on a condition inside `struct _gil_runtime_state`
-(Python/ceval_gil.c, take_gil), which glibc turns into futex(2) on a word inside that condition. Linux keeps the call's
-arguments in the thread's registers, and tells them in /proc/PID/task/TID/syscall.
+A thread waits for the lock when its futex call waits on an address inside the lock. This can be read of a running process too.
+CPython waits in pthread_cond_timedwait on a condition inside `struct _gil_runtime_state` (Python/ceval_gil.c, take_gil). glibc
+turns that into futex(2) on a word inside the condition. Linux keeps the call's arguments in the thread's registers, and reports
+them in /proc/PID/task/TID/syscall.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FUTEX = {"x86-64": 202, "aarch64": 98}
 FIRST_ARGUMENT, _PC = {"x86-64": "rdi", "aarch64": "x0"}, {"x86-64": "rip", "aarch64": "pc"}
 _SP = {"x86-64": "rsp", "aarch64": "sp"}
 _AWAKE_FRAMES, _AWAKE_BYTES = 12, 512  # how much of a stack is looked at
-# restart_syscall(2): what a wait with a time limit goes on in once it was interrupted, its arguments as they were
+# restart_syscall(2): an interrupted wait with a time limit goes on in it, with the same arguments
 RESTART = {"x86-64": 219, "aarch64": 128}
 _LOOKS = (0.0, 0.001, 0.002, 0.004)  # seconds before each look at a thread of a running process: a waiter wakes up every 5 ms
 _NUMBER = {"x86-64": "orig_rax", "aarch64": "x8"}  # the register that has the system call's number
@@ -43,8 +43,8 @@ def gil_range(rt: Runtime, interp: int) -> tuple[int, int]:
 
 
 def futex_of(target: Target, thread: Thread) -> int:
-    """Return the address that a `Thread` waits on in futex(2), 0 when it is in no such call; `GdbextError` where neither
-    registers nor /proc tell."""
+    """The address on which a `Thread` waits in futex(2), 0 where it is in no such call; `GdbextError` where neither registers nor
+    /proc tell."""
     if _runs_on(target):
         call = _call_of(target, thread)
         if call is None:
@@ -63,16 +63,17 @@ def _runs_on(target: Target) -> bool:
 
 
 def _call_of(target: Target, thread: Thread) -> Syscall | None:
-    """The system call that a thread of a running process stands in; None where it is in none."""
+    """The system call in which a thread of a running process is; None where it is in none."""
     call = read_syscall(target.pid, thread.tid) if target.pid is not None else None
     return call if call is not None and call.number >= 0 else None
 
 
 def _in_call(target: Target, thread: Thread) -> bool:
-    """Whether a thread of a stopped process stands in a system call: behind the instruction that makes it.
+    """Whether a thread of a stopped process is in a system call: behind the instruction that makes the call.
 
-    On aarch64 also at that instruction: Linux sets it back for the call to be made again before a tracer sees it
-    (arch/arm64/kernel/signal.c, do_signal). Behind it x0 has the first argument, and once futex(2) is over what that returned."""
+    On aarch64 also at that instruction: Linux sets the thread back to it, to repeat the call, before a tracer sees the thread
+    (arch/arm64/kernel/signal.c, do_signal). Behind it x0 has the first argument; after futex(2) has ended, x0 has its result.
+    """
     call, registers = _CALL[target.arch], target.registers(thread)
     pc = registers[_PC[target.arch]]
     if _code(target, pc - len(call), len(call)) == call:
@@ -90,10 +91,11 @@ def _code(target: Target, at: int, size: int) -> bytes | None:
 
 
 def _awake_waiter(rt: Runtime, thread: Thread, start: int, end: int) -> bool:
-    """Whether a thread of a stopped process was caught between two futex calls of one wait for the lock at `start` to `end`.
+    """Whether a thread of a stopped process is between two futex calls of one wait for the lock at `start` to `end`.
 
-    A waiter wakes up every switch interval (5 ms) to ask for the lock, and waits on. Where the interpreter has symbols take_gil
-    is on its native stack; without them its registers and the innermost part of its stack hold addresses inside the lock."""
+    A waiter wakes up every switch interval (5 ms), requests the lock, and waits on. Where the interpreter has symbols, take_gil
+    is on its native stack. Without symbols, its registers and the innermost part of its stack hold addresses inside the lock.
+    """
     target = rt.target
     if _in_call(target, thread):
         return False
@@ -120,13 +122,16 @@ def waits(rt: Runtime, py: PyThread, thread: Thread) -> bool | None:
 
 
 def state(rt: Runtime, py: PyThread, thread: Thread | None = None) -> str:
-    """Return the state of a Python thread toward the GIL: "holds", "waits", "none" (it neither has nor wants it), "disabled" (a
-    free-threaded build), or "unknown": another thread has it, and neither registers nor /proc tell what this one waits on.
+    """The state of a Python thread toward the GIL:
 
-    A thread of a running process wants the lock a moment later, or between two futex calls of its wait: "none" is said where it
-    stayed in one system call, another than the lock's, from before the lock's holder was read to after.
-    `thread`: its `Thread`, None where no thread of the system belongs to it."""
-    if thread is not None and _runs_on(rt.target) and rt.target.read_log is None:  # a collector only learns what is read for it
+    - "holds", "waits", "none" (it neither has nor wants it), "disabled" (a free-threaded build).
+    - "unknown": another thread has it, and neither registers nor /proc tell on what this one waits.
+
+    In a running process a thread may want the lock a moment later, or be between two futex calls of its wait. So "none" has a
+    condition: the thread stayed in one other system call from before to after the holder was read. `thread`: its `Thread`, None
+    where no thread of the system belongs to it.
+    """
+    if thread is not None and _runs_on(rt.target) and rt.target.read_log is None:  # a collector only learns which pages are read
         return _state_at_once(rt, py, thread)
     said, holder = rt.gil(py.interp)
     if said == "disabled":
@@ -140,7 +145,7 @@ def state(rt: Runtime, py: PyThread, thread: Thread | None = None) -> str:
 
 
 def _state_at_once(rt: Runtime, py: PyThread, thread: Thread) -> str:
-    """`state` in a running process: looked at again, a few times, while the thread moves between the looks."""
+    """`state` in a running process. It is read again, a few times, while the thread moves between the readings."""
     for wait in _LOOKS:
         time.sleep(wait)
         rt.target.drop_pages()
@@ -166,7 +171,7 @@ def _waits_in(rt: Runtime, py: PyThread, call: Syscall) -> bool:
 
 
 def _standing(target: Target, thread: Thread) -> tuple[Syscall, int] | None:
-    """What tells that a thread did not move: its system call, and how often it has slept. None for one in no system call."""
+    """Evidence that a thread did not move: its system call, and how often it has slept. None where it is in no system call."""
     call = _call_of(target, thread)
     if call is None or target.pid is None:
         return None
@@ -174,7 +179,7 @@ def _standing(target: Target, thread: Thread) -> tuple[Syscall, int] | None:
 
 
 def switches(rt: Runtime, interp: int) -> int:
-    """How often the lock of an interpreter went to another thread than had it last."""
+    """How often the lock of an interpreter passed from one thread to another."""
     lock = gil_range(rt, interp)[0]
     return rt.target.u64(lock + rt.layout["gil.switch_number"]) if lock else 0
 

@@ -1,8 +1,9 @@
 """Greenlets of a process (gevent's too): each with its state and the frames in which it is suspended.
 
-No thread's list of frames has one that does not run: its innermost frame hangs on the greenlet, and the part of its C stack that
-another one uses is copied to the heap. Sources (greenlet 2 and 3): src/greenlet/greenlet.h (PyGreenlet), TGreenlet.hpp (Greenlet,
-StackState, PythonState), TStackState.cpp (`make_main`, `started`, `active`, `main`), TExceptionState.cpp.
+A suspended greenlet is missing from every thread's list of frames. Its innermost frame hangs on the greenlet itself. Where
+another greenlet uses the same part of the C stack, that part is copied to the heap. Sources (greenlet 2 and 3):
+src/greenlet/greenlet.h (PyGreenlet), TGreenlet.hpp (Greenlet, StackState, PythonState), TStackState.cpp (`make_main`, `started`,
+`active`, `main`), TExceptionState.cpp.
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ _BEFORE = 9, 7  # words before StackState: exc_info and _PyErr_StackItem have tw
 
 
 class Greenlet:
-    """`state`: "running" (its frames are its thread's), "suspended", "new" (never started), "ended" or "unknown" (`error` says
-    why); `is_main`: a thread's first one; `tid`: of its thread, None where that cannot be told; `frames`: `[PyFrame]` of a
-    suspended one, innermost first."""
+    """One greenlet.
+
+    `state`: "running" (its frames are its thread's), "suspended", "new" (never started), "ended" or "unknown" (`error` says why).
+    `is_main`: it is the first of its thread. `tid`: of its thread, None where it is unknown. `frames`: `[PyFrame]` of a suspended
+    one, innermost first.
+    """
 
     def __init__(self, rt: Runtime, address: int) -> None:
         self.rt, self.address = rt, address
@@ -42,7 +46,7 @@ class Greenlet:
 
 
 def greenlets(rt: Runtime) -> tuple[list[Greenlet], list[str]]:
-    """-> (`[Greenlet]` in the collector's order, reasons why it is less than all). ([], []) where greenlet was not imported."""
+    """-> (`[Greenlet]` in the collector's order, reasons why some are missing). ([], []) where greenlet was not imported."""
     module = rt.module(MODULE)
     if module is None:
         return [], []
@@ -57,7 +61,7 @@ def greenlets(rt: Runtime) -> tuple[list[Greenlet], list[str]]:
 
 
 def _addresses(rt: Runtime, base: int) -> tuple[list[int], list[str]]:
-    """Of all tracked objects whose class derives from the type at `base`, each once."""
+    """-> (each tracked object whose class derives from the type at `base`, reasons why some are missing)."""
     kinds: dict[int, bool] = {}
     found: dict[int, None] = {}
     for count, (address, kind) in enumerate(gc.tracked(rt)):
@@ -72,8 +76,8 @@ def _addresses(rt: Runtime, base: int) -> tuple[list[int], list[str]]:
 
 
 def _stacks(rt: Runtime) -> dict[int, int]:
-    """{start of the mapping that holds a thread's C stack: its tid}. glibc keeps the block that a pthread id points to above the
-    thread's stack; the main thread has the kernel's [stack]."""
+    """{start of the mapping that holds a thread's C stack: its tid}. A pthread id points to a block that glibc keeps above the
+    thread's stack. The main thread has the kernel's [stack]."""
     t = rt.target
     found: dict[int, int] = {}
     for mapping in t.mappings():
@@ -108,7 +112,7 @@ def _read(rt: Runtime, address: int, stacks: dict[int, int]) -> Greenlet:
 
 def _words(rt: Runtime, address: int) -> list[int]:
     """StackState and the first two words of PythonState: start, stop, copy, saved, previous, context, innermost frame.
-    `LayoutError` where the C++ object does not name its greenlet, or one of them is not what it should be."""
+    `LayoutError` where the C++ object does not name its greenlet, or a word does not fit its purpose."""
     t = rt.target
     at = t.u64(address + rt.layout["object.__size"] + 16)  # after the list of weak references and the dict
     before = _BEFORE[rt.version >= (3, 11)]
@@ -143,8 +147,8 @@ def _fill(found: Greenlet, words: list[int], stacks: dict[int, int]) -> None:
 
 
 def _walk(rt: Runtime, frame: int, words: list[int]) -> list[RawFrame]:
-    """The complete frames from a frame object on outward. What lies in the part of the C stack that was saved is looked up in the
-    copy: only the frames that C code called Python with are there (3.12 on)."""
+    """The complete frames from a frame object outward. Frames in the saved part of the C stack are read from the copy: only the
+    frames with which C code called Python lie there (3.12 on)."""
     L, t = rt.layout, rt.target
     start, _, copy, saved = words[:4]
     objects = "frameobj.f_lasti" in L

@@ -1,7 +1,7 @@
-"""What a program of Python keeps of its command line and environment, and the keys by which its processes know each other.
+"""The command line and environment as a Python program keeps them, and the keys by which its processes know each other.
 
-A program that writes itself a title (setproctitle, as the engines do) writes it over the command line that the kernel keeps; a
-spawned child has its parent's words in sys.argv and never had them in a command line of its own.
+A program that sets its own title (setproctitle, as the engines do) writes it over the command line that the kernel keeps. A
+spawned child has its parent's words in sys.argv; its own command line never had them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ MAX_WORD = 16 << 10  # bytes
 
 
 def read(target: Target) -> tuple[list[bytes], list[bytes], set[bytes], list[tuple[int, int, int]]]:
-    """-> (words of its command lines, NAME=VALUE of its environment, keys, (address, bytes, bytes of a character) of values that
-    a snapshot does not keep), each as far as it can be read; empty where the process runs no CPython that is known here."""
+    """-> (words of its command lines, NAME=VALUE of its environment, keys, places of values that a snapshot does not keep).
+
+    A place is (address, bytes, bytes of a character). Each part is as complete as it can be read. All are empty where the process
+    runs no CPython that is known here.
+    """
     argv: list[bytes] = []
     environ: list[bytes] = []
     keys: set[bytes] = set()
@@ -36,7 +39,7 @@ def read(target: Target) -> tuple[list[bytes], list[bytes], set[bytes], list[tup
         rt = open_runtime(target)
         for name in ("argv", "orig_argv"):
             words = [(_encoded(one), one) for one in _each(rt, "sys", name)]
-            argv += [b"--", *(word for word, _ in words)]  # the last option of one has nothing of the next
+            argv += [b"--", *(word for word, _ in words)]  # so that the last option takes no value of the next one
             places += _places_of_words(words)
         for one in _each(rt, "os", "environ"):
             for key, value in one.attr("_data").items(MAX_WORDS):
@@ -52,8 +55,8 @@ def read(target: Target) -> tuple[list[bytes], list[bytes], set[bytes], list[tup
 
 
 def _places_of_words(words: list[tuple[bytes, Object]]) -> Iterator[tuple[int, int, int]]:
-    """Where the words of a command line lie that a snapshot does not keep, but for the first, the program: values of options that
-    are not known, and of `--option=value` the value."""
+    """The places of those words of a command line that a snapshot does not keep: values of unknown options, and in
+    `--option=value` the value. The first word, the program, is always kept."""
     option = b""
     for word, one in words[1:]:
         name, mark, value = word.partition(b"=")
@@ -67,7 +70,7 @@ def _places_of_words(words: list[tuple[bytes, Object]]) -> Iterator[tuple[int, i
 
 
 def _place(value: Object, skipped: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Where the characters of a str or bytes lie, from `skipped` on; not of what is one character, which others share."""
+    """The place of the characters of a str or bytes, from `skipped` on. None for a single character: others share that object."""
     try:
         if value.len() > 1:
             at, count, unit = value.characters()
@@ -78,7 +81,7 @@ def _place(value: Object, skipped: int = 0) -> Iterator[tuple[int, int, int]]:
 
 
 def _each(rt: Runtime, module: str, name: str) -> Iterator[Object]:
-    """The items of a list in a module, or the one value that is there."""
+    """The items of a list in a module, or the single value where it is no list."""
     scope = rt.module(module)
     try:
         value = None if scope is None else scope.item(name)
@@ -90,7 +93,7 @@ def _each(rt: Runtime, module: str, name: str) -> Iterator[Object]:
 
 
 def _encoded(value: Object) -> bytes:
-    """A str or bytes as the kernel was given it; b"" for what is neither, or cannot be read."""
+    """A str or bytes as the kernel received it; b"" for other objects, and for unreadable ones."""
     try:
         return value.raw_bytes(MAX_WORD) if value.isa("bytes") else os.fsencode(value.string(MAX_WORD))
     except (GdbextError, UnicodeEncodeError) as e:

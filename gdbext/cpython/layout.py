@@ -1,6 +1,6 @@
 """Which offsets hold for a CPython: a generated table per minor, CPython's own debug offsets over it from 3.13 on.
 
-The tables are made by scripts/make-cpython-layouts, for x86-64, with what differs on other architectures beside it. Keys
+The tables are made by scripts/make-cpython-layouts, for x86-64, with the differences on other architectures. Keys
 are "struct.field", values byte offsets; "struct.__size" sizes.
 """
 
@@ -50,7 +50,8 @@ class Layout:
 
 
 def load(version: tuple[int, int], free_threaded: bool = False, arch: str = "x86-64") -> Layout:
-    """The table for `version` = (3, 11), with what differs on `arch`; `LayoutError` naming what is known when there is none."""
+    """The table for `version` = (3, 11), with the differences on `arch`. Where there is none: `LayoutError` that names the known
+    versions."""
     return _load((version[0], version[1]), bool(free_threaded), arch)
 
 
@@ -100,9 +101,12 @@ def from_process(target: Target, runtime_address: int, version: tuple[int, int],
 
 
 def _corrected(table: dict[str, int], told: dict[str, int]) -> dict[str, int]:
-    """`table` with what a process has `told`. A patch release may put fields into a structure (3.14.5 three into the collector's
-    state, which is a part of the interpreter's): a field that is not told moves with the last one before it that is, and what
-    lies beyond a structure's end is not there."""
+    """`table` with the offsets that a process has `told`.
+
+    A patch release may add fields to a structure (3.14.5 added three to the collector's state, which is part of the
+    interpreter's). So a field that is not told moves with the last one before it that is. A field beyond its structure's end is
+    dropped.
+    """
     moves: dict[str, list[tuple[int, int]]] = {}
     for key in sorted(told, key=table.__getitem__):
         if not key.endswith(".__size"):

@@ -53,8 +53,8 @@ def _varint(table: bytes, i: int) -> tuple[int, int]:
 
 
 def positions(table: bytes, first: int) -> Iterator[tuple[int, int, int | None, tuple[int | None, int | None, int | None]]]:
-    """3.11+: yields `(start, end, line, (end line, column, end column))`, start and end in bytes of code, line None where there
-    is none, a column None where the table leaves it out."""
+    """3.11+: yields `(start, end, line, (end line, column, end column))`, start and end in bytes of code. The line is None where
+    there is none, a column where the table omits it."""
     line, at, i = first, 0, 0
     while i < len(table):
         head = table[i]
@@ -99,7 +99,7 @@ def linetable_spans(table: bytes, first: int) -> Iterator[tuple[int, int, int | 
 
 
 def lnotab_spans(table: bytes, first: int) -> Iterator[tuple[int, int, int | None, None]]:
-    """3.9: as `positions` gives them, without columns; the last one's end is not known and given as its start + 2."""
+    """3.9: as `positions` gives them, without columns. The end of the last one is unknown; it is given as its start + 2."""
     line, at, began = first, 0, 0
     for i in range(0, len(table) - 1, 2):
         step, delta = table[i], table[i + 1]

@@ -1,8 +1,8 @@
-"""Python's locks as bytes: `_thread.lock` and RLock, whether they are held and by whom. Source: Modules/_threadmodule.c of each
-minor.
+"""Python's locks as bytes: `_thread.lock` and RLock, whether they are held, and the holder. Source: Modules/_threadmodule.c of
+each minor.
 
-A `_thread.lock` points to a semaphore of the system's or is a byte of its own (PyMutex): the latter from 3.14 on and in later
-releases of 3.13. An object of the latter kind is smaller, which its type says.
+A `_thread.lock` either points to a semaphore of the system or is a byte of its own (PyMutex). It is a byte from 3.14 on, and in
+later releases of 3.13. Such an object is smaller; its type gives the size.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def read(obj: Object) -> Lock | None:
 
 
 def _byte_at(lock: Object) -> int | None:
-    """Where in a `_thread.lock` its byte stands, None where it points to a semaphore."""
+    """The offset of a `_thread.lock`'s byte, None where the lock points to a semaphore."""
     L = lock.rt.layout
     if "lock.lock" in L:
         return L["lock.lock"]
@@ -64,8 +64,11 @@ def _byte_at(lock: Object) -> int | None:
 
 
 def parked_at(rt: Runtime, futex: int) -> Object | None:
-    """The lock `Object` whose byte a thread is parked for, which waits on the word `futex` of a record on its own stack
-    (`struct wait_entry`, Python/parking_lot.c: park_arg, addr, semaphore); None where no lock is there."""
+    """The lock `Object` for whose byte a thread is parked; None where no lock is there.
+
+    `futex`: the word on which the thread waits. It belongs to a record on the thread's own stack (`struct wait_entry`,
+    Python/parking_lot.c: park_arg, addr, semaphore).
+    """
     L = rt.layout
     if rt.version < (3, 13):
         return None

@@ -1,8 +1,8 @@
-"""Which locks a frame holds: the `with` blocks that it is inside, and the `.acquire()` calls of its source.
+"""The locks that a frame holds: from the `with` blocks around its instruction, and from the `.acquire()` calls of its source.
 
-A plain lock keeps no owner. But a frame inside `with lock:` keeps the lock's `__exit__` on its value stack, at a depth that the
-code's exception table tells for the instruction it stands at (3.11 and later; Objects/exception_handling_notes.txt) or its
-block stack does (3.9, 3.10). So the holder of a lock in a `with` block is read, not guessed.
+A plain lock keeps no owner. But a frame inside `with lock:` keeps the lock's `__exit__` on its value stack. The code's exception
+table gives its depth for each instruction (3.11 and later; Objects/exception_handling_notes.txt); in 3.9 and 3.10 the frame's
+block stack does. So the holder of a lock in a `with` block is read, not guessed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MAX_BLOCKS = 20  # CO_MAXBLOCKS
 
 # ---- the value stack of a frame --------------------------------------------------------------------------------------
 def handler_depth(table: bytes, lasti: int) -> int:
-    """How many values lie on the stack for sure at byte offset `lasti`: the depth that the handler covering it unwinds to; 0
-    where none covers it."""
+    """How many values certainly lie on the stack at byte offset `lasti`: the depth to which the covering handler unwinds, 0 where
+    none covers it."""
     return max((depth for start, end, _, depth, _ in exception_entries(table) if start <= lasti < end), default=0)
 
 
@@ -105,8 +105,8 @@ _ACQUIRE = re.compile(r"([A-Za-z_][\w.]*)\.acquire\(")
 
 
 def acquired(frame: PyFrame) -> list[tuple[str, Object, int, int]]:
-    """`[(path, Object, line acquired, line released)]`: what the frame's source takes with `.acquire()` before the line it
-    stands at and gives back with `.release()` after it. [] where the source is not here."""
+    """`[(path, Object, line acquired, line released)]` of what the frame's source takes with `.acquire()` before its current line
+    and gives back with `.release()` after it. [] where the source is not here."""
     line = frame.line
     if line is None:
         return []
@@ -123,7 +123,7 @@ def acquired(frame: PyFrame) -> list[tuple[str, Object, int, int]]:
 
 
 def _kept(frame: PyFrame, line: int) -> list[tuple[str, int, int]]:
-    """`[(path, line acquired, line released)]` by the source of a frame that stands at `line`."""
+    """`[(path, line acquired, line released)]` by the source of a frame that is at `line`."""
     source, found = _source(frame) or {}, []
     for number in range(frame.code.first, line):
         for path in _ACQUIRE.findall(source.get(number, "")):

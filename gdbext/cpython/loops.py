@@ -1,4 +1,4 @@
-"""The loops of a function's bytecode: what stands in one, and one that nothing but the same call goes round in."""
+"""The loops of a function's bytecode: whether an instruction is in one, and whether a loop only repeats one call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def loops_over(code: Code, offset: int) -> bool:
-    """Whether the instruction at a byte of the code stands in a loop."""
+    """Whether the instruction at this offset is in a loop."""
     spans: list[tuple[int, int]] = code.rt.target.cached(f"loops of {code.address:#x}", lambda: list(_loops(code)))
     return any(start <= offset <= end for start, end in spans)
 
@@ -30,8 +30,8 @@ def _loops(code: Code) -> Iterator[tuple[int, int]]:
 
 
 def only_again(code: Code, offset: int) -> bool:
-    """Whether the call that the instruction at a byte of the code belongs to is all that its function will ever do: it stands in
-    a loop without a way out, in which nothing else is called and nothing is stored."""
+    """Whether a function will only repeat one call: the one of the instruction at this offset. The call is in a loop without an
+    exit, and the loop calls nothing else and stores nothing."""
     known = opcodes(code.rt.version)
     around = [(end - start, start, end) for start, end in _loops(code) if start <= offset <= end]
     if not around:

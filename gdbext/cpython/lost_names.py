@@ -1,5 +1,5 @@
-"""Names of C code's own types where their text is lost: it lies in the read-only part of a file that a core leaves out, and that
-is not here. The interpreter's namespaces tell them: `builtins`, and `types` for those that have no name there."""
+"""Names of C types whose text is lost: it lies in the read-only part of a file, a core leaves that part out, and the file is not
+here. The interpreter's namespaces tell the names: `builtins`, and `types` for types without a name there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .runtime import Runtime
 
 UNKNOWN = "<type without a name here>"
-_OWN_NAMES = {  # Lib/types.py: what it calls a type -> tp_name
+_OWN_NAMES = {  # Lib/types.py: its name of a type -> tp_name
     "AsyncGeneratorType": "async_generator",
     "BuiltinFunctionType": "builtin_function_or_method",
     "CellType": "cell",

@@ -166,7 +166,7 @@ class Object:
 
     # ---- containers ----------------------------------------------------------------------------------------------
     def len(self) -> int:
-        """What `len()` gives for str, bytes, list, tuple, dict, set, deque; `GdbextError` for another type."""
+        """`len()` of a str, bytes, list, tuple, dict, set, deque; `GdbextError` for another type."""
         L, t, flags = self.rt.layout, self.rt.target, self.type.flags
         if flags & STR:
             return t.u64(self.address + L["ascii.length"])
@@ -235,7 +235,7 @@ class Object:
         return found
 
     def ordered_entries(self, limit: int = MAX_ITEMS) -> list[tuple[int, int]]:
-        """As `dict_entries`, in the order of iteration: an OrderedDict's is that of its linked list of nodes."""
+        """`dict_entries` in the order of iteration. For an OrderedDict that is the order of its linked list of nodes."""
         if not self.isa("collections.OrderedDict"):
             return self.dict_entries(limit)
         L, t = self.rt.layout, self.rt.target
@@ -373,7 +373,7 @@ class Object:
         return struct.unpack(code, t.read(self.address + offset, struct.calcsize(code)))[0] if code else None
 
     def metaclass_member(self, name: str) -> Any:
-        """Of a class: the C member that its metaclass defines; `NotFoundError` where it defines none that is set."""
+        """For a class: the C member that its metaclass defines; `NotFoundError` where it defines none that is set."""
         slots = self.type.slots
         found = self._member(*slots[name]) if name in slots else None
         if found is None:
@@ -411,13 +411,13 @@ class Object:
         return self._described(name, self.rt.object(found), own)
 
     def _of_class(self, value: Object) -> Any:
-        """What a class's own attribute is when it is asked of the class: itself, but for what a staticmethod wraps."""
+        """A class's own attribute as access through the class gives it: itself, or the object that a staticmethod wraps."""
         if value.type.builtin_name == "staticmethod":
             return self.rt.object(self.rt.target.u64(value.address + self.rt.layout["object.__size"]))
         return value
 
     def _described(self, name: str, value: Object, own: dict[str, int]) -> Any:
-        """The value of an attribute that the class holds `value` for: a C member, a getset, a property's backing field, or
+        """The value of an attribute whose class entry is `value`: a C member, a getset, a property's backing field, or `value`
         itself."""
         kind, slots = value.type.builtin_name, self.type.slots
         if kind == "member_descriptor" and name in slots:
@@ -448,7 +448,7 @@ class Object:
         return value
 
     def backing_names(self, name: str) -> tuple[str, ...]:
-        """The fields that a property of this name is likely to give."""
+        """The fields that a property of this name is likely to return."""
         return "_" + name, f"_{name}_", f"_{self.type.name.lstrip('_')}__{name}"
 
     def _special(self, name: str, own: dict[str, int]) -> Any:
@@ -479,7 +479,7 @@ class Object:
 
 
 def _close_to(name: str, among: Iterable[str]) -> str:
-    """What may have been meant by the name of an attribute, or what there is."""
+    """Names close to that of a missing attribute, or the names that exist."""
     import difflib  # only here: 10 ms that a start of gdb need not spend
 
     names = [n for n in among if n.isidentifier()]
@@ -490,7 +490,7 @@ def _close_to(name: str, among: Iterable[str]) -> str:
 
 
 def is_property(value: Object) -> bool:
-    """Whether a class attribute is a property, of Python's own or of a kind that names itself one."""
+    """Whether a class attribute is a property: Python's own, or of a type with such a name."""
     return value.isa("property", "functools.cached_property") or bool(
         value.type.lookup("__get__") and "property" in value.type_name.lower()
     )

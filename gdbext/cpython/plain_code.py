@@ -1,7 +1,7 @@
-"""Small Python functions evaluated from their bytecode: properties, `__len__` and methods that read attributes, compute, compare
-and call others of that kind. What stores, loops, catches or calls anything else is refused by name.
+"""Small Python functions evaluated from their bytecode: properties, `__len__`, and methods that read attributes, compute, compare
+and call others of that kind. Code that stores, loops, catches or calls anything else is refused by name.
 
-Instructions and their arguments: Python/bytecodes.c and Lib/dis.py of each minor; which stands for what: layouts/opcodes.json.
+Instructions and their arguments: Python/bytecodes.c and Lib/dis.py of each minor; the opcodes: layouts/opcodes.json.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OF_39 = dict(zip("ADD SUBTRACT MULTIPLY TRUE_DIVIDE FLOOR_DIVIDE MODULO POWER A
                   "Add Sub Mult Div FloorDiv Mod Pow BitAnd BitOr BitXor LShift RShift".split()))  # fmt: skip
 _ORDER = "Lt LtE Eq NotEq Gt GtE".split()
 _BUILTIN = frozenset("len bool abs min max sum int float isinstance hasattr getattr any all super".split())
-_NULL = object()  # what stands beside a callable that is no method
+_NULL = object()  # beside a callable that is no method
 
 
 class _Builtin:
@@ -46,7 +46,7 @@ class Super(Adapter):
         self.definer, self.owner = definer, owner
 
     def found(self, name: str) -> tuple[TypeInfo, Object]:
-        """(the class behind `definer` that has the attribute, what it holds)."""
+        """(the class behind `definer` that has the attribute, the attribute's value there)."""
         bases = list(self.owner.type.bases())
         at = next(i for i, base in enumerate(bases) if base.address == self.definer.address)
         for base in bases[at + 1 :]:
@@ -56,13 +56,13 @@ class Super(Adapter):
 
 
 def definer_of(kind: TypeInfo, name: str) -> TypeInfo | None:
-    """The class that a name of an instance is found in, None where there is none."""
+    """The class that defines a name of its instances; None where no class does."""
     return next((base for base in kind.bases() if name in base.namespace), None)
 
 
 def call(function: Object, arguments: list[Any], definer: TypeInfo | None, depth: int = 0) -> Any:
-    """What a Python function gives for positional arguments. `definer`: the class that it was found in. `GdbextError` that says
-    why where its code is not of the kind that can be evaluated by reading."""
+    """The result of a Python function for positional arguments. `definer`: the class in which it was found. `GdbextError` with
+    the reason where its code cannot be evaluated by reading."""
     if depth > MAX_DEPTH:
         raise GdbextError(f"more than {MAX_DEPTH} calls in one another")
     return _Run(function, arguments, definer, depth).result()
@@ -217,7 +217,7 @@ class _Run:
         self._callable(found, bool(with_null))
 
     def _callable(self, found: Any, with_null: bool) -> None:
-        """Pushes what may be called, and the place beside it where the instruction leaves one."""
+        """Pushes a callable, and the place beside it where the instruction leaves one."""
         beside = [_NULL] if with_null else []
         self.stack += [found, *beside] if self.rt.version >= (3, 13) else [*beside, found]
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def read(target: Target) -> str:
-    """Reads it from `target`; returns the first error, or ''. It never raises `GdbextError`: a copy can do without what cannot be
-    read."""
+    """Reads it from `target`. -> the first error, or ''. Never raises `GdbextError`: a copy can do without the parts that cannot
+    be read."""
     try:
         rt = open_runtime(target)
         threads = rt.threads()

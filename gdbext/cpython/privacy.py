@@ -1,10 +1,14 @@
-"""What may be a user's prompt or tokens, told by the value itself and by how little its name says; and what is a secret.
+"""Whether a value may be a user's prompt or tokens, judged by the value itself and by its name; and whether it is a secret.
 
-In a process of an engine four things are counted instead of shown, unless somebody asks for content: what stands under a name
-that engines give to content (their specs' `sensitive`); text and integers under a name that says nothing (`x`, `data`, `line`);
-keys and passwords, told by their names (`authkey`, `HF_TOKEN`) or their type; and any text, wherever it lies, that does not look
-like a word of the program: an identifier, a number, a path, an address, a digest. Text under a name that only programs give
-(`__doc__`, `_fmt`) is shown, whatever it looks like.
+In a process of an engine four kinds of values are counted instead of shown, unless content is asked for:
+
+- values under a name that engines give to content (their specs' `sensitive`);
+- text and integers under a name that says nothing (`x`, `data`, `line`);
+- keys and passwords, recognised by their names (`authkey`, `HF_TOKEN`) or their type;
+- any text, wherever it lies, that does not look like a word of the program: an identifier, a number, a path, an address, a
+  digest.
+
+Text under a name that only programs give (`__doc__`, `_fmt`) is always shown.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from .adapters import Adapter
 from .objects import Object
 from .types import BYTES, DICT, LIST, STR, TUPLE
 
-MAX_LOOKED_AT = 16  # items of a container that tell what it holds
+MAX_LOOKED_AT = 16  # items of a container that are looked at
 MAX_WORD = 128  # characters of the longest word of a program: a path, an address of a socket, several ids
 # ASCII on purpose: a prompt in Chinese has no spaces.
 _WORD = re.compile(r"[A-Za-z0-9_.:/@+=,~#%&*|^$<>()\[\]-]*")
@@ -36,7 +40,7 @@ _NAME = re.compile(
 )
 _SECRET_TYPE = "AuthenticationString"  # multiprocessing's
 _VIEWS = frozenset(f"{of}_{what}" for of in ("dict", "odict") for what in ("keys", "values", "items"))
-# Documentation, names of code, formats of logs, names of devices: with spaces, and yet nobody's prompt.
+# Documentation, names of code, formats of logs, names of devices: with spaces, and yet no prompts.
 PROGRAM_TEXT = frozenset(
     "__doc__ __name__ __qualname__ __module__ __file__ __version__ _fmt fmt _datefmt datefmt log_format _description usage "
     "device_name gpu_name cpu_name thread_name _thread_name_prefix thread_name_prefix".split()
@@ -44,7 +48,7 @@ PROGRAM_TEXT = frozenset(
 
 
 def says_nothing(name: str | None) -> bool:
-    """Whether a name leaves open what stands under it."""
+    """Whether a name leaves its value's meaning open."""
     if not name:
         return False
     bare = name.strip("_").lower().rstrip("0123456789")  # x1, vals
@@ -60,13 +64,13 @@ def is_secret(name: str | None, value: Any) -> bool:
 
 
 def is_word(text: str) -> bool:
-    """Whether text looks like a word of a program, not like something that a person wrote, and holds no secret."""
+    """Whether text looks like a word of a program and holds no secret. False for text that a person may have written."""
     return len(text) <= MAX_WORD and bool(_WORD.fullmatch(text)) and not secret_parts(text)
 
 
 def is_program_name(text: str) -> bool:
-    """Whether the name of a thread or task is one that programs give: a word, with what runs in brackets, or a few words that
-    libraries use; not what a person may have written."""
+    """Whether the name of a thread or task comes from a program, not from a person. Such a name is a word, with more in brackets,
+    or a few words that libraries use."""
     return bool(_NAME.fullmatch(text)) and all(map(is_word, text.split(" ")))
 
 
@@ -99,8 +103,8 @@ def is_number(value: Any) -> bool:
 
 
 def is_content(value: Any, depth: int = 4) -> bool:
-    """Whether a value is text or numbers, or a list, tuple, set, deque, array or integer tensor of such, or a dict that counts
-    such: what prompts and tokens are made of."""
+    """Whether a value can be prompts or tokens: text or numbers; a list, tuple, set, deque, array or integer tensor of such; or a
+    dict from numbers to numbers."""
     if not isinstance(value, Object):
         if isinstance(value, (list, tuple, set, frozenset)):
             return bool(depth) and any(is_content(v, depth - 1) for v in list(value)[:MAX_LOOKED_AT])
@@ -130,8 +134,12 @@ def is_content(value: Any, depth: int = 4) -> bool:
 
 
 def parts(value: Object) -> list[Any] | None:
-    """What the repr of an object that is no container shows of others, `MAX_LOOKED_AT` of them at most: the members of a dict's
-    view, the bounds of a slice or a range, a complex number's, the text of a match; None of any other type."""
+    """The parts of others that the repr of an object shows, although it is no container; at most `MAX_LOOKED_AT`. None for any
+    other type.
+
+    Such are: the members of a dict's view, the bounds of a slice or a range, the numbers of a complex one, the text of a match,
+    the element of an itertools.repeat.
+    """
     kind, rt = value.type.builtin_name, value.rt
     if kind in _VIEWS:
         which = (0,) if kind.endswith("keys") else (1,) if kind.endswith("values") else (0, 1)
@@ -153,12 +161,12 @@ def parts(value: Object) -> list[Any] | None:
 
 
 def _viewed(value: Object) -> Object:
-    """What the word behind an object's head points to: the dict of a view."""
+    """The object to which the word behind an object's head points: the dict of a view, the element of a repeat."""
     return value.rt.object(value.rt.target.u64(value.address + value.rt.layout["object.__size"]))
 
 
 def _wrapped(value: Object) -> Object | None:
-    """The container that a wrapper is around: vLLM's ConstantList, collections' UserList, UserString and UserDict."""
+    """The container inside a wrapper: vLLM's ConstantList, collections' UserList, UserString and UserDict."""
     if not value.type.is_heap:
         return None
     user = any(base.module == "collections" and base.name.startswith("User") for base in value.type.bases())
@@ -167,7 +175,7 @@ def _wrapped(value: Object) -> Object | None:
 
 
 def counted(value: Any) -> str:
-    """What is shown of private content: how much there is."""
+    """The text that replaces private content: how much there is."""
     if is_number(value):
         return "<a number, private: -show-content shows it>"
     return f"<{content_length(value)} {'characters' if is_text(value) else 'items'}, private: -show-content shows them>"

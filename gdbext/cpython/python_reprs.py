@@ -20,8 +20,7 @@ _METACLASSES = ("enum.EnumMeta", "enum.EnumType", "typing._AnyMeta")  # whose __
 
 
 def show(printer: Repr, value: Object, definer: TypeInfo, depth: int) -> str | None:
-    """The repr of a value whose `__repr__` is Python code that class `definer` has; None where it has no form that is known
-    here."""
+    """The repr of a value whose `__repr__` is Python code of class `definer`; None where its form is not known here."""
     info = value.type
     if info.flags & TYPE:
         return show_class(value) if definer.full_name in _METACLASSES else None
@@ -62,8 +61,8 @@ def _counter(printer: Repr, value: Object, depth: int) -> str:
 
 # ---- enums -----------------------------------------------------------------------------------------------------------
 def _enum(printer: Repr, value: Object, definer: TypeInfo, depth: int) -> str | None:
-    """`<Color.RED: 1>`; combinations of flags as enum.py of each minor names them, members that `enum.global_enum` (3.11) made
-    names of their module as `re.IGNORECASE`. None where the class has a `__repr__` of its own."""
+    """`<Color.RED: 1>`. Combinations of flags are named as in enum.py of each minor. Members that `enum.global_enum` (3.11)
+    exported are named by their module, as `re.IGNORECASE`. None where the class has a `__repr__` of its own."""
     fields, code = dict(value.fields()), _repr_code(value.rt, definer)
     if "_value_" not in fields or code is None or os.path.basename(code.file) != "enum.py":
         return None
@@ -87,8 +86,8 @@ def _global_enum(printer: Repr, value: Object, fields: dict[str, Object], flag: 
 
 
 def _flag_names(value: Object, number: Object) -> str:
-    """Up to 3.10: the names of the flags that a combination is made of, the greatest first (enum.py `_decompose`); '' where
-    that is not to be told."""
+    """Up to 3.10: the names of the flags in a combination, the greatest first (enum.py `_decompose`); '' where they cannot be
+    told."""
     held, info = number.plain(), value.type
     members = value.rt.object(info.address).attr("_member_map_").items(10_000)
     known = [(member.attr("_value_").plain(), name.string(200)) for name, member in members]

@@ -1,7 +1,8 @@
-"""Which path leads to an object: the shortest one of attributes and items, from a frame's variable or a module's global.
+"""The path that leads to an object: the shortest one of attributes and items, from a frame's variable or a module's global.
 
-Breadth first, from the roots given, until all that is wanted is found or a budget is spent. Paths are expressions of this pack
-(expressions.py). Followed are dicts, lists, tuples, deques, attributes and slots; what only running code would reach is not.
+The search goes breadth first from the given roots, until everything wanted is found or a budget is spent. Paths are expressions
+of this pack (expressions.py). Dicts, lists, tuples, deques, attributes and slots are followed; objects that only running code
+would reach are not.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LEAVES = STR | LONG | BYTES | TYPE
 
 
 class Root:
-    """Where a path begins: `text`, an expression for the object at `address`; `note`: where that is no place that is selected
+    """The beginning of a path. `text`: an expression for the object at `address`. `note`: the place, where it is not selected
     now."""
 
     __slots__ = ("_text", "address", "note", "_shown")
@@ -49,8 +50,8 @@ class Root:
 
 
 class Path:
-    """`text`: the expression; `shown`: as people know it (`self.x` where `text` has an address); `note`: the frame it begins
-    in."""
+    """`text`: the expression. `shown`: the same with names (`self.x` where `text` has an address). `note`: the frame in which it
+    begins."""
 
     __slots__ = ("text", "shown", "note")
 
@@ -59,7 +60,7 @@ class Path:
 
 
 def frame_roots(frames: Iterable[tuple[PyFrame, bool]]) -> list[Root]:
-    """`[Root]` of the variables of `frames`: (PyFrame, whether it is selected). A frame in the making has none."""
+    """`[Root]` of the variables of `frames`: (PyFrame, whether it is selected). An incomplete frame has none."""
     found: list[Root] = []
     for frame, selected in frames:
         try:
@@ -71,8 +72,8 @@ def frame_roots(frames: Iterable[tuple[PyFrame, bool]]) -> list[Root]:
 
 
 def _variables(frame: PyFrame, selected: bool) -> list[Root]:
-    """`[Root]` of a frame's variables. Those of a frame that is not selected go by address, because their names mean others
-    here; a module's own go by the module."""
+    """`[Root]` of a frame's variables. In a frame that is not selected they go by address, because their names mean other objects
+    in the selected one. A module's variables go by the module."""
     found, module = [], _module_of(frame)
     for name, value in frame.locals():
         if value is None or not name.isidentifier():
@@ -87,7 +88,7 @@ def _variables(frame: PyFrame, selected: bool) -> list[Root]:
 
 
 def _module_of(frame: PyFrame) -> str:
-    """The name of the module that a frame runs the body of, '' for any other frame."""
+    """The name of the module whose body a frame runs, '' for any other frame."""
     own, rt = frame.namespace(), frame.rt
     try:
         name = frame.globals().item("__name__").string(200)
@@ -146,7 +147,7 @@ def _text(rt: Runtime, address: int) -> str | None:
 
 
 class _Kinds:
-    """How the objects of each type are followed: a function (search, object) or None, found out once per type."""
+    """How the objects of each type are followed: a function (search, object) or None, determined once per type."""
 
     def __init__(self, rt: Runtime) -> None:
         self.rt = rt
@@ -187,7 +188,7 @@ class _Kinds:
 
 
 def key_text(rt: Runtime, address: int) -> str | None:
-    """The text of a dict's key inside brackets, None for one that no expression names."""
+    """The text of a dict's key inside brackets; None for a key that cannot stand in an expression."""
     text = _text(rt, address)
     if text is not None:
         return repr(text) if len(text) < 200 and text.isprintable() else None
@@ -261,7 +262,7 @@ def find(rt: Runtime, wanted: Iterable[int], roots: Iterable[Root], max_edges: i
                     reach(value, address, step)
         except GdbextError as e:
             log.passed_over(e)
-            continue  # damaged, or changed while it is read: what is elsewhere can still be found
+            continue  # damaged, or changed while it is read: other objects can still be found
     found = {}
     for address in wanted:
         path = _path(rt, parents, address)

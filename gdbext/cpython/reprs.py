@@ -1,8 +1,8 @@
-"""The text that Python's own `repr` gives, from memory alone, bounded.
+"""The text of Python's own `repr`, from memory alone, bounded.
 
-`Repr(limits)(obj)` -> text; `.truncated` tells whether a bound cut something, `.opaque` whether some part has a `__repr__` of
-Python code, which nothing here can run: such objects show as `<module.Class object at 0x…>`. What cannot be read shows as
-`<unreadable …>` in its place and never spoils the rest.
+`Repr(limits)(obj)` -> text. `.truncated`: a bound cut something. `.opaque`: some part has a `__repr__` of Python code, which
+cannot run here; such objects show as `<module.Class object at 0x…>`. An unreadable part shows as `<unreadable …>` in its place
+and never spoils the rest.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class Limits:
 SHORT = Limits(items=12, string=80, depth=3, total=120)
 NORMAL = Limits()
 FULL = Limits(items=1 << 24, string=1 << 24, depth=64, total=1 << 26)
-MADE = 16  # characters that a container counts for which an expression made: one may hold another many times
+MADE = 16  # characters that a container of an expression counts for: one may hold another many times
 _UNPRINTED = 10**4300  # Python itself refuses to print more digits, from 3.11 on
 
 
 class Repr:
-    """Shows values within `limits`. `private`: attribute, key and variable names whose text and containers are counted, not
-    shown; where there are any, so is other text that a user may have written (privacy.py).
+    """Shows values within `limits`. `private`: names of attributes, keys and variables whose text and containers are counted, not
+    shown. With any private name, other text that a user may have written is counted too (privacy.py).
 
-    What it found out: `truncated`, `opaque` (see the module's docstring), `hidden` (something private was left out),
-    `multiline` (an array took several lines, as numpy writes it).
+    Results: `truncated`, `opaque` (see the module's docstring), `hidden` (something private was left out), `multiline` (an array
+    took several lines, as numpy writes it).
     """
 
     def __init__(self, limits: Limits = NORMAL, private: Set[str] = frozenset()) -> None:
@@ -67,7 +67,7 @@ class Repr:
         return self.limits.total <= SHORT.total
 
     def named(self, name: str | None, value: Any, depth: int = 0) -> str:
-        """The text of what stands under a name; private content is counted, not shown."""
+        """The text of a value under a name. Private content is counted, not shown."""
         if self.private and name in privacy.PROGRAM_TEXT - self.private and privacy.is_text(value):
             return Repr(self.limits)(value)
         if name in self.private or self.private and privacy.says_nothing(name) and privacy.is_content(value):
@@ -82,8 +82,8 @@ class Repr:
             self._under = before
 
     def _key_name(self, key: Any) -> str | None:
-        """The name that a dict's key gives to its value: its own where it is a name, else the dict's (`{"req-1": [7]}`); "_",
-        which says nothing, where that is unknown, or the key is itself what a user may have written."""
+        """The name that a dict's key gives to its value: the key itself where it is a name, else the dict's name (`{"req-1":
+        [7]}`). "_", which says nothing, where the dict's name is unknown or a user may have written the key."""
         if not self.private:
             return None
         text = None if not privacy.is_text(key) else key if isinstance(key, str) else str(key.string(64))
@@ -101,7 +101,7 @@ class Repr:
         return self.under_key(key, value, 0)
 
     def count(self, value: Any) -> str:
-        """What stands for private content."""
+        """The text that replaces private content."""
         self.hidden = True
         return privacy.counted(value)
 
@@ -246,7 +246,7 @@ class Repr:
 
     # ---- containers ----------------------------------------------------------------------------------------------
     def each(self, count: int, members: Iterable[Any], show: Callable[[Any], str]) -> str:
-        """The members' texts with commas between them; dots where there are fewer than `count`, or no room is left."""
+        """The members' texts with commas between them. Dots follow where there are fewer than `count`, or no room is left."""
         shown: list[str] = []
         for member in members:
             if self._spent > self.limits.total:
@@ -270,8 +270,8 @@ class Repr:
         return f"{name}({self.each(len(pairs), pairs, field)})"
 
     def members(self, value: Object, depth: int, name: str | None = None) -> str:
-        """What stands between the brackets of a list, tuple, set or deque; `name`: what each member stands under, where it has a
-        name of its own."""
+        """The text between the brackets of a list, tuple, set or deque. `name`: the name of each member, where members have
+        one."""
         if depth >= self.limits.depth and value.len():
             self.truncated = True
             return "..."
@@ -286,8 +286,8 @@ class Repr:
         return self.each(count, addresses, show)
 
     def _named_by(self, pair: Any) -> str | None:
-        """The name that the first of two gives to the second, in an item of a dict or a header: one under which something private
-        stands, else None."""
+        """The name that the first of two values gives to the second, as in an item of a dict or a header. None unless that name
+        marks something private."""
         if not self.private or len(pair) != 2 or not privacy.is_text(pair[0]):
             return None
         name = self._key_name(pair[0])
@@ -306,7 +306,7 @@ class Repr:
         return f"({inner},)" if value.len() == 1 else f"({inner})"
 
     def _struct_sequence(self, value: Object, depth: int) -> str:
-        """time.struct_time and the like, '' for any other tuple: the C members in their order name the items."""
+        """time.struct_time and the like, whose C members name the items in order; '' for any other tuple."""
         if "n_sequence_fields" not in value.type.namespace:
             return ""
         names = [n for n, _ in sorted(value.type.slots.items(), key=lambda s: s[1][0])]

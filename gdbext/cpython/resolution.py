@@ -1,5 +1,5 @@
-"""In which Python frame an expression is evaluated: the selected one, the innermost of a function, or the nearest outward that
-can."""
+"""The Python frame in which an expression is evaluated: the selected one, a function's innermost one, or the nearest outward in
+which it resolves."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ def resolve(
 ) -> Resolved:
     """The value of `text` in one of a thread's `frames` (innermost first).
 
-    `level`: the selected frame; `function`: start from that function's innermost frame instead; `outward`: the first frame from
-    there outward in which the whole expression resolves. Without it, a name that only an outer frame has is an error that names
-    that frame. `NotFoundError` where it resolves in no frame; the message gives the reason for each frame that has the names.
+    `level`: the selected frame. `function`: start from that function's innermost frame instead. `outward`: take the first frame
+    from there outward in which the whole expression resolves. Without `outward`, a name that only an outer frame has is an error
+    that names that frame. `NotFoundError` where it resolves in no frame; the message gives the reason for each frame that has the
+    names.
     """
     if function:
         level = frame_of(frames, function).level

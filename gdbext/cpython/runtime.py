@@ -29,10 +29,11 @@ PTHREAD_TID = {"x86-64": 720, "aarch64": 208}
 
 
 class PyThread:
-    """A Python thread: native `tid` (0: not to be found), `address` of its thread state and of that one's `interp`reter.
+    """A Python thread: native `tid` (0: not found), `address` of its thread state, and the address of its `interp`reter.
 
-    `states`: it and those that the same thread has in other interpreters, `[(address, interp)]`; `address` is the innermost
-    one's, as far as its frames tell."""
+    `states`: this state and those of the same thread in other interpreters, `[(address, interp)]`. `address` is the innermost
+    state, as far as its frames tell.
+    """
 
     def __init__(self, rt: Runtime, address: int, tid: int, interp: int) -> None:
         self.rt, self.address, self.tid, self.interp = rt, address, tid, interp
@@ -43,7 +44,7 @@ class PyThread:
 
 
 def open_runtime(target: Target) -> Runtime:
-    """The `Runtime` of a Target, once per epoch. `GdbextError` when it runs no CPython that is known here; `NotFoundError` when
+    """The `Runtime` of a Target, once per epoch. `GdbextError` where it runs no CPython that is known here; `NotFoundError` where
     the process has ended."""
     try:
         return all_runtimes(target)[0]
@@ -80,7 +81,7 @@ def _all_runtimes(target: Target) -> list[Runtime]:
 
 
 def _has_ended(target: Target) -> bool:
-    """Whether a process that runs on has no memory any more: what is read of it then means nothing."""
+    """Whether a running process has no memory any more. Bytes that are read from it then mean nothing."""
     if not target.is_live or target.is_stopped or not target.pid:
         return False
     try:
@@ -102,8 +103,8 @@ def _has_ended(target: Target) -> bool:
 
 
 class _Listed:
-    """sys.modules as it was read: `pairs`: [(address of a name, of a module)], the same `by_length` of the name; `found`: {name
-    that was looked for: its pair, none or one}."""
+    """sys.modules as it was read. `pairs`: [(address of a name, address of a module)]. `by_length`: the same by the name's
+    length. `found`: {name that was looked for: its pair, none or one}."""
 
     def __init__(self, pairs: list[tuple[int, int]]) -> None:
         self.pairs = pairs
@@ -131,7 +132,7 @@ class Runtime:
         return f"{self.layout.name} ({self.library.name})"
 
     def invalidate(self) -> None:
-        """Drops the types and code objects that were read: the process has run since, and may have freed them."""
+        """Drops the types and code objects that were read: the process has run since then and may have freed them."""
         self._types.clear()
         self._codes.clear()
 
@@ -220,8 +221,8 @@ class Runtime:
         return found
 
     def _on_one_stack(self, first: PyThread, other: PyThread) -> bool:
-        """Whether two states that name one thread run there: before 3.12 a state names who made it; another may run it.
-        Without marks on the C stack (3.9) it cannot be told: then each stays by itself."""
+        """Whether two states with the same tid run on one C stack. Before 3.12 a state names the thread that made it, and another
+        may run it. 3.9 leaves no marks on the C stack: then each state stays by itself."""
         anchors = []
         for state in (first, other):
             step = next(iter(self.dialect.walk(self, state.states[-1][0])), None)
@@ -232,8 +233,8 @@ class Runtime:
         return stack is not None and stack.start <= anchors[1] < stack.end
 
     def _walked(self, thread: PyThread) -> list[tuple[tuple[int, int], Any]]:
-        """The raw frames of all states of a thread, innermost first, `[((state, interp), RawFrame)]`: by the places on the stack
-        of the activations that run them, since one interpreter calls another; without those the newer one is the inner."""
+        """The raw frames of all states of a thread, innermost first, `[((state, interp), RawFrame)]`. One interpreter calls
+        another, so the activations' places on the stack give the order. Without those, the newer state is the inner one."""
         if len(thread.states) == 1:
             return [(thread.states[0], step) for step in self.dialect.walk(self, thread.address)]
         rows = []
@@ -251,7 +252,7 @@ class Runtime:
         return found
 
     def _os_tids(self) -> dict[int, int]:
-        """{tid as the process sees it: tid as we see it}; {} where the backend has no thread list."""
+        """{tid inside the process: tid outside}; {} where the backend has no thread list."""
         try:
             return self.target.own_tids()
         except GdbextError as e:
@@ -279,8 +280,8 @@ class Runtime:
 
     # ---- frames --------------------------------------------------------------------------------------------------
     def frames(self, thread: PyThread) -> list[PyFrame]:
-        """`[PyFrame]` of a `PyThread` of this `Runtime` or of another one, innermost first, as Python itself would list
-        them; read again where the thread ran on meanwhile."""
+        """`[PyFrame]` of a `PyThread` of this `Runtime` or of another one, innermost first, in Python's own order. They are read
+        again where the thread ran on meanwhile."""
 
         if thread.rt is not self:
             return thread.rt.frames(thread)
@@ -317,8 +318,8 @@ class Runtime:
         )
 
     def registered_threads(self) -> dict[int, Object]:
-        """`{thread state's pthread id: its threading.Thread}` of those that `threading` knows to run; {} where it was never
-        imported."""
+        """`{thread state's pthread id: its threading.Thread}` of the threads that `threading` lists as running; {} where it was
+        never imported."""
 
         def read() -> dict[int, Object]:
             found: dict[int, Object] = {}
@@ -327,7 +328,7 @@ class Runtime:
                 for key, value in module.item("_active").items(dialects.MAX_THREADS) if module else ():
                     found[key.integer()] = value
             except GdbextError as e:
-                log.passed_over(e)  # what is asked of it is a courtesy: a table in the middle of an update costs no answer
+                log.passed_over(e)  # names are a courtesy: a table in the middle of an update costs no answer
             return found
 
         known: dict[int, Object] = self.target.cached(("threading's threads", self.address), read)
@@ -402,8 +403,8 @@ class Runtime:
         return self.object(found[0][1]) if found else None
 
     def _modules_listed(self) -> _Listed:
-        """What sys.modules holds. A name and a module that both stay are the same, so what was told of a table that has not
-        changed since is kept."""
+        """The content of sys.modules. It is kept as long as the table does not change: the same addresses mean the same names and
+        modules."""
         pairs = self.object(self._modules_address(self.interpreters()[0])).dict_entries()
         before: _Listed | None = self.target.lasting.get(("imported modules", self.address))
         if before is not None and before.pairs == pairs:
@@ -434,13 +435,14 @@ class Runtime:
         return None if found is None else self.module_dict(found)
 
     def module_dict(self, module: Object) -> Object | None:
-        """The dict of a module as an `Object`, None of what is no module."""
+        """The dict of a module as an `Object`, None for any other object."""
         if not module.isa("module"):
             return None
         return self.object(self.target.u64(module.address + self.layout["module.md_dict"]))
 
     def namespace_of(self, name: str) -> list[tuple[int, int]]:
-        """[(key, value)] of an imported module's globals, also where no type's name is known; [] where it was not imported."""
+        """[(key, value)] of an imported module's globals; [] where it was not imported. Works even where no type's name is
+        known."""
         module = self._imported(name)
         at = self.target.u64(module.address + self.layout["module.md_dict"]) if module is not None else 0
         return list(self.object(at).dict_entries()) if at else []
@@ -451,7 +453,7 @@ class Runtime:
         if names is None:
             self._lost_names = {}  # meanwhile none is known
             self._lost_names = names = lost_names.read(self)
-            self.invalidate()  # what was read meanwhile took types for nameless
+            self.invalidate()  # types that were read meanwhile have no names
         return names.get(address, lost_names.UNKNOWN)
 
     def release(self, modules: Iterable[str]) -> str:

@@ -1,6 +1,8 @@
-"""What an expression may make: a few words can stand for more than there is memory, since each value may hold the last one twice.
+"""A budget for what an expression may make. A few words can need more than all memory, since each value may hold the last one
+twice.
 
-One budget for all that is made while an expression is evaluated, whatever becomes of it: text, containers, copies, numbers."""
+One budget covers everything that is made while an expression is evaluated, kept or not: text, containers, copies, numbers.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def expression() -> Iterator[None]:
 
 
 def take(size: float) -> None:
-    """Counts what is made, before or while it is; `GdbextError` where the budget is spent."""
+    """Counts the size of a new value, before or while it is made; `GdbextError` where the budget is spent."""
     if not _left:
         return
     _left[0] -= size
@@ -61,7 +63,7 @@ def made(value: Any) -> Any:
 
 
 def gathered(members: Iterable[Any]) -> list[Any]:
-    """A list of what comes, counted as it comes."""
+    """A list of `members`, counted as they come."""
     found: list[Any] = []
     coming = iter(members)
     while True:
@@ -73,7 +75,7 @@ def gathered(members: Iterable[Any]) -> list[Any]:
 
 
 def brief(value: Any, limit: int = 60) -> str:
-    """The beginning of a value's repr; what holds itself many times is not written out."""
+    """The beginning of a value's repr. A value that holds itself many times is not written out."""
     import reprlib
 
     short = reprlib.Repr()

@@ -1,9 +1,8 @@
-"""What stands on a Python frame's stack of values before an instruction, by the code alone.
+"""The values on a Python frame's value stack before an instruction, from the code alone.
 
-A compiled function has the same depth of its stack at an instruction, whichever way led there: the compiler reckons it so
-(Python/compile.c, flowgraph.c), with each instruction's effect, which layouts/opcodes.json has from `dis.stack_effect`. Of each
-value this module also says which instruction wrote it, where that is sure. `LayoutError` where the code does not agree with
-itself.
+In a compiled function the stack has the same depth at an instruction, whichever path led there. The compiler computes it so
+(Python/compile.c, flowgraph.c), from each instruction's effect, which layouts/opcodes.json has from `dis.stack_effect`. This
+module also says which instruction wrote each value, where that is certain. `LayoutError` where the code contradicts itself.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ if TYPE_CHECKING:
 
     from .frames import Code
 
-    Writers = tuple[int, ...]  # by depth, the offset of the instruction that wrote a value; UNKNOWN where that is not sure
+    Writers = tuple[int, ...]  # by depth, the offset of the instruction that wrote a value; UNKNOWN where uncertain
 
 UNKNOWN = -1
 MAX_INSTRUCTIONS = 20000
 GENERATES = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
-# leave what is below the values that they take as it was
+# do not change the values below those that they take
 _KEEP = ("NOP", "RESUME", "PRECALL", "KW_NAMES", "EXTENDED_ARG", "NOT_TAKEN", "POP_TOP", "PUSH_NULL", "CACHE", "STORE_FAST")
 _KEEP_PREFIXES = ("LOAD_FAST", "LOAD_CONST", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_SMALL_INT", "POP_JUMP_")
 _MOVES = ("ROT_", "SWAP")
@@ -38,8 +37,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def exception_entries(table: bytes) -> Iterator[tuple[int, int, int, int, bool]]:
-    """3.11+: yields (start, end, handler, depth, whether the instruction's offset is pushed too) of an exception table, the first
-    three in bytes of code (Objects/exception_handling_notes.txt)."""
+    """3.11+: yields (start, end, handler, depth, whether the instruction's offset is pushed too) of an exception table. The first
+    three are in bytes of code (Objects/exception_handling_notes.txt)."""
     at = 0
     while at < len(table):
         try:
@@ -53,7 +52,7 @@ def exception_entries(table: bytes) -> Iterator[tuple[int, int, int, int, bool]]
 
 
 class Step:
-    """One instruction: `offset`, `name` of what it stands for, `argument` with its extensions."""
+    """One instruction: `offset`, its base `name`, `argument` with its extensions."""
 
     __slots__ = ("offset", "name", "argument", "_told", "behind")
 
@@ -62,7 +61,7 @@ class Step:
         self.name: str = told[0]
 
     def effect(self, jump: bool = False) -> int:
-        """By how much it makes the stack deeper."""
+        """The change of the stack's depth."""
         told = self._told[2 if jump else 1]
         if isinstance(told, dict):
             return int(told["base"] + told["step"] * self.argument)
@@ -73,7 +72,7 @@ class Step:
         return bool(self._told[4])
 
     def target(self, absolute: int) -> int | None:
-        """The offset that it may jump to, None where it does not jump; `absolute`: the bytes of one unit of those."""
+        """The offset to which it may jump, None where it does not jump. `absolute`: the bytes of one unit of an absolute jump."""
         way = self._told[3]
         if not way:
             return None
@@ -82,8 +81,8 @@ class Step:
 
 
 def steps(code: Code) -> dict[int, Step]:
-    """`{offset: Step}` of a code object; `LayoutError` where it has an instruction whose effect is not known (a JIT's, a
-    monitored line's) or too many."""
+    """`{offset: Step}` of a code object. `LayoutError` where it has too many instructions, or one whose effect is unknown (a
+    JIT's, a monitored line's)."""
     known = codes.opcodes(code.rt.version)
     found, high = {}, 0
     raw = codes.instructions(code)

@@ -1,5 +1,5 @@
 """Objects of the standard library whose repr has one fixed form, second part: wrappers around containers, regular expressions,
-loggers, threads and what synchronises them.
+loggers, threads and their synchronisation.
 
 Sources: collections, logging, argparse, threading, concurrent.futures of each minor (Lib/); Modules/_sre/sre.h. Importing it
 registers them with `adapters`.
@@ -52,7 +52,7 @@ class _Fields(Adapter):
 
 # ---- wrappers around a container -------------------------------------------------------------------------------------
 class WrapperAdapter(Adapter):
-    """collections' UserDict, UserList, UserString: everything is `data`'s."""
+    """collections' UserDict, UserList, UserString: every answer comes from `data`."""
 
     reprs = ("collections.UserDict", "collections.UserList", "collections.UserString")
 
@@ -64,7 +64,7 @@ class WrapperAdapter(Adapter):
         return self.object.rt.object(found)
 
     def _own(self, *names: str) -> bool:
-        """Whether these methods are the ones of `collections`, not a subclass's."""
+        """Whether these methods are those of `collections`, not of a subclass."""
         assert self.object is not None
         definers = [self.object.type.python_definer(n) for n in names]
         return all(d is None or d.module in ("collections", "collections.abc", "_collections_abc") for d in definers)
@@ -102,7 +102,7 @@ class PatternAdapter(Adapter):
         assert obj is not None
         pattern, flags = obj.attr("pattern"), _number(obj.attr("flags"))
         is_text = bool(pattern.type.flags & STR)
-        if is_text and flags & 0x124 == 0x20:  # UNICODE is what a str has anyhow
+        if is_text and flags & 0x124 == 0x20:  # a str has UNICODE anyhow
             flags &= ~0x20
         names = [f"re.{n}" for n, bit in _FLAGS if flags & bit and not (bit == 1 and obj.rt.version >= (3, 13))]
         rest = flags & ~sum(bit for n, bit in _FLAGS if f"re.{n}" in names)
@@ -182,7 +182,7 @@ class NamespaceAdapter(_Fields):
 
 # ---- threads ---------------------------------------------------------------------------------------------------------
 class ThreadAdapter(_Fields):
-    """threading.Thread: its name, and what has become of it."""
+    """threading.Thread: its name and its state."""
 
     reprs = ("threading.Thread",)
 
@@ -239,7 +239,7 @@ class SynchroniserAdapter(_Fields):
 
 
 class FutureAdapter(_Fields):
-    """concurrent.futures.Future: its state, and of what type its result is."""
+    """concurrent.futures.Future: its state, and the type of its result."""
 
     reprs = ("concurrent.futures._base.Future",)
 

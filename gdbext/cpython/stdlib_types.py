@@ -167,7 +167,7 @@ class DateAdapter(_DateAdapter):
 
 
 class _ClockAdapter(_DateAdapter):
-    """What datetime and time share: fields of the value without its zone, which is an object of the process."""
+    """The common part of datetime and time: fields of the value without its zone, which is an object of the process."""
 
     def _parts(self) -> tuple[Any, Object | None]:
         """-> (the value without its zone, its tzinfo object)"""

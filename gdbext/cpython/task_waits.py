@@ -1,5 +1,8 @@
-"""What an asyncio task waits for, and who waits for it: from the future that it has given itself to, and the innermost frames of
-its coroutines. Sources, per minor: Lib/asyncio/ (tasks.py, taskgroups.py, staggered.py), Modules/_asynciomodule.c."""
+"""The object for which an asyncio task waits, and the tasks that wait for it. Both come from the future that the task awaits and
+from the innermost frames of its coroutines.
+
+Sources, per minor: Lib/asyncio/ (tasks.py, taskgroups.py, staggered.py), Modules/_asynciomodule.c.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,12 @@ _STATES = (PENDING, CANCELLED, FINISHED)
 
 
 class Waiting:
-    """What a task waits for. `kind`: "task", "gather", "wait", "group" (of tasks), "sleep", "executor", "future", "asyncio" (an
-    asyncio call such as Queue.get) or "awaitable" (something of another library); `text` for people; `object`: `Object` or None;
-    `on`: addresses of the tasks that must finish; `seconds` of a sleep."""
+    """The object for which a task waits. `text` for people; `object`: `Object` or None; `on`: addresses of the tasks that must
+    finish; `seconds` of a sleep.
+
+    `kind`: "task", "gather", "wait", "group" (of tasks), "sleep", "executor", "future", "asyncio" (an asyncio call such as
+    Queue.get) or "awaitable" (an object of another library).
+    """
 
     def __init__(
         self, kind: str, text: str, obj: Object | None = None, on: Iterable[int] = (), seconds: float | None = None
@@ -43,7 +49,7 @@ def is_task(obj: Object) -> bool:
 
 
 class Futures:
-    """Reads tasks and futures, of C and of Python code. `shown`: how a task's name is shown in what another one waits for."""
+    """Reads tasks and futures, of C and of Python code. `shown`: how a task's name is shown where another task waits for it."""
 
     def __init__(self, rt: Runtime, shown: Callable[[str], str] = str) -> None:
         self.rt, self.target, self.shown = rt, rt.target, shown
@@ -74,7 +80,7 @@ class Futures:
             held: Object | None = self.field(obj, "name")
             if held is None:
                 text = "?"
-            elif held.type.flags & LONG:  # 3.12+: a number until someone asks for the name
+            elif held.type.flags & LONG:  # 3.12+: a number until the name is requested
                 text = f"Task-{held.integer()}"
             else:
                 text = held.string(MAX_NAME) if held.type.flags & STR else "?"
@@ -85,7 +91,7 @@ class Futures:
     def _shown(self, obj: Object) -> str:
         return self.shown(self.name_of(obj))
 
-    # ---- what it waits for -------------------------------------------------------------------------------------------
+    # ---- the object of a wait ----------------------------------------------------------------------------------------
     def waits(self, frames: list[PyFrame], waiter: Object) -> Waiting:
         try:
             if is_task(waiter):
@@ -97,7 +103,7 @@ class Futures:
             return Waiting("future", f"future {waiter.address:#x} ({e})", waiter)
         for frame in reversed(frames):
             if not _in_asyncio(frame.file):
-                break  # whoever awaits a future in a coroutine of its own: what called that one is no matter
+                break  # a coroutine that awaits a future itself: its callers do not matter
             group = self._of_group(frame, waiter)
             if group is not None:
                 return group
@@ -106,7 +112,8 @@ class Futures:
         return Waiting("future", f"{waiter.type.name} {waiter.address:#x}", waiter)
 
     def _known_future(self, waiter: Object) -> Waiting | None:
-        """gather's future knows its children; a thread pool's and shield's futures are known by their first callback."""
+        """The futures that tell what they wait for: gather's knows its children; those of a thread pool and of shield are known
+        by their first callback."""
         if waiter.type.name == "_GatheringFuture":
             children = [c for c in waiter.attr("_children").elements(MAX_CHILDREN) if self.state_of(c) == PENDING]
             return self._of_many("gather", waiter, children)
@@ -140,7 +147,7 @@ class Futures:
         return Waiting(kind, text, waiter, [m.address for m in members if is_task(m)])
 
     def _of_group(self, frame: PyFrame, waiter: Object) -> Waiting | None:
-        """A TaskGroup that ends when its tasks have, and a race of `staggered_race`: their future knows none of them."""
+        """A TaskGroup, which ends with its tasks, or a race of `staggered_race`. Their futures do not know the tasks."""
         name = frame.code.name
         group = name in ("__aexit__", "_aexit") and frame.file.endswith("taskgroups.py")
         if not group and name != "staggered_race":
@@ -155,7 +162,7 @@ class Futures:
         return self._of_many("group", waiter, members)
 
     def awaiters(self, obj: Object) -> list[int]:
-        """The addresses of the tasks by which a task or future says that it is awaited (3.14 on), also through futures."""
+        """The addresses of the tasks that await a task or future, by its own record (3.14 on), also through other futures."""
         found: list[int] = []
         seen, pending = {obj.address}, [obj]
         while pending and len(seen) < MAX_AWAITERS:
@@ -169,7 +176,7 @@ class Futures:
         return found
 
     def _awaited_by(self, obj: Object) -> list[Object]:
-        """Modules/_asynciomodule.c, FutureObj: one awaiter, or a set of them."""
+        """The direct awaiters (Modules/_asynciomodule.c, FutureObj: one awaiter, or a set of them)."""
         L = self.rt.layout
         if not obj.isa("_asyncio.Task", "_asyncio.Future"):
             held = obj.attr("_Future__asyncio_awaited_by") if self.rt.version >= (3, 14) else None
@@ -183,7 +190,7 @@ class Futures:
         return list(held.elements(MAX_AWAITERS)) if self.target.u8(obj.address + L["task.task_awaited_by_is_set"]) else [held]
 
     def _of_asyncio(self, frame: PyFrame, waiter: Object) -> Waiting:
-        """An asyncio call that made the future for itself: what it was called on tells more than the future."""
+        """An asyncio call that made the future for itself. The object of that call says more than the future."""
         own = {}
         try:
             own = {n: v for n, v in frame.locals() if v is not None}
@@ -196,7 +203,7 @@ class Futures:
             delay = own["delay"].plain()
             seconds = float(delay) if isinstance(delay, (int, float)) else None
             return Waiting("sleep", f"sleep({delay})", waiter, seconds=seconds)
-        if name == "wait_for" and "fut" in own and is_task(own["fut"]):  # up to 3.11 it makes a task of what it is given
+        if name == "wait_for" and "fut" in own and is_task(own["fut"]):  # up to 3.11 it makes a task of its argument
             return Waiting("task", f"task {self._shown(own['fut'])}, with a time limit", own["fut"], [own["fut"].address])
         if name == "wait" and "fs" in own:
             try:

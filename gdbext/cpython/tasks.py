@@ -1,8 +1,9 @@
-"""asyncio tasks of a process, each with the chain of coroutines that it has suspended in and what the innermost one waits for.
+"""asyncio tasks of a process, each with its chain of suspended coroutines and the object that the innermost one awaits.
 
 Works alike for the C `_asyncio.Task` (uvloop's tasks too) and the pure Python one. Sources, per minor: Modules/_asynciomodule.c
-(where tasks are kept, TaskObj, FutureObj, FutureIter), Objects/genobject.c (`_PyGen_yf`: what a suspended frame awaits; asend,
-athrow, coroutine_wrapper), Include/internal/pycore_frame.h (states of a generator's frame), Lib/asyncio/base_tasks.py.
+(where tasks are kept, TaskObj, FutureObj, FutureIter), Objects/genobject.c (`_PyGen_yf`: the object that a suspended frame
+awaits; asend, athrow, coroutine_wrapper), Include/internal/pycore_frame.h (states of a generator's frame),
+Lib/asyncio/base_tasks.py.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MAX_TASKS = 1_000_000
 MAX_CHAIN = 20_000
 YIELD_FROM = 72  # the opcode of 3.9 and 3.10 (Include/opcode.h)
 _GENERATORS = ("coroutine", "generator", "async_generator")
-_WRAPPERS = {  # awaitable -> the field with what it drives; the first word after the header where a table has no name for it
+_WRAPPERS = {  # awaitable -> the field with its target; the first word after the header where a table has no name for it
     "coroutine_wrapper": "corowrapper.cw_coroutine",
     "async_generator_asend": "asyncgenasend.ags_gen",
     "async_generator_athrow": "asyncgenathrow.agt_gen",
@@ -36,10 +37,15 @@ _WRAPPERS = {  # awaitable -> the field with what it drives; the first word afte
 
 
 class Task:
-    """`state`: "running" (its coroutine is on a thread's stack), "ready" (it runs at the loop's next turn), "waiting", "done" or
-    "cancelled"; `frames`: `[PyFrame]`, innermost first; `waits`: `Waiting` or None; `awaited_by`: addresses of the tasks that
-    wait for it; `loop`: address; `tid` of the thread that runs its loop now, None when none does; `error`: why it is less than
-    whole."""
+    """One asyncio task.
+
+    - `state`: "running" (its coroutine is on a thread's stack), "ready" (it runs at the loop's next turn), "waiting", "done" or
+      "cancelled".
+    - `frames`: `[PyFrame]`, innermost first.
+    - `waits`: `Waiting` or None; `awaited_by`: addresses of the tasks that wait for it.
+    - `loop`: address; `tid` of the thread that runs its loop now, None where none does.
+    - `error`: why it is incomplete.
+    """
 
     def __init__(self, address: int) -> None:
         self.address, self.name, self.state, self.coroutine = address, "", "", ""
@@ -52,13 +58,13 @@ class Task:
 
 
 def tasks(rt: Runtime, finished: bool = False, shown: Callable[[str], str] = str) -> tuple[list[Task], list[str]]:
-    """-> (`[Task]` by loop and name, reasons why it is less than whole). Finished ones only if asked for. `shown`: how what a
-    task waits for, and the reasons, name a task; `Task.name` is as it is."""
+    """-> (`[Task]` by loop and name, reasons why they are incomplete). `finished`: finished ones too. `shown`: how a task's name
+    appears in another's `waits` and in the reasons; `Task.name` stays as it is."""
     return _Reader(rt, shown).read(finished)
 
 
 def tasks_at(rt: Runtime, addresses: Iterable[int]) -> list[Task]:
-    """The tasks at some addresses, finished ones too; what of one cannot be read is in its `error`."""
+    """The tasks at some addresses, finished ones too. `error` of a task says which part cannot be read."""
     reader, loops, found = _Reader(rt), running_loops(rt), []
     for address in addresses:
         task = Task(address)
@@ -93,8 +99,8 @@ def running_loops(rt: Runtime) -> dict[int, int]:
 
 # ---- generators and coroutines ---------------------------------------------------------------------------------------
 def frame_of(rt: Runtime, gen: int) -> tuple[RawFrame | None, str]:
-    """-> (`RawFrame` of a generator's, coroutine's or async generator's own frame, state), (None, "finished") when it has none.
-    State: "created", "suspended", "awaiting" (suspended in await or yield from), "executing"."""
+    """-> (`RawFrame` of a generator, coroutine or async generator, its state); (None, "finished") where it has no frame. State:
+    "created", "suspended", "awaiting" (suspended in await or yield from), "executing"."""
     L, t = rt.layout, rt.target
     if "gen.gi_frame" in L:
         return _frame_of_object(rt, t.u64(gen + L["gen.gi_frame"]))
@@ -126,7 +132,7 @@ def _state(version: tuple[int, int], value: int) -> str:
 
 
 def _frame_of_object(rt: Runtime, frame: int) -> tuple[RawFrame | None, str]:
-    """3.9, 3.10: the frame is an object, and the instruction it stands before tells what it does."""
+    """3.9, 3.10: the frame is an object; the instruction behind its current one tells the state."""
     L, t = rt.layout, rt.target
     if not frame:
         return None, "finished"
@@ -154,8 +160,8 @@ def _frame_of_object(rt: Runtime, frame: int) -> tuple[RawFrame | None, str]:
 
 
 def awaited(rt: Runtime, step: RawFrame, state: str) -> int:
-    """The address of what a suspended frame awaits, 0 when it awaits nothing. It lies on top of the frame's own stack; from
-    3.15 on a place in a sequence (a tagged number) may lie above it."""
+    """The address of the object that a suspended frame awaits, 0 where it awaits none. It lies on top of the frame's own stack.
+    From 3.15 on a place in a sequence (a tagged number) may lie above it."""
     if state != "awaiting":
         return 0
     L, t = rt.layout, rt.target
@@ -177,8 +183,8 @@ def awaited(rt: Runtime, step: RawFrame, state: str) -> int:
 
 
 def chain(rt: Runtime, address: int) -> tuple[list[PyFrame], Object | None, bool]:
-    """What a coroutine has suspended in: -> (`[PyFrame]` outermost first, the `Object` at the end that is no coroutine or None,
-    whether the outermost frame is executing)."""
+    """The frames in which a coroutine is suspended: -> (`[PyFrame]` outermost first, the `Object` at the end that is no coroutine
+    or None, whether the outermost frame is executing)."""
     found: list[PyFrame] = []
     seen, executing = set(), False
     while address and address not in seen and len(found) < MAX_CHAIN:
@@ -258,8 +264,8 @@ class _Reader(Futures):
         return list(found)[:MAX_TASKS]
 
     def _members(self, held: Object, name: str) -> list[int]:
-        """The tasks of a WeakSet (a set of weak references in `data`) or of a plain set. One that cannot be read (of a busy loop,
-        one that has just come may not be in a copy) is a reason; the others are there all the same."""
+        """The tasks of a WeakSet (a set of weak references in `data`) or of a plain set. A task that cannot be read is a reason;
+        the others are still returned. In a busy loop a new task may be missing from a copy."""
         if held.isa("set"):
             return held.element_addresses(MAX_TASKS)
         L, t, found = self.rt.layout, self.target, []
@@ -354,7 +360,7 @@ class _Reader(Futures):
 
 
 def _join(tasks: dict[int, Task]) -> None:
-    """Who waits for whom, from both ends: what a task waits for, and by whom another one says that it is awaited."""
+    """Completes `waits.on` and `awaited_by` of all tasks from each other."""
     for task in tasks.values():
         for awaiter in (tasks[address] for address in task.awaited_by if address in tasks):
             waits = awaiter.waits

@@ -51,8 +51,8 @@ MEMBER_OBJECT, MEMBER_STRING = (6, 16), 5
 
 
 def named(rt: Runtime, pairs: Iterable[tuple[int, int]], wanted: Collection[str] | None = None) -> list[tuple[str, int]]:
-    """`[(key address, value address)]` -> `[(name, value address)]` of the keys that are texts; of those in `wanted` alone, where
-    it is given: the others of thousands are known by their lengths."""
+    """`[(key address, value address)]` -> `[(name, value address)]` for the keys that are texts. With `wanted`, only for the
+    names in it: most other keys are excluded by their lengths alone."""
     found = []
     names: dict[int, str] = rt.target.cached("attribute names", dict)  # classes and their instances share them
     known: dict[int, int] = rt.target.cached("lengths of attribute names", dict)
@@ -78,7 +78,7 @@ def named(rt: Runtime, pairs: Iterable[tuple[int, int]], wanted: Collection[str]
 
 
 class TypeInfo:
-    """What a reader needs of a type object, read once per stop."""
+    """The parts of a type object that readers need, read once per stop."""
 
     def __init__(self, rt: Runtime, address: int) -> None:
         L, t = rt.layout, rt.target
@@ -140,7 +140,8 @@ class TypeInfo:
         return self._memo("full name", lambda: f"{self.module}.{self.qualname}" if self.module else self.qualname)
 
     def python_definer(self, name: str) -> TypeInfo | None:
-        """The class of Python code whose method `name` Python would call; None where C code's comes first, or none is defined."""
+        """The class of Python code whose method `name` Python would call; None where a C class comes first, or none defines
+        it."""
 
         def find() -> TypeInfo | None:
             c_classes = []
@@ -155,7 +156,7 @@ class TypeInfo:
 
     @property
     def adapter(self) -> Callable[[Object], Adapter] | None:
-        """What makes the `Adapter` of its instances, None where no family is registered for it."""
+        """The function that makes the `Adapter` of its instances, None where no family is registered for it."""
         return self._memo("adapter", lambda: adapters.maker_for(self))
 
     def bases(self) -> list[TypeInfo]:
@@ -188,8 +189,8 @@ class TypeInfo:
         return self._memo("entries", read)
 
     def _static_dict(self) -> int:
-        """3.12+: types that C code defines statically keep their dict with the interpreter (pycore_typeobject.h): tp_subclasses
-        is one more than the type's number in its table. 0 when the table does not hold this type there."""
+        """3.12+: the interpreter keeps the dict of a type that C code defines statically (pycore_typeobject.h). tp_subclasses is
+        one more than the type's number in the interpreter's table. 0 where the table does not hold this type there."""
         L, t = self.rt.layout, self.rt.target
         if self.is_heap or "statictype.tp_dict" not in L:
             return 0
@@ -227,7 +228,7 @@ class TypeInfo:
 
     @property
     def _own_slots(self) -> dict[str, tuple[int, int]]:
-        """`slots` that the class itself defines: each class of an MRO is read once for all that come of it."""
+        """The part of `slots` that the class itself defines. Each class of an MRO is read once for all of its subclasses."""
 
         def read() -> dict[str, tuple[int, int]]:
             L, t = self.rt.layout, self.rt.target

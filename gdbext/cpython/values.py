@@ -1,8 +1,8 @@
-"""What expressions do with values, by reading memory: length, iteration, truth, types. Attributes, items, comparisons and
+"""Operations of expressions on values, by reading memory: length, iteration, truth, types. Attributes, items, comparisons and
 arithmetic are in value_attributes.py, containers.py, comparisons.py and arithmetic.py.
 
-A value is an `Object` of the process, an `Adapter`, or a plain Python value. Each answer is the one that Python gives; where
-that takes code of the process (a class's own `__eq__`, `__len__`, `__getitem__`, a property that computes) it is a `GdbextError`.
+A value is an `Object` of the process, an `Adapter`, or a plain Python value. Each answer is Python's own answer. Where that would
+run code of the process (a class's own `__eq__`, `__len__`, `__getitem__`, a property that computes), it is a `GdbextError`.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class PlainCode:
 
 
 def by_code(value: Object, name: str) -> Any:
-    """What the method `name` gives that a class has in Python, where its code only reads and computes; `NotImplemented` where it
-    has none, `GdbextError` that says why where it does more."""
+    """The result of the method `name` that a class defines in Python, where its code only reads and computes. `NotImplemented`
+    where it has none; `GdbextError` with the reason where the code does more."""
     try:
         own_code(value, name)
     except GdbextError as e:
@@ -113,7 +113,7 @@ def plain(value: Any) -> Any:
 
 
 def kind(value: Any) -> str:
-    """ "list", "tuple", "dict", "odict", "set" or "deque" of a container, '' for anything else."""
+    """ "list", "tuple", "dict", "odict", "set" or "deque" for a container, '' for anything else."""
     if not isinstance(value, Object):
         for made, name in ((list, "list"), (tuple, "tuple"), (dict, "dict"), (set, "set"), (frozenset, "set")):
             if isinstance(value, made):
@@ -133,7 +133,7 @@ def is_frozen(value: Any) -> bool:
 
 
 def hashable(value: Any) -> None:
-    """Raises `GdbextError` for what Python refuses as a key."""
+    """Raises `GdbextError` for values that Python refuses as a key."""
     known = kind(value)
     spending.take(1)  # the time counts: one tuple may hold another many times
     if known in ("list", "dict", "odict", "deque") or known == "set" and not is_frozen(value) or isinstance(value, bytearray):
@@ -199,7 +199,7 @@ def view_of(value: Any) -> DictView | None:
 
 
 def wrapped(descriptor: Object) -> Object:
-    """What a classmethod or staticmethod wraps: the first word after its header."""
+    """The object that a classmethod or staticmethod wraps: the first word after its header."""
     return descriptor.rt.object(descriptor.rt.target.u64(descriptor.address + descriptor.rt.layout["object.__size"]))
 
 
@@ -227,7 +227,7 @@ def _count(value: Object, told: Any) -> int:
 
 
 def members(value: Any, limit: int = MAX_ITEMS) -> Iterable[Any]:
-    """What iterating over a value gives."""
+    """The items of an iteration over a value."""
     adapter = view_of(value) or adapter_of(value)
     known: Iterable[Any] = adapter.members(limit) if adapter is not None else NotImplemented
     if known is not NotImplemented:
@@ -252,7 +252,7 @@ def members(value: Any, limit: int = MAX_ITEMS) -> Iterable[Any]:
 
 
 def held_members(value: Object, limit: int = MAX_ITEMS) -> Iterable[Any]:
-    """What iterating over a container gives that its class has of C's."""
+    """The members of a container, as the iteration of its C type gives them."""
     if value.type.flags & STR:
         return value.string()
     if value.type.flags & BYTES or value.isa("bytearray"):

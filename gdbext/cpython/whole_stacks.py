@@ -1,9 +1,13 @@
-"""Whether the stack of a thread that runs on is whole: it ends at the thread's root, its first frame.
+"""Whether the stack of a running thread is whole: it must end at the thread's root, its first frame.
 
-While it is read a frame may return: the word that led outward from it is cleared (Python/ceval.c, clear_gen_frame;
-Objects/frameobject.c, frame_dealloc), and the walk ends there. From 3.12 on the outermost frame was called by an activation whose
-own frame lies on the C stack, in 3.11 it belongs to the outermost _PyCFrame; no thread has a coroutine's frame at its root. What
-these rules doubt, or what ends at another root than before, is read again until it stays the same.
+A frame may return while the stack is read. Its link outward is then cleared (Python/ceval.c, clear_gen_frame;
+Objects/frameobject.c, frame_dealloc), and the walk ends there. Rules for a root:
+
+- From 3.12 on, an activation whose own frame lies on the C stack called it.
+- In 3.11 it belongs to the outermost _PyCFrame.
+- It is no coroutine's frame.
+
+A stack that breaks a rule, or ends at another root than before, is read again until it stays the same.
 """
 
 from __future__ import annotations
@@ -28,9 +32,11 @@ _ASLEEP = ("S", "T", "t")  # states in which no frame comes or goes
 
 
 class _Root:
-    """What is known of a thread's outermost frame: `root`: (address, code), None where it has no frame or nothing is `known`;
-    `last`: that of the last reading in doubt, which was the same `count` times since `since`; `rest`: how long the thread had
-    run when it slept after it, None where it did not."""
+    """What is known of a thread's outermost frame.
+
+    `root`: (address, code), None where it has no frame or nothing is `known`. `last`: the root of the last reading in doubt,
+    which was the same `count` times since `since`. `rest`: the run time of the thread if it slept after that reading, else None.
+    """
 
     def __init__(self) -> None:
         self.root: tuple[int, int] | None = None
@@ -50,7 +56,7 @@ class _Root:
 
 
 def settle(rt: Runtime, thread: PyThread, steps: Sequence[RawFrame]) -> None:
-    """Raises `LayoutError` where a stack, innermost first, is not known to be whole. Of a process that stands still each is."""
+    """Raises `LayoutError` where a stack, innermost first, may not be whole. In a stopped process every stack is whole."""
     if rt.target.is_stopped:
         return
     kept: _Root = rt.target.lasting.setdefault(("root of a thread", thread.address), _Root())
@@ -69,7 +75,7 @@ def settle(rt: Runtime, thread: PyThread, steps: Sequence[RawFrame]) -> None:
 
 
 def _doubt(rt: Runtime, thread: PyThread, steps: Sequence[RawFrame]) -> str:
-    """Why a stack may be torn, ''."""
+    """Why a stack may be torn; '' where nothing says so."""
     if not steps:
         return "is empty"
     last = steps[-1]
@@ -85,8 +91,8 @@ def _doubt(rt: Runtime, thread: PyThread, steps: Sequence[RawFrame]) -> str:
 
 
 def _rest(rt: Runtime, thread: PyThread) -> int | None:
-    """How long a thread that sleeps has run, in nanoseconds: two readings between which that stays the same met no change. None
-    where it does not sleep, or that is not to be had."""
+    """The run time of a sleeping thread, in nanoseconds; None where it does not sleep or the time cannot be read. If two readings
+    give the same time, nothing changed between them."""
     pid = rt.target.pid or 0
     try:
         return (procfs.read_schedstat(pid, thread.tid).ran or None) if procfs.state_of(pid, thread.tid) in _ASLEEP else None

@@ -1,8 +1,8 @@
-"""The state of CPython's garbage collector, as its structures say it, and what a full collection is likely to cost.
+"""The state of CPython's garbage collector, from its structures, and the likely cost of a full collection.
 
-Modules/gcmodule.c, Python/gc.c and pycore_gc.h of each minor: `enabled`, `collecting`, three generations of threshold and count,
-what each has collected so far, and since 3.15 how long that took. When a collection that runs began is kept by none of them (3.15
-has it in a local variable of C): `Sightings` tell how long it has taken at least.
+Modules/gcmodule.c, Python/gc.c and pycore_gc.h of each minor: `enabled`, `collecting`, three generations with threshold and
+count, and how much each has collected so far; since 3.15 also how long that took. No structure says when the current collection
+began (3.15 has it in a local variable of C). `Sightings` give the least time that it has taken.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ COST = (0.05e-6, 1.0e-6)
 
 
 class Generation:
-    """`count` since its last collection, its `threshold`, `objects` in its list; how often it was `collections` collected, how
-    many objects that `collected`, the `seconds` that it took in all and the `last` time (None where the interpreter does not
-    tell)."""
+    """One generation.
+
+    `count` since its last collection; its `threshold`; `objects` in its list. `collections`: how often it was collected;
+    `collected`: how many objects. `seconds`: the time of all its collections; `last`: of the last one (None where the interpreter
+    does not tell).
+    """
 
     def __init__(self, count: int, threshold: int, objects: int) -> None:
         self.count, self.threshold, self.objects = count, threshold, objects
@@ -37,8 +40,13 @@ class Generation:
 
 
 class Collector:
-    """`enabled`, `collecting` (now), `tid` of the thread that collects, `generation` that it collects (both None where that
-    cannot be told), `generations`, `frozen` objects, and `pause`: the least and most seconds that a full collection may take."""
+    """The collector's state.
+
+    - `enabled`; `collecting` (now).
+    - `tid` of the thread that collects and `generation` that it collects; each None where it is unknown.
+    - `generations`; `frozen` objects.
+    - `pause`: the least and most seconds that a full collection may take.
+    """
 
     def __init__(self, rt: Runtime, heap: Heap) -> None:
         L, t = rt.layout, rt.target
@@ -61,30 +69,33 @@ class Collector:
 
 
 class Sightings:
-    """Looks at a process that runs: for how long it was seen to collect garbage."""
+    """Samples of a running process, to tell how long it has been collecting garbage."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[float, tuple[int, ...]]] = []
 
     def look(self, rt: Runtime) -> None:
-        """Notes what the process is at now."""
+        """Notes whether and which collection is under way."""
         rt.target.drop_pages()
         mark = under_way(rt)
         if mark is not None:
             self._seen.append((time.monotonic(), mark))
 
     def seconds(self, rt: Runtime) -> float | None:
-        """How long the collection that is under way in `rt`, of the process or a copy of it, was seen to run; None where one look
-        alone saw it."""
+        """How long the current collection of `rt`, the process or a copy of it, was seen to run; None unless two samples saw
+        it."""
         mark = under_way(rt)
         times = [at for at, seen in self._seen if seen == mark]
         return max(times) - min(times) if len(times) > 1 else None
 
 
 def under_way(rt: Runtime) -> tuple[int, ...] | None:
-    """What tells the collection that is under way from those before and after it, None where none is: how many have ended, and
-    what the counts of the elder generations are, which change where one begins. (The last instants of one, its callbacks say,
-    cannot be told from the next one where the program asks for both, one right after the other.)"""
+    """A mark of the collection that is under way, None where none is. It tells this collection from earlier and later ones.
+
+    The mark holds how many collections have ended, and the counts of the elder generations, which change where a collection
+    begins. (If the program requests two collections in a row, the last instants of the first, its callbacks, look like the
+    second.)
+    """
     if not gc.collecting(rt):
         return None
     found = []
@@ -98,8 +109,8 @@ def under_way(rt: Runtime) -> tuple[int, ...] | None:
 
 
 def collected_now(counts: list[int]) -> int | None:
-    """The generation that a collection under way is of: it has set the counts up to its own to 0, and raised the next one's.
-    None where it has not come to that, or objects were made since."""
+    """The generation that is being collected. The collection has set the counts up to its own to 0, and raised the next one's.
+    None before it has done that, or where objects were made since."""
     first = next((i for i, count in enumerate(counts) if count), len(counts))
     return first - 1 if first else None
 
@@ -126,6 +137,6 @@ def _take_stats(rt: Runtime, interp: int, number: int, generation: Generation) -
 
 
 def _collecting_thread(rt: Runtime) -> int | None:
-    """The tid of the thread that holds the interpreter's lock: only it can be collecting."""
+    """The tid of the thread that holds the interpreter's lock: only that thread can be collecting."""
     state, holder = rt.gil(rt.interpreters()[0])
     return next((th.tid for th in rt.states() if th.address == holder), None) if state == "held" else None

@@ -1,4 +1,4 @@
-"""The walk of the heap with numpy: objects of one type and neighbourhood at once, in columns."""
+"""The walk of the heap with numpy, in columns: all objects of one type in one neighbourhood at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .shapes import Shape
     from .words import Columns
 
-MAX_WORDS = 1 << 19  # of objects' bodies that are gathered before they are looked at
+MAX_WORDS = 1 << 19  # of objects' bodies that are gathered before they are examined
 MANY = 3 << 20  # objects that leave less memory for windows
 MAX_LENGTH = (1 << 31) - 1  # of a container; and bytes of an object, beyond which the column of sizes takes twice the memory
 
@@ -34,8 +34,8 @@ class VectorWalk:
         self.reader = Vector(heap.rt.target, heap.numpy)
         self.columns: dict[str, list[Any]] = {name: [] for name in ("addresses", "types", "sizes", "lengths")}
         self._none = self.np.zeros(0, dtype=self.np.int32)
-        self._edges: list[Any] = []  # of the nodes that are looked at: the node, and 32 bits below it what it refers to
-        self._later: list[tuple[Any, Any]] = []  # to nodes that were found after those that refer to them had been looked at
+        self._edges: list[Any] = []  # of the nodes being read: the node, and in the lower 32 bits its target
+        self._later: list[tuple[Any, Any]] = []  # to nodes that were found after their referrers had been read
         self._counts: list[Any] = []  # of references, by node
         self._targets: list[Any] = []  # of all nodes, one after the other
         self.heap.numbers = Numbers(self.np)
@@ -58,7 +58,7 @@ class VectorWalk:
         return self._add(found, types)
 
     def _lists(self) -> tuple[Any, Any]:
-        """-> (addresses, numbers of types) of what the lists of a process that stands still hold, sorted."""
+        """-> (addresses, numbers of types) of the objects in the lists of a stopped process, sorted."""
         np, heap = self.np, self.heap
         numbered = ring_numbers(heap.rt)
         rings = Rings(heap, self.reader, [head for _, head in numbered])
@@ -76,7 +76,7 @@ class VectorWalk:
         return self._sorted(*self._followed(apart, found, types)) if apart else (found, types)
 
     def _changing_lists(self) -> tuple[Any, Any]:
-        """As `_lists`, of a process that runs on."""
+        """As `_lists`, for a running process."""
         np = self.np
         empty = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
         return self._sorted(*self._followed(ring_numbers(self.heap.rt), *empty))
@@ -113,7 +113,7 @@ class VectorWalk:
         return range(first, first + len(addresses))
 
     def follow(self, block: range) -> range:
-        """Measures the nodes of `block`, the last ones added, and adds what they hold; -> the nodes that are new."""
+        """Measures the nodes of `block`, the last ones added, and adds the objects that they hold; -> the new nodes."""
         np, addresses, held = self.np, self.columns["addresses"][-1], []
         for part in self._parts(addresses):
             self._edges, pending = [], []
@@ -121,11 +121,11 @@ class VectorWalk:
                 pending.append(self._resolve(sources, words))
             held.append(self._settle(pending))
             self._join(block.start + part.start, part.stop - part.start)
-        self._counts.append(np.zeros(block.stop - sum(map(len, self._counts)), dtype=np.int32))  # of those there was no time for
+        self._counts.append(np.zeros(block.stop - sum(map(len, self._counts)), dtype=np.int32))  # of those not reached in time
         return self._new(held)
 
     def _join(self, first: int, count: int) -> None:
-        """Adds to the graph what the `count` nodes from `first` on refer to."""
+        """Adds to the graph the references of the `count` nodes from `first` on."""
         np = self.np
         edges, at = np.empty(sum(map(len, self._edges)), dtype=np.int64), 0
         while self._edges:
@@ -141,7 +141,7 @@ class VectorWalk:
         self._targets.append(edges.astype(np.int32))
 
     def _measured(self, block: range, part: slice) -> Iterator[tuple[Any, Shape, Columns]]:
-        """Yields (nodes, `Shape`, `Columns`) of the objects of one form in one part of `block`, once their sizes are noted."""
+        """Yields (nodes, `Shape`, `Columns`) of the objects of one form in one part of `block`. Their sizes are noted before."""
         np = self.np
         addresses, types, sizes, lengths = (self.columns[name][-1] for name in ("addresses", "types", "sizes", "lengths"))
         for places, shape, c in self._groups(addresses, types, part):
@@ -156,7 +156,7 @@ class VectorWalk:
             yield (block.start + places).astype(np.int32), shape, c
 
     def _sizes(self, shape: Shape, c: Columns, tracked: bool) -> tuple[Any, Any]:
-        """-> (bytes of each object, which are objects). `Heap.keeps` says what those are that take more than there is memory."""
+        """-> (bytes of each object, which of them are objects). `Heap.keeps` decides about sizes larger than all memory."""
         sizes = shape.size(c)
         wrong = (sizes < 0) | (sizes > self.reader.total)
         count = int(wrong.sum())
@@ -182,7 +182,8 @@ class VectorWalk:
                 yield part.start + mine, shape, self.reader.columns(at.take(mine), shape.need, -HEAD)
 
     def _form_numbers(self, types: Any) -> Any:
-        """1 + the number of the form of each type, 0 where there is none; 16 bits, which numpy sorts in one go."""
+        """1 + the number of the form of each type, 0 where it has none. 16 bits where they suffice: numpy sorts those in one
+        go."""
         np = self.np
         new = self.heap.numbers.values[len(self._forms) :]
         if new:
@@ -192,7 +193,7 @@ class VectorWalk:
         return forms.astype(np.uint16) if len(self.heap.forms) < 1 << 16 else forms
 
     def _references(self, groups: Iterable[tuple[Any, Shape, Columns]]) -> Iterator[tuple[Any, Any]]:
-        """Yields (node of each word's owner, words that may be references), of many groups at once: an engine has thousands of
+        """Yields (node of each word's owner, words that may be references). Many groups go together: an engine has thousands of
         types, most with a few objects."""
         np = self.np
         words: list[tuple[Any, Any]] = []
@@ -218,7 +219,7 @@ class VectorWalk:
         yield from self._contents(tables)
 
     def _contents(self, tables: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
-        """Yields (owners, words) of what stands in `tables`, which it empties."""
+        """Yields (owners, words) of the content of `tables`, which it empties."""
         np = self.np
         while tables:
             (step, picks, mask), parts = tables.popitem()
@@ -227,7 +228,7 @@ class VectorWalk:
                 yield nodes.take(owners), found & mask
 
     def _items(self, nodes: Any, shape: Shape, c: Columns) -> Iterator[tuple[Any, Any]]:
-        """What deques hold: their blocks are chains."""
+        """The items of deques, whose blocks are chains."""
         np = self.np
         for i in np.flatnonzero(c.word(shape.var)).tolist():
             try:
@@ -239,7 +240,7 @@ class VectorWalk:
 
     # ---- references --------------------------------------------------------------------------------------------------
     def _resolve(self, sources: Any, words: Any) -> tuple[Any, Any]:
-        """Keeps the references to nodes; -> (sources, words) of those that may be to other objects."""
+        """Keeps the references to nodes; -> (sources, words) of those that may lead to other objects."""
         np = self.np
         good = np.flatnonzero((words & 7 == 0) & ((words - PAGE).view(np.uint64) < TOP - PAGE))
         sources, words = sources.take(good), words.take(good)
@@ -255,8 +256,8 @@ class VectorWalk:
         return sources.take(there), words.take(there)
 
     def _settle(self, pending: list[tuple[Any, Any]]) -> tuple[Any, Any, Any]:
-        """Counts the leaves among what `pending` refers to; -> (sources, words, numbers of types) of the references to objects
-        that hold others, sorted by words."""
+        """Counts the leaves to which `pending` refers; -> (sources, words, numbers of types) of the references to objects that
+        hold others, sorted by words."""
         np, heap = self.np, self.heap
         sources, words = self._joined(pending, np.int64)
         order = np.argsort(words)
@@ -278,7 +279,7 @@ class VectorWalk:
         return sources.take(keep), words.take(keep), np.repeat(types[holds], length[holds])
 
     def _new(self, held: list[tuple[Any, Any, Any]]) -> range:
-        """Adds the objects that `_settle` told of as nodes."""
+        """Adds the objects that `_settle` returned as nodes."""
         np = self.np
         sources, words = self._joined([part[:2] for part in held], np.int64)
         types = np.concatenate([self._none, *(part[2] for part in held)])
@@ -297,7 +298,7 @@ class VectorWalk:
         return block
 
     def _joined(self, pairs: list[tuple[Any, Any]], dtype: Any) -> tuple[Any, Any]:
-        """Two columns in one piece each: nodes, and what is of `dtype`."""
+        """Two columns in one piece each: nodes, and values of `dtype`."""
         none = self._none, self._none.astype(dtype)
         first, second = (self.np.concatenate(column) for column in zip(none, *pairs))
         return first, second
@@ -319,7 +320,7 @@ class VectorWalk:
             heap.leaf_bytes.append((sources, sizes.astype(np.int32) if sizes.max() < 1 << 31 else sizes))
 
     def _object_types(self, words: Any) -> Any:
-        """The number of the type of the object at each address; that of 0, which is no type, where none is."""
+        """The number of the type of the object at each address; where no object is, the number of 0, which is no type."""
         np, L = self.np, self.heap.rt.layout
         head = self.reader.record(words, L["object.__size"])
         kinds = head.word(L["object.ob_type"])
@@ -364,5 +365,5 @@ class VectorWalk:
 
 
 def _begin(np: Any, counts: Any) -> Any:
-    """Where each node's references begin, and where the last one's end. `counts`: of each node, after a 0."""
+    """The place where each node's references begin, and the end of the last one's. `counts`: of each node, after a 0."""
     return np.cumsum(counts, dtype=np.int32 if counts.sum() < 1 << 31 else np.int64)

@@ -1,4 +1,5 @@
-"""The heap as a graph: the shortest way to each object from the roots, and what hangs on each object along these ways."""
+"""The heap as a graph: the shortest way to each object from the roots, and the objects that hang on each object along these
+ways."""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ class Ways:
         return found[::-1] if at == ROOT else []
 
     def gather(self, weights: Sequence[int]) -> Any:
-        """The sum of `weights` over each node and all that hangs on it, put in their place."""
+        """The sum of `weights` over each node and all nodes that hang on it. The sums overwrite an array of `weights`."""
         np = self.np
         total = np.asarray(weights)
         for level in reversed(self.levels[1:]):
@@ -99,7 +100,7 @@ class Ways:
         return total
 
     def below(self, marked: Iterable[int]) -> Any:
-        """Which nodes hang on one of `marked`, these themselves not."""
+        """A mask of the nodes that hang on one of `marked`; the marked ones themselves are not in it."""
         np = self.np
         under = np.zeros(len(self.parents), dtype=bool)
         stop = set(marked)

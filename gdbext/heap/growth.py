@@ -1,5 +1,5 @@
-"""What grew between two looks at a heap: containers that got longer, by the bytes that hang on them, then types that no such
-container explains."""
+"""The growth between two looks at a heap: first containers that got longer, by the bytes that hang on them; then types whose
+growth no such container explains."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from ..cpython import referrers
     from .listing import Census
 
-MAX_KEPT = 300_000  # containers that a saved look remembers, those with most hanging on them
+MAX_KEPT = 300_000  # containers that a saved look remembers: those on which most hangs
 MAX_NAMED = 40  # rows whose way is written
-MIN_NEW = 10  # members of a container that was not there before; the dicts of linked objects are no containers that grew
-MAX_ALIKE = 3  # new containers of one type that stand for themselves; more of them are told as their type's growth
-MANY = 8  # containers of one family that got longer, where as many may have got shorter: requests that come and go
-SHARE = 0.8  # of a type's new objects that hang on what is told as their holder
+MIN_NEW = 10  # members of a new container; the dicts of linked objects do not count as containers that grew
+MAX_ALIKE = 3  # new containers of one type with rows of their own; more are reported as their type's growth
+MANY = 8  # containers of one family that got longer; others may have got shorter: requests that come and go
+SHARE = 0.8  # of a type's new objects that hang on the reported holder
 
 
 class Look:
-    """What is remembered of a heap: `containers`: {address: (type, length, retained)}, `types`: {name: (count, bytes)};
-    `complete`: whether every container is in it; `process`: which process it was of."""
+    """The remembered part of a heap. `containers`: {address: (type, length, retained)}. `types`: {name: (count, bytes)}.
+    `complete`: whether every container is in it. `process`: of which process it was."""
 
     def __init__(
         self, containers: dict[int, tuple[str, int, int]], types: dict[str, tuple[int, int]], complete: bool, process: str
@@ -33,8 +33,8 @@ class Look:
 
 
 class Row:
-    """One row of growth: `kind` "container" or "type"; `type`, `address` (None for a type), `path`, `before`, `after` (lengths or
-    counts), `bytes`: what it holds more."""
+    """One row of growth. `kind`: "container" or "type". `type`; `address` (None for a type); `path`. `before`, `after`: lengths
+    or counts. `bytes`: how many more it holds."""
 
     def __init__(self, kind: str, type_: str, before: int, after: int, size: int) -> None:
         self.kind, self.type, self.before, self.after, self.bytes = kind, type_, before, after, size
@@ -43,7 +43,7 @@ class Row:
 
 
 def look(census: Census, process: str) -> Look:
-    """What is worth remembering of a heap."""
+    """The part of a heap that is worth remembering."""
     nodes = census.container_nodes()
     complete = len(nodes) <= MAX_KEPT
     kept = (Container(census, node) for node in census.largest(nodes, census.retained, MAX_KEPT))
@@ -52,8 +52,8 @@ def look(census: Census, process: str) -> Look:
 
 
 def compare(before: Look, census: Census) -> list[Row]:
-    """`[Row]`, the largest growth first: containers that were there and got longer, new ones that no such one holds, and types
-    whose new objects hang on none of these."""
+    """`[Row]`, the largest growth first: old containers that got longer, new ones that none of those holds, and types whose new
+    objects hang on none of these."""
     grown = _containers(before, census)
     rows = []
     for container, length, retained in grown[:MAX_NAMED]:
@@ -81,7 +81,7 @@ def _containers(before: Look, census: Census) -> list[tuple[Container, int, int]
         elif old is not None or before.complete:
             new.append((c, 0, 0))
     more = _lengths(before, census) if new else {}
-    new = [entry for entry in new if 2 * more.get(entry[0].type, 0) >= entry[0].length]  # else it stands for one that is gone
+    new = [entry for entry in new if 2 * more.get(entry[0].type, 0) >= entry[0].length]  # else it replaces one that is gone
     under = census.ways.below([c.node for c, _, _ in known] + [c.node for c, _, _ in new])
     top = [entry for entry in new if not under[entry[0].node] and census.ways.parents[entry[0].node] != UNREACHED]
     alike = collections.Counter(entry[0].type for entry in top)
@@ -90,8 +90,8 @@ def _containers(before: Look, census: Census) -> list[tuple[Container, int, int]
 
 
 def _changed(before: Look, census: Census) -> list[int]:
-    """The containers that may have grown: those that got longer by more than others of their family change, and what is new and
-    not short."""
+    """The containers that may have grown: old ones that got longer by more than their family varies, and new ones that are not
+    short."""
     heap, np, nodes = census.heap, census.heap.numpy, census.container_nodes()
     known = np.array(sorted((a, length) for a, (_, length, _) in before.containers.items() if a < TOP), dtype=np.int64)
     addresses, lengths = known.reshape(-1, 2).T
@@ -104,8 +104,11 @@ def _changed(before: Look, census: Census) -> list[int]:
 
 
 def _lasting(census: Census, changes: dict[int, int]) -> list[int]:
-    """The nodes of `changes` (by how much each got longer) that got longer. Where many of one family did, and others of it got
-    shorter, objects come and go, and new ones lie where others were: then only what grew by far more than any of them shrank."""
+    """The nodes of `changes` (by how much each changed) that got longer.
+
+    In a family where many got longer and others shorter, objects come and go, and new ones reuse addresses. Then only nodes count
+    that grew by far more than any shrank.
+    """
     families: dict[tuple[int, ...], list[int]] = {}
     for node in changes:
         way: list[int] = []
@@ -114,7 +117,7 @@ def _lasting(census: Census, changes: dict[int, int]) -> list[int]:
             way.append(census.heap.kind(at))
             at = int(census.ways.parents[at])
         families.setdefault(tuple(way), []).append(node)
-    for chain in [chain for chain in families if len(chain) == 2]:  # a frame holds it, a request that has just come, say
+    for chain in [chain for chain in families if len(chain) == 2]:  # a frame holds it: a new request, for example
         alike = [other for other in families if len(other) == 3 and other[:2] == chain]
         if alike:
             families[max(alike, key=lambda other: len(families[other]))] += families.pop(chain)
@@ -128,7 +131,7 @@ def _lasting(census: Census, changes: dict[int, int]) -> list[int]:
 
 
 def _lengths(before: Look, census: Census) -> dict[str, int]:
-    """How many members more the containers of each type have, all of one type together."""
+    """How many more members the containers of each type have, all of one type together."""
     heap, np, nodes = census.heap, census.heap.numpy, census.container_nodes()
     found: dict[str, int] = collections.Counter()
     totals = np.bincount(heap.types[nodes], heap.lengths[nodes])
@@ -162,13 +165,13 @@ def _types(before: Look, census: Census, grown: list[int]) -> list[Row]:
 
 
 def _instances(census: Census, kinds: set[int], under: Any) -> list[int]:
-    """The nodes of these types that hang on no container that grew."""
+    """The nodes of these types that do not hang on a container that grew."""
     return [node for node in census.heap.of_kinds(kinds) if not under[node]]
 
 
 def _holder(census: Census, kinds: set[int], nodes: list[int], more: int) -> referrers.Path | None:
-    """The way to the innermost object that is none of `kinds` and on which most of `nodes` hang; None where nothing holds
-    them: garbage that waits for the collector."""
+    """The way to the innermost object, not of `kinds`, on which most of `nodes` hang. None where nothing holds them: garbage that
+    waits for the collector."""
     heap, np, ways = census.heap, census.heap.numpy, census.ways
     weights = np.zeros(len(heap.addresses), dtype=np.int64)
     lost = 0
@@ -178,7 +181,7 @@ def _holder(census: Census, kinds: set[int], nodes: list[int], more: int) -> ref
     if lost >= more * SHARE:
         return None
     total = ways.gather(weights)
-    least = min(SHARE * min(more, len(nodes)), int(total.max()))  # two ways may share them: then the one with more
+    least = min(SHARE * min(more, len(nodes)), int(total.max()))  # two ways may share them: then the larger share counts
     for level in reversed(ways.levels):
         for node in level if isinstance(level, list) else level[total[level] >= least].tolist():
             if total[node] >= least and (heap.kind(node) not in kinds or ways.parents[node] == ROOT):

@@ -1,4 +1,4 @@
-"""What is told of a heap: its types, its largest containers and who holds them, one type's instances, the ways to an object."""
+"""The answers about a heap: its types, its largest containers with their holders, one type's instances, the ways to an object."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class Sum:
-    """One type: `count`, `bytes` of its tracked objects; `held`, `held_bytes` of those that tracked ones hold and the collector
-    does not track; `exact`: whether the bytes are those of `sys.getsizeof`."""
+    """One type. `count`, `bytes`: of its tracked objects. `held`, `held_bytes`: of untracked objects that tracked ones hold.
+    `exact`: whether the bytes are those of `sys.getsizeof`."""
 
     __slots__ = ("name", "count", "bytes", "held", "held_bytes", "exact")
 
@@ -54,7 +54,7 @@ class Census:
         """`[Sum]` by bytes, the largest first; types of the same name count as one."""
         found: dict[str, Sum] = {}
         for kind, held, count, size in self._counts():
-            if not kind:  # what turned out to be no object
+            if not kind:  # it turned out to be no object
                 continue
             name, shape = self.heap.name(kind), self.heap.shape(kind)
             own = found.setdefault(name, Sum(name))
@@ -85,7 +85,7 @@ class Census:
         return [Container(self, node) for node in sorted(nodes, key=lambda n: (-int(heap.sizes[n]), int(heap.addresses[n])))]
 
     def largest(self, nodes: Any, weights: Any, limit: int) -> list[int]:
-        """The `limit` of `nodes` that weigh most, of equal ones those with the smallest addresses."""
+        """The `limit` of `nodes` with the largest weights; of equal ones those with the smallest addresses."""
         heap, np = self.heap, self.heap.numpy
         if len(nodes) > limit:
             own = weights[nodes]
@@ -111,7 +111,7 @@ class Census:
 
     def ways_to(self, address: int, limit: int) -> list[tuple[str, referrers.Path | None]]:
         """`[(type of the holder, path)]` of at most `limit` ways to the object at `address`, one for each holder, the shortest
-        first; a holder without a way from a root has None. `NotFoundError` where the heap has no such object."""
+        first. The path is None for a holder that no root reaches. `NotFoundError` where the heap has no such object."""
         node = self.names.node(address)
         if node < 0:
             raise NotFoundError(
@@ -130,7 +130,7 @@ class Census:
         return [(kind, path) for _, kind, path in sorted(found, key=lambda f: f[0])[:limit]]
 
     def weakly(self, address: int, limit: int) -> list[tuple[str, referrers.Path | None]]:
-        """`[(type, path)]` of at most `limit` weak references to the object at `address`, which hold nothing."""
+        """`[(type, path)]` of at most `limit` weak references to the object at `address`. They do not hold it."""
         rt, found = self.heap.rt, []
         for reference in weak_references(rt, address, limit):
             node = self.names.node(reference)

@@ -1,9 +1,9 @@
-"""Tables over the address space, with numpy: which addresses are known, and where they stand among others.
+"""Tables over the address space, with numpy: which addresses are known, and their place among others.
 
-Here and in what uses them columns are chosen from by `take` of places: it costs half of what `column[places]` does, and a quarter
-of `column[mask]`.
+This module and its users choose from columns by `take` of places. That costs half of `column[places]` and a quarter of
+`column[mask]`.
 
-The space is cut into chunks of 1 MiB, of which a process uses few; what is known of one is a bit for each 8 bytes.
+The space is cut into chunks of 1 MiB, of which a process uses few. In a chunk, a bit for each 8 bytes says what is known.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ CHUNK = 20  # log2 of the bytes of a chunk
 GRAIN = 3  # log2 of the bytes that have one bit
 ROW = 1 << CHUNK - GRAIN - 6  # words of bits of one chunk
 HIGH = 33  # log2 of the bytes of a part of the address space that has a table of its own
-BLOCK = 1 << 16  # values that are looked at at once: what is computed on the way stays in the processor's cache
+BLOCK = 1 << 16  # values per step: intermediate results stay in the processor's cache
 SLOTS = 18  # log2 of the places of a table of numbers
 
 
 def give_back() -> None:
-    """Lets the C library give memory that was freed back to the system: of pieces below 32 MiB it keeps hundreds of MiB."""
+    """Makes the C library return freed memory to the system. By itself it keeps hundreds of MiB of pieces below 32 MiB."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError):
@@ -33,12 +33,12 @@ def give_back() -> None:
 
 
 def blocks(count: int, size: int = 1 << 18) -> Iterator[slice]:
-    """Slices of `count` values, so small that what is computed of one on the way costs no memory to speak of."""
+    """Slices of `count` values, each so small that intermediate results take hardly any memory."""
     return (slice(first, min(first + size, count)) for first in range(0, count, size))
 
 
 def runs_of(np: Any, values: Any) -> Any:
-    """`values` without those that equal the one before: most of a nearly sorted column's."""
+    """`values` without those that equal the one before. In a nearly sorted column most do."""
     keep = np.empty(len(values), dtype=bool)
     keep[:1] = True
     np.not_equal(values[1:], values[:-1], out=keep[1:])
@@ -46,7 +46,7 @@ def runs_of(np: Any, values: Any) -> Any:
 
 
 def distinct(np: Any, values: Any) -> Any:
-    """The different `values`, sorted. np.unique does it through a hash table, which takes ten times as long for addresses."""
+    """The different `values`, sorted. np.unique uses a hash table, which takes ten times as long for addresses."""
     return runs_of(np, np.sort(values))
 
 
@@ -117,8 +117,8 @@ class Seen:
 
 
 class Places:
-    """Where addresses stand among sorted, different ones, multiples of 8: beside the bits the number of bits before each word of
-    them."""
+    """The places of addresses among sorted, different ones, multiples of 8. In addition to the bits it keeps, for each word of
+    bits, the number of bits before it."""
 
     def __init__(self, np: Any, addresses: Any) -> None:
         self.np = np
@@ -136,7 +136,7 @@ class Places:
         self._before = (np.cumsum(counts, dtype=np.int64) - counts).astype(np.int32)
 
     def find(self, addresses: Any) -> Any:
-        """The index of each address, -1 of one that is not there. Addresses lie between 0 and `TOP`."""
+        """The index of each address, -1 where it is missing. Addresses must lie between 0 and `TOP`."""
         np = self.np
         found = np.empty(len(addresses), dtype=np.int32)
         one = np.uint64(1)
@@ -151,7 +151,7 @@ class Places:
 
 
 def _cuts(np: Any, addresses: Any) -> list[int]:
-    """Where the addresses of each chunk begin among sorted ones, and where the last ones end; [0] of none."""
+    """Where the addresses of each chunk begin among sorted ones, and where the last ones end; [0] where there are none."""
     found, at, count = [0], 0, len(addresses)
     while at < count:
         end = ((int(addresses[at]) >> CHUNK) + 1) << CHUNK
@@ -172,8 +172,8 @@ def _ones(np: Any, words: Any) -> Any:
 
 
 class Numbers:
-    """Small numbers of the different values of columns: `values[number]`. They are looked up in a table, where two values that
-    want the same place share it with a dict."""
+    """Small numbers for the different values of columns: `values[number]`. A table gives them; for values that compete for one
+    place of it a dict does."""
 
     def __init__(self, np: Any) -> None:
         self.np = np
@@ -198,7 +198,7 @@ class Numbers:
         return found
 
     def find(self, column: Any) -> Any:
-        """As `of`, but -1 where a value has no number, or one that another value's place keeps."""
+        """As `of`, but -1 where a value has no number, or another value has its place in the table."""
         np = self.np
         slots = self._slots(column)
         return np.where(self._keys.take(slots) == column, self._numbers.take(slots), -1)

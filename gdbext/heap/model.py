@@ -1,4 +1,4 @@
-"""What a walk of the heap fills: a graph of objects, and the counts of those that hold nothing."""
+"""The result of a walk of the heap: a graph of objects, and the counts of objects that hold nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GENERATIONS = 4  # three, and the frozen one
 
 
 class Clock:
-    """How long a look may take, in seconds, and who is told how far it is: `say`, called with a line of text."""
+    """How long a look may take, in seconds. `say`: called with a line of text that tells the progress."""
 
     def __init__(self, seconds: float | None = None, say: Callable[[str], None] | None = None) -> None:
         self._began = self._told = time.monotonic()
@@ -30,7 +30,7 @@ class Clock:
         self.seconds, self._say = seconds, say
 
     def late(self, doing: str = "", done: int = 0, of: int = 0) -> bool:
-        """Whether the time is over; tells now and then what is done."""
+        """Whether the time is over; reports the progress now and then."""
         now = time.monotonic()
         if doing and self._say is not None and now - self._told >= TELL_EVERY:
             self._told = now
@@ -39,14 +39,20 @@ class Clock:
 
 
 class Heap:
-    """What a walk found. Nodes are the tracked objects, by address, then what they hold and is not tracked but holds references
-    itself; leaves (texts, numbers) are counted alone.
+    """The result of a walk. The nodes are the tracked objects, by address, then untracked objects that those hold and that hold
+    references themselves. Leaves (texts, numbers) are only counted.
 
-    By node: `addresses`, `types` (their `numbers`), `sizes` (bytes), `lengths` (-1: no container),
-    `leaf_bytes` (of leaves that a node holds first: pairs of nodes and bytes). `tracked`: how many nodes the collector
-    tracks; `generations`: objects in each, the frozen ones last; `targets`: the nodes that node `i` refers to, from `begin[i]` to
-    `begin[i + 1]`; `leaves`: `{type: [count, bytes]}`; `torn`: objects whose size makes no sense; `unread`: how many there was no
-    time for; `strange`: types of tracked objects that cannot be read."""
+    By node:
+    - `addresses`, `types` (their `numbers`), `sizes` (bytes), `lengths` (-1: no container).
+    - `leaf_bytes`: of the leaves that this node holds first, as pairs of nodes and bytes.
+    - `targets` from `begin[i]` to `begin[i + 1]`: the nodes to which node `i` refers.
+
+    In all:
+    - `tracked`: how many nodes the collector tracks; `generations`: objects in each, the frozen ones last.
+    - `leaves`: `{type: [count, bytes]}`.
+    - `torn`: objects with impossible sizes; `unread`: objects for which there was no time.
+    - `strange`: types of tracked objects that cannot be read.
+    """
 
     def __init__(self, rt: Runtime, numpy: Any, clock: Clock | None = None) -> None:
         self.rt, self.numpy, self.clock = rt, numpy, clock or Clock()
@@ -78,8 +84,8 @@ class Heap:
         return self.shapes[kind]
 
     def form(self, kind: int) -> int:
-        """The number, in `forms`, of the first `Shape` that measures and follows objects as that of this type does: classes are
-        thousands, forms are dozens. -1 where no type can be read."""
+        """The number, in `forms`, of the first `Shape` that treats this type's objects alike. There are thousands of classes but
+        dozens of forms. -1 where no type can be read."""
         shape = self.shape(kind)
         if shape is None:
             return -1
@@ -89,9 +95,12 @@ class Heap:
         return number
 
     def keeps(self, count: int, tracked: bool) -> bool:
-        """Whether `count` objects that say they take more than there is memory stay, without a size: tracked ones, and what
-        changed while it was read. What is not tracked and stands still is no object: two words of C code that look like the
-        beginning of one (msgspec keeps flags beside a type)."""
+        """Whether `count` objects whose size exceeds all memory stay, without a size.
+
+        Tracked ones stay, and so do all in a running process: they may have changed during the read. An untracked one in a
+        stopped process is no object, but two words of C code that look like the beginning of one (msgspec keeps flags beside a
+        type).
+        """
         stays = tracked or not self.rt.target.is_stopped
         self.torn += count * stays
         return stays
@@ -107,7 +116,7 @@ class Heap:
         return counts, total
 
     def weights(self) -> Any:
-        """The bytes of each node with the leaves that it holds first."""
+        """The bytes of each node, with those of the leaves that it holds first."""
         np = self.numpy
         found = self.sizes.astype(np.int64)
         for nodes, sizes in self.leaf_bytes:
@@ -142,7 +151,8 @@ class Heap:
 
 
 def stretches(heap: Heap, generation: int, head: int, windows: gc.Windows) -> Iterator[tuple[list[int], list[int]]]:
-    """As `gc.stretches`; of a process that runs on, what could be read of its youngest objects where they come and go faster."""
+    """As `gc.stretches`. In a running process the youngest objects may come and go faster than they can be read; then only the
+    readable ones are yielded."""
     count = 0
     try:
         for found in gc.stretches(heap.rt, head, windows):

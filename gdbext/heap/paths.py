@@ -1,7 +1,7 @@
-"""How a way through the heap is written: as an expression of this pack, where attributes and items lead along it.
+"""Ways through the heap as text: an expression of this pack, where attributes and items lead along the way.
 
-Where a step has no expression (a member of a set, a field of a C type) the expression begins anew with the object's address, and
-what people read says what kind of object stands between.
+A step may have no expression (a member of a set, a field of a C type). Then the expression begins anew with the object's address,
+and the shown path names the type of that object.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .graph import Ways
     from .model import Heap
 
-MAX_STEPS = 40  # of a path that is written out; what is longer is a chain
+MAX_STEPS = 40  # of a path that is written out; a longer one is a chain
 NAMESPACE = ""  # the step from an object to the dict of its attributes
 FIELDS = {
     "function": {
@@ -37,7 +37,8 @@ FIELDS = {
 
 
 def all_roots(rt: Runtime, frames: Sequence[tuple[PyFrame, bool]]) -> list[referrers.Root]:
-    """Where ways begin: every module's globals, `__main__`'s first, then the variables of `frames`: [(PyFrame, selected)]."""
+    """The roots of all ways: every module's globals, `__main__`'s first, then the variables of `frames`: [(PyFrame,
+    selected)]."""
     roots: list[referrers.Root] = list(referrers.module_roots(rt))
     for name, module in rt.modules().items():
         contents = rt.module_dict(module)
@@ -121,8 +122,8 @@ class Names:
 
 
 def _step(rt: Runtime, obj: Object, child: int) -> str | None:
-    """What leads from an object to another that it refers to: `.name`, `[3]`, `['k']`; `NAMESPACE` to the dict of its attributes;
-    None where no expression does."""
+    """The step from an object to another that it refers to: `.name`, `[3]`, `['k']`. `NAMESPACE` for the dict of its attributes;
+    None where no expression leads there."""
     info = obj.type
     if info.flags & DICT:
         key = next((k for k, v in obj.dict_entries() if v == child), 0)

@@ -1,8 +1,8 @@
-"""Where the resident memory of a process is: the kernel's count for each mapping, told apart by what lies in it.
+"""The resident memory of a process: the kernel's count for each mapping, divided by content.
 
 Sources: Documentation/filesystems/proc.rst (smaps, status); Objects/obmalloc.c of each minor (pools of pymalloc: 16 KiB, of 4 KiB
 until 3.9, each with a header that gives the size of its blocks and how many are used); glibc's malloc/malloc.c and arena.c
-(blocks that were mapped by themselves; heaps of further arenas begin at multiples of 64 MiB with a pointer to their arena).
+(blocks with a mapping of their own; heaps of further arenas begin at multiples of 64 MiB with a pointer to their arena).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ (\S+) (\d+) *(.*)")
 
 
 class Piece:
-    """One mapping: `start`, `end`, `perms`, `path`, and how many of its bytes are resident, `rss`."""
+    """One mapping: `start`, `end`, `perms`, `path`, and its resident bytes, `rss`."""
 
     __slots__ = ("start", "end", "perms", "path", "rss")
 
@@ -45,7 +45,7 @@ class Piece:
 
 
 def pieces(pid: int) -> list[Piece]:
-    """The `Piece`s of a live process; `GdbextError` where the kernel does not tell them."""
+    """The `Piece`s of a live process; `GdbextError` where the kernel does not give them."""
     found: list[Piece] = []
     for line in read_proc(pid, "smaps").decode("utf-8", "replace").split("\n"):
         head = _HEAD.match(line)
@@ -57,7 +57,8 @@ def pieces(pid: int) -> list[Piece]:
 
 
 def parts(target: Target, rt: Runtime | None, tensors: Sequence[Found] = ()) -> tuple[int, dict[str, int]]:
-    """-> (RSS, `{what: resident bytes}`). `rt`: None for a process without Python; `tensors`: whose CPU storages count apart."""
+    """-> (RSS, `{what: resident bytes}`). `rt`: None for a process without Python. `tensors`: their CPU storages are a part of
+    their own."""
     if not target.is_live or not target.pid:
         raise GdbextError(f"{target.describe()}: only a live process has resident memory")
     total: dict[str, int] = {}
@@ -98,7 +99,7 @@ def _anonymous(piece: Piece) -> bool:
 
 
 def _what(target: Target, piece: Piece, stacks: set[int]) -> str:
-    """What a mapping holds beside what was told apart."""
+    """The content of the rest of a mapping, after tensors and pymalloc."""
     path = piece.path
     if path == "[heap]":
         return "malloc: heap"
@@ -137,7 +138,7 @@ def _behind_library(target: Target, piece: Piece) -> bool:
 
 
 def _stack_pointers(target: Target) -> set[int]:
-    """A word inside the stack of each thread that the kernel tells of (kstkesp is 0 for one that runs)."""
+    """A word inside the stack of each thread for which the kernel gives one (kstkesp is 0 for a running thread)."""
     found = set()
     for thread in target.threads():
         try:
@@ -181,7 +182,8 @@ def _resident(target: Target, start: int, end: int) -> int:
 def _pools(target: Target, rt: Runtime, piece: Piece) -> tuple[int, int]:
     """(bytes of blocks in use, bytes of the rest) of the pools in a mapping.
 
-    A pool is believed where its header adds up: size class, blocks in use, and how far blocks were handed out."""
+    A pool counts only if its header is consistent: size class, blocks in use, and how far blocks were handed out.
+    """
     size = 16 << 10 if rt.version >= (3, 10) else 4 << 10
     used = free = 0
     for start, end in target.populated(piece.start, piece.end):
@@ -197,7 +199,7 @@ def _pools(target: Target, rt: Runtime, piece: Piece) -> tuple[int, int]:
 
 
 def _pool(head: bytes, at: int, size: int) -> int | None:
-    """Bytes of the blocks in use of a pool at `at`; None where its header does not add up."""
+    """Bytes of the blocks in use of a pool at `at`; None where its header is inconsistent."""
     if len(head) != POOL_HEADER:
         return None
     count, _, block, following, _, _, index, offset, most = struct.unpack("<IIQQQIIII", head)

@@ -1,9 +1,9 @@
-"""The collector's lists of a process that stands still, all of their objects at once, with numpy.
+"""The collector's lists of a stopped process, all of their objects at once, with numpy.
 
-A list of ten million objects takes seconds to follow one by one. Here the memory that the lists lie in is read once, in large
-pieces, and everything in it that may be a tracked object is found: three words that fit, and a type that is one. What follows
-what is then looked up from many places at the same time, and believed only where it leads from a list's head through all of its
-objects back to the head, as following it one by one does. A list where it does not is left to cpython/gc.py.
+Following a list of ten million objects one by one takes seconds. Instead, this module reads the memory of the lists once, in
+large pieces. It finds everything there that may be a tracked object: three words that fit, and a type that is one. Then it
+follows the lists from many objects at the same time. A list is accepted only if it leads from its head through all of its objects
+back to the head, just as when it is followed one by one. Any other list is left to cpython/gc.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SPREAD = 32  # objects for each place that is followed from
 
 
 class Rings:
-    """The lists that begin at `heads`: `addresses` of what may be tracked objects, sorted, and the numbers of their `types`."""
+    """The lists that begin at `heads`. `addresses` of possible tracked objects, sorted, and the numbers of their `types`."""
 
     def __init__(self, heap: Heap, reader: Vector, heads: Sequence[int]) -> None:
         self.heap, self.rt, self.reader, self.np, self.heads = heap, heap.rt, reader, reader.numpy, list(heads)
@@ -35,7 +35,7 @@ class Rings:
         self._own, self._next = L["gc.head.__size"], L["gc.head._gc_next"] >> 3
         self._count, self._type = self._own >> 3, (self._own + L["object.ob_type"]) >> 3
         self._types = self._judged = np.zeros(0, dtype=np.int64)
-        self._parts: dict[int, list[Any]] = {}  # by chunk: addresses of the links, what is next, numbers of types
+        self._parts: dict[int, list[Any]] = {}  # by chunk: addresses of the links, next links, numbers of types
         self._scan()
         self.types = self._column(2, np.zeros(0, dtype=np.int32))
         self.addresses = self._column(0, np.zeros(0, dtype=np.int64))
@@ -45,15 +45,15 @@ class Rings:
         self._owners, self._ends = self._segments()
 
     def _column(self, number: int, empty: Any) -> Any:
-        """One column of all chunks, in the order of addresses, and nowhere else any more."""
+        """One column of all chunks, in the order of addresses. Frees the chunks' own copies."""
         found = self.np.concatenate([empty, *(self._parts[chunk][number] for chunk in sorted(self._parts))])
         for part in self._parts.values():
             part[number] = None
         return found
 
-    # ---- what may be an object ---------------------------------------------------------------------------------------
+    # ---- possible objects --------------------------------------------------------------------------------------------
     def _scan(self) -> None:
-        """Reads the chunks that the lists lead to."""
+        """Reads the chunks to which the lists lead."""
         np = self.np
         first = np.array([self._first(head) for head in self.heads], dtype=np.int64)
         done: Any = np.zeros(0, dtype=np.int64)
@@ -77,7 +77,7 @@ class Rings:
         return self.rt.target.u64(head + 8 * self._next) & ~3
 
     def _candidates(self, words: Any, chunk: int) -> tuple[Any, Any, Any]:
-        """(addresses of the links, what is next, types) of what may be tracked objects in one chunk."""
+        """(addresses of the links, next links, types) of the possible tracked objects in one chunk."""
         np, count = self.np, 2 * GRAINS
         index = np.flatnonzero(counted(self.rt, words[self._count : self._count + count : 2]))
         at = 2 * index
@@ -88,7 +88,7 @@ class Rings:
         return (chunk << CHUNK) + (index[good] << GRAIN), following[good], kinds[good]
 
     def _note(self, chunks: list[int], parts: list[tuple[Any, Any, Any]]) -> Any:
-        """Keeps those whose type is one; -> the chunks that they lead to."""
+        """Keeps the objects whose type is a type; -> the chunks to which they lead."""
         np = self.np
         lead = []
         numbers = self._type_numbers(np.concatenate([kinds for _, _, kinds in parts]))
@@ -101,7 +101,7 @@ class Rings:
         return found[self.reader.touches(found << CHUNK, 1 << CHUNK)]
 
     def _type_numbers(self, kinds: Any) -> Any:
-        """The number of each type, -1 of what is none."""
+        """The number of each type, -1 for anything else."""
         np = self.np
         found = self.heap.numbers.find(kinds)
         doubt = np.flatnonzero(found < 0)
@@ -114,7 +114,7 @@ class Rings:
         return found
 
     def _which_are_types(self, addresses: Any) -> Any:
-        """Those of sorted addresses where a type stands: the type of its type makes types too."""
+        """Those of sorted addresses at which a type lies: the type of its type must make types too."""
         np, L = self.np, self.rt.layout
         new = addresses[~np.isin(addresses, self._judged)]
         new = new[self.reader.mapped(new)]
@@ -130,10 +130,10 @@ class Rings:
             self._types = np.concatenate([self._types, new[np.isin(meta, unique[makes])]])
         return self._types
 
-    # ---- what follows what -------------------------------------------------------------------------------------------
+    # ---- links between objects ---------------------------------------------------------------------------------------
     def _resolve(self, following: Any) -> Any:
-        """The index of each one's next; -1 where none is known, -2 - i of the head i. Of several that lead to the same one
-        only that counts to which it leads back."""
+        """The index of each object's next one; -1 where it is unknown, -2 - i for the head i. If several lead to the same object,
+        only the one counts to which that object leads back."""
         np = self.np
         found = self._places.find(following)
         for block in blocks(len(found)):
@@ -149,7 +149,7 @@ class Rings:
         return found
 
     def _wanted_twice(self, found: Any) -> Any:
-        """The indexes, sorted, that several are followed by."""
+        """The indexes, sorted, that follow several objects."""
         np = self.np
         last, twice = np.empty(len(found), dtype=np.int32), [found[:0]]
         for comparing in (False, True):
@@ -163,8 +163,8 @@ class Rings:
         return distinct(np, np.concatenate(twice))
 
     def _segments(self) -> tuple[Any, Any]:
-        """Follows the lists from a part of the objects at once; -> (number of the place that leads to each object, what stands
-        at the end of each place's part)."""
+        """Follows the lists from a part of the objects at once; -> (number of the starting place that leads to each object, the
+        index at which each place's part ends)."""
         np, following = self.np, self._following
         count = len(following)
         first = self._places.find(np.array([self._first(head) for head in self.heads], dtype=np.int64))
@@ -207,5 +207,5 @@ class Rings:
 
 
 def _addresses(np: Any, words: Any) -> Any:
-    """Which of the words can be addresses."""
+    """A mask of the words that can be addresses."""
     return (words - PAGE).view(np.uint64) < TOP - PAGE

@@ -1,9 +1,9 @@
-"""What each type's objects take and hold: `sys.getsizeof` as arithmetic on their words, and where their references lie.
+"""The size and the references of each type's objects: `sys.getsizeof` as arithmetic on their words, and where references lie.
 
-The formulas are branch-free, so that they work on one object's numbers and on columns of a million. Sources: Python/sysmodule.c
+The formulas have no branches, so that they work on one object's numbers and on columns of a million. Sources: Python/sysmodule.c
 (_PySys_GetSizeOf), Objects/object.c, typeobject.c, dictobject.c, odictobject.c, listobject.c, setobject.c, unicodeobject.c,
-longobject.c, bytearrayobject.c, codeobject.c, Modules/_collectionsmodule.c, arraymodule.c of each minor; numpy's
-array_sizeof in core/src/multiarray/methods.c.
+longobject.c, bytearrayobject.c, codeobject.c, Modules/_collectionsmodule.c, arraymodule.c of each minor; numpy's array_sizeof in
+core/src/multiarray/methods.c.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ MEASURED = frozenset(  # types whose own one `Shape.size` gives
 
 
 class Table:
-    """Where references lie outside an object's body: `count` records of `step` words from `start` on; `picks`: which of the words
-    of a record are references."""
+    """References outside an object's body: `count` records of `step` words from `start` on. `picks`: which words of a record are
+    references."""
 
     __slots__ = ("start", "count", "step", "picks")
 
@@ -49,8 +49,8 @@ class Table:
 
 
 class Shape:
-    """How the objects of one type are measured and followed. `leaf`: they hold no references; `body`: the byte offsets at which
-    references may lie; `need`: bytes to read of each object. What knows an object weakly does not hold it."""
+    """How the objects of one type are measured and followed. `leaf`: they hold no references. `body`: the byte offsets at which
+    references may lie. `need`: bytes to read of each object. Weak references do not count."""
 
     def __init__(self, rt: Runtime, info: TypeInfo) -> None:
         self.rt, self.info, self.layout = rt, info, rt.layout
@@ -76,7 +76,7 @@ class Shape:
 
     @property
     def exact(self) -> bool:
-        """Whether `size` gives what `sys.getsizeof` gives."""
+        """Whether `size` agrees with `sys.getsizeof`."""
         try:
             return _sizeof_known(self.rt, self.info)
         except GdbextError as e:
@@ -85,17 +85,17 @@ class Shape:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """All that `size`, `length` and `tables` go by: types that have the same are measured and followed together."""
+        """All that determines `size`, `length` and `tables`. Types with equal forms are measured and followed together."""
         i = self.info
         own = (self.kind, self.leaf, self.head, self.need, self.body, self.inline, self.room, self.tagged)
         return (*own, i.basicsize, i.itemsize, i.dictoffset, i.flags & MANAGED_DICT)
 
     def size(self, c: Columns) -> Any:
-        """What `sys.getsizeof` gives, for one object or a column of them."""
+        """`sys.getsizeof` of one object or of a column of them."""
         return _SIZES.get(self.kind, _object_size)(self, c) + (self.head if self.kind != "type" else 0)
 
     def length(self, c: Columns) -> Any:
-        """`len()` of a container; -1 of what is none."""
+        """`len()` of a container; -1 for other objects."""
         key = _LENGTHS.get(self.kind)
         return c.word(self.var if key == "" else self.layout[key]) if key is not None else -1 + 0 * c.at
 
@@ -126,8 +126,8 @@ class Shape:
 
 
 def counted(rt: Runtime, word: Any) -> Any:
-    """Whether an object's first word can be its count of references: freed memory has a pointer there. 3.14+ keep flags above
-    it."""
+    """Whether an object's first word can be its reference count: in freed memory a pointer lies there. 3.14+ keep flags above the
+    count."""
     if rt.version >= (3, 14):
         word = word & 0xFFFFFFFFFFFF
     return (word > 0) & (word <= 0xFFFFFFFF)
@@ -163,8 +163,8 @@ def _kind(rt: Runtime, info: TypeInfo) -> str:
 
 
 def _sizeof_known(rt: Runtime, info: TypeInfo) -> bool:
-    """Whether the `__sizeof__` of these objects is one that `size` knows. Names of attributes are interned: it is asked for the
-    very str that `object` has."""
+    """Whether `size` knows the `__sizeof__` of these objects. Names of attributes are interned, so the search is for the very str
+    that `object` has."""
 
     def find() -> int:
         root = next(base for base in info.bases() if base.raw_name == "object")
@@ -196,7 +196,7 @@ def _capacity(rt: Runtime, info: TypeInfo) -> int:
 
 # ---- sizes -----------------------------------------------------------------------------------------------------------
 def _frame_words(s: Shape, frame: Columns, at: int) -> tuple[Any, Any]:
-    """Words that the interpreter's frame at byte `at` of each record has for variables, and for its stack."""
+    """How many words the interpreter's frame at byte `at` of each record has for variables, and for its stack."""
     L = s.layout
     key = "iframe.f_executable" if "iframe.f_executable" in L else "iframe.f_code"
     code = frame.follow(frame.word(at + L[key]) & ~7, L["code.__size"])
@@ -206,7 +206,7 @@ def _frame_words(s: Shape, frame: Columns, at: int) -> tuple[Any, Any]:
 
 
 def _interpreter_frame(s: Shape, c: Columns) -> Columns:
-    """What a frame object stands for: inside it once its function has returned."""
+    """The interpreter frame of a frame object. It lies inside the object once its function has returned."""
     return c.follow(c.word(s.layout["frameobj.f_frame"]), s.layout["iframe.localsplus"])
 
 
@@ -400,7 +400,7 @@ _NEEDS = {"generator": 192, "str": 80, "type": 960, "ndarray": 96, "int": 32, "a
 
 # ---- references ------------------------------------------------------------------------------------------------------
 def _managed_dict(s: Shape, c: Columns) -> list[Any]:
-    """The word before an instance that leads to the dict of its attributes, where it has one."""
+    """The word before an instance that leads to its attributes' dict, for types that have one."""
     if not s.info.flags & MANAGED_DICT or s.rt.version < (3, 11):
         return []
     if s.rt.version == (3, 12):
@@ -409,7 +409,7 @@ def _managed_dict(s: Shape, c: Columns) -> list[Any]:
 
 
 def _managed_values(s: Shape, c: Columns) -> list[Table]:
-    """The attributes of an instance where they stand in an array that a word before it leads to."""
+    """The attributes of an instance in an array to which a word before it leads."""
     if not s.info.flags & MANAGED_DICT or s.rt.version not in ((3, 11), (3, 12)):
         return []
     if s.rt.version == (3, 11):
@@ -419,7 +419,7 @@ def _managed_values(s: Shape, c: Columns) -> list[Table]:
 
 
 def _keys_table(s: Shape, keys: Any, values: Any, c: Columns) -> list[Table]:
-    """The entries of tables of keys; of those whose `values` are elsewhere the keys alone, and the values."""
+    """The entries of tables of keys. Where the `values` lie elsewhere: the keys alone, and those values."""
     L = s.layout
     k = c.follow(keys, 48)
     count, apart = k.word(L["dictkeys.dk_nentries"]), values != 0

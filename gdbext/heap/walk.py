@@ -1,8 +1,8 @@
-"""The Python heap of a process: every object that the collector tracks, and what those hold that it does not track.
+"""The Python heap of a process: every object that the collector tracks, and the untracked objects that those hold.
 
-Begins with the collector's lists (cpython/gc.py). Of each object the words are read where references can lie; a word is taken for
-a reference when an object stands there: a tracked one, or one with a count of references whose type is a type. So types of C
-code that are not known by name are followed too.
+The walk begins with the collector's lists (cpython/gc.py). It reads the words of each object at which references can lie. A word
+is a reference if an object lies there: a tracked one, or one with a reference count whose type is a type. So unknown types of C
+code are followed too.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MAX_ROUNDS = 60  # tuples that nothing tracks, each in the next one
 
 
 def walk(rt: Runtime, clock: Clock | None = None) -> Heap:
-    """The `Heap` of a process, as far as `clock` leaves time: what is missing is in `partial`. `LayoutError`, `FaultError` where
-    the collector's lists do not hold together."""
+    """The `Heap` of a process, as far as `clock` leaves time; `partial` says what is missing. `LayoutError`, `FaultError` where
+    the collector's lists are inconsistent."""
     heap = Heap(rt, import_package("numpy"), clock)
     if gc.collecting(rt):
         heap.partial.append(

@@ -1,4 +1,4 @@
-"""Weak references: where an object keeps them, and where they keep theirs. Source: Objects/weakrefobject.c."""
+"""Weak references: where an object keeps its list of them, and where each keeps its object. Source: Objects/weakrefobject.c."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WEAK = frozenset(  # up to 3.12 without their module
 
 
 def weak_offsets(rt: Runtime, info: TypeInfo) -> set[int]:
-    """Where the objects of a type have words that hold nothing: the list of their weak references, and of such a reference its
+    """Offsets of the words that hold nothing in the objects of a type: the list of their weak references; in a weak reference its
     object and its neighbours in that list."""
     found = {info.weaklistoffset}
     if not info.builtin_bases().isdisjoint(WEAK):

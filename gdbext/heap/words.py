@@ -1,7 +1,7 @@
 """Words of many small objects at once, in numpy's columns.
 
-A word that cannot be read is 0: a walk over millions of objects of a process that runs on
-meets a few. Columns are int64, addresses lie below 2**47.
+An unreadable word is 0: a walk over millions of objects of a running process meets a few. Columns are int64; addresses lie below
+2**47.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TAIL = 8192  # bytes of the next window that are held behind each one
 ROW = (1 << WIDE) + TAIL
 AT_ONCE = 1 << 17  # records that are read at once, at most
 MAX_TABLE = 1 << 27  # entries of one table; a bigger count is damage
-NEAR = 1 << 12  # records that are read word by word while the processor's cache has them
+NEAR = 1 << 12  # records that are read word by word while they are in the processor's cache
 LARGE = TAIL // 8  # words of a run that is read by itself
 CHUNK = 3 << 18  # words of runs that are handed out at once; a multiple of every table's step
 
@@ -56,18 +56,21 @@ class Columns:
         return (self.word(offset & ~7) >> (8 * (offset & 7))) & 0xFFFFFFFF
 
     def take(self, chosen: Any) -> Columns:
-        """The records, of many, that a mask chooses."""
+        """The records that a mask chooses."""
         return Columns(self.at[chosen], self._words[:, chosen], self._follow, self._base)
 
     def follow(self, pointers: Any, size: int) -> Columns:
-        """The records of `size` bytes that `pointers` lead to."""
+        """The records of `size` bytes to which `pointers` lead."""
         return self._follow(pointers, size)
 
 
 class Vector:
-    """Reads many records at once into numpy's arrays: what they touch is read window by window and held, as objects and what
-    belongs to them lie near each other. Behind each window stands the beginning of the next one, so that a record lies in one
-    piece; the windows that were wanted least lately make room for others, where there are more than `slots`."""
+    """Reads many records at once into numpy's arrays.
+
+    Memory is read in windows, which are kept, because objects and their parts lie near each other. Each window is followed by the
+    beginning of the next one, so that a record lies in one piece. Beyond `slots` windows, the least recently used one is
+    replaced.
+    """
 
     def __init__(self, target: Target, numpy: Any) -> None:
         np = numpy
@@ -86,7 +89,7 @@ class Vector:
         self._ends = np.array([end for _, end in self._spans], dtype=np.int64)
 
     def mapped(self, addresses: Any) -> Any:
-        """Which of these addresses lie in the process's memory."""
+        """A mask of the addresses that lie in the process's memory."""
         np = self.numpy
         if not len(self._starts):
             return np.zeros(len(addresses), dtype=bool)
@@ -94,14 +97,14 @@ class Vector:
         return (place >= 0) & (addresses < self._ends[place])
 
     def touches(self, starts: Any, size: int) -> Any:
-        """Which of the ranges of `size` bytes from `starts` on have memory in them."""
+        """A mask of the ranges of `size` bytes from `starts` on that have memory in them."""
         np = self.numpy
         place = np.searchsorted(self._ends, starts, side="right")
         return np.append(self._starts, TOP)[place] < starts + size
 
     def batches(self, addresses: Any) -> Iterator[slice]:
-        """Slices of sorted `addresses` whose records lie in half of the windows that can be held: the other half is for what
-        belongs to them."""
+        """Slices of sorted `addresses` whose records fit into half of the windows. The other half is for the memory to which they
+        lead."""
         np, count, room = self.numpy, len(addresses), self.slots >> 1
         for first in range(0, count, AT_ONCE):
             windows = addresses[first : first + AT_ONCE] >> WIDE
@@ -110,7 +113,7 @@ class Vector:
             yield from (slice(first + start, first + end) for start, end in zip(ends, ends[1:]))
 
     def _places(self, addresses: Any) -> Any:
-        """Indexes into the words that are held, of addresses that lie in at most `slots` windows."""
+        """Indexes into the kept words, for addresses in at most `slots` windows."""
         np = self.numpy
         windows = addresses >> WIDE
         ids = distinct(np, runs_of(np, windows))
@@ -129,7 +132,7 @@ class Vector:
         return self._slots.of(windows) * np.int64(ROW >> 3) + ((addresses & ((1 << WIDE) - 1)) >> 3)
 
     def _records(self, addresses: Any, count: int) -> Any:
-        """`count` words from each address on, one row for each place in them."""
+        """`count` words from each address on, one row for each place in a record."""
         places = self._places(addresses)
         found = self.numpy.empty((count, len(places)), dtype=self.numpy.int64)
         for block in blocks(len(places), NEAR):
@@ -140,7 +143,7 @@ class Vector:
         return found
 
     def read_into(self, data: Any, address: int, size: int) -> None:
-        """Reads `size` bytes into `data`; what cannot be read is 0."""
+        """Reads `size` bytes into `data`; unreadable bytes are 0."""
         spans, view, done = self._spans, memoryview(data), address
         i = max(bisect.bisect_right(spans, (address, TOP)) - 1, 0)
         while i < len(spans) and spans[i][0] < address + size:
@@ -153,7 +156,7 @@ class Vector:
         data[done - address : size] = 0
 
     def _read_mapped(self, view: memoryview, address: int, size: int) -> None:
-        """As `read_into`, of one mapping: where a part of it cannot be read, in ever smaller steps."""
+        """As `read_into`, for one mapping. It reads around an unreadable part in ever smaller steps."""
         try:
             self.target.read_into(address, view)
         except FaultError as e:
@@ -187,8 +190,8 @@ class Vector:
         return Columns(addresses, self._records(addresses + base, (size - base + 7) >> 3), self.record, base)
 
     def runs(self, starts: Any, counts: Any, step: int = 1, picks: tuple[int, ...] = (0,)) -> Iterator[tuple[Any, Any]]:
-        """Yields (index of the run that each word is of, the word) of runs of `counts` records of `step` words from `starts` on,
-        run by run in the order of their addresses; of each record the words that `picks` names."""
+        """Yields (index of each word's run, the word). A run is `counts` records of `step` words from `starts` on; `picks`: the
+        words of each record that are yielded. Runs come in the order of their addresses."""
         np = self.numpy
         counts = np.where(_plausible(starts) & (counts > 0) & (counts < MAX_TABLE), counts, 0)
         index = np.flatnonzero(counts)
@@ -217,7 +220,7 @@ class Vector:
         places = np.repeat(self._places(starts[mine]) - step * (ends - length), length)
         places += np.arange(0, step * len(places), step)
         owners = np.repeat(mine, length)
-        found = [self._words.take(places + pick) for pick in picks]  # all at once: who takes the first may read other windows in
+        found = [self._words.take(places + pick) for pick in picks]  # all at once: the caller may read further windows
         for words in found:
             yield owners, words
 
@@ -227,7 +230,7 @@ def _plausible(addresses: Any) -> Any:
 
 
 def _readable(target: Target, address: int, size: int) -> bytes:
-    """`size` bytes, or the whole words of them that can be read."""
+    """`size` bytes, or as many whole words of them as can be read."""
     try:
         return target.read(address, size)
     except FaultError as e:

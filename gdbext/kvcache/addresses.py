@@ -1,6 +1,6 @@
-"""Address arithmetic of KV caches: where block, token and head lie in a layer, and what an address is, by strides alone.
+"""Address arithmetic of KV caches, by strides alone: where block, token and head lie in a layer, and what lies at an address.
 
-A layer is one or more parts ("k", "v", "kv", "state"); a part is a base address and dimensions, each with a count and a stride in
+A layer is one or more parts ("k", "v", "kv", "state"). A part is a base address and dimensions, each with a count and a stride in
 bytes. Shapes only name the dimensions; strides give every number.
 """
 
@@ -17,8 +17,8 @@ NAMES = ("block", "slot", "head", "element")
 
 @dataclasses.dataclass
 class Part:
-    """`name`; `base` address; `dims`: `{name: (count, stride in bytes)}`; `item`: bytes of one element; `tensor`: what it is a
-    part of."""
+    """One part of a layer. `base`: address. `dims`: `{name: (count, stride in bytes)}`. `item`: bytes of one element. `tensor`:
+    the tensor that it is a part of."""
 
     name: str
     base: int
@@ -27,7 +27,7 @@ class Part:
     tensor: Any = None
 
     def address(self, **index: int | None) -> int:
-        """The address of an element; dimensions that are not named count 0. `GdbextError` outside the part."""
+        """The address of an element; an omitted dimension counts 0. `GdbextError` outside the part."""
         at = self.base
         for name, value in index.items():
             if value is None:
@@ -68,7 +68,7 @@ class Layer:
     dtype: str = ""
     shape: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()
-    order: str = ""  # what its dimensions are, such as "B H N C"
+    order: str = ""  # its dimensions, such as "B H N C"
     ratio: int = 1
     note: str = ""
 
@@ -100,7 +100,7 @@ class Layer:
         return None
 
     def address(self, part: str, block: int, slot: int = 0, head: int = 0, element: int = 0) -> int:
-        """The address of one element; `GdbextError` names what is out of range."""
+        """The address of one element; `GdbextError` names the index that is out of range."""
         found = self.part(part)
         if found is None:
             raise GdbextError(f"layer {self.index} has no part {part}; it has {', '.join(p.name for p in self.parts)}")
@@ -123,7 +123,7 @@ ORDERS = {
 def order_of(
     shape: Sequence[int], blocks: int | None, tokens: int | None, heads: int | None, head_size: int | None, prefer: str = ""
 ) -> str:
-    """Which of `ORDERS` a shape is, by the sizes that the engine names (None: not known); '' when none fits.
+    """Which of `ORDERS` a shape is, by the sizes that the engine gives (None: unknown); '' where none fits.
 
     `blocks` may be a divisor of the true number (kernel blocks). `prefer`: a name that wins a tie (heads == tokens).
     """
@@ -164,10 +164,11 @@ def strided_layer(
     device: str = "cpu",
     dtype: str = "",
 ) -> Layer:
-    """A `Layer` from a tensor's shape and strides (elements), its dimensions named by `order`; `item`: bytes of an element.
+    """A `Layer` from a tensor's shape and strides (elements). `order` names its dimensions; `item`: bytes of an element;
+    `blocks`: how many the scheduler has.
 
-    `slab`: each (block, head) holds all of K and then all of V (vLLM's CPU backend; docs/sources.md); `transposed`: there K is
-    stored element by element (its `vec` kernels), so that one token's K is not contiguous. `blocks`: how many the scheduler has.
+    `slab`: each (block, head) holds all of K and then all of V (vLLM's CPU backend; docs/sources.md). `transposed`: such a K is
+    stored element by element (its `vec` kernels), so one token's K is not contiguous.
     """
     dims = {letter: (count, step * item) for letter, count, step in zip(order.split(), shape, stride)}
     common = {"block": dims["B"]}

@@ -1,6 +1,6 @@
 """The KV cache of an engine as plain data: pools of blocks, groups of layers, requests, block tables, addresses.
 
-A reader per engine (engines/*/kv.py) fills this in; rules, pictures and commands know nothing else. A pool keeps columns, not an
+A reader per engine (engines/*/kv.py) fills it; rules, pictures and commands know nothing else. A pool keeps columns instead of an
 object per block: a million blocks are five lists. Links are block ids or one of the four marks below.
 """
 
@@ -28,8 +28,8 @@ def shown(link: int) -> str:
 
 @dataclasses.dataclass
 class Walk:
-    """The free queue followed from its ends. `order`: block ids from the head as far as they go; `fault`: None or (rule, block,
-    detail), the first fault; `reached`: a bytearray over ids, 1 where the queue reaches a block from either end."""
+    """The free queue, followed from its ends. `order`: block ids from the head as far as they go. `fault`: the first fault (rule,
+    block, detail), or None. `reached`: a bytearray over ids, 1 where the queue reaches a block from either end."""
 
     order: list[int]
     reached: bytearray
@@ -38,13 +38,15 @@ class Walk:
 
 @dataclasses.dataclass
 class Pool:
-    """A pool of `size` blocks as the engine counts them, `count` of which were read. Columns run over block ids; a column that
-    this engine does not keep is None.
+    """A pool of `size` blocks by the engine's count; `count` of them were read. Columns run over block ids; a column that this
+    engine does not keep is None.
 
-    `reserved`: ids that are never handed out (vLLM's null block, SGLang's padding); `hashes`: a token per block, 0 for none,
-    equal for equal hashes; `hash_map`: `[(token, [block ids])]` of the engine's prefix map; `free_ids`: the free ids in the
-    engine's own order, where it keeps a list instead of links; `may_pin`: what else may hold references than requests, in
-    words, '' for nothing; `pins`: `{block id: references that something named holds}`.
+    - `reserved`: ids that are never handed out (vLLM's null block, SGLang's padding).
+    - `hashes`: a token per block, equal for equal hashes, 0 for none.
+    - `hash_map`: `[(token, [block ids])]` of the engine's prefix map.
+    - `free_ids`: the free ids in the engine's own order, where it keeps a list instead of links.
+    - `may_pin`: in words, what other than requests may hold references; '' for nothing.
+    - `pins`: `{block id: references of other, named holders}`.
     """
 
     name: str
@@ -70,12 +72,12 @@ class Pool:
     foreign: list[int] = dataclasses.field(default_factory=list)  # entries of the block list that are no blocks
     may_pin: str = ""
     pins: dict[int, int] = dataclasses.field(default_factory=dict)
-    lent: set[int] = dataclasses.field(default_factory=set)  # ids that were given back and are still read, until they are reused
+    lent: set[int] = dataclasses.field(default_factory=set)  # ids that were given back, but are still read until they are reused
     cached_ids: list[int] | None = None  # ids that a prefix tree holds, where there is no hash map
     tree: "Tree" | None = None
-    counters: dict[str, Any] = dataclasses.field(default_factory=dict)  # what the engine itself counts
+    counters: dict[str, Any] = dataclasses.field(default_factory=dict)  # the engine's own counts
     notes: list[str] = dataclasses.field(default_factory=list)
-    faults: list[Fault] = dataclasses.field(default_factory=list)  # what only a reader can see
+    faults: list[Fault] = dataclasses.field(default_factory=list)  # those that only a reader can see
     hash_text: Callable[[int], str] = str
     _walk: Walk | None = None
 
@@ -86,7 +88,7 @@ class Pool:
 
     @property
     def links(self) -> tuple[list[int], list[int]]:
-        """The columns `prev` and `next`; empty where the queue is not kept as links."""
+        """The columns `prev` and `next`; empty where the queue has no links."""
         return self.prev or [], self.next or []
 
     def valid(self, block: int) -> bool:
@@ -94,7 +96,7 @@ class Pool:
         return 0 <= block < self.count
 
     def walk(self) -> Walk:
-        """The free queue, followed once. A queue that is sound costs one step per block."""
+        """The free queue, followed once. A sound queue costs one step per block."""
         if self._walk is None:
             self._walk = follow(self) if self.linked else _listed(self)
         return self._walk
@@ -124,8 +126,8 @@ def _listed(pool: Pool) -> Walk:
 def follow(pool: Pool) -> Walk:
     """Follows a doubly linked free queue from its head, and from its tail where that fails -> `Walk`.
 
-    A block that was queued twice has two neighbours on each side and cuts the walk short, or closes a ring: which one it was is
-    told by the links that point at it, so that the fault names the block and not the place where the walk happened to end.
+    A block that was queued twice has two neighbours on each side. It ends the walk early or closes a ring. The links that point
+    at it identify it. So the fault names this block, not the place where the walk happened to end.
     """
     (prv, nxt), n = pool.links, pool.count
     seen, order, before, at = bytearray(n), [], HEAD, pool.head_next
@@ -148,7 +150,7 @@ def follow(pool: Pool) -> Walk:
 
 
 def _pointed(pool: Pool) -> tuple[dict[int, int], dict[int, int]]:
-    """{id: how many next links point at it}, {id: how many prev links do}; the queue's ends count."""
+    """{id: how many next links point at it}, {id: how many prev links point at it}. The queue's ends count too."""
     to_next: dict[int, int] = {}
     to_prev: dict[int, int] = {}
     prev, next_ = pool.links
@@ -162,7 +164,7 @@ def _pointed(pool: Pool) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def _name_fault(pool: Pool, before: int, at: int, seen: bytearray) -> Fault:
-    """What is wrong where the walk stopped, between `before` and `at` -> (rule, block, detail)"""
+    """The fault where the walk stopped, between `before` and `at` -> (rule, block, detail)"""
     to_next, to_prev = _pointed(pool)
     prev, next_ = pool.links
     twice = sorted(b for b, count in to_next.items() if count > 1 and to_prev.get(b, 0) > 1)
@@ -186,7 +188,7 @@ def _name_fault(pool: Pool, before: int, at: int, seen: bytearray) -> Fault:
     if seen[at]:
         return FREE_LIST_CYCLE, where, f"the next link of {shown(before)} leads back to block {at}: the free queue is a ring"
     if to_next.get(at, 0) > 1 and before >= 0:
-        # two next links lead here and its prev link names another one: the one walked on is the false one
+        # two next links lead here, and its prev link names another block: the link that was followed is the false one
         return (
             FREE_LIST_LINK,
             where,
@@ -200,8 +202,8 @@ def _name_fault(pool: Pool, before: int, at: int, seen: bytearray) -> Fault:
 
 @dataclasses.dataclass
 class TreeNode:
-    """A node of a prefix tree. `slots`: the token slots it holds; `parent`, `children`: indices of the tree's list; `keys_match`:
-    whether each child's key begins with what it is filed under; `tokens`: the length of its key."""
+    """A node of a prefix tree. `slots`: its token slots. `parent`, `children`: indices of the tree's list. `keys_match`: whether
+    each child's key begins with the key under which it is filed. `tokens`: the length of its key."""
 
     id: int
     parent: int
@@ -217,8 +219,8 @@ class TreeNode:
 
 @dataclasses.dataclass
 class Tree:
-    """A prefix tree: nodes (the first is the root) and the sizes that the engine keeps of it, in tokens. `reaching`: whether a
-    lock reaches from a node to the root; of a window or a state it does not."""
+    """A prefix tree: nodes (the first is the root), and the sizes that the engine keeps of it, in tokens. `reaching`: whether a
+    lock on a node also locks its ancestors up to the root; for a window or a state it does not."""
 
     nodes: list[TreeNode]
     evictable: int | None = None
@@ -230,23 +232,25 @@ class Tree:
 
 @dataclasses.dataclass
 class Group:
-    """Layers that share one block table. `kind`: "full", "sliding-window", "chunked", "mamba", "mla", "cross", "other";
-    `unjudged`: why a block of its tables may be free, or have fewer references than tables; '' where it may not."""
+    """Layers that share one block table. `kind`: "full", "sliding-window", "chunked", "mamba", "mla", "cross", "other".
+    `unjudged`: why a block of its tables may be free, or have fewer references than tables; '' where neither is allowed."""
 
     id: int
     kind: str
     block_size: int
     pool: int = 0
     layers: list[str] = dataclasses.field(default_factory=list)
-    spec: dict[str, Any] = dataclasses.field(default_factory=dict)  # what the engine says of it: heads, head size, window
+    spec: dict[str, Any] = dataclasses.field(default_factory=dict)  # the engine's description: heads, head size, window
     unjudged: str = ""
 
 
 @dataclasses.dataclass
 class Request:
-    """A request. Token counts; `blocks`: `{group id: [block ids]}`; `queue`: "running", "waiting", "deferred", "finished" or ""
-    (only its blocks are known); `private`: the first position of its table that is its own (before it the prefix tree owns);
-    `age` in seconds."""
+    """A request, with its token counts.
+
+    `blocks`: `{group id: [block ids]}`. `queue`: "running", "waiting", "deferred", "finished" or "" (only its blocks are known).
+    `private`: the first position of its table that the request owns; the prefix tree owns those before it. `age` in seconds.
+    """
 
     request_id: str
     status: str = ""
@@ -266,13 +270,13 @@ class Request:
     transfer: bool = False  # an asynchronous transfer may hold its blocks
     address: int = 0
     content: dict[str, Any] | None = None
-    in_flight: int | None = None  # output tokens of steps that were handed out and not heard of (async scheduling)
-    draft_tokens: int | None = None  # tokens that were guessed for its next step (speculative decoding)
+    in_flight: int | None = None  # output tokens of steps that were started and have no result yet (async scheduling)
+    draft_tokens: int | None = None  # guessed tokens for its next step (speculative decoding)
 
 
 @dataclasses.dataclass
 class Table:
-    """Block tables of one group in one process: `rows` `[(request id, [block ids])]`, `slots`: the slot mapping of the last
+    """Block tables of one group in one process. `rows`: `[(request id, [block ids])]`. `slots`: the slot mapping of the last
     step."""
 
     group: int
@@ -283,9 +287,12 @@ class Table:
 
 @dataclasses.dataclass
 class Row:
-    """What a worker counts of one request beside its block table, in tokens; None: it keeps no such count, or it is on the
-    device. `prefill`: what it was given to compute at the start, the prompt and what was generated before a preemption; `blocks`:
-    `{group: the length of its block table}`."""
+    """A worker's counts of one request, in tokens, apart from the block table. None: it keeps no such count, or keeps it on the
+    device.
+
+    `prefill`: the tokens that it had to compute at the start: the prompt, and those generated before a preemption. `blocks`:
+    `{group: the length of its block table}`.
+    """
 
     row: int
     prompt: int | None = None
@@ -297,10 +304,14 @@ class Row:
 
 @dataclasses.dataclass
 class Worker:
-    """What one rank holds: its block tables and the layers' memory (`addresses.Layer`). `rows`: its counts of requests by their
-    names, where it keeps any; `ahead`: tokens of a step that may be counted before they are sampled; `own_tree`: it has a prefix
-    tree of its own, which may be a step behind the scheduler's; `unread`: `[(what, why)]` of tables and counts that cannot be
-    compared; `faults`: what only a reader can see."""
+    """The state of one rank: its block tables and the layers' memory (`addresses.Layer`).
+
+    - `rows`: its counts of requests by their names, where it keeps any.
+    - `ahead`: tokens of a step that may be counted before they are sampled.
+    - `own_tree`: it has a prefix tree of its own, which may be a step behind the scheduler's.
+    - `unread`: `[(what, why)]` of tables and counts that cannot be compared.
+    - `faults`: those that only a reader can see.
+    """
 
     rank: str
     layers: list[Layer] = dataclasses.field(default_factory=list)
@@ -311,7 +322,7 @@ class Worker:
     rows: dict[str, Row] = dataclasses.field(default_factory=dict)
     ahead: int = 1
     own_tree: bool = False
-    steps: int = 8  # that it may be behind its scheduler, or before what that has heard: pipeline, async scheduling
+    steps: int = 8  # it may be behind its scheduler, or ahead of the results that it has: pipeline, async scheduling
     sizes: dict[int, int] = dataclasses.field(default_factory=dict)  # group -> tokens of a block of its table
     unread: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     faults: list[tuple[Rule, str, str]] = dataclasses.field(default_factory=list)  # the rule, the request, the detail
@@ -320,9 +331,13 @@ class Worker:
 
 @dataclasses.dataclass
 class TokenHashes:
-    """What block hashes say, against the tokens that they stand for. `function`: by which they were recomputed, '' where their
-    function is not known (`why`); `wrong`: `[(request id, block or None, detail)]`; `left_out`: requests that have more than
-    tokens in their hashes; `unread`: requests that changed under the reader; `of`: what has the hashes."""
+    """The result of recomputing block hashes from the tokens.
+
+    - `function`: the hash function; '' where it is not known (`why`).
+    - `wrong`: `[(request id, block or None, detail)]`.
+    - `left_out`: requests that hash more than their tokens; `unread`: requests that changed during the read.
+    - `of`: the kind of objects with the hashes, in words.
+    """
 
     function: str = ""
     checked: int = 0
@@ -335,7 +350,7 @@ class TokenHashes:
 
 @dataclasses.dataclass
 class ValueFault:
-    """What the values in a block break: the rule, whose memory it is, the block, the detail."""
+    """A broken rule about the values in a block: the rule, whose memory it is, the block, the detail."""
 
     rule: Rule
     rank: str
@@ -345,8 +360,8 @@ class ValueFault:
 
 @dataclasses.dataclass
 class Values:
-    """What the blocks' values say: `faults`; `looked_at`: `{rank: how many blocks of how many layers and parts}`; `pairs`: pairs
-    of blocks on two ranks that hold the same and were compared."""
+    """The result of checking the blocks' values: `faults`. `looked_at`: `{rank: how many blocks of how many layers and parts}`.
+    `pairs`: pairs of blocks on two ranks that hold the same and were compared."""
 
     faults: list[ValueFault] = dataclasses.field(default_factory=list)
     looked_at: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -355,7 +370,7 @@ class Values:
 
 @dataclasses.dataclass
 class Cache:
-    """All of it. `mid_update`: '' or the place where the engine stands in the middle of changing it."""
+    """The whole cache. `mid_update`: the place in the middle of a change at which the engine is, or ''."""
 
     engine: str
     version: str
@@ -394,8 +409,8 @@ Owners = Dict[int, List[Tuple[Request, int, int]]]  # block id -> [(request, gro
 def summary(cache: Cache, number: int) -> dict[str, Any]:
     """Counts of one pool: `{num_blocks, free, used, cached, shared, held, reserved}`.
 
-    `used`: owned by requests or pinned (neither free nor reserved nor only cached); `cached`: named by the prefix cache, free
-    or not; `shared`: in more than one request; `held`: referenced, by no request.
+    `used`: owned by requests or pinned (neither free nor reserved nor only cached). `cached`: named by the prefix cache, free or
+    not. `shared`: in more than one request. `held`: referenced, but by no request.
     """
     pool = cache.pools[number]
     owners, bits = cache.owners(number), pool.free_bits()

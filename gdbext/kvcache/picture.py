@@ -58,8 +58,8 @@ def letters_of(cache: Cache, number: int) -> dict[str, str]:
 def picture(cells: str, width: int = 64, limit: int = CELLS) -> tuple[list[str], int]:
     """Lines of at most `width` cells -> (lines, blocks per cell).
 
-    A cell of several blocks shows a fault before all, else the state of most of those that are not free: used blocks are never
-    hidden.
+    A cell of several blocks shows a fault first. Otherwise it shows the commonest state of those that are not free, so that used
+    blocks are never hidden.
     """
     per = max(1, -(-len(cells) // limit))
     if per > 1:

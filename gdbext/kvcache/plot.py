@@ -12,8 +12,8 @@ ROW = 64  # blocks up to which a pool is one row
 
 
 def plot(path: str, maps: Sequence[Mapping[str, Any]], force: bool = False) -> None:
-    """Write a picture of `maps` (`pool`, `cells`, `legend` of each). The file's ending chooses the format; `GdbextError` for one
-    that is none, and where a file is there already and `force` is not given."""
+    """Write a picture of `maps` (`pool`, `cells`, `legend` of each). The file's ending chooses the format. `GdbextError` for an
+    unknown ending, and where the file exists and `force` is not given."""
     import matplotlib
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch

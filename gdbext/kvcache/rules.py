@@ -1,7 +1,8 @@
-"""The rules of a KV cache by name: what must hold, for which releases, and whether a half-done update may break it for a moment.
+"""The rules of a KV cache by name: each with its condition, its releases, and whether a half-done update may break it for a
+moment.
 
-Each rule is a constant, so that a mistyped one fails at import; readers and `invariants` name rules by these alone. Where each
-comes from: docs/sources.md.
+Each rule is a constant, so that a mistyped one fails at import. Readers and `invariants` name rules by these alone. The source of
+each: docs/sources.md.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _V2 = "vLLM's model runner V2 (0.12 on)"
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """`holds`: what must hold; `releases`: of which engines; `transient`: a half-done update may break it for a moment."""
+    """`holds`: the condition. `releases`: of which engines. `transient`: a half-done update may break it for a moment."""
 
     name: str
     holds: str
@@ -106,5 +107,5 @@ WORKER_LENGTH = _rule(
     "worker-length", "a worker counts of a request what the scheduler sent: prompt, computed tokens, blocks", _V2, transient=True
 )
 
-# What a broken free queue is told by; it explains other findings.
+# These show a broken free queue, which explains other findings.
 STRUCTURE = (FREE_LIST_DOUBLE, FREE_LIST_CYCLE, FREE_LIST_LINK, FREE_LIST_END, FREE_LIST_WILD)

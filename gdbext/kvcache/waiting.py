@@ -1,4 +1,4 @@
-"""Why a request waits (`Request.blocked_by`), for the `Cache` of any engine: the head of a queue waits for something of its own,
+"""Why a request waits (`Request.blocked_by`), for the `Cache` of any engine. The head of a queue waits for a resource of its own;
 the others wait for the head."""
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def running(cache: Cache) -> list[Request]:
 
 
 def explain(cache: Cache, queues: Sequence[str], reasons: Mapping[str, str], head_waits: Callable[[Request], str]) -> None:
-    """Fills `blocked_by` in. `queues`: those whose first request is served first; `reasons`: {queue or status: what such a
-    request waits for by itself}; `head_waits(request)`: what the first of the others waits for."""
+    """Sets `blocked_by`. `queues`: those that serve their first request first. `reasons`: {queue or status: the reason of such a
+    request itself}. `head_waits(request)`: the reason of the first of the other requests."""
     head = None
     for request in cache.requests:
         own = reasons.get(request.queue) or (reasons.get(request.status) if request.queue in queues else None)
@@ -40,8 +40,8 @@ def slots_are_taken(count: int) -> str:
 
 
 def shortage(needed: str, there: str, held: Mapping[str, int]) -> str:
-    """The reason of a request that waits for blocks: `needed` and `there` in words, and those of `held` ({request id: blocks or
-    tokens}) that hold most."""
+    """The reason of a request that waits for blocks. `needed` and `there` are words. `held`: {request id: blocks or tokens};
+    those that hold most are named."""
     most = sorted(((count, name) for name, count in held.items() if count), reverse=True)[:SHOWN]
     return f"{SHORT}needs {needed}, {there}" + (f"; {', '.join(f'{name} holds {count}' for count, name in most)}" if most else "")
 

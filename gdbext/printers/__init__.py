@@ -1,5 +1,5 @@
-"""Pretty-printers for torch's C++ types, where there is debug information. Loaded with the first value that one of them is
-for."""
+"""Pretty-printers for torch's C++ types, where there is debug information. They are loaded with the first value that needs
+one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _OURS = (*_SPACES, *(f"const {name}" for name in _SPACES), "std::optional<at::",
 
 
 class _Collection:
-    """What gdb asks for each value that it prints; `info pretty-printer` and `disable pretty-printer` know it by its name."""
+    """The object that gdb calls for each value that it prints. `info pretty-printer` and `disable pretty-printer` use its
+    name."""
 
     name = "gdbext"
     enabled = True

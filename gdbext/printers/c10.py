@@ -33,7 +33,7 @@ def _limit() -> Any:
 
 
 def printer(value: Any, kind: Any, name: str) -> Any:
-    """The printer for a value of the type `kind` called `name`; None for a type that has none here."""
+    """The printer for a value of the type `kind` called `name`; None for other types."""
     bare = re.sub(r"^const ", "", name).partition("<")[0]
     found = _PRINTERS.get(bare)
     return found(value) if found is not None else None
@@ -75,7 +75,7 @@ def described(tensor: Tensor) -> str:
 
 
 class TensorPrinter(_Printer):
-    """at::Tensor, at::TensorBase, c10::TensorImpl: what it is, and as children its first elements."""
+    """at::Tensor, at::TensorBase, c10::TensorImpl: its description, and as children its first elements."""
 
     def _impl(self) -> int:
         try:

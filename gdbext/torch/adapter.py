@@ -1,8 +1,9 @@
-"""How torch's own objects answer in Python expressions and reprs, from memory: tensors, their sizes, dtypes and devices, and the
-children of modules.
+"""The answers of torch's own objects in Python expressions and reprs, from memory: tensors, their sizes, dtypes and devices, and
+the children of modules.
 
-What an operation gives is what torch gives under torch.no_grad(): `t[0]` a view, `t.max()` a tensor without dimensions, `t.shape`
-a torch.Size. Comparisons of single elements give a bool, where torch makes a tensor of it."""
+An operation gives the result of torch under torch.no_grad(): `t[0]` a view, `t.max()` a tensor without dimensions, `t.shape` a
+torch.Size. Only comparisons of single elements differ: they give a bool, where torch makes a tensor of it.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ class Size(Adapter):
 
 
 class _Word:
-    """What dtypes and devices are compared by: equal to those of the same kind and text alone."""
+    """The key by which dtypes and devices are compared: equal only to one of the same kind and text."""
 
     def __init__(self, kind: str, text: str) -> None:
         self.key = kind, text
@@ -93,7 +94,7 @@ class Dtype(Adapter):
 
     @classmethod
     def of_object(cls, obj: Object) -> Adapter:
-        """Of a THPDtype (torch/csrc/Dtype.h): after the object's head a ScalarType, one byte."""
+        """From a THPDtype (torch/csrc/Dtype.h): after the object's head a ScalarType, one byte."""
         table = layouts.for_process(obj.rt.target, obj.rt)
         code = obj.rt.target.u8(obj.address + obj.rt.layout["object.__size"])
         name = table.name("ScalarType", code)
@@ -125,7 +126,7 @@ class Device(Adapter):
 
     @classmethod
     def of_object(cls, obj: Object) -> Adapter:
-        """Of a THPDevice (torch/csrc/Device.h): after the object's head a c10::Device, the type and the index, a byte each."""
+        """From a THPDevice (torch/csrc/Device.h): after the object's head a c10::Device, the type and the index, a byte each."""
         table = layouts.for_process(obj.rt.target, obj.rt)
         kind, index = struct.unpack("<bb", obj.rt.target.read(obj.address + obj.rt.layout["object.__size"], 2))
         name = device_name(table, kind, index)
@@ -142,7 +143,7 @@ class Device(Adapter):
 
 
 class _Value(Adapter):
-    """A tensor without dimensions that torch would have made: the result of a reduction. `of`: the tensor that it is of."""
+    """A tensor without dimensions, as torch would return it from a reduction. `of`: the tensor that was reduced."""
 
     type_name = "Tensor"
 
@@ -174,7 +175,7 @@ class _Value(Adapter):
 
 
 class _Mask(Adapter):
-    """`t.isnan()` and its like: what holds of each element, known only to `any()` and `all()`."""
+    """`t.isnan()` and its like: a condition on each element, which only `any()` and `all()` can use."""
 
     type_name = "Tensor"
 
@@ -225,7 +226,7 @@ class TensorAdapter(Adapter):
         return read(self.tensor)
 
     def _is_overridden(self, name: str) -> bool:
-        """Whether a class of somebody else's, between this tensor's and torch's own, defines `name`."""
+        """Whether a class between this tensor's and torch's own defines `name`, and that class is not torch's."""
         definer = self.object.type.python_definer(name) if self.object is not None else None
         return definer is not None and definer.module.partition(".")[0] != "torch"
 
@@ -316,7 +317,7 @@ def _is_contiguous(t: Tensor) -> bool:
 
 
 def _reduced(t: Tensor) -> dict[str, Any]:
-    """The counts, and the least, the largest and the mean of the finite elements, as pytensor -stats has them."""
+    """The counts, and the min, max and mean of the finite elements, as in pytensor -stats."""
     if not small.has_numpy(t):
         return small.statistics(small.elements(t), t.dtype.kind)
     source = arrays.of_tensor(t)
@@ -327,7 +328,7 @@ def _reduced(t: Tensor) -> dict[str, Any]:
 
 
 def _infinities(t: Tensor) -> tuple[bool, bool]:
-    """Whether -inf and inf are in it."""
+    """Whether it contains -inf, and whether inf."""
     if not small.has_numpy(t):
         return small.infinities(small.elements(t))
     return stats.infinities(arrays.of_tensor(t))
@@ -352,7 +353,7 @@ def _extreme(name: str) -> Callable[[Tensor], Any]:
 
 
 def _with_infinities(t: Tensor, name: str, found: dict[str, Any]) -> float:
-    """min() or max() where some elements are infinite: the statistics have those of the finite ones."""
+    """min() or max() where some elements are infinite. The statistics cover only the finite ones."""
     signs = _infinities(t)
     if name == "max":
         return math.inf if signs[1] else found["max"] if found["count"] > found["inf"] else -math.inf
@@ -444,7 +445,7 @@ class ModuleAdapter(Adapter):
 
 class ContainerAdapter(ModuleAdapter):
     """torch.nn.Sequential, ModuleList and ModuleDict: their items are those of `_modules`, in its order or by its keys
-    (torch/nn/modules/container.py). A subclass with a method of its own is left alone."""
+    (torch/nn/modules/container.py). A subclass that overrides the method gets no answer."""
 
     NAMES = tuple("torch.nn.modules.container." + name for name in ("Sequential", "ModuleList", "ModuleDict"))
 

@@ -1,9 +1,9 @@
 """A tensor's values as numpy arrays, piece by piece, so that a tensor of any size passes through bounded memory.
 
-Needs numpy, in the Python that runs this: callers make sure that it is there (session/optional_packages.py). A `Source` is a
-box of elements that can be read in parts: a tensor in memory (`of_tensor`) or in a file (files.py). A *box* is a tuple of
-slices, one per dimension. Types that numpy lacks (bfloat16, float8, float4) are decoded here by a shift or a table of 256
-values: ml_dtypes would be one more package for gdb's Python, for the same numbers.
+Needs numpy in the Python that runs this; callers make sure of that (session/optional_packages.py). A `Source` is a box of
+elements that can be read in parts: a tensor in memory (`of_tensor`) or in a file (files.py). A *box* is a tuple of slices, one
+per dimension. Types that numpy lacks (bfloat16, float8, float4) are decoded here, by a shift or a table of 256 values. ml_dtypes
+would be one more package for gdb's Python, for the same numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Box = Tuple[slice, ...]
 
 PIECE = 1 << 20  # bytes of memory read at once, and elements decoded at once: a piece stays in the processor's cache
-GAP = 1 << 14  # bytes: memory between the elements of a box that is read along with them
+GAP = 1 << 14  # bytes: a gap between elements of a box, up to which the gap is read too
 MAX_RUNS = 1 << 16  # pieces of memory that one box may gather
 NUMPY = {
     "uint8": "u1",
@@ -60,12 +60,12 @@ def stored_dtype(dtype: DType) -> Any:
 
 
 class Source:
-    """Elements in a box of `shape`, of `dtype`; `name` stands in messages. `boxes()` tile it in memory's order, `read(box)`
-    gives the stored elements, `numbers(box)` what they stand for.
+    """Elements in a box of `shape`, of `dtype`. `name`: for messages. `boxes()` tile it in memory's order; `read(box)` gives the
+    stored elements, `numbers(box)` their values.
 
     `order`: per dimension the distance of neighbours in memory, in elements (default: row-major). `repeated`: the dimensions
-    along which every element is the same one (stride 0), so that `distinct()` can leave them out. `decode`: of (stored, box),
-    see `of_tensor`.
+    along which every element is the same (stride 0), so that `distinct()` can leave them out. `decode`: a function of (stored,
+    box), see `of_tensor`.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Source:
         self._decode = decode
 
     def distinct(self, among: Sequence[int] | None = None) -> tuple[Source, int]:
-        """-> (this source with one element along each repeated dimension, how many elements each of its elements stands for).
+        """-> (this source with one element along each repeated dimension, how many elements each of those stands for).
 
         `among`: only these of the repeated dimensions.
         """
@@ -110,7 +110,7 @@ class Source:
 
     @property
     def is_stored(self) -> bool:
-        """Whether what `read` gives are the values themselves, in their dtype's own format."""
+        """Whether `read` gives the values themselves, in their dtype's own format."""
         return self._decode is None
 
     def boxes(self) -> Iterator[Box]:
@@ -124,7 +124,7 @@ class Source:
 
 
 def memory_order(shape: Sequence[int], order: Sequence[int]) -> list[int]:
-    """The dimensions from the widest in memory to the narrowest: boxes come in the row-major order of these."""
+    """The dimensions from the widest in memory to the narrowest; boxes come in the row-major order of these."""
     return sorted(range(len(shape)), key=lambda d: -abs(order[d]))
 
 
@@ -138,13 +138,13 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _tile(shape: Sequence[int], order: Sequence[int], itemsize: int) -> Iterator[Box]:
-    """Boxes that cover `shape`, the dimension that is widest in memory outermost. Each holds at most `PIECE` bytes, from memory
-    that spans no more than that, or from up to `MAX_RUNS` places that lie further apart."""
+    """Boxes that cover `shape`, the widest dimension in memory outermost. Each holds at most `PIECE` bytes. They come from a span
+    of memory of that size, or from up to `MAX_RUNS` places that lie further apart."""
     if not math.prod(shape):
         return
     limit = PIECE // max(1, itemsize)
     dims = memory_order(shape, order)
-    span = count = 1  # of the dimensions that a box holds whole: elements from the first to the last in memory, and elements
+    span = count = 1  # of the dimensions that a box holds whole: their span in memory, and their elements
 
     def apart(d: int) -> bool:
         return (abs(order[d]) - span) * itemsize > GAP
@@ -175,9 +175,9 @@ def _tile(shape: Sequence[int], order: Sequence[int], itemsize: int) -> Iterator
 
 # ---- a tensor in memory ------------------------------------------------------------------------------------------------
 def of_tensor(tensor: Tensor) -> Source:
-    """The `Source` of a `Tensor` whose values can be read; `GdbextError` says why they cannot.
+    """The `Source` of a `Tensor` whose values can be read; otherwise `GdbextError` with the reason.
 
-    Conjugate and negative views are resolved; quantized elements come as float32. Of a sparse tensor the values that it stores.
+    Conjugate and negative views are resolved; quantized elements come as float32. Of a sparse tensor, the values that it stores.
     """
     name = tensor.name
     if tensor.unavailable:
@@ -195,7 +195,7 @@ def of_tensor(tensor: Tensor) -> Source:
             found = found.conj()
         return _dequantize(tensor.quantizer, found, box) if tensor.quantizer else found
 
-    channels = tensor.quantizer.axis if tensor.quantizer else None  # one stored element stands for another number in each channel
+    channels = tensor.quantizer.axis if tensor.quantizer else None  # a stored element means a different number in each channel
     repeated = [d for d, step in enumerate(tensor.stride or ()) if step == 0 and d != channels]
     decoded = None if resolved(tensor) else numbers
     read = tensor.reader or functools.partial(read_box, tensor)
@@ -208,9 +208,10 @@ def resolved(tensor: Tensor) -> bool:
 
 
 class Placed:
-    """Where elements lie, for `read_box`: what a `Tensor` says of its memory, said of other bytes (a file's).
+    """Where elements lie, for `read_box`: the description that a `Tensor` gives of its memory, but for other bytes (a file's).
 
-    `target` reads them; `storage_data` is the address of the storage, whose size is `storage_bytes`; `stride` counts elements."""
+    `target` reads them. `storage_data` is the address of the storage, of `storage_bytes` bytes; `stride` counts elements.
+    """
 
     is_zero = False
 
@@ -242,7 +243,7 @@ def read_box(tensor: Tensor | Placed, box: Box) -> Any:
             near.append(d)
             span += (shape[d] - 1) * abs(stride[d])
     near.sort()
-    if span * size > 2 * PIECE:  # a box cut for another tensor's order: what it spans here is read in halves
+    if span * size > 2 * PIECE:  # a box cut for another tensor's order: its span here is read in halves
         d = max(near, key=lambda d: (shape[d] - 1) * abs(stride[d]))
         middle = (box[d].start + box[d].stop) // 2
         halves = [box[:d] + (part,) + box[d + 1 :] for part in (slice(box[d].start, middle), slice(middle, box[d].stop))]

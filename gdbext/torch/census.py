@@ -36,7 +36,7 @@ def tensor_addresses(rt: Runtime) -> list[int]:
 
 
 def _base_type(rt: Runtime) -> int:
-    """The address of the type that all tensors inherit from; 0 where torch is not imported."""
+    """The address of the type from which all tensors inherit; 0 where torch is not imported."""
     torch = rt.module("torch")
     try:
         own = rt.type(torch.item("Tensor").address) if torch is not None else None
@@ -59,7 +59,7 @@ def _inherits(rt: Runtime, kind: int, base: int) -> bool:
 
 
 class Found:
-    """A live tensor: `tensor`, its `bytes` (of its elements) and `owner`, a `referrers.Path` or None."""
+    """A live tensor: `tensor`, the `bytes` of its elements, and `owner`, a `referrers.Path` or None."""
 
     __slots__ = ("tensor", "owner")
 
@@ -76,8 +76,8 @@ class Found:
 
 
 def live(rt: Runtime, partial: list[str]) -> list[Found]:
-    """`[Found]` without owners, in the collector's order; tensors that do not add up are counted in `partial`. `NotFoundError`
-    where the process has no torch."""
+    """`[Found]` without owners, in the collector's order. Inconsistent tensors are counted in `partial`. `NotFoundError` where
+    the process has no torch."""
     layouts.for_process(rt.target, rt)  # says so where there is no torch, or none that is known
     found, bad = [], []
     addresses = tensor_addresses(rt)
@@ -109,8 +109,8 @@ def total_bytes(found: list[Found]) -> int:
 
 
 def with_nan(found: list[Found], has_nan: Callable[[Tensor], bool]) -> Iterator[tuple[Found, str]]:
-    """Yields those `Found` that hold a NaN; `has_nan` is asked once for memory that several share. Tensors whose values cannot be
-    read yield (Found, why)."""
+    """Yields those `Found` that hold a NaN. `has_nan` is called once for memory that several share. A tensor whose values cannot
+    be read yields (Found, why)."""
     clean: dict[tuple[int, str], list[tuple[int, int]]] = {}
     for f in found:
         t = f.tensor

@@ -1,10 +1,10 @@
 """How many collectives each process group of torch.distributed has begun in this process, and each communicator of NCCL.
 
-A rank whose count lags behind the others' has not come to the collective that they wait in. Read from memory alone:
+A rank whose count lags behind the others' has not reached the collective in which they wait. Read from memory alone:
 
-- torch: `_pg_group_ranks` and `_pg_names` of torch.distributed.distributed_c10d hold the groups as pybind11 objects (the
-  word after the object's head is the C++ object). Their backend is found by its class (type information of its vtable), the place
-  of its counter by the machine code of `getSequenceNumberForGroup`, one load and a return: no table, no guess.
+- torch: `_pg_group_ranks` and `_pg_names` of torch.distributed.distributed_c10d hold the groups as pybind11 objects. The word
+  after the object's head leads to the C++ object. The class of its backend is found by type information of the vtable. The
+  machine code of `getSequenceNumberForGroup`, one load and a return, gives the place of the counter: no table, no guess.
 - NCCL 2.25 and later: `ncclComms` is its own list of communicators, kept for RAS (src/ras/ras.cc); NVIDIA's wheels keep the
   symbol. Offsets: layouts/nccl.json, proved on each communicator by the magic numbers at its ends (src/include/comm.h).
 """
@@ -38,8 +38,8 @@ _LOAD = re.compile(rb"(?:\xf3\x0f\x1e\xfa)?\x48\x8b(?:\x87(....)|\x47(.))\xc3", 
 
 
 class Count:
-    """One group as one process sees it. `group`: what is equal in all its processes; `rank` in it, of `size`; `begun`:
-    {operation: how often it was begun}, the operation "" where all are counted together; `default`: it is torch's group of all
+    """One group as one process sees it. `group`: equal in all processes of the group. `rank` in it, of `size`. `begun`:
+    {operation: how often it was begun}; the operation is "" where all are counted together. `default`: it is torch's group of all
     ranks."""
 
     def __init__(self, group: str, rank: int | None, size: int, begun: dict[str, int], default: bool = False) -> None:
@@ -75,8 +75,8 @@ def _of_torch(rt: Runtime) -> list[Count]:
 
 
 def store_of(rt: Runtime) -> str:
-    """HOST:PORT of the store through which this process's ranks have found one another: that of torch's default group; '' where
-    it has none, or another one than a TCPStore."""
+    """HOST:PORT of the store through which the ranks found one another: the one of torch's default group. '' where it has none,
+    or one that is no TCPStore."""
     try:
         contents = rt.module(MODULE) if rt.has_module((MODULE,)) else None
         for _, held in contents.item("_pg_map").items(1) if contents is not None else ():
@@ -87,8 +87,8 @@ def store_of(rt: Runtime) -> str:
 
 
 def _address_in(target: Target, at: int, depth: int) -> str:
-    """Of the C++ Store at an address: a TCPStore's `addr_`, a string and a port (TCPStore.hpp, detail::SocketAddress), also
-    behind stores that only put a prefix before names."""
+    """HOST:PORT of the C++ Store at an address: a TCPStore's `addr_`, a string and a port (TCPStore.hpp, detail::SocketAddress).
+    Stores that only put a prefix before names are followed."""
     kind = rtti.class_hierarchy(target, at)[0][0] if depth and _is_pointer(target, at) else ""
     for place in range(at + 8, at + 8 * STORE_WORDS, 8):
         word = target.u64(place)
@@ -120,8 +120,8 @@ def _of_group(rt: Runtime, pg: Object, name: str, size: int, default: bool) -> l
 
 
 def _backends(target: Target, group: int) -> list[tuple[str, int]]:
-    """`[(class, address)]` of the backends of the C++ ProcessGroup at `group`: its members, hash maps, hold them in nodes of
-    (next, device type, pointer)."""
+    """`[(class, address)]` of the backends of the C++ ProcessGroup at `group`. Its hash maps hold them in nodes of (next, device
+    type, pointer)."""
     found = {}
     for word in target.words(group, _words(target, group)):
         if not _is_pointer(target, word):
@@ -143,15 +143,15 @@ def _backends(target: Target, group: int) -> list[tuple[str, int]]:
 
 
 def _words(target: Target, address: int) -> int:
-    """How many words the object has at most: what malloc says of its piece (glibc's malloc.c: its size stands before it), where
-    that is plausible."""
+    """How many words the object has at most. malloc keeps the size of its piece before it (glibc's malloc.c); used where
+    plausible."""
     size = target.u64(address - 8) & -8
     return (size - 8) // 8 if 64 <= size <= 8 * GROUP_WORDS else GROUP_WORDS // 2
 
 
 def _rank(target: Target, backend: int, size: int) -> int | None:
-    """`rank_` and `size_` of a Backend follow each other behind its vtable and reference counts (Backend.hpp); None where they
-    do not."""
+    """The rank of a Backend: `rank_` and `size_` follow each other behind its vtable and reference counts (Backend.hpp). None
+    where they do not."""
     for word in target.words(backend + 8, 4):
         if word >> 32 == size and word & 0xFFFFFFFF < size:
             return word & 0xFFFFFFFF
@@ -164,7 +164,7 @@ def _is_pointer(target: Target, word: int) -> bool:
 
 
 def _offset(target: Target, kind: str) -> int:
-    """Where a backend keeps its counter."""
+    """The offset of a backend's counter."""
 
     def read() -> int:
         code = target.read(target.symbol(f"_ZN4c10d{len(kind)}{kind}25getSequenceNumberForGroupEv", _torch_libraries(target)), 16)

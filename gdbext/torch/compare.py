@@ -14,11 +14,14 @@ def compare(a: Source, b: Source) -> dict[str, Any]:
     """-> {equal, different, first_index, max_abs_diff, max_rel_diff, max_abs_index, values, ulps, nan_different, reason,
     compared}.
 
-    By value, whatever the dtypes; NaN equals NaN here (it says that nothing changed), and 0.0 equals -0.0. `first_index`: of the
-    first difference in row-major order, with its two `values`. `max_rel_diff`: |a - b| / |b| over the differences where b is not
-    zero. A NaN against a number counts as different (`nan_different`) and takes no part in the maxima. `ulps`: the most
-    representable values between two that differ, where both sides are floats of one dtype. Different shapes: `different` is None,
-    `reason` says so. `compared`: how many elements were; where there are none, `equal` is None.
+    The comparison is by value, whatever the dtypes. NaN equals NaN here, because nothing changed; 0.0 equals -0.0.
+
+    - `different`: how many elements; None for different shapes, and then `reason` says so.
+    - `first_index`: of the first difference in row-major order, with its two `values`.
+    - `max_rel_diff`: |a - b| / |b| over the differences where b is not zero.
+    - `nan_different`: how many NaNs stand against a number. They count as different, but take no part in the maxima.
+    - `ulps`: the most representable values between two that differ, where both sides are floats of one dtype.
+    - `compared`: how many elements were compared; `equal` is None where there are none.
     """
     import numpy
 
@@ -27,7 +30,7 @@ def compare(a: Source, b: Source) -> dict[str, Any]:
         return {**_Differences(a, b).found, "equal": False, **dict.fromkeys(_UNKNOWN), "reason": reason, "compared": 0}
     count = math.prod(a.shape)
     repeated = a.repeated
-    a, times = a.distinct(b.repeated)  # what both repeat is compared once
+    a, times = a.distinct(b.repeated)  # elements that both repeat are compared once
     b, _ = b.distinct(repeated)
     total = _Differences(a, b)
     with numpy.errstate(all="ignore"):
@@ -43,7 +46,7 @@ _UNKNOWN = ("different", "max_abs_diff", "max_rel_diff")  # of shapes that diffe
 
 
 class _Differences:
-    """What differs in the boxes that were compared so far."""
+    """The differences in the boxes that were compared so far."""
 
     def __init__(self, a: Source, b: Source) -> None:
         self.a, self.b = a, b
@@ -104,7 +107,7 @@ class _Differences:
             self.ulps = max(self.ulps, _ulps(left, right, a.dtype))
 
     def result(self, times: int) -> dict[str, Any]:
-        """All of it; each difference stands for `times` of them."""
+        """The whole result; each difference stands for `times` of them."""
         found = self.found
         if found["different"]:
             found["equal"] = False

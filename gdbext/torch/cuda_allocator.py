@@ -1,10 +1,10 @@
 """The counters of torch's CUDA caching allocator, as torch.cuda.memory_stats() gives them, read from the process's own memory: no
 GPU and no call is needed.
 
-`c10::cuda::CUDACachingAllocator::allocator`, a symbol that libc10_cuda exports, points to the allocator in force. Its class is
-told by its vtable; for torch's own, layouts/torch_allocator.json says where the allocators of the devices and their counters lie
-(scripts/make-torch-allocator-layouts measures it on each release's library). Each device's counters are proved by what holds
-between them before they are believed. CPU memory has no such counters: torch's CPU allocator keeps none.
+`c10::cuda::CUDACachingAllocator::allocator`, a symbol that libc10_cuda exports, points to the allocator in force. Its vtable
+gives its class. For torch's own allocator, layouts/torch_allocator.json says where the devices' allocators and their counters lie
+(scripts/make-torch-allocator-layouts measures it on each release's library). Each device's counters are believed only after a
+proof: the relations between them must hold. CPU memory has no such counters: torch's CPU allocator keeps none.
 """
 
 from __future__ import annotations
@@ -42,19 +42,20 @@ def rows() -> dict[str, Any]:
 
 
 def read(target: Target, rt: Runtime | None = None) -> list[dict[str, int]]:
-    """One row per CUDA device that the allocator has been set up for: `{device, allocated_bytes, allocated_peak_bytes,
+    """One row per CUDA device for which the allocator has been set up: `{device, allocated_bytes, allocated_peak_bytes,
     reserved_bytes, reserved_peak_bytes, active_bytes, requested_bytes, inactive_split_bytes, allocations, segments, retries,
     ooms}`.
 
-    [] for a process without libc10_cuda, or in which CUDA was not initialised. `LayoutError` for an allocator whose layout is not
-    known: another torch, another machine, cudaMallocAsync, an allocator of the engine's own."""
+    [] for a process without libc10_cuda, or in which CUDA was not initialised. `LayoutError` for an allocator of unknown layout:
+    another torch, another machine, cudaMallocAsync, an allocator of the engine's own.
+    """
     row, devices = devices_of(target, rt)
     return [of_device(target, row, number, device) for number, device in devices]
 
 
 def devices_of(target: Target, rt: Runtime | None = None) -> tuple[dict[str, Any], list[tuple[int, int]]]:
-    """(torch's row of the table, `[(number, address of its DeviceCachingAllocator)]`) of the CUDA devices that the allocator
-    has been set up for; errors and none as for `read`."""
+    """(torch's row of the table, `[(number, address of its DeviceCachingAllocator)]`) of the CUDA devices for which the allocator
+    has been set up; errors and empty result as for `read`."""
     library = next((m for m in target.modules() if m.name.startswith("libc10_cuda.so")), None)
     if library is None:
         return {}, []
@@ -115,7 +116,7 @@ def of_device(target: Target, row: dict[str, Any], number: int, device: int) -> 
 
 
 def _proved(number_of: NumberOf) -> bool:
-    """Whether what was read can be an allocator's counters. Each is kept for all blocks, the small and the large ones."""
+    """Whether the numbers can be an allocator's counters. Each is kept for all blocks, the small and the large ones."""
     every = (*BYTES, *COUNTS, "segment", "inactive_split", "inactive_split_bytes")
     for field in every:
         both, small, large = (number_of(field, pool=pool) for pool in range(3))

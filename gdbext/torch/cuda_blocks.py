@@ -1,12 +1,14 @@
-"""The segments and blocks of torch's CUDA caching allocator, as torch.cuda.memory._snapshot() gives them, read from the
-process's own memory.
+"""The segments and blocks of torch's CUDA caching allocator, as torch.cuda.memory._snapshot() gives them, read from the process's
+own memory.
 
-A segment is what one cudaMalloc returned, or a mapped stretch of an expandable segment; a chain of blocks (`prev`, `next`)
-fills it. Blocks in use, and those that wait for an event, are in the hash table `active_blocks` of a device's allocator; free
-ones in the trees of its two `BlockPool`s, and of each private pool's two (`graph_pools`: CUDA graphs, torch.cuda.MemPool).
+A segment is the result of one cudaMalloc, or a mapped stretch of an expandable segment. A chain of blocks (`prev`, `next`) fills
+it. Blocks in use, and those that wait for an event, are in the hash table `active_blocks` of a device's allocator. Free ones are
+in the trees of its two `BlockPool`s, and of each private pool's two (`graph_pools`: CUDA graphs, torch.cuda.MemPool).
+
 layouts/torch_allocator.json has the offsets per torch minor. Trees and vectors are libstdc++'s, the tables ska::flat_hash_map's
-(c10/util/flat_hash_map.h). What was read is believed where chains join without a gap and the sums are the allocator's own
-counters."""
+(c10/util/flat_hash_map.h). The result is believed only if chains join without a gap and the sums agree with the allocator's own
+counters.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,12 @@ if TYPE_CHECKING:
 MAX_BLOCKS = 1 << 21
 MAX_LEVELS = 128  # of a red-black tree
 MAX_PROBES = 128  # entries behind a table's slots, at most: the probe length is an i8
-SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the later one, which torch 2.9 and later read too
+SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # torch 2.9 and later read both
 SUMS = {"total_size": "reserved_bytes", "allocated_size": "allocated_bytes", "active_size": "active_bytes"}
 
 
 class Block:
-    """`ptr`, `size`, `requested_size` in bytes; `prev`, `next`, `pool` are addresses; `active`: in the table of active blocks."""
+    """`ptr`; `size`, `requested_size` in bytes; `prev`, `next`, `pool`: addresses; `active`: in the table of active blocks."""
 
     __slots__ = ("stream", "size", "requested_size", "pool", "ptr", "allocated", "mapped", "prev", "next", "expandable", "active")
     stream: int
@@ -51,11 +53,12 @@ class Block:
 
 
 def snapshot(target: Target, rt: Runtime | None = None) -> dict[str, Any]:
-    """The structure of torch.cuda.memory._snapshot() without what only a recording has (traces, frames): `{segments,
+    """The structure of torch.cuda.memory._snapshot(), without the parts that only a recording has (traces, frames): `{segments,
     device_traces, allocator_settings, external_annotations}`.
 
-    Addresses, sizes and streams are ints, a segment's `segment_pool_id` is (0, 0) or a private pool's. Segments are sorted by
-    address. Errors: those of `cuda_allocator.read`, and `LayoutError` where what is read does not add up."""
+    Addresses, sizes and streams are ints. A segment's `segment_pool_id` is (0, 0) or a private pool's. Segments are sorted by
+    address. Errors: those of `cuda_allocator.read`, and `LayoutError` where the result is inconsistent.
+    """
     row, devices = cuda_allocator.devices_of(target, rt)
     segments: list[dict[str, Any]] = []
     for number, address in devices:
@@ -121,7 +124,7 @@ def _chain(blocks: dict[int, Block], head: Block) -> Iterator[Block]:
             raise LayoutError(f"the segment at {head.ptr:#x} of torch's CUDA allocator has a gap or a circle at {block.ptr:#x}")
         yield block
         end, left = block.ptr + block.size, left - 1
-        if block.next not in blocks:  # its end, or what is not mapped
+        if block.next not in blocks:  # its end, or a part that is not mapped
             return
         block = blocks[block.next]
 

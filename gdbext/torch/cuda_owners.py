@@ -1,4 +1,4 @@
-"""Whose the blocks of torch's CUDA caching allocator are: parts of what a GPU has reserved, which add up to it."""
+"""The owners of the blocks of torch's CUDA caching allocator: parts of a GPU's reserved memory, which add up to all of it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ ORDER = (PARAMETER, CACHE, POOL, TENSOR, UNTRACKED, PENDING, POOL_FREE, SPLIT, F
 
 
 def name_owners(snapshot: dict[str, Any], tensors: Iterable[Found], caches: Iterable[int]) -> list[dict[str, Any]]:
-    """Sets `owner` of each block of a snapshot (cuda_blocks.snapshot): parameter, kv-cache (an address in `caches` is in it),
-    private-pool (in use, and neither), tensor, untracked (in use, no live Python tensor is in it), pending (waits for an event),
-    private-pool-free, split (free, in a segment with blocks in use: what fragmentation keeps), free (a free segment).
+    """Sets `owner` of each block of a snapshot (cuda_blocks.snapshot):
 
-    -> per GPU `{device, reserved_bytes, largest_split_bytes, parts: [{owner, pool, bytes, blocks}]}`; the parts add up to
-    `reserved_bytes`, `pool` is None or a private pool's id."""
+    - In use: kv-cache (an address in `caches` is in it), parameter, private-pool (neither of these), tensor, untracked (no live
+      Python tensor is in it).
+    - pending: waits for an event.
+    - Free: private-pool-free, split (in a segment with blocks in use: kept by fragmentation), free (a free segment).
+
+    -> per GPU `{device, reserved_bytes, largest_split_bytes, parts: [{owner, pool, bytes, blocks}]}`. The parts add up to
+    `reserved_bytes`; `pool` is None or a private pool's id.
+    """
     places = {t.storage_data: TENSOR for t in (f.tensor for f in tensors) if t.storage_data and t.device.startswith("cuda")}
     places.update({f.tensor.storage_data: PARAMETER for f in tensors if f.tensor.is_parameter or f.tensor.counts_as_parameter})
     places.update(dict.fromkeys(caches, CACHE))

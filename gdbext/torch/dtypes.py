@@ -1,8 +1,10 @@
 """torch's dtypes: names, sizes and decoding of elements, with the standard library alone.
 
-Names of c10::ScalarType enumerators are those of layouts/torch.json; the formats' definitions: IEEE 754 (half, float, double),
-bfloat16 = the upper half of a float, float8 kinds: arXiv 2209.05433 (e5m2, e4m3fn), arXiv 2206.02915 (the fnuz kinds: no
-infinities, no negative zero, NaN = 0x80), OCP Microscaling v1.0 (e8m0fnu: a bare exponent).
+Names of c10::ScalarType enumerators: layouts/torch.json. Definitions of the formats:
+
+- half, float, double: IEEE 754; bfloat16: the upper half of a float.
+- float8: arXiv 2209.05433 (e5m2, e4m3fn), arXiv 2206.02915 (the fnuz kinds: no infinities, no negative zero, NaN = 0x80), OCP
+  Microscaling v1.0 (e8m0fnu: a bare exponent).
 """
 
 from __future__ import annotations
@@ -131,7 +133,7 @@ DTYPES = _make()
 
 
 def from_scalar_type(enumerator: str) -> DType:
-    """`DType` of a c10::ScalarType enumerator ("Half", "Float8_e4m3fn"); `LayoutError` for one that is not known here."""
+    """`DType` of a c10::ScalarType enumerator ("Half", "Float8_e4m3fn"); `LayoutError` for an unknown one."""
     name = _LEGACY.get(enumerator) or enumerator.lower()
     if name not in DTYPES:
         raise LayoutError(f"dtype {enumerator} is not known here: its size and format belong in gdbext/torch/dtypes.py")

@@ -1,13 +1,13 @@
-"""Tensors in files: .npy, .safetensors and torch.save's .pt, written and read without torch. Needs numpy, but to
-write small tensors.
+"""Tensors in files: .npy, .safetensors and torch.save's .pt, written and read without torch. Needs numpy, except to write small
+tensors.
 
-Formats: numpy's NEP 1; the safetensors specification (an 8-byte length, a JSON header, the data); torch.save's zip (data.pkl
-beside one file per storage; torch/serialization.py, torch/_utils.py). A .pt is written as the few pickle instructions that plain
-torch.load(weights_only=True) accepts, and read by an unpickler that knows a handful of names and makes nothing else.
+Formats: numpy's NEP 1; the safetensors specification (an 8-byte length, a JSON header, the data); torch.save's zip (data.pkl and
+one file per storage; torch/serialization.py, torch/_utils.py). A .pt is written with the few pickle instructions that plain
+torch.load(weights_only=True) accepts. It is read by an unpickler that knows a handful of names and makes nothing else.
 
 Files are written and read piece by piece, so that a tensor of any size passes through bounded memory; the safetensors library
-would want the whole tensor as one bytes object. A file is not mapped to be read: its owner may cut it short meanwhile. What a
-file claims is checked before memory is spent on it.
+would want the whole tensor as one bytes object. A file is not mapped for reading: its owner may truncate it meanwhile. A file's
+claims are checked before memory is spent on them.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ _NPY = set(arrays.NUMPY) - {"bfloat16", "complex32", "bcomplex32", "qint8", "qui
 def save(tensor: Tensor, path: str, force: bool = False) -> tuple[int, str]:
     """Writes a tensor whose values can be read to `path`, whose ending chooses the format. -> (bytes, the torch dtype written).
 
-    Conjugate and negative views are written resolved, quantized tensors as the float32 they stand for. The file appears whole
-    or not at all; one that is there already is replaced only with `force`. `GdbextError` for a dtype that the format lacks.
+    Conjugate and negative views are written resolved, quantized tensors as their float32 values. The file appears whole or not at
+    all; an existing file is replaced only with `force`. `GdbextError` for a dtype that the format lacks.
     """
     may_write(path, "-save", force)
     kind = os.path.splitext(path)[1]
@@ -130,8 +130,8 @@ def _write_safetensors(f: IO[bytes], source: arrays.Source) -> None:
 
 
 def safetensors_header(entries: Sequence[tuple[str, DType, Sequence[int]]]) -> bytes:
-    """What a .safetensors file of `[(name, dtype, shape)]` begins with; their elements follow, row-major, one tensor after the
-    other. Each dtype is one that `has_safetensors` knows."""
+    """The beginning of a .safetensors file of `[(name, dtype, shape)]`, each dtype one that `has_safetensors` knows. The elements
+    follow, row-major, one tensor after the other."""
     head, at = {}, 0
     for name, dtype, shape in entries:
         end = at + math.prod(shape) * dtype.itemsize
@@ -169,7 +169,7 @@ def _write_rows(f: IO[bytes], source: arrays.Source) -> None:
             if mapped is not None and hasattr(mapped, "madvise"):
                 import mmap
 
-                mapped.madvise(mmap.MADV_DONTNEED)  # what is in the file need not stay in this process
+                mapped.madvise(mmap.MADV_DONTNEED)  # written bytes need not stay in this process
             fresh = 0
     whole.flush()
 
@@ -239,7 +239,7 @@ def split_name(text: str) -> tuple[str, str] | None:
 
 
 def read(path: str, name: str = "") -> arrays.Source:
-    """The `Source` of a tensor in a file; `name` says which where it holds several. `GdbextError` when it cannot be had."""
+    """The `Source` of a tensor in a file; `name` chooses one of several. `GdbextError` where it cannot be read."""
     reader = {".npy": _read_npy, ".safetensors": _read_safetensors, ".pt": _read_pt}[os.path.splitext(path)[1]]
     with open_regular(path) as f, reading(path):
         found = reader(path, f)
@@ -334,7 +334,7 @@ def _read_safetensors(path: str, f: BinaryIO) -> _Makers:
 
 
 class _Made:
-    """Stands for an object that torch would have made: what made it, and of what."""
+    """A stand-in for an object that torch would have made: its maker, and the arguments."""
 
     def __init__(self, name: str, arguments: tuple[Any, ...] = ()) -> None:
         self.name, self.arguments = name, arguments
@@ -344,7 +344,7 @@ class _Made:
 
 
 class _Dict(Dict[Any, Any]):
-    """A dict of a pickle. Its keys are plain: the hash of tuples within tuples may take for ever."""
+    """A dict of a pickle. Its keys must be plain: the hash of nested tuples could take for ever."""
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not isinstance(key, (str, int, float, type(None))):
@@ -356,7 +356,7 @@ class _Dict(Dict[Any, Any]):
 
 
 class _Unpickler(pickle._Unpickler):  # the C one makes room for whatever index a memo is given
-    """Knows the instructions of torch.save, and the names that tensors are made of, as stand-ins; any other ends it.
+    """Knows the instructions of torch.save, and stand-ins for the names that tensors are made of. Any other name ends it.
 
     Nothing is imported or called. Each instruction is paid for out of a `Budget`.
     """
@@ -405,7 +405,7 @@ class _Unpickler(pickle._Unpickler):  # the C one makes room for whatever index 
 
 
 def _directory_size(f: BinaryIO) -> int:
-    """Bytes of a zip's directory, as its last record (and the one for big files, before it) says."""
+    """Bytes of a zip's directory, by its last record (and by the one for big files, before it)."""
     size = os.fstat(f.fileno()).st_size
     f.seek(max(0, size - (1 << 16) - 128))
     tail = f.read()

@@ -1,13 +1,17 @@
-"""Where two records of a step differ first, beyond what the dtype explains.
+"""The first place where two records of a step differ by more than the dtype explains.
 
-A row of one side may stand in several records, one for each rank: then the ranks' pieces are concatenated as the row's `shard`
-says, or, where it says nothing, along the one dimension in which a piece is that much smaller. Needs numpy.
+A row of one side may be in several records, one for each rank. Then the ranks' pieces are concatenated as the row's `shard` says.
+Without `shard`, they are concatenated along the one dimension in which a piece is smaller by that factor. Needs numpy.
 
-What a dtype explains: another order of additions, another kernel. The root mean square of the differences, relative to that of
-the values, may be `TOLERANCE`, and no single difference more than `PEAK` times that, relative to the largest value. A module
-cannot be nearer than what it is given: the largest difference of those before it that are no difference is added, so that of two
-programs of many layers each may round in its own way, and one that was changed in one place is measured as strictly as ever.
-Where values were not saved, the ranges are compared by the same measure, and hashes tell only whether all bits are equal.
+A dtype explains the differences of another order of additions or another kernel. There are two limits. The root mean square of
+the differences, relative to that of the values, may be `TOLERANCE`. A single difference, relative to the largest value, may be
+`PEAK` times that.
+
+A module's output cannot be nearer than its input. So the largest accepted difference of the modules before it is added to the
+limit. Thus two programs of many layers may each round in their own way. A program that was changed in one place is still measured
+as strictly as before.
+
+Where values were not saved, the ranges are compared by the same measure; hashes tell only whether all bits are equal.
 """
 
 from __future__ import annotations
@@ -43,11 +47,16 @@ MAX_WHOLE = 1 << 30  # bytes of the pieces of one output that are put together i
 
 
 def compare_sides(a: Side, b: Side, tolerance: float | None = None) -> dict[str, Any]:
-    """-> {first, rows, only_a, only_b, compared, not_compared}. `tolerance`: instead of what the dtypes explain. `rows`: for each
-    output that both have, in the order of `a`, {path, call, output, type, equal (every bit), different (beyond the tolerance),
-    max_abs_diff, index, relative, why, made, compared}; `first`: the first that is different, None. `compared`: of a row whether
-    its values, ranges or hashes were, of all how many; `not_compared`: [{path, output, why}] of the others. `made`: None or
-    {side, how, outputs, part}: what was put together to be compared (`layer_pairs.Pair`), and which of it holds `index`."""
+    """-> {first, rows, only_a, only_b, compared, not_compared}. `tolerance`: replaces the dtypes' own.
+
+    - `rows`: for each output of both sides, in the order of `a`, {path, call, output, type, equal (every bit), different (beyond
+      the tolerance), max_abs_diff, index, relative, why, made, compared}.
+    - `first`: the first row that is different, or None.
+    - `compared`: of a row, whether its values, ranges or hashes were compared; of all, how many rows.
+    - `not_compared`: [{path, output, why}] of the other rows.
+    - `made`: None or {side, how, outputs, part}: the outputs that were put together to be compared (`layer_pairs.Pair`), and the
+      one that holds `index`.
+    """
     pairing = layer_pairs.Pairing(a, b)
     rows, carried = [], 0.0
 
@@ -74,7 +83,8 @@ def compare_sides(a: Side, b: Side, tolerance: float | None = None) -> dict[str,
 
 
 def _are_unlike(left: Pieces, right: Pieces) -> bool:
-    """Whether two modules of one path are of other classes and return something else: tables of cosines, and rotated queries."""
+    """Whether two modules of one path differ in class and in the kind of their output: tables of cosines against rotated
+    queries."""
     (_, x), (_, y) = left[0], right[0]
     if x["type"] == y["type"] or None in (x["shape"], y["shape"]):
         return False
@@ -83,7 +93,7 @@ def _are_unlike(left: Pieces, right: Pieces) -> bool:
 
 
 def _part(made: Row, pieces: Pieces, index: Any) -> str | None:
-    """Which of several outputs, one beside the other, holds an index."""
+    """The one of several concatenated outputs that holds an index."""
     record = pieces[0][0]
     if made["how"] != "concatenated" or not index or not isinstance(record, layer_pairs.Made):
         return None
@@ -101,13 +111,13 @@ def _result(equal: bool, different: bool, why: str = "", diff: float | None = No
 
 
 def _left_out(why: str) -> Row:
-    """Of an output that cannot be compared: neither equal nor different."""
+    """The row of an output that cannot be compared: neither equal nor different."""
     return {**_result(False, False, why), "compared": False}
 
 
 def _compare_rows(left: Pieces, right: Pieces, limit_of: Callable[[str], float]) -> Row:
-    """Compares the pieces of one output; the pieces of a side that are the same on all its ranks count once. `limit_of`: what a
-    dtype explains there."""
+    """Compares the pieces of one output. A side's pieces that are the same on all its ranks count once. `limit_of`: the tolerance
+    of a dtype at this output."""
     left, right = _once(left), _once(right)
     if len(left) == len(right) == 1 and left[0][0].label != right[0][0].label and left[0][1].get("shard"):
         return _left_out("each rank has its own part")
@@ -140,8 +150,10 @@ def _compare_rows(left: Pieces, right: Pieces, limit_of: Callable[[str], float])
 
 
 def _added_up(left: Pieces, right: Pieces, limit: float) -> Row | None:
-    """What the ranks of a row-parallel layer return where the layer behind it adds them up (SGLang's norms do): their sum is the
-    other side's output, which only values tell. None where it is not."""
+    """Compares the sum of the ranks' outputs with the other side's output; None where they differ.
+
+    A row-parallel layer may leave that sum to the layer behind it (SGLang's norms do). Only values can show this.
+    """
     sides = [_sum(side) if len(side) > 1 else side[0][0].values(side[0][1]) for side in (left, right)]
     if sides[0] is None or sides[1] is None:
         summands = any(SUMMANDS.search(str(row["type"])) for _, row in left + right)
@@ -164,12 +176,12 @@ def _same(x: Row, y: Row) -> bool:
 
 
 def _whole(row: Row, first: Row) -> bool:
-    """Whether a rank has the whole of an output, of the shape that another row has."""
+    """Whether a rank has a whole output, of the shape in another row."""
     return not row.get("shard") and bool(row["shape"] == first["shape"])
 
 
 def _once(side: Pieces) -> Pieces:
-    """A whole output that every rank has alike, once."""
+    """One piece for a whole output that is the same on every rank."""
     first = side[0][1]
     if len(side) > 1 and not first.get("shard") and all(_same(first, row) for _, row in side):
         return side[:1]
@@ -187,8 +199,8 @@ def _worst(found: list[Row]) -> Row:
 
 # ---- pieces of several ranks -------------------------------------------------------------------------------------------
 def _cut(side: Pieces, other: Pieces) -> dict[str, Any] | None:
-    """How the pieces of a side are cut: {dim, parts, copies}; None for a side of one piece. `GdbextError` where it is not
-    known."""
+    """How the pieces of a side are cut: {dim, parts, copies}; None for a side of one piece. `GdbextError` where that is
+    unknown."""
     if len(side) == 1:
         return None
     row = side[0][1]
@@ -246,7 +258,7 @@ def _values(side: Pieces, other: Pieces) -> arrays.Source | None:
 
 # ---- how far apart -----------------------------------------------------------------------------------------------------
 def difference(a: arrays.Source, b: arrays.Source) -> Row:
-    """How two tensors of one shape differ, and whether beyond what their dtypes explain: a row of `compare_sides`."""
+    """The difference of two tensors of one shape, judged by what their dtypes explain: a row of `compare_sides`."""
     return _by_values(a, b, TOLERANCE.get(_coarser([a.dtype.name, b.dtype.name]), 0.0))
 
 
@@ -293,7 +305,7 @@ def _by_range(left: Pieces, right: Pieces, limit: float) -> Row:
             return _left_out("not compared: values were not saved")
         return _result(False, True, "the hashes differ")
     largest = max(abs(v) for side in (x, y) for v in (side["min"], side["max"]))
-    names = ("min", "max") if twice else ("min", "max", "mean")  # what two ranks have alike counts twice in their mean
+    names = ("min", "max") if twice else ("min", "max", "mean")  # a part that two ranks share counts twice in their mean
     gap = max(abs(x[name] - y[name]) for name in names)
     beyond = gap > limit * largest if limit else True
     why = "by range: values were not saved" if beyond else "other bits, the same range: values were not saved"

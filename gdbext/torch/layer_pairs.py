@@ -1,10 +1,15 @@
 """Which outputs of two records of a step belong together.
 
-Of two records of one program: those of one name. An engine and a plain program of transformers, or another one, cut the same
-model into other modules: then what one side packs into a layer is put together from the other's layers (qkv_proj, gate_up_proj,
-SiluAndMul), a decoder layer that returns its hidden states and the residual apart is their sum, a layer that returns its bias
-or attention's weights beside the tensor is that tensor, and [1, T, H] is [T, H]. What has no counterpart is left over. Needs
-numpy.
+In two records of one program, outputs of the same name do. But an engine and a plain program of transformers, or another
+program, divide the same model into different modules. Such outputs are paired as follows:
+
+- A layer that packs several layers of the other side is compared with their outputs put together (qkv_proj, gate_up_proj,
+  SiluAndMul).
+- A decoder layer that returns its hidden states and the residual apart counts as their sum.
+- A layer that returns its bias or attention's weights in addition to the tensor counts as that tensor.
+- [1, T, H] is [T, H].
+
+Outputs without a counterpart are left over. Needs numpy.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ PACKED = {  # a layer of an engine -> the layers of transformers that it packs, 
 }
 GATED = re.compile("AndMul$")  # vLLM's and SGLang's activations that multiply by the other half of gate_up_proj
 NORM = re.compile("Norm$")
-PRINCIPAL = ("", "[0]", ".last_hidden_state", "['last_hidden_state']")  # what a module returns, among other things
+PRINCIPAL = ("", "[0]", ".last_hidden_state", "['last_hidden_state']")  # a module's main output, among others
 MAX_HEAD = 3  # components before the layers that two models may have different
 
 
@@ -46,8 +51,8 @@ class Side:
 
 
 class Pair(NamedTuple):
-    """An output that both sides have. `key`: its name; `made`: None or {side: "a" or "b", how, outputs: names of what the output
-    of that side was made of}."""
+    """An output of both sides. `key`: its name. `made`: None or {side: "a" or "b", how, outputs: the names of those from which
+    that side's output was made}."""
 
     key: Key
     left: Pieces
@@ -56,7 +61,7 @@ class Pair(NamedTuple):
 
 
 class Made(Record):
-    """An output that no module returned: made of the values of several rows of a record."""
+    """An output that no module returned: made from the values of several rows of a record."""
 
     def __init__(self, record: Record, rows: Sequence[Row], make: Callable[[list[arrays.Source]], arrays.Source]) -> None:
         super().__init__(record.path, record.head, [])
@@ -100,7 +105,7 @@ MAKE = {"concatenated": _concatenated, "sum": _sum, "product": _product}
 
 
 def _made(parts: Sequence[Pieces], how: str) -> Pieces | None:
-    """The pieces of an output that is made of others, rank by rank; None where their shapes do not fit."""
+    """The pieces of an output that is made from others, rank by rank; None where their shapes do not fit."""
     found: Pieces = []
     for together in zip(*parts):
         record, rows = together[0][0], [row for _, row in together]
@@ -120,8 +125,8 @@ def _made(parts: Sequence[Pieces], how: str) -> Pieces | None:
 
 
 def aligned(left: Pieces, right: Pieces) -> tuple[Pieces, Pieces]:
-    """The same with one number of dimensions where one side has a batch before its tokens: [B, T, …] against [N, …], of which
-    the first B * T count (an engine pads behind them), or the other way round."""
+    """Both sides with the same number of dimensions. One side may have a batch before its tokens: [B, T, …] against [N, …]. Of
+    the N, the first B * T count (an engine pads behind them)."""
     shapes = [side[0][1]["shape"] for side in (left, right)]
     if None in shapes or abs(len(shapes[0]) - len(shapes[1])) != 1 or min(map(len, shapes)) < 1:
         return left, right
@@ -136,7 +141,7 @@ def aligned(left: Pieces, right: Pieces) -> tuple[Pieces, Pieces]:
 
 
 def _flattened(record: Record, row: Row, count: int, batched: bool) -> tuple[Record, Row]:
-    """A piece whose first dimension is its first `count` tokens."""
+    """A piece whose first dimension is reduced to its first `count` tokens."""
     shape = row["shape"]
     tokens, rest = (shape[0] * shape[1], shape[2:]) if batched else (shape[0], shape[1:])
     flat = [count, *rest]
@@ -155,8 +160,8 @@ def _flattened(record: Record, row: Row, count: int, batched: bool) -> tuple[Rec
 
 # ---- which belong together ---------------------------------------------------------------------------------------------
 def heads(a: Side, b: Side) -> tuple[str, str]:
-    """What precedes the paths of each side so that most of them match: ("", "") where they match as they are, "model." where one
-    side's model lies in the other's."""
+    """The prefixes of each side's paths without which most paths match: ("", "") where they match as they are, "model." where one
+    side's model is inside the other's."""
     sides = [{key[0] for key in side.rows if key[0]} for side in (a, b)]
 
     def candidates(paths: set[str]) -> list[str]:
@@ -174,7 +179,8 @@ def heads(a: Side, b: Side) -> tuple[str, str]:
 
 
 class Pairing:
-    """Finds the pairs of two sides: `pairs` in the order of `a`, `only_a` and `only_b` the names of what has no counterpart."""
+    """Finds the pairs of two sides. `pairs`: in the order of `a`. `only_a`, `only_b`: the names of outputs without a
+    counterpart."""
 
     def __init__(self, a: Side, b: Side) -> None:
         self.sides = (a, b)
@@ -205,7 +211,7 @@ class Pairing:
         return list(dict.fromkeys(key[0] + (key[2] if key[:2] in used else "") for key in left))
 
     def _carried(self, side: int) -> dict[tuple[str, int], list[Row]]:
-        """{(path, call): what norms right in that module return, of those that hand the residual on beside it}"""
+        """{(path, call): outputs of the norms directly in that module}, of norms that also return the residual."""
         found: dict[tuple[str, int], list[Row]] = {}
         for (path, call), group in self.groups[side].items():
             if set(group) == {"[0]", "[1]"}:
@@ -215,8 +221,8 @@ class Pairing:
         return found
 
     def _lacks_residual(self, side: int, name: tuple[str, int]) -> bool:
-        """Whether a module with such norms returns something else than both of a norm's, or the last one's: SGLang's decoder
-        layers leave the residual to the next norm, in an object or elsewhere."""
+        """Whether a module with such norms returns neither two tensors, as a norm does, nor the output of one of them. SGLang's
+        decoder layers leave the residual to the next norm, in an object or elsewhere."""
         norms, group = self.carried[side].get(name, []), self.groups[side][name]
         hashes = {self._row(side, key)["hash"] for key in group.values()}
         return bool(norms) and set(group) != {"[0]", "[1]"} and hashes.isdisjoint(norm["hash"] for norm in norms)
@@ -227,7 +233,7 @@ class Pairing:
         self.found.append((max(self.places[k] for k in mine), Pair(key, *pieces, made)))
 
     def _same_path(self, name: tuple[str, int]) -> None:
-        """Pairs what the modules of one path return."""
+        """Pairs the outputs of the modules of one path."""
         one, other = groups = [dict(side[name]) for side in self.groups]
         kinds = [self._row(side, next(iter(groups[side].values())))["type"] for side in (0, 1)]
         if self._lacks_residual(0, name) != self._lacks_residual(1, name):
@@ -252,7 +258,7 @@ class Pairing:
         return self.sides[side].rows[key][0][1]
 
     def _residual(self, side: int, name: tuple[str, int]) -> bool:
-        """Whether a module with modules in it returns two tensors of one shape: hidden states, and the residual to be added."""
+        """Whether a module with submodules returns two tensors of one shape: hidden states, and the residual to be added."""
         group = self.groups[side][name]
         if set(group) != {"[0]", "[1]"} or name[0] not in self.parents[side]:
             return False
@@ -260,7 +266,7 @@ class Pairing:
         return bool(first["shape"]) and first["shape"] == second["shape"] and first["dtype"] == second["dtype"]
 
     def _packed(self, side: int, name: tuple[str, int]) -> None:
-        """Pairs a layer that packs several of the other side's."""
+        """Pairs a layer that packs several layers of the other side."""
         path, call = name
         group, (above, _, last) = self.groups[side][name], path.rpartition(".")
         whole = next((group[output] for output in PRINCIPAL if output in group), None)
@@ -280,7 +286,7 @@ class Pairing:
             self._make(1 - side, [part for part in parts if part is not None], how, whole)
 
     def _make(self, side: int, parts: list[Key], how: str, whole: Key) -> bool:
-        """Pairs `whole` of the other side with what `parts` of this one make. -> whether they fit together."""
+        """Pairs `whole` of the other side with the output made from `parts` of this one. -> whether they fit together."""
         pieces = _made([self.sides[side].rows[key] for key in parts], how)
         if pieces is None:
             return False

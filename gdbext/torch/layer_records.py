@@ -1,7 +1,7 @@
-"""Records of a step: what each module of a model returned, in a file of JSON lines, with the values in a .safetensors beside it.
+"""Records of a step: the output of each module of a model, in a file of JSON lines, with the values in a .safetensors file.
 
-The first line is the head, each other line one tensor that a module returned, in the order in which the modules returned. `hash`
-is the SHA-256 of the elements' bytes in row-major order, as of `tensor.contiguous()`. Needs numpy.
+The first line is the head. Each other line is one tensor that a module returned, in the order in which the modules returned.
+`hash` is the SHA-256 of the elements' bytes in row-major order, as of `tensor.contiguous()`. Needs numpy.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def _rows(source: arrays.Source) -> Iterator[bytes]:
 def measure(tensor: Tensor, out: IO[bytes] | None = None) -> dict[str, Any]:
     """{shape, dtype, nan, inf, min, max, mean, hash} of a tensor in memory; with `out` its bytes are written there too.
 
-    What cannot be read has None for all but shape and dtype, and `why`."""
+    An unreadable tensor has None for all but shape and dtype, and `why`.
+    """
     found: dict[str, Any] = {**NOTHING, "shape": list(tensor.shape or ()), "dtype": tensor.dtype.name}
     if tensor.layout.startswith("sparse_"):
         return {**found, "why": f"a {tensor.layout} tensor has several parts"}
@@ -104,7 +105,7 @@ def measure(tensor: Tensor, out: IO[bytes] | None = None) -> dict[str, Any]:
 
 
 class Values:
-    """The values of a record, spooled to a file without a name until all are there; then they become a .safetensors."""
+    """The values of a record, in a file without a name until all are there; then they become a .safetensors."""
 
     def __init__(self, path: str, force: bool) -> None:
         may_write(path, "-o", force)
@@ -149,7 +150,7 @@ def write(path: str, head: dict[str, Any], rows: Sequence[dict[str, Any]], force
 
 
 def read(path: str) -> Record:
-    """A record of a file; `GdbextError` for what is none."""
+    """The record in a file; `GdbextError` where it has none."""
     path = os.path.expanduser(path)
     text = contents(path, MAX_FILE)
     try:

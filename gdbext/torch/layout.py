@@ -1,4 +1,4 @@
-"""Which row of layouts/torch.json holds for a process: one per torch minor, made from its headers by
+"""The row of layouts/torch.json that holds for a process: one per torch minor, made from its headers by
 scripts/make-torch-layouts."""
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _VERSION_FILES = (
     ("version.py", r"^__version__\s*=\s*['\"]([^'\"]+)"),
     ("build-version", r"^(\d\S*)"),
 )  # wheels, the libtorch zips
-# sizeof(pthread_mutex_t) in glibc: an autograd Node has one before most of what it and its subclasses have. All else of the
-# rows holds for both.
+# sizeof(pthread_mutex_t) in glibc: an autograd Node has one before most of its fields and those of its subclasses. All else in
+# the rows holds for both architectures.
 _MUTEX = {"x86-64": 40, "aarch64": 48}
 
 
@@ -109,7 +109,7 @@ def for_version(text: str, pre_cxx11_abi: bool = False, arch: str = "x86-64") ->
 def pre_cxx11_abi(target: Target) -> bool:
     """Whether this torch was built with _GLIBCXX_USE_CXX11_ABI=0: then libc10 has a function that takes the old std::string.
 
-    False, what newer builds are, where the file is not here; a wrong answer shows when an AutogradMeta does not prove right.
+    False, as in newer builds, where the file is not here. A wrong answer shows later, when an AutogradMeta fails its proof.
     """
     for m in target.modules():
         if m.name.startswith("libc10.so"):

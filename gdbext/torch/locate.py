@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 def at_address(target: Target, rt: Runtime | None, address: int) -> tuple[Tensor, str]:
-    """Return the tensor whose Python object, TensorImpl or at::Tensor lies at `address`, and which of them it is.
+    """The tensor whose Python object, TensorImpl or at::Tensor lies at `address`, and which of the three it is.
 
-    `GdbextError` when it is none of them."""
+    `GdbextError` where it is none of them.
+    """
     if rt is not None:
         try:
             is_object = tensors.is_tensor(rt.object(address))
@@ -48,8 +49,8 @@ def at_address(target: Target, rt: Runtime | None, address: int) -> tuple[Tensor
 
 
 def address_of(value: Any) -> int:
-    """Return the address that a `gdb.Value` means: the value of a number or a pointer, the address of an object in memory, or the
-    TensorImpl of an at::Tensor that a register or a function's result holds. `GdbextError` for anything else."""
+    """The address in a `gdb.Value`: the value of a number or a pointer, or the address of an object in memory. For an at::Tensor
+    in a register or a function's result: its TensorImpl. `GdbextError` for anything else."""
     try:
         return int(value)
     except (RuntimeError, TypeError, ValueError):  # gdb.error is a RuntimeError: no scalar, then it is the object itself

@@ -1,5 +1,8 @@
-"""torch.nn.Module from outside: the tree of a model's modules, which of them a compiler took over, and the tensors in what a
-module returned (torch/nn/modules/module.py: `_modules` is a dict, `_compiled_call_impl` is set by `Module.compile`)."""
+"""torch.nn.Module from outside: the tree of a model's modules, the modules that a compiler took over, and the tensors in a
+module's return value.
+
+Source: torch/nn/modules/module.py: `_modules` is a dict, `_compiled_call_impl` is set by `Module.compile`.
+"""
 
 from __future__ import annotations
 
@@ -74,8 +77,8 @@ def tree(root: Object) -> dict[int, Node]:
 
 
 def compiled(rt: Runtime, nodes: dict[int, Node], marks: Sequence[str] = ()) -> list[str]:
-    """Paths of the modules whose calls a compiler took over: what is below them need not pass through Python. `marks`: names of
-    attributes that an engine's own decorators set, and that are False where it compiles."""
+    """Paths of the modules whose calls a compiler took over; calls below them need not pass through Python. `marks`: names of
+    attributes that an engine's own decorators set, and that are False where they compile."""
     found = []
     for node in nodes.values():
         own = dict(rt.object(node.address).instance_entries())

@@ -1,7 +1,7 @@
 """numpy arrays as tensors: `pytensor` reads, slices, compares and saves an array of the process as it does a tensor.
 
-Elements that are numbers of a type that torch has too come with it, in any byte order and at any strides; of others (text, dates,
-objects, structures) what numpy prints is shown, and of structures each field is an array of its own.
+Elements of a number type that torch has too become a tensor's, in any byte order and at any strides. Other elements (text, dates,
+objects, structures) are shown as numpy prints them. Each field of a structure is an array of its own.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ArrayTensor(Tensor):
         return _read(self.held.rt, self.array.part(tuple(box))).astype(stored_dtype(self.dtype))
 
     def text(self) -> str:
-        """As numpy prints it; without numpy what it is, and few values."""
+        """The text that numpy prints; without numpy a description, and few values."""
         return Repr(FULL)(self.held)
 
 

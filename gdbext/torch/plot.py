@@ -19,8 +19,8 @@ def cells(source: Source) -> tuple[Any, list[Any]]:
     """-> (values, marks): 2-D float64 array of at most `SIDE` cells each way, and per kind of `MARKS` a bool array of the same
     shape.
 
-    Rows are all dimensions but the last, columns the last. A cell shows its first element; it is marked if any element in it is
-    NaN or infinite, so that a single one is seen however large the tensor is. Complex numbers show their absolute values.
+    Rows are all dimensions but the last, columns the last. A cell shows its first element. It is marked if any element in it is
+    NaN or infinite, so a single one is visible in a tensor of any size. Complex numbers show their absolute values.
     """
     import numpy
 

@@ -1,7 +1,7 @@
-"""The text that torch's own repr gives for a tensor, from the elements it shows and no others.
+"""The text of torch's own repr for a tensor, from the elements that it shows and no others.
 
 Rules: torch/_tensor_str.py (number formats, line breaks, summaries, suffixes) and the __repr__ of torch.Tensor and Parameter. The
-process's own print options and default dtype are honoured where they can be read.
+process's own print options and default dtype apply where they can be read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Options:
 
 
 def process_options(rt: Runtime | None, table: TorchLayout) -> Options:
-    """The `Options` in force in a process; torch's own defaults for what cannot be read."""
+    """The `Options` in force in a process; torch's own defaults where they cannot be read."""
     options = Options()
     module = rt.module("torch._tensor_str") if rt is not None else None
     if module is not None:
@@ -148,7 +148,7 @@ class _ComplexFormat:
 
 # ---- values ------------------------------------------------------------------------------------------------------------
 def _shown(shape: Sequence[int], options: Options) -> list[list[int]]:
-    """Per dimension the indices that are shown: all, or the edges of those that a summary cuts. Bounded before they are made."""
+    """Per dimension the indices that are shown: all, or the edges where a summary cuts. They are bounded before they are made."""
     numel = count = 1
     for n in shape:
         numel *= n
@@ -206,10 +206,10 @@ def _size(shape: Sequence[int]) -> str:
 
 
 def tensor_repr(tensor: Tensor, options: Options | None = None, depth: int = 0) -> str:
-    """What `repr(t)` gives in the process. `GdbextError` where the values cannot be read.
+    """The result of `repr(t)` in the process. `GdbextError` where the values cannot be read.
 
-    Subclasses print as torch.Tensor's own __repr__ prints them; one that defines another needs its code run. `depth`: how many
-    wrappers are around it.
+    Subclasses print as torch.Tensor's own __repr__ prints them; a subclass with another __repr__ needs its code run. `depth`: the
+    number of wrappers around it.
     """
     options = options or Options()
     if tensor.kind in WRAPPERS:
@@ -247,12 +247,12 @@ def scalar_repr(value: Any, dtype: dtypes.DType, device: str, options: Options |
 
 
 def _expected(default: str) -> set[str]:
-    """The dtypes that torch does not name."""
+    """The dtypes that torch does not name in a repr."""
     return {default, "complex128" if default == "float64" else "complex64", "int64", "bool"}
 
 
 def _body(tensor: Tensor, options: Options, indent: int) -> tuple[str, list[str]]:
-    """-> (what stands for the values, the suffixes that its kind of tensor has)"""
+    """-> (the text in the place of the values, the suffixes for its kind of tensor)"""
     dtype, default = tensor.dtype, options.default_dtype
     size, of_type = "size=" + _size(tensor.shape or ()), "dtype=torch." + dtype.name
     unlike_default = [of_type] if dtype.name != default else []
@@ -311,7 +311,7 @@ def _wrapper_repr(tensor: Tensor, options: Options, depth: int) -> str:
 
 
 def _with_suffixes(text: str, suffixes: list[str], indent: int, force_newline: bool, linewidth: int) -> str:
-    """Suffixes after the values, on a new line where the last one has no room. torch counts a last line two columns longer."""
+    """Suffixes after the values, on a new line where the last line has no room. torch counts a last line two columns longer."""
     parts = [text]
     used = len(text) - text.rfind("\n") + 1
     for suffix in suffixes:

@@ -72,7 +72,7 @@ def demangle(name: str) -> str | None:
         elif name[i : i + 2] in _ABBREVIATIONS and not parts:
             parts.append(_ABBREVIATIONS[name[i : i + 2]])
             i += 2
-        elif name[i] == "I" and parts:  # arguments may nest anything: what follows is not worth a full demangler
+        elif name[i] == "I" and parts:  # arguments may nest anything: the rest is not worth a full demangler
             parts[-1] += "<…>"
             break
         elif name[i] == "E" and nested:
@@ -85,8 +85,8 @@ def demangle(name: str) -> str | None:
 def class_hierarchy(target: Target, address: int) -> tuple[list[str], Mapping]:
     """-> ([class, its first base, that one's, …], Mapping of the vtable) of the polymorphic C++ object at `address`.
 
-    Follows single inheritance, and the first base where there are several. `LayoutError` when no vtable of a mapped file stands
-    there: freed memory, or no such object.
+    Follows single inheritance, and the first base where there are several. `LayoutError` where no vtable of a mapped file is
+    found: freed memory, or no such object.
     """
     vptr = target.u64(address)
 
@@ -121,7 +121,7 @@ def _names(target: Target, info: int) -> list[str]:
         found.append(name)
         if name.startswith("__cxxabiv1::"):
             break
-        # What kind of type_info this is says its own vtable; its class's name is that of the kind.
+        # The type_info's own vtable tells its kind, by the name of its class.
         (_, own) = struct.unpack("<QQ", _bytes(target, kind - 16, 16))
         kind_name = _string(target, struct.unpack("<Q", _bytes(target, own + 8, 8))[0] & (1 << 63) - 1, 256)
         if kind_name == "N10__cxxabiv120__si_class_type_infoE":

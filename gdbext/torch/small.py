@@ -1,4 +1,4 @@
-"""Statistics over a few elements, and their bytes for a file, in plain Python: no numpy is needed for them."""
+"""Statistics over a few elements, and their bytes for a file, in plain Python, without numpy."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class Stored:
         yield ()
 
     def read(self, box: Any) -> Stored:
-        """All elements, as what has their bytes."""
+        """All elements, as an object with their bytes."""
         return self
 
     def transpose(self, dims: Sequence[int]) -> Stored:
-        """The same: they stand in the order of its dimensions."""
+        """The same object: its elements are in the order of its dimensions."""
         return self
 
     def tobytes(self) -> bytes:

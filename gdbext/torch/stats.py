@@ -1,8 +1,9 @@
 """Statistics, histogram and search for NaN over tensors of any size, in one pass each and in bounded memory.
 
-Over the finite values, in float64; mean and variance of the pieces are joined by the rule of Chan, Golub and LeVeque, "Updating
-formulae and a pairwise algorithm for computing sample variances" (1979). Elements that a stride of 0 repeats are read once and
-counted as often as they are there. Needs numpy, and none of its products: a BLAS would start a thread per processor inside gdb.
+They cover the finite values, in float64. Mean and variance of the pieces are joined by the rule of Chan, Golub and LeVeque,
+"Updating formulae and a pairwise algorithm for computing sample variances" (1979). Elements that a stride of 0 repeats are read
+once, but counted as often as they appear. Needs numpy, but none of its products: a BLAS would start a thread per processor inside
+gdb.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class _Moments:
         return self.average if self.count else math.nan
 
     def std(self, times: int = 1) -> float:
-        """The standard deviation over n-1 of what was added, each value `times` times; NaN for less than two values."""
+        """The standard deviation over n-1 of the added values, each `times` times; NaN for less than two values."""
         count = self.count * times
         return math.sqrt(self.squares * times / (count - 1)) if count > 1 else math.nan
 

@@ -1,4 +1,4 @@
-"""What a torch tensor is, its elements and its slices; `tensor_impl` reads it out of memory, `tensor_kinds` its parts."""
+"""A torch tensor's properties, its elements and its slices. `tensor_impl` reads it from memory, `tensor_kinds` its parts."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ _DENSE = ("c10::TensorImpl", "at::QTensorImpl")
 
 @dataclasses.dataclass
 class Tensor:
-    """What a tensor is. Addresses are ints (0: none); sizes and strides count elements, `storage_bytes` bytes.
+    """The properties of a tensor. Addresses are ints (0: none). Sizes and strides count elements, `storage_bytes` bytes.
 
-    `shape` and `stride` are None where the tensor keeps them elsewhere (nested, symbolic); `notes`: what is not the whole truth.
+    `shape` and `stride` are None where the tensor keeps them elsewhere (nested, symbolic). `notes`: reasons why the answer is
+    incomplete.
     """
 
     target: Target
@@ -66,17 +67,17 @@ class Tensor:
     quantizer: Quantizer | None = None
     own_repr: bool = False  # its class has a __repr__ of its own
     parts_in: tuple[str, ...] = ()  # the attributes that hold tensors, of one whose values are in them
-    reader: Any = None  # gives the stored elements of a box (arrays.py), of what another library keeps
+    reader: Any = None  # of another library's array: gives the stored elements of a box (arrays.py)
     notes: list[str] = dataclasses.field(default_factory=list)
     library: ClassVar[str] = "torch"  # whose object it is
 
     @property
     def name(self) -> str:
-        """What messages call it: its address in the process."""
+        """Its name in messages: its address in the process."""
         return f"tensor at {self.address or self.impl:#x}"
 
     def one_line(self) -> str:
-        """ "Tensor[2, 3] float32 cpu": what stands for the tensor inside other output, escaped."""
+        """ "Tensor[2, 3] float32 cpu": the text for the tensor inside other output, escaped."""
         shape = "?" if self.shape is None else ", ".join(map(str, self.shape))
         return escape(f"{self.type}[{shape}] {self.dtype_name} {self.device or 'no device'}")
 
@@ -128,21 +129,23 @@ class Tensor:
 
     @property
     def unfinished(self) -> str:
-        """Why what is in its memory need not be what the program computed, in one clause: it is a GPU's, whose work has not ended
-        or may not have. '' for others, and where no GPU is seen."""
+        """Why its memory need not hold what the program computed, in one clause: it is in a GPU, whose work has not ended or may
+        not have. '' for other memory, and where no GPU is visible."""
         memory = self.target.device_memory if self.numel and self.on_device else None
         return "" if memory is None else memory.unfinished
 
     @property
     def doubt(self) -> str:
-        """Why no conclusion can rest on its values: `unavailable` or `unfinished`; ''."""
+        """Why no conclusion can rest on its values: `unavailable` or `unfinished`; '' where neither holds."""
         return self.unavailable or self.unfinished
 
     @property
     def in_host_memory(self) -> bool:
-        """Whether the storage of a tensor of a CUDA device is pinned host memory (UVA: torch.from_blob of
-        cudaHostGetDevicePointer). One address space has one memory at an address, so what is mapped here for reading is the
-        host's; not so what CUDA moves between both (managed memory) and the windows into a device."""
+        """Whether the storage of a CUDA device's tensor is pinned host memory (UVA: torch.from_blob of cudaHostGetDevicePointer).
+
+        One address space has one memory at an address, so memory that is mapped here for reading is the host's. Exceptions are
+        memory that CUDA moves between both (managed memory), and the windows into a device.
+        """
         if not self.device.startswith("cuda") or not self.storage_data or not self.storage_bytes:
             return False
         at, end = self.storage_data, self.storage_data + self.storage_bytes
@@ -157,7 +160,7 @@ class Tensor:
         return self.target.u64(self.impl + self.table.size("TensorImpl"))  # tensor_kinds.wrapped
 
     def reach(self) -> tuple[int, int]:
-        """The bytes of its storage that its elements lie in: (first, one after the last). `GdbextError` without sizes or
+        """The bytes of its storage in which its elements lie: (first, one after the last). `GdbextError` without sizes or
         strides."""
         if self.shape is None or self.stride is None:
             raise GdbextError(f"{self.name}: it has no sizes or no strides of its own")
@@ -183,7 +186,7 @@ class Tensor:
 
     # ---- elements --------------------------------------------------------------------------------------------------
     def values(self, indices: Sequence[tuple[int, ...]]) -> list[Any]:
-        """The elements at `indices` (tuples, one int per dimension) as Python values, in order: what `.tolist()` gives.
+        """The elements at `indices` (tuples, one int per dimension) as Python values, in order, as `.tolist()` gives them.
 
         Conjugate and negative views are resolved, quantized elements dequantized. Only these elements are read, neighbours
         together. `GdbextError` where the values cannot be had.
@@ -234,7 +237,7 @@ class Tensor:
         return found
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | None]:
-        """As `Target.read_many`, in the memory that has its storage: the host's or a device's."""
+        """As `Target.read_many`, in the memory of its storage: the host's or a device's."""
         if self.on_device:
             return self.target.read_device(ranges)
         return host_ranges(self.target, ranges)
@@ -347,7 +350,7 @@ class Quantizer:
     pick: Any = None  # index in `axis` of a slice -> channel
 
     def dequantize(self, stored: list[int], indices: Sequence[tuple[int, ...]]) -> list[float]:
-        """The numbers that `stored` ints stand for; `indices`: their places in the tensor."""
+        """The values of the `stored` ints; `indices`: their places in the tensor."""
         if self.axis is None:
             return [_f32((v - self.zero_points) * _f32(self.scales)) for v in stored]
         if isinstance(self.pick, int):

@@ -1,9 +1,13 @@
 """Reads a torch tensor out of memory: from its Python object, or from its c10::TensorImpl alone.
 
-Every layout is proved on the tensor itself before it is believed: the vtable names a TensorImpl of a torch library, the impl
-points back at its Python object, the references count, `numel_` is the product of the sizes, dtype and device are enumerators,
-the storage is a StorageImpl. One that does not fit is refused by `LayoutError`. Offsets: layouts/torch.json; the meaning of the
-fields: c10/core/TensorImpl.h, StorageImpl.h, DispatchKeySet.h, torch/csrc/autograd/variable.h of each release.
+Every layout is proved on the tensor itself before it is believed:
+
+- The vtable names a TensorImpl of a torch library, and the impl points back at its Python object.
+- Its reference count is not 0, and `numel_` is the product of the sizes.
+- dtype and device are enumerators, and the storage is a StorageImpl.
+
+A layout that does not fit is refused by `LayoutError`. Offsets: layouts/torch.json. Meaning of the fields: c10/core/TensorImpl.h,
+StorageImpl.h, DispatchKeySet.h, torch/csrc/autograd/variable.h of each release.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ _LAYOUT_NAMES = {
 
 
 class _Impl:
-    """The bytes of one c10::TensorImpl and what it takes to read them; `refuse` makes the `LayoutError` that names it."""
+    """The bytes of one c10::TensorImpl and the data needed to read them. `refuse` makes the `LayoutError` that names it."""
 
     def __init__(self, target: Target, table: TorchLayout, address: int) -> None:
         self.target, self.table, self.address = target, table, address
@@ -76,7 +80,8 @@ def is_tensor(obj: Object) -> bool:
 
 
 def read_tensor(rt: Runtime, address: int) -> Tensor:
-    """The `Tensor` of the Python object at `address`. `GdbextError` when it is none, `LayoutError` when it does not add up."""
+    """The `Tensor` of the Python object at `address`. `GdbextError` where it is no tensor, `LayoutError` where it is
+    inconsistent."""
     obj = rt.object(address)
     if not is_tensor(obj):
         raise GdbextError(f"the {obj.type_name} at {address:#x} is no torch tensor")
@@ -94,15 +99,15 @@ def read_tensor(rt: Runtime, address: int) -> Tensor:
 
 
 def read_tensor_impl(target: Target, table: TorchLayout, impl: int, python_object: int | None = None) -> Tensor:
-    """The `Tensor` of the c10::TensorImpl at `impl`. `python_object`: the address its `pyobj_` must hold, None: do not care.
+    """The `Tensor` of the c10::TensorImpl at `impl`. `python_object`: the address that its `pyobj_` must hold; None: any.
 
-    `LayoutError` when what stands there is no TensorImpl of this release, or does not add up.
+    `LayoutError` where no TensorImpl of this release is there, or where it is inconsistent.
     """
     own = _Impl(target, table, impl)
     count_field = "combined_refcount_" if table.has("TensorImpl", "combined_refcount_") else "refcount_"
     if not own.number("I", count_field) and not own.undefined:
         raise own.refuse("nothing refers to it any more: it was freed")
-    pyobj = own.number("Q", "pyobj_slot_", "PyObjectSlot", "pyobj_") & ~1  # up to 2.12 the low bit says who owns whom
+    pyobj = own.number("Q", "pyobj_slot_", "PyObjectSlot", "pyobj_") & ~1  # up to 2.12 the low bit says which owns the other
     if python_object is not None and pyobj != python_object:
         raise own.refuse(f"its pyobj_ is {pyobj:#x}, not {python_object:#x}")
     numel = own.number("q", "numel_")
@@ -135,7 +140,7 @@ def _has_key(table: TorchLayout, keys: int, key: str) -> bool:
 
 
 def _sizes(own: _Impl) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """-> (sizes, strides); None for what the tensor's class computes instead of keeping it."""
+    """-> (sizes, strides); None for those that the tensor's class computes instead of keeping them."""
     table = own.table
     base = own.offset("sizes_and_strides_")
     (ndim,) = struct.unpack_from("<Q", own.blob, table.offset("SizesAndStrides", "size_") + base)
@@ -205,7 +210,7 @@ def _layout_name(t: Tensor, keys: int) -> str:
 
 
 def _storage(own: _Impl, t: Tensor) -> None:
-    """Storage address, data pointer and size; a null storage is what sparse, batched and undefined tensors have."""
+    """Storage address, data pointer and size. Sparse, batched and undefined tensors have a null storage."""
     t.storage = own.number("Q", "storage_")
     if not t.storage:
         return
@@ -220,7 +225,7 @@ def _storage(own: _Impl, t: Tensor) -> None:
 def read_storage(target: Target, table: TorchLayout, address: int) -> tuple[int, int | None, str]:
     """-> (data pointer, bytes or None where that is symbolic, device) of the c10::StorageImpl at `address`.
 
-    `LayoutError` when what stands there is none.
+    `LayoutError` where no StorageImpl is there.
     """
     try:
         kinds, _ = rtti.class_hierarchy(target, address)
@@ -236,7 +241,7 @@ def read_storage(target: Target, table: TorchLayout, address: int) -> tuple[int,
 
 
 def _autograd(t: Tensor, meta: int) -> None:
-    """requires_grad, and the name that Python gives grad_fn: for C++ nodes the class, for those of Python code its class."""
+    """requires_grad, and Python's name of grad_fn: the C++ class of the node, or the class of a node of Python code."""
     if not meta:
         return
     target, table = t.target, t.table
@@ -268,9 +273,11 @@ def _autograd(t: Tensor, meta: int) -> None:
 
 
 def _tangent(t: Tensor, gradient: int) -> int:
-    """The TensorImpl that a ForwardGrad keeps for level 0, the only one there is (torch/csrc/autograd/forward_grad.h: after
-    enable_shared_from_this a libstdc++ unordered_map from levels to tensors: buckets, their count, first node, count; a node:
-    next, level, tensor). 0 where it keeps none."""
+    """The TensorImpl that a ForwardGrad keeps for level 0, the only level; 0 where it keeps none.
+
+    torch/csrc/autograd/forward_grad.h: after enable_shared_from_this a libstdc++ unordered_map from levels to tensors (buckets,
+    their count, first node, count). A node has: next, level, tensor.
+    """
     if not gradient:
         return 0
     try:
@@ -308,7 +315,7 @@ def _quantizer(t: Tensor) -> Quantizer | None:
 
 
 def inner(tensor: Tensor, impl: int) -> Tensor:
-    """A tensor that is a part of `tensor` (indices, values, scales); it must be a plain dense one, so that nesting ends."""
+    """A tensor that is a part of `tensor` (indices, values, scales). It must be a plain dense one, so that nesting ends."""
     part = read_tensor_impl(tensor.target, tensor.table, impl)
     if part.kind != "c10::TensorImpl" or not part.shape:
         raise LayoutError(f"a part of the {tensor.kind} at {tensor.impl:#x} is a {part.kind} of shape {part.shape}")
@@ -316,7 +323,7 @@ def inner(tensor: Tensor, impl: int) -> Tensor:
 
 
 def _describe_python(t: Tensor, obj: Object) -> None:
-    """Class, parameter-ness and what only Python attributes tell."""
+    """Sets the class, whether it is a parameter, and the properties that only Python attributes tell."""
     info = obj.type
     t.address, t.type = obj.address, info.name
     names, t.own_repr = t.target.cached(
@@ -338,8 +345,8 @@ def _describe_python(t: Tensor, obj: Object) -> None:
 
 
 def _tensor_attributes(obj: Object) -> tuple[str, ...]:
-    """Names of the attributes that are tensors: there a wrapper subclass, a jagged nested tensor or a DTensor keeps its
-    values."""
+    """Names of the attributes that are tensors. A wrapper subclass, a jagged nested tensor or a DTensor keeps its values
+    there."""
     found = []
     for name, value in obj.fields():
         try:
@@ -347,12 +354,12 @@ def _tensor_attributes(obj: Object) -> tuple[str, ...]:
                 found.append(name)
         except (GdbextError, AttributeError) as e:
             log.passed_over(e)
-            continue  # a plain value, or damage beside the point
+            continue  # a plain value, or damage that does not matter here
     return tuple(found[:8])
 
 
 def _own_repr(info: TypeInfo) -> bool:
-    """Whether a class between this one and torch's own defines __repr__: only its code knows then."""
+    """Whether a class between this one and torch's own defines __repr__. Then only its code knows the text."""
     for base in info.bases():
         if base.module.partition(".")[0] == "torch":
             return False
@@ -372,7 +379,8 @@ def is_flagged_parameter(obj: Object) -> bool:
 
 
 def _fake_device(t: Tensor, obj: Object) -> None:
-    """A FakeTensor's impl says meta; the device it stands for is a torch.device in its attribute: c10::Device after the head."""
+    """A FakeTensor's impl says meta. Its attribute, a torch.device, says which device it represents: c10::Device after the
+    head."""
     try:
         device = obj.attr("fake_device")
         kind, index = struct.unpack("<bb", t.target.read(device.address + obj.rt.layout["object.__size"], 2))

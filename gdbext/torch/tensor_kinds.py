@@ -17,7 +17,7 @@ MAX_COMPONENTS = 10_000
 
 
 def wrapped(tensor: Tensor) -> tuple[Tensor, int, int | None]:
-    """Of one of `WRAPPERS`: the tensor that it is around, its level, its batch dimension (None where it has none).
+    """For one of `WRAPPERS`: the tensor inside, its level, its batch dimension (None where it has none).
 
     The level is -2 where its functorch transform has ended. `LayoutError` where these are out of range.
     """

@@ -2,7 +2,8 @@
 jagged nested tensor.
 
 Sources: torch/distributed/tensor/_api.py, placement_types.py, torch/distributed/device_mesh.py, torch/nested/_internal/
-nested_tensor.py; of placements that C++ keeps (2.10 on) torch/csrc/distributed/Placement.h, behind pybind11's head of an object.
+nested_tensor.py. For placements that C++ keeps (2.10 on): torch/csrc/distributed/Placement.h, behind pybind11's head of an
+object.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _PLACES = "torch::distributed::"
 
 
 class Parts:
-    """What a tensor consists of. `data`: JSON, `lines`: text."""
+    """The parts of a tensor. `data`: as JSON; `lines`: as text."""
 
     def __init__(self, data: dict[str, Any], lines: list[str]) -> None:
         self.data, self.lines = data, lines
@@ -79,7 +80,7 @@ def _attribute(obj: Object, *names: str) -> Object | None:
 
 
 def _mesh(rt: Runtime, mesh: Object) -> dict[str, Any]:
-    """{sizes, names, device} of a DeviceMesh; None for what this release keeps elsewhere."""
+    """{sizes, names, device} of a DeviceMesh; None for a part that this release keeps elsewhere."""
     device, names = _attribute(mesh, "_device_type", "device_type"), _attribute(mesh, "_mesh_dim_names", "mesh_dim_names")
     return {
         "sizes": _mesh_sizes(rt, mesh),
@@ -117,7 +118,7 @@ def _placement(rt: Runtime, place: Object) -> str:
         return f"{name}({text}{f', sf={more.integer()}' if more is not None else ''})"
     target, at = rt.target, place.address + rt.layout["object.__size"]
     try:
-        value = target.u64(at)  # pybind11's instance: the pointer to what it holds comes first
+        value = target.u64(at)  # pybind11's instance: the pointer to the C++ object comes first
         classes = rtti.class_hierarchy(target, value)[0]
     except GdbextError as e:
         log.passed_over(e)

@@ -1,8 +1,8 @@
-"""numpy's dtypes in a process's memory: what one element of an array is.
+"""numpy's dtypes in a process's memory: the kind of an array's elements.
 
-Layout: numpy/core/include/numpy/ndarraytypes.h, `PyArray_Descr` of numpy 1.x; of 2.x `PyArray_Descr`, `_PyArray_LegacyDescr`; the
-same in both up to `type_num`. `PyArray_ArrayDescr` and `PyArray_DatetimeDTypeMetaData` are the same in all. `Kind.spec` is what
-`numpy.dtype()` takes, so that numpy itself gives the elements and their text.
+Layout: numpy/core/include/numpy/ndarraytypes.h: `PyArray_Descr` of numpy 1.x; `PyArray_Descr` and `_PyArray_LegacyDescr` of 2.x.
+Both are the same up to `type_num`. `PyArray_ArrayDescr` and `PyArray_DatetimeDTypeMetaData` are the same in all. `Kind.spec` is
+an argument for `numpy.dtype()`, so that numpy itself gives the elements and their text.
 """
 
 from __future__ import annotations
@@ -52,9 +52,12 @@ MAX_FIELDS, MAX_DEPTH, MAX_SIZE = 4096, 32, 1 << 31
 
 
 class Kind:
-    """What an element is. `number`: numpy's type number, `name`, `order` "<" or ">", `size` bytes; `fields`: `[(name, Kind,
-    offset)]` of a structured one; `shape` and `element` of one that is an array of its own; `spec`: for `numpy.dtype()`, None for
-    types that numpy does not define."""
+    """The kind of an element.
+
+    `number`: numpy's type number; `name`; `order`: "<" or ">"; `size` in bytes. `fields`: `[(name, Kind, offset)]` of a
+    structured one. `shape` and `element`: of an element that is itself an array. `spec`: for `numpy.dtype()`, None for types that
+    numpy does not define.
+    """
 
     def __init__(self, number: int, name: str, order: str, size: int, spec: Any) -> None:
         self.number, self.name, self.order, self.size, self.spec = number, name, order, size, spec

@@ -62,8 +62,8 @@ class Array:
         self.dtype = ">" + name if self.code is not None and kind.order == ">" else name
 
     def part(self, key: Any) -> Array:
-        """What basic indexing gives: ints, slices and ... for dimensions, a shape of () for one element, the name of a field for
-        that one of each element; `NotFoundError` outside of it."""
+        """The result of basic indexing: ints, slices and ... for dimensions. One element has a shape of (). The name of a field
+        selects that field of each element. `NotFoundError` outside of it."""
         if isinstance(key, str) and self.kind.fields:
             return self._field(key)
         keys = list(key) if isinstance(key, tuple) else [key]
@@ -121,7 +121,8 @@ class Array:
         return b"".join(walk(self.data, 0)) if self.size and width else b""
 
     def elements(self, rt: Runtime, limit: int = MAX_ELEMENTS) -> Any:
-        """Its elements as nested lists, at most `limit`; one element of a shape of (). `GdbextError` for no plain numbers."""
+        """Its elements as nested lists, at most `limit`; the bare element for a shape of (). `GdbextError` where they are no
+        plain numbers."""
         if self.code is None:
             raise GdbextError(f"the numpy array at {self.data:#x} holds {self.dtype}, which has no plain values here")
         if self.size > limit:
@@ -199,7 +200,7 @@ def scalar(obj: Object) -> Any:
 
 
 def _version(rt: Runtime) -> tuple[int, ...]:
-    """numpy's version; the newest there is where it cannot be told."""
+    """numpy's version; the newest known one where it cannot be read."""
 
     def read() -> tuple[int, ...]:
         try:
@@ -212,8 +213,8 @@ def _version(rt: Runtime) -> tuple[int, ...]:
 
 
 def _numpy() -> Any:
-    """numpy, where the Python that runs this has it, else None. Here and not above: it takes longer to load than all of the
-    pack."""
+    """numpy, where the Python that runs this has it, else None. It is imported here because it takes longer to load than the
+    whole pack."""
     try:
         import numpy
 
@@ -305,7 +306,7 @@ class ArrayAdapter(Adapter):
 
     @property
     def array(self) -> Array:
-        """What it is of."""
+        """The `Array` of this ndarray."""
         return self._array if self._array is not None else read_array(self.held)
 
     def text(self, printer: Repr, depth: int) -> str:
@@ -323,7 +324,7 @@ class ArrayAdapter(Adapter):
         return text
 
     def _of_numpy(self, numpy: Any, name: str, array: Array, printer: Repr, depth: int) -> str:
-        """What `numpy.array_repr` gives of a whole array: of a long one from the elements at its edges alone."""
+        """The text of `numpy.array_repr` for a whole array. For a long one, only the elements at its edges are read."""
         dtype = numpy.dtype(array.kind.spec)
         long = array.size > SUMMARIZED
         shape = tuple(min(n, 2 * EDGE + 1) for n in array.shape) if long else array.shape
@@ -339,7 +340,7 @@ class ArrayAdapter(Adapter):
             return str(numpy.array_repr(made)).replace(f"shape={shape}", f"shape={array.shape}")
 
     def _objects(self, numpy: Any, dtype: Any, raw: bytes, printer: Repr, depth: int) -> Any:
-        """Elements that are objects of the process, or have some as fields, as ones that print as those do."""
+        """Elements that are objects of the process, or have such as fields, replaced by ones with the same text."""
         numbers = numpy.frombuffer(raw, _with_addresses(numpy, dtype))
 
         def shown(value: Any, of: Any) -> Any:
@@ -361,7 +362,7 @@ class ArrayAdapter(Adapter):
         return made
 
     def _edges(self, array: Array) -> Iterator[bytes]:
-        """The bytes of the elements that numpy shows of a long array, and of one where it shows dots."""
+        """The bytes of the elements that numpy shows of a long array, and of one element where it shows dots."""
         if not array.shape:
             yield array.raw(self.rt)
             return

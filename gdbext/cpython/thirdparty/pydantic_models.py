@@ -24,8 +24,7 @@ class ModelAdapter(Adapter):
         return printer.record(obj.type.name, self._fields(obj, printer), depth)
 
     def _fields(self, obj: Object, printer: Repr) -> list[tuple[str, Any]]:
-        """What the instance holds that is a field with a repr, then what it got beyond those; None for a field that code
-        computes."""
+        """The instance's fields that have a repr, then its extra values; None for a field that code computes."""
         rt, info = obj.rt, obj.type
         table = info.lookup("__pydantic_fields__") or info.lookup("model_fields")
         if table is None:

@@ -1,6 +1,6 @@
-"""What must hold in a KV cache: every rule of `rules`, checked in order, the structure of a pool before what is derived from it.
+"""The check of a KV cache against every rule of `rules`, in order: the structure of a pool before the facts derived from it.
 
-The first fault leads; what a broken structure explains is counted as following from it, not listed. Where the engine stands in
+The first fault leads. Faults that a broken structure explains are counted as following from it, not listed. If the engine is in
 the middle of an update, findings of transient rules are set apart (`Report.transient`) instead of being called corruption.
 """
 
@@ -17,8 +17,8 @@ __all__ = ["LIMIT", "RULES", "Compared", "LeftOut", "Report", "Rule", "Violation
 
 
 def check(cache: Cache, workers: Iterable[Worker] = (), values: Values | None = None, moves: bool = False) -> Report:
-    """Checks every rule that applies to what was read. `workers`: the ranks whose tables are compared with the scheduler's;
-    `values`: what the blocks' values break, None where nobody looked at them; `moves`: the processes run on while they are
+    """Checks every rule that applies to the read data. `workers`: the ranks whose tables are compared with the scheduler's.
+    `values`: the result of checking the blocks' values, None where they were not read. `moves`: the processes run on during the
     read."""
     found = Findings()
     held: dict[str, int] = {}
@@ -70,7 +70,7 @@ def _check_pool(found: Findings, cache: Cache, number: int, pool: Pool, held: di
 
 
 def _judged(found: Findings, cache: Cache, number: int, pool: Pool, owners: Owners) -> Owners:
-    """`owners` without blocks that are lent, and without the tables of which it is not known what is given back."""
+    """`owners` without lent blocks, and without tables of which it is unknown which blocks are given back."""
     unknown = {group.id: group.unjudged for group in cache.groups if group.pool == number and group.unjudged}
     for group, why in unknown.items():
         rules = f"{FREE_OWNED.name} and {REF_BELOW_OWNERS.name} of the tables of group {group}"

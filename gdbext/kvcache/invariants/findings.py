@@ -1,4 +1,4 @@
-"""What a check of the rules finds."""
+"""The findings of a check of the rules."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ LIMIT = 20  # findings of one rule that are listed; the rest are counted
 
 @dataclasses.dataclass
 class Violation:
-    """A broken rule, by name. `evidence`: what it is told by, of values that stand still where it is a fault; `at_rest`: it is
-    one only where they do, and where they move it is nothing; `more`: how many further findings of the same rule are not listed;
-    `follows`: the rules broken by this fault alone, with how often."""
+    """A broken rule, by name.
+
+    `evidence`: the values that show it; in a real fault they do not change. `at_rest`: it is a fault only where the values stand
+    still. `more`: how many further findings of the same rule are not listed. `follows`: {rule that this fault alone explains: how
+    often}.
+    """
 
     rule: str
     detail: str
@@ -36,10 +39,13 @@ class Violation:
 
 @dataclasses.dataclass
 class Report:
-    """`violations`: broken rules, the first fault first; `transient`: what a half-done update may explain; `blocks`: how many
-    were checked; `held`: `{pool: blocks referenced by no request}`; `rules`: names of those that were checked; `compared`: of
-    each rank what was held against the scheduler; `not_compared`: what was not, and why; `changed`: what was broken each time
-    that it was read, and never stood still: no fault, and not sound."""
+    """The result of a check.
+
+    - `violations`: broken rules, the first fault first; `transient`: those that a half-done update may explain.
+    - `changed`: rules that were broken at each reading, by values that never stood still: neither a fault nor sound.
+    - `rules`: names of the checked rules; `blocks`: how many were checked; `held`: `{pool: blocks referenced by no request}`.
+    - `compared`: of each rank, the parts that were compared with the scheduler; `not_compared`: the other parts, and why.
+    """
 
     violations: list[Violation]
     transient: list[Violation]
@@ -49,7 +55,7 @@ class Report:
     compared: list[Compared] = dataclasses.field(default_factory=list)
     not_compared: list[LeftOut] = dataclasses.field(default_factory=list)
     changed: list[Violation] = dataclasses.field(default_factory=list)
-    values: Values | None = None  # what was read of the blocks' values
+    values: Values | None = None  # the result of checking the blocks' values
     middle: str = ""  # where it, or a worker, stands in the middle of an update
 
     @property
@@ -60,8 +66,8 @@ class Report:
 
 @dataclasses.dataclass
 class Compared:
-    """How much of a rank was compared with the scheduler: block tables, rows of them that are of a request that it has, blocks in
-    these, requests of which counts were, slots of the last step."""
+    """How much of a rank was compared with the scheduler: block tables, their rows of requests that the scheduler has, blocks in
+    these rows, requests with compared counts, slots of the last step."""
 
     label: str
     tables: int = 0
@@ -73,7 +79,7 @@ class Compared:
 
 @dataclasses.dataclass
 class LeftOut:
-    """What was not compared: of which rank or pool, what, and why."""
+    """A part that was not compared: the rank or pool, the part, and why."""
 
     label: str
     what: str
@@ -81,7 +87,7 @@ class LeftOut:
 
 
 class Findings:
-    """Collects findings and the rules that were checked. `pool` and `rank` say whose findings are added now."""
+    """Collects findings and the checked rules. `pool` and `rank`: those of the findings that are added now."""
 
     def __init__(self) -> None:
         self.violations: list[Violation] = []
@@ -94,7 +100,7 @@ class Findings:
         self.checked.update(dict.fromkeys(rule.name for rule in rules))
 
     def leave_out(self, label: str, what: str, why: str) -> None:
-        """Notes what is not compared."""
+        """Notes a part that is not compared."""
         self.left_out.append(LeftOut(label, what, why))
 
     def add(
@@ -108,8 +114,8 @@ class Findings:
         at_rest: bool = False,
         place: str = "",
     ) -> None:
-        """Adds one finding; beyond `LIMIT` of a rule in a pool it is only counted. `evidence`: what of the detail stands still
-        where it is a fault, if that is not all of it."""
+        """Adds one finding; beyond `LIMIT` of a rule in a pool it is only counted. `evidence`: the part of the detail that does
+        not change in a real fault, if that is not all of it."""
         same = [v for v in self.violations if (v.rule, v.pool, v.rank) == (rule.name, self.pool, self.rank)]
         if len(same) >= LIMIT:
             same[-1].more += 1
@@ -119,10 +125,10 @@ class Findings:
 
 
 def fold(found: list[Violation]) -> list[Violation]:
-    """Counts the findings that another one explains under that one, and takes them out of the list.
+    """Counts findings under the one that explains them, and takes them out of the list.
 
-    A broken free queue explains blocks that it no longer reaches, its counter and stray links. A row of two requests explains
-    the slots that the two seem to share.
+    A broken free queue explains unreachable blocks, a wrong counter and stray links. A row of two requests explains the slots
+    that the two seem to share.
     """
     rows = next((v for v in found if v.rule == ROW_SHARED.name), None)
     if rows is not None:

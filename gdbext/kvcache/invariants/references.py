@@ -11,8 +11,8 @@ from .findings import Findings
 
 
 def check(found: Findings, pool: Pool, owners: Owners, keeping: Owners) -> int:
-    """Checks a pool that counts references -> how many of its blocks are held by no request. `keeping`: those of `owners` that
-    have a reference to each of their blocks."""
+    """Checks a pool that counts references -> how many of its blocks no request holds. `keeping`: those of `owners` that have a
+    reference to each of their blocks."""
     refs = pool.ref_cnt or []
     found.checks(NEGATIVE_REF, FREE_REFERENCED, LEAKED, REF_BELOW_OWNERS, STRAY_LINKS)
     if not pool.may_pin:
@@ -35,7 +35,7 @@ def check(found: Findings, pool: Pool, owners: Owners, keeping: Owners) -> int:
 
 
 def _check_free(found: Findings, refs: list[int], bits: bytearray, reserved: set[int], owners: Owners) -> None:
-    """A free block has no references, any other block has some: compared at the speed of C where all is well."""
+    """A free block has no references, any other block has some. The comparison runs at the speed of C where all is well."""
     if bytearray(map(operator.not_, refs)) == bits and min(refs, default=0) >= 0:
         return
     for i, (free, count) in enumerate(zip(bits, refs)):
@@ -65,7 +65,7 @@ def _check_links(found: Findings, pool: Pool, refs: list[int], bits: bytearray, 
 
 
 def _check_too_many(found: Findings, pool: Pool, refs: list[int], reserved: set[int], owners: Owners) -> int:
-    """References that no table accounts for -> how many blocks have references and stand in no table."""
+    """References that no table accounts for -> how many blocks have references but are in no table."""
     held, bits = 0, pool.free_bits()
     for i in compress(range(len(refs)), refs):
         count, tables = refs[i], len(owners.get(i, ()))

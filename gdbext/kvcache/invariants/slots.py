@@ -37,7 +37,7 @@ def check(found: Findings, cache: Cache, pool: Pool, owners: Owners) -> None:
 
 
 def _check_sum(found: Findings, cache: Cache, pool: Pool, counted: dict[str, Any]) -> None:
-    """The engine's own leak check: what is available, cached and requests' own makes up the pool."""
+    """The engine's own leak check: available, cached and requests' own slots must make up the pool."""
     found.checks(SLOTS_LOST)
     own = counted.get("own")
     if own is None:

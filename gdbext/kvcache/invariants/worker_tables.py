@@ -15,8 +15,9 @@ GROWING = ("full", "mla", "sliding-window", "chunked")  # kinds of groups whose 
 
 
 def check(found: Findings, cache: Cache, worker: Worker, moves: bool = False) -> Compared:
-    """Checks one worker -> what of it was compared. It may be a step behind: a shorter row is no fault, another id is. `moves`:
-    the scheduler was read first, and both run on: then nothing is said that a later reading of the worker explains."""
+    """Checks one worker -> the parts of it that were compared. It may be a step behind: a shorter row is no fault, another id is.
+    `moves`: the scheduler was read first, and both run on. Then a difference is no fault if the later reading of the worker
+    explains it."""
     found.rank = worker.rank
     done = Compared(worker.rank)
     requests = {r.request_id: r for r in cache.requests}
@@ -82,7 +83,7 @@ def _check_rows(
             wanted = [b * ratio + k for b in wanted for k in range(ratio)]
         done.rows += 1
         done.blocks += min(len(row), len(wanted))
-        # a block that left the window is the null block to the scheduler; the worker's row keeps what stood there
+        # a block that left the window is the null block to the scheduler; the worker's row keeps the former one
         pairs = enumerate(zip(row, wanted))
         places = [i for i, (a, b) in pairs if a != b and b // ratio not in pool.reserved]
         if own_tree and ratio == 1:
@@ -95,9 +96,9 @@ def _check_rows(
 
 
 def _handed_over(request: Request, pool: Pool, taken: Container[int], place: int, own: int, other: int) -> bool:
-    """Whether a place differs since one rank has handed its prompt's tokens over to its prefix tree, and another is about to:
-    what the tree has of the same tokens stands in the row then, and the request's own slot is free (SGLang, in
-    cache_unfinished_req). `taken`: what is some request's own."""
+    """Whether a place differs only because one rank has handed its prompt's tokens over to its prefix tree, and another is about
+    to (SGLang, in cache_unfinished_req). The row then has the tree's slot for the same tokens, and the request's own slot is
+    free. `taken`: the slots that some request owns."""
     if place * pool.block_size >= (request.prompt_tokens or 0) or not pool.valid(own) or not pool.valid(other):
         return False
     free, tree = pool.free_bits(), pool.cached_ids
@@ -108,15 +109,16 @@ def _handed_over(request: Request, pool: Pool, taken: Container[int], place: int
 
 
 def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Request, row: Row, moves: bool) -> bool:
-    """What a worker counts of one request -> whether anything of it was compared.
+    """Compares a worker's counts of one request with the scheduler's -> whether any count was compared.
 
-    The prompt does not change. All else grows: what a worker was sent lies behind the scheduler's count by the steps that are on
-    their way, and never before it, except by drafts that were refused."""
+    The prompt does not change. All else grows: the worker's count lies behind the scheduler's by the steps that are on their way.
+    It never lies before it, except by drafts that were refused.
+    """
     name, late = request.request_id, worker.ahead * worker.steps
     generates = bool(request.output_tokens) and request.queue == "running"
     more = late if worker.ahead > 1 else 0
     tokens = (request.prompt_tokens or 0) + (request.output_tokens or 0)
-    # (what, the worker's, the scheduler's, by how much it may be behind, None: by any, by how much before it)
+    # (name, the worker's, the scheduler's, how much it may be behind (None: any), how much before it)
     bounds: list[tuple[str, int, int, int | None, int]] = []
     if row.prompt is not None and request.prompt_tokens is not None:
         bounds.append(("prompt tokens", row.prompt, request.prompt_tokens, 0, 0))
