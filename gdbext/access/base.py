@@ -88,7 +88,7 @@ class Target:
         raise GdbextError(f"{self.describe()}: its environment is not known")
 
     def root(self) -> str:
-        """The folder in which we see the process's own file system ('' = it is ours)."""
+        """The folder under which this machine sees the process's own file system; '' where the two are the same."""
         return ""
 
     def cwd(self) -> str:
@@ -97,7 +97,7 @@ class Target:
 
     @property
     def pending_offsets(self) -> dict[int, int]:
-        """`{frame address: byte offset}` of frames that stand at an instruction which their own memory does not name yet."""
+        """`{frame address: byte offset}` of frames whose current instruction is not in their own memory yet."""
         return {}
 
     @property
@@ -139,8 +139,10 @@ class Target:
         self._cache_epoch = object()
 
     def drop_pages(self) -> None:
-        """Drops the memory that was read, and keeps what was worked out of it: before objects are read that change while the
-        process runs, so that what they point at is of the same moment."""
+        """Drops the memory that was read, and keeps the results worked out from it.
+
+        To be called before a read of objects that change while the process runs, so that they and the objects they point to are
+        of the same moment."""
         self._pages = {}
 
     # ---- memory --------------------------------------------------------------------------------------------------
@@ -223,8 +225,8 @@ class Target:
         return found
 
     def gather(self, addresses: Sequence[int], size: int) -> memoryview | None:
-        """`size` bytes at each of many addresses, one after the other, in a few system calls; None where the backend cannot, or
-        any of them cannot be read."""
+        """The bytes at many addresses, `size` at each, in a few system calls. None where the backend cannot do that, or where any
+        of them cannot be read."""
         return None
 
     def read_device(self, ranges: Iterable[tuple[int, int]]) -> list[bytes | None]:
@@ -302,8 +304,8 @@ class Target:
     def modules(self) -> list[Module]:
         """The files that are mapped as programs, one `Module` each, by address.
 
-        A file counts with a piece that is code or, where a core does not tell, with several pieces; of a file that is mapped
-        several times the run that is code counts."""
+        A file counts if one of its pieces is code. Where a core does not say which are, a file with several pieces counts. Of a
+        file that is mapped several times, the run of pieces with code counts."""
         return self.cached("modules", self._modules)
 
     def _modules(self) -> list[Module]:
@@ -330,7 +332,7 @@ class Target:
         return Module(path, lambda: self._file(path, base), base, end, memory=self, image=lambda: self._image(path, base, end))
 
     def _file(self, path: str, base: int) -> str:
-        """Where a mapped file lies for us, '' for one that was deleted and cannot be opened any more."""
+        """The path of a mapped file on this machine; '' for a deleted file that cannot be opened any more."""
         file = "" if path.endswith(DELETED) else self.local_file(path)
         if not file or not os.path.exists(file):  # deleted, or outside the folder that has become the process's root
             file = self.deleted_file(path, base) or file
@@ -341,8 +343,8 @@ class Target:
         return ""
 
     def _image(self, path: str, base: int, end: int) -> bytes:
-        """A file's mapped pieces by file offset, as the loader left them in memory; without section headers, which it does not
-        map."""
+        """A file's mapped pieces by file offset, as the loader left them in memory. Section headers are missing: the loader does
+        not map them."""
         data = bytearray()
         for m in self.mappings():
             if m.path == path and base <= m.start < end and m.offset + m.end - m.start <= MAX_IMAGE:
@@ -355,15 +357,15 @@ class Target:
         return bytes(data)
 
     def local_file(self, path: str) -> str:
-        """Where a file that the process names lies for us: inside the process's own root, links and all, when it lives in a
-        container."""
+        """The path on this machine of a file that the process names. For a process in a container it is inside the process's own
+        root, and so are the targets of all links."""
         path = path[: -len(DELETED)] if path.endswith(DELETED) else path
         if not path.startswith("/") and self.cwd():
             path = f"{self.cwd()}/{path}"
         return in_root.resolve(self.root(), path)
 
     def source_lines(self, path: str) -> list[str]:
-        """The lines of a source file that the process names; `NotFoundError` where this machine does not have it, or the
+        """The lines of a source file that the process names. `NotFoundError` where this machine does not have the file, or the
         process's user may not read it."""
 
         def read() -> list[str]:
@@ -380,8 +382,8 @@ class Target:
         return readers.ourselves()
 
     def doubts(self) -> list[str]:
-        """Why the file of a module was refused, or not proved to be the one that is mapped; of the modules whose file was wanted
-        so far."""
+        """Why the file of a module was refused, or is not proved to be the mapped one. It covers only the modules whose file was
+        asked for so far."""
         return [module.doubt for module in self.modules() if module.doubt]
 
     def module_at(self, address: int) -> Module | None:

@@ -61,7 +61,8 @@ class Started:
 
 
 class Forked:
-    """A collector in a copy of this process, `pid`, which need not start an interpreter and import the pack; as `Started`."""
+    """A collector in a fork of this process, with the number `pid`. It does not have to start an interpreter and import the pack.
+    Otherwise as `Started`."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._said, write = os.pipe()
@@ -159,8 +160,8 @@ class Running:
             self._go = None
 
     def finish(self, timeout: float = 60) -> Result:
-        """Its `Result`; `GdbextError` when it failed or did not end in `timeout` seconds (it is ended then, the process runs
-        on)."""
+        """The collector's `Result`. `GdbextError` when the collector failed, or did not end in `timeout` seconds; it is then
+        ended, and the process runs on."""
         self.go()
         try:
             out, how = self.worker.wait(timeout)
@@ -180,8 +181,9 @@ class Running:
 def collect(
     pid: int, path: str, reader: str, label: str = "", words: Sequence[str] = (), *, heap: int = 0, timeout: float = 60
 ) -> Result:
-    """Starts a collector process for `pid`, waits for it (at most `timeout` seconds) and returns its `Result`; `path` is a file
-    for it, new or emptied, of a script's or test's: commands write through render/files.py."""
+    """Starts a collector process for `pid`, waits for it (at most `timeout` seconds) and returns its `Result`.
+
+    `path` is the file to write, new or emptied. It is for scripts and tests: commands write through render/files.py."""
     try:
         with open(path, "wb") as f:
             result = Running(pid, f.fileno(), reader, label, words, heap=heap).finish(timeout)

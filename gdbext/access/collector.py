@@ -1,14 +1,16 @@
-"""The collector: copies what stacks and Python need out of a running process, in a pause of about a millisecond.
+"""The collector: copies the memory that stacks and Python need out of a running process, in a pause of about a millisecond.
 
-A process of its own, one for each rank, never inside gdb: `python3 -m gdbext.access.collector PID --reader MODULE -o FILE`, which
-collect.py starts. Stop, copy, resume, think: before the stop the reader runs on the running process, only to learn which pages it
-will want; during the stop registers, stacks and those pages are copied with few system calls and nothing is followed; after it
-the reader runs on the copy. Pages that it then misses are added and the stop is made again; the last round, on a process that
-changes too fast, walks during the stop, within a time limit.
+It is a process of its own, one for each rank, never inside gdb: `python3 -m gdbext.access.collector PID --reader MODULE -o FILE`,
+started by collect.py. Its order is: stop, copy, resume, analyse.
 
-A process of its own stops the threads, without a signal (holder.py), and lets them go after `LONGEST` seconds whatever becomes of
-the copy; if this one is killed at any moment every thread runs on. What is not in memory is not waited for in a stop, but copied
-afterwards; threads that sleep are left asleep where that can be done (sleepers.py).
+* Before the stop the reader runs on the running process, only to learn which pages it will need.
+* During the stop registers, stacks and those pages are copied with few system calls. No pointer is followed.
+* After the stop the reader runs on the copy. Pages that turn out to be missing are added, and the stop is made again.
+* A process may change too fast for that. The last round then follows pointers during the stop, within a time limit.
+
+A helper process stops the threads, without a signal (holder.py). It resumes them after `LONGEST` seconds, whatever becomes of the
+copy. If the collector is killed at any moment, every thread runs on. A stop never waits for pages that are not in memory: they
+are copied afterwards. Threads that sleep are left asleep where possible (sleepers.py).
 """
 
 from __future__ import annotations
@@ -58,12 +60,12 @@ NAMED = 1 << 20  # bytes: what is left out and smaller is not worth a line
 
 
 class Collection:
-    """One process being copied. `collect()` does it, and the sooner the shorter ago `rehearse()` was; `write(path)` makes a
-    snapshot of it.
+    """A copy of one process in the making. `collect()` makes it, and is faster soon after `rehearse()`; `write(path)` writes it
+    as a snapshot.
 
-    `read(target)` reads what the copy has to hold beside registers and stacks and returns the first error, or ''; `heap`: bytes
-    of other private memory that are copied too; `timeout`: seconds that a thread may take to stop; `kept(target)` gives what the
-    program itself keeps of (command line, environment, other secrets)."""
+    `read(target)` reads everything that the copy has to hold in addition to registers and stacks; it returns the first error, or
+    ''. `heap`: bytes of other private memory to copy as well. `timeout`: seconds that a thread may take to stop. `kept(target)`
+    gives the program's own copies of (command line, environment, other secrets)."""
 
     def __init__(self, pid: int, read: Reader, *, heap: int = 0, timeout: float = 1.0, kept: Kept | None = None) -> None:
         self.pid, self.read, self.heap, self.kept = pid, read, heap, kept
@@ -147,7 +149,8 @@ class Collection:
             raise GdbextError(f"process {self.pid} gets no CPU: none of its threads stopped in {starved + 1} tries; ask again")
 
     def _prefetch(self) -> None:
-        """Reads until a pass finds no new page, so that the pages are learnt while the process runs, not while it is stopped."""
+        """Repeats the read until a pass finds no new page. So the pages are learnt while the process runs, not while it is
+        stopped."""
         for _ in range(PREFETCHES):
             reads, ran = self.recorder.read_log, process_clock(self.pid)
             self.learnt = ran
@@ -236,7 +239,7 @@ class Collection:
             return self.live.read_now(address, size)
 
     def _add_afterwards(self) -> None:
-        """What was not in memory, and that for which the stop was too short, is copied while the process runs."""
+        """Copies, while the process runs, the pages that were not in memory and those for which the stop was too short."""
         sizes, lost = {"late": 0, "away": 0}, []
         for kind, ranges in (("late", self.stop.late), ("swapped", self.stop.swapped), ("away", self.stop.away)):
             for address, size in ranges:
@@ -264,8 +267,8 @@ class Collection:
             self.partial.append(f"{text_size(size)} at {address:#x}{path}{more} left out: {why}")
 
     def _add_read_only(self, maps: Sequence[Mapping]) -> None:
-        """Read-only pages cannot change: no stop is needed for them. The head of each file, and its notes or symbols, tell which
-        file it was."""
+        """Adds read-only pages. They cannot change, so no stop is needed. The head of each file, and its notes or symbols,
+        identify the file later."""
         writable = Writable(maps)
         for page in self.wanted:
             if page not in writable:
@@ -299,7 +302,7 @@ class Collection:
 
     # ---- writing -------------------------------------------------------------------------------------------------
     def write(self, path: str, label: str) -> int:
-        """Writes the snapshot to a file that is there, /proc/self/fd/N of one that has no name yet; -> its size in bytes."""
+        """Writes the snapshot to an existing file, or to /proc/self/fd/N of one that has no name yet. -> its size in bytes"""
         program = self._leave_secrets_out()
         order = sorted(self.stop.registers, key=lambda t: (t != self.pid, t))
         threads = [(t, self.stop.registers[t]) for t in order]
@@ -390,11 +393,12 @@ def take(
     heap: int = 0,
     until: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
-    """Takes a snapshot of `pid` into `path`, from this process; -> `{"pid", "file", "bytes", "pauses", "partial", "threads"}`.
+    """Takes a snapshot of `pid` into `path`, in this process. -> `{"pid", "file", "bytes", "pauses", "partial", "threads"}`
 
-    `reader`: the module whose `read(target, *words)` reads what the copy has to hold beside registers and stacks, and whose
-    `kept_secrets(target)`, where it has one, gives what the program keeps of its command line and environment; `heap`: bytes of
-    other private memory that are copied too, see `resident.select`; `until`: what returns when it is time to stop the process."""
+    * `reader`: a module. Its `read(target, *words)` reads everything that the copy has to hold in addition to registers and
+      stacks. Its `kept_secrets(target)`, which is optional, gives the program's own copies of its command line and environment.
+    * `heap`: bytes of other private memory to copy as well, see `resident.select`.
+    * `until`: a function that returns when it is time to stop the process."""
     module = importlib.import_module(reader)
     kept = getattr(module, "kept_secrets", None)
     collection = Collection(pid, lambda target: str(module.read(target, *words)), heap=heap, timeout=timeout, kept=kept)

@@ -1,6 +1,7 @@
-"""A GPU's memory, as a debugger that sees the GPU reads it (cuda-gdb), within bounds of bytes and time.
+"""A GPU's memory, as a debugger that sees the GPU (cuda-gdb) reads it, within bounds of bytes and time.
 
-What lies there is what kernels wrote that have run. What a program has launched may still be to come: `unfinished` says so."""
+The memory holds the results of kernels that have run. Kernels that the program has launched may still have to run: `unfinished`
+says so."""
 
 from __future__ import annotations
 

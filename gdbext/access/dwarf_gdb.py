@@ -191,8 +191,8 @@ def _hashed(value: Any, kind: Any, limit: int) -> list[Any]:
 
 
 def _pair(node: Any, key: Any, mapped: Any) -> tuple[Cxx, Cxx]:
-    """A std::pair in a node: the key, then, where its alignment lets it begin, what the key leads to. A key smaller than the
-    other's alignment stands where the pair begins."""
+    """The key and the value of a std::pair in a node. The value follows the key, at the first place that its alignment allows. A
+    key smaller than the value's alignment stands where the pair begins."""
     align = max(key.alignof, mapped.alignof)
     start = -(-(int(node) + node.type.strip_typedefs().target().strip_typedefs().sizeof) // align) * align
     return Cxx(_placed(start, key)), Cxx(_placed(start + key.sizeof, mapped))
@@ -219,9 +219,9 @@ def this_of(classes: Sequence[str], types: Sequence[str]) -> tuple[str, Cxx, lis
     """-> (class, Cxx, inner) of a frame of the selected inferior that runs a method of one of `classes` (names without
     namespace), or None.
 
-    It is of the first thread that has any, and the class that stands first in the list. inner: `[(class, method)]` of that frame
-    and of those that it called. Frames are looked at only where debug information knows one of `types`. What is selected stays
-    so."""
+    The first thread with such a frame counts, and the class that stands first in the list. inner: `[(class, method)]` of that
+    frame and of the frames that it called. Frames are looked at only where debug information knows one of `types`. gdb's
+    selection is left as it was."""
     if not any(_known(name) for name in types):
         return None
     was_thread, was_frame = gdb.selected_thread(), None

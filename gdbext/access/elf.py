@@ -1,7 +1,9 @@
-"""Just enough ELF, with the standard library alone: segments, sections, dynamic symbols, notes of 64-bit little-endian files.
+"""A minimal ELF reader, with the standard library alone: segments, sections, dynamic symbols, notes of 64-bit little-endian
+files.
 
-Source of the structures: System V ABI, chapters 4 and 5; NT_FILE and NT_PRPSINFO: Linux fs/binfmt_elf.c. No count, size or offset
-of a file is believed before it is compared with the file's own length; what a file steers runs within a `files.Budget`.
+Sources of the structures: System V ABI, chapters 4 and 5; NT_FILE and NT_PRPSINFO: Linux fs/binfmt_elf.c. No count, size or
+offset of a file is believed before it is compared with the file's own length. Work whose amount the file determines runs within a
+`files.Budget`.
 """
 
 from __future__ import annotations
@@ -279,7 +281,7 @@ class Elf:
         return self._bounded(symtab, count, strtab, tags[DT_STRSZ])
 
     def _value_of(self, table: SymbolTable, raw: bytes) -> int | None:
-        """By the string first (one fast search in the file), then by the symbol that points at it."""
+        """A symbol's value, found by its name first (one fast search in the file), then by the symbol that points to that name."""
         offset, count, str_offset, str_size = table
         budget = files.Budget(self.path)
         end, needle = str_offset + str_size, raw + b"\0"
@@ -431,8 +433,8 @@ class Elf:
         return (text, best) if text else ("", 0)
 
     def globals_around(self, vaddr: int) -> tuple[str, str]:
-        """The names of the last global function that begins at or before an address and the first that begins after it, each ''
-        where there is none."""
+        """The names of the last global function that begins at or before an address and of the first that begins after it; '' for
+        each that does not exist."""
         if self._globals is None:
             found: dict[int, int] = {}
             for values, offset, str_offset in self._values():

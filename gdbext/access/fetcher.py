@@ -1,6 +1,8 @@
-"""Reads memory that may not come: a page that is not in memory waits for whoever has it, a disk, a file server (FUSE, NFS),
-another process (userfaultfd), and nothing ends that wait. A process of its own reads such pages (`pagemap.Presence` tells
-which these are), and is left behind where they do not come."""
+"""Reads pages that may never arrive.
+
+A read of a page that is not in memory waits for the page's source: a disk, a file server (FUSE, NFS), another process
+(userfaultfd). Nothing ends that wait. So a process of its own reads such pages (`pagemap.Presence` says which these are). It is
+left behind where they do not arrive."""
 
 from __future__ import annotations
 
@@ -35,8 +37,8 @@ class Fetcher:
         self._left_behind: list[helpers.Helper] = []
 
     def read(self, pid: int, address: int, size: int, span: tuple[int, int]) -> bytes:
-        """`size` bytes of a process; `FaultError` where they cannot be read or do not come. `span`: the mapping that they lie in:
-        where one of its pages did not come, no other that is away is asked for."""
+        """`size` bytes of a process; `FaultError` where they cannot be read or do not arrive. `span`: the mapping that they lie
+        in. Once one absent page of it did not arrive, no other absent page of it is asked for."""
         with self._lock:
             if self._owner != os.getpid():  # this is a copy of the process that had the helper
                 self._forget()

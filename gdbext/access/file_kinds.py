@@ -14,7 +14,7 @@ COMPRESSED = (  # the first bytes of a file, by what, and what unpacks it to its
 
 
 def of_no_elf(path: str, head: bytes) -> str:
-    """What a file is that is no 64-bit little-endian ELF file, and the line that makes a compressed core one."""
+    """The kind of a file that is no 64-bit little-endian ELF file; for a compressed core also the command that unpacks it."""
     for magic, name, tool in COMPRESSED:
         if head.startswith(magic):
             return f"compressed by {name}; unpack it: {tool} {shlex.quote(path)} > FILE"

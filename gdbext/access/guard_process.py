@@ -1,5 +1,5 @@
-"""The guard's process: it outlives gdb and lets the processes run on that gdb had attached (recovery.py). `guard.Guard` starts it
-as a script, with the socket to gdb as its standard input.
+"""The guard's process: it outlives gdb and resumes the processes that gdb had attached (recovery.py). `guard.Guard` starts it as
+a script, with the socket to gdb as its standard input.
 
 It waits for gdb's end (the end of the socket, or gdb's pidfd). Standard library only; no gdb.
 """
@@ -37,7 +37,8 @@ def _group(pid: int) -> int:
 
 
 class Server:
-    """Listens to gdb (`tracer`) on `channel` until it ends or closes it, then makes what it held run on. `life`: gdb's mutex."""
+    """Listens to gdb (`tracer`) on `channel` until gdb ends or closes it, then resumes the processes that gdb held. `life`: gdb's
+    mutex."""
 
     def __init__(self, channel: socket.socket, tracer: int, life: LivenessMutex | None = None) -> None:
         self.channel, self.tracer, self.life = channel, tracer, life
@@ -62,7 +63,7 @@ class Server:
                 recovery.stop_threads(pid, self.tracer)
 
     def serve(self) -> None:
-        """Returns when gdb has ended and nothing of it is left in any process."""
+        """Returns when gdb has ended and no trace of it is left in any process."""
         if self.life is not None and ptrace.MACHINE in recovery.TGKILL:
             background_thread(self._wait_for_last_moments, self.life)
         buffer, pidfd, poll = b"", _pidfd(self.tracer), select.poll()

@@ -1,5 +1,5 @@
-"""Small processes of ours for what may never end, such as reading a page that does not come, and for what must end whatever
-becomes of the one that asked, such as a stop. Nobody waits for one longer than he says."""
+"""Small helper processes of ours. They do work that may never end, such as a read of a page that does not arrive. They also do
+work that must end whatever becomes of the process that asked, such as a stop. Each wait for a helper has a time limit."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ class Channel:
 
 
 class Helper(Channel):
-    """A process that runs `serve(channel)` of `module`, and ends with the one that started it: `pid`; `cpu`: seconds of it, once
-    it was ended.
+    """A process that runs `serve(channel)` of `module`, and ends with the process that started it. `pid`: its number. `cpu`: its
+    CPU seconds, once it was ended.
 
-    It is a copy of this process where that may be copied; gdb, and who else has threads, starts an interpreter (a lock may be
-    held in a copy for ever). It holds nothing open but its end of the channel."""
+    It is a fork of this process where a fork is safe. gdb, and any other process with threads, starts an interpreter: in a fork a
+    lock may be held for ever. The helper has no open file except its end of the channel."""
 
     def __init__(self, module: str, serve: Callable[[Channel], None]) -> None:
         ours, theirs = socket.socketpair()
@@ -89,7 +89,8 @@ class Helper(Channel):
         theirs.close()
 
     def end(self, seconds: float = FAREWELL) -> None:
-        """Kills it, and waits so long for its end. In a wait of the kernel that nothing ends it goes when that does."""
+        """Kills the process and waits a limited time for its end. A process in an uninterruptible wait of the kernel ends only
+        when that wait does."""
         if not self._ended:
             self._ended = True
             self.socket.close()

@@ -1,10 +1,12 @@
-"""What was found in the symbol tables of libraries, kept between looks: a file for each library, in the user's own cache folder.
+"""Results of symbol lookups in libraries, kept between commands: a file for each library, in the user's own cache folder.
 
-A look at a process asks the same few hundred addresses of the same libraries each time, and a table of libtorch has 400,000 rows.
-What is kept is names and addresses of functions of files, nothing out of a process. An answer is of one build: its file's name
-holds the library's build-id, size, time, device and inode, so that another file under the same path has other answers. The folder
-must be the user's own (`package.owned_by_us`); a file in it that is not, that is damaged or too large is made again, with a note
-in the log. A file is written under a name of its own and renamed: two writers leave the answers of one of them, whole.
+A command asks the same few hundred addresses of the same libraries each time, and a symbol table of libtorch has 400,000 rows.
+The results are names and addresses of functions of files, never data of a process.
+
+They are of one build. The name of their file holds the library's build-id, size, time, device and inode, so another file under
+the same path has other results. The folder must be the user's own (`package.owned_by_us`). A file in it that is not the user's,
+that is damaged or too large is made again, with a note in the log. A file is written under a temporary name and renamed: of two
+writers one wins, with a whole file.
 """
 
 from __future__ import annotations
@@ -35,8 +37,10 @@ KEPT = "symbols"  # in `Elf.kept`
 
 
 class Answers:
-    """Of one library: `named`: {first address of a function: its name, or ''}; `around`: {address: (name and first address of the
-    function around it, ('', 0) for none)}; `key`: the name of its file, '' for a library whose answers are not kept."""
+    """The results for one library.
+
+    `named`: {first address of a function: its name, or ''}. `around`: {address: (name, first address) of the function around it,
+    ('', 0) for none}. `key`: the name of the file, '' for a library whose results are not kept."""
 
     def __init__(self, key: str = "") -> None:
         self.key = key
@@ -70,7 +74,7 @@ def folder() -> str:
 
 
 def of(elf: Elf) -> Answers:
-    """What is known of a file's symbols, from earlier looks too where that may be believed."""
+    """The results for a file's symbols, with those of earlier commands where these may be believed."""
     if KEPT not in elf.kept:
         key, own = _key(elf), folder()
         found = _read(own, key) if key and own else Answers(key)
@@ -111,7 +115,7 @@ def clear() -> tuple[int, int]:
 
 
 def refuse_others(own: str) -> None:
-    """`GdbextError` where somebody else can put files into the folder, or, where it is not there yet, into the one above it."""
+    """`GdbextError` where another user can put files into the folder, or, before the folder exists, into the one above it."""
     there = own
     while not os.path.lexists(there):
         there = os.path.dirname(there)
@@ -202,7 +206,7 @@ def _read(own: str, key: str) -> Answers:
 
 
 def _entries(own: str) -> list[os.DirEntry[str]]:
-    """The files of the folder that are this module's, drafts of writers that were killed among them."""
+    """The files of the folder that are this module's, the drafts of killed writers among them."""
     with os.scandir(own) as entries:
         return [e for e in entries if re.fullmatch(r"\.?[0-9a-f]{8,64}(-[0-9a-f]+){4}\.(json|[0-9]+)", e.name)]
 

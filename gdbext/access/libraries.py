@@ -1,9 +1,9 @@
-"""Symbols of just the libraries that stacks need, in gdb, with `auto-solib-add off`.
+"""Reads the symbols of just the libraries that stacks need into gdb, with `auto-solib-add off`.
 
-gdb unwinds through a library only with its symbols (.eh_frame) read; past a frame in a library without them every further frame
-is invented. So: walk to the first frame that cannot be vouched for, read that library, walk again, until nothing changes.
-`sharedlibrary REGEX` takes a basic regular expression and says nothing when it matches nothing: what was read is checked
-against gdb's own list of objfiles.
+gdb unwinds through a library only once its symbols (.eh_frame) are read. Past a frame in a library without them every further
+frame is invented. So: walk to the first frame that cannot be vouched for, read that library, walk again, until nothing changes.
+`sharedlibrary REGEX` takes a basic regular expression and prints no error when nothing matches. So the result is checked against
+gdb's own list of objfiles.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ STACK_SCAN = 64 << 10
 
 
 class Loaded:
-    """What `load_for` did. `loaded`: paths; `left_out`: `{path: size in bytes}`; `unvouched`: `[(thread number, tid, level,
-    pc, why)]`, the first frame of each thread that cannot be vouched for (the frames behind it are not to be believed
-    either)."""
+    """The result of `load_for`. `loaded`: paths. `left_out`: `{path: size in bytes}`. `unvouched`: `[(thread number, tid, level,
+    pc, why)]`, the first frame of each thread that cannot be vouched for; the frames behind it are not to be believed either."""
 
     def __init__(self) -> None:
         self.loaded: list[str] = []
@@ -124,10 +123,11 @@ def _in_program(pc: int, program: Any) -> bool:
 
 
 def load_for(threads: Iterable[Any] | None = None, limit: int | None = BIG) -> Loaded:
-    """Reads what the stacks of `threads` (gdb.InferiorThread of the selected inferior; default: all) need; returns `Loaded`.
+    """Reads the symbols that the stacks of `threads` need (gdb.InferiorThread of the selected inferior; default: all). ->
+    `Loaded`
 
     `limit` in bytes: a larger file that gdb has not read yet is left out and named; None for no limit. The selected thread and
-    frame stay."""
+    frame stay selected."""
     inferior = gdb.selected_inferior()
     threads = list(inferior.threads() if threads is None else threads)
     result, failed, known = Loaded(), set(), _known()
@@ -209,9 +209,9 @@ def _blocked_at(pid: int, tid: int) -> tuple[int, int] | None:
 
 
 def likely(pid: int, threads: Iterable[int] | None = None, limit: int | None = AHEAD) -> list[str]:
-    """Files of a running process that its stacks seem to return into: a guess made without stopping it, from the words on the
-    stacks of `threads` (tids; default: the main one). Reading their symbols before an attach takes that time out of the
-    pause."""
+    """Files of a running process that its stacks seem to return into: a guess from the words on the stacks of `threads` (tids;
+    default: the main one). The process is not stopped for it. If their symbols are read before an attach, that time is no part of
+    the pause."""
     try:
         mapped = parse_maps(read_maps(pid)[0])
     except (GdbextError, OSError, ValueError) as e:

@@ -43,7 +43,8 @@ for _event in ("stop", "cont", "exited", "memory_changed", "register_changed", "
 def select_inferior(inferior: Any) -> None:
     """Selects an inferior, and a thread of it where it has one.
 
-    By that thread: gdb's `inferior N` prints where it went also where its output is taken as text (gdb 12 to 18)."""
+    The thread is selected directly: gdb's `inferior N` prints its new selection even where its output is captured (gdb 12 to 18).
+    """
     threads = inferior.threads()
     if threads:
         threads[0].switch()
@@ -52,7 +53,7 @@ def select_inferior(inferior: Any) -> None:
 
 
 class selected:
-    """Selects an inferior or thread for a `with` block and gives back what was selected before: inferior, thread and frame, in
+    """Selects an inferior or thread for a `with` block. Afterwards it restores the selected inferior, thread and frame, and in
     cuda-gdb the thread of the GPU that was in focus."""
 
     def __init__(self, inferior: Any = None, thread: Any = None) -> None:
@@ -93,8 +94,8 @@ def core_file(inferior: Any) -> str | None:
 
 
 def _device_focus() -> list[int]:
-    """The kernel, block (x, y, z) and thread (x, y, z) that cuda-gdb has in focus; [] where that is on the host, and in any other
-    gdb."""
+    """The kernel, block (x, y, z) and thread (x, y, z) that cuda-gdb has in focus; [] where the focus is on the host, and in any
+    other gdb."""
     try:
         gdb.parameter("cuda break_on_launch")
         text = gdb.execute("cuda kernel block thread", to_string=True)

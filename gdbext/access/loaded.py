@@ -1,5 +1,5 @@
-"""The dynamic loader's list of what a process has loaded, read from its memory: the names that gdb opens, and the files of a core
-whose writer did not note them (qemu's user mode, for one).
+"""The dynamic loader's list of the files that a process has loaded, read from its memory. It gives the names that gdb opens, and
+the files of a core whose writer did not note them (qemu's user mode, for one).
 
 Sources: System V ABI; glibc <link.h>: struct r_debug, struct link_map; Linux include/uapi/linux/auxvec.h.
 """
@@ -50,8 +50,8 @@ def library_names(read: Read, auxv: bytes) -> list[bytes]:
 
 
 def mapped_files(core: CoreFileTarget, auxv: bytes) -> list[tuple[int, int, int, str]]:
-    """What NT_FILE would say: `[(start, end, offset in bytes, path)]` of the program and its libraries, as far as their files are
-    here; [] where the list or the program's file cannot be had."""
+    """The content that NT_FILE would have: `[(start, end, offset in bytes, path)]` of the program and its libraries, for those
+    whose files are on this machine. [] where the list or the program's file is missing."""
     found: list[tuple[int, int, int, str]] = []
 
     def read(address: int, size: int) -> bytes:
