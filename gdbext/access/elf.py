@@ -281,7 +281,8 @@ class Elf:
         return self._bounded(symtab, count, strtab, tags[DT_STRSZ])
 
     def _value_of(self, table: SymbolTable, raw: bytes) -> int | None:
-        """A symbol's value, found by its name first (one fast search in the file), then by the symbol that points to that name."""
+        """A symbol's value, found by its name first (one fast search in the file), then by the symbol that points to that
+        name."""
         offset, count, str_offset, str_size = table
         budget = files.Budget(self.path)
         end, needle = str_offset + str_size, raw + b"\0"

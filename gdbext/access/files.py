@@ -242,7 +242,8 @@ class Budget:
 
 
 def take_json(budget: Budget, data: bytes) -> None:
-    """Takes from the budget the most memory that a piece of JSON text can need once it is parsed: 8 bytes of text can become 250."""
+    """Takes from the budget the most memory that a piece of JSON text can need once it is parsed: 8 bytes of text can
+    become 250."""
     budget.take(len(data) * (2 if data.isascii() else 6) + sum(cost * data.count(mark) for mark, cost in _COSTS))
 
 

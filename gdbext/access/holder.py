@@ -152,7 +152,8 @@ class _Requests:
             self._channel.send(json.dumps([stopped.seconds, over]).encode())
 
     def _come_round(self, pid: int, seconds: float) -> None:
-        """Waits until the strays of a process, except those in uninterruptible sleep, have come to their stop and are released."""
+        """Waits until the strays of a process, except those in uninterruptible sleep, have come to their stop and are
+        released."""
         deadline = time.monotonic() + seconds
         while True:
             self._strays = [one for one in self._strays if not one.release_stray()]

@@ -61,9 +61,9 @@ class Mapping:
 class Module:
     """A file that the process has mapped as a program.
 
-    `path` is the process's name of it, `file` the name that this machine can open ('' for one that was deleted), `base` the
-    lowest mapped address. `image()` makes the file's bytes out of its mapped pieces. `doubt` says, once `elf` was asked for, why
-    nothing proves that `file` is what is mapped; '' where that is proved."""
+    `path` is the process's name of it, `file` the path on this machine ('' for a deleted file), `base` the lowest mapped address.
+    `image()` makes the file's bytes out of its mapped pieces. `doubt` is set once `elf` was asked for: why nothing proves that
+    `file` is the mapped file; '' where that is proved."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Module:
 
     @property
     def elf(self) -> Elf:
-        """The parsed file; `NotFoundError` when it is gone, is no ELF file, or is another build than the one that is mapped."""
+        """The parsed file. `NotFoundError` when it is gone, is no ELF file, or is another build than the mapped one."""
         if self._refused is not None:
             raise self._refused
         if self._elf is None:
@@ -157,8 +157,8 @@ class NativeFrame:
     """One frame of a native stack.
 
     `function`, `file`, `line`, `library` are '' or None where they are not known. `inline` frames share the physical frame of the
-    next older one. `reliable` is False for a frame that rests on a guess, or lies in a file that nothing proves to be the mapped
-    one. `doubt` says what keeps its function unknown, or it unreliable; "" for neither."""
+    next older one. `reliable` is False for a frame that rests on a guess, or lies in a file that is not proved to be the mapped
+    one. `doubt` says why the function is unknown or the frame unreliable; '' for neither."""
 
     __slots__ = ("level", "pc", "sp", "function", "file", "line", "library", "inline", "reliable", "doubt")
 
@@ -206,10 +206,11 @@ class Thread:
 
 
 class ReadLog:
-    """The pages that are read through a collector's Targets, and so the pages that a copy has to hold.
+    """The pages that are read through a collector's Targets: the pages that a copy has to hold.
 
-    `pages`: addresses of pages that were read. `missed`: those of them that a copy lacks, each worth another stop of the process.
-    `of_copy`: the Target is such a copy. `repeated`: everything was read once before, only what moves needs to be read again."""
+    `pages`: addresses of the pages that were read. `missed`: those of them that a copy lacks, each worth another stop of the
+    process. `of_copy`: the Target is such a copy. `repeated`: everything was read once before, so only memory that changes needs
+    to be read again."""
 
     __slots__ = ("pages", "missed", "of_copy", "repeated")
 

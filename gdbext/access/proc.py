@@ -60,10 +60,10 @@ def boot_id() -> str:
 
 
 def process_root(pid: int) -> str:
-    """The folder in which we see a process's own file system; '' where it is ours.
+    """The folder under which this machine sees a process's own file system; '' where it is ours.
 
-    Two file systems may give their roots the same inode number, so the device counts too; and with the same root folder another
-    mount namespace may have other folders mounted below it."""
+    Two file systems may give their roots the same inode number, so the device counts too. With the same root folder another mount
+    namespace may still have other folders mounted below it."""
     try:
         theirs, ours = os.stat(f"/proc/{pid}/root/"), os.stat("/")
     except OSError:
@@ -188,7 +188,8 @@ class ProcTarget(Target):
         return found
 
     def know_maps_of(self, other: ProcTarget) -> None:
-        """Takes over what another one of the same process made of its memory map, which holds as long as the map is the same."""
+        """Takes over what another Target of the same process derived from its memory map. It stays valid as long as the map is
+        the same."""
         self._map = other._map
 
     def _mappings(self) -> list[Mapping]:
@@ -253,7 +254,7 @@ class ProcTarget(Target):
             return ""
 
     def invalidate(self) -> None:
-        """Drops every cache, and the memory of what the process was before it called exec."""
+        """Drops every cache. After an exec it also drops the memory of the earlier program."""
         super().invalidate()
         self.close()
 

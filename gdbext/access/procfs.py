@@ -121,7 +121,7 @@ def parse_stat(data: bytes) -> Stat:
 
 
 class Schedstat(NamedTuple):
-    """A thread's clock: nanoseconds on a CPU, nanoseconds that it waited for one, how often it got one."""
+    """A thread's clock: nanoseconds on a CPU, nanoseconds that it waited for one, number of times that it got one."""
 
     ran: int
     queued: int
@@ -135,8 +135,8 @@ def parse_schedstat(data: bytes) -> Schedstat:
 
 
 class Syscall(NamedTuple):
-    """What a thread waits in: the `number` of a system call (-1: the kernel, but no call) with its six `arguments` (() without
-    one), the stack pointer, the program counter."""
+    """The place where a thread is blocked: the `number` of a system call (-1: in the kernel, but in no call) with its six
+    `arguments` (() without one), the stack pointer, the program counter."""
 
     number: int
     arguments: tuple[int, ...]
@@ -283,8 +283,8 @@ def read_syscall(pid: int, tid: int) -> Syscall | None:
 
 
 def state_of(pid: int, tid: int | None = None) -> str:
-    """The state letter of a process, or of one thread of it; '' where it is gone. A process has ended with its last thread: where
-    only the main one has (pthread_exit), the letter is another's that goes on."""
+    """The state letter of a process, or of one thread of it; '' where it is gone. A process ends with its last thread. Where only
+    the main thread has ended (pthread_exit), the letter is that of another thread that goes on."""
     try:
         stat = read_stat(pid, tid)
         alone = tid is not None or stat.state not in ("Z", "X") or stat.threads < 2
@@ -362,9 +362,9 @@ def descriptors(pid: int) -> Iterator[tuple[int, str]]:
 
 
 def maps_text(pid: int, name: str = "maps") -> str:
-    """The text of a `maps` file, its paths as the process knows them.
+    """The text of a `maps` file, with paths as the process knows them.
 
-    The kernel writes paths as seen from the reader's root: of a process in a chroot they begin with the folder that is its root.
+    The kernel writes paths as seen from the reader's root. For a process in a chroot they begin with the folder that is its root.
     In a container that has changed its root (pivot_root) that folder is `/`."""
     text = read_proc(pid, name).decode("utf-8", "surrogateescape")
     try:

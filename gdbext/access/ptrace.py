@@ -1,8 +1,8 @@
-"""ptrace, process_vm_readv and the /proc fields around them, through ctypes: for the collector and the guard; inside gdb
-registers are read, nothing else.
+"""ptrace, process_vm_readv and the related fields of /proc, through ctypes. They serve the collector and the guard; inside gdb
+they only read registers.
 
-Stopping is PTRACE_SEIZE + PTRACE_INTERRUPT: no signal is sent, so when the tracer dies at any moment every thread runs on,
-and a process in a group-stop (state T) stays in it. Numbers: Linux include/uapi/linux/ptrace.h, arch/*/include/asm/user.h.
+Threads are stopped by PTRACE_SEIZE + PTRACE_INTERRUPT. No signal is sent: when the tracer dies at any moment every thread runs
+on, and a process in a group-stop (state T) stays in it. Numbers: Linux include/uapi/linux/ptrace.h, arch/*/include/asm/user.h.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def ns_pid(pid: int) -> int | None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Lets this process be killed when the thread that started it ends (PR_SET_PDEATHSIG of prctl(2)); it ends at once where
-    `parent` is no more."""
+    """Asks the kernel to kill this process when the thread that started it ends (PR_SET_PDEATHSIG of prctl(2)). It exits at once
+    where `parent` has already ended."""
     libc.prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)  # SIGKILL
     if os.getppid() != parent:
         os._exit(1)
@@ -126,8 +126,8 @@ def thread_state(pid: int, tid: int) -> str:
 def lasting_stops(pids: Iterable[int]) -> dict[int, dict[str, Any]]:
     """{pid: `status`} of the processes whose main thread is stopped, by a signal or by a tracer.
 
-    A tracer counts where the same one still holds it after `LASTING`, and whenever it was asked in between: another reader, such
-    as this pack's own collector, holds a process for milliseconds. One wait serves all of them."""
+    A tracer counts where the same one still holds the process after `LASTING`, at each check in between too: another reader, such
+    as this pack's own collector, holds a process for milliseconds. One wait serves all processes."""
     found = {pid: s for pid in pids for s in [status(pid)] if s is not None and s["state"] in "Tt"}
     deadline = time.monotonic() + LASTING
     while any(s["tracer"] for s in found.values()) and time.monotonic() < deadline:
@@ -142,8 +142,8 @@ def lasting_stops(pids: Iterable[int]) -> dict[int, dict[str, Any]]:
 
 
 def stopped_by(pids: Iterable[int]) -> dict[int, str]:
-    """{pid: who has stopped it, in words} of the processes that are stopped for longer (`lasting_stops`): "a signal", "process 17
-    (gdb), which traces it"."""
+    """{pid: what has stopped it, in words} of the processes that stay stopped (`lasting_stops`): "a signal", "process 17 (gdb),
+    which traces it"."""
     return {pid: stopper(s["tracer"]) for pid, s in lasting_stops(pids).items()}
 
 
@@ -171,7 +171,7 @@ def uninterruptible(pid: int) -> list[int]:
 
 
 def memory_tid(pid: int) -> int | None:
-    """A thread of a process that has its memory (a main thread that has ended has none); None where no thread has."""
+    """A thread of a process that has its memory (a main thread that has ended has none); None where there is no such thread."""
     for tid in [pid, *tids(pid)]:
         state = status(pid, tid)
         if state is not None and state["state"] not in "ZX" and not state["kthread"]:
@@ -180,7 +180,8 @@ def memory_tid(pid: int) -> int | None:
 
 
 def start_time(pid: int) -> int | None:
-    """Clock ticks after boot at which a process began (with the pid it names it for good), or None when it is gone."""
+    """Clock ticks after boot at which a process began, or None when it is gone. Together with the pid it identifies a process for
+    good."""
     try:
         return procfs.read_stat(pid).started
     except (GdbextError, OSError) as e:
@@ -202,12 +203,16 @@ def tracers(pid: int) -> set[int]:
 class Stopped:
     """All threads of a process, seized and interrupted, for a `with` block (or several, one after the other).
 
-    `threads`: tids that stand still. `stray`: tids that did not stop, since they sleep uninterruptibly in the kernel (state D) or
-    took longer than `timeout`; nobody waits for a thread in state D. They stay seized: `release_stray()` lets go of those that
-    have come round, the end of this process of the rest. `seconds`: how long the process stood still, from the first interrupt to
-    the last detach; 0 where none did; `began`: when the first thread stood (monotonic); `standing`: seconds that the others are
-    waited for then, where that is less than `timeout`. Another tracer, which may be a reader that passes by, is given `patience`
-    seconds to go. `only`: the threads to stop, else all; those in `spare` are left alone."""
+    * `threads`: tids of the stopped threads
+    * `stray`: tids that did not stop: they are in uninterruptible sleep (state D), for which there is no wait, or took longer
+      than `timeout`. They stay seized. `release_stray()` releases those that have stopped since; the end of this process releases
+      the rest.
+    * `seconds`: how long the process was stopped, from the first interrupt to the last detach; 0 where no thread was
+    * `began`: when the first thread was stopped (monotonic)
+    * `standing`: seconds to wait for the other threads from then on, where that is less than `timeout`
+    * `patience`: seconds that another tracer, perhaps a reader that finishes soon, is given to go
+    * `only`: the threads to stop, else all
+    * `spare`: the threads to leave alone"""
 
     def __init__(
         self,
@@ -382,7 +387,7 @@ def set_registers(tid: int, kind: int, data: bytes) -> None:
 
 def blocked_registers(pid: int, tid: int, arch: str) -> bytes | None:
     """A NT_PRSTATUS set of a thread that waits in the kernel and cannot be stopped, as `call_registers`. None for a thread that
-    runs, or may not be asked."""
+    runs, or whose system call may not be read."""
     return call_registers(procfs.read_or_empty(pid, f"task/{tid}/syscall"), arch)
 
 

@@ -1,7 +1,7 @@
-"""Whether a user may read a file: root's debugger shows nothing of a file because a process of somebody else names it.
+"""Whether a user may read a file. root's debugger shows nothing of a file merely because another user's process names it.
 
-By owner, group and mode of the file and of the folders that lead to it, as fs/namei.c's generic_permission does without access
-lists: what only such a list allows is refused."""
+Owner, group and mode of the file and of the folders that lead to it decide, as in fs/namei.c's generic_permission but without
+access lists. A file that only such a list allows is refused."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def of_owner(descriptor: int) -> User:
 
 
 def open_for(user: User | None, path: str) -> BinaryIO:
-    """Opens a regular file that a process, a core or a snapshot names, as `open_regular`; `NotFoundError` where its `user` (None:
-    unknown) may not read it."""
+    """Opens a regular file that a process, a core or a snapshot names, as `open_regular`. `NotFoundError` where its `user` (None:
+    unknown) may not read the file."""
     file = open_regular(path)
     if os.geteuid() and user is not None and user.uid == os.geteuid():
         return file  # the kernel has been asked

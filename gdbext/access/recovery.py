@@ -1,9 +1,9 @@
-"""Lets processes run on that a dead gdb has left stopped: the work of the guard's process (guard_process.py).
+"""Resumes processes that a dead gdb has left stopped: the work of the guard's process (guard_process.py).
 
-As soon as the kernel has taken the dead tracer away, the guard stops the threads without a signal, clears debug registers, puts
-back the bytes of breakpoints and lets go; then it sends SIGCONT to a process that gdb's SIGSTOP left stopped, also one whose
-SIGSTOP is still on its way. A process that stood in a group-stop before the attach is never resumed. Standard library only; no
-gdb.
+As soon as the kernel has removed the dead tracer, the guard stops the threads without a signal. It clears debug registers,
+restores the bytes under breakpoints and releases the threads. Then it sends SIGCONT to a process that gdb's SIGSTOP left stopped,
+even if that SIGSTOP is not delivered yet. A process that was in a group-stop before the attach is never resumed. Standard library
+only; no gdb.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ TRAP_BIT = 1 << signal.SIGTRAP - 1
 
 
 class Held:
-    """A process that gdb holds: when it began (`start`), whether it stood in a group-stop before (`was_stopped`), and the
-    addresses of breakpoint bytes that it had before (`known`)."""
+    """A process that gdb holds. `start`: when it began. `was_stopped`: whether it was in a group-stop before. `known`: the
+    addresses of breakpoint bytes that it had before."""
 
     __slots__ = ("start", "was_stopped", "known")
 
@@ -44,7 +44,7 @@ class Held:
 
 
 def left_stopped(pid: int) -> bool:
-    """True where a SIGSTOP has stopped the process, or is on its way to one of its threads."""
+    """True where a SIGSTOP has stopped the process, or is pending for one of its threads."""
     for tid in ptrace.tids(pid):
         s = ptrace.status(pid, tid)
         if s and not s["tracer"] and (s["state"] == "T" or s["pending"] & ptrace.SIGSTOP_BIT):
@@ -82,9 +82,9 @@ def _code_mappings(pid: int) -> list[tuple[int, int, int, tuple[int, int], str]]
 
 
 def _open_mapped(pid: int, start: int, end: int, key: tuple[int, int], path: str) -> tuple[int, bool] | None:
-    """(descriptor of the file that is mapped, whether that is sure); None where it cannot be had.
+    """(descriptor of the mapped file, whether it is certain); None where it cannot be opened.
 
-    The kernel's own link to it (for root alone) is sure. So is the file at the path, inside the process's root, with the same
+    The kernel's own link to it (for root alone) is certain. So is the file at the path, inside the process's root, with the same
     device and inode. Where only the inode agrees it is not: some file systems (btrfs, overlayfs) name another device."""
     sure = True
     try:
@@ -107,11 +107,11 @@ def _open_mapped(pid: int, start: int, end: int, key: tuple[int, int], path: str
 
 
 def planted_breakpoints(pid: int) -> dict[int, bytes]:
-    """`{address: the file's bytes}` where the process has a breakpoint instruction and the file that it has mapped has not.
+    """`{address: the file's bytes}` where the process has a breakpoint instruction and its mapped file has not.
 
-    Only pages of code of which the process has a copy of its own are looked at, whatever else it has: an engine's 200 GB of
-    memory cost nothing here. A file that may be another one counts only where the rest of the page is the same. Source:
-    Documentation/admin-guide/mm/pagemap.rst."""
+    Only pages of code of which the process has a private copy are read, so an engine's 200 GB of memory cost nothing here. A file
+    that may be another one counts only where the rest of the page is the same. Source: Documentation/admin-guide/mm/pagemap.rst.
+    """
     trap = BREAKPOINTS.get(ptrace.MACHINE)
     found: dict[int, bytes] = {}
     if trap is None:
@@ -152,8 +152,8 @@ def _restored(data: bytes, original: bytes, places: list[int], trap: bytes) -> b
 
 
 def stop_threads(pid: int, tracer: int, number: int = signal.SIGSTOP) -> None:
-    """Sends SIGSTOP to each thread of a process that `tracer` still traces while it exits, so that no thread runs into an armed
-    debug register."""
+    """Sends SIGSTOP to each thread of a process that `tracer` still traces while it exits. So no thread runs into an armed debug
+    register."""
     try:
         ours = status_field(read_proc(pid, "status"), b"TracerPid") == b"%d" % tracer
     except (GdbextError, OSError) as e:
@@ -200,9 +200,10 @@ def program_of(pid: int) -> tuple[int, int] | None:
 
 
 def end_stopped_copies(group: int, began: int, program: tuple[int, int] | None) -> int:
-    """Ends what a gdb leaves that is killed while it tries out ptrace, before its first attach: a copy of itself, stopped by its
-    own SIGSTOP for good (gdb/nat/linux-ptrace.c, linux_check_ptrace_features). `group`, `began`, `program`: gdb's process group,
-    start time and program. -> how many"""
+    """Ends a fork that gdb leaves behind if it is killed while it tries out ptrace, before its first attach. -> how many
+
+    The fork has stopped itself by SIGSTOP for good (gdb/nat/linux-ptrace.c, linux_check_ptrace_features). `group`, `began`,
+    `program`: gdb's process group, start time and program."""
     found = 0
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
@@ -221,7 +222,8 @@ def end_stopped_copies(group: int, began: int, program: tuple[int, int] | None) 
 
 
 def disarm(pid: int, known: Container[int] = ()) -> tuple[int, int]:
-    """Clears debug registers and puts back breakpoint bytes of an untraced process, with its threads stopped for that moment.
+    """Clears debug registers and restores the bytes under breakpoints of an untraced process; its threads are stopped for that
+    moment.
 
     `known`: addresses of breakpoint bytes that were there before the attach; they stay. Returns (threads cleared, bytes
     restored)."""
@@ -244,7 +246,7 @@ def disarm(pid: int, known: Container[int] = ()) -> tuple[int, int]:
 
 
 def recover(held: dict[int, Held], tracer: int, gone: Callable[[], bool]) -> None:
-    """Lets the processes of `held` run on after the death of `tracer`.
+    """Resumes the processes of `held` after the death of `tracer`.
 
     `gone()` says whether the tracer has really ended: until then it may still trace them (while it writes a core file, say)."""
     released: dict[int, Held] = {}

@@ -49,8 +49,8 @@ def text_size(count: int) -> str:
 
 
 def nameless_file() -> Any:
-    """A file for memory, which holds secrets: without a name it is gone with the last who has it open, however that one ends. It
-    lies in memory, and wants no disk and no folder that may be written."""
+    """A file for memory, which holds secrets. It has no name, so it is gone once the last process that has it open ends, however
+    that happens. It lies in memory, and needs no disk and no writable folder."""
     try:
         return os.fdopen(os.memfd_create("gdbext"), "w+b")
     except OSError:  # a sandbox without it

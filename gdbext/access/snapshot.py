@@ -35,8 +35,8 @@ SI_KERNEL = 0x80  # of what the kernel gives no address for
 
 
 class Death(NamedTuple):
-    """What ended a process: `tid` of the thread that the signal reached; `address` of an access that failed; `sender`,
-    `user`: pid and user of the process that sent the signal, None where the kernel did; `own`: it sent it to itself, as abort()
+    """The end of a process. `tid`: the thread that the signal reached. `address`: of an access that failed. `sender`, `user`: pid
+    and user of the process that sent the signal, None where the kernel did. `own`: the process sent it to itself, as abort()
     does."""
 
     tid: int
@@ -66,9 +66,9 @@ def is_snapshot(path: str) -> bool:
 
 
 class CoreFileTarget(Target):
-    """A core as a Target. Read-only memory of mapped files that the core leaves out comes from those files, as gdb does it.
+    """A core as a Target. Read-only memory of mapped files that the core leaves out comes from those files, as in gdb.
 
-    `kind` is "snapshot" for one that our collector wrote, else "core". `NotFoundError` for a file that is no core."""
+    `kind` is "snapshot" for a core that our collector wrote, else "core". `NotFoundError` for a file that is no core."""
 
     kind = "core"
 
@@ -142,8 +142,8 @@ class CoreFileTarget(Target):
         return Death(tid, name, None, sender, user, number in FATAL and sender in (self.pid, tid))
 
     def fatal_signal(self) -> tuple[int, str] | None:
-        """(tid, what in words) of the thread that an error of its own has ended; None for a core that somebody asked for, by
-        gcore or a signal."""
+        """(tid, what in words) of the thread whose own error ended the process; None for a core that was requested, by gcore or a
+        signal."""
         death = self.death()
         if death is None or death.signal not in (number.name for number in FATAL) or death.sender is not None and not death.own:
             return None
@@ -155,15 +155,15 @@ class CoreFileTarget(Target):
 
     @property
     def has_name(self) -> bool:
-        """Whether it is a file that somebody could open later, and no copy for one answer."""
+        """Whether it is a file that can be opened later, and no copy for one answer."""
         return not self.path.startswith("/proc/self/fd/")
 
     def root(self) -> str:
         """$GDBEXT_SYSROOT, else the root folder of the process that a snapshot was taken of, as long as that process lives on
         this machine.
 
-        The file only says which process it was; the folder's name is made here. '' for what lived in our own root, and for a
-        core."""
+        The file only says which process it was; the folder's name is made here. '' for a process that lived in our own root, and
+        for a core."""
         if os.environ.get(SYSROOT, "").strip("/"):
             return os.environ[SYSROOT].rstrip("/")
         told = self.note.get("root")
@@ -270,8 +270,8 @@ class CoreFileTarget(Target):
         return data.ljust(left, b"\0")
 
     def _same_file(self, path: str, m: Mapping) -> bool:
-        """Whether the file here is the one that was mapped, by what the core holds of it; a plain core that holds nothing of it
-        is believed."""
+        """Whether the file here is the one that was mapped, by the parts of it that the core holds. A plain core without any of
+        it is believed."""
         return self.cached(("same file", m.path), lambda: self._compare(path, m))
 
     def _compare(self, path: str, m: Mapping) -> bool:
@@ -350,7 +350,7 @@ class CoreFileTarget(Target):
 
     # ---- command line --------------------------------------------------------------------------------------------
     def argv(self) -> list[str]:
-        """The whole command line where the stack has it, else the 79 characters of the core's header; `GdbextError` for a
+        """The whole command line where the stack has it, else the 79 characters of the core's header. `GdbextError` for a
         snapshot."""
         self._refuse_secrets("command line")
         try:

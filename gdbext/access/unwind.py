@@ -1,7 +1,7 @@
 """Native stacks from registers and memory alone: call-frame information of the mapped files, no symbols read ahead, no gdb.
 
-Works on any Target that has mappings and a thread's registers: a stopped process, a core, a snapshot, after the process went on.
-Sources: System V ABI x86-64 section 3.6.2 (register numbers), "DWARF for the Arm 64-bit Architecture" section 4.1, DWARF 4
+It works on any Target that has mappings and a thread's registers: a stopped process, a core, a snapshot of a process that runs
+on. Sources: System V ABI x86-64 section 3.6.2 (register numbers), "DWARF for the Arm 64-bit Architecture" section 4.1, DWARF 4
 section 2.5 (expressions).
 """
 
@@ -73,8 +73,8 @@ _CONSTANTS = {0x08: "B", 0x09: "b", 0x0A: "H", 0x0B: "h", 0x0C: "I", 0x0D: "i", 
 
 
 def evaluate(block: bytes, registers: Values, memory: Memory, first: int | None = None) -> int:
-    """The value of a DWARF location expression of the kinds that call-frame information holds; `first`: the value on its stack at
-    the start."""
+    """The value of a DWARF location expression, with the operations that call-frame information uses. `first`: the value on its
+    stack at the start."""
     cursor, stack = Cursor(block, 0), [] if first is None else [first]
     while cursor.at < len(block):
         op = cursor.take("B")
@@ -294,8 +294,8 @@ class Unwinder:
         return pc, dict(enumerate(registers))  # x0 to x30 and sp, numbered as DWARF does
 
     def _leaves(self, pc: int, values: Values) -> tuple[int, Values] | None:
-        """-> (pc, registers) of the caller of code that was made at run time and goes straight from `pc`, a return address, to
-        its `ret`, as a trampoline does (CPython's for perf, Python/asm_trampoline.S); None where it does anything else."""
+        """-> (pc, registers) of the caller of code made at run time, if that code goes straight from `pc`, a return address, to
+        its `ret`. A trampoline does so (CPython's for perf, Python/asm_trampoline.S). None for any other code."""
         if self.arch != "x86-64":
             return None
         try:
@@ -320,8 +320,8 @@ class Unwinder:
     def _guess(self, at: int, values: Values, exact: bool) -> tuple[int, Values]:
         """-> (pc, registers) of the caller of the code `at`, without call-frame information.
 
-        A return address on top of the stack or in its register (only where `at` is an instruction that runs), else the frame
-        pointer's chain; `GdbextError` where neither leads to code."""
+        It tries a return address on top of the stack or in its register (only where `at` is the current instruction), then the
+        frame pointer's chain. `GdbextError` where neither leads to code."""
         sp, fp = values[SP[self.arch]], values.get(FP[self.arch], 0)
         if exact and self.arch == "x86-64":
             pc = self.memory.u64(sp)

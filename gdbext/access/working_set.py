@@ -27,7 +27,7 @@ def pages_of(address: int, size: int) -> range:
 class Recorder(ProcTarget):
     """The running process; its log gathers the pages that a reader asks for, `limit` of them at most.
 
-    With a `deadline` (monotonic) every read after it faults, and `copies` holds what was read, by page."""
+    With a `deadline` (monotonic) every read after it faults, and `copies` holds the memory that was read, by page."""
 
     read_log: ReadLog
 
