@@ -33,7 +33,7 @@ class Stop:
     * `text`: the memory map; `maps`: the same, parsed
     * `seconds`: how long the process was paused
     * `woken`: how many threads slept and were stopped
-    * `away`: `[(address, size)]` of wanted memory that was swapped out or not in memory; `swapped`: the same of `heap`
+    * `away`: `[(address, size)]` of wanted pages and stacks that were not in memory; `swapped`: the same of `heap`
     * `late`: ranges for which there was no time
     * `stray`: threads that did not stop
     * `held_by`: other tracers that hold the process

@@ -1,8 +1,10 @@
 """Attaching fast and leaving no trace, for `llm-attach` and `llm-detach`.
 
-Fast: the executable and the libraries that the stack seems to need are read before the process is stopped, and with
-`auto-solib-add off` nothing else is read after. No trace: the guard knows of every process before it is touched; an error or
-Ctrl-C half-way detaches what this command attached; a process that was stopped before is stopped afterwards, any other runs.
+Fast: symbols of the executable, and of the libraries that the stack seems to need, are read before the process is stopped. With
+`auto-solib-add off` gdb reads no others afterwards.
+
+No trace: the guard knows of every process before it is touched. An error or Ctrl-C half-way detaches the processes that this
+command attached. A process that was stopped before is stopped afterwards, any other runs.
 """
 
 from __future__ import annotations
@@ -35,10 +37,11 @@ attached = attached_processes.attached
 
 
 def attach(processes: Iterable[tuple[int, str]], which: str = "main", force: bool = False) -> list[AttachedProcess]:
-    """Attaches to `[(pid, label)]`, one inferior each, and selects the first. `which` libraries' symbols are read: "main"
-    (what the main thread's stack needs, files above 100 MB left out), "stacks" (what all stacks need), "all", "none". `force`:
-    also where a thread is in uninterruptible sleep. An error or Ctrl-C on the way detaches all that this call attached, then is
-    raised again."""
+    """Attaches to `[(pid, label)]`, one inferior each, and selects the first.
+
+    `which`: the libraries whose symbols are read: "main" (those that the main thread's stack needs, files above 100 MB left out),
+    "stacks" (those that all stacks need), "all", "none". `force`: attach even where a thread is in uninterruptible sleep. An
+    error or Ctrl-C on the way detaches all processes that this call attached, and is then raised again."""
     fresh: list[AttachedProcess] = []
     deadline = time.monotonic() + 10
     while guards.recovering() and time.monotonic() < deadline:
@@ -99,8 +102,8 @@ def _reason(h: AttachedProcess | None, error: Exception) -> str:
 
 
 def _read_ahead(plan: list[AttachedProcess], which: str) -> int | None:
-    """Reads the symbols that the attached processes will need into an inferior of its own, before anything is stopped: gdb
-    shares what it has read between inferiors. Returns the number of that inferior, or None."""
+    """Reads the symbols that the attached processes will need into an inferior of its own, before any process is stopped:
+    inferiors of one gdb share symbols. Returns the number of that inferior, or None."""
     if which == "none":
         return None
     wanted = {}
@@ -224,8 +227,10 @@ def _detach_one(h: AttachedProcess) -> None:
 
 
 def _take_interrupts(h: AttachedProcess) -> None:
-    """Ctrl-C pressed twice while it ran: gdb passed both on to the process and took one back. The other one would end it as soon
-    as it is let go, so gdb takes that too."""
+    """Removes a second SIGINT from the process.
+
+    When Ctrl-C was pressed twice during the attach, gdb passed both on to the process and took one back. The other would end the
+    process as soon as it is released."""
     bit = 1 << signal.SIGINT - 1
     inferior = attached_processes.inferior_of(h)
     if inferior is None:

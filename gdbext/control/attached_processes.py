@@ -1,5 +1,5 @@
-"""The processes that `llm-attach` has attached: which they are, how long each has been stopped, and the guard that watches
-them."""
+"""The processes that `llm-attach` has attached: which they are, how long each has been stopped, and the guard that
+watches them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def inferior_of(one: AttachedProcess) -> gdb.Inferior | None:
 
 
 def hold(one: AttachedProcess) -> None:
-    """Adds a process that is about to be attached: it counts as stopped from now on, and its exit or resumption is noticed."""
+    """Adds a process that is about to be attached. It counts as stopped from now on, and its exit or resumption is noticed."""
     listen(cont=_on_continue, stop=_on_stop, exited=_on_exit)
     one.stopped()
     _State.attached[one.pid] = one
@@ -148,8 +148,8 @@ def start_guard() -> None:
 
 
 def _tell(what: Callable[[Any], None]) -> None:
-    """Tells the guard something. One that has died (the kernel's OOM killer takes any) is noted and stops nothing else: all that
-    is attached must still be let go."""
+    """Sends the guard a message. A guard that has died (the kernel's OOM killer may end any process) is noted in the log, and
+    stops nothing else: all attached processes must still be released."""
     if not _State.guard_error:
         try:
             what(_State.guard)
@@ -163,12 +163,13 @@ def own(one: AttachedProcess) -> None:
 
 
 def opens_end() -> None:
-    """From now on, until nothing is attached, gdb does not wait for a FIFO or pipe that a process says is a library of its."""
+    """From now on, until no process is attached, gdb does not wait for a FIFO or pipe that a process names as one of its
+    libraries."""
     _State.opens.start()
 
 
 def loader_breakpoints_out() -> None:
-    """From now on, until nothing is attached, gdb's breakpoints in the dynamic loader are not in processes that run."""
+    """From now on, until no process is attached, gdb's breakpoints in the dynamic loader are removed from running processes."""
     if _State.loader is None:
         _State.loader = LoaderBreakpoints(lambda: set(_State.attached))
     _State.loader.start()
@@ -212,8 +213,8 @@ def save_setting(name: str, value: str) -> None:
 
 
 def leave_no_core() -> None:
-    """Until the last process is detached, a gdb that fails inside (13.1 does now and then when SIGTERM ends it while processes
-    run) writes no core of itself, with what it has read, into the current folder."""
+    """Until the last process is detached, a gdb that crashes writes no core of itself into the current folder: the core would
+    hold the memory that gdb has read. gdb 13.1 crashes now and then when SIGTERM ends it while processes run."""
     if _State.core is None:
         said = re.search(r'"(\w+)"', gdb.execute("maintenance show internal-error corefile", to_string=True))
         _State.core = said[1] if said is not None else ""

@@ -1,9 +1,9 @@
-"""`pytrace -calls`: every call of some modules in one thread, indented, with what it returned and how long it took.
+"""`pytrace -calls`: every call of some modules in one thread, indented, with the result and the duration.
 
-One debug register watches a word of the thread's state that changes with each Python call and return. 3.9, 3.10 and 3.13 on: the
-pointer to the current frame. 3.11 and 3.12 keep that pointer in an object on the C stack, another one for each activation of
-the interpreter; there the word is the recursion counter, which changes after a frame was linked in and before it is unlinked
-(Python/ceval.c, `start_frame`, `_Py_LeaveRecursiveCallTstate`; 3.12: `_Py_LeaveRecursiveCallPy`).
+One debug register watches a word of the thread's state that changes with each Python call and return. In 3.9, 3.10 and from 3.13
+on it is the pointer to the current frame. 3.11 and 3.12 keep that pointer in an object on the C stack, another one for each
+activation of the interpreter. There the word is the recursion counter. It changes after a frame was linked in and before it is
+unlinked (Python/ceval.c, `start_frame`, `_Py_LeaveRecursiveCallTstate`; 3.12: `_Py_LeaveRecursiveCallPy`).
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ class CallTrace(Spoken):
         return next((i for i, k in enumerate(self.stack) if k.address == raw.address and k.code == raw.code), None)
 
     def _catch_up(self, stop: StopContext) -> None:
-        """Makes the stack that is known agree with the thread's, but for a frame that was just entered: frames that are gone go
-        without a word, unseen ones come so."""
+        """Makes the known stack agree with the thread's, except for a frame that was just entered. Frames that are gone are
+        removed, and unseen ones added, without output."""
         rt, unseen = stop.process.rt, []
         known = self._index(stop.frame.raw)
         if known is not None:
@@ -185,7 +185,7 @@ class CallTrace(Spoken):
 
     @staticmethod
     def _makes_generator(stop: StopContext, raw: RawFrame) -> bool:
-        """3.11+: a generator's function runs up to RETURN_GENERATOR when it is called, in a frame that is not the generator's."""
+        """3.11+: when a generator's function is called, it runs up to RETURN_GENERATOR in a frame that is not the generator's."""
         return bool(stop.frame.code.flags & SUSPENDS) and stop.process.rt.version > (3, 10) and raw.owner != OWNED_BY_GENERATOR
 
     def _leave(self, stop: StopContext, frame: PyFrame | None) -> None:

@@ -1,8 +1,8 @@
-"""cuda-gdb's view of the device, the same over its MI (every release), its command line (10.2 base) and its Python module (12.7
-and later).
+"""cuda-gdb's view of the device: the same interface over its MI (every release), its command line (10.2 base) and its Python
+module (12.7 and later).
 
-`device()` is a `CudaGdb`, or an error of one line in a gdb that is none. Run on an H100 in cuda-gdb 13.0 (tests/gpu), on cores
-in cuda-gdb 11.8; the functions of gdb.cuda are used where they are there, and asked for one by one.
+`device()` is a `CudaGdb`; in a gdb without CUDA it raises an error of one line. Run on an H100 in cuda-gdb 13.0 (tests/gpu), on
+cores in cuda-gdb 11.8. The functions of gdb.cuda are used where they exist; each is tested for.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def has_working_none() -> bool:
 
 
 def free_reader() -> Callable[[int, int], bytes] | None:
-    """cuda-gdb's function that reads global memory wherever the focus is, None where its Python has none, or it sees no device:
-    then it answers with bytes of its own."""
+    """cuda-gdb's function that reads global memory independently of the focus. None where its Python has no such function, or
+    cuda-gdb sees no device: the function then returns wrong bytes."""
     cuda = getattr(gdb, "cuda", None)
     function = getattr(cuda, "read_global_memory", None)
     if function is None or not getattr(cuda, "devices", list)():
@@ -140,9 +140,10 @@ class CudaGdb:
             raise GdbextError(f"cuda-gdb says to '{template.format(*values)}': {str(e).strip()}") from None
 
     def mi(self, name: str) -> str:
-        """What one of its MI commands answers. MI keeps the stream that it is first used with: a string's, where gdb is asked for
-        text, is freed afterwards, and the next use ended cuda-gdb 13.0 and gdb 13.1. So it writes to a file in place of standard
-        output."""
+        """The result of one MI command.
+
+        MI keeps the stream that it is first used with. With `to_string` that is a string's stream, which is freed afterwards; the
+        next use ended cuda-gdb 13.0 and gdb 13.1. So MI writes to a file in place of standard output."""
         with room.nameless_file() as file:
             gdb.flush()
             kept = os.dup(1)
@@ -197,7 +198,7 @@ class CudaGdb:
 
     def read(self, address: int, size: int) -> bytes:
         """Bytes of global memory. Refused without a device, and without a focus where cuda-gdb's Python has no function for it:
-        cuda-gdb then answers zeros, or whatever it finds, without an error."""
+        cuda-gdb then returns zeros, or arbitrary bytes, without an error."""
         if not 0 < size <= MAX_READ:
             raise FaultError(address, size, "not a size")
         reader = free_reader()
@@ -245,7 +246,7 @@ class CudaGdb:
         return int(found.group(), 16) if found else None
 
     def warp(self, focus: Focus) -> tuple[int, int] | None:
-        """(active lanes, divergent lanes) as masks of the focused warp, None where cuda-gdb does not tell."""
+        """(active lanes, divergent lanes) as masks of the focused warp, None where cuda-gdb does not report them."""
         if focus.sm is None or focus.warp is None:
             return None
         for line in self.execute("info cuda warps device {} sm {} warp {}", focus.device, focus.sm, focus.warp).splitlines():

@@ -1,4 +1,4 @@
-"""In cuda-gdb: which block of a running kernel works on a sequence and a head, and steps of the warp in focus."""
+"""In cuda-gdb: the block of a running kernel that works on a sequence and a head, and steps of the warp in focus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def chosen(device: CudaGdb, number: int | None) -> tuple[Running, Any]:
-    """(`Running`, its catalogue entry): the one asked for, in focus, or the first that the catalogue has a rule for."""
+    """(`Running`, its catalogue entry): the kernel that was asked for, the one in focus, or the first that the catalogue has a
+    rule for."""
     running = device.kernels()
     if not running:
         raise NotFoundError(

@@ -1,4 +1,4 @@
-"""Whether a GPU's work has ended, as far as cuda-gdb tells: what is in its memory before need not be what the program computed.
+"""Whether a GPU's work has ended, as far as cuda-gdb knows. Until then its memory may not yet hold the program's results.
 
 A launch returns before its kernel has run, unless the process began with CUDA_LAUNCH_BLOCKING=1."""
 
@@ -66,8 +66,8 @@ def begin_stop(target: Target) -> None:
 
 
 def of_stops(target: Target) -> DeviceMemory | None:
-    """The GPU's memory of a process in the middle of a breakpoint's stop(), where gdb runs no command; None in a gdb that sees no
-    GPU. What has been launched there has ended only if launches block."""
+    """The memory of a process's GPU during a breakpoint's stop(), where gdb runs no command; None in a gdb that sees no GPU. The
+    launched work has ended only if launches block."""
     if not cudagdb.is_cuda_gdb():
         return None
     reader = cudagdb.free_reader()

@@ -1,7 +1,7 @@
 """Names of the functions for which the CUDA or HIP driver hands out opaque handles.
 
-A handle does not tell its name. Internal breakpoints learn it where a function is registered or asked for by name: on the
-functions of `_CALLS`.
+A handle does not contain its name. Internal breakpoints on the functions of `_CALLS` learn it, where a function is registered or
+requested by name.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ handle_names: dict[tuple[int, int], str] = {}  # (pid, handle) -> name, of funct
 
 
 class DriverNames:
-    """The internal breakpoints with which one `KernelBreakpoint` learns names. `found(address, name)` is told of each launch
-    function of the driver that a runtime asks for: those need not be the ones that have symbols."""
+    """The internal breakpoints with which one `KernelBreakpoint` learns names. `found(address, name)` is called for each launch
+    function of the driver that a runtime requests: those may differ from the ones that have symbols."""
 
     def __init__(self, owner: KernelBreakpoint, found: Callable[[int, str], None]) -> None:
         self.owner, self.found = owner, found
@@ -37,7 +37,7 @@ class DriverNames:
         self.returns: dict[int, InternalBreakpoint] = {}  # return address -> where its calls come back
 
     def watch(self) -> None:
-        """Sets the breakpoints in whatever of the driver and the runtimes is loaded now."""
+        """Sets the breakpoints in the libraries of the driver and the runtimes that are loaded now."""
         for module in self.owner.target.modules():
             try:
                 if not catalogue.launches_kernels(module.elf) and not re.search(r"lib(cuda|amdhip64)\.so", module.name):

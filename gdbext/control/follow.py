@@ -1,12 +1,13 @@
 """Following an engine from its start (`gdb --args python serve.py`): every process that it starts stays attached to this gdb,
 runs on, and gets the Python breakpoints.
 
-Two of gdb's own breakpoints find new processes. They are set by name, so that gdb sets them again in every process:
-PyEval_EvalCode, where an interpreter that has just started runs its first code, and PyOS_AfterFork_Child, where a forked one goes
-on. The pack sets the process's Python breakpoints while gdb asks whether to stop there, and gdb does not stop. (A breakpoint's
-commands would not do: gdb 16 and later, and any gdb in non-stop mode, run them in the selected thread only.) For a name to be
-found in a child gdb must read its libraries' symbols: auto-solib-add is on, and the first process that imports torch stands still
-for it once (the symbols of one file are read once and shared)."""
+Two of gdb's own breakpoints find new processes. They are set by name, so that gdb sets them again in every process. On
+PyEval_EvalCode a new interpreter runs its first code; on PyOS_AfterFork_Child a forked one goes on. The pack sets the process's
+Python breakpoints in stop(), and gdb does not stop there. A breakpoint's commands would not do: gdb 16 and later, and any gdb in
+non-stop mode, run them in the selected thread only.
+
+gdb must read the symbols of a child's libraries to find a name there, so auto-solib-add is on. The first process that imports
+torch is stopped for that once: the symbols of one file are read once and shared."""
 
 from __future__ import annotations
 
@@ -103,7 +104,7 @@ def _on_quit(*_: Any) -> None:
 
 
 def go_on() -> bool:
-    """Resumes the processes that are left after one has ended and gdb has stopped them all. Returns whether any is left."""
+    """Resumes the remaining processes after one has ended and gdb has stopped them all. Returns whether any remains."""
     time.sleep(0.1)  # what is just ending cannot be stopped, and looks alive until it has ended
     live = []
     for inferior in gdb.inferiors():
@@ -190,9 +191,10 @@ def arrived(inferior: Any) -> None:
 
 
 def processes(labels: dict[int, str], rank: str = "") -> list[Process]:
-    """The processes for a Python breakpoint: every live inferior, or the one that `rank` (a label or pid) names. Without one, or
-    while following, the breakpoint also reaches each process that starts, and one that this gdb has started and that has not come
-    to Python yet."""
+    """The processes for a Python breakpoint: every live inferior, or the one that `rank` (a label or pid) names.
+
+    Without a live inferior, or while following, the breakpoint also reaches each process that starts, and one that this gdb has
+    started and that does not run Python yet."""
     found = [i for i in gdb.inferiors() if i.pid]
     if not found or _State.on:
         watch_starts()
@@ -222,7 +224,7 @@ def _is_child(pid: int) -> bool:
 
 
 def blind() -> str:
-    """Why a process that starts cannot be noticed, "" where it can or nobody waits for one."""
+    """Why the start of a process cannot be noticed; '' where it can, or where no breakpoint needs it."""
     if not _State.starts or gdb.parameter("auto-solib-add") or not any(b.is_valid() and b.pending for b in _State.starts):
         return ""
     return (

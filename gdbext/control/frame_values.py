@@ -1,5 +1,5 @@
-"""Values of a frame that Python has no name for: how many of its variables are arguments, what it is about to return, and where
-it keeps which instruction it is at."""
+"""Values of a frame that have no name in Python: how many of its variables are arguments, the value that it is about to return,
+and the word that holds its current instruction."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def first_variable(frame: PyFrame, address: int = 0) -> int:
 
 
 def instruction_word(rt: Runtime, frame: int) -> tuple[int, int]:
-    """-> (address, size in bytes) of the word in which the frame at an address keeps the instruction that it is about to run."""
+    """-> (address, size in bytes) of the word in which the frame at an address stores the instruction that it is about to run."""
     L = rt.layout
     if "frameobj.f_lasti" in L:
         return frame + L["frameobj.f_lasti"], 4

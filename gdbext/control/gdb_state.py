@@ -56,7 +56,7 @@ FRONT_END = _has_front_end()
 
 
 def setting(name: str) -> str | None:
-    """The text that `set NAME` takes for its present value, or None where this gdb has no such setting."""
+    """The present value of a setting, as text that `set NAME` accepts; None where this gdb has no such setting."""
     try:
         value = gdb.parameter(name)
     except RuntimeError:
@@ -109,7 +109,7 @@ class QuietGdb:
 
 @contextlib.contextmanager
 def every_thread_runs() -> Iterator[None]:
-    """A `with` block in which a resumed process runs with all its threads, whatever scheduler-locking says."""
+    """A `with` block in which a resumed process runs with all its threads, whatever the setting of scheduler-locking."""
     locking = str(gdb.parameter("scheduler-locking"))
     try:
         if locking != "off":

@@ -1,10 +1,10 @@
 """Hardware breakpoints: on a Python instruction's bytes, on a word that changes, on a C function. Nothing is written to the
 process.
 
-gdb sets and clears the registers (`awatch`, `watch`, `hbreak` of internal breakpoints); a `stop()` here only reads, through
-/proc, and never asks gdb to do anything: in gdb's default all-stop mode the other threads may still be running then. x86-64 has
-four registers in every thread, aarch64 some of each kind; gdb gives each breakpoint one of them in all threads of its
-process. Where a processor stops before the access (aarch64), gdb steps over it first: `stop()` finds the same everywhere.
+gdb sets and clears the registers (`awatch`, `watch`, `hbreak` of internal breakpoints). A `stop()` here only reads, through
+/proc, and never makes gdb do anything: in gdb's default all-stop mode the other threads may still be running then. x86-64 has
+four registers in every thread, aarch64 some of each kind. gdb gives each breakpoint one of them in all threads of its process.
+Where a processor stops before the access (aarch64), gdb steps over it first, so `stop()` sees the same state everywhere.
 """
 
 from __future__ import annotations
@@ -182,11 +182,12 @@ class Process:
 
     # ---- should gdb be killed ------------------------------------------------------------------------------------
     def enter_group_stop(self) -> None:
-        """Before a register is armed: tells the guard, and puts the process in a group-stop that gdb, resuming it, overrides.
-        Should gdb die, the kernel stops every thread before it runs one more instruction (kernel/ptrace.c, __ptrace_unlink): none
-        can run into an armed register before the guard has cleared it.
+        """To be called before a register is armed: informs the guard, and puts the process in a group-stop that gdb overrides
+        when it resumes the process.
 
-        No group-stop where a shell has the process in its foreground: the shell would take its terminal back."""
+        If gdb dies, the kernel stops every thread before it runs one more instruction (kernel/ptrace.c, __ptrace_unlink). So none
+        can run into an armed register before the guard has cleared it. There is no group-stop for a process in the foreground of
+        a shell: the shell would take its terminal back."""
         if self.armed or attached_processes.guard_error():
             return
         attached_processes.armed(self.pid)
@@ -227,7 +228,7 @@ class Process:
         ]
 
     def free(self) -> int:
-        """How many debug registers of this process nobody uses."""
+        """How many debug registers of this process are unused."""
         return self.registers - len(self.used())
 
     def need(self, count: int, what: str) -> None:
@@ -241,12 +242,12 @@ class Process:
             )
 
     def renew_registers(self) -> None:
-        """After an exec: makes gdb write the debug registers of this process.
+        """Makes gdb write the debug registers of this process again, after an exec.
 
-        The kernel clears them at the exec, gdb's own record of them, which the child of a fork inherits, stays: a breakpoint at
-        an address that the parent has one at would never be armed (gdb 13 to 18: gdb/nat/x86-dregs.c counts one more user of that
-        register). A change of any other register has all of them written: a watch on a word that nobody changes, until the first
-        hit."""
+        The kernel clears them at the exec, but gdb's own record of them stays; the child of a fork inherits that record. So a
+        breakpoint at an address where the parent has one would never be armed (gdb 13 to 18: gdb/nat/x86-dregs.c only counts one
+        more user of that register). A change of any register makes gdb write all of them. That change is a watch on a word that
+        never changes; it ends at the first hit."""
         if len(Process.known) > 1 and self.hw_breakpoints and self.free():
             self.renewal = WordWatchpoint(self, self.rt.library.base, "gdb's registers after an exec", lambda stop: False)
 
@@ -279,9 +280,9 @@ class Process:
         return found
 
     def in_eval(self, pc: int) -> bool:
-        """Whether `pc` follows the load of an instruction that is about to run: in the interpreter's loop, or, where that is
-        spread over many functions (tail calls), just before a jump through a table. Other readers of the bytecode compare what
-        they read."""
+        """Whether `pc` follows the load of an instruction that is about to run. That is in the interpreter's loop or, where the
+        loop is spread over many functions (tail calls), just before a jump through a table. Other readers of the bytecode compare
+        the values that they read."""
         if pc not in self._in_eval:
             if len(self._in_eval) > 100_000:
                 self._in_eval.clear()
@@ -472,7 +473,7 @@ def _on_exit(event: Any) -> None:
 
 
 def _on_exec(event: Any) -> None:
-    """Another program in the same process: gdb drops what it knew of the files, and our places are no places any more."""
+    """Handles an exec, another program in the same process: gdb forgets the files, and our places are no longer valid."""
     for number, process in list(Process.known.items()):
         if process.inferior.is_valid() and process.inferior.progspace == event.progspace:
             del Process.known[number]

@@ -104,8 +104,8 @@ except FileNotFoundError:
 
 
 def script(body: str, port: int, paths: Iterable[str], path: str, result: str) -> str:
-    """The text of a script, to lie at `path`, that runs `body`, with the folders `paths` last on sys.path, and writes what came
-    of it to the file `result`; where it cannot write, it removes itself."""
+    """The text of a script for the file `path`. It runs `body`, with the folders `paths` last on sys.path, and writes the outcome
+    to the file `result`. Where it cannot write, it removes itself."""
     lines = "".join("    " + line + "\n" for line in body.splitlines())
     return FRAME.format(port=port, result=result, path=path, paths=list(paths), body=lines)
 

@@ -1,12 +1,14 @@
 """Breakpoints at the launch of a kernel.
 
 A kernel with symbols is watched where its own host code begins: nvcc's stub or the kernel's host function, one internal
-breakpoint for each template instance. When one is hit, the launch breakpoints open: those on the launch functions
-(cudaLaunchKernel and its kin), which have numbers, and where grid, stream and arguments can be read. At all other times they are
-shut, so launches of other kernels cost nothing. Where a kernel has no such code (launched through cudaLaunchKernelExC by address,
-stripped, or through the driver), they stay open and every launch stops the process for a moment, to be looked at.
+breakpoint for each template instance. A hit opens the launch breakpoints: those on the launch functions (cudaLaunchKernel and
+similar). They have numbers, and there grid, stream and arguments can be read. At all other times they are shut, so launches of
+other kernels cost nothing.
 
-Nothing here calls gdb.execute from stop(): gdb 13 loses its event loop by that.
+Some kernels have no such code: those launched through cudaLaunchKernelExC by address, stripped ones, those launched through the
+driver. For them the launch breakpoints stay open, and every launch stops the process for a moment to be examined.
+
+stop() never calls gdb.execute here: gdb 13 loses its event loop by that.
 """
 
 from __future__ import annotations
@@ -55,10 +57,14 @@ class _State:
 
 
 class KernelBreakpoint:
-    """One llm-break. `numbered`: its `LaunchBreakpoint`s; `kernels`: the catalogue's rows that it stops at; `by_name`: launches
-    are told apart by name, so every one is looked at; `pending`: nothing of it is loaded yet; `looked`, `spent`, `nearest`:
-    launches looked at, seconds spent in stop(), and the smallest time between two launches; `logged`: the launches that
-    -trace wrote."""
+    """One llm-break.
+
+    * `numbered`: its `LaunchBreakpoint`s
+    * `kernels`: the catalogue's rows that it stops at
+    * `by_name`: only the name distinguishes launches, so every launch is examined
+    * `pending`: none of its kernels is loaded yet
+    * `looked`: number of launches examined; `spent`: seconds spent in stop(); `nearest`: the smallest time between two launches
+    * `logged`: the launches that -trace wrote"""
 
     def __init__(
         self, inferior: gdb.Inferior, target_of: Callable[[gdb.Inferior], Target], name: str, condition: str = "", trace: int = 0
@@ -269,8 +275,8 @@ class KernelBreakpoint:
         return self._named[signature.text]
 
     def _within(self, gate: LaunchBreakpoint, tid: int, sp: int, registers: dict[str, int]) -> bool:
-        """Whether this is the same launch again, further in: the runtime passes it to the driver, an exported function jumps to
-        the real one."""
+        """Whether this is the same launch, one call further in: the runtime passes it to the driver, an exported function jumps
+        to the real one."""
         seen = self.last_seen.get(tid)
         if seen is None or sp > seen[0] or self.target.arch != "x86-64":
             return False
@@ -325,7 +331,8 @@ class KernelBreakpoint:
 
     # ---- libraries that come later -------------------------------------------------------------------------------
     def wait_for_libraries(self) -> None:
-        """Sets a breakpoint on the dynamic loader's own hook, where gdb reads no symbols of new libraries and so reports none."""
+        """Sets a breakpoint on the dynamic loader's own hook, for a gdb that reads no symbols of new libraries and so reports
+        none."""
         if self._loader is not None or gdb.parameter("auto-solib-add"):
             return
         try:
@@ -427,7 +434,7 @@ def add(breakpoint: KernelBreakpoint) -> None:
 
 
 def last_stop() -> Launch | None:
-    """The `Launch` at which one of them stopped the selected thread, as long as it stands there."""
+    """The `Launch` at which one of them stopped the selected thread, as long as the thread stays there."""
     if _State.last is None or gdb.selected_thread() is None or _State.last[0] != selected_tid():
         return None
     return _State.last[2]
@@ -479,8 +486,8 @@ def _on_thread(event: Any) -> None:
 
 
 def _look_through(one: KernelBreakpoint, path: str | None) -> None:
-    """A library came: only it is looked through, and everything only if there is something in it for this breakpoint. Breakpoints
-    in the kernels themselves need none of it: cuda-gdb places them when the device gets its code."""
+    """Searches a new library, and all libraries only if the new one holds something for this breakpoint. Breakpoints in the
+    kernels themselves need no search: cuda-gdb places them when the device gets its code."""
     if one.device:
         return
     try:

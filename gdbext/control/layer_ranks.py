@@ -1,4 +1,5 @@
-"""What llm-layers records of each process: a row for each tensor that a module of its model returned, and the files of them."""
+"""The records of llm-layers for each process: a row for each tensor that a module of its model returned, and the files of these
+rows."""
 
 from __future__ import annotations
 

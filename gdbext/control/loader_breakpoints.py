@@ -1,9 +1,11 @@
-"""Takes gdb's own breakpoints in the dynamic loader out of running processes, where nobody asks for libraries.
+"""Takes gdb's own breakpoints in the dynamic loader out of running processes, while no command needs news of libraries.
 
-gdb plants one wherever a process tells that it loads a library (or makes code), for as long as the process runs, and has no
-command to leave it out. It ends with gdb; where gdb and its guard end at the same moment (their container is removed) it would
-stay, and kill the process at its next dlopen. So its bytes are written back as soon as it runs; what gdb writes at the next stop
-is the same. Its list of libraries is read anew when it is asked for.
+gdb plants one wherever a process reports that it loads a library (or makes code), for as long as the process runs. It has no
+command to leave it out. The breakpoint ends with gdb. If gdb and its guard end at the same moment (their container is removed),
+it would stay, and kill the process at its next dlopen.
+
+So its original bytes are written back as soon as the process runs. At the next stop gdb writes the same bytes. gdb's list of
+libraries is read anew on demand.
 """
 
 from __future__ import annotations
@@ -112,7 +114,7 @@ def wanted() -> bool:
 
 
 def _places(pids: set[int]) -> list[tuple[int, list[tuple[int, bytes]]]]:
-    """`[(pid, [(address, what lies there without gdb)])]`, without those at which somebody has a breakpoint of his own."""
+    """`[(pid, [(address, bytes without gdb's breakpoint)])]`, without addresses at which the user has a breakpoint too."""
     text = gdb.execute("maint info breakpoints", to_string=True)
     inferiors = {i.num: i for i in gdb.inferiors() if i.pid in pids}
     size = len(recovery.BREAKPOINTS[ptrace.MACHINE])

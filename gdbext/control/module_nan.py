@@ -1,8 +1,8 @@
 """`llm-break nan`, module by module: stops where the first torch.nn.Module of a step is about to return a tensor with a NaN.
 
-The same two watchpoints as of `llm-layers` (layer_steps.py): every call of a module of the process is looked at, its outputs are
-read. After a hit nothing more is told until the outermost call that it was part of is over: all modules around it hold the NaN.
-From then on a module that got a NaN as its input is no news either.
+It uses the two watchpoints of `llm-layers` (layer_steps.py): every call of a module of the process is seen, and its outputs are
+read. After a hit nothing more is reported until the outermost call around it is over: all modules around it hold the NaN. From
+then on a module that got a NaN as its input is not reported either.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
         return True
 
     def _with_nan(self, process: Process, value: Any) -> list[str]:
-        """["3 NaN of 4096 ([8, 512] float32)"] of the tensors in a value that hold a NaN. Why others are not looked at
-        is said once."""
+        """["3 NaN of 4096 ([8, 512] float32)"] of the tensors in a value that hold a NaN. The reason why other tensors are not
+        read is reported once."""
         found = []
         for place, obj in modules.tensors_in(value):
             tensor = read_tensor(process.rt, obj.address)
@@ -175,8 +175,8 @@ def _module_text(stop: StopContext, outer: int) -> str:
 
 
 def _note_origin(stop: StopContext, passed_on: bool) -> None:
-    """Says which of a module's own parameters and buffers hold a NaN (its inputs may hold what it wrote there); else, where
-    it got none, whether other ranks' results are part of what it returns."""
+    """Reports which of a module's own parameters and buffers hold a NaN (its inputs may hold values that it wrote there itself).
+    Where it got none, it reports whether other ranks' results are part of the return value."""
     rt = stop.process.rt
     module = rt.object(first_variable(stop.frame))
     own, found = dict(module.instance_entries()), []

@@ -1,8 +1,8 @@
-"""Python breakpoints: a file's line or a function becomes watchpoints on bytecode, in every attached process, also before it is
-imported.
+"""Python breakpoints. A file's line or a function becomes watchpoints on bytecode, in every attached process, even before the
+module is imported.
 
-A `PyBreakpoint` is what the user set. gdb lists it under its number, as a pending breakpoint that never resolves: `delete`,
-`disable` and `enable` work on it. Its watchpoints are internal breakpoints (`hw_breakpoints.py`).
+A `PyBreakpoint` is the breakpoint that the user set. gdb lists it under its number, as a pending breakpoint that never resolves:
+`delete`, `disable` and `enable` work on it. Its watchpoints are internal breakpoints (`hw_breakpoints.py`).
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def rank_may_be(point: PyBreakpoint, process: Process) -> bool:
 
 
 def label_of(process: Process) -> str:
-    """The process's label; one that has none is looked for once a second, as engines set their titles late."""
+    """The process's label. A process without one is looked up again once a second, because engines set their titles late."""
     if not process.label and time.monotonic() > process.looked + 1:
         from ..engines import discover
 
@@ -240,7 +240,7 @@ def where_text(stop: StopContext, place: BytecodeLocation) -> str:
 
 
 def source_line(target: Target, path: str, number: int | None) -> str | None:
-    """A line of a source file that a process names, None where it is not to be had."""
+    """A line of a source file that a process names, None where it cannot be read."""
     try:
         return target.source_lines(path)[number - 1].rstrip().expandtabs() if number is not None else None
     except (NotFoundError, IndexError, TypeError) as e:
@@ -260,7 +260,7 @@ def result_text(process: Process, function: str, value: Any, show_content: bool 
 
 # ---- gdb's list of breakpoints ---------------------------------------------------------------------------------------
 def _make_placeholder(text: str) -> gdb.Breakpoint:
-    """A pending breakpoint under a name that no function has (it holds a space), so gdb numbers and lists what is ours."""
+    """A pending breakpoint under a name that no function has (it holds a space), so that gdb numbers and lists our breakpoint."""
     return silently(functools.partial(gdb.Breakpoint, function=text))
 
 

@@ -1,5 +1,5 @@
-"""Stop where a Python exception is raised: a hardware breakpoint on PyTraceBack_Here, which the interpreter calls for each frame
-that an exception leaves or is handled in (Python/ceval.c, `error:`), the frame that raised it first.
+"""Stops where a Python exception is raised. A hardware breakpoint is set on PyTraceBack_Here. The interpreter calls it for each
+frame that an exception leaves or is handled in (Python/ceval.c, `error:`), first for the frame that raised it.
 """
 
 from __future__ import annotations
@@ -128,12 +128,12 @@ class Catchpoint(pybreak.PyBreakpoint):
         return any(self.kind in (base.name, exceptions.class_name(base)) for base in info.bases())
 
     def leaves(self, stop: StopContext, kind: int, value: int, trace: int) -> bool:
-        """Whether to stop as an exception leaves the program's last frame: no frame is left but those that catch everything to
-        print it.
+        """Whether to stop because an exception leaves the program's last frame: only frames remain that catch everything to print
+        it.
 
-        That is told where PyTraceBack_Here is called for the last frame and no handler covers its instruction. A `finally:` or
-        `except: raise` covers it and ends by RERAISE, which calls nothing for that frame: then it is told one frame further out,
-        from the traceback."""
+        That is the case when PyTraceBack_Here is called for the last frame and no handler covers its instruction. A `finally:` or
+        `except: raise` covers it and ends by RERAISE, which calls nothing for that frame. Then the traceback shows it, one frame
+        further out."""
         rt = stop.process.rt
         frames = list(rt.dialect.walk(rt, stop.tstate))
         own = program_frames([rt.code(f.code) for f in frames])
@@ -187,12 +187,12 @@ def is_outermost(file: str) -> bool:
 
 
 def program_frames(codes: list[Code]) -> int:
-    """How many of a stack's frames (innermost first) could handle an exception: all but the ones at its end that catch everything
+    """How many of a stack's frames (innermost first) could handle an exception: all except those at its end that catch everything
     only to print it.
 
-    A forked child stands on its parent's frames, which it never comes back to: the frame that catches everything ends the stack.
-    multiprocessing starts a spawned child by `python -c "from multiprocessing.spawn import spawn_main; ..."`: such a frame
-    too."""
+    A forked child has its parent's frames below its own and never returns to them; the frame that catches everything ends the
+    stack. multiprocessing starts a spawned child by `python -c "from multiprocessing.spawn import spawn_main; ..."`; that frame
+    is such an end too."""
     ends = (i for i, code in enumerate(codes) if any(code.file.endswith(f) and code.name == name for f, name in CATCH_ALL))
     files = [code.file for code in codes[: next(ends, len(codes)) + 1]]
     if len(files) > 1 and files[-1] == "<string>" and "/multiprocessing/" in files[-2]:
@@ -203,7 +203,7 @@ def program_frames(codes: list[Code]) -> int:
 
 
 def handled_here(rt: Runtime, step: RawFrame) -> bool:
-    """Whether a handler of the frame's own covers the instruction it is at (3.11+: the exception table,
+    """Whether a handler of the frame itself covers its current instruction (3.11+: the exception table,
     Objects/exception_handling_notes.txt; before: the block stack)."""
     L, t = rt.layout, rt.target
     try:

@@ -168,7 +168,7 @@ class Spoken(PyBreakpoint):
         self.pace.end(self.title, not self.awaited)
 
     def text_of(self, stop: StopContext, expression: str) -> str:
-        """The value of an expression in the frame that is about to run, or why there is none, in angle brackets."""
+        """The value of an expression in the frame that is about to run, or the reason why there is none, in angle brackets."""
         try:
             value = evaluate(stop.process.rt, expression, stop.frame)
             return text_of(stop.process, expression, value, self.pace.show_content)
@@ -183,7 +183,8 @@ def spoken() -> list[Spoken]:
 
 @contextlib.contextmanager
 def awaited() -> Iterator[None]:
-    """A `with` block in which the process stops when all that have a limit have reached it; `GdbextError` where none has one."""
+    """A `with` block in which the process stops when all log points with a limit have reached it; `GdbextError` where none has
+    one."""
     waiting = [point for point in spoken() if (point.pace.limit or point.pace.seconds) and not point.pace.ended]
     if not waiting:
         raise GdbextError("-until-logs: no pylog, pytrace or llm-save with a -limit or -for is under way: it would never end")
@@ -231,7 +232,7 @@ class Savepoint(Spoken):
 
 
 class Tracepoint(Spoken):
-    """A `pytrace`: a line at the call with the arguments, one at each return with the result and how long the call took."""
+    """A `pytrace`: a line at the call with the arguments, one at each return with the result and the call's duration."""
 
     def __init__(self, where: Any, condition: str, count: int, rank: str, *, pace: Pace) -> None:
         super().__init__("pytrace", where, condition, count, rank, pace=pace)

@@ -27,10 +27,9 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 class SharedTempDir:
     """A new folder that only the process's user can enter (0700, owned by that user), inside the process's own root.
 
-    No link leads out of that root, and nothing is opened through one: the folder and its files are only used by descriptor.
-    Should this process be killed, `sweeper` removes it.
-
-    Raises `GdbextError` where the folder cannot be made, or where its place cannot be trusted."""
+    No link leads out of that root, and nothing is opened through one: the folder and its files are only used by descriptor. If
+    this process is killed, `sweeper` removes the folder. `GdbextError` where the folder cannot be made, or where its place cannot
+    be trusted."""
 
     def __init__(self, target: Target) -> None:
         pid = target.pid

@@ -1,5 +1,5 @@
-"""Which library a function is in, where gdb, which has read only some libraries after llm-attach, makes a breakpoint on it
-pending."""
+"""Names the library of a function when gdb makes a breakpoint on it pending. After llm-attach gdb has read the symbols of some
+libraries only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOWN = 3
 
 
 def watch() -> None:
-    """From now on a pending breakpoint of the user's is followed by the line that says what it waits for."""
+    """From now on a pending breakpoint of the user is followed by a line that says what it waits for."""
     listen(breakpoint_created=_on_created)
 
 
