@@ -183,8 +183,8 @@ def spoken() -> list[Spoken]:
 
 @contextlib.contextmanager
 def awaited() -> Iterator[None]:
-    """A `with` block in which the process stops when all log points with a limit have reached it; `GdbextError` where none has
-    one."""
+    """A `with` block in which the process stops when all pylog, pytrace and llm-save with a limit have reached it. `GdbextError`
+    where none has one."""
     waiting = [point for point in spoken() if (point.pace.limit or point.pace.seconds) and not point.pace.ended]
     if not waiting:
         raise GdbextError("-until-logs: no pylog, pytrace or llm-save with a -limit or -for is under way: it would never end")

@@ -1,7 +1,7 @@
-"""Which attention and cache kernels there are, by engine, backend and release, and which of them a process has.
+"""The attention and cache kernels that exist, by engine, backend and release, and those of them that a process has.
 
-The names are data (catalogue.json, with their sources). A library is looked through by its own symbol tables, mapped and
-searched for the mangled identifiers: nothing is loaded into gdb, a gigabyte of libraries takes a second or two.
+The names are data (catalogue.json, with their sources). A library's own symbol tables are mapped and searched for the mangled
+identifiers. Nothing is loaded into gdb; a gigabyte of libraries takes a second or two.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Catalogue:
         return next((k for k in found if k.focus), found[0] if found else None)
 
     def named(self, name: str) -> list[Kernel]:
-        """The entries of a kernel's identifier, as Triton and the driver know it (its own suffixes cut off)."""
+        """The entries of a kernel's identifier, as Triton and the driver know it (their own suffixes cut off)."""
         found = [k for k in self.kernels if k.kernel == name or k.kernel.endswith("*") and name.startswith(k.kernel[:-1])]
         return found or [
             k
@@ -126,10 +126,10 @@ def catalogue() -> Catalogue:
 
 @dataclasses.dataclass
 class BreakpointSite:
-    """An address where one instance of a kernel can be stopped at.
+    """An address at which one instance of a kernel can be stopped.
 
-    `kind`: "stub" (nvcc's launching stub), "wrapper" (the kernel's host function, which calls the stub), "registered" (the same
-    of a stripped library: its stub may be anywhere), "function" (a launcher or a CPU function)."""
+    `kind`: "stub" (nvcc's launching stub), "wrapper" (the kernel's host function, which calls the stub), "registered" (the host
+    function in a stripped library, whose stub has no known address), "function" (a launcher or a CPU function)."""
 
     address: int
     size: int
@@ -139,7 +139,7 @@ class BreakpointSite:
 
     @property
     def is_local(self) -> bool:
-        """Whether its mangled name says that only its own object file could see it: static, or in a namespace without a name."""
+        """Whether its mangled name is visible to its own object file only: static, or in a namespace without a name."""
         base = self.signature.base
         return f"L{len(base)}{base}" in self.symbol or "_GLOBAL__N_1" in self.symbol
 
@@ -148,8 +148,8 @@ class BreakpointSite:
 class Row:
     """A kernel in a library.
 
-    `where`: "host" (sites to stop at), "device" (only its GPU code is there), "driver" (launched by name); `sites`: addresses of
-    the process; `module`: the Python module that has it."""
+    `where`: "host" (sites to stop at), "device" (only its GPU code is there), "driver" (launched by name). `sites`: addresses of
+    the process. `module`: the Python module that has it."""
 
     kernel: Kernel
     name: str
@@ -166,8 +166,8 @@ class Row:
 
     @property
     def inlined(self) -> set[str]:
-        """Signatures of the instances whose host code may be called by nobody: nvcc 13 makes that of templates static
-        (-static-global-template-stub), and compilers then put a copy of it where the launch is."""
+        """Signatures of the instances whose host code may never be called. nvcc 13 makes the host code of templates static
+        (-static-global-template-stub), and compilers then put a copy of it at the place of the launch."""
         stubs = {p.signature.text for p in self.sites if p.kind == "stub"}
         return {p.signature.text for p in self.sites if p.kind == "wrapper" and p.is_local} - stubs
 
@@ -175,8 +175,8 @@ class Row:
 def scan_library(elf: Elf, path: str, bias: int = 0, pattern: re.Pattern[str] | None = None, word: str = "") -> list[Row]:
     """The `Row`s of one library.
 
-    `pattern`: what demangled names must fit, those of kernels that the catalogue does not know included; `word`: a kernel's
-    identifier, in the catalogue or not; `bias`: what to add to the file's addresses."""
+    `pattern`: demangled names must match it; it also finds kernels that the catalogue does not know. `word`: a kernel's
+    identifier, in the catalogue or not. `bias`: the number to add to the file's addresses."""
     cache: dict[tuple[str, str | None, str], list[Row]] = elf.kept.setdefault("kernel_rows", {})
     key = path, pattern.pattern if pattern is not None else None, word
     if key not in cache:
@@ -237,7 +237,7 @@ class _Scan:
         return {a: name for a, name in known if self.pattern is not None or any(w.decode() in name for w in words)}
 
     def _kernel_of(self, signature: signatures.Signature, is_registered: bool) -> Kernel | None:
-        """The catalogue's kernel that a symbol is an instance of, or one made for what `pattern` or `word` ask for."""
+        """The catalogue's kernel of which a symbol is an instance, or a new one where the symbol matches `pattern` or `word`."""
         if ".cold" in signature.clone or not signature.path:
             return None
         kernel = next((k for k in self.wanted if k.fits(signature)), None)
@@ -269,7 +269,7 @@ def _kind(kernel: Kernel, signature: signatures.Signature, is_registered: bool) 
 
 
 def launches_kernels(elf: Elf) -> bool:
-    """Whether a library launches through the CUDA (or HIP) runtime, its own static copy included."""
+    """Whether a library launches through the CUDA (or HIP) runtime; its own static copy of the runtime counts too."""
     return (
         any(
             elf.data.find(word, base, min(base + size, len(elf.data))) >= 0
@@ -290,8 +290,8 @@ def _in_device_code(elf: Elf, wanted: list[Kernel]) -> list[Kernel]:
 
 
 def entries(module: Module, linked: bool = False) -> list[tuple[str, int]]:
-    """`[(entry's name, address in the process)]` of the launch functions that a module itself holds; `linked`: also those of a
-    stripped module's own runtime, which its code must be searched for."""
+    """`[(entry's name, address in the process)]` of the launch functions inside a module itself. `linked`: also those of a
+    stripped module's own runtime, for which its code must be searched."""
     return [(name, value + module.bias) for name, value in _entries(module.elf) or linked and linked_entries(module.elf) or ()]
 
 
@@ -326,8 +326,8 @@ def exports(elf: Elf, entry: str) -> bool:
 
 
 def passes(elf: Elf, entry: str) -> bool:
-    """Whether a library calls a launch function, as far as its symbol tables name it (CUDA 13 calls __cudaLaunchKernel, which
-    jumps on), or holds it."""
+    """Whether a library calls a launch function, according to its symbol tables, or holds one. (CUDA 13 calls __cudaLaunchKernel,
+    which jumps on.)"""
     if any(name == entry for name, _ in _entries(elf) or linked_entries(elf)):
         return True
     words = [
@@ -391,8 +391,8 @@ def _triton(rt: Runtime, pattern: re.Pattern[str] | None) -> list[Row]:
 
 
 def modules_with_kernels(rt: Runtime) -> Iterator[tuple[str, Object]]:
-    """(name, contents) of the imported modules that may define kernels of Triton, by their names: thousands of others are left
-    alone."""
+    """(name, contents) of the imported modules that may define kernels of Triton, by their names. Thousands of others are not
+    read."""
     for name in rt.modules():
         if not re.search(r"triton|attention|\bops\b|kernel|^__main__$", name):
             continue

@@ -1,11 +1,12 @@
 """CUDA core dumps, read with the standard library alone: devices, grids, blocks, faulting threads, program counters.
 
-Source of the format: cudacoredump.h of the public cuda-gdb sources ("Public format description"). The file is ELF64; tables are
-sections of type 0x80000000 + n whose sh_link names the parent table's section and sh_info the row in it. Rows grow from driver
-to driver: they are walked by sh_entsize, and only the fields that every release has (`_ROWS`) or that a row is long enough for
-(`_LATER`) are read.
+Source of the format: cudacoredump.h of the public cuda-gdb sources ("Public format description"). The file is ELF64. Tables are
+sections of type 0x80000000 + n; sh_link names the parent table's section and sh_info the row in it. Rows grow from driver to
+driver, so they are walked by sh_entsize. Only two kinds of fields are read: those that every release has (`_ROWS`), and those for
+which a row is long enough (`_LATER`).
 
-A core is untrusted: rows, lanes and names are bounded, whatever points out of the file is refused or left out with a reason.
+A core is untrusted: rows, lanes and names are bounded. An offset that points out of the file is refused, or the item is left out
+with a reason.
 """
 
 from __future__ import annotations
@@ -99,16 +100,18 @@ LOADS = (0x381, 0x980, 0x981)
 
 
 def _overlap(written: int, register: int) -> bool:
-    """Whether an instruction that writes up to four registers from `written` on may change the address in `register` and the
-    next."""
+    """Whether an instruction that writes up to four registers, from `written` on, may change the address in `register` and the
+    next one."""
     return written <= register + 1 and written + 3 >= register
 
 
 def touches(code: bytes, major: int) -> tuple[int, int] | None:
-    """(register, offset) that a 16-byte instruction of compute capability 7.0 to 12.x addresses global memory by: the address
-    is in that register and the next one. None for any other than LDG, STG, RED and, from 8.0 on, the generic LD and ST with a
-    register, and for a load into its own address: the registers are those after it. The encoding is what nvdisasm 13.2 shows
-    of code that nvcc 13.0 makes for sm_75 to sm_120; in cores of an H100 LDG gave the address at fault."""
+    """(register, offset) by which a 16-byte instruction of compute capability 7.0 to 12.x addresses global memory: the address is
+    in that register and the next one.
+
+    None for any instruction other than LDG, STG, RED and, from 8.0 on, the generic LD and ST with a register. None also for a
+    load into its own address registers: the core has the registers after the load. The encoding is that of nvdisasm 13.2 for code
+    of nvcc 13.0 for sm_75 to sm_120. In cores of an H100 LDG gave the address at fault."""
     low = int.from_bytes(code[:8], "little")
     kinds = (
         (0x381, 0x386, 0x38E) if major < 8 else (0x381, 0x386, 0x38E, 0x980, 0x981, 0x985, 0x986, 0x98E, 0x9A6)
@@ -158,10 +161,11 @@ class Kernel:
 class Fault:
     """A thread that raised an exception.
 
-    `pc`: of the instruction at fault where the warp says so (`precise`), else where the thread stands; `function` + `offset`
-    (bytes) are the same by the module's symbols; `lanes`: how many threads of the warp raised it, of which this is the first;
-    `address`: what it touched, None where neither the driver's `text` nor the instruction tells; `told_by`: which of both did
-    ("driver", "instruction", "")."""
+    * `pc`: of the instruction at fault where the warp gives it (`precise`), else the thread's current one
+    * `function` + `offset` (bytes): the same by the module's symbols
+    * `lanes`: how many threads of the warp raised it; this is the first of them
+    * `address`: the address that it accessed, None where neither the driver's `text` nor the instruction gives it
+    * `told_by`: the source of `address`: "driver", "instruction" or """""
 
     device: Device
     kernel: Kernel | None
@@ -378,8 +382,8 @@ class GpuCore:
         )
 
     def _touched(self, device: Device, images: Images, pc: int, stands: int, where: tuple[int, int]) -> int | None:
-        """The address that the instruction at fault was to touch, by its registers as the thread still has them; None where
-        they may have changed since."""
+        """The address that the instruction at fault was about to access, from the thread's registers; None where they may have
+        changed since."""
         code = self._code(pc, stands + 16 - pc, images) if pc <= stands <= pc + 16 * LATEST else b""
         found = touches(code[:16], device.major) if len(code) >= 16 else None
         registers = self._under(REGISTERS, *where)
@@ -483,7 +487,7 @@ class GpuCore:
 
 
 def open_core(path: str) -> GpuCore:
-    """A `GpuCore`; `NotFoundError` or `LayoutError`, one line, for anything that is none or is too damaged to tell."""
+    """A `GpuCore`; `NotFoundError` or `LayoutError`, one line, for a file that is none or is too damaged to read."""
     try:
         return GpuCore(path)
     except struct.error as e:

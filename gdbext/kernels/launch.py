@@ -1,8 +1,9 @@
 """A kernel launch, decoded at the first instruction of the function that performs it: kernel, grid, block, stream, arguments.
 
-Where each thing stands at that instruction comes from the procedure-call standards (System V AMD64, AAPCS64) and the public
-headers: cudaLaunchKernel, cudaLaunchConfig_t (cuda_runtime_api.h, driver_types.h), cuLaunchKernel, CUlaunchConfig (cuda.h),
-hipLaunchKernel and hipModuleLaunchKernel, which take the same. dim3 is three 32-bit words, passed in two general registers.
+The place of each value at that instruction comes from the procedure-call standards (System V AMD64, AAPCS64) and the public
+headers. These declare cudaLaunchKernel, cudaLaunchConfig_t (cuda_runtime_api.h, driver_types.h), cuLaunchKernel and
+CUlaunchConfig (cuda.h). hipLaunchKernel and hipModuleLaunchKernel take the same. dim3 is three 32-bit words, passed in two
+general registers.
 """
 
 from __future__ import annotations
@@ -184,8 +185,8 @@ def return_address(target: Target, registers: Registers) -> int:
 
 
 def signature_at(target: Target, function: int, registers: Registers) -> signatures.Signature | None:
-    """The `Signature` of the kernel that is launched: by the symbol at its host address, else by the stub that launches it, or
-    by what a stripped library registers; None."""
+    """The `Signature` of the launched kernel, or None. It comes from the symbol at the kernel's host address, else from the stub
+    that launches it, or from the name that a stripped library registers."""
     for address, exact in ((function, True), (return_address(target, registers), False)):
         module = target.module_at(address)
         if module is None:
@@ -208,8 +209,8 @@ def signature_at(target: Target, function: int, registers: Registers) -> signatu
 
 
 def _registered(target: Target, module: Module, address: int, exact: bool, function: int) -> str:
-    """The mangled name of a kernel: of a stripped library by its host function, of any by the handle that the launching code
-    keeps; ''."""
+    """The mangled name of a kernel, or ''. In a stripped library it is found by the kernel's host function, in any by the handle
+    that the launching code stores."""
     code = code_of(module.elf)
     if code is None or exact and module.elf.has_static_symbols:
         return ""
@@ -229,7 +230,7 @@ def _registered(target: Target, module: Module, address: int, exact: bool, funct
 
 
 def _holds(target: Target, slot: int | None, bias: int, handle: int) -> bool:
-    """Whether a word of a module, by its place in the file, holds a kernel's handle."""
+    """Whether a word of a module, at an offset in its file, holds a kernel's handle."""
     try:
         return slot is not None and target.u64(slot + bias) == handle
     except FaultError as e:
@@ -338,8 +339,8 @@ _REFERENCED = (
 def decode_call(target: Target, name: str, registers: Registers, vector: Callable[[int], bytes | None]) -> Launch:
     """The `Launch` of a plain C++ function at its first instruction, from its demangled parameter list.
 
-    `vector(i)`: the low 8 bytes of vector register i, or None where they are not known. Only debug information tells how a class
-    is passed by value, so the arguments end before the first such parameter."""
+    `vector(i)`: the low 8 bytes of vector register i, or None where they are not known. How a class is passed by value is known
+    from debug information only, so the arguments end before the first such parameter."""
     signature = signatures.parse(name)
     launch = Launch(signature.name, 0, signature)
     integers, sp, above = list(ARGUMENTS[target.arch]), *_SP[target.arch]
@@ -436,8 +437,8 @@ def launch_at(
     parameters_of: Callable[[signatures.Signature, int], Sequence[Parameter] | None] | None = None,
     signature: signatures.Signature | None = None,
 ) -> Launch | None:
-    """The `Launch` that a thread with these registers is about to perform, None when it stands nowhere near one.
-    `parameters_of(signature, function)`: DWARF's word on the parameters, or None."""
+    """The `Launch` that a thread with these registers is about to perform, None when it is at no launch function.
+    `parameters_of(signature, function)`: the parameters by DWARF, or None."""
     pc = registers["rip" if target.arch == "x86-64" else "pc"]
     entry = entry_at(target, pc)
     if entry:

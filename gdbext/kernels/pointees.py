@@ -28,7 +28,7 @@ TEXT = 80  # bytes of a string that are shown
 
 
 class TensorVariables:
-    """The tensors in the Python variables of one thread, by the memory they cover; found when first asked.
+    """The tensors in the Python variables of one thread, by the memory they cover; they are searched at the first use.
 
     `rt`, `tid`: of the Python thread; `rt` None where the process runs no Python."""
 
@@ -74,7 +74,7 @@ class TensorVariables:
         return inside
 
     def text(self, impl: int) -> str:
-        """The values of a tensor as torch prints them, or why they cannot be."""
+        """The values of a tensor as torch prints them, or the reason why they cannot be read."""
         try:
             text: str = reprs.tensor_repr(self.tensor(impl), reprs.process_options(self.rt, self.table))
         except GdbextError as e:
@@ -138,7 +138,8 @@ def kv_text(kv: dict[str, Any]) -> str:
 
 
 def tensor_at(impl: int, find: Callable[[int], Any], variables: TensorVariables) -> dict[str, Any]:
-    """An at::Tensor: what it is, the variable that holds the same one, and the layer of the KV cache that it begins in."""
+    """An at::Tensor in words: its kind, the variable that holds the same one, and the layer of the KV cache in which it
+    begins."""
     tensor = variables.tensor(impl)
     data = tensor_data(tensor)
     holder = next((h for h in variables.found() if h[0].impl == impl), None)

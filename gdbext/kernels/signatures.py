@@ -172,8 +172,8 @@ _SCALARS = {
 
 
 def scalar(kind: str) -> tuple[int, str] | None:
-    """(size in bytes, struct format) of a parameter's type, pointers and references included; None for anything whose size the
-    name does not tell (a struct or an enum by value)."""
+    """(size in bytes, struct format) of a parameter's type, pointers and references included. None for a type whose size does not
+    follow from its name (a struct or an enum by value)."""
     plain = re.sub(r"\b(const|volatile|__restrict__)\b", "", kind).strip()
     plain = re.sub(r"\s+", " ", plain)
     if plain.endswith(("*", "&")) or "(*)" in plain or re.search(r"\[\d*\]$", plain):

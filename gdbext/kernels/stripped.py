@@ -1,10 +1,9 @@
-"""Finds kernels in a stripped library from its own code (x86-64 here, aarch64 in `stripped_arm64.py`): which host function
-launches which kernel, and where the launch functions of a runtime that is linked into it begin.
+"""Finds kernels in a stripped library from its own code (x86-64 here, aarch64 in `stripped_arm64.py`): the host function of each
+kernel, and the beginnings of the launch functions of a runtime that is linked into the library.
 
-nvcc's registering code hands each kernel's host function and its mangled name to __cudaRegisterFunction, the host function as
-second, the name as fourth argument (crt/host_runtime.h). A function of the runtime holds its own name and its number in
-cupti_runtime_cbid.h, which it tells profilers; both together prove it. Where functions begin and end is told by .eh_frame,
-which strip cannot remove.
+nvcc's registering code calls __cudaRegisterFunction for each kernel, with its host function as second and its mangled name as
+fourth argument (crt/host_runtime.h). A function of the runtime holds its own name and its number in cupti_runtime_cbid.h, for
+profilers; both together prove it. The beginnings and ends of functions come from .eh_frame, which strip cannot remove.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""One x86-64 instruction at a time: its length, and what following addresses through registers and the stack needs of it.
+"""Decodes one x86-64 instruction at a time: its length, and the parts of it that show how addresses pass through registers and
+the stack.
 
 Intel's Software Developer's Manual, volume 2: the instruction format (chapter 2) and the opcode maps (appendix A).
 """
@@ -46,9 +47,15 @@ IMM_BYTE_0F = (0x70, 0x71, 0x72, 0x73, 0xA4, 0xAC, 0xBA, 0xC2, 0xC4, 0xC5, 0xC6)
 
 
 class Instruction:
-    """`opcode`: 0x0Fnn, 0x0F38nn, 0x0F3Ann for longer ones; `mode`, `operation`, `register`, `other`: of the ModRM byte (without
-    one None, -1, -1, -1), the two registers with REX's bits; `displacement`; `relative`: that of an address relative to the next
-    instruction; `immediate`; `plain`: whether the operand is the stack pointer or RBP plus a displacement alone."""
+    """One decoded instruction.
+
+    * `opcode`: 0x0Fnn, 0x0F38nn, 0x0F3Ann for longer ones
+    * `mode`, `operation`: of the ModRM byte; without one None, -1
+    * `register`, `other`: the two registers of the ModRM byte with REX's bits; without one -1, -1
+    * `displacement`
+    * `relative`: the displacement of an address relative to the next instruction
+    * `immediate`
+    * `plain`: whether the operand is the stack pointer or RBP plus a displacement alone"""
 
     __slots__ = (
         "length",
