@@ -1,7 +1,8 @@
-"""Many Python objects of one class read as columns: a million of them in a few large reads and slices, no `Object` each.
+"""Reads many Python objects of one class as columns: a million of them in a few large reads and slices, without an `Object` for
+each.
 
-Objects made one after the other lie in memory at one distance, in runs as long as an allocator's page; so does what they point
-at. A run is sliced out of a large read in one step.
+Objects made one after the other lie in memory at equal distances, in runs as long as an allocator's page. So do the objects that
+they point to. A run is sliced out of a large read in one step.
 """
 
 from __future__ import annotations
@@ -133,7 +134,8 @@ def _near(start: int, count: int, step: int) -> list[Run]:
 
 
 def _pieces(target: Target, runs: list[Run], size: int) -> list[Piece]:
-    """For each run (base address, view of words) of the piece of memory that holds it. `FaultError` names what cannot be read."""
+    """For each run (base address, view of words) of the piece of memory that holds it. `FaultError` names the address that cannot
+    be read."""
     spans = []
     for number, (start, count, step) in enumerate(runs):
         end = start + (count - 1) * step
@@ -163,9 +165,9 @@ def _pieces(target: Target, runs: list[Run], size: int) -> list[Piece]:
 
 
 class Places:
-    """At which place of the list `addresses` a pointer leads; `marks`: `{other address: what to say of it}`.
+    """Translates pointers to places in the list `addresses`; `marks`: `{other address: its own mark}`.
 
-    Looked up by address / 16: an int hashes to itself and a dict goes by the low bits, which would be 0 in all of them.
+    The keys are address / 16: an int hashes to itself and a dict goes by the low bits, which would be 0 in all of them.
     """
 
     def __init__(self, addresses: Sequence[int], marks: dict[int, int]) -> None:
@@ -318,11 +320,11 @@ class Records:
         return [next(values) if p else absent for p in pointers]
 
     def _by_keys(self, name: str) -> list[int] | None:
-        """A member of objects that keep a dict each, as those of many attributes do; None where one has no dict.
+        """A member of objects that keep a dict each, as objects with many attributes do; None where one has no dict.
 
-        Dicts that were filled alike have a key at one and the same place: it is looked for in one of them and proved in the
-        others; those where it is not are asked again with one of them, and what is left after `KINDS` times is read one by
-        one."""
+        Dicts that were filled in the same order have a key at the same place. The place is found in one dict and checked in all
+        others. Dicts that do not match are tried again with the place of one of them. The dicts that are left after `KINDS`
+        rounds are read one by one."""
         if self._keys is None:
             self._keys = self._key_tables()
         found = [0] * len(self.addresses)
@@ -350,7 +352,7 @@ class Records:
         return found
 
     def _key_tables(self) -> list[int]:
-        """The address of the table of keys of each object's dict, 0 where it has none, or is of another class."""
+        """The address of the table of keys of each object's dict. 0 where the object has no dict, or is of another class."""
         at, keys_at = self.rt.dialect.dict_offset(self.rt, self.type), self.rt.layout["dict.ma_keys"]
         strangers = set(self.foreign)
         own = [i for i in range(len(self.addresses)) if i not in strangers] if strangers else range(len(self.addresses))
@@ -367,7 +369,8 @@ class Records:
         return found
 
     def _tables(self, places: list[int], size: int) -> Columns:
-        """The first `size` bytes of the tables of keys of the objects at some places of the list: read once for all of them."""
+        """The first `size` bytes of the tables of keys of the objects at some places of the list. They are read once for all of
+        them."""
         keys = self._keys or []
         if len(places) < len(self.addresses):
             return Columns(self.rt.target, [keys[i] for i in places], size)

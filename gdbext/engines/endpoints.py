@@ -1,7 +1,7 @@
-"""What an engine's own HTTP end points say, where its processes may not be read: on this machine alone, and only at the address
-of a socket on which it listens in this network namespace (listeners.py).
+"""Reports of an engine's own HTTP endpoints, for an engine whose processes may not be read. Only this machine is asked, and only
+the address of a socket on which the engine listens in this network namespace (listeners.py).
 
-Ports: the engine's command line (`--port`), else what its spec names as the default."""
+Ports: the engine's command line (`--port`), else the default of its spec."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def get(row: listeners.Row, path: str) -> tuple[int | str, str]:
 
 @contextlib.contextmanager
 def answered_within(row: listeners.Row, seconds: float) -> Iterator[http.client.HTTPConnection]:
-    """An HTTP connection to a listening socket for a `with` block, which ends in `TimeoutError` after so many seconds, however
-    slowly an answer drips: a socket's own limit is of each piece."""
+    """An HTTP connection to a listening socket for a `with` block, which ends in `TimeoutError` after `seconds` even if the
+    answer comes byte by byte: a socket's own limit applies to each piece."""
     import http.client
 
     with listeners.connected(row, seconds) as held:

@@ -1,4 +1,4 @@
-"""Groups the processes that were found into running engines, and marks what is wrong with them."""
+"""Groups the processes that were found into running engines, and marks their faults."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def mark(ranks: dict[int, Rank], table: ProcTable, runtime_of: Callable[[int], R
 
 
 def _inherited(rank: Rank) -> None:
-    """A child with the very title of its parent was forked by it and has not titled itself."""
+    """Handles children with exactly their parent's title: the parent has forked them, and they have set no title of their own."""
     if SPECS[rank.engine].inherits_title(rank):
         return
     if rank.role != "engine-core" and rank.rank_source != "memory":

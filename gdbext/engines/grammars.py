@@ -1,5 +1,5 @@
-"""The grammar that a request's answer must follow (structured output: JSON, a regular expression), and the mask of tokens that it
-leaves for the next one. What an engine's `grammar` module reads."""
+"""The grammar that a request's answer must follow (structured output: JSON, a regular expression), and its mask of the tokens
+that may come next. The engines' `grammar` modules use it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _is_set(value: Object) -> bool:
 
 
 def variables(rt: Runtime, *names: str) -> Iterator[dict[str, Object]]:
-    """{name: Object} of the local variables of these names, for each frame that has one that is not None."""
+    """{name: Object} of the local variables with the given names, for each frame in which one of them is not None."""
     for frames in settled_frames(rt):
         for frame in frames:
             try:

@@ -21,8 +21,8 @@ FRONT_ENDS = ("frontend", "api-server")
 
 
 class Engine:
-    """The processes of one running engine. `open_target` gives the Target of one: that of the debugger where it is
-    attached, else one that reads through /proc without stopping it."""
+    """The processes of one running engine. `open_target` gives the Target of a process: the debugger's where it is attached, else
+    one that reads through /proc without stopping it."""
 
     def __init__(self, ranks: Iterable[Rank], open_target: Callable[[ProcessRef], Target]) -> None:
         self.ranks = list(ranks)
@@ -78,8 +78,8 @@ class Engine:
         return [r for r in cores if r.pid == rank.ppid] or cores
 
     def replicas(self) -> list[list[Rank]]:
-        """Its processes that schedule, one list for each KV cache: the ranks of one model (SGLang's) each have a scheduler, and
-        all of them do the same."""
+        """The processes that schedule, one list for each KV cache. Each rank of one SGLang model has a scheduler, and all of them
+        do the same."""
         found: list[list[Rank]] = []
         for rank in self.with_role(*SCHEDULERS):
             same = next((ranks for ranks in found if rank in self.shards_for(ranks[0])), None)

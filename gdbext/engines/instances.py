@@ -1,4 +1,4 @@
-"""Engine instances: the processes of one running engine as a thing with a name, by what its command line and environment say.
+"""Engine instances: the processes of one running engine under one name, from its command line and environment.
 
 Sources: vLLM's config/kv_transfer.py and envs.py, SGLang's srt/server_args.py.
 """
@@ -117,7 +117,7 @@ def set_names(instances: Iterable[Instance]) -> None:
 
 
 def tell_apart(ranks: Sequence[Rank]) -> None:
-    """Labels that living processes of another instance have too get the name of their instance before them."""
+    """Puts the name of the instance before labels that live processes of another instance have too."""
     places: dict[str, set[int | None]] = {}
     for rank in ranks:
         if not rank.zombie:

@@ -63,7 +63,8 @@ def keeper_in(
 
 
 def inside(frames: list[PyFrame], turns_in: Callable[[PyFrame], bool]) -> int:
-    """How many frames are inside of a loop's own, which are the same at each turn: what tells two moments of its thread apart."""
+    """How many frames are above those of a thread's own loop. The loop's frames are the same at each turn, so only the others
+    distinguish two moments."""
     return next((i for i, f in enumerate(frames) if turns_in(f)), len(frames))
 
 

@@ -66,8 +66,8 @@ def scheduler_of(rt: Runtime) -> Object | None:
 
 
 def _sought_in_frames(rt: Runtime, find: Callable[[], T]) -> T:
-    """`find()`, which looks into frames: again where a process runs on and it is not found, until all its threads could be read
-    so often that it is not in them."""
+    """The result of `find()`, which searches frames. Where the process runs on and nothing is found, the search is repeated,
+    until all its threads could be read often enough to prove that it is not there."""
     whole = 0
 
     def read() -> T:
@@ -96,7 +96,7 @@ class View:
         self.reader: Any = self.spec.kv
 
     def _siblings(self, role: str) -> list[tuple[str, Target]]:
-        """`[(label, Target)]` of the processes that schedule, or that hold the model's parts ("shards"), for this one."""
+        """`[(label, Target)]` of this engine's other processes that schedule, or that hold the model's parts ("shards")."""
         engine, pid = self._engine, self.target.pid
         rank = engine.of_pid(pid) if engine is not None and pid is not None else None
         if engine is None or rank is None:
@@ -200,12 +200,13 @@ def block_stats(layer: Layer, block: int) -> dict[str, Any]:
 def check(
     view: Any, view_again: Callable[[], Any], ranks: bool, values: Values | None = None
 ) -> tuple[Report, Cache, list[Worker], Any]:
-    """Checks the invariants of a view's cache, with `ranks` the workers' tables, with `values` (kv_deep.read) what is in the
-    blocks -> (report, cache, workers, the view read last).
+    """Checks the invariants of a view's cache. -> (report, cache, workers, the view read last)
 
-    A process that runs on is read again: what is not seen each time was a change under the reader. What two values that move are
-    told by has to stand still too, else it `changed` while it was read: the values may never have stood so at one moment. Where a
-    half-done update would explain it, it does so only in a process that stands in that very place each time."""
+    `ranks`: the workers' tables too. `values` (kv_deep.read): the content of the blocks too.
+
+    A process that runs on is read again. A violation that is not seen each time was a change during the read. A violation rests
+    on values; if these moved between two readings, it counts as `changed` while it was read, because they may never have been so
+    at one moment. A half-done update explains a violation only if the process is in that very place in each reading."""
     report, cache, workers = _checked(view, ranks, values)
     if "unstopped" not in view.partial:
         return report, cache, workers, view
@@ -221,8 +222,8 @@ def check(
 
 
 class _Suspects:
-    """What looks broken in a process that runs on, by `Violation.key`, reading after reading. `now`: those that every reading
-    since their first one had, or did not decide; `restless`: those that were told by other values in one of them."""
+    """Possible violations in a process that runs on, by `Violation.key`, over several readings. `now`: those that every reading
+    since their first one had, or did not decide. `restless`: those that rested on other values in one of the readings."""
 
     def __init__(self, report: Report) -> None:
         self.now = self.first = _by_key(report)
@@ -291,8 +292,8 @@ class NativeView:
         return found
 
     def workers(self, num_blocks: int | None = None) -> list[Worker]:
-        """None: its layers are C++ torch tensors (RTP-LLM) or buffers of a type of its own (TensorRT-LLM), whose layout these
-        names do not tell."""
+        """None: its layers are C++ torch tensors (RTP-LLM) or buffers of a type of its own (TensorRT-LLM), and their layout is
+        not known from these names."""
         return []
 
     def unstopped(self, target: Target) -> None:

@@ -1,5 +1,5 @@
-"""The model of an engine's process: the outermost torch.nn.Module, how its linear layers are cut over ranks, and how the engine
-is started so that each module is called from Python."""
+"""The model of an engine's process: the outermost torch.nn.Module, how its linear layers are cut over ranks, and how to start the
+engine so that each module is called from Python."""
 
 from __future__ import annotations
 
@@ -62,8 +62,10 @@ def eager_advice(spec: EngineSpec | None) -> str:
 
 
 def shard_of(module: Object) -> dict[str, Any] | None:
-    """How a layer's output is cut over the ranks of tensor parallelism: {dim, parts: [sizes of a rank's parts in that dimension],
-    copies: how many neighbouring ranks have the same of every part but the first}; None where each rank has the whole."""
+    """How a layer's output is cut over the ranks of tensor parallelism; None where each rank has the whole.
+
+    {dim, parts: [sizes of a rank's parts in that dimension], copies: how many neighbouring ranks have the same data, except for
+    the first part}"""
     if not any(base.name == COLUMNS for base in module.type.bases()):
         return None
     own = dict(module.instance_entries())
@@ -83,7 +85,7 @@ def shard_of(module: Object) -> dict[str, Any] | None:
 
 
 def adds_ranks(module: Object) -> bool:
-    """Whether what a layer returns is the sum of what the ranks of tensor parallelism computed."""
+    """Whether a layer's output is the sum of the results of the ranks of tensor parallelism."""
     return any(base.name in (ROWS, EMBEDDING) for base in module.type.bases()) and _is_cut(module)
 
 
@@ -95,9 +97,10 @@ def _is_cut(module: Object) -> bool:
 
 
 class Cuts:
-    """Follows a step's returns and says of each output how it is cut over the ranks. Between a layer that cuts its output and the
-    row-parallel one beside it that puts the ranks' results together, what their siblings return (an activation, attention) is cut
-    in its last dimension too."""
+    """Follows a step's returns, and says for each output how it is cut over the ranks.
+
+    A layer cuts its output, and the row-parallel layer beside it combines the ranks' results. The outputs of their siblings in
+    between (an activation, attention) are cut in their last dimension too."""
 
     def __init__(self, rt: Runtime, nodes: dict[int, modules.Node]) -> None:
         self.shards = {a: shard for a in nodes for shard in [shard_of(rt.object(a))] if shard is not None}

@@ -76,7 +76,8 @@ def optional(obj: Object, name: str, convert: str = "integer", default: Any = No
 
 
 def first_present(obj: Object, places: Places) -> Object | None:
-    """The Object at the first of `((first release, path), …)`, the newest release first, that is there and not None; None."""
+    """The Object at the first of `((first release, path), …)`, the newest release first, that exists and is not None;
+    else None."""
     return next((found for _, text in places for found in [at(obj, text)] if found is not None), None)
 
 
@@ -114,14 +115,14 @@ def counted(rt: Runtime, obj: Object, names: Mapping[str, str]) -> dict[str, int
 
 
 def at_once(rt: Runtime, read: Callable[[], T], lasts: Callable[[], bool] = lambda: True) -> T:
-    """`read()` of a part of what is read; where the process runs on and it does not hold together, it is read again by itself for
-    `MOMENT`, which costs less than to read all else anew. No more once `lasts()` says that what is read has gone."""
+    """`read()`, for one part of a larger read. If the process changes during it, only this part is read again, for `MOMENT`; that
+    costs less than to read everything again. The tries end once `lasts()` says that the object is gone."""
     return retry_reading(rt.target, read, MOMENT, MOMENT, rt.target.drop_pages, lasts)
 
 
 # ---- frames --------------------------------------------------------------------------------------------------------------
 def settled_frames(rt: Runtime) -> Iterator[list[PyFrame]]:
-    """Every thread's frames; those of a thread that runs on while it is read, and cannot be had, are left out."""
+    """Every thread's frames. Left out are threads that run on during the read and whose frames cannot be read."""
     for thread in rt.threads()[:MAX_THREADS]:
         try:
             yield rt.frames(thread)
@@ -132,8 +133,8 @@ def settled_frames(rt: Runtime) -> Iterator[list[PyFrame]]:
 
 
 def frames_are_whole(rt: Runtime) -> bool:
-    """Whether the frames of every thread can be had: else what is not found in them may be there. A main thread between two of
-    them, as it runs on, has none for a moment."""
+    """Whether the frames of every thread can be read; otherwise an object that is not found in them may still be there. A running
+    main thread has no frame for a moment when it is between two of them."""
     found = list(settled_frames(rt))
     return len(found) == len(rt.threads()[:MAX_THREADS]) and (rt.target.is_stopped or not found or bool(found[0]))
 
@@ -151,8 +152,8 @@ def in_frames(rt: Runtime, roots: Mapping[str, str]) -> Object | None:
 
 
 def sought(rt: Runtime, find: Callable[[Runtime], Object | None]) -> Object | None:
-    """What `find` finds in frames, None. Frames of a thread that runs on are torn now and then: it is looked for again for
-    `MOMENT`, which costs less than to read all else anew."""
+    """The result of `find` in frames, or None. Frames of a thread that runs on are inconsistent now and then. So the search is
+    repeated for `MOMENT`, which costs less than to read everything again."""
 
     def read() -> Object:
         found = find(rt)
@@ -201,7 +202,7 @@ def _among(frames: Iterable[PyFrame], roots: Mapping[str, str]) -> Iterator[Obje
 
 
 def thread_in(rt: Runtime, function: str) -> PyThread | None:
-    """The first thread with a frame of a function of that (last part of a) name, None."""
+    """The first thread with a frame of a function of that name, or of that last part of a name; else None."""
     for thread in rt.threads()[:MAX_THREADS]:
         try:
             if any(f.function.rpartition(".")[2] == function for f in rt.frames(thread)):
@@ -237,7 +238,7 @@ def updating(rt: Runtime, folders: tuple[str, ...], reading: Collection[str], fi
 
 
 def stands_in(rt: Runtime, functions: Collection[str], folder: str = "") -> str:
-    """'' or where a thread stands inside one of the named functions, of files in a folder that ends so."""
+    """The named function that a thread is in, in words, or ''. The function's file must be in a folder with the given end."""
     for frames in settled_frames(rt):
         for frame in frames:
             above, _, name = frame.file.rpartition("/")
@@ -293,7 +294,7 @@ def without_padding(slots: list[int]) -> list[int]:
 
 
 def length(rt: Runtime, obj: Object) -> int:
-    """How many numbers a tensor, also one on a device, a list, a tuple or an array.array holds."""
+    """How many numbers a tensor (on a device too), a list, a tuple or an array.array holds."""
     return (read_tensor(rt, obj.address).numel or 0) if is_tensor(obj) else obj.len()
 
 

@@ -1,7 +1,7 @@
-"""The engine's own profiler, started and stopped through its HTTP server, which is found from the ranks: by the listening
-sockets of the front ends that belong to them. Only what has shown that it speaks HTTP is asked.
+"""Starts and stops the engine's own profiler through its HTTP server.
 
-End points: vLLM entrypoints/serve/profile/api_router.py, SGLang srt/entrypoints/http_server.py: POST /start_profile, POST
+The server is found from the ranks, by the listening sockets of their front ends. Only a server that has proved to speak HTTP is
+asked. Endpoints: vLLM entrypoints/serve/profile/api_router.py, SGLang srt/entrypoints/http_server.py: POST /start_profile, POST
 /stop_profile. Both act on all ranks of the engine at once.
 """
 
@@ -42,8 +42,8 @@ def folder_of(profiler: Profiler, target: Target) -> str:
 
 
 class ProfilerResult:
-    """What one engine answered: `ranks` that it profiles, `port`, `folder` ('' where nothing says it), `files` written at a
-    stop."""
+    """One engine's answer: the `ranks` that it profiles, `port`, `folder` ('' where it is not given), `files` written at
+    a stop."""
 
     def __init__(self, ranks: list[Rank], port: int, folder: str, files: list[str]) -> None:
         self.ranks, self.port, self.folder, self.files = ranks, port, folder, files

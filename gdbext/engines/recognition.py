@@ -76,8 +76,8 @@ def outer_frame(runtime: Runtime, functions: Sequence[str]) -> PyFrame | None:
 
 
 def frame_local(frame: PyFrame, *names: str) -> Object:
-    """The Object at `names[0]` of the frame's locals, or at its attribute `names[1]`, and so on; `GdbextError` when it is not
-    there."""
+    """The Object at `names[0]` of the frame's locals, or at its attribute `names[1]`, and so on. `GdbextError` when it does not
+    exist."""
     value = dict(frame.locals()).get(names[0])
     for name in names[1:]:
         value = value.attr(name) if value is not None and hasattr(value, "attr") else None

@@ -1,8 +1,8 @@
-"""Routers between clients and engine instances: by their processes, what they listen on, and to which instances they are
-connected.
+"""Routers between clients and engine instances: their processes, their listening sockets, and the instances that they are
+connected to.
 
-Their tables are Rust's or Go's; one open connection to an instance is there for each leg of a request in flight, and some idle
-ones."""
+Their tables are in Rust or Go and are not read. A router has one open connection to an instance for each leg of a request in
+flight, and some idle ones."""
 
 from __future__ import annotations
 

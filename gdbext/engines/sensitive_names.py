@@ -28,6 +28,6 @@ def shown_name(rt: Runtime, name: str) -> str:
 
 
 def names_for(rt: Runtime) -> frozenset[str]:
-    """The sensitive names of a process: those of all engines and of their servers' handlers in a process of an engine, none
-    elsewhere."""
+    """The sensitive names of a process. In a process of an engine they are those of all engines and of their servers' handlers,
+    elsewhere none."""
     return registry.sensitive_names() | HANDLERS if rt.has_module(registry.packages()) else frozenset()

@@ -1,9 +1,9 @@
-"""An engine's rings of shared memory (shm_rings.py), read as the files that they are in /dev/shm: what may be read of a process
-that may not be traced.
+"""An engine's rings of shared memory (shm_rings.py), read as files in /dev/shm. That is possible even for a process that may not
+be traced.
 
-Which rings a process maps its maps tell (open to its own user under Yama too, proc(5)). Where those are refused, the files of its
-user in this /dev/shm are taken that are not older than the process and whose size is that of a ring: `chunks` × (whole MiB + 1 +
-readers).
+The process's maps list its rings (they are open to its own user under Yama too, proc(5)). Where the maps may not be read, the
+files in this /dev/shm are taken that belong to the process's user, are not older than the process and have the size of a ring:
+`chunks` × (whole MiB + 1 + readers).
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def readers_of(size: int) -> int:
 
 
 def _open(pid: int, name: str) -> int:
-    """A descriptor of a ring's file: the process's own where its root may be entered, else of that name in our /dev/shm."""
+    """A descriptor of a ring's file: the process's own file where its root may be entered, else the file of that name in our
+    /dev/shm."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return in_root.open_in_root(pid, f"{FOLDER}/{name}", flags)
@@ -51,7 +52,7 @@ def _started(pid: int) -> float:
 
 
 def _look(pid: int, name: str, user: int, since: float = 0.0) -> tuple[int, bytes] | None:
-    """-> (readers, the flags of all chunks); None for a file that is no ring of that user, or was made before `since`."""
+    """-> (readers, the flags of all chunks). None for a file that is no ring of that user, or was made before `since`."""
     try:
         f = _open(pid, name)
     except OSError:
@@ -71,7 +72,7 @@ def _look(pid: int, name: str, user: int, since: float = 0.0) -> tuple[int, byte
 
 
 def names(pid: int) -> tuple[list[str], bool]:
-    """(names of what may be a ring, whether the process's own maps say so: else of all in our /dev/shm)."""
+    """(names of possible rings, whether they come from the process's own maps; otherwise they are all files in our /dev/shm)."""
     try:
         found, own = re.findall(rf" {FOLDER}/(\S+)", read_maps(pid)[0]), True
     except (GdbextError, OSError) as e:

@@ -1,5 +1,5 @@
-"""A request as one process knows it (`Sighting`), and what one process says of its requests (`Look`): what the engines' readers
-fill in."""
+"""A request as one process knows it (`Sighting`), and all requests that one process knows (`Look`). The engines' readers fill
+them in."""
 
 from __future__ import annotations
 
@@ -31,10 +31,13 @@ PAIRING, HANDSHAKE, BYTES, COMPLETION, KEPT = "pairing", "handshake", "transfer"
 
 @dataclasses.dataclass
 class Transfer:
-    """The KV of one request on its way between two instances, as one of them knows it. `key`: what is equal at both ends and
-    nowhere else; `sends`: this instance is the sender; `state`: what it waits for, '' where that is not known or it has not
-    begun; `peer`, `address` (HOST:PORT): of the other instance, '' where this one does not know it; `until`: seconds until the
-    lease on the blocks ends."""
+    """The KV of one request on its way between two instances, as one of the two knows it.
+
+    * `key`: the same at both ends and unique otherwise
+    * `sends`: this instance is the sender
+    * `state`: what it waits for; '' where that is not known or it has not begun
+    * `peer`, `address` (HOST:PORT): of the other instance, '' where this one does not know it
+    * `until`: seconds until the lease on the blocks ends"""
 
     key: tuple[str, ...]
     sends: bool
@@ -126,8 +129,8 @@ class Look:
 
 @dataclasses.dataclass
 class Connector:
-    """What a process says of its instance's part in transfers: `kind` (the class), `role` as the engine calls it, `engine_id` and
-    `address` (HOST:PORT) by which others know it; '' where it does not say."""
+    """A process's own data on its instance's part in transfers: `kind` (the class), `role` as the engine calls it, and
+    `engine_id` and `address` (HOST:PORT), by which other instances know it. '' for each that is missing."""
 
     kind: str
     role: str = ""

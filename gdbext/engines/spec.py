@@ -1,8 +1,7 @@
-"""What the other rooms may ask an engine: `EngineSpec`, which each engine's folder fills in.
+"""The interface of an engine for the other rooms: `EngineSpec`, which each engine's folder fills in.
 
-A spec is data and the little code that recognises the engine's processes. Patterns are text, compiled when they are first used
-(`re` keeps them), and readers of memory are loaded when they are first asked for: every gdb that loads the pack reads all
-specs.
+A spec is data and the little code that recognises the engine's processes. Every gdb that loads the pack reads all specs. So
+patterns are text, compiled at their first use (`re` keeps them), and readers of memory are loaded at their first use.
 """
 
 from __future__ import annotations
@@ -53,9 +52,14 @@ COMMUNICATORS = (
 
 
 class Match:
-    """What a title or a command line tells: `role`, `ranks` by group, `unconfirmed` ('' or why the memory should be asked),
-    `prefix` of the title, `name`: the label where it is not made from role and ranks, `needs_libraries`: it counts only with
-    the engine's mapped."""
+    """The facts from a title or a command line.
+
+    * `role`
+    * `ranks`: by group
+    * `unconfirmed`: why the memory should be read, or ''
+    * `prefix`: of the title
+    * `name`: the label where it is not made from role and ranks
+    * `needs_libraries`: the match counts only if the process has the engine's libraries mapped"""
 
     def __init__(
         self,
@@ -136,7 +140,7 @@ class EngineSpec:
         return None
 
     def match_dead_child(self, parent: Rank, process: Process) -> Match | None:
-        """`Match` for a child that has ended, of which the kernel keeps 15 bytes of its title, or None."""
+        """`Match` for a child that has ended, by the 15 bytes of its title that the kernel keeps, or None."""
         return None
 
     def match_untitled_child(self, parent: Rank, process: Process) -> Match | None:
@@ -146,18 +150,17 @@ class EngineSpec:
         return None
 
     def inherits_title(self, rank: Rank) -> bool:
-        """Corrects a `rank` that has the very title of its parent, from which it was forked; False: it is a fork and nothing
-        more."""
+        """Corrects a `rank` that has exactly the title of its parent, which forked it. False: it is only a fork."""
         return False
 
     def infer_order(self, ranks: Sequence[Rank]) -> None:
-        """Fills in the ranks of processes without titles that their order of start and the command line prove."""
+        """Fills in the ranks of processes without titles where their order of start and the command line prove them."""
 
     def infer_world(self, ranks: Sequence[Rank]) -> None:
         """Fills in `world` where titles or the environment prove it."""
 
     def describe_instance(self, found: Instance, words: Words, environ: Mapping[str, str]) -> None:
-        """Fills in what the command line and the environment of its server say of an instance."""
+        """Fills in the facts about an instance from the command line and the environment of its server."""
         found.ports["http"] = words.port("--port") or self.port
         found.serves = words.text("--served-model-name") or words.text("--model", "--model-path")
 
@@ -167,7 +170,7 @@ class EngineSpec:
 
     # ---- where its processes stand ----
     def rests_in(self, role: str, function: str) -> bool:
-        """Whether a process of that role waits for work when it stands in `function` (a qualified name)."""
+        """Whether a process of that role is idle when it is in `function` (a qualified name)."""
         return named(self.resting.get(role, ""), function)
 
     def starts_in(self, function: str) -> bool:
@@ -175,7 +178,7 @@ class EngineSpec:
         return named(self.starting, function)
 
     def waits_for_answer_in(self, function: str) -> bool:
-        """Whether a process that stands in `function` waits for the answer of another process of the engine."""
+        """Whether a process in `function` waits for the answer of another process of the engine."""
         return named(self.answering, function)
 
     def owns(self, file: str) -> bool:
@@ -186,12 +189,20 @@ class EngineSpec:
     # ---- readers, loaded at the first use ----
     @property
     def kv(self) -> ModuleType | None:
-        """The reader of its KV cache, or None. Of a Python engine a module with `find_scheduler(rt)`, `read(rt, scheduler,
-        content)` -> `Cache`, `read_worker(rt, label, num_blocks)` -> `Worker` and, where they are known, `find_model(rt)` ->
-        the model that the process calls, or None, `STEP_COUNTER`, the attribute of a scheduler that counts its steps, and
-        `fill(rt, scheduler, requests)` -> `Cache` of requests that its `requests` read just now; of a C++ engine
-        (`kv_classes`) one with `read(found)`; and where workers keep requests by rows, `sampling_row(rt, request_id)` -> {name:
-        value} by which they draw a request's next token, or None."""
+        """The module that reads the engine's KV cache, or None.
+
+        For a Python engine it has:
+
+        * `find_scheduler(rt)`
+        * `read(rt, scheduler, content)` -> `Cache`
+        * `read_worker(rt, label, num_blocks)` -> `Worker`
+        * `find_model(rt)` -> the model that the process calls, or None; optional
+        * `STEP_COUNTER`: the attribute of a scheduler that counts its steps; optional
+        * `fill(rt, scheduler, requests)` -> `Cache` of requests that its `requests` read just now; optional
+        * `sampling_row(rt, request_id)` -> {name: value} that decide how a request's next token is drawn, or None; where workers
+          keep requests by rows
+
+        For a C++ engine (`kv_classes`) it has `read(found)`."""
         return self._module(self.kv_module)
 
     @property
