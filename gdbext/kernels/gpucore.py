@@ -159,16 +159,13 @@ class Kernel:
 
 @dataclasses.dataclass
 class Fault:
-    (
-        """A thread that raised an exception.
+    """A thread that raised an exception.
 
     * `pc`: of the instruction at fault where the warp gives it (`precise`), else the thread's current one
     * `function` + `offset` (bytes): the same by the module's symbols
     * `lanes`: how many threads of the warp raised it; this is the first of them
     * `address`: the address that it accessed, None where neither the driver's `text` nor the instruction gives it
-    * `told_by`: the source of `address`: "driver", "instruction" or """
-        ""
-    )
+    * `told_by`: the source of `address`: "driver", "instruction" or ''"""
 
     device: Device
     kernel: Kernel | None
