@@ -18,7 +18,7 @@ class Pages:
         self._kept: dict[int, bytes] = {}
 
     def first(self, text: str) -> str:
-        """The first page of an answer, kept for the others where there are more."""
+        """The first page of an answer; the other pages are kept."""
         data = text.encode("utf-8", "replace")
         if len(data) <= self.size:
             return text

@@ -1,7 +1,7 @@
 """`python -m gdbext mcp`: the pack's answers for agents, by the Model Context Protocol over standard input and output.
 
-Each call is a process of its own (look.py) with a time limit, so that nothing that is read stays open or stopped here, and an end
-of the server or of its client at any moment ends what it had begun."""
+Each call is a process of its own (look.py) with a time limit. So nothing stays open or stopped in the server after a read. If the
+server or its client ends at any moment, the calls that it has started end too."""
 
 from __future__ import annotations
 

@@ -86,8 +86,8 @@ def schema(command: type[Command]) -> dict[str, Any]:
 
 
 def words_of(command: type[Command], given: Mapping[str, Any], limit: float = 60.0) -> list[str]:
-    """The words of the command line that a call stands for, which may take `limit` seconds. `UsageError` for what the tool does
-    not offer, also where an operand smuggles it in, and for a wait that is too long."""
+    """The words of the command line for a call, which may take `limit` seconds. `UsageError` for options that the tool does not
+    offer, even inside an operand, and for a wait that is too long."""
     known, name, words = {o.name: o for o in offered(command)}, operand_name(command), []
     for key, value in given.items():
         option = known.get(key)
@@ -119,8 +119,8 @@ def words_of(command: type[Command], given: Mapping[str, Any], limit: float = 60
 
 
 def _waits(command: type[Command], given: Mapping[str, Any], most: float) -> list[str]:
-    """Words for the seconds that the command may take where it would take more than `most` by itself; `UsageError` where more
-    are asked for."""
+    """The words that limit the seconds of a command which would take more than `most` by default. `UsageError` where the call
+    requests more."""
     words = []
     for option in offered(command):
         if (option.kind, option.metavar) != ("float", "S"):

@@ -1,4 +1,5 @@
-"""What an address is, as JSON and for people: a place in the KV cache with its owners, a tensor, a Python object, a mapping."""
+"""The meaning of an address, as JSON and for people: a place in the KV cache with its owners, a tensor, a Python object, a
+mapping."""
 
 from __future__ import annotations
 
@@ -147,8 +148,8 @@ def mapping_data(mapping: MemoryMapping, address: int) -> dict[str, Any]:
 
 
 def object_fields(target: Target, address: int, private: AbstractSet[str] = frozenset()) -> dict[str, Any]:
-    """`kind`, `object` and, of a tensor, `tensor` of a Python object that begins at the address; {} where it does not look like
-    one.
+    """`kind` and `object` of a Python object that begins at the address, for a tensor also `tensor`; {} where there seems to be
+    none.
 
     `private`: an engine's names of users' content, which is counted, not shown; empty where it may be shown."""
     try:

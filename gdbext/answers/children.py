@@ -1,6 +1,6 @@
-"""A value as a tree of variables shows it: its text, and what is inside it, page by page.
+"""A value as a tree of variables shows it: its text, and its children, page by page.
 
-What is private is told by the way to a value, as `pyprint` tells it by an expression: what stands below a private name stays
+Private content is recognised by the path to a value, as `pyprint` does by the expression: everything below a private name stays
 hidden, however deep.
 """
 

@@ -73,7 +73,7 @@ def exception_data(found: Raised, private: AbstractSet[str] = frozenset(), with_
 
 
 def cut_reasons(found: Raised) -> list[str]:
-    """Reasons for `partial`: what was left out of an exception and of those that hang on it."""
+    """Reasons for `partial`: the parts left out of an exception and of the exceptions linked to it."""
     reasons = [f"{found.type}: {r}" for r in found.cut]
     for other in [found.cause, found.context] + found.members:
         reasons += cut_reasons(other) if other is not None else []

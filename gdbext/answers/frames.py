@@ -67,8 +67,8 @@ def native_frame(frame: NativeFrame, level: int) -> dict[str, Any]:
 def launched_kernel(
     target: Target, thread: Thread | None, native: list[NativeFrame], rt: Runtime | None = None
 ) -> dict[str, Any] | None:
-    """The kernel that a thread is about to launch as a frame of its own, None where it launches none. `rt`: of the process's
-    Python, whose Triton knows the names of what the driver launches."""
+    """The kernel that a thread is about to launch, as a frame of its own; None where it launches none. `rt`: of the process's
+    Python, whose Triton knows the names of kernels that the driver launches."""
     if not native or not target.is_stopped or thread is None:
         return None
     entry = native[0].function

@@ -25,8 +25,8 @@ MAX_PID = 1 << 22  # the kernel's limit
 def judged_of(
     answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]], judge: Callable[[list[Machine]], Any]
 ) -> tuple[list[Machine], Any]:
-    """-> (the machines whose facts can be judged, what `judge` makes of all of them); one whose facts cannot is named in
-    `failed`. Facts are made anew for each try: a judge may fill some in. `GdbextError` where none is left."""
+    """-> (the machines whose facts can be judged, the result of `judge` for all of them together). The other machines are named
+    in `failed`. Facts are made anew for each try: a judge may fill some in. `GdbextError` where no machine is left."""
     known: list[_Known] = []
     for number, (name, answer) in enumerate(answers, 1):
         try:
@@ -67,8 +67,10 @@ DAMAGE = (GdbextError, TypeError, AttributeError, KeyError, ValueError, IndexErr
 def _without_damage(
     known: list[_Known], tried: Callable[[Sequence[_Known]], Any], failed: list[dict[str, Any]], why: Exception
 ) -> list[_Known]:
-    """The machines but those whose facts no judge can take, or, where each alone can be judged, but one without which the others
-    can: nobody else's facts are to suffer from them."""
+    """The machines without damaged facts, so that one does not spoil the answer for the others.
+
+    A machine is left out if the judge fails on its facts alone. If it fails on none of them alone, the machine is left out
+    without which it succeeds on the others."""
 
     def fails(some: list[_Known]) -> str:
         try:
@@ -88,8 +90,8 @@ def _without_damage(
 def judged(
     answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]
 ) -> tuple[Examination, list[Machine], dict[str, Any], list[str]]:
-    """-> (the examination of all machines, those that were judged, the JSON of llm-hang with `node` in each place, why it is not
-    all)."""
+    """-> (the examination of all machines, the machines that were judged, the JSON of llm-hang with `node` in each place, the
+    reasons why it is not complete)."""
 
     def judge(machines: list[Machine]) -> tuple[Examination, Any]:
         found = judge_machines(machines)

@@ -1,4 +1,4 @@
-"""The Python heap of a process as JSON and as text, and the file that remembers one."""
+"""The Python heap of a process as JSON and as text, and the file that stores an earlier one."""
 
 from __future__ import annotations
 

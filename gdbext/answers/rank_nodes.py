@@ -51,8 +51,8 @@ def merged(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> 
 
 
 def missing(ranks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`[{engine, group, size, ranks}]`: numbers of a group of ranks that no process here has, where all that tell its size tell
-    the same. Instances of one engine, role and model are taken for parts of one only where each has numbers of its own."""
+    """`[{engine, group, size, ranks}]`: the numbers of a group of ranks that no process here has. All processes must report the
+    same size of the group. Instances of one engine, role and model count as parts of one only if no rank number occurs twice."""
     found: dict[tuple[str, str, str, str], list[tuple[int, int]]] = {}
     for one in ranks:
         number, count = one["ranks"].get("world"), one["sizes"].get("world")

@@ -38,9 +38,10 @@ def record(
     realtime: bool = False,
     tell: Callable[[float], None] = lambda passed: None,
 ) -> Recording:
-    """Records processes, [(its Target, label)], for `seconds`, and beside them what the engines of those that were `found` count.
-    `frames`: native frames too; `realtime`: the recorder goes before other processes; `tell` is told the seconds that have
-    passed. `failed`: gets what ends."""
+    """Records processes, [(its Target, label)], for `seconds`, and also the counters of the engines of those that were `found`.
+
+    `frames`: native frames too. `realtime`: the recorder has priority over other processes. `tell` is called with the seconds
+    that have passed. `failed`: gets the processes that end."""
     opened = targets.Targets()  # of no debugger: a thread of its own reads the engines, through /proc
     engines = groups.engines_of(ranks_of(found), opened.of)
     schedulers = {rank.pid for engine in engines for rank in engine.with_role(*SCHEDULERS, "frontend")}

@@ -36,9 +36,14 @@ ANSWER = {"requests": [ROW], "limits": (dict, None), "engine": (str, None), "par
 
 
 class Merged:
-    """The requests of several machines. `machines`: those whose facts were read; `rows`: as llm-requests has them, with `node`;
-    `limits`, `engines`, `partial`: of all; `nodes`: the machines as JSON; `ends`: `(row, its number, request)` of those that a
-    process knows, with `way` where the KV goes from instance to instance."""
+    """The requests of several machines.
+
+    * `machines`: those whose facts were read
+    * `rows`: as llm-requests has them, with `node`
+    * `limits`, `engines`, `partial`: of all machines
+    * `nodes`: the machines as JSON
+    * `ends`: `(row, its number, request)` of those that a process knows, with `way` where the KV goes from instance to instance
+    """
 
     def __init__(self, answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> None:
         self.rows: list[dict[str, Any]] = []

@@ -25,7 +25,7 @@ HEAD = ["request", "verdict", "at", "state", "tokens", "prompt", "computed", "ou
 
 
 def request_data(request: Request | None, tracked: Tracked | None = None, blocks: bool = True) -> dict[str, Any]:
-    """One request: the scheduler's own numbers (`request`, None where no scheduler has it), and where it is over all processes
+    """One request: the scheduler's own numbers (`request`, None where no scheduler has it), and its places over all processes
     (`tracked`, None where only a cache was read). `blocks`: they were read too."""
     known = request
     data: dict[str, Any] = {
@@ -68,7 +68,7 @@ def custody_data(tracked: Tracked) -> dict[str, Any]:
 
 
 def transfer_data(tracked: Tracked) -> dict[str, Any] | None:
-    """Where a request's KV is between instances, None for one that stays where it is."""
+    """The state of a request's KV between instances, None for a request that stays in one instance."""
     transfer = tracked.transfer
     if transfer is None:
         return None
@@ -154,7 +154,8 @@ def sampling_data(rt: Runtime, request: Request, hidden: AbstractSet[str]) -> di
 
 
 def sampling_row(target: Target, request_id: str) -> dict[str, Any] | None:
-    """{name: value} of a request's row in the sampler of a process that computes the model; None where it keeps none."""
+    """{name: value} of a request's row in the sampler of a process that computes the model; None where the sampler has no such
+    row."""
     rt = open_runtime(target)
     spec = spec_of_runtime(rt)
     read = getattr(spec.kv, "sampling_row", None) if spec is not None else None
@@ -285,8 +286,8 @@ def request_lines(
 
 
 def rows_of(held: Custody, caches: Sequence[tuple[set[int], Cache]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The rows of one engine: every request of a cache in its order, then those that no scheduler has. One that was being served
-    at the looks and is not in its scheduler's cache, which was read after them, has ended."""
+    """The rows of one engine: every request of a cache in its order, then those that no scheduler has. A request has ended if it
+    was being served in the samples but is not in its scheduler's cache, which was read after them."""
     tracked = {t.request_id: t for t in held.requests}
     rows, limits, read_since = [], {}, set()
     for pids, cache in caches:

@@ -1,4 +1,4 @@
-"""Source lines of Python frames as this machine has them now, and whether they are what runs."""
+"""Source lines of Python frames as this machine has them now, and whether they are those of the running code."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def _archived(target: Target, path: str) -> list[str] | None:
 
 
 def doubt(frame: PyFrame) -> str:
-    """Why the source file may not be what runs, ''.
+    """Why the source file may not be that of the running code, or ''.
 
-    Sure where the code's first line does not begin it any more; where the file was changed after the process began, or after the
-    core was written, it may be so: Python reads a file once, when it imports it."""
+    It certainly is not where the first line of the code is no longer its beginning. It may not be where the file was changed
+    after the process began, or after the core was written: Python reads a file once, when it imports it."""
     try:
         lines = lines_of(frame)
     except GdbextError as e:
@@ -75,7 +75,7 @@ def doubt(frame: PyFrame) -> str:
 
 
 def begins_at(code: Code, lines: list[str]) -> bool:
-    """Whether source lines have a code object's function or class where it says that it begins; True of what has no name."""
+    """Whether the source lines have a code object's function or class at its first line; True for code without a name."""
     name = code.name
     if not re.match(r"\w+$", name):
         return True  # a lambda, a comprehension, a module
@@ -89,7 +89,7 @@ def begins_at(code: Code, lines: list[str]) -> bool:
 
 
 def _changed(target: Target, path: str) -> tuple[float, str]:
-    """-> (when the file was changed last, after what), (0, '') where that was before."""
+    """-> (time of the file's last change, the event that it came after); (0, '') where it came before."""
     try:
         status = os.stat(target.local_file(path))
         if target.is_live or not getattr(target, "has_name", True):  # or is a copy of one that lives

@@ -57,9 +57,10 @@ def _collecting(view: ProcessView) -> list[dict[str, Any]]:
 
 
 def by_engine(views: list[ProcessView]) -> list[tuple[str, list[ProcessView]]]:
-    """`[(engine's name, its processes)]` in the order of the processes. Of several that run the same engine each name has the
-    pid of its first process; processes of no engine are together under ''. Answers of other machines have no families: what has
-    the same name there is one engine."""
+    """`[(engine's name, its processes)]` in the order of the processes.
+
+    Where several run the same engine, each name has the pid of the engine's first process. Processes of no engine are together
+    under ''. Answers of other machines have no families: there the same name is one engine."""
     families: dict[Any, list[ProcessView]] = {}
     for view in views:
         families.setdefault((_engine(view), getattr(view.rank, "family", None)), []).append(view)
@@ -113,8 +114,8 @@ def _parting(engine: str, views: list[ProcessView]) -> list[dict[str, Any]]:
 
 
 def _comparable(views: list[ProcessView]) -> list[tuple[tuple[str, int], list[Frame]]]:
-    """The main threads' Python frames; of processes without Python the native ones. A process whose Python frames could not be
-    read, where others' could, is nowhere that could be compared."""
+    """The main threads' Python frames; of processes without Python the native ones. Left out is a process whose Python frames
+    could not be read while others' could: its place cannot be compared."""
     mains = [(v, v.main) for v in views if v.main is not None]
     python = [((v.name, main.tid), [f for f in main.frames if f.kind == "python"]) for v, main in mains]
     with_python = [stack for stack in python if stack[1]]
@@ -264,8 +265,8 @@ def html_tree(views: list[ProcessView], data: dict[str, Any], calm: bool = False
 
 
 def _html_parts(views: list[ProcessView], common: list[dict[str, Any]], apart: str) -> list[str]:
-    """One engine's tree, its main threads first; its pools at rest; where its main threads part: the class `apart` marks those
-    that have not come as far as the others."""
+    """The parts of one engine's tree: its main threads first, and its idle pools. Where its main threads diverge, the class
+    `apart` marks those that have not come as far as the others."""
     stacks, idle = shown(views)
     mains = {(v.name, v.main.tid) for v in views if v.main is not None}
     names_of = {(v.name, th.tid): th.name for v in views for th in v.threads}

@@ -122,7 +122,7 @@ def _engine(e: Reading, style: Style) -> str:
 
 
 def stack_lines(row: Row, most: int, style: Style = PLAIN) -> list[str]:
-    """The stack where a row's main thread stood, innermost first, at most so many lines."""
+    """The stack of a row's main thread, innermost frame first, at most `most` lines."""
     lines = [f"{row.label} {row.pid}: {row.state}, {100 * row.part:.0f} % of the time here"]
     for frame in reversed(row.stack):
         lines.append(f"  {frame.function} ({style.path(frame.file)}:{frame.line})")

@@ -1,4 +1,5 @@
-"""A breakpoint in the gutter of a `.py` is a `pybreak`, a log point a `pylog`; what a client hears of stops and breakpoints."""
+"""A breakpoint in a `.py` file is a `pybreak`, a log point a `pylog`. Also the messages to a client about stops and
+breakpoints."""
 
 from __future__ import annotations
 
@@ -166,7 +167,7 @@ def _at_stop() -> None:
 
 
 def _set_in_new() -> None:
-    """Sets what waits in each process that has come since (gdb attached to it), or that ran when it was wanted."""
+    """Sets the waiting breakpoints in each process that gdb has attached since, or that ran when they were requested."""
     waiting = [p for held in _sources.values() for p in held.values()]
     labels: dict[int, str] | None = None
     for inferior in gdb.inferiors():
@@ -219,7 +220,7 @@ def _breakpoint_event(body: Body) -> Body | None:
 
 
 def _stop(body: Body) -> Body:
-    """A stop at one of our debug registers is one of the breakpoint that it belongs to, or the end of a step."""
+    """Reports a stop at one of our debug registers as a stop of its breakpoint, or as the end of a step."""
     numbers = body.get("hitBreakpointIds", [])
     registers = [n for n in numbers if n < 0]
     if not registers:

@@ -76,8 +76,8 @@ def _forget(_: Any) -> None:
 
 
 def read_libraries(threadId: int, startFrame: int = 0, **_: Any) -> None:
-    """With `auto-solib-add off`, as launch.json has it: reads the symbols of the libraries that a thread's stack needs, before
-    gdb walks it."""
+    """With `auto-solib-add off`, as in launch.json: reads the symbols of the libraries that a thread's stack needs, before gdb
+    walks it."""
     thread = _thread(threadId)
     if thread is not None and startFrame == 0 and not gdb.parameter("auto-solib-add") and threadId not in _walked:
         _walked.add(threadId)
@@ -242,7 +242,8 @@ def _stepper(name: str) -> Callable[..., Later | None]:
 
 
 def _steps_in_python(thread_id: int) -> bool:
-    """Selects a thread; whether its innermost frame is Python's, or one that Python called and whose source is not here."""
+    """Selects a thread. -> whether its innermost frame is Python's, or one that Python called and whose source is not on this
+    machine"""
     thread = _thread(thread_id)
     if thread is None:
         return False

@@ -1,8 +1,8 @@
-"""gdb's DAP server as far as Python's part leans on it: its table of requests, its threads, its events.
+"""The parts of gdb's DAP server that Python's part uses: its table of requests, its threads, its events.
 
-gdb's handlers stand in a table by the request's name and run in a thread of their own (gdb/python/lib/gdb/dap/server.py). Ours
-stand before them: each is asked first, in gdb's thread, and leaves to gdb what is not Python's. Whatever of ours fails is said
-once, by name, and gdb's own answer is given. What a gdb does not have is found out when it is asked for.
+gdb's handlers are in a table by the request's name and run in a thread of their own (gdb/python/lib/gdb/dap/server.py). Each of
+ours is called first, in gdb's thread, and leaves requests that do not concern Python to gdb. If one of ours fails, that is
+reported once, by name, and gdb's own answer is given. Missing parts of a gdb are noticed at their first use.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _thread_function(name: str) -> Any:
 
 
 def refused(text: str) -> Exception:
-    """The exception whose text a client is told as the answer to its request."""
+    """The exception whose text the client gets as the answer to its request."""
     kind: Callable[[str], Exception] = _of_gdb("startup", "DAPException")
     return kind(text)
 
@@ -111,8 +111,8 @@ def _off(name: str, error: Exception) -> None:
 
 
 def before(name: str, ours: Callable[..., Body | Later | None], stopped: bool = True) -> None:
-    """`ours` answers the request `name` in gdb's thread, gdb's own handler where it gives None; `stopped`: only a process that
-    stands still is asked."""
+    """`ours` answers the request `name` in gdb's thread; where it returns None, gdb's own handler does. `stopped`: only for a
+    stopped process."""
     table = _of_gdb("server", "_commands")
     theirs, ask = table[name], _thread_function("send_gdb_with_response")
 
@@ -143,7 +143,7 @@ def _expected(ours: Callable[..., Any], arguments: Body) -> Any:
 
 
 def after(name: str, ours: Callable[[Body], None]) -> None:
-    """`ours`, in gdb's thread, changes the body with which gdb answers the request `name`."""
+    """`ours`, in gdb's thread, changes the body of gdb's answer to the request `name`."""
     table = _of_gdb("server", "_commands")
     theirs, ask = table[name], _thread_function("send_gdb_with_response")
 
@@ -160,8 +160,8 @@ def after(name: str, ours: Callable[[Body], None]) -> None:
 
 
 def on_events(change: Callable[[str, Body], Body | None]) -> None:
-    """`change(event, body)` gives the body with which an event about stops or breakpoints leaves, None for one that is kept
-    back."""
+    """`change(event, body)` gives the body to send for an event about stops or breakpoints; None for an event that is not
+    sent."""
     for module in map(importlib.import_module, ("gdb.dap.events", "gdb.dap.breakpoint")):
         for name in ("send_event", "send_event_maybe_later"):
             if hasattr(module, name):

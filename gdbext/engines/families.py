@@ -64,7 +64,7 @@ def mark(ranks: dict[int, Rank], table: ProcTable, runtime_of: Callable[[int], R
 
 
 def _inherited(rank: Rank) -> None:
-    """Handles children with exactly their parent's title: the parent has forked them, and they have set no title of their own."""
+    """Handles a child with exactly its parent's title: the parent has forked it, and it has set no title of its own."""
     if SPECS[rank.engine].inherits_title(rank):
         return
     if rank.role != "engine-core" and rank.rank_source != "memory":

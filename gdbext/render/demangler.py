@@ -1,5 +1,5 @@
-"""The C++ library's demangler, and a process of its own for names that may grow without end or nest too deeply: it has so much
-memory and so much time for each, and dies alone."""
+"""The C++ library's demangler. A name may expand without end or nest too deeply. So a process of its own demangles such names,
+with limits of memory and time for each; only that process dies."""
 
 from __future__ import annotations
 

@@ -33,8 +33,10 @@ CORE = b"\x7fELF"
 
 
 def may_write(path: str, option: str, force: bool, may_replace: Callable[[str], bool] | None = None) -> None:
-    """`GdbextError` where `path` may not be written: it is there and no regular file, another user's, a core, or anything
-    without `force`, or nothing can be written beside it. Asked before any work is done, and again when the file is kept.
+    """`GdbextError` where `path` may not be written.
+
+    That is the case for an existing file that is no regular one, another user's or a core, for any existing file without `force`,
+    and where nothing can be written to its folder. It is checked before any work is done, and again when the file is kept.
     `may_replace`: says of the path of a core whether it may be replaced all the same."""
     path = os.path.expanduser(path)
     folder = os.path.dirname(os.path.abspath(path))
@@ -75,10 +77,11 @@ def _hidden(folder: str) -> str:
 
 
 class Draft:
-    """A file that is written before it has a name: `file`, binary. `keep()` gives it its name; whatever ends the process before,
-    nothing is there. (On a file system without O_TMPFILE it has a hidden name meanwhile, which SIGKILL leaves there.)
+    """A file that is written before it has a name: `file`, binary. `keep()` gives it its name. If the process ends before,
+    however it does, no file remains. (On a file system without O_TMPFILE it has a hidden name meanwhile; SIGKILL leaves that file
+    behind.)
 
-    `path`, `option` (names it in errors), `force`, `may_replace` as for `may_write`; `mode`: its permissions, less the umask;
+    `path`, `option` (names it in errors), `force`, `may_replace` as for `may_write`. `mode`: its permissions, less the umask.
     `folders`: `keep()` makes the folder of `path` where it is missing, for its user alone."""
 
     def __init__(
@@ -165,7 +168,7 @@ class Draft:
 
 
 def own_folder(path: str, option: str, make: bool = False) -> str:
-    """A folder of the user's own to write files into, `path`, made (0700) where it is missing if that is to be; -> its full path.
+    """The full path of a folder of the user's own to write files into. With `make` it is made (0700) where it is missing.
 
     `GdbextError` where it is another user's, no folder, or cannot be made. `option` names it in errors."""
     path = os.path.abspath(os.path.expanduser(path))
@@ -187,11 +190,11 @@ def own_folder(path: str, option: str, make: bool = False) -> str:
 
 
 def new_folder(parent: str, name: str, option: str) -> str:
-    """Makes a folder `name` (`name`-2, ... where that is taken) that only we can enter, in `parent`, which is made where it is
-    missing; -> its path. One that is there already is never used: somebody else may have made it.
+    """Makes a folder `name` (`name`-2, ... where that is taken) in `parent`, which is made where it is missing. Only this user
+    can enter it. -> its path
 
-    `GdbextError` where it cannot be made, or where others could exchange it: `parent` is another user's, or all may rename in
-    it. `option` names it in errors."""
+    A folder that exists already is never used: another user may have made it. `GdbextError` where the folder cannot be made, or
+    where others could exchange it: `parent` is another user's, or all users may rename in it. `option` names it in errors."""
     parent = os.path.realpath(os.path.expanduser(parent))
     try:
         os.makedirs(parent, mode=0o700, exist_ok=True)
@@ -210,7 +213,7 @@ def new_folder(parent: str, name: str, option: str) -> str:
 
 @contextlib.contextmanager
 def writing(path: str, option: str, force: bool = False) -> Iterator[IO[bytes]]:
-    """A binary file to write, which appears as `path` when the block is left well, and not at all otherwise; errors as of
+    """A binary file to write. It appears as `path` when the block ends without an error, and not at all otherwise. Errors as of
     `may_write`. `option` names it in errors."""
     with contextlib.closing(Draft(path, option, force)) as draft, draft.named():
         yield draft.file
@@ -219,10 +222,10 @@ def writing(path: str, option: str, force: bool = False) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def drawing(path: str, option: str, size: tuple[float, float], force: bool = False) -> Iterator[Any]:
-    """A matplotlib Figure of `size` inches to draw on, written to `path` when the block is left well; the ending chooses the
-    format.
+    """A matplotlib Figure of `size` inches to draw on, written to `path` when the block ends without an error. The file's suffix
+    chooses the format.
 
-    Callers make sure that matplotlib is there. `GdbextError` for an ending that is no picture, and as `writing` says.
+    Callers make sure that matplotlib is installed. `GdbextError` for a suffix of no picture format, and as of `writing`.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

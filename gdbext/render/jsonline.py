@@ -1,5 +1,5 @@
-"""JSON for programs: one line, addresses as "0x…", NaN and infinities as strings, strings escaped as in text: no control
-character but newlines."""
+"""JSON for programs: one line, addresses as "0x…", NaN and infinities as strings. Strings are escaped as in text: no control
+characters but newlines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""C++ names for people, each within a size and a time: 400 bytes of a symbol may stand for more text than there is memory."""
+"""C++ names for people, with limits of size and time for each: 400 bytes of a symbol may expand to more text than there is
+memory."""
 
 from __future__ import annotations
 
@@ -31,8 +32,9 @@ _REFERENCE = re.compile(r"S[0-9A-Z]*_|T[L0-9]?[0-9A-Z]*_")  # to what stood befo
 
 @functools.lru_cache(maxsize=65536)
 def demangle(name: str) -> str:
-    """`_ZN2at4_ops3mul4callE…` -> `at::_ops::mul::call(…)`, by the C++ library's own demangler; anything else as it is, and so a
-    name whose text does not fit MAX_NAME, or the time and memory of `demangler`. Cut at MAX_NAME characters."""
+    """`_ZN2at4_ops3mul4callE…` -> `at::_ops::mul::call(…)`, by the C++ library's own demangler, cut at MAX_NAME characters.
+
+    Other text is returned unchanged. So is a name whose text does not fit MAX_NAME, or the time and memory of `demangler`."""
     if not name.startswith("_Z"):
         return shorten(name, MAX_NAME)
     if len(name) <= PLAIN and sum(1 for _ in _REFERENCE.finditer(name)) <= MAX_REFERENCES:

@@ -1,6 +1,6 @@
-"""What a command is: its name, options and help as data, and one function from a session and arguments to an `Answer`.
+"""A command: its name, options and help as data, and one function from a session and arguments to an `Answer`.
 
-No gdb here: the same commands run under gdb (`gdb_session.py`) and outside (`python -m gdbext`).
+There is no gdb here: the same commands run under gdb (`gdb_session.py`) and outside (`python -m gdbext`).
 """
 
 from __future__ import annotations
@@ -52,9 +52,11 @@ def finite(word: str, kind: type = float) -> Any:
 
 
 class Option:
-    """`-name VALUE`. `kind`: "flag", "int", "float", "str", or a list of allowed words. Repeatable ones collect a list.
-    `for_agents`: not for what names or writes files, starts something elsewhere, or shows what users sent. `was`: its name of
-    earlier releases, which goes on working."""
+    """`-name VALUE`.
+
+    `kind`: "flag", "int", "float", "str", or a list of allowed words. Repeatable ones collect a list. `for_agents`: not for
+    options that name or write files, start a program elsewhere, or show users' data. `was`: its name in earlier releases, which
+    still works."""
 
     def __init__(
         self,
@@ -159,8 +161,9 @@ SELDOM = 20_000, 50, 100  # Python's own thresholds are 700 or 2,000, 10 and 10
 
 @contextlib.contextmanager
 def seldom_collected() -> Iterator[None]:
-    """The garbage collector runs seldom meanwhile: what an answer reads is held to its end, and to walk it anew each time that it
-    has grown by a few hundred objects was a third of the work. Not never: a command may run for an hour."""
+    """A block in which the garbage collector runs seldom. An answer holds everything that it reads until its end. To walk that
+    again after every few hundred new objects took a third of the time. The collector is not off: a command may run for an hour.
+    """
     before = gc.get_threshold()
     if before[0]:  # 0: somebody has turned it off
         gc.set_threshold(*SELDOM)
@@ -205,7 +208,7 @@ class Command:
         raise NotImplementedError
 
     def answer(self, session: Session, args: Args) -> Answer:
-        """`run`, again where a process that is read while it runs changed under the reader."""
+        """The answer of `run`. It is called again where a process that runs changed during the read."""
 
         def run() -> Answer:
             session.moving = False
@@ -230,12 +233,12 @@ class Command:
             raise
 
     def rehearsed(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The values of its options with which it reads all that it reads, and writes nothing."""
+        """The values of its options for a run that reads the same memory and writes nothing."""
         return {key: None if key in _FILES else value for key, value in values.items()}
 
     @classmethod
     def finds_engines(cls, args: Args) -> bool:
-        """Whether it finds its processes itself with these arguments, and needs neither -on nor a selected one."""
+        """Whether the command finds its processes itself with these arguments, and needs neither -on nor a selected one."""
         return cls.standalone
 
     def complete(self, session: Session, text: str) -> list[str]:
@@ -292,12 +295,12 @@ class Command:
 
     @classmethod
     def is_process(cls, word: str) -> bool:
-        """Whether a word that is all of the operand names the process, as after -on."""
+        """Whether a word that is the whole operand names the process, as -on does."""
         return not cls.operand
 
     @classmethod
     def with_process(cls, rest: str, values: dict[str, Any]) -> str:
-        """The operand with the process that -on names in the place of its WHAT; `UsageError` where it has one there already."""
+        """The operand with the process of -on in place of its WHAT; `UsageError` where the operand names one already."""
         if cls.takes_target or "WHAT" not in cls.operand or not values.get(ON_OPERAND.key):
             return rest
         before, _, behind = cls.operand.partition("WHAT")

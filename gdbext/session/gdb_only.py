@@ -46,8 +46,7 @@ PENDING = Option("pending", help="wait for the place also where something nearly
 
 
 def refuse_typos(session: Session, where: Any, processes: list[Any]) -> None:
-    """Raises `NotFoundError` for a place that is spelt nearly like one that is loaded, or that a process has which is not
-    attached."""
+    """Raises `NotFoundError` for a place that only an unattached process has, or whose spelling is close to a loaded one."""
     pids = {p.pid for p in processes}
     families = {r.family for r in session.ranks if r.pid in pids}
     others = [r for r in session.ranks if r.pid not in pids and not r.process.fate()]
@@ -56,8 +55,8 @@ def refuse_typos(session: Session, where: Any, processes: list[Any]) -> None:
 
 
 def breakpoint_doubts(session: Session, processes: Iterable[Any]) -> list[str]:
-    """Reasons for `partial` of a Python breakpoint: what the search for code left out, that a process that starts will not be
-    noticed, and that no guard watches."""
+    """Reasons for `partial` of a Python breakpoint: the search for code left something out, the start of a process will not be
+    noticed, no guard watches."""
     from ..cpython import codes
 
     found = [text for p in processes for text in codes.every(p.rt).left_out]

@@ -65,7 +65,7 @@ class GdbSession(Session):
         return known
 
     def begin(self) -> None:
-        """A command begins: each process's GPU memory may be read anew, so far as one command may."""
+        """To be called when a command begins. Each process's GPU memory may be read anew, within the bounds of one command."""
         for target in self._inferiors.values():
             if target.device_memory is not None:
                 target.device_memory.begin()
@@ -127,8 +127,8 @@ class GdbSession(Session):
         return device()
 
     def focus_core(self, core: Any) -> str:
-        """In cuda-gdb: opens a GPU core where nothing is open yet and focuses its first fault; what was done, in words, ''
-        elsewhere."""
+        """In cuda-gdb: opens a GPU core where nothing is open yet and focuses its first fault. -> what it did, in words; ''
+        elsewhere"""
         from ..control import cudagdb
 
         if not cudagdb.is_cuda_gdb():

@@ -1,4 +1,5 @@
-"""The collector's reader for -still (stillness.py): it runs the command, in a process of its own, to learn what it reads."""
+"""The collector's reader for -still (stillness.py): it runs the command, in a process of its own, to learn which memory
+it reads."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ WAYS = 4  # tries to go a command's way through what changes meanwhile
 
 
 class _Alone(Session):
-    """What the collector runs the command in: every name means the process that is copied, and no other is looked at."""
+    """The session in which the collector runs the command. Every name means the process that is copied, and no other is read."""
 
     def __init__(self, target: Target) -> None:
         super().__init__()
@@ -38,9 +39,11 @@ class _Alone(Session):
 
 
 def read(target: Target, module: str, name: str, values: str, operand: str, once: str = "") -> str:
-    """The collector's reader: runs a command of `Copies` on `target`, and reads what another process's answer needs of this one.
-    `once`: its way need not be known exactly, for what lies around it is copied too.
-    '': where it fails, the command says so of the copy."""
+    """The collector's reader: runs a command of `Copies` on `target`. It also reads the memory that other processes' answers need
+    from this one.
+
+    `once`: the run is not repeated to learn its pages exactly, because the memory around them is copied too. Returns '' even
+    where it fails: the command itself then fails on the copy, and says why."""
     if once and target.read_log is not None and (target.read_log.repeated or target.read_log.of_copy):
         return ""
     command: Any = getattr(importlib.import_module(module), name)

@@ -1,6 +1,6 @@
-"""The surroundings of a command: the selected process, thread and Python frame, the last list of ranks, how to print.
+"""The environment of a command: the selected process, thread and Python frame, the last list of ranks, how to print.
 
-`Session` works outside gdb on processes named by -on; `gdb_session.GdbSession` adds what gdb has selected.
+`Session` works outside gdb on processes named by -on; `gdb_session.GdbSession` adds gdb's own selection.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Session:
             raise NotFoundError(f"{named} {fate}; llm-ranks lists what runs now")
 
     def process(self, pid: int) -> ProcessRef:
-        """The process with that pid, as the engine's process that it is where the last llm-ranks lists it."""
+        """The process with that pid. Where the last llm-ranks lists it, it comes with its rank."""
         from ..engines import processes
 
         known = next((r for r in self.ranks if r.pid == pid), None)
@@ -124,7 +124,7 @@ class Session:
         return target.is_live or self.copies is not None and self.copies.holds(target)
 
     def still(self, command: Command, args: Args, run: Callable[[], Answer]) -> Answer:
-        """The answer of a command that reads copies of the processes that run, made anew where they lack something."""
+        """The answer of a command that reads copies of the running processes. Copies that lack something are made again."""
         from . import stillness
 
         copies = self.copies = stillness.Copies(command, args)

@@ -1,4 +1,4 @@
-"""`python -m gdbext doctor`: what works here and what does not, each with the line that mends it."""
+"""`python -m gdbext doctor`: what works here and what does not, each fault with the line that fixes it."""
 
 from __future__ import annotations
 
@@ -175,8 +175,8 @@ def check_init_files() -> Check:
 
 
 def check_safe_path(gdb: gdbs.Gdb, python: str | None = None) -> Check:
-    """gdb prints nine lines of warning at every attach to a Python that has a python3.X-gdb.py beside it, unless told that it is
-    safe."""
+    """Checks that gdb trusts a python3.X-gdb.py next to a Python. Otherwise it prints nine lines of warning at every attach to
+    that Python."""
     real = os.path.realpath(python or sys.executable)
     script = real + "-gdb.py"
     allowed = [p for p in gdb.safe_path.split(":") if p and not p.startswith("$")]
@@ -191,7 +191,7 @@ def check_safe_path(gdb: gdbs.Gdb, python: str | None = None) -> Check:
 
 
 def check_calls(gdb: gdbs.Gdb) -> Check:
-    """Whether calls that others make with this gdb would harm the process on this CPU."""
+    """Whether calls that users make with this gdb would harm the process on this CPU."""
     flags = _file("/proc/cpuinfo")
     if flags is None:
         return Check(

@@ -1,7 +1,6 @@
-"""The pack's block in gdb's init files: put in, taken out, nothing else in the file touched by a single byte.
+"""The pack's block in gdb's init files: put in and taken out. No other byte of the file is changed.
 
-The first line of the block says what was done to make room for it, so that taking it out gives back the very bytes that were
-there."""
+The first line of the block records how room was made for it. So its removal restores exactly the bytes that were there."""
 
 from __future__ import annotations
 
@@ -69,8 +68,8 @@ def remove_block(content: bytes | None, where: str = "init file") -> bytes | Non
 
 
 def add_block(content: bytes | None, script: str | bytes, where: str = "init file") -> bytes:
-    """`content` (bytes, or None for no file) with the block that holds the gdb commands `script`, at its end. One that is there
-    already is renewed where it stands."""
+    """`content` (bytes, or None for no file) with the block that holds the gdb commands `script`, at its end. An existing block
+    is renewed in its place."""
     body = script.encode() if isinstance(script, str) else script
     found = _blocks(content, where) if content is not None else []
     if len(found) > 1:
@@ -87,8 +86,8 @@ def add_block(content: bytes | None, script: str | bytes, where: str = "init fil
 
 
 def init_files(environ: Mapping[str, str] = os.environ) -> tuple[list[tuple[str, str]], list[str]]:
-    """The init files to write to, [(program, path)], and all where a block may stand, [path]. gdb 11 and newer take the file in
-    the configuration folder when it is there, else the one in the home folder; cuda-gdb has files of its own."""
+    """The init files to write to, [(program, path)], and all files in which a block may be, [path]. gdb 11 and newer take the
+    file in the configuration folder where it exists, else the one in the home folder; cuda-gdb has files of its own."""
     home = environ.get("HOME") or os.path.expanduser("~")
     config = os.path.join(environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config"), "gdb")
     chosen, every = [], []

@@ -1,7 +1,7 @@
-"""Commands outside gdb: `python -m gdbext COMMAND ...`, in this process where it can, else in a gdb of its own.
+"""Commands outside gdb: `python -m gdbext COMMAND ...`, in this process where possible, else in a gdb of its own.
 
-A gdb started here gets the command in the environment and writes what came of it to a file, because gdb -batch's own exit status
-is that of the last command only and its output may carry warnings."""
+A gdb started here gets the command in the environment and writes the result to a file. gdb -batch's own exit status is that of
+the last command only, and its output may carry warnings."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ OK, ERROR, PARTIAL = 0, 1, 3
 
 
 def line_of(command: type[Command], words: Sequence[str]) -> str:
-    """The shell's `words` as one gdb-style command line: values of options are quoted where they need it, the operand is left as
-    it is."""
+    """The shell's `words` as one gdb-style command line. Values of options are quoted where needed; the operand is left
+    as it is."""
     line, value_next = [], False
     for word in words:
         if value_next and (not word or " " in word or word[0] in "'\""):

@@ -1,9 +1,15 @@
-"""`python -m gdbext vscode [WHAT]`: what to put into VS Code's launch.json.
+"""`python -m gdbext vscode [WHAT]`: the configurations for VS Code's launch.json.
 
-Attributes: Microsoft's C/C++ extension (cppdbg), NVIDIA's Nsight Visual Studio Code Edition (cuda-gdb; its package.json),
-debugpy's extension (debugpy), and gdb's own Debug Adapter Protocol (attach in gdb/python/lib/gdb/dap/launch.py; `type` gdb is
-what editors call it that start `gdb -i=dap` themselves: debuggerPath and debuggerArgs say how). Only what the gdb here can do is
-printed: DAP came with gdb 14, and without Python there are neither DAP nor commands of ours."""
+Their attributes are those of four debuggers:
+
+* Microsoft's C/C++ extension (cppdbg)
+* NVIDIA's Nsight Visual Studio Code Edition (cuda-gdb; its package.json)
+* debugpy's extension (debugpy)
+* gdb's own Debug Adapter Protocol (attach in gdb/python/lib/gdb/dap/launch.py). Editors that start `gdb -i=dap` themselves call
+  this `type` gdb; debuggerPath and debuggerArgs say how.
+
+Only configurations that this gdb supports are printed: DAP came with gdb 14, and without Python there are neither DAP nor
+commands of ours."""
 
 from __future__ import annotations
 
@@ -43,11 +49,11 @@ def load() -> list[tuple[str, str]]:
 
 
 def configurations(gdb: Gdb, cuda_gdb: str, what: str = "", command: Sequence[str] = (), pick: bool = False) -> str:
-    """The text of a launch.json: for each rank that `what` names (every one for nothing) the ways to attach, and one to open a
-    core; for a `command` that starts an engine the ways to start it instead.
+    """The text of a launch.json: for each rank that `what` names (every rank without it) the ways to attach, and one way to open
+    a core. For a `command` that starts an engine there are ways to start it instead.
 
-    `cuda_gdb`: a path. `pick`, or without any rank: VS Code's process picker asks for the pid. `GdbextError` where `what` or the
-    command's program is not there."""
+    `cuda_gdb`: a path. `pick`, or no rank at all: VS Code's process picker asks for the pid. `GdbextError` where `what` or the
+    command's program does not exist."""
     if command:
         found = start(gdb, cuda_gdb, command)
     else:
@@ -61,8 +67,8 @@ def configurations(gdb: Gdb, cuda_gdb: str, what: str = "", command: Sequence[st
 def start(gdb: Gdb, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any]]:
     """The configurations that start `command`, a program and its arguments.
 
-    Debuggers of native code stop before the first line of Python, so that `llm-follow on`, which keeps the processes that the
-    engine starts, and the first breakpoints can be typed in their console: cppdbg and Nsight at `main` (not at all where the
+    Debuggers of native code stop before the first line of Python. There the user can type `llm-follow on`, which keeps the
+    processes that the engine starts, and set the first breakpoints. cppdbg and Nsight stop at `main` (not at all where the
     interpreter is stripped of that name), gdb's own DAP at the first instruction (gdb 15 and later; 14 goes on)."""
     program = shutil.which(command[0])
     if program is None:
@@ -99,7 +105,8 @@ def start(gdb: Gdb, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any
 
 
 def ranks(what: str) -> list[tuple[str, int | None, str]]:
-    """`[(name, pid, path of the executable)]`; one whose pid VS Code asks for where `what` is empty and no engine runs."""
+    """`[(name, pid, path of the executable)]`. Where `what` is empty and no engine runs, it is one rank, for whose pid VS Code
+    asks."""
     session = Session()
     try:
         found = session.resolve(what or "all")

@@ -1,4 +1,4 @@
-"""The requests of an SGLang scheduler out of memory, and what each one waits for (srt/managers/schedule_batch.py,
+"""The requests of an SGLang scheduler, from memory, and what each one waits for (srt/managers/schedule_batch.py,
 scheduler.py)."""
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def _listed(rt: Runtime, scheduler: Object) -> list[Request]:
 
 
 def _with_rows(rt: Runtime, listed: list[Request]) -> list[Request]:
-    """Those of some requests that had a row of the table and have one now, which is filled in: it may be another's by now."""
+    """Those of some requests that had a row of the table and still have one. The row is read again and filled in: the old one may
+    belong to another request now."""
     held = [request for request in listed if request.row is not None]
     try:
         fresh = requests_at(rt, [request.address for request in held])
@@ -230,7 +231,7 @@ def _pointers(rt: Runtime, records: Records, places: Places, owners: Owners) -> 
 
 
 def _hold(rt: Runtime, request: Request, table: Tensor, page: int) -> None:
-    """Fills in which tokens and slots a request that has a row of the table holds."""
+    """Fills in the tokens and slots of a request that has a row of the table."""
     obj = rt.object(request.address)
     if request.allocated is None:  # before 0.5.6: all of it but the token just sampled
         request.allocated = (request.prompt_tokens or 0) + max(0, (request.output_tokens or 0) - 1)

@@ -1,8 +1,8 @@
-"""SGLang's KV cache as its scheduler keeps it. The token slot is the unit at page size 1, the page otherwise; tensors on a
-device have only their lengths here.
+"""SGLang's KV cache as its scheduler keeps it. The unit is the token slot at page size 1, else the page. Of tensors on a device
+only the lengths are read here.
 
-Up to four pools: full attention; sliding-window layers, whose slot for a token is what a mapping gives for its full slot (0:
-none, it is outside the window); Mamba states; and the host memory of the hierarchical cache.
+There are up to four pools: full attention; sliding-window layers; Mamba states; the host memory of the hierarchical cache. A
+mapping gives the sliding-window slot of a token for its full slot (0: none, it is outside the window).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def read(rt: Runtime, scheduler: Object, version: str, content: bool, listed: li
 
 
 def _limits(rt: Runtime, cache: Cache, scheduler: Object, rows: Object) -> None:
-    """Fills in how many requests and tokens there may be, and the free rows of the table of requests."""
+    """Fills in the maximum numbers of requests and tokens, and the free rows of the table of requests."""
     try:
         free = numbers(rt, rows.attr("free_slots"))
         if free is not None:

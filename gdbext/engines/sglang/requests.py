@@ -1,6 +1,8 @@
-"""Where SGLang has its requests, process by process: tokenizer managers' `rid_to_state`, the scheduler's queues and batches,
-the detokenizer's `decode_status` (srt/managers/tokenizer_manager.py, multi_tokenizer_mixin.py, scheduler.py,
-detokenizer_manager.py, srt/disaggregation/*.py, srt/constrained/grammar_manager.py). Prompts are not read.
+"""Where SGLang has its requests, process by process: tokenizer managers' `rid_to_state`, the scheduler's queues and batches, the
+detokenizer's `decode_status`. Prompts are not read.
+
+Sources: srt/managers/tokenizer_manager.py, multi_tokenizer_mixin.py, scheduler.py, detokenizer_manager.py,
+srt/disaggregation/*.py, srt/constrained/grammar_manager.py.
 """
 
 from __future__ import annotations
@@ -186,8 +188,8 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
 
 
 def _held(rt: Runtime, scheduler: Object, text: str, known: dict[int, Request]) -> list[int]:
-    """The addresses of the Reqs in one of the scheduler's queues or batches, none where it has no such queue. Those that are not
-    `known` are read at the same moment, and are then, by address."""
+    """The addresses of the Reqs in one of the scheduler's queues or batches, none where it has no such queue. Reqs that are not
+    in `known` are read at the same moment and added to it, by address."""
 
     def read() -> list[int]:
         name, _, rest = text.partition(".")

@@ -27,7 +27,7 @@ MAX_ROOMS = 10_000
 
 
 def fill(rt: Runtime, found: Look, scheduler: Object) -> None:
-    """Fills in what is on its way of each request, and the part that the scheduler has in it."""
+    """Fills in each request's KV transfer, and the scheduler's part in it."""
     args = at(scheduler, "server_args")
     role = optional(args, "disaggregation_mode", "string", "") if args is not None else ""
     if args is None or role not in ("prefill", "decode"):

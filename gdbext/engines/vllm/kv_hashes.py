@@ -1,10 +1,13 @@
-"""Block hashes of vLLM V1 against the tokens that they stand for, recomputed as the release does.
+"""Compares the block hashes of vLLM V1 with the tokens that they stand for. The hashes are recomputed as the release does.
 
-vllm/v1/core/kv_cache_utils.py, `hash_block_tokens`: H((hash of the block before, or NONE_HASH; the block's tokens; extra keys or
-None)). From 0.10.2 on a hash is bytes, H is SHA-256 or, from 0.12 on, XXH3-128 (where the package xxhash is there) of the pickle
-or of the canonical CBOR (vllm/utils/hashing.py), and a block carries it with its group's number behind it, 4 bytes. Earlier the
-hash is a tuple that has the block's tokens in it. A LoRA adapter and a cache salt are extra keys (`FORMS`); requests with
-others (images, embeddings) are left out.
+Source: vllm/v1/core/kv_cache_utils.py, `hash_block_tokens`: H((hash of the block before, or NONE_HASH; the block's tokens; extra
+keys or None)).
+
+* From 0.10.2 on a hash is bytes, and a block carries it followed by its group's number, 4 bytes. H is SHA-256 or, from 0.12 on,
+  XXH3-128 (where the package xxhash is installed). It hashes the pickle or the canonical CBOR (vllm/utils/hashing.py).
+* Earlier a hash is a tuple that contains the block's tokens.
+
+A LoRA adapter and a cache salt are extra keys (`FORMS`). Requests with other extra keys (images, embeddings) are left out.
 """
 
 from __future__ import annotations
@@ -116,7 +119,7 @@ class Chain(NamedTuple):
 
 
 def check(rt: Runtime, cache: Cache) -> TokenHashes:
-    """What the hashes of all requests and their blocks say, against their tokens."""
+    """The result of comparing the hashes of all requests and their blocks with their tokens."""
     found = TokenHashes()
     none = _none_hash(rt)
     groups = [g for g in cache.groups if g.block_size and g.kind in ("full", "mla")]
@@ -173,8 +176,9 @@ def _chain(rt: Runtime, request: Request, none: bytes | None) -> Chain | None:
 
 
 def _whole(obj: Object, count: int) -> int:
-    """Of a request whose prompt a connector cut for a prefill (its parameters say `_p_side_truncated`), the prompt; else all of
-    its `count` tokens. Source: vllm/distributed/kv_transfer/kv_connector/v1/nixl/base_scheduler.py."""
+    """The number of tokens that were a request's own from the start: all of its `count` tokens, or only its prompt if a connector
+    cut the prompt for a prefill (its parameters say `_p_side_truncated`). Source:
+    vllm/distributed/kv_transfer/kv_connector/v1/nixl/base_scheduler.py."""
     parameters = at(obj, "kv_transfer_params")
     try:
         if parameters is not None and parameters.isa("dict") and parameters.item("_p_side_truncated").boolean():

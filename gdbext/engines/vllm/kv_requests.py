@@ -1,4 +1,4 @@
-"""The requests of a vLLM V1 scheduler out of memory, and what each one waits for (vllm/v1/core/sched/scheduler.py,
+"""The requests of a vLLM V1 scheduler, from memory, and what each one waits for (vllm/v1/core/sched/scheduler.py,
 vllm/v1/request.py)."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """vLLM V1's KV cache as a worker keeps it: the layers' tensors, and the block tables of its batch in model runner V1
-(vllm/v1/worker/gpu_model_runner.py, block_table.py); those of model runner V2: kv_worker_v2."""
+(vllm/v1/worker/gpu_model_runner.py, block_table.py). kv_worker_v2 reads those of model runner V2."""
 
 from __future__ import annotations
 
@@ -228,8 +228,8 @@ def _worker_table(table: Object, number: int, request_ids: list[str | None]) -> 
 
 
 def _slot_mapping(table: Object) -> list[int]:
-    """Slots of the last step's tokens; [] where they lie on a device, or the buffer was never padded (then its end is not
-    known)."""
+    """Slots of the last step's tokens. [] where they lie on a device, or the buffer was never padded, so that its end is not
+    known."""
     try:
         obj = known(table, "slot tensor")
         if obj is None or not is_tensor(obj):

@@ -1,11 +1,14 @@
-"""The requests of a batch as vLLM's model runner V2 keeps them (vllm/v1/worker/gpu/states.py, block_table.py, buffer_utils.py,
-sample/states.py, sample/penalties.py; 0.12 on, on GPUs the default of dense models since 0.26).
+"""The requests of a batch as vLLM's model runner V2 keeps them (0.12 on; on GPUs the default of dense models since 0.26).
 
-A request has a row for as long as it runs. Of each array the runner keeps up to three copies: a numpy array in plain memory
-(`np`, which it fills), pinned host memory that the GPU reads (`pool._uva_bufs`, UVA), and memory of the device (`gpu` of a
-StagedWriteTensor: block tables, counts that kernels change). What is to be written to the device waits in lists
-(`_staged_write_…`) until the step's kernel applies it; it is part of the truth from then on. Up to 0.13 most of it is in plain
-tensors of the device."""
+A request has a row for as long as it runs. The runner keeps up to three copies of each array:
+
+* a numpy array in plain memory (`np`), which the runner fills
+* pinned host memory that the GPU reads (`pool._uva_bufs`, UVA)
+* memory of the device (`gpu` of a StagedWriteTensor: block tables, counts that kernels change)
+
+Values for the device wait in lists (`_staged_write_…`) until the step's kernel applies them; they are valid from then on. Up to
+0.13 most arrays are plain tensors of the device. Sources: vllm/v1/worker/gpu/states.py, block_table.py, buffer_utils.py,
+sample/states.py, sample/penalties.py."""
 
 from __future__ import annotations
 
@@ -82,7 +85,7 @@ def read_rows(runner: Object, worker: Worker) -> None:
 
 # ---- which row is whose ----------------------------------------------------------------------------------------------------
 def _check_rows(states: Object, worker: Worker) -> None:
-    """Adds to the worker's faults where its two maps and its list of free rows do not agree."""
+    """Adds a fault to the worker where its two maps and its list of free rows disagree."""
     names = {row.integer(): name.string(1000) for row, name in states.attr("index_to_req_id").items(MAX_REQUESTS)}
     free = set(numbers_until(states.rt, states.attr("free_indices"), MAX_REQUESTS))
     owner: dict[int, str] = {}
@@ -115,8 +118,8 @@ def _counts(rt: Runtime, states: Object, worker: Worker) -> None:
 
 
 def _at_row(rt: Runtime, held: Object, row: int) -> Any:
-    """The number of one row: of a numpy array, of a UvaBackedTensor by its numpy array, which is what it is filled from, of a
-    StagedWriteTensor or of a tensor. `GdbextError` for one on a device."""
+    """The number in one row of a numpy array, a UvaBackedTensor (by the numpy array that it is filled from), a StagedWriteTensor
+    or a tensor. `GdbextError` for one on a device."""
     array = held if numpy_objects.is_array(held) else at(held, "np")
     if array is not None:
         return numpy_objects.item(array, row)

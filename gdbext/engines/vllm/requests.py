@@ -1,8 +1,9 @@
 """Where vLLM V1 has its requests, process by process: a front end's output processor, the engine core's input thread and queue,
-the scheduler's queues, a worker's batch (vllm/v1/engine/output_processor.py, core.py, vllm/v1/core/sched/scheduler.py,
-vllm/v1/worker/gpu_input_batch.py, gpu/states.py).
+the scheduler's queues, a worker's batch.
 
 Requests carry two ids since 0.12: the user's (`external_req_id`) and the engine's own, made from it. Prompts are not read.
+Sources: vllm/v1/engine/output_processor.py, core.py, vllm/v1/core/sched/scheduler.py, vllm/v1/worker/gpu_input_batch.py,
+gpu/states.py.
 """
 
 from __future__ import annotations
@@ -289,7 +290,7 @@ def _worker_at(rt: Runtime, thread: PyThread) -> Keeper:
 
 
 def _turns(frame: PyFrame) -> bool:
-    """Whether a frame is of the loop that a thread of a core or a worker is made for."""
+    """Whether a frame is the main loop of a thread of a core or a worker."""
     return frame.function.rpartition(".")[2] in TURNING
 
 

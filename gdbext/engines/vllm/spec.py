@@ -1,8 +1,9 @@
-"""vLLM: titles of every era (vllm/v1/engine/core.py, v1/executor/multiproc_executor.py, v1/utils.py, v1/engine/coordinator.py,
-entrypoints/launchers/dp_supervisor.py, utils/system_utils.py), processes without titles, and the rank that Python itself holds.
+"""vLLM: titles of every release, processes without titles, and the rank in Python's own memory.
 
-0.10.1: `VLLM::DPEngineCore_n`, workers append `_PPp_TPt` to the title they inherited. 0.10.2 on: `VLLM::EngineCore[_DPn]`,
-`VLLM::Worker[_DPn][_PPn][_PCPn][_TPn][_DCPn][_EPn]`; the prefix is VLLM_PROCESS_NAME_PREFIX.
+0.10.1: `VLLM::DPEngineCore_n`; workers append `_PPp_TPt` to the title that they inherited. 0.10.2 on: `VLLM::EngineCore[_DPn]`,
+`VLLM::Worker[_DPn][_PPn][_PCPn][_TPn][_DCPn][_EPn]`; the prefix is VLLM_PROCESS_NAME_PREFIX. Sources: vllm/v1/engine/core.py,
+v1/executor/multiproc_executor.py, v1/utils.py, v1/engine/coordinator.py, entrypoints/launchers/dp_supervisor.py,
+utils/system_utils.py.
 """
 
 from __future__ import annotations
