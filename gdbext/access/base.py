@@ -42,11 +42,11 @@ class Target:
     is_live = False  # the process still exists
     is_stopped = True  # it cannot change under the reader
     arch = "x86-64"  # or "aarch64"
-    signature = 0xFFFF << 48  # aarch64: the bits of a return address that may hold its signature, where the process does not tell
+    signature = 0xFFFF << 48  # aarch64: the bits of a return address that may hold its signature, if not known from the process
     pid: int | None = None
     label = ""
     unsettled = False  # two readings of what an answer shows of it did not agree
-    cut_short = False  # a core whose file ends before what it says it holds
+    cut_short = False  # a core whose file ends too early for its own headers
     read_log: ReadLog | None = None  # of a collector's Target
     device_memory: DeviceMemory | None = None  # where the debugger sees the GPU (cuda-gdb)
 
@@ -321,7 +321,7 @@ class Target:
         found = []
         for path, own in runs.items():
             if own:
-                # Data files and copies that a program maps to read them have no executable piece; cores do not tell, so the most
+                # Data files and copies that a program maps to read them have no executable piece; cores do not say, so the most
                 # pieces win.
                 best = max(own, key=lambda r: (r.code, r.pieces))
                 if best.code or best.pieces > 1:

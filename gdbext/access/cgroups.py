@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 V2 = ""  # the name of version 2's one hierarchy
-# What says that a group is frozen: the one that was told to be, then those below it.
+# The files that say whether a group is frozen: first for the group that was frozen itself, then for those below it.
 FROZEN: Sequence[tuple[str, tuple[bytes, ...]]] = (
     ("freezer.self_freezing", (b"1",)),
     ("cgroup.freeze", (b"1",)),

@@ -73,7 +73,7 @@ class Forked:
             return
         status = 1
         try:
-            ptrace.end_with_parent(parent)  # nobody would read what it says; what it holds runs on
+            ptrace.end_with_parent(parent)  # its output is not read any more; the threads that it has stopped run on
             package.first_to_go()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             gc.disable()  # it ends in seconds: a collection would walk, and so copy, all that it was forked with
@@ -130,7 +130,7 @@ class Running:
         self.path = f"/proc/self/fd/{file}"
         line = [str(pid), "-o", self.path, "--label", label, "--reader", reader, "--heap", str(heap)]
         line += [f"--word={w}" for w in words]
-        # gdb, and who else has threads, cannot be copied: a lock may be held in the copy for ever.
+        # gdb, and any other process with threads, cannot be forked: a lock may be held in the fork for ever.
         alone = helpers.may_fork()
         given = [file]
         self._go: socket.socket | None = None

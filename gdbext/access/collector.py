@@ -48,8 +48,8 @@ ROUNDS = 3
 STARVED = 10  # more of them, while none of its threads stops in time
 TORN = 4  # more of them, while threads that were left asleep wake, some do not stop, or the copy takes longer than the stop
 PREFETCHES = 6  # before each of them at most
-WALK_LIMIT = 0.1  # seconds that the last round may follow pointers while the process stands still
-SHORT_WALK = 0.03  # who needs no longer for it is not stopped in between for what one more learning may have missed as well
+WALK_LIMIT = 0.1  # seconds that the last round may follow pointers while the process is paused
+SHORT_WALK = 0.03  # if that suffices, there is no extra stop for pages that one more learning run may have missed too
 SPARE_DISK = 256 << 20  # bytes that a snapshot leaves free
 OPEN = "/proc/self/fd/"  # the name of a file that was given open, and may have no other
 LEAST_PAGES = 512  # of Python's state, before they are known
@@ -75,7 +75,7 @@ class Collection:
         if not self.tid:
             raise GdbextError(f"process {pid} has no memory: it is a zombie or a kernel thread")
         self.live = ProcTarget(pid)
-        self.live.open_memory()  # says who lacks which permission, before anything is stopped
+        self.live.open_memory()  # names the missing permission, before anything is stopped
         self.threads: dict[int, Thread] = {}
         self.asleep = ptrace.uninterruptible(pid)
         self.maps = parse_maps(read_maps(pid)[0])
@@ -120,7 +120,7 @@ class Collection:
             last = number == ROUNDS - 1 or number > 0 and self.walk < SHORT_WALK
             copy, error = self._round(last)
             if not self.stop.registers and starved < STARVED and ptrace.memory_tid(self.pid):
-                starved += 1  # nothing stood still: no thread of it was given a processor to stop on
+                starved += 1  # no thread was paused: none got a CPU to stop on
                 continue
             if self.stop.again and torn < TORN:
                 torn += 1
@@ -196,12 +196,12 @@ class Collection:
             self.heap_spans = resident.select(self.tid, self.maps, self.heap).spans
         writable = Writable(self.maps)
         pages = {p for p in self.wanted if p in writable}
-        # What grows, a frame stack say, grows next door.
+        # Memory that grows, a frame stack say, grows next to its end.
         pages |= {p + d for p in self.moving for d in (-PAGE, PAGE) if p + d in writable}
         walker = Recorder(self.pid) if last else None
         if walker is not None:
             walker.know_maps_of(self.recorder)
-            walker.read_log.repeated = True  # the rest was learnt before; the process stands still for what moves
+            walker.read_log.repeated = True  # the rest was learnt before; the process is paused for the memory that changes
 
         def walk(until: float) -> None:
             if walker is not None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BYTES, SECONDS = 1 << 30, 30.0  # of one question; cuda-gdb's own speed is not known beforehand
-STOP_BYTES, STOP_SECONDS = 1 << 28, 5.0  # of one stop of a breakpoint that looks at values each time
-PIECE = 1 << 24  # bytes between two looks at the clock
+STOP_BYTES, STOP_SECONDS = 1 << 28, 5.0  # of one stop of a breakpoint that reads values each time
+PIECE = 1 << 24  # bytes between two checks of the clock
 
 
 class DeviceMemory:

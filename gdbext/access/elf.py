@@ -136,7 +136,7 @@ class Elf:
             count = int.from_bytes(self.data[self._shoff + 44 : self._shoff + 48], "little")
         if count and size != PROGRAM_HEADER.size:
             raise NotFoundError(f"{self.path}: damaged: program headers of {size} bytes")
-        count = min(count, max(0, len(self.data) - offset) // size) if count else 0  # cut short: what is there is still of use
+        count = min(count, max(0, len(self.data) - offset) // size) if count else 0  # cut short: the rest is still of use
         if count > MAX_SEGMENTS:
             raise NotFoundError(f"{self.path}: damaged: {count} program headers")
         found, table = [], self.data[offset : offset + count * size]

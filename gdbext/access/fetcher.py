@@ -17,8 +17,8 @@ from . import helpers
 
 MODULE = "gdbext.access.fetcher"
 PATIENCE = 1.0  # seconds that a page is waited for
-LOST = 3  # helpers that are left behind at the same time: then nothing more is asked for
-AGAIN = 60.0  # seconds after which what did not come is asked for again
+LOST = 3  # helpers left behind at the same time; with so many no page is asked for any more
+AGAIN = 60.0  # seconds after which a page that did not arrive is asked for again
 MOST = 16 << 20  # bytes of one request
 REQUEST = struct.Struct("<QQQ")  # pid, address, size
 
@@ -33,7 +33,7 @@ class Fetcher:
     def _forget(self) -> None:
         self._owner = os.getpid()
         self._helper: helpers.Helper | None = None
-        self._lost: list[tuple[int, int, int, float]] = []  # (pid, start, end, when) of what did not come
+        self._lost: list[tuple[int, int, int, float]] = []  # (pid, start, end, when) of memory that did not arrive
         self._left_behind: list[helpers.Helper] = []
 
     def read(self, pid: int, address: int, size: int, span: tuple[int, int]) -> bytes:
@@ -64,7 +64,7 @@ class Fetcher:
                 self._helper.send(REQUEST.pack(pid, address, size))
                 found = self._helper.receive(PATIENCE)
             except EOFError:
-                self._helper.end()  # somebody has killed it
+                self._helper.end()  # it was killed
                 self._helper = None
                 continue
             except TimeoutError:

@@ -18,11 +18,11 @@ from ..errors import GdbextError, NotFoundError
 if TYPE_CHECKING:
     from typing import Any, BinaryIO, Iterator
 
-MAX_SOURCE = 8 << 20  # bytes of a source file that are looked at
+MAX_SOURCE = 8 << 20  # bytes of a source file that are read
 ANSWER = 1.0  # seconds that a file server is waited for
 BLOCK, MAX_BLOCKS = 16 << 10, 64  # bytes of a block of `FileBytes`, and how many of them it keeps
-MAX_READ = 1 << 30  # bytes that one system call is asked for: the kernel gives 2 GiB at most
-NEAR, MAX_SEARCH = 512, 4 << 20  # bytes that a search looks at first, and later at once
+MAX_READ = 1 << 30  # bytes of one system call: the kernel gives 2 GiB at most
+NEAR, MAX_SEARCH = 512, 4 << 20  # bytes that a search reads at first, and at once later
 JSON_SIZE = 1 << 30  # bytes that what is made of JSON may take
 MAX_DIGITS = 4300
 MAX_DEPTH = 100  # lists and objects inside each other

@@ -78,7 +78,7 @@ class Server:
                 heard = [self._obey(*line.decode().split()) for line in lines]
                 if not data or not all(heard):
                     break
-            elif pidfd in ready or self.gone():  # somebody else may hold a copy of the socket
+            elif pidfd in ready or self.gone():  # another process may hold a copy of the socket
                 break
         recovery.recover(self.held, self.tracer, self.gone)
         if self.gone():
@@ -90,9 +90,9 @@ class Server:
         if word == "own":
             known: set[int] = set()
             try:
-                known.update(recovery.planted_breakpoints(pid))  # a tracer's uprobes look the same: what is there already stays
+                known.update(recovery.planted_breakpoints(pid))  # a tracer's uprobes look the same: existing ones stay
             except OSError:
-                pass  # gone, or not ours to read: the attach will say so
+                pass  # gone, or not readable for us: the attach will say so
             self.held[pid] = recovery.Held(int(rest[0]), rest[1] == "1", known)
             stays = cgroups.move_to(pid)  # the end of gdb's container must not be the guard's too
             try:

@@ -96,7 +96,7 @@ class Helper(Channel):
             self.socket.close()
             os.kill(self.pid, signal.SIGKILL)  # it was not waited for: the number is its own
             if self._process is not None:
-                self._process.returncode = -signal.SIGKILL  # nobody else waits for it
+                self._process.returncode = -signal.SIGKILL  # only this code waits for it
             self.is_gone(seconds)
 
     def is_gone(self, seconds: float = 0.0) -> bool:
@@ -135,7 +135,7 @@ def _forked(serve: Callable[[Channel], None], theirs: socket.socket) -> int:
     try:
         ptrace.end_with_parent(parent)
         package.first_to_go()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is for the one that asks, which then ends this
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is for the process that asks, which then ends this one
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         gc.disable()
         null = os.open(os.devnull, os.O_RDWR)
@@ -147,7 +147,7 @@ def _forked(serve: Callable[[Channel], None], theirs: socket.socket) -> int:
                 os.close(number)
         with contextlib.suppress(EOFError):
             serve(Channel(theirs))
-    finally:  # it must not go on as what it is a copy of
+    finally:  # it must not go on with the code of the process that it is a fork of
         os._exit(0)
 
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from typing import Any, Iterator
 
 MODULE = "gdbext.access.holder"
-LIMIT = 0.05  # seconds that threads stand still at most, since the first of them did, whatever becomes of the reader
+LIMIT = 0.05  # seconds that threads are paused at most, from the first one on, whatever becomes of the reader
 LONGEST = 0.25  # the same for a whole copy of a process
-SETTLING = 0.6  # part of it that may go by until all of them stand
-TIMEOUT = 0.03  # seconds that a thread may take to stop, while others stand already
+SETTLING = 0.6  # part of it that may pass until all of them are paused
+TIMEOUT = 0.03  # seconds that a thread may take to stop, while others are paused already
 PATIENCE = 0.02  # seconds that another tracer is given to go
-STRAY = 0.001  # seconds between two looks at threads that came to the kernel before their stop
+STRAY = 0.001  # seconds between two checks of threads that entered the kernel before their stop
 ANSWER = 10.0  # seconds that this process may take to answer, on a machine at full load
 ENDED = "the process that stops threads has ended; they run on"
 

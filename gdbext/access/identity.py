@@ -28,8 +28,8 @@ MAX_HEADERS = 128
 MAX_NOTES = 1 << 16
 MAX_TAGS = 256
 SAMPLE = 1 << 14  # bytes of a file's dynamic symbols, their names and its code that a snapshot keeps
-COMPARED = 1 << 18  # bytes of each part that cannot change that are compared, where they are there
-STEP = 1 << 12  # bytes at a time, of a part that is not there as a whole
+COMPARED = 1 << 18  # bytes that are compared of each part that cannot change, where they can be read
+STEP = 1 << 12  # bytes at a time, of a part that cannot be read as a whole
 BREAKPOINT = 0xCC  # int3: what a debugger has put into code
 
 

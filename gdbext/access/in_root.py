@@ -82,7 +82,7 @@ def open_beneath(root: int, path: str, flags: int = os.O_RDONLY) -> int:
     folders = _Descriptors(root)
     try:
         _walk(path, folders, not flags & os.O_NOFOLLOW)
-        # what was reached is opened by its descriptor: its name may stand for another file by now
+        # the file that was reached is opened by its descriptor: its name may mean another file by now
         return os.open(f"/proc/self/fd/{folders.opened[-1]}", (flags | os.O_CLOEXEC) & ~os.O_NOFOLLOW)
     finally:
         for one in folders.opened:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Named = Dict[int, str]
     Places = Dict[int, Tuple[str, int]]
 
-MOST_ANSWERS = 4096  # of a library; one that has more begins anew, with those of the last look
+MOST_ANSWERS = 4096  # of a library; one with more starts anew, with the results of the last command
 MOST_BYTES = 1 << 20  # of its file
 MOST_FILES = 256  # the oldest go
 SUFFIX = ".json"
@@ -91,7 +91,7 @@ def keep(files: Iterable[Elf]) -> None:
     if not (fresh and own):
         return
     try:
-        refuse_others(own)  # before folders are made in what is somebody else's home
+        refuse_others(own)  # before folders are made in another user's home
         os.makedirs(own, 0o700, exist_ok=True)
         for answers in fresh:
             _write(own, answers)

@@ -21,8 +21,8 @@ from . import remote_memory
 from .cli_gdb import basic_regex, command
 from .procfs import parse_maps, read_maps, read_syscall
 
-BIG = 100 << 20  # with the process stopped, a library file above this is read only when asked for: it costs seconds
-AHEAD = BIG  # before the stop it costs nobody but the user, who need not wait either: the pack's own stacks need no symbols
+BIG = 100 << 20  # a larger library file is read on request only while the process is stopped: it costs seconds
+AHEAD = BIG  # before the stop only the user waits, and need not: the pack's own stacks need no symbols
 MAX_FRAMES = 4096
 STACK_SCAN = 64 << 10
 

@@ -32,7 +32,7 @@ _ENTRIES = 1 << 20  # pagemap entries (4 GiB of addresses) that are read at once
 def list_threads(pid: int) -> list[Thread]:
     """The threads of a live process from /proc, by tid; no registers."""
     found = []
-    nested = True  # in a pid namespace below ours, with other numbers: one thread tells it of all
+    nested = True  # in a pid namespace below ours, with other numbers: one thread shows it for all
     for tid in task_ids(pid):
         try:
             stat = read_stat(pid, tid)
@@ -101,8 +101,8 @@ class ProcTarget(Target):
         self.pid, self.label = int(pid), label
         self._mem: BinaryIO | None = None
         self._presence: Presence | None = None
-        self._carrier = 0  # the thread whose entry has the memory, once that was needed
-        self._map: tuple[str, list[Mapping], list[Module] | None] = "", [], None  # as it was last read, and what it says
+        self._carrier = 0  # the thread whose entry has the memory, once it was searched for
+        self._map: tuple[str, list[Mapping], list[Module] | None] = "", [], None  # as it was last read, and parsed
         self.arch = {"aarch64": "aarch64"}.get(os.uname().machine, "x86-64")
 
     def open_memory(self) -> BinaryIO:
@@ -162,7 +162,7 @@ class ProcTarget(Target):
         m = self.mapping_at(address)
         if m is None:
             raise FaultError(address, size, "" if os.path.exists(f"/proc/{self.pid}") else "the process is gone")
-        self.open_memory()  # says who lacks which permission
+        self.open_memory()  # names the missing permission
         found: bytes = fetcher.read(self._memory_tid(), address, size, (m.start, m.end))
         return found
 

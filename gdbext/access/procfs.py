@@ -180,7 +180,7 @@ class InetSocket(NamedTuple):
     local: str
     remote: str
     state: str  # two hexadecimal digits, include/net/tcp_states.h
-    unread: int  # bytes received that nobody has read; connections that nobody has accepted
+    unread: int  # bytes received and not read yet; connections not accepted yet
     user: int
     inode: int  # 0: no process holds it
 

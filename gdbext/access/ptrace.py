@@ -29,7 +29,7 @@ WALL = 0x40000000  # waitpid: threads of any kind
 SIGSTOP_BIT = 1 << 18
 MACHINE = os.uname().machine  # platform.machine() starts a process before Python 3.9
 IOV_MAX = 1024
-FIRST_LOOK, LOOK_AGAIN = 0.001, 0.005  # seconds after which threads that do not stop are asked whether they sleep uninterruptibly
+FIRST_LOOK, LOOK_AGAIN = 0.001, 0.005  # seconds after which threads that do not stop are checked for uninterruptible sleep
 LASTING = 0.5  # seconds: a tracer that holds a process for longer is no reader that passes by
 
 # Order of the general registers in NT_PRSTATUS: struct user_regs_struct (x86-64), struct user_pt_regs (aarch64).
@@ -86,7 +86,7 @@ def end_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-# ---- what /proc says -------------------------------------------------------------------------------------------------
+# ---- from /proc ------------------------------------------------------------------------------------------------------
 def tids(pid: int) -> list[int]:
     """Thread ids, sorted; [] when the process is gone."""
     try:
@@ -135,7 +135,7 @@ def lasting_stops(pids: Iterable[int]) -> dict[int, dict[str, Any]]:
         for pid in [pid for pid, s in found.items() if s["tracer"]]:
             now = status(pid)
             if now is not None and now["state"] == "T" and not now["tracer"]:
-                found[pid] = now  # who held it has let it go, and a signal had stopped it before
+                found[pid] = now  # its tracer has released it, and a signal had stopped it before
             elif now is None or (now["state"], now["tracer"]) != (found[pid]["state"], found[pid]["tracer"]):
                 del found[pid]
     return found
@@ -263,7 +263,7 @@ class Stopped:
         return fresh
 
     def _seize(self, tid: int, patience: float) -> bool:
-        free = False  # it was refused where nobody traced it: who did may just have gone
+        free = False  # it was refused though no process traces it: its tracer may just have ended
         while True:
             try:
                 call(SEIZE, tid)
@@ -297,7 +297,7 @@ class Stopped:
                 if self._collect(tid):
                     waiting.discard(tid)
                     moved = True
-            if nobody and self.threads:  # until one of them stands, nobody stands still
+            if nobody and self.threads:  # until one of them has stopped, none is paused
                 nobody, self.began = False, time.monotonic()
                 deadline = min(deadline, self.began + self.standing)
             if moved:
@@ -367,7 +367,7 @@ def pac_mask(tid: int) -> bytes:
     """The raw NT_ARM_PAC_MASK set of a stopped thread: which bits of an address may be a signature; b"" where there are none."""
     try:
         return register_set(tid, NT_ARM_PAC_MASK) if MACHINE == "aarch64" else b""
-    except OSError:  # a processor without pointer authentication
+    except OSError:  # a CPU without pointer authentication
         return b""
 
 

@@ -38,7 +38,7 @@ def stack_ranges(registers: Iterable[bytes], arch: str, ends: Sequence[tuple[int
         if known:
             sp = known[ptrace.STACK_POINTER[arch]]
             low = sp - RED_ZONE & -PAGE
-            i = bisect.bisect_right(starts, sp) - 1  # the process stands still meanwhile: no search through all mappings
+            i = bisect.bisect_right(starts, sp) - 1  # the process is paused meanwhile: no search through all mappings
             end = ends[i][1] if i >= 0 and sp < ends[i][1] else low + STACK_BYTES
             found.append((low, min(end - low, STACK_BYTES)))
     return found

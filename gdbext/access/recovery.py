@@ -60,7 +60,7 @@ def restore_run_state(pid: int, start: int, was_stopped: bool, seconds: float = 
         stopped = left_stopped(pid)
         if stopped != was_stopped:
             if ptrace.tracers(pid):
-                break  # somebody attaches now, and the stop that was seen is theirs
+                break  # another tracer attaches now, and the stop is its own
             try:
                 os.kill(pid, signal.SIGSTOP if was_stopped else signal.SIGCONT)
                 sent += 1
@@ -98,7 +98,7 @@ def _open_mapped(pid: int, start: int, end: int, key: tuple[int, int], path: str
     try:
         status = os.fstat(found)
         if not stat.S_ISREG(status.st_mode) or not sure and status.st_ino != key[1]:
-            return None  # a device; or another file by now, which says nothing of this process
+            return None  # a device; or another file by now, which is no evidence
         return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC), sure or status.st_dev == key[0]
     except OSError:
         return None
@@ -172,7 +172,7 @@ def discard_sigtraps(pid: int, seconds: float = 1.0) -> int:
     dropped, deadline = 0, time.monotonic() + seconds
     for tid in waiting:
         ptrace.call(ptrace.SEIZE, tid)
-    os.kill(pid, signal.SIGCONT)  # a signal is delivered to who runs
+    os.kill(pid, signal.SIGCONT)  # a signal is delivered to a thread that runs
     while waiting and time.monotonic() < deadline:
         for tid in list(waiting):
             found, code = os.waitpid(tid, ptrace.WALL | os.WNOHANG)
@@ -263,7 +263,7 @@ def recover(held: dict[int, Held], tracer: int, gone: Callable[[], bool]) -> Non
         for pid, one in released.items():
             restore_run_state(
                 pid, one.start, one.was_stopped, 0.001
-            )  # the first look at once: others may still wait for the tracer
+            )  # the first check at once: other processes may still wait for the tracer
     deadline = time.monotonic() + WATCH
     while released and time.monotonic() < deadline:
         for pid, one in list(released.items()):

@@ -30,7 +30,7 @@ MIN_BLOCK = 128 << 10  # glibc maps no smaller block by itself
 WALK_SECONDS = 2.0  # that looking for blocks in one mapping may take
 BATCH = 1024
 BLOCK = 64  # pages that are compared at once
-MAX_SPANS = 1 << 20  # pieces of one mapping that are told apart
+MAX_SPANS = 1 << 20  # pieces that one mapping is cut into at most
 
 
 class Selection:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     K = TypeVar("K", bound=Hashable)
 
-SECONDS = 5.0  # no read is repeated for longer, where that was time for TRIES
-TRIES = 5  # on a machine at full load one read may take seconds: so many it may always have, in at most SLOWER times as long
+SECONDS = 5.0  # no read is repeated for longer, if that was time for TRIES
+TRIES = 5  # on a machine at full load one read may take seconds: it always has so many, in at most SLOWER times as long
 SLOWER = 4
-LASTING = 0.3  # an error that has said the same for so long, and LASTING_TRIES times, does not come of a race
+LASTING = 0.3  # an error that stays the same for so long, and LASTING_TRIES times, is not caused by a race
 LASTING_TRIES = 8
 READINGS = 4  # of what changes under the reader, until two agree
 _PAUSE, _LONGEST_PAUSE = 0.0005, 0.02

@@ -16,11 +16,11 @@ from . import cgroups
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-OWN = 12 << 20  # bytes that a process of ours needs beside what it copies
-LOOK = 20 << 20  # bytes that a look takes: the one that copies, the one that stops, and reading what was copied
+OWN = 12 << 20  # bytes that a process of ours needs in addition to its copies
+LOOK = 20 << 20  # bytes for one copy: the collector, the process that stops threads, and reading the copy
 LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
 USED = ("memory.current", "memory.usage_in_bytes")
-# What the kernel gives back without writing anything and without taking from anybody what he uses.
+# Memory that the kernel frees without writing anything and without taking memory in use from a process.
 RECLAIMABLE = (b"inactive_file ", b"total_inactive_file ")
 
 

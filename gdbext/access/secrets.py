@@ -31,7 +31,7 @@ MIN_DISTINCT = 5  # bytes of a piece that are not alike
 STRETCH = 256  # pages that are looked through at once
 GRAM = 8  # characters by which a copy is found
 MAX_NEEDLES = 128  # pieces that are looked for one by one, where there are no more: faster than the index
-FEW = 8  # short secrets that are, beside the index
+FEW = 8  # short secrets that are searched for one by one, in addition to the index
 MAX_INDEXED = 1 << 18  # characters of secrets whose every place is in the index
 
 # ---- what is a secret ------------------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ _SECRET = re.compile(
     r"|host|storage|session|client|deploy|registry|webhook)_?keys?(?![a-z])"
     r"|(?<![a-z])(hf|api|access|auth|bearer|refresh|csrf|jwt|bot|hub|github|gitlab|deploy|registry|session|id)_?tokens?(?![a-z])"
 )
-# Tokens and keys that engines and Python count or look up; nobody's secret.
+# Tokens and keys that engines and Python count or look up; no secrets.
 _COUNTED = re.compile(
     r"(max|min|num|n|total|prompt|output|input|new|stop|eos|bos|pad|unk|special|cached?|computed|scheduled|batched|draft|spec|image"
     r"|per|extra|free|used|all|mask|decode|prefill|delta|next|last|seq|think|tool|req|best|current|previous|cls|sep)_.*tokens?$"

@@ -19,8 +19,8 @@ from .unwind import Unwinder
 if TYPE_CHECKING:
     from .proc import ProcTarget
 
-LEARN = 0.3  # seconds that walking stacks before a stop may take; who is not reached in time is stopped
-RESTLESS = 3  # rounds in which sleepers that woke meanwhile spoil a copy; then all that can be are stopped
+LEARN = 0.3  # seconds for walking stacks before a stop; threads that are not reached in time are stopped
+RESTLESS = 3  # copies that a waking sleeper may spoil; then every thread that can be is stopped
 
 
 class Sleeper(NamedTuple):

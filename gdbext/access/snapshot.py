@@ -78,7 +78,7 @@ class CoreFileTarget(Target):
         if self.file.type != elf.ET_CORE:
             raise NotFoundError(f"{path}: an ELF file, but not a core")
         self.path, self.arch = path, self.file.arch
-        # memory is read, not mapped: each page looked at would bring its neighbours along
+        # memory is read, not mapped: each page would bring its neighbours along
         self._descriptor = cast(files.FileBytes, self.file.data).fileno()
         self._loads = sorted((s for s in self.file.segments if s.type == elf.PT_LOAD and s.memsz), key=lambda s: s.vaddr)
         self._starts = [s.vaddr for s in self._loads]

@@ -27,9 +27,9 @@ from .procfs import parse_syscall
 PATH_ARGUMENT = {"x86_64": {2: 0, 257: 1, 437: 1}, "aarch64": {56: 1, 437: 1}}  # open, openat, openat2: which one is the path
 READS = {"x86_64": (0, 17, 19), "aarch64": (63, 67, 65)}  # read, pread64, readv
 LARGEFILE = {"x86_64": 0o100000, "aarch64": 0o400000}  # the kernel sets it at each open(2), and never at pipe(2)
-KICK = signal.SIGURG  # ignored by who knows nothing of it
+KICK = signal.SIGURG  # ignored by a program that does not know of it
 MAX_PATH = 4096
-LOOK, SOON = 0.2, 0.01  # seconds between two looks; and where gdb was freed a moment ago: it tries a file many times
+LOOK, SOON = 0.2, 0.01  # seconds between two checks; and just after gdb was freed: it tries a file many times
 
 
 class OpensEnd:
@@ -47,7 +47,7 @@ class OpensEnd:
         if self._thread is not None:
             return
         self._done = threading.Event()
-        self._handler = signal.signal(KICK, lambda *_: None)  # not SA_RESTART: what waits returns EINTR
+        self._handler = signal.signal(KICK, lambda *_: None)  # not SA_RESTART: a blocked call returns EINTR
         waiter = (threading.get_native_id(), threading.get_ident(), {(fd, _identity(fd)) for fd in _descriptors()})
         self._thread = background_thread(self._watch, *waiter)
         atexit.register(self.end)  # gdb's end: a thread that goes on while Python is taken down may take gdb with it
@@ -84,7 +84,7 @@ class OpensEnd:
                     signal.pthread_kill(thread, KICK)
                     self.freed.append(os.readlink(f"/proc/self/fd/{now}"))
             except (OSError, ValueError):
-                continue  # another file by now, or nobody waits for it any more
+                continue  # another file by now, or no thread waits for it any more
 
 
 def waits_in(tid: int) -> str | int | None:

@@ -104,7 +104,7 @@ def main() -> int:
     with contextlib.suppress(OSError):
         channel.sendall(b".")
     while True:
-        gone = os.getppid() != owner  # asked first: what it said last is heard
+        gone = os.getppid() != owner  # checked first, so that its last message is read
         if select.select([channel], [], [], 0.0 if gone else 1.0)[0]:
             more = channel.recv(4096)
             if not more:

@@ -124,7 +124,7 @@ class Unwinder:
         values = {i: registers[n] & MASK for i, n in enumerate(NUMBERS[self.arch]) if n in registers}
         pc, reliable, exact, doubt = registers[PC[self.arch]] & MASK, True, True, ""
         found: list[NativeFrame] = []
-        known: dict[tuple[int, bool], Place] = self.memory.cached("unwound places", dict)  # many threads stand at few places
+        known: dict[tuple[int, bool], Place] = self.memory.cached("unwound places", dict)  # many threads are at few places
         while len(found) < limit:
             sp = values.get(sp_number, 0)
             if (pc, exact) not in known:
@@ -327,7 +327,7 @@ class Unwinder:
             pc = self.memory.u64(sp)
             if self._is_code(pc):
                 return pc, {**values, SP[self.arch]: sp + 8}
-        if exact and self.arch == "aarch64":  # what leads out of the code that runs is no address that a call of its own left
+        if exact and self.arch == "aarch64":  # an address outside the running code is not left over from a call of its own
             pc, here = self._code(values.get(LINK, 0)), self.memory.mapping_at(at)
             if self._is_code(pc) and self.memory.mapping_at(pc) is not here:
                 return pc, values

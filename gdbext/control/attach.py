@@ -48,7 +48,7 @@ def attach(processes: Iterable[tuple[int, str]], which: str = "main", force: boo
         time.sleep(0.05)  # a gdb was killed a moment ago: what it held is not yet as it was before
     plan = [
         AttachedProcess(pid, label, check(pid, force)) for pid, label in dict.fromkeys(processes)
-    ]  # nobody is stopped when one cannot be
+    ]  # no process is stopped when one cannot be
     if not has_working_none():
         which = "none"  # cuda-gdb 11.8 as Debian has it: it can walk no frame to find out what the stacks need
     attached_processes.start_guard()
@@ -61,7 +61,7 @@ def attach(processes: Iterable[tuple[int, str]], which: str = "main", force: boo
         places: list[tuple[int, bool]] = []  # (inferior's number, whether it is one that we made)
         try:
             attached_processes.save_setting("auto-solib-add", "off")
-            attached_processes.save_setting("breakpoint pending", "on")  # else gdb asks, and answers no where nobody can
+            attached_processes.save_setting("breakpoint pending", "on")  # else gdb asks, and without a user answers no
             symbol_hints.watch()
             for _ in plan:
                 places.append(_free_inferior(places))
@@ -185,7 +185,7 @@ def _roll_back(fresh: list[AttachedProcess]) -> None:
             _detach_one(h)
         except (gdb.error, GdbextError) as e:
             log.passed_over(e)
-            attached_processes.still_held(h)  # the error that is raised says what went wrong
+            attached_processes.still_held(h)  # the error that is raised gives the reason
     attached_processes.give_back()
 
 

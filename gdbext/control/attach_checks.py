@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-D_LOOKS, D_PAUSE = 5, 0.02  # a thread that is in D at each of so many looks, so many seconds apart, will not leave it soon
+D_LOOKS, D_PAUSE = 5, 0.02  # a thread in D at each of so many checks, so many seconds apart, will not leave it soon
 SHOWN = 4  # threads by name
-DELETED = " (deleted)"  # what the kernel writes behind the path of a file that has none any more
+DELETED = " (deleted)"  # the kernel appends it to the path of a deleted file
 
 
 def check(pid: int, force: bool = False) -> bool:
@@ -131,7 +131,7 @@ def _refuse_odd_files(pid: int, force: bool) -> None:
             continue
         which = f"process {pid}: {path!r}, which it names as its program or a library, is"
         reads = f"llm-stacks and pybt -all -on {pid} read the process without"
-        here = os.path.join(os.getcwd(), path)  # gdb's folder, where it looks for what has no whole path
+        here = os.path.join(os.getcwd(), path)  # gdb's folder, where it searches for relative paths
         if is_of_who_opens(here) or root and is_of_who_opens(path, root):
             raise GdbextError(f"{which} another file in each process, and gdb would open, even wait for, one of its own; {reads}")
         for mode in () if force else _modes(pid, path):

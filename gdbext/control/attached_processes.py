@@ -32,7 +32,7 @@ class AttachedProcess:
         self.start = ptrace.start_time(pid)
         self.inferior = 0  # its number in gdb, from 1 on; 0 before it has one
         self.added = self.ran = False
-        self.since: float | None = None  # of time.monotonic, while it stands still
+        self.since: float | None = None  # of time.monotonic, while it is stopped
         self.past = self.pause = 0.0
         self.libraries = libraries.Loaded()
 
@@ -140,7 +140,7 @@ def start_guard() -> None:
     try:
         _State.guard.start()
         before, _State.guard_error = _State.guard_error, ""
-        if before:  # a new one: it knows of nobody yet
+        if before:  # a new one: it knows no process yet
             for one in _State.attached.values():
                 own(one)
     except GdbextError as e:
@@ -258,7 +258,7 @@ def restore_schedule() -> None:
         gdb.execute(command("set schedule-multiple {}", value), to_string=True)
 
 
-# ---- keeping the books on who stands still ---------------------------------------------------------------------------
+# ---- which processes are stopped -------------------------------------------------------------------------------------
 def _on_continue(_: Any) -> None:
     if is_quiet():
         return
@@ -282,7 +282,7 @@ def _on_stop(_: Any) -> None:
 
 
 def _on_exit(event: Any) -> None:
-    # Comes at a detach too. Its inferior may not be touched here; the next command of ours that asks who is held drops it.
+    # Comes at a detach too. Its inferior may not be touched here; the next command that lists the held processes drops it.
     one = next((p for p in _State.attached.values() if p.inferior == event.inferior.num), None)
     if one is not None:
         one.let_go()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 RECURSION = ("tstate.py_recursion_remaining", "tstate.recursion_remaining")  # 3.12, 3.11
 SUSPENDS = 0x20 | 0x80 | 0x200  # co_flags of generators, coroutines and asynchronous generators
-UNKNOWN_FRAMES = 50  # new frames between two looks that are believed
+UNKNOWN_FRAMES = 50  # new frames between two readings that are believed
 
 
 class Place(NamedTuple):

@@ -105,7 +105,7 @@ def _on_quit(*_: Any) -> None:
 
 def go_on() -> bool:
     """Resumes the remaining processes after one has ended and gdb has stopped them all. Returns whether any remains."""
-    time.sleep(0.1)  # what is just ending cannot be stopped, and looks alive until it has ended
+    time.sleep(0.1)  # a process that is ending cannot be stopped, and seems alive until it has ended
     live = []
     for inferior in gdb.inferiors():
         state = ptrace.status(inferior.pid) if inferior.pid else None
@@ -176,7 +176,7 @@ def arrived(inferior: Any) -> None:
         process = Process.of(inferior)
     except GdbextError as e:
         log.passed_over(e)
-        return  # too early: its next code comes by here again
+        return  # too early: its next code stops here again
     _State.known[inferior.num] = inferior.pid
     for point in pybreak.listed():
         try:

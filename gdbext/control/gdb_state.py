@@ -27,7 +27,7 @@ QUIET = {
 }
 
 
-AUTO = ("breakpoint pending",)  # settings of on, off and auto: gdb tells Python None for auto, as it does for unlimited
+AUTO = ("breakpoint pending",)  # settings of on, off and auto: gdb gives Python None for auto, as it does for unlimited
 
 
 class _State:

@@ -86,7 +86,7 @@ class StopMemory(ProcTarget):
 
 
 class _Clock:
-    stood = 0.0  # seconds in all that something stood still while a stop() read it
+    stood = 0.0  # seconds in all that threads were stopped while a stop() read them
     stopped: float | None = None  # since when it does so now
 
 
@@ -251,7 +251,7 @@ class Process:
         if len(Process.known) > 1 and self.hw_breakpoints and self.free():
             self.renewal = WordWatchpoint(self, self.rt.library.base, "gdb's registers after an exec", lambda stop: False)
 
-    # ---- who stands there ----------------------------------------------------------------------------------------
+    # ---- the current stop ----------------------------------------------------------------------------------------
     def current_stop(self) -> StopContext | None:
         """`StopContext` of the thread that gdb has selected, or None when it runs no Python."""
         self.invalidate()

@@ -104,7 +104,7 @@ def _by_remote_execution(rt: Runtime, target: ProcTarget, folder: SharedTempDir,
         while not over():
             time.sleep(0.05)
         target.invalidate()
-        if not _has_ended(folder) and target.u32(pending):  # taken back: nobody wants it to start an hour later
+        if not _has_ended(folder) and target.u32(pending):  # taken back: it should not start an hour later
             os.pwrite(mem.fileno(), (0).to_bytes(4, "little"), pending)
             raise GdbextError(
                 f"process {target.pid}: its main thread did not reach a safe point of Python in {timeout:g} s (it is in C: "

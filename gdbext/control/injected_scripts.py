@@ -17,8 +17,8 @@ except ImportError as error:
     raise ImportError(str(error) + ": " + way) from None
 said["port"] = debugpy.listen(("127.0.0.1", port))[1]
 """,
-    # The main thread goes on until somebody connects: then pdb opens in it, by a pending call (Py_AddPendingCall), where it runs
-    # Python. Whoever hangs up or says quit leaves the program running: pdb's own quit would end it.
+    # The main thread goes on until a client connects: then pdb opens in it, by a pending call (Py_AddPendingCall), where it runs
+    # Python. When the client hangs up or sends quit, the program runs on: pdb's own quit would end it.
     "pdb": """
 import ctypes, pdb, socket, sys, threading
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     Entry = Tuple[str, int, str]  # a launch function, its address, its library
 
 MAX_INTERNAL = 6000  # internal breakpoints; placing more takes seconds, and each stop puts all of them into the process
-LOOK_AGAIN = 2.0  # seconds: how often at most Triton's own objects are read for a function that nobody knows
+LOOK_AGAIN = 2.0  # seconds between two reads of Triton's own objects for an unknown function
 
 # What is loaded when Triton's kernels come to be launched: the driver, and the launcher that Triton builds for each kernel.
 _DRIVER = re.compile(r"lib(cuda|amdhip64)\.so|triton[^/]*\.so")
@@ -86,12 +86,12 @@ class KernelBreakpoint:
         self.spent = 0.0
         self.nearest: float | None = None
         self._before: float | None = None
-        # by tid: stack pointer, return address, breakpoint and registers of the launch that was looked at last
+        # by tid: stack pointer, return address, breakpoint and registers of the last launch examined
         self.last_seen: dict[int, tuple[int, int, LaunchBreakpoint, dict[str, int]]] = {}
         self.logged: list[Launch] = []
         self._loader: InternalBreakpoint | None = None
         self.rt: Runtime | None = None
-        self.inlined: set[str] = set()  # signatures of kernels that are told by the launch alone
+        self.inlined: set[str] = set()  # signatures of kernels that are known from the launch alone
         self._named: dict[str, list[Parameter] | None] = {}
         self._in_stop = False
         self.names = DriverNames(self, self._entry_found)
@@ -504,4 +504,4 @@ def _look_through(one: KernelBreakpoint, path: str | None) -> None:
         one.refresh()
     except (GdbextError, gdb.error) as e:
         log.passed_over(e)
-        return  # not a file of the process (the vdso), or it is not mapped yet: gdb tells of it again
+        return  # not a file of the process (the vdso), or it is not mapped yet: gdb reports it again

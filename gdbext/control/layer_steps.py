@@ -62,7 +62,7 @@ class Recorder:
         self.threads: dict[int, Thread] = {}
         self.before: set[tuple[int, int]] = set()  # (tid, frame) of the calls that had begun before
         self.steps = self.stops = self.calls = 0
-        self.seconds = 0.0  # that threads stood still for reading, of the step that is recorded
+        self.seconds = 0.0  # that threads were stopped for reading, of the recorded step
         self.began = self.ended = 0.0  # when the first module of that step returned, and the outermost one
         self.root_tid = 0
         self.done = False
@@ -82,7 +82,7 @@ class Recorder:
         for thread in rt.threads():
             frames = list(rt.dialect.walk(rt, thread.address))
             for frame in frames:
-                # One that stands at its return does not come by again. A rank that ran on from there may be inside of another
+                # A call that is at its return does not stop here again. A rank that ran on from there may be inside another
                 # call, whose frame has the same address: that one has frames in it.
                 stands = live_gdb.pending_offsets.get((self.process.pid, frame.address)) if frame is frames[0] else None
                 if frame.code == self.code and stands not in offsets:

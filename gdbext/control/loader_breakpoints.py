@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ROW = re.compile(r"^-\d+\s+(?:shlib|jit) events\s+\w+\s+y\s+(0x[0-9a-f]+).*?\binf (\d+)", re.M)
 CATCH_LOAD = re.compile(r"^\d+\s+catchpoint .*\b(?:load|unload) of library", re.M)
-SOON, EVERY, LONG = 0.01, 0.2, 2.0  # seconds between two looks for LONG seconds after a process went on, and later
+SOON, EVERY, LONG = 0.01, 0.2, 2.0  # seconds between two checks: for LONG seconds after a process went on, and later
 
 
 class _Watched:

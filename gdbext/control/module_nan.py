@@ -64,7 +64,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
         super().__init__("llm-break", ModuleReturns(), condition, 1, rank)
         self.dormant = dormant
         self.told: dict[tuple[int, int], int] = {}  # (pid, tid) -> frame of the outermost call in which it stopped
-        self.passed_over: set[int] = set()  # pids of which it was said that some outputs are not read
+        self.passed_over: set[int] = set()  # pids for which unread outputs were reported
 
     @property
     def pending(self) -> bool:
@@ -123,7 +123,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
             self.told[thread] = outer
         bad, good = _inputs(stop)
         if self.hits and bad:
-            return False  # a loss function, or the sampler: it only passes on what was told
+            return False  # a loss function, or the sampler: it only passes on a NaN that was reported
         self.hits += 1
         hw_breakpoints.note_offset(stop)
         self.last = f"{self.title}: {_module_text(stop, outer)} returned {', '.join(found)}, thread {stop.tid}, hit {self.hits}"

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-SECONDS = 2.0  # after which a step that has not ended says who stands still
-_held: set[int] = set()  # inferiors that stand where a breakpoint has stopped them
+SECONDS = 2.0  # after which a step that has not ended reports the stopped processes
+_held: set[int] = set()  # inferiors that are still where a breakpoint stopped them
 
 
 def _on_stop(event: Any) -> None:

@@ -75,7 +75,7 @@ class PyBreakpoint:
     """A Python breakpoint. `hits`: passes at which the condition held; `pending`: in no process yet."""
 
     points: dict[int, PyBreakpoint] = {}  # by number
-    when_armed: list[Callable[[PyBreakpoint], object]] = []  # told of each that has got further places
+    when_armed: list[Callable[[PyBreakpoint], object]] = []  # called with each that has got further places
 
     def __init__(self, command: str, where: Places, condition: str = "", count: int = 1, rank: str = "") -> None:
         self.command, self.where, self.condition, self.count, self.rank = command, where, condition, count, rank

@@ -262,7 +262,7 @@ class Tracepoint(Spoken):
         record(self, stop, place, "  " * (len(frames) - 1) + f"-> {escape(place.code.qualname)}({shown})")
 
     def is_over(self) -> bool:
-        return super().is_over() and not any(self.inside.values())  # the last call that was told is told to its end
+        return super().is_over() and not any(self.inside.values())  # the last call that was printed is printed to its end
 
     def rest(self, stop: StopContext) -> None:
         if self.is_over():
@@ -272,7 +272,7 @@ class Tracepoint(Spoken):
         """Prints a return that is about to run in some frame; whether to stop, as `is_last`."""
         frames = self.inside.get((stop.process.pid, stop.tid), [])
         if all(stop.frame.address != address for address, _ in frames):
-            return False  # its call was not told: it began before, the condition did not hold, or the limit is reached
+            return False  # its call was not printed: it began before, the condition did not hold, or the limit is reached
         while frames:  # those above it were left by an exception
             address, began = frames.pop()
             if address == stop.frame.address:

@@ -23,7 +23,7 @@ def first(yes: bool) -> None:
             os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
             _before.append(policy)
         else:
-            # who has RLIMIT_RTPRIO alone may not take that flag back (sched(7))
+            # with RLIMIT_RTPRIO alone that flag may not be cleared (sched(7))
             os.sched_setscheduler(0, _before.pop() | os.SCHED_RESET_ON_FORK, os.sched_param(0))
     except OSError:
         _refused = True
