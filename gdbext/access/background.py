@@ -1,4 +1,4 @@
-"""Threads of our own beside gdb's."""
+"""Our own threads in gdb's process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Target: where bytes, registers and modules come from. Every reader in this pack is written against this one interface.
+"""Target: the source of bytes, registers and modules. Every reader in this pack uses this one interface.
 
-A backend implements `_read` and whatever of `_mappings`, `_threads`, `unwind`, `argv`, `environ` it can; the rest is here.
-Nothing writes. Errors are `FaultError` for memory and `NotFoundError` for things that are not there.
+A backend implements `_read`, and those of `_mappings`, `_threads`, `unwind`, `argv`, `environ` that it can; the rest is here.
+Nothing writes. Errors are `FaultError` for memory and `NotFoundError` for things that do not exist.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ class Target:
 
     @property
     def lasting(self) -> dict[object, Any]:
-        """What outlives epochs, and is one for all copies of a process: who keeps something here proves it anew at each use."""
+        """A store that outlives epochs and is shared by all copies of a process. A value in it must be checked again at
+        each use."""
         return _lasting.setdefault(self.pid, self._lasting) if self.pid else self._lasting
 
     def close(self) -> None:
@@ -378,7 +379,7 @@ class Target:
         return self.cached(("source", path), read)
 
     def user(self) -> readers.User | None:
-        """On whose word files are opened; None where it is not known."""
+        """The user for whom files that the process names are opened; None where it is not known."""
         return readers.ourselves()
 
     def doubts(self) -> list[str]:

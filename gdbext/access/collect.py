@@ -26,8 +26,10 @@ MODULE = "gdbext.access.collector"
 
 
 class Result:
-    """One snapshot of a process, by what its collector said: `file`, `bytes`; `pause`: seconds of all stops together; `pauses`:
-    of each; `woken`: how many threads slept and were stopped; `partial`: what is missing and why; `threads`: count."""
+    """One snapshot of a process, by its collector's report.
+
+    `file`, `bytes`. `pause`: seconds of all stops together; `pauses`: of each. `woken`: how many threads slept and were stopped.
+    `partial`: what is missing and why. `threads`: count."""
 
     def __init__(self, pid: int, file: str, said: dict[str, Any]) -> None:
         self.pid, self.file, self.bytes, self.pauses = pid, file, int(said["bytes"]), list(said["pauses"])
@@ -46,7 +48,7 @@ class Started:
         self.pid = self.process.pid
 
     def wait(self, seconds: float) -> tuple[str, str]:
-        """(what it says, how it ended); `TimeoutError` where it takes more than `seconds`."""
+        """(its output, its exit status); `TimeoutError` where it takes more than `seconds`."""
         try:
             out, err = self.process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -150,7 +152,7 @@ class Running:
             self._let_go()
 
     def end(self) -> None:
-        """Ends it, whatever it is at; the process runs on."""
+        """Ends the collector at any point of its work; the process runs on."""
         self._let_go()
         self.worker.end()
 

@@ -225,12 +225,13 @@ class Collection:
         return copy, error
 
     def _add_threads(self) -> None:
-        """Threads that are not known yet. The others keep the state of before the first stop: a stop wakes who sleeps."""
+        """Adds threads that are not known yet. The others keep their state from before the first stop: a stop wakes a thread that
+        sleeps."""
         for thread in self.live.threads():
             self.threads.setdefault(thread.tid, thread)
 
     def _now(self, address: int, size: int) -> bytes:
-        """Memory of the process that runs, whose map may just have changed."""
+        """Memory of the running process, whose map may just have changed."""
         try:
             return self.live.read_now(address, size)
         except GdbextError as e:

@@ -54,8 +54,8 @@ class DeviceMemory:
 
     @property
     def unfinished(self) -> str:
-        """Why values there need not be what the program computes: its work has not ended, or nobody knows. '' where it has; it
-        is looked at once for each question."""
+        """Why the values need not be the program's results: its work has not ended, or may not have. '' where it has. It is
+        checked once for each question."""
         if self._why is None:
             self._why = self._look()
         return self._why

@@ -99,8 +99,8 @@ class Segment:
 
 
 class Elf:
-    """One file, of which only what is asked for is read. Addresses are the file's own virtual addresses. `NotFoundError` for
-    what is no 64-bit ELF file."""
+    """One file, of which only the requested parts are read. Addresses are the file's own virtual addresses. `NotFoundError` for a
+    file that is no 64-bit ELF file."""
 
     relocated_by = 0  # what the loader has added to the pointers of PT_DYNAMIC, where the bytes come out of a process
 
@@ -335,7 +335,7 @@ class Elf:
         return sorted(((name, value, length) for (value, name), length in found.items()), key=lambda f: f[1:])
 
     def _names_with(self, words: Sequence[bytes], base: int, size: int, budget: files.Budget) -> list[tuple[int, int]]:
-        """`[(a name's first byte, where the word stands in it)]`, both as offsets into the strings."""
+        """`[(a name's first byte, the position of the word in it)]`, both as offsets into the strings."""
         end, spans = base + size, []
         for word in words:
             at = self.data.find(word, base, end)
@@ -372,7 +372,7 @@ class Elf:
 
     @property
     def has_static_symbols(self) -> bool:
-        """Whether names of static functions can be told."""
+        """Whether names of static functions are known."""
         return ".symtab" in self.sections or (self.debug_file is not None and ".symtab" in self.debug_file.sections)
 
     def _values(self) -> list[tuple[bytes, int, int]]:

@@ -130,7 +130,7 @@ class Guard:
         self._tell(f"ran {pid}")
 
     def armed(self, pid: int, yes: bool = True) -> None:
-        """Tells the guard whether debug registers of `pid` are set: it stops such a process as soon as gdb begins to exit.
+        """Reports to the guard whether debug registers of `pid` are set. It stops such a process as soon as gdb begins to exit.
 
         `GdbextError` where they are about to be set and the guard is gone."""
         if yes:
@@ -139,7 +139,7 @@ class Guard:
             self._tell(f"armed {pid} 0")
 
     def free(self, pid: int) -> None:
-        """Tells the guard that gdb has detached from `pid`. Never an error: others are still to be detached."""
+        """Reports to the guard that gdb has detached from `pid`. Never an error: other processes are still to be detached."""
         self._tell(f"free {pid}")
 
     def end(self) -> None:

@@ -108,7 +108,7 @@ class Helper(Channel):
 
 
 def reap(pid: int, seconds: float = FAREWELL) -> float | None:
-    """Waits for a child that was killed, so long at most. -> seconds that it had a processor; None where it is still there."""
+    """Waits at most `seconds` for a child that was killed. -> its CPU seconds; None where it still exists"""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -123,7 +123,7 @@ def reap(pid: int, seconds: float = FAREWELL) -> float | None:
 
 
 def may_fork() -> bool:
-    """Whether this process can be copied: gdb, and who else has threads, cannot."""
+    """Whether this process can be forked: gdb, and any other process with threads, cannot."""
     return "gdb" not in sys.modules and threading.active_count() == 1
 
 

@@ -63,8 +63,8 @@ def is_of_who_opens(path: str, root: str = "") -> bool:
 
 
 def open_in_root(pid: int, path: str, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of what `path` is to process `pid`. Raises `OSError`. A FIFO or device is opened like any file: pass
-    O_NONBLOCK and look at fstat."""
+    """A descriptor of the file that `path` means to process `pid`. Raises `OSError`. A FIFO or device is opened like any file:
+    pass O_NONBLOCK and check fstat."""
     root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return open_beneath(root, path, flags)
@@ -73,7 +73,7 @@ def open_in_root(pid: int, path: str, flags: int = os.O_RDONLY) -> int:
 
 
 def open_beneath(root: int, path: str, flags: int = os.O_RDONLY) -> int:
-    """As `open_in_root`, for the root that a descriptor stands for."""
+    """As `open_in_root`, with the root as a descriptor."""
     try:
         return _openat2(root, path, flags | os.O_CLOEXEC)
     except OSError as e:
@@ -126,7 +126,7 @@ def _walk(path: str, folder: Folder, follow_last: bool = True) -> None:
 
 
 class _Names:
-    """A walk by names: what is not there is named as it would be."""
+    """A walk by names: missing components keep the names that they would have."""
 
     def __init__(self, root: str) -> None:
         self.root, self.names = root, [""]
@@ -150,7 +150,7 @@ class _Names:
 
 
 class _OwnNames(_Names):
-    """A walk by names that tells whether it has `met` /proc/self or /proc/thread-self."""
+    """A walk by names that records whether it has `met` /proc/self or /proc/thread-self."""
 
     met = False
 

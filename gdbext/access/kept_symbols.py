@@ -52,7 +52,7 @@ class Answers:
         return len(self.named) + len(self.around)
 
     def name(self, start: int, find: Callable[[int], str]) -> str:
-        """The name of the function that begins at `start`; what `find` says is kept."""
+        """The name of the function that begins at `start`; the result of `find` is kept."""
         if start not in self.named:
             self.named[start] = find(start)
         return self.named[start]
@@ -65,7 +65,7 @@ class Answers:
 
 
 def folder() -> str:
-    """Where answers are kept, whether it is there or not; '' where the user has no home."""
+    """The folder of the results, whether it exists or not; '' where the user has no home."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):
         home = os.environ.get("HOME", "")

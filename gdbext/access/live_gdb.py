@@ -160,7 +160,7 @@ class LiveGdbTarget(GdbTarget):
 
     @property
     def is_stopped(self) -> bool:  # type: ignore[override]
-        """Whether no thread of it runs: asked again only after gdb has told of a change."""
+        """Whether all its threads are stopped. It is checked again only after gdb has reported a change."""
         if self._stopped_at != _changes[0]:
             stopped = not any(th.is_running() for th in self.inferior.threads() if th.is_valid())
             self._stopped_at = _changes[0] if stopped else None

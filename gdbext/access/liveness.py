@@ -49,5 +49,5 @@ class LivenessMutex:
         return cls.ours
 
     def ended(self) -> bool:
-        """Waits for the end of the thread that holds it; False where that cannot be told."""
+        """Waits for the end of the thread that holds it; False where that cannot be known."""
         return int(ptrace.libc.pthread_mutex_lock(self.mutex)) == errno.EOWNERDEAD

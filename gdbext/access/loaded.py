@@ -36,8 +36,8 @@ def auxiliary(auxv: bytes) -> dict[int, int]:
 def library_names(read: Read, auxv: bytes) -> list[bytes]:
     """The paths in the loader's list; b'' for the program. `read(address, size)` gives the process's memory.
 
-    A static program has none, nor has one that is just loading: gdb then names fewer libraries, the stacks are there all the
-    same."""
+    A static program has no such list, nor has a program that is still loading. gdb then names fewer libraries, but the stacks are
+    complete."""
     names = []
     try:
         aux = auxiliary(auxv)

@@ -1,5 +1,5 @@
-"""What every Target is made of: mappings, modules, threads and native frames. Plain values; only `Module` opens a file, when
-asked."""
+"""The parts of every Target: mappings, modules, threads and native frames. They are plain values; only `Module` opens a file, on
+demand."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Module:
 
     @functools.cached_property
     def file(self) -> str:
-        """Looked for when it is asked for: of a hundred libraries a look opens five. `NotFoundError` where links go round."""
+        """Searched for on demand: of a hundred libraries a command opens five. `NotFoundError` where links form a loop."""
         return self._find_file if isinstance(self._find_file, str) else self._find_file()
 
     @classmethod

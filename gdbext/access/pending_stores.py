@@ -36,7 +36,7 @@ class Store(NamedTuple):
 
 
 class _Unknown(Exception):
-    """What comes next cannot be told."""
+    """The next stores cannot be determined."""
 
 
 class _End(Exception):

@@ -1,7 +1,7 @@
 """ProcTarget: a running process read through /proc, without stopping it and without ptrace.
 
-What is read may change between two reads (`is_stopped` is False): readers that follow pointers must expect `FaultError`
-and nonsense, and try again. Reading memory needs the permission that ptrace needs; the error says how to get it.
+The memory may change between two reads (`is_stopped` is False): readers that follow pointers must expect `FaultError` and
+nonsense, and try again. Reading memory needs the same permission as ptrace; the error says how to get it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def process_root(pid: int) -> str:
 
 
 def process_clock(pid: int) -> int | None:
-    """Nanoseconds that all threads of a process have run; None where it is gone or the kernel does not tell.
+    """Nanoseconds that all threads of a process have run; None where it is gone or the kernel does not count them.
 
     Source: clock_getcpuclockid(3), Linux's include/linux/posix-timers_types.h (CPUCLOCK_SCHED)."""
     try:
@@ -106,7 +106,7 @@ class ProcTarget(Target):
         self.arch = {"aarch64": "aarch64"}.get(os.uname().machine, "x86-64")
 
     def open_memory(self) -> BinaryIO:
-        """Opens the process's memory; the error says who lacks which permission."""
+        """Opens the process's memory; the error names the missing permission."""
         if self._mem is None:
             try:
                 self._mem = open(f"/proc/{self._memory_tid()}/mem", "rb", buffering=0)
@@ -130,7 +130,7 @@ class ProcTarget(Target):
         return found or read_proc(self._memory_tid(), name)
 
     def read_now(self, address: int, size: int) -> bytes:
-        """As `read`, of the process as it is now: what was read before is not asked."""
+        """As `read`, of the process as it is now: caches are not used."""
         return self._read(address, size)
 
     def presence(self) -> Presence:
@@ -156,7 +156,7 @@ class ProcTarget(Target):
         return b"".join(parts)
 
     def _read_away(self, address: int, size: int) -> bytes:
-        """Memory that somebody has to bring, who may never do so."""
+        """Reads memory that another process or a device has to provide, which may never happen."""
         from .fetcher import fetcher  # it loads subprocess
 
         m = self.mapping_at(address)

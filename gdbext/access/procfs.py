@@ -1,8 +1,8 @@
 """The files of /proc: how each is read, and the one parser of each.
 
-A parser is a pure function of a file's bytes; `ValueError` for bytes that are no such file. A read raises `GdbextError`. A
-program chooses the name that stands in `stat`, `status` and paths: parentheses, spaces and line breaks in it are not the file's.
-Sources: proc(5), Documentation/filesystems/proc.rst, Documentation/scheduler/sched-stats.rst.
+A parser is a pure function of a file's bytes; `ValueError` for bytes of another format. A read raises `GdbextError`. A program
+chooses its name in `stat`, `status` and paths: parentheses, spaces and line breaks in it are not part of the format. Sources:
+proc(5), Documentation/filesystems/proc.rst, Documentation/scheduler/sched-stats.rst.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Stat:
 
     @property
     def arguments(self) -> int:
-        """The address of its command line, 0 where the kernel does not tell."""
+        """The address of its command line, 0 where the kernel does not give it."""
         return int(self.fields[45]) if len(self.fields) > 45 else 0
 
     @property
@@ -215,8 +215,8 @@ class UnixSocket(NamedTuple):
 
 
 def parse_unix(data: bytes) -> list[UnixSocket]:
-    """The bytes of a net/unix file. A name may hold a line break, and a row behind it: an inode that stands there twice is of no
-    known socket."""
+    """The bytes of a net/unix file. A name may hold a line break, followed by a forged row. So an inode that occurs twice belongs
+    to no known socket."""
     found: dict[int, UnixSocket] = {}
     twice = set()
     for line in data.decode("utf-8", "replace").split("\n")[1:]:
@@ -319,13 +319,15 @@ def resident_bytes(pid: int) -> int:
 
 
 def bytes_read(pid: int) -> int:
-    """Bytes that a process has read so far, from files, pipes and disks; 0 where the kernel does not tell (proc_pid_io(5))."""
+    """Bytes that a process has read so far, from files, pipes and disks; 0 where the kernel does not count them
+    (proc_pid_io(5))."""
     lines = [line.partition(b":") for line in read_or_empty(pid, "io").splitlines()]
     return sum(int(number) for name, _, number in lines if name in (b"rchar", b"read_bytes") and number.strip().isdigit())
 
 
 def wait_channel(pid: int, tid: int) -> str:
-    """The function of the kernel that a thread sleeps in; '' for one that does not, or where the kernel does not tell."""
+    """The function of the kernel that a thread sleeps in; '' for a thread that does not sleep, or where the kernel does
+    not say."""
     name = read_or_empty(pid, f"task/{tid}/wchan").decode("ascii", "replace").strip()
     return name if name.strip("0") else ""
 
@@ -347,8 +349,8 @@ def task_ids(pid: int) -> list[int]:
 
 
 def descriptors(pid: int) -> Iterator[tuple[int, str]]:
-    """(file descriptor, where it leads) of those that a process has open; `GdbextError` where they cannot be listed. Nothing is
-    opened: a mount that does not answer holds nobody up."""
+    """(file descriptor, its target) of those that a process has open; `GdbextError` where they cannot be listed. Nothing is
+    opened, so a mount that does not answer causes no wait."""
     folder = f"/proc/{pid}/fd"
     try:
         names = os.listdir(folder)
@@ -380,7 +382,7 @@ def maps_text(pid: int, name: str = "maps") -> str:
 def read_maps(pid: int) -> tuple[str, int]:
     """-> (text of the memory map, the thread whose /proc entry shows it).
 
-    The entry of a process whose main thread has ended shows nothing: its memory is then that of any other thread."""
+    The entry of a process whose main thread has ended is empty. Its memory is then read through any other thread."""
     for tid in _carriers(pid):
         try:
             text = maps_text(pid, f"task/{tid}/maps")

@@ -70,7 +70,8 @@ def call(request: int, tid: int, address: int = 0, data: int = 0) -> int:
 
 
 def ns_pid(pid: int) -> int | None:
-    """A process's pid in its own pid namespace (NSpid of proc(5)'s status); None when it is gone, or the kernel does not tell."""
+    """A process's pid in its own pid namespace (NSpid of proc(5)'s status); None when it is gone, or the kernel does not
+    give it."""
     try:
         return int(procfs.status_field(procfs.read_proc(pid, "status"), b"NSpid").split()[-1])
     except (GdbextError, OSError, IndexError, ValueError) as e:
@@ -148,7 +149,7 @@ def stopped_by(pids: Iterable[int]) -> dict[int, str]:
 
 
 def stopper(tracer: int) -> str:
-    """Who has stopped a process that `tracer` traces, or nobody (0), in words."""
+    """What has stopped a process that `tracer` traces (0: no process traces it), in words."""
     if not tracer:
         return "a signal"
     name = procfs.read_or_empty(tracer, "comm").decode("utf-8", "replace").strip() or "?"  # it has just ended, say
@@ -156,7 +157,7 @@ def stopper(tracer: int) -> str:
 
 
 def thread_cpu(pid: int, tid: int) -> float | None:
-    """Seconds for which a thread had a processor so far; None when it is gone."""
+    """CPU seconds of a thread so far; None when it is gone."""
     try:
         return procfs.read_schedstat(pid, tid).ran / 1e9
     except (GdbextError, OSError) as e:  # a kernel without schedstat too
@@ -392,8 +393,8 @@ def blocked_registers(pid: int, tid: int, arch: str) -> bytes | None:
 
 
 def known_registers(call: bytes, arch: str) -> dict[str, int]:
-    """`{name: value}` of what /proc/PID/task/TID/syscall says of a thread that waits in the kernel: the arguments of its system
-    call, its stack pointer and its program counter; {} for one that runs."""
+    """`{name: value}` from /proc/PID/task/TID/syscall for a thread that waits in the kernel: the arguments of its system call,
+    its stack pointer and its program counter. {} for one that runs."""
     try:
         found = procfs.parse_syscall(call)
     except ValueError:

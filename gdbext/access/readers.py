@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class User(NamedTuple):
-    """Who reads: the user and the groups."""
+    """The user and the groups for whom a file is read."""
 
     uid: int
     groups: frozenset[int]
@@ -33,7 +33,7 @@ class User(NamedTuple):
 
 
 def of_process(pid: int) -> User | None:
-    """Who a process is to the file system; None where it is gone."""
+    """The user and groups of a process for the file system; None where it is gone."""
     try:
         data = read_proc(pid, "status")
         user, group, others = (status_field(data, name).split() for name in (b"Uid", b"Gid", b"Groups"))
@@ -44,13 +44,13 @@ def of_process(pid: int) -> User | None:
 
 
 def ourselves() -> User:
-    """Who we are: for what no other user's process names."""
+    """Our own user and groups: for files that no other user's process names."""
     return User(os.geteuid(), frozenset((os.getegid(), *os.getgroups())))
 
 
 def of_owner(descriptor: int) -> User:
-    """Whose a core or snapshot is that is open: what it names is its owner's word. (Its path may be another file's by now, or
-    nobody's.)"""
+    """The owner of an open core or snapshot: the file's names come from its owner. (Its path may lead to another file by now, or
+    to none.)"""
     found = os.fstat(descriptor)
     return User(found.st_uid, frozenset((found.st_gid,) if found.st_gid else ()))
 

@@ -190,7 +190,7 @@ def discard_sigtraps(pid: int, seconds: float = 1.0) -> int:
 
 
 def program_of(pid: int) -> tuple[int, int] | None:
-    """(device, inode) of the program that a process runs; None where it has ended or may not be looked at."""
+    """(device, inode) of the program that a process runs; None where it has ended or may not be examined."""
     try:
         found = os.stat(f"/proc/{pid}/exe")
     except OSError as e:

@@ -93,7 +93,7 @@ class ReadBuffer:
 
 
 def _filled(size: int) -> mmap.mmap:
-    """Memory that is there already, in large pages where there are such."""
+    """Memory that is populated already, in large pages where possible."""
     found = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     try:
         found.madvise(getattr(mmap, "MADV_HUGEPAGE", 14))

@@ -52,7 +52,7 @@ class Growth:
         self._known = dict(self._blocks(maps))
 
     def _blocks(self, maps: Sequence[Mapping]) -> Iterator[tuple[int, bytes]]:
-        """`(address, one byte for each page)` of aligned pieces of BLOCK pages; nothing where it may not be looked at."""
+        """`(address, one byte for each page)` of aligned pieces of BLOCK pages; nothing where the pagemap may not be read."""
         with log.passing_over(OSError, GdbextError), open(f"/proc/{self._tid}/pagemap", "rb", buffering=0) as file:
             for m in maps:
                 if m.perms != "rw-p" or m.end - m.start > self._limit or "/dev/" in m.path:
@@ -64,8 +64,8 @@ class Growth:
                         yield at + pagemap.KERNEL_PAGE * i, flags[i : i + BLOCK]
 
     def spans(self, maps: Sequence[Mapping]) -> list[tuple[int, int]]:
-        """`[(start, end)]` of the pages that have come into use; `maps`: the memory map as it is now. Takes milliseconds: the
-        process may stand still meanwhile."""
+        """`[(start, end)]` of the pages that have come into use; `maps`: the memory map as it is now. It takes milliseconds, so
+        it may run while the process is paused."""
         found = []
         for base, flags in dict(self._blocks(maps)).items():  # two mappings may share a piece
             before = self._known.get(base, b"")

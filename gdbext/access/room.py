@@ -25,8 +25,8 @@ RECLAIMABLE = (b"inactive_file ", b"total_inactive_file ")
 
 
 def spare(proc: str = "/proc", root: str = "") -> tuple[int, str]:
-    """-> (bytes to spare, what sets that limit): the least of this process's memory cgroup, those above it and the machine. What
-    is not told counts for nothing. `proc` and `root` are for tests."""
+    """-> (bytes to spare, the source of that limit): the least of this process's memory cgroup, those above it and the machine. A
+    limit that is not known is ignored. `proc` and `root` are for tests."""
     found = [(_available(proc), "this machine")]
     for folder in cgroups.own_folders("memory", proc, root):
         found += [(left, f"the memory cgroup {folder}") for left in _left(folder)]
@@ -34,7 +34,7 @@ def spare(proc: str = "/proc", root: str = "") -> tuple[int, str]:
 
 
 def need(size: int, what: str) -> None:
-    """`GdbextError` where `size` bytes beside this process's own cannot be had."""
+    """`GdbextError` where `size` bytes in addition to this process's own are not available."""
     left, where = spare()
     if left < size + OWN:
         raise GdbextError(

@@ -97,7 +97,7 @@ def secret_parts(text: str) -> list[str]:
 
 
 def secret(name: str | None, value: str) -> bool:
-    """Whether text is a secret, or holds one: by the name that it stands under, or by itself."""
+    """Whether text is a secret, or holds one: by its name, or by itself."""
     return is_secret_name(name) or bool(secret_parts(value))
 
 
@@ -153,7 +153,7 @@ def is_kept(name: str, value: bytes, variable: bool) -> bool:
 
 
 def looks_secret(value: bytes) -> bool:
-    """Whether a value that nobody knows may be a key or a password: letters and digits, no path, number or dotted name."""
+    """Whether a value of unknown meaning may be a key or a password: letters and digits, no path, number or dotted name."""
     letters, digits = len(re.findall(rb"[A-Za-z]", value[:64])), len(re.findall(rb"\d", value[:64]))
     return len(value) >= 10 and letters >= 2 and digits >= 2 and not _PLAIN.fullmatch(value)
 
@@ -286,7 +286,7 @@ class _Sought:
                 self.index.setdefault(form[at : at + self.gram], []).append((value, form, at, piecemeal))
 
     def spans(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """(start, end) of what is there of a secret."""
+        """(start, end) of each secret or part of one in `data`."""
         for form, at, piece in self.needles:
             place = data.find(piece)
             while place >= 0:

@@ -129,8 +129,8 @@ class CoreFileTarget(Target):
         return struct.unpack_from("<i", self._status[0], PR_PID)[0] if self._status else None
 
     def death(self) -> Death | None:
-        """The signal by which the kernel ended the process and wrote this core; None for a copy of one that lived on. Source:
-        Linux, include/uapi/asm-generic/siginfo.h; fs/binfmt_elf.c: the thread that died stands first."""
+        """The signal by which the kernel ended the process and wrote this core; None for a core of a process that lived on.
+        Source: Linux, include/uapi/asm-generic/siginfo.h; fs/binfmt_elf.c: the thread that died is the first one."""
         if not self._siginfo or not self._status or self.note:
             return None
         number, _, code, _, sender, user = struct.unpack_from("<6i", self._siginfo)
@@ -175,7 +175,7 @@ class CoreFileTarget(Target):
         return process_root(pid)
 
     def user(self) -> readers.User | None:
-        """Of a snapshot that we or root have written whose process it was; else the file's owner."""
+        """For a snapshot that we or root have written: the user of the process. Otherwise the file's owner."""
         owner, noted = readers.of_owner(self._descriptor), self.note.get("user")
         if owner.uid in (0, os.geteuid()) and isinstance(noted, list) and len(noted) == 2:
             uid, groups = noted

@@ -118,8 +118,8 @@ class Unwinder:
     def frames(self, registers: Registers, limit: int = MAX_FRAMES) -> list[NativeFrame]:
         """The frames from `{name: value}`, innermost first.
 
-        A frame whose caller had to be guessed makes the older ones unreliable. The walk ends where nothing is known, never in a
-        loop."""
+        A frame whose caller had to be guessed makes the older ones unreliable. The walk ends where no caller is known, and never
+        loops."""
         sp_number = SP[self.arch]
         values = {i: registers[n] & MASK for i, n in enumerate(NUMBERS[self.arch]) if n in registers}
         pc, reliable, exact, doubt = registers[PC[self.arch]] & MASK, True, True, ""
@@ -187,7 +187,7 @@ class Unwinder:
         return False
 
     def _row(self, pc: int, exact: bool) -> Row | None:
-        """What call-frame information says of `pc`; None where there is none."""
+        """The rules of call-frame information for `pc`; None where there is none."""
         module = self._module(pc)
         try:
             table = table_of(module.elf) if module is not None else None

@@ -53,7 +53,7 @@ class Recorder(ProcTarget):
         return data[address - pages[0] : address - pages[0] + size]
 
     def _read_away(self, address: int, size: int) -> bytes:
-        """With a deadline the process stands still: nothing is waited for."""
+        """A read of a page that is not in memory. With a deadline the process is paused: the read does not wait."""
         if self.deadline:
             raise FaultError(address, size, "not in memory")
         return super()._read_away(address, size)

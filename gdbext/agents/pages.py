@@ -1,4 +1,5 @@
-"""Answers in pages of a bounded size. A cursor names the rest of an answer that was given: the pages are of one look."""
+"""Answers in pages of a bounded size. A cursor names the rest of an earlier answer: all pages come from one run of the
+command."""
 
 from __future__ import annotations
 

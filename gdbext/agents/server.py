@@ -71,7 +71,7 @@ class Looks:
 
 
 def structured(text: str) -> dict[str, Any] | None:
-    """What an answer in JSON says, as an object: of one that fits in one page."""
+    """The content of an answer in JSON, as an object, if the answer fits in one page."""
     try:
         found = json_of(text.encode(), "an answer") if text.startswith("{") else None
     except ValueError:

@@ -1,4 +1,5 @@
-"""The tools that agents get: commands that declare `tool`, with what they declare of options and operands. No list of its own."""
+"""The tools for agents: commands that declare `tool`, with their own declarations of options and operands. There is no second
+list."""
 
 from __future__ import annotations
 
@@ -31,12 +32,12 @@ def tools() -> dict[str, type[Command]]:
 
 
 def offered(command: type[Command]) -> list[Option]:
-    """The options that an agent may give: none that writes a file, names one, or shows what users sent."""
+    """The options that an agent may give: none that writes a file, names one, or shows users' data."""
     return [option for option in command.all_options() if option.for_agents]
 
 
 def operand_name(command: type[Command]) -> str:
-    """What the operand is called in a call: "what" for `[WHAT...]`, "expr" for `EXPR`; "" where there is none."""
+    """The operand's name in a call: "what" for `[WHAT...]`, "expr" for `EXPR`; "" where there is none."""
     word = re.match(r"\[?([A-Z]+)", _operand(command)[1])
     return word[1].lower() if word else "operand" if command.operand else ""
 

@@ -24,8 +24,7 @@ TYPE_SUBCLASS = 1 << 31  # Py_TPFLAGS_TYPE_SUBCLASS: the type of a type has it
 
 
 class KvPlaces:
-    """The KV cache of an engine, read once, to look addresses up in. `partial`: why that is not all; `why`: why there is
-    nothing."""
+    """The KV cache of an engine, read once, to look up addresses. `partial`: why it is not complete; `why`: why there is none."""
 
     def __init__(self, open_view: Callable[[], Any]) -> None:
         """`open_view` gives the view. Without an engine in the process nothing is found; a cache that cannot be read is said in
@@ -168,7 +167,7 @@ def object_fields(target: Target, address: int, private: AbstractSet[str] = froz
 
 
 def address_lines(address: int, data: Mapping[str, Any], style: Style) -> list[str]:
-    """What llm-addr says of an address."""
+    """The text of llm-addr for an address."""
     head, kv, mapping = style.address(hex(address)) + ": ", data["kv"], data["mapping"]
     lines = []
     if kv is not None:

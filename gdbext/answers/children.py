@@ -152,7 +152,7 @@ def _members(value: Any, start: int, stop: int) -> list[Any]:
 
 
 def _names(value: Any) -> list[str]:
-    """The fields of a namedtuple, [] for what has none."""
+    """The fields of a namedtuple, [] for any other object."""
     if not isinstance(value, Object) or not value.type.flags & TUPLE or not value.type.is_heap:
         return []
     found = value.namedtuple_fields()

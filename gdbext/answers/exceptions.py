@@ -99,7 +99,7 @@ class Source:
 
 
 def exception_lines(data: dict[str, Any], style: Style, source: Source, with_locals: bool = False) -> list[str]:
-    """An exception as Python's own traceback words it: what led to it first, most recent call last."""
+    """An exception in the words of Python's own traceback: its cause first, most recent call last."""
     lines, other = [], None
     if data["cause"] is not None:
         other, joint = data["cause"], CAUSE

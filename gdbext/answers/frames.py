@@ -166,6 +166,6 @@ def device_kernel_lines(running: list[dict[str, Any]], style: Style) -> list[str
 
 
 def frame_text(frame: dict[str, Any], style: Style) -> str:
-    """The line of a JSON `frame`, whatever its kind: `#0  function (file:line)`."""
+    """The line of a JSON `frame` of any kind: `#0  function (file:line)`."""
     lines = {"python": python_frame_line, "native": native_frame_line, "kernel": kernel_frame_line}
     return lines[frame["kind"]](frame, style)

@@ -193,7 +193,8 @@ def core_data(core: gpucore.GpuCore) -> dict[str, Any]:
 
 
 def setup_data(cuda: str | None) -> dict[str, Any]:
-    """The fields of llm-gpucore -setup: the lines for a shell, with what the release `cuda` wants ("12.8"; without, each one)."""
+    """The fields of llm-gpucore -setup: the lines for a shell, as the release `cuda` needs them ("12.8"; without it, for each
+    release)."""
     wanted = list(RELEASES)
     if cuda:
         major, _, minor = cuda.partition(".")

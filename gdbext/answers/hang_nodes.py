@@ -1,4 +1,4 @@
-"""Several machines as one: each one's facts, and what is judged of all of them as JSON; of llm-hang, one examination."""
+"""Several machines as one: the facts of each, and the judgement on all of them as JSON; for llm-hang, one examination."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def judged_of(
 
 
 class _Known(NamedTuple):
-    """What one machine answered: its facts, and the names of the processes in them."""
+    """One machine's answer: its facts, and the names of the processes in them."""
 
     name: str
     number: int
@@ -105,7 +105,7 @@ def judged(
 
 
 def nodes_data(machines: Sequence[Machine]) -> list[dict[str, Any]]:
-    """The machines that were asked, as JSON."""
+    """The machines of the command, as JSON."""
     return [
         {"node": escape(m.name), "host": escape(m.host), "processes": len(m.processes), "version": escape(m.version)}
         for m in machines
@@ -113,7 +113,7 @@ def nodes_data(machines: Sequence[Machine]) -> list[dict[str, Any]]:
 
 
 def reasons(machines: Sequence[Machine], failed: Sequence[dict[str, Any]]) -> list[str]:
-    """Why what is said of several machines is not all."""
+    """Why the answer about several machines is not complete."""
     partial = [f"{f['label']}: {f['reason']}" for f in failed]
     partial += [f"{m.name}: {escape(reason)}" for m in machines for reason in m.partial]
     return partial + [
@@ -122,12 +122,12 @@ def reasons(machines: Sequence[Machine], failed: Sequence[dict[str, Any]]) -> li
 
 
 def there(data: Any, machines: Sequence[Machine]) -> Any:
-    """JSON whose pids are those of their machines, with the machine beside them."""
+    """JSON whose pids are those of their machines, each with its machine."""
     return _there(data, {machine.number: machine.name for machine in machines})
 
 
 def _there(data: Any, names: dict[int, str]) -> Any:
-    """JSON whose pids are those of their machines, with the machine beside them."""
+    """JSON whose pids are those of their machines, each with its machine."""
 
     def own(match: re.Match[str]) -> str:
         number, pid = divmod(int(match[0]), 1 << exchange.MACHINE)

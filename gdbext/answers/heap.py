@@ -99,7 +99,7 @@ def growth_data(row: Row) -> dict[str, Any]:
 
 # ---- files -----------------------------------------------------------------------------------------------------------
 def save_look(path: str, look: Look, force: bool) -> str:
-    """Writes what `load_look` reads. -> the path"""
+    """Writes a file for `load_look`. -> the path"""
     path = os.path.expanduser(path)
     kept = {
         "process": look.process,

@@ -1,4 +1,4 @@
-"""Recordings of what each rank did over time: made with what the engines count beside, as JSON and as text."""
+"""Recordings of each rank over time, together with the engines' counters: how they are made, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def recording_data(rec: Recording, cpu: bool, idle: bool, failed: Sequence[dict[
 
 
 def _native(process: ProcessTrack) -> dict[str, Any]:
-    """How long a process stood still for its native frames."""
+    """How long a process was paused for its native frames."""
     if not process.pauses:
         return {}
     each = sorted(pause for pause in process.pauses if pause)
@@ -228,7 +228,7 @@ def trace_data(trace: Trace) -> dict[str, Any]:
 
 
 def trace_text(data: dict[str, Any], style: Style) -> str:
-    """What took the time in a trace of torch.profiler."""
+    """The functions that took the time in a trace of torch.profiler."""
     trace = data["trace"]
     whole = sum(r["self"] for r in trace["rows"]) or 1.0
     rows = [

@@ -86,7 +86,7 @@ class Merged:
 
 
 def _escaped(value: Any) -> Any:
-    """JSON whose texts cannot do anything to a terminal: a node may say what it likes."""
+    """JSON with all texts escaped, so that a node's text cannot harm a terminal."""
     if isinstance(value, dict):
         return {escape(key): _escaped(one) for key, one in value.items()}
     if isinstance(value, list):

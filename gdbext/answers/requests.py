@@ -52,7 +52,7 @@ def request_data(request: Request | None, tracked: Tracked | None = None, blocks
 
 
 def custody_data(tracked: Tracked) -> dict[str, Any]:
-    """What is known of a request over all processes."""
+    """A request's data over all processes."""
     return {
         "external_id": escape(tracked.external_id) or None,
         "verdict": tracked.verdict or None,
@@ -98,7 +98,7 @@ def way_data(way: Sequence[Stop]) -> list[dict[str, Any]]:
 
 
 def place_data(place: Place | None) -> dict[str, Any] | None:
-    """A place as JSON, None for nobody."""
+    """A place as JSON, None for none."""
     return None if place is None else {k: escape(v) if isinstance(v, str) else v for k, v in place.data().items()}
 
 
@@ -132,7 +132,7 @@ def stuck_data(tracked: Tracked) -> dict[str, Any]:
 
 
 def counter_data(counter: Counter) -> dict[str, Any]:
-    """What one process counts, at both looks."""
+    """One process's counters, in both samples."""
     return {"label": counter.label, "pid": counter.pid, "what": counter.what, "before": counter.before, "after": counter.after}
 
 
@@ -164,8 +164,8 @@ def sampling_row(target: Target, request_id: str) -> dict[str, Any] | None:
 
 
 def differs(sampling: dict[str, str], row: dict[str, Any]) -> list[str]:
-    """Names of what a worker's row holds otherwise than the scheduler's parameters say. Left out: what 0 and -1 mean there
-    (top_k, logprobs, seed)."""
+    """Names of the values that differ between a worker's row and the scheduler's parameters. Left out: top_k, logprobs and seed
+    where 0 or -1 have their special meaning."""
     found = []
     for name in ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty"):
         try:
@@ -202,7 +202,7 @@ def _name(place: dict[str, Any]) -> str:
 
 
 def requests_lines(found: Sequence[dict[str, Any]], counts: dict[str, int], style: Style) -> list[str]:
-    """A table of requests; under it, what keeps those that do not move."""
+    """A table of requests; under it, the reasons for those that make no progress."""
     unlisted = [r for r in found if not r["queue"]]
     on_their_way = unlisted and all(r.get("verdict") == MOVING for r in unlisted)
     words = {"unlisted": "on the way in or out" if on_their_way else "in no queue that was read"}
@@ -236,7 +236,7 @@ def _verdict(r: dict[str, Any], style: Style) -> str:
 
 
 def _grammar_lines(grammar: dict[str, Any] | None) -> list[str]:
-    """A request's grammar, and what its mask leaves."""
+    """A request's grammar, and the tokens that its mask allows."""
     if grammar is None:
         return []
     words = [grammar["state"], *([grammar["backend"]] if grammar["backend"] else [])]

@@ -104,7 +104,7 @@ def _changed(target: Target, path: str) -> tuple[float, str]:
 
 
 def _began(pid: int | None) -> float:
-    """When a process began, in seconds since the epoch; 0 where that is not to be had."""
+    """When a process began, in seconds since the epoch; 0 where that is not known."""
     ticks = ptrace.start_time(pid) if pid else None
     if ticks is None:
         return 0.0

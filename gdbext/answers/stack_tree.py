@@ -49,7 +49,7 @@ def stacks_data(views: list[ProcessView]) -> dict[str, Any]:
 
 
 def _collecting(view: ProcessView) -> list[dict[str, Any]]:
-    """The places of the threads of a process that collect garbage; one without a thread where it cannot be told which does."""
+    """The places of the threads of a process that collect garbage. A place has no thread where it is not known which one does."""
     if not is_collecting(getattr(view, "rt", None)):
         return []
     found = [place(view, th) for th in view.threads if th.collects]
@@ -84,7 +84,7 @@ def alike(views: list[ProcessView]) -> dict[str, list[ProcessView]]:
 
 
 def parting(views: list[ProcessView]) -> list[dict[str, Any]]:
-    """Where the main threads of like processes of one engine part: who has reached the next frame and who has not."""
+    """Where the main threads of like processes of one engine diverge: which have reached the next frame and which have not."""
     return [part for name, members in by_engine(views) for part in _parting(name, members)]
 
 
@@ -140,7 +140,7 @@ Resting = List[Tuple[str, ThreadView]]  # (process, thread) of idle helpers that
 def shown(
     views: list[ProcessView], everything: bool = False
 ) -> tuple[list[tuple[tuple[str, int], list[Frame]]], list[tuple[str, Resting]]]:
-    """-> (stacks for the tree, [(idle helpers in words, the helpers)]): those of one line stand in the same frames."""
+    """-> (stacks for the tree, [(idle helpers in words, the helpers)]): the helpers of one line have the same frames."""
     stacks: list[Any] = []
     idle: dict[Any, Resting] = {}
     for view in views:
@@ -170,15 +170,15 @@ def pool_of(name: str) -> str:
 
 
 def title(frame_node: Node) -> str:
-    """A frame of the tree with the lines at which its members stand."""
+    """A frame of the tree with the lines at which its members are."""
     return f"{escape(frame_node.frame.function) or '??'} ({escape(tree.where(frame_node))})"
 
 
 def text_lines(
     views: list[ProcessView], data: dict[str, Any], names: dict[int, str], style: Style, everything: bool = False
 ) -> list[str]:
-    """The trees of all stacks for people, one per engine; who moved, who could not be read. `everything`: no chain and no pool is
-    folded."""
+    """The trees of all stacks for people, one per engine; the threads that ran, the processes that could not be read.
+    `everything`: no chain and no pool is folded."""
     lines, engines = [], by_engine(views)
     for name, members in engines:
         if len(engines) > 1:
@@ -191,8 +191,8 @@ def text_lines(
 
 
 def _tree_lines(views: list[ProcessView], parts: list[dict[str, Any]], alone: bool, style: Style, everything: bool) -> list[str]:
-    """One engine's tree: chains of frames with who stands in them, the main threads first; pools at rest, where the main threads
-    part."""
+    """One engine's tree: chains of frames with the threads in them, the main threads first; idle pools; where the main threads
+    diverge."""
     stacks, idle = shown(views, everything)
     by_tid = {(v.name, th.tid): th for v in views for th in v.threads}
     mains = {(v.name, v.main.tid) for v in views if v.main is not None}

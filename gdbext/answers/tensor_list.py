@@ -1,4 +1,4 @@
-"""Lists of tensors, as pytensors gives them: as JSON, as text, and what differs between two of them."""
+"""Lists of tensors, as pytensors gives them: as JSON, as text, and the differences between two of them."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def rows_text(rows: list[dict[str, Any]], every: bool, style: Style, looked_at: 
 
 
 def difference_text(diff: dict[str, Any], every: bool, style: Style) -> str:
-    """What `difference` found."""
+    """The result of `difference`."""
     groups = diff["groups"] if every else diff["groups"][:SHOWN]
     cells = [
         [
@@ -233,7 +233,7 @@ def totals_text(data: dict[str, Any], rows: list[dict[str, Any]], style: Style) 
 
 
 def with_nan(found: list[Any], every: bool, partial: list[str]) -> tuple[list[Any], dict[int, int], int]:
-    """-> ([Found], {address: how many NaN}, how many tensors' values were looked at)"""
+    """-> ([Found], {address: how many NaN}, how many tensors' values were read)"""
     kept, counts, failed, looked_at = [], {}, [], 0
     unfinished: dict[str, None] = {}
 

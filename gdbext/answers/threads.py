@@ -95,13 +95,13 @@ def is_collecting(rt: Runtime | None) -> bool:
 
 
 def add_columns(thread: dict[str, Any], view: ThreadView) -> None:
-    """Where in its line each Python frame of a JSON `thread` stands: `end_line`, `column`, `end_column`."""
+    """Adds the position in its line of each Python frame of a JSON `thread`: `end_line`, `column`, `end_column`."""
     for data, frame in _python_frames(thread, view):
         data["end_line"], data["column"], data["end_column"] = frame.columns
 
 
 def _python_frames(thread: dict[str, Any], view: ThreadView) -> Iterable[tuple[dict[str, Any], PyFrame]]:
-    """Each Python frame of a JSON `thread` beside its `PyFrame`."""
+    """Each Python frame of a JSON `thread` with its `PyFrame`."""
     return zip((frame for frame in thread["frames"] if frame["kind"] == "python"), view.python)
 
 

@@ -41,7 +41,7 @@ class AttachedProcess:
         return self.past + (time.monotonic() - self.since if self.since is not None else 0.0)
 
     def stopped(self) -> None:
-        """Notes that the process stands still from now on."""
+        """Notes that the process is stopped from now on."""
         if self.since is None:
             self.since = time.monotonic()
 
@@ -158,7 +158,7 @@ def _tell(what: Callable[[Any], None]) -> None:
 
 
 def own(one: AttachedProcess) -> None:
-    """Tells the guard of a process before gdb attaches to it."""
+    """Reports a process to the guard before gdb attaches to it."""
     _tell(lambda guard: guard.own(one.pid, one.was_stopped))
 
 
@@ -176,8 +176,8 @@ def loader_breakpoints_out() -> None:
 
 
 def guard_process(pid: int) -> None:
-    """Tells the guard of a process that gdb itself attached: should gdb be killed, its debug registers are cleared and it runs
-    on."""
+    """Reports to the guard a process that gdb itself attached. If gdb is killed, its debug registers are cleared and it
+    runs on."""
     if pid not in _State.attached:
         start_guard()
         _tell(lambda guard: guard.own(pid, False))
@@ -186,7 +186,7 @@ def guard_process(pid: int) -> None:
 
 
 def unguard_process(pid: int) -> None:
-    """Tells the guard that a process is gone or detached."""
+    """Reports to the guard that a process is gone or detached."""
     if pid in _State.watched:
         _State.watched.discard(pid)
         _tell(lambda guard: guard.free(pid))
@@ -194,7 +194,7 @@ def unguard_process(pid: int) -> None:
 
 
 def armed(pid: int, yes: bool = True) -> None:
-    """Tells the guard whether debug registers of a process are set."""
+    """Reports to the guard whether debug registers of a process are set."""
     if pid in _State.attached or pid in _State.watched:
         _tell(lambda guard: guard.armed(pid, yes))
 

@@ -170,7 +170,7 @@ class CallTrace(Spoken):
         self.stack += reversed(unseen)
 
     def _enter(self, stop: StopContext, raw: RawFrame) -> None:
-        """A frame was just linked in: told where its module is followed and the pace allows."""
+        """Handles a frame that was just linked in. It is printed where its module is followed and the pace allows."""
         known = Known(raw)
         self.stack.append(known)
         if self._makes_generator(stop, raw) or self.pace.over() or not self._wanted(stop.frame):
@@ -204,7 +204,7 @@ class CallTrace(Spoken):
         self._say(stop, code, line, {"seconds": seconds})
 
     def _outcome(self, stop: StopContext, frame: PyFrame) -> str:
-        """` = value`, or in words how the frame was left: told by the instruction it stands at."""
+        """` = value`, or in words how the frame was left, from its current instruction."""
         rt, known = stop.process.rt, codes.opcodes(stop.process.rt.version)
         opcode, argument = rt.target.read(codes.bytecode(frame.code) + max(frame.raw.lasti, 0), 2)
         if opcode in known["return_value"] or opcode in known["return_const"]:

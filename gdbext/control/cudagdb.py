@@ -35,7 +35,7 @@ def is_cuda_gdb() -> bool:
 
 
 def is_rocgdb() -> bool:
-    """AMD's gdb, by what it says it is."""
+    """Whether this is AMD's gdb, by its own version text."""
     return "rocm" in gdb.execute("show version", to_string=True).split("\n", 1)[0].lower()
 
 
@@ -183,7 +183,7 @@ class CudaGdb:
         )
 
     def set_focus(self, kernel: int, block: Sequence[int], thread: Sequence[int] = (0, 0, 0)) -> Focus:
-        """Moves the focus to a thread of a block; -> `Focus`. A block that is not resident is an error that says so."""
+        """Moves the focus to a thread of a block; -> `Focus`. For a block that is not resident the error says so."""
         try:
             gdb.execute(command("cuda kernel {} block ({},{},{}) thread ({},{},{})", kernel, *block, *thread), to_string=True)
         except (gdb.error, RuntimeError):
@@ -217,7 +217,7 @@ class CudaGdb:
 
     @staticmethod
     def _dumped(space: str, address: int, size: int) -> bytes:
-        """The bulk path that every release has. Only bytes that are there are written: a short file is a fault."""
+        """The bulk path that every release has. Only readable bytes are written: a short file is a fault."""
         with room.nameless_file() as file:
             path = f"/proc/self/fd/{file.fileno()}"
             try:

@@ -42,10 +42,10 @@ def chosen(device: CudaGdb, number: int | None) -> tuple[Running, Any]:
 
 
 def focus_on(device: CudaGdb, number: int | None, asked: dict[str, Any], runtime: Callable[[], Runtime]) -> dict[str, Any]:
-    """Focuses the block that works on what `asked` names (fields of `kernels.focus.Question`); -> the JSON fields of llm-focus.
+    """Focuses the block that works on `asked` (fields of `kernels.focus.Question`). -> the JSON fields of llm-focus
 
-    `number`: cuda-gdb's of the kernel; `runtime()`: of the process's Python. Raises `GdbextError` where the block cannot
-    be told."""
+    `number`: cuda-gdb's of the kernel; `runtime()`: of the process's Python. `GdbextError` where the block cannot be determined.
+    """
     kernel, entry = chosen(device, number)
     if entry is None or not entry.focus:
         raise NotFoundError(f"{escape(kernel.name)}: {rules.refusal(entry, kernel.name)}")

@@ -33,7 +33,7 @@ def blocks(target: Target) -> bool:
 
 
 def of_stopped(target: Target) -> DeviceMemory:
-    """The GPU's memory of a process that stands still at gdb's prompt."""
+    """The GPU's memory of a process that is stopped at gdb's prompt."""
     return DeviceMemory(cudagdb.device().read, lambda: _unfinished(target))
 
 
@@ -47,7 +47,8 @@ def _unfinished(target: Target) -> str:
 
 
 def _waiting(target: Target) -> str:
-    """A thread that waits for the device, though no kernel is there: its work waits too, as for an event of another stream."""
+    """A thread that waits for the device, though no kernel is there: its work is not started yet, as when it waits for an event
+    of another stream."""
     for thread in target.threads():
         try:
             for frame in target.unwind(thread):
@@ -60,7 +61,7 @@ def _waiting(target: Target) -> str:
 
 
 def begin_stop(target: Target) -> None:
-    """A stop of a breakpoint begins that looks at values each time."""
+    """To be called when a breakpoint's stop() begins that reads values each time."""
     if target.device_memory is not None:
         target.device_memory.begin(STOP_BYTES, STOP_SECONDS)
 

@@ -218,7 +218,7 @@ class Process:
 
     # ---- registers -----------------------------------------------------------------------------------------------
     def used(self) -> list[str]:
-        """`[what]`: who uses a debug register of this process."""
+        """`[what]`: the users of this process's debug registers."""
         own = [t.owner for t in self.hw_breakpoints if t.alive and t.enabled]
         kinds = {getattr(gdb, k) for k in _HARDWARE if hasattr(gdb, k)}
         return own + [
@@ -350,7 +350,7 @@ class HardwareBreakpoint(gdb.Breakpoint):
 
 
 class BytecodeWatchpoint(HardwareBreakpoint):
-    """Stops as an instruction is about to run. `hit(stop)` is asked once per pass."""
+    """Stops as an instruction is about to run. `hit(stop)` is called once per pass."""
 
     def __init__(self, process: Process, place: BytecodeLocation, owner: str, hit: Hit) -> None:
         super().__init__(process, f"*(short *) {place.address:#x}", gdb.BP_WATCHPOINT, owner, wp_class=gdb.WP_ACCESS)

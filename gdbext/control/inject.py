@@ -114,7 +114,7 @@ def _by_remote_execution(rt: Runtime, target: ProcTarget, folder: SharedTempDir,
 
 
 def _has_ended(folder: SharedTempDir) -> bool:
-    """Whether the script has: it tells, or where it cannot write it removes itself."""
+    """Whether the script has ended: it writes a result, or where it cannot write it removes itself."""
     return folder.read_json("result") is not None or not folder.has("run.py")
 
 
@@ -125,7 +125,7 @@ def _over(folder: SharedTempDir, timeout: float) -> Callable[[], bool]:
 
 
 def _said(folder: SharedTempDir) -> dict[str, Any]:
-    """What the script tells, or why it tells nothing."""
+    """The script's report, or why there is none."""
     ended = not folder.has("run.py")
     said = folder.read_json("result")
     if said is not None:

@@ -171,11 +171,11 @@ class KernelBreakpoint:
         self.numbered.append(make() if self._in_stop else silently(make))
 
     def always(self, gate: LaunchBreakpoint) -> bool:
-        """Whether every launch through it must be looked at."""
+        """Whether every launch through it must be examined."""
         return self.by_name or launch.is_driver(gate.entry) or "ExC" in gate.entry and bool(self.hosts)
 
     def _entry_found(self, address: int, name: str) -> None:
-        """A runtime asked the driver for a launch function: the launches go through that one. Inside stop()."""
+        """Handles a launch function that a runtime requested from the driver: the launches go through that one. Inside stop()."""
         if address in self.entries:
             return
         self.entries.add(address)
@@ -188,8 +188,8 @@ class KernelBreakpoint:
 
     # ---- while it runs -------------------------------------------------------------------------------------------
     def now(self) -> dict[str, int]:
-        """The registers of the thread that was stopped. They are read anew each time: inside stop() no event tells the caches
-        that the process has run."""
+        """The registers of the stopped thread. They are read anew each time: inside stop() no event informs the caches that the
+        process has run."""
         self.target.invalidate()
         return current_registers(self.target)
 
@@ -269,7 +269,7 @@ class KernelBreakpoint:
         return launch.decode(self.target, gate.entry, registers, signature, parameters)
 
     def _parameters(self, signature: signatures.Signature, function: int) -> Sequence[Parameter] | None:
-        """What debug information says of a kernel's parameters, asked once for each kernel: a condition may name them."""
+        """A kernel's parameters by debug information, read once for each kernel: a condition may name them."""
         if signature.text not in self._named:
             self._named[signature.text] = dwarf_parameters(signature, function, self.hosts)
         return self._named[signature.text]
@@ -298,7 +298,7 @@ class KernelBreakpoint:
         return signatures.parse(handle_names[known]) if handle_names[known] else None
 
     def _by_triton(self, function: int, name: str) -> triton.Compiled | None:
-        """What Triton's own objects say of a function: also of those that were loaded before we looked."""
+        """The data of Triton's own objects about a function, also about functions that were loaded earlier."""
         if self.rt is None:
             return None
         if (
@@ -310,7 +310,8 @@ class KernelBreakpoint:
         return self.compiled.get(function)
 
     def _fits(self, signature: signatures.Signature) -> bool:
-        """Whether a launched kernel is one that it is for; Triton 2's names tell its specialisation too (`NAME_0d1d2c`)."""
+        """Whether a launched kernel is one of this breakpoint's; Triton 2's names contain its specialisation too
+        (`NAME_0d1d2c`)."""
         return self._is_wanted(signature) or (
             triton.without_suffix(signature.base) != signature.base
             and self._is_wanted(signatures.parse(triton.without_suffix(signature.base)))
@@ -472,7 +473,8 @@ def _on_library(event: Any) -> None:
 
 
 def _on_thread(event: Any) -> None:
-    """Detached and attached to another process: gdb tells of its threads, and would put the old addresses into it."""
+    """Handles a new process in an inferior, after a detach and an attach: gdb reports its threads, and would put the old
+    addresses into it."""
     inferior = getattr(event, "inferior_thread", None) and event.inferior_thread.inferior
     for one in _State.breakpoints:
         if (

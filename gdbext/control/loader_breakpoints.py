@@ -105,7 +105,7 @@ class LoaderBreakpoints:
 
 
 def wanted() -> bool:
-    """Whether somebody asks for libraries as they come: a setting, a catchpoint, a breakpoint that waits for one."""
+    """Whether gdb needs news of libraries as they are loaded: for a setting, a catchpoint, a breakpoint that waits for one."""
     if setting("stop-on-solib-events") not in ("0", None, "") or gdb.parameter("auto-solib-add"):
         return True
     if any(getattr(b, "pending", False) for b in gdb.breakpoints() or ()):

@@ -44,7 +44,7 @@ listen(stop=_on_stop, cont=_on_continue)
 
 
 def _standing() -> list[Any]:
-    """The inferiors beside the selected one whose processes stand still."""
+    """The inferiors other than the selected one whose processes are stopped."""
     own = gdb.selected_inferior().num
     found = [i for i in gdb.inferiors() if i.pid and i.num != own and not any(t.is_running() for t in i.threads())]
     return [] if any(live_gdb.core_file(i) for i in found if i.num not in _attached()) else found

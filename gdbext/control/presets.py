@@ -164,7 +164,7 @@ def _nan(places: Sequence[tuple[str, str]], condition: str, rank: str) -> list[p
 
 
 def place_in_modules(labels: dict[int, str], condition: str = "", rank: str = "") -> Sequence[pybreak.PyBreakpoint]:
-    """Looks at every module's output in every attached process, at once; -> `[PyBreakpoint]`."""
+    """Sets breakpoints on every module's output in every attached process, at once. -> `[PyBreakpoint]`"""
     from . import module_nan
 
     point = module_nan.ModuleNanBreakpoint(condition, rank)

@@ -120,7 +120,7 @@ class PyBreakpoint:
 
     # ---- setting it ----------------------------------------------------------------------------------------------
     def set_in(self, processes: list[Process]) -> None:
-        """Takes a number and sets watchpoints wherever its place is there already; takes all of it back where that fails."""
+        """Takes a number and sets watchpoints wherever its place exists already; undoes all of it where that fails."""
         found = [(process, self.where.places(process.rt)) for process in processes]
         if not found or not all(places for _, places in found):
             hw_breakpoints.need_hardware_breakpoints()
@@ -137,7 +137,7 @@ class PyBreakpoint:
         watch_imports()
 
     def register(self, text: str = "") -> None:
-        """Takes a number in gdb's list, where it stands as `text`; as it was asked for without."""
+        """Takes a number in gdb's list, under the name `text`, or without it as the user wrote it."""
         asked = [self.command, self.where.text] + (["if", self.condition] if self.condition else [])
         self.placeholder = _make_placeholder(text or " ".join(asked))
         self.number = self.placeholder.number
@@ -285,7 +285,7 @@ def _on_modified(breakpoint: gdb.Breakpoint) -> None:
 
 
 def _on_stop(event: Any) -> None:
-    """Says in one line why it stopped."""
+    """Prints in one line why it stopped."""
     for breakpoint in getattr(event, "breakpoints", ()):
         for point in PyBreakpoint.points.values():
             if breakpoint in point.hw_breakpoints and point.last:

@@ -61,7 +61,7 @@ class Catchpoint(pybreak.PyBreakpoint):
 
     @property
     def functions(self) -> list[str]:
-        """The C functions at which it looks."""
+        """The C functions at which it stops to check."""
         return ["PyTraceBack_Here"] + (["PyErr_Display"] if self.uncaught else [])
 
     def set_in(self, processes: list[Process]) -> None:
@@ -109,7 +109,7 @@ class Catchpoint(pybreak.PyBreakpoint):
         return self.report(stop, kind, value, stop.frame)
 
     def printed(self, process: Process, _: int, value: int) -> bool:
-        """Whether to stop as sys.excepthook prints an exception, which nobody caught."""
+        """Whether to stop as sys.excepthook prints an uncaught exception."""
         rt = process.rt
         stop = process.current_stop()
         kind = rt.target.u64(value + rt.layout["object.ob_type"]) if value else 0

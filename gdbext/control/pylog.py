@@ -147,13 +147,13 @@ class Spoken(PyBreakpoint):
         return self.is_last(stop)
 
     def is_last(self, stop: StopContext) -> bool:
-        """Rests where its limit is reached. Whether to stop: it and all others that somebody waits for are over."""
+        """Disables it where its limit is reached. -> whether to stop: it and all others that are `awaited` are over"""
         if self.pace.over():
             self.rest(stop)
         return self.awaited and all(point.is_over() for point in spoken() if point.awaited)
 
     def is_over(self) -> bool:
-        """Whether it has no more to say."""
+        """Whether it will print nothing more."""
         return self.pace.ended or self.pace.over()
 
     def tell(self, stop: StopContext, place: Any) -> None:

@@ -39,7 +39,7 @@ def pthread(target: Target) -> int:
 
 
 def _pthread_size(target: Target) -> int:
-    """Bytes of glibc's struct pthread, as glibc tells debuggers (nptl_db/structs.def)."""
+    """Bytes of glibc's struct pthread, from glibc's own data for debuggers (nptl_db/structs.def)."""
     return target.u32(target.symbol("_thread_db_sizeof_pthread"))
 
 

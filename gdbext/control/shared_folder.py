@@ -110,7 +110,7 @@ class SharedTempDir:
         sweep(self._tmp, self.name, self._folder)
 
     def close(self) -> None:
-        """Lets go of it: what is there by now stays there."""
+        """Closes the folder; its present content stays."""
         self.sweeper.end()
         os.close(self._folder)
         os.close(self._tmp)
@@ -124,7 +124,7 @@ def _ids(pid: int) -> tuple[int, int]:
 
 
 def _check_tmp(pid: int, fd: int, user: int) -> None:
-    """Raises `GdbextError` where somebody else could rename what lies in a process's /tmp."""
+    """Raises `GdbextError` where another user could rename entries of a process's /tmp."""
     found, root = os.fstat(fd), os.stat(f"/proc/{pid}/root/")
     if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
         raise GdbextError(f"process {pid}: anybody may rename files in its /tmp (mode {found.st_mode & 0o7777:o}): chmod +t it")

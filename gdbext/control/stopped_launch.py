@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def launch_here(target: Target, registers: dict[str, int], rt: Runtime | None) -> Launch:
-    """The `Launch` of the thread with these registers; `NotFoundError` where it stands at none. `rt`: for what Triton
+    """The `Launch` of the thread with these registers; `NotFoundError` where it is at none. `rt`: for kernels that Triton
     compiled."""
     entry = launch.entry_at(target, registers["rip" if target.arch == "x86-64" else "pc"])
     function = launch.function_of(target, entry, registers) if entry else 0

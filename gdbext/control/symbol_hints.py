@@ -54,7 +54,7 @@ def _is(symbol: str, name: str) -> bool:
 
 
 def _on_created(breakpoint: Any) -> None:
-    """gdb's event. Reads files only, and says one line."""
+    """gdb's event. It only reads files, and prints one line."""
     name = (breakpoint.location or "").strip()
     inferior = gdb.selected_inferior()
     if breakpoint.number <= 0 or not breakpoint.pending or not _NAME.match(name) or not inferior.pid:

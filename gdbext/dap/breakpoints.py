@@ -42,7 +42,7 @@ class _State:
 
 # ---- the gutter ------------------------------------------------------------------------------------------------------
 def set_breakpoints(source: Body, breakpoints: Any = (), **_: Any) -> Body | None:
-    """Makes the gutter of a `.py` what the client wants; other files are gdb's own."""
+    """Sets the breakpoints of a `.py` file as the client wants them; other files are gdb's own."""
     path = source.get("path") or ""
     if not path.endswith(".py"):
         return None
@@ -137,7 +137,7 @@ def descriptor(point: PyBreakpoint) -> Body:
 
 
 def _told(point: PyBreakpoint) -> None:
-    """It has got a place, perhaps while gdb asks whether to stop: the client is told."""
+    """Informs the client that a breakpoint has got a place, perhaps inside stop()."""
     if not _State.quiet:
         server.send("breakpoint", {"reason": "changed", "breakpoint": descriptor(point)})
 

@@ -1,5 +1,4 @@
-"""What Python answers to a client of gdb's DAP server: scopes and variables of a Python frame, expressions, names of threads,
-steps.
+"""Python's answers to a client of gdb's DAP server: scopes and variables of a Python frame, expressions, names of threads, steps.
 
 The protocol: https://microsoft.github.io/debug-adapter-protocol/specification. gdb's frame filter gives the Python frames.
 """
@@ -141,7 +140,7 @@ def _rows(shown: list[Variable], total: int, start: int, more: Callable[[int, in
 
 
 def _described(one: Variable) -> Body:
-    """A variable's fields beside its name and text."""
+    """A variable's fields other than its name and text."""
     named, indexed = one.counts()
     total = named + indexed
     body: Body = {"type": one.kind, "variablesReference": 0, "presentationHint": READ_ONLY}
@@ -180,8 +179,8 @@ def refuse_expression(frameId: int | None = None, **_: Any) -> None:
 
 # ---- expressions -----------------------------------------------------------------------------------------------------
 def evaluate(expression: str, frameId: int | None = None, context: str = "variables", **_: Any) -> Body | None:
-    """The value of a Python expression in a Python frame. In the console what gdb knows as a command goes to gdb; our commands
-    then act in the frame that the client has selected."""
+    """The value of a Python expression in a Python frame. In the console a text that is a command of gdb goes to gdb; our
+    commands then act in the frame that the client has selected."""
     frame = _python(frameId)
     if frame is None:
         return None
@@ -216,7 +215,7 @@ def _is_python(text: str) -> bool:
 
 # ---- threads ---------------------------------------------------------------------------------------------------------
 def name_threads(body: Body) -> None:
-    """Names the threads as Python's `threading` does; of a process that runs as they were named when it stood."""
+    """Names the threads as Python's `threading` does. The threads of a running process keep the names of its last stop."""
     if not server.is_running():
         _names.clear()
         try:
@@ -263,7 +262,7 @@ def _steps_in_python(thread_id: int) -> bool:
 
 
 def _step(name: str) -> None:
-    """One step, by the command `name`; the client is told of one stop, at its end."""
+    """One step, by the command `name`; the client gets one stop, at its end."""
     said = ""
     with breakpoints.one_stop() as stops:
         try:

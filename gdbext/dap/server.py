@@ -33,7 +33,7 @@ def _of_gdb(module: str, *names: str) -> Any:
 
 
 def _thread_function(name: str) -> Any:
-    """`send_gdb` and `send_gdb_with_response`, which gdb 14 has among what starts the server."""
+    """`send_gdb` and `send_gdb_with_response`, which gdb 14 has in the code that starts the server."""
     try:
         return _of_gdb("server", name)
     except GdbextError as e:
@@ -68,7 +68,7 @@ def frame(number: int) -> Any:
 
 
 def first_frame(newest: Any) -> Any:
-    """What the frame filters that are on make of a thread's innermost frame."""
+    """A thread's innermost frame, as the enabled frame filters make it."""
     return next(iter(importlib.import_module("gdb.frames").frame_iterator(newest, 0, -1)), None)
 
 
@@ -135,7 +135,7 @@ def before(name: str, ours: Callable[..., Body | Later | None], stopped: bool = 
 
 
 def _expected(ours: Callable[..., Any], arguments: Body) -> Any:
-    """What `ours` answers; an expected failure is the client's answer."""
+    """The answer of `ours`; an expected failure is the client's answer."""
     try:
         return ours(**arguments)
     except (GdbextError, gdb.error) as e:

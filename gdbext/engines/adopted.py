@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def lost_parent(process: Process, table: ProcTable, runtime_of: Callable[[int], Runtime] | None) -> str:
-    """Why nobody who started it is there any more; '' where its parent lives, or where nothing proves that it does not."""
+    """Why the process that started this one is gone; '' where its parent lives, or where nothing proves that it does not."""
     parent = table.parent(process)
     if parent is None or is_init(parent):
         return "its parent is gone"

@@ -1,4 +1,4 @@
-"""Thousands of requests of a process that runs on, read a batch at a time: only what changed meanwhile is read again."""
+"""Reads thousands of requests of a running process in batches: only those that changed meanwhile are read again."""
 
 from __future__ import annotations
 

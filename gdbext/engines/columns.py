@@ -303,7 +303,7 @@ class Records:
         return found
 
     def integers(self, name: str, absent: int) -> list[int]:
-        """The plain ints that a member holds; `absent` for what is another class."""
+        """The plain ints that a member holds; `absent` for a value of another class."""
         if self.columns is not None and name in self.type.slots and not self.foreign:
             offset = self.type.slots[name][0]
             common = self.rt.target.u64(self.addresses[-1] + offset)

@@ -151,7 +151,7 @@ def _gather(search: Search) -> None:
 
 
 def _complete(number: int, group: list[Rank]) -> None:
-    """Fills in what only all processes of one engine tell: its number, global ranks, replicas, labels."""
+    """Fills in the facts that need all processes of one engine: its number, global ranks, replicas, labels."""
     SPECS[group[0].engine].infer_world(group)
     for rank in group:
         rank.family = number

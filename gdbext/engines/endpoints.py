@@ -37,7 +37,7 @@ def port_of(arguments: Sequence[str], default: int) -> int:
 
 
 def of_rank(rank: Rank | None) -> dict[str, Any] | None:
-    """What `ask` gives of the server that an engine's process is; None for every other process."""
+    """The result of `ask` for an engine's process that is a server; None for any other process."""
     spec = spec_of(rank.engine) if rank is not None and rank.role in SERVERS else None
     if rank is None or spec is None or not spec.port:
         return None
@@ -46,7 +46,7 @@ def of_rank(rank: Rank | None) -> dict[str, Any] | None:
 
 def ask(pid: int, port: int, pattern: str, proc: str = "/proc") -> dict[str, Any] | None:
     """`{port, health, metrics: {name: value}}`, `health`: the status or what went wrong; None where the process does not listen
-    on `port` here. `pattern`: of the metrics that tell of requests."""
+    on `port` here. `pattern`: of the metrics about requests."""
     row = next((row for row in listeners.of_process(pid, proc, by_user=True) if row.port == port and row.is_local), None)
     if row is None:
         return None
@@ -64,7 +64,7 @@ def ask(pid: int, port: int, pattern: str, proc: str = "/proc") -> dict[str, Any
 
 
 def get(row: listeners.Row, path: str) -> tuple[int | str, str]:
-    """(status or what went wrong, text) of a GET from whoever listens on this machine."""
+    """(status or what went wrong, text) of a GET from the server at a listening socket of this machine."""
     import http.client  # it loads ssl and email: megabytes, which llm-hang does without in an engine's full memory group
 
     try:

@@ -35,7 +35,7 @@ def sort_key(rank: Rank) -> tuple[Any, ...]:
 
 
 def mark(ranks: dict[int, Rank], table: ProcTable, runtime_of: Callable[[int], Runtime] | None) -> None:
-    """Fills in each rank's parent, and marks what is wrong with it: orphans, stopped, dead and forked processes. `runtime_of`: as
+    """Fills in each rank's parent, and marks faults: orphans, stopped, dead and forked processes. `runtime_of`: as
     `discover.survey` has it."""
     for rank in ranks.values():
         rank.parent = ranks.get(rank.ppid)

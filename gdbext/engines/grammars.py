@@ -69,7 +69,7 @@ def variables(rt: Runtime, *names: str) -> Iterator[dict[str, Object]]:
 
 
 def compiled(made: Object) -> Object | None:
-    """A grammar that may be compiled in another thread (a Future): what came of it, None before."""
+    """The result of a grammar that may be compiled in another thread (a Future); None before it is ready."""
     if made.type_name != "Future":
         return made
     result = made.attr("_result")

@@ -1,4 +1,4 @@
-"""The threads that move requests on: where each stands, and what tells whether it got on meanwhile."""
+"""The threads that move requests on: the place of each, and a value that shows whether it made progress meanwhile."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def keeper(
     rests: Callable[[list[PyFrame]], bool],
     turns_in: Callable[[PyFrame], bool] = lambda frame: False,
 ) -> Keeper:
-    """A thread that moves requests on. `rests(frames)`, innermost first: whether it waits for more where it stands;
-    `turns_in(frame)`: whether the frame is of the loop that calls what moves them."""
+    """A thread that moves requests on. `rests(frames)`, innermost first: whether it is idle at its place; `turns_in(frame)`:
+    whether the frame is that of the loop which calls the work."""
     if thread is None:
         return Keeper(name, None)
     try:

@@ -27,7 +27,7 @@ SAMPLES = 64  # pairs of blocks that tell whether two ranks hold the same
 
 
 def read(cache: Cache, workers: Sequence[Worker], notes: list[str]) -> Values:
-    """`Values` of all blocks that count. `notes`: what could not be looked at."""
+    """`Values` of all blocks that count. `notes`: what could not be read."""
     found = Values()
     blocks = _computed(cache)
     count = sum(map(len, blocks.values()))

@@ -83,9 +83,10 @@ def _sought_in_frames(rt: Runtime, find: Callable[[], T]) -> T:
 
 
 class View:
-    """The cache as seen from one process. `engine`: its siblings, None where only this process counts (a core); `root`: a
-    scheduler, manager or pool to read instead of the one that is found; `content`: also the requests' tokens. `partial`: what
-    is missing, filled while reading."""
+    """The cache as seen from one process.
+
+    `engine`: its siblings, None where only this process counts (a core). `root`: a scheduler, manager or pool to read instead of
+    the one that is found. `content`: also the requests' tokens. `partial`: what is missing, filled during the read."""
 
     def __init__(self, target: Target, engine: Engine | None = None, root: Object | None = None, content: bool = False) -> None:
         self.target, self._engine, self._root, self._content = target, engine, root, content
@@ -106,7 +107,7 @@ class View:
 
     def cache(self, requests: list[Request] | None = None) -> Cache:
         """The scheduler's `Cache`, of this process or of the sibling that has it. `requests`: those of this process, which were
-        read just now; where the engine's reader can, only what they hold is read, and filled in."""
+        read just now. Where the engine's reader can do so, it then reads only their blocks and fills them in."""
         root = self._root or self._scheduler(self.rt)
         if root is not None:
             return self._read(self.rt, root, requests)
@@ -152,7 +153,7 @@ class View:
         return cache
 
     def workers(self, num_blocks: int | None = None) -> list[Worker]:
-        """A `Worker` per shard that can be read; what is missing goes to `partial`."""
+        """A `Worker` per shard that can be read; the others are named in `partial`."""
         found: list[Worker] = []
         self.missed = []
         shards = self._siblings("shards")
@@ -232,7 +233,8 @@ class _Suspects:
         self._places = {report.middle}
 
     def look(self, report: Report, joins: bool) -> None:
-        """One more reading. `joins`: what it has for the first time is a suspect too: what explained it so far has gone."""
+        """Takes one more reading. `joins`: a violation that appears for the first time is a suspect too: the update that
+        explained it so far is over."""
         seen = _by_key(report)
         moved = {key for key, v in self.now.items() if key in seen and seen[key].evidence != v.evidence}
         self.restless |= moved
@@ -247,7 +249,7 @@ class _Suspects:
         self.now = kept
 
     def judge(self, report: Report, times: int) -> None:
-        """Fills in the last report what the readings together say: `times` were made after the first."""
+        """Fills in the last report from all readings; `times` were made after the first."""
         wrong_once = {**self.first, **_by_key(report)}
         found = {key: v for key, v in self.now.items() if key in self.first or self._sightings[key] > CHECKS}
         unsure = {key for key in found if times and self._sightings[key] <= min(times, CHECKS)}  # its rule was often left out

@@ -93,8 +93,8 @@ def of_user(pid: int, proc: str = "/proc") -> list[Row]:
 
 
 def of_process(pid: int, proc: str = "/proc", by_user: bool = False) -> list[Row]:
-    """What a process itself listens on, as `of_user`. Where its descriptors may not be read: what its user does when `by_user`,
-    else nothing."""
+    """The listening sockets of a process itself, as `of_user`. Where its descriptors may not be read: those of its user when
+    `by_user`, else none."""
     held = set()
     try:
         for descriptor in os.listdir(f"{proc}/{pid}/fd"):
@@ -139,8 +139,8 @@ def _only(row: Row, host: Address, made: socket.socket | None = None) -> None:
 
 
 def who_listens(pid: int, where: str, proc: str = "/proc") -> str:
-    """In words: who listens at HOST:PORT in a process's network namespace; '' where that is another machine's, or cannot be
-    told."""
+    """In words: the process that listens at HOST:PORT in a process's network namespace; '' where the host is another machine, or
+    it cannot be found."""
     host, _, port = where.rpartition(":")
     host = host.rpartition("/")[2].strip("[]")
     try:
@@ -159,7 +159,7 @@ def who_listens(pid: int, where: str, proc: str = "/proc") -> str:
 
 
 def _holders(found: list[Row], proc: str) -> dict[str, list[int]]:
-    """{inode: pids that have it}, of those that may be looked into."""
+    """{inode: pids that have it}, of the processes that may be read."""
     from ..observe.system_calls import holders_of
 
     if proc != "/proc":

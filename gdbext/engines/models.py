@@ -42,7 +42,8 @@ def model_of(rt: Runtime) -> Object | None:
 
 
 def inner_model(model: Object) -> Object | None:
-    """The torch.nn.Module in what an engine calls: itself, or what lies in a wrapper (of CUDA graphs, say); None."""
+    """The torch.nn.Module in the object that an engine calls: the object itself, or the one in a wrapper (of CUDA graphs, say);
+    else None."""
     for _ in range(4):
         if modules.is_module(model):
             return model
@@ -90,8 +91,8 @@ def adds_ranks(module: Object) -> bool:
 
 
 def _is_cut(module: Object) -> bool:
-    """Whether a parallel layer has a part of what it stands for. (Its `tp_size` does not tell in every release: SGLang 0.5.23's
-    linear layers have a group in its place.)"""
+    """Whether a parallel layer has only a part of its whole. (`tp_size` does not exist in every release: SGLang 0.5.23's linear
+    layers have a group instead.)"""
     sizes = [[optional(module, name) for name in names] for names in CUT]
     return any(part is not None and whole is not None and part < whole for whole, part in sizes)
 

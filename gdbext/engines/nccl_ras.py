@@ -25,8 +25,8 @@ SHOWN = 8  # ranks, and lines
 
 
 def ask(pid: int, proc: str = "/proc", port: int = PORT) -> dict[str, Any] | None:
-    """`{port, nccl, communicators, said: [text], error}` of the job that `pid` belongs to; None where nobody of its user listens
-    here. `error`: what went wrong, else None."""
+    """`{port, nccl, communicators, said: [text], error}` of the job that `pid` belongs to; None where no process of its user
+    listens here. `error`: what went wrong, else None."""
     row = next((row for row in listeners.of_user(pid, proc) if row.port == port and row.is_local), None)
     if row is None:
         return None

@@ -1,4 +1,4 @@
-"""What the readers of engines' Python objects share: paths that differ by release, objects that frames hold, lists of numbers."""
+"""Shared by the readers of engines' Python objects: paths that differ by release, objects that frames hold, lists of numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOMENT = 0.5  # seconds for which frames of a process that runs on are read agai
 
 # ---- attributes ----------------------------------------------------------------------------------------------------------
 def path(obj: Object, text: str) -> Object:
-    """The Object at a dotted path of attributes; `NotFoundError` where one is not there."""
+    """The Object at a dotted path of attributes; `NotFoundError` where one is missing."""
     for name in filter(None, text.split(".")):
         obj = obj.attr(name)
     return obj
@@ -49,7 +49,7 @@ def has(obj: Object, name: str) -> bool:
 
 
 def at(obj: Object, text: str) -> Object | None:
-    """The Object at a dotted path; None where it is not there, or is None, or a plain number."""
+    """The Object at a dotted path; None where it is missing, or is None, or a plain number."""
     try:
         found = path(obj, text)
     except (GdbextError, AttributeError) as e:
@@ -64,7 +64,7 @@ def is_set(obj: Object, name: str) -> bool:
 
 
 def optional(obj: Object, name: str, convert: str = "integer", default: Any = None) -> Any:
-    """A plain attribute, converted by a method of `Object`; `default` where it is not there, is None or of another type."""
+    """A plain attribute, converted by a method of `Object`; `default` where it is missing, is None or of another type."""
     try:
         value = obj.attr(name)
         if not hasattr(value, "attr"):
@@ -82,7 +82,7 @@ def first_present(obj: Object, places: Places) -> Object | None:
 
 
 def first_integer(obj: Object, places: Places) -> int | None:
-    """The int at the first of `((first release, path), …)` that is there, None."""
+    """The int at the first of `((first release, path), …)` that exists, else None."""
     for _, text in places:
         owner, _, name = text.rpartition(".")
         holder = at(obj, owner) if owner else obj
@@ -105,7 +105,7 @@ def address_of_none(rt: Runtime) -> int:
 
 
 def counted(rt: Runtime, obj: Object, names: Mapping[str, str]) -> dict[str, int]:
-    """What an object counts, `names`: {in words: attribute}, as `settled_counts`; without what it lacks."""
+    """An object's counters, `names`: {in words: attribute}, as `settled_counts`; missing ones are left out."""
 
     def read() -> dict[str, int]:
         values = ((what, optional(obj, name)) for what, name in names.items())
@@ -140,10 +140,10 @@ def frames_are_whole(rt: Runtime) -> bool:
 
 
 def in_frames(rt: Runtime, roots: Mapping[str, str]) -> Object | None:
-    """The object that `roots` ({class name: where it leads}) finds from a variable of any frame, the outermost frames first;
-    None. It is looked for once until the process may have gone on.
+    """The object that `roots` ({class name: path}) finds from a variable of any frame, the outermost frames first; else None. The
+    result is kept until the process may have run.
 
-    Where it leads is a dotted path, or several with | between them: then the first that is there."""
+    A path is dotted, or several are separated by |: then the first that exists counts."""
     found: Object | None = rt.target.cached(
         ("in frames", tuple(roots.items())),
         lambda: next((found for frames in settled_frames(rt) for found in _among(reversed(frames), roots)), None),
@@ -169,7 +169,7 @@ def sought(rt: Runtime, find: Callable[[Runtime], Object | None]) -> Object | No
 
 
 def needed_in_frames(rt: Runtime, roots: Mapping[str, str], missing: str) -> Object:
-    """As `in_frames`; where there is none a `NotFoundError` that says what is `missing`."""
+    """As `in_frames`; where there is no such object, a `NotFoundError` that says what is `missing`."""
     found = in_frames(rt, roots)
     if found is None:
         raise NotFoundError(f"{rt.target.describe()}: {missing}")
@@ -215,7 +215,7 @@ def thread_in(rt: Runtime, function: str) -> PyThread | None:
 
 
 def _led_to(value: Object, places: str) -> Object | None:
-    """The object at the first of the places that is there; of a list its first element (one per pipeline stage); None."""
+    """The object at the first of the paths that exists; of a list its first element (one per pipeline stage); else None."""
     for place in places.split("|"):
         found = at(value, place)
         if found is not None:
@@ -224,8 +224,8 @@ def _led_to(value: Object, places: str) -> Object | None:
 
 
 def updating(rt: Runtime, folders: tuple[str, ...], reading: Collection[str], files: Collection[str] = ()) -> str:
-    """'' or where a thread stands inside functions that change what is read: those of `files` (none: all) in folders that end
-    so, but the functions of `reading`."""
+    """The function that a thread is in and that changes the data being read, in words, or ''. Its file is one of `files` (none:
+    all) in a folder with one of the given ends; functions of `reading` do not count."""
     for frames in settled_frames(rt):
         for frame in frames:
             folder, _, name = frame.file.rpartition("/")
@@ -299,7 +299,7 @@ def length(rt: Runtime, obj: Object) -> int:
 
 
 def tokens(rt: Runtime, held: Iterable[tuple[str, Object | None]]) -> dict[str, list[int] | None]:
-    """`{name: token ids}` of a request, at most `MAX_TOKENS_SHOWN` of each; None for what cannot be read."""
+    """`{name: token ids}` of a request, at most `MAX_TOKENS_SHOWN` of each; None for those that cannot be read."""
     found: dict[str, list[int] | None] = {}
     for name, obj in held:
         try:

@@ -51,7 +51,7 @@ class ProfilerResult:
 
 # ---- who listens -----------------------------------------------------------------------------------------------------
 def _elsewhere(pid: int) -> bool:
-    """Whether a process lives in another network than we: its ports would be somebody else's here."""
+    """Whether a process is in another network namespace than we: its ports would be another process's here."""
     try:
         return os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net")
     except OSError:
@@ -59,8 +59,8 @@ def _elsewhere(pid: int) -> bool:
 
 
 def ask(row: listeners.Row, method: str, path: str, timeout: float, body: dict[str, Any] | None = None) -> int | None:
-    """A POST sends `body` as JSON. -> the HTTP status, None where nobody speaks HTTP; `GdbextError` when no answer came in
-    time."""
+    """A POST sends `body` as JSON. -> the HTTP status, None where the port does not speak HTTP; `GdbextError` when no answer came
+    in time."""
     try:
         text = json.dumps(body or {}).encode() if method == "POST" else None
         with answered_within(row, timeout) as connection:
@@ -75,7 +75,7 @@ def ask(row: listeners.Row, method: str, path: str, timeout: float, body: dict[s
 
 
 def speaks_http(row: listeners.Row) -> bool:
-    """Whether somebody answers HTTP on a port."""
+    """Whether a port answers HTTP."""
     try:
         return ask(row, "GET", "/health", PROBE) is not None
     except GdbextError as e:
@@ -87,9 +87,10 @@ def speaks_http(row: listeners.Row) -> bool:
 def switch(
     ranks: Sequence[Rank], everyone: Sequence[Rank], verb: str, options: dict[str, Any] | None = None
 ) -> tuple[list[ProfilerResult], list[str]]:
-    """Starts or stops the profiler of each engine that `ranks` belong to; `everyone`: all ranks of this machine; `options`:
-    {option of llm-profile: value}, refused by name where the engine's end point does not take it. -> (`[ProfilerResult]`, why
-    others could not be). `GdbextError` where none could be; it names what turns it on."""
+    """Starts or stops the profiler of each engine that `ranks` belong to. -> (`[ProfilerResult]`, why others failed)
+
+    `everyone`: all ranks of this machine. `options`: {option of llm-profile: value}, refused by name where the engine's endpoint
+    does not take it. `GdbextError` where all failed; it names the setting that turns the profiler on."""
     known = [r for r in ranks if SPECS[r.engine].profiler is not None]
     if not known:
         raise GdbextError(

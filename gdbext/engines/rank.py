@@ -86,7 +86,7 @@ class Rank:
 
     @property
     def is_left(self) -> bool:
-        """Whether it, or what started it, is an orphan: nobody can reach it any more."""
+        """Whether it, or the process that started it, is an orphan: no process can reach it any more."""
         return self.orphan or self.parent is not None and self.parent.is_left
 
     @property
@@ -126,7 +126,7 @@ class Rank:
         return str(self.pid) if self.ns_pid == self.pid else f"{self.pid} (ns {self.ns_pid})"
 
     def whose(self) -> str:
-        """', user NAME' of another user's process: anybody may give one the title of a rank."""
+        """', user NAME' of another user's process: any process may set the title of a rank."""
         return f", user {self.process.user}" if self.process.uid not in (None, os.geteuid()) else ""
 
     def data(self, host: str | None = None) -> dict[str, Any]:

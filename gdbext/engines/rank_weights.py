@@ -55,7 +55,7 @@ def of_model(model: Object) -> dict[str, dict[str, Any]]:
 
 
 def _packed(module: Object, path: str) -> dict[str, dict[str, Any]]:
-    """What stands for an empty parameter: the tensors that functions among a layer's attributes keep (their closures)."""
+    """The tensors in the place of an empty parameter: those that functions among a layer's attributes keep (their closures)."""
     held = []
     for _, address in module.instance_entries():
         function = module.rt.object(address)
@@ -71,7 +71,7 @@ def _packed(module: Object, path: str) -> dict[str, dict[str, Any]]:
 
 
 def unseen(ranks: list[tuple[str, dict[str, dict[str, Any]]]]) -> list[dict[str, Any]]:
-    """[{path, ranks: [labels], why}] of what could not be read on some ranks: it is not compared."""
+    """[{path, ranks: [labels], why}] of the tensors that could not be read on some ranks and are not compared."""
     found: dict[str, dict[str, Any]] = {}
     for label, tensors in ranks:
         for path, fact in tensors.items():

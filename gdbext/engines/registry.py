@@ -18,7 +18,7 @@ SPECS: dict[str, EngineSpec] = {spec.name: spec for spec in ENGINES}
 
 
 def spec_of(name: str | None) -> EngineSpec | None:
-    """The spec of the engine that `Rank.engine` names; None for '' and for what is no engine."""
+    """The spec of the engine that `Rank.engine` names; None for '' and for other names."""
     return SPECS.get(name or "")
 
 
@@ -39,7 +39,7 @@ def sensitive_names() -> frozenset[str]:
 
 # ---- where processes stand, whosever they are ----------------------------------------------------------------------------
 def starts_in(function: str) -> bool:
-    """Whether a process of any engine that stands in `function` is starting up."""
+    """Whether, in any engine, a process in `function` is starting up."""
     return named(joined(spec.starting for spec in ENGINES), function)
 
 

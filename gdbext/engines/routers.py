@@ -45,7 +45,7 @@ def kind_of(process: Process) -> str:
 
 def of_table(table: ProcTable, ranks: Sequence[Rank]) -> list[dict[str, Any]]:
     """`[{router, pid, user, ports, connections: {instance: how many}}]` of the routers on this machine. Sockets that may not be
-    looked into are left out: `ports` is then None."""
+    read are left out: `ports` is then None."""
     known = {rank.pid for rank in ranks}
     served = {port: r.instance.name for r in ranks if r.instance is not None for port in r.instance.ports.values()}
     found: list[dict[str, Any]] = []
@@ -68,7 +68,7 @@ def _sockets(pid: int, served: dict[int, str]) -> dict[str, Any]:
 
 
 def _own(pid: int) -> set[str] | None:
-    """The inodes of a process's sockets; None where they may not be looked at."""
+    """The inodes of a process's sockets; None where they may not be read."""
     try:
         return {link[8:-1] for _, link in descriptors(pid) if link.startswith("socket:")}
     except (GdbextError, OSError) as e:

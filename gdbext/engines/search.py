@@ -158,7 +158,8 @@ class Search:
 
     # ---- mapped libraries ----------------------------------------------------------------------------------------------
     def by_libraries(self) -> None:
-        """Large Pythons that nothing named yet: whoever maps an engine's own library, and their large or spawned relatives."""
+        """Adds large Pythons without other evidence that have an engine's own library mapped, and their large or spawned
+        relatives."""
         for process in self.table:
             if process.pid in self.ranks or process.rss < LARGE or process.state in "ZX" or not process.cmdline:
                 continue

@@ -1,4 +1,4 @@
-"""Names under which engines keep users' prompts and tokens. What stands under them is shown only with -show-content."""
+"""Names under which engines keep users' prompts and tokens. Their values are shown only with -show-content."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def names(pid: int) -> tuple[list[str], bool]:
 
 def of_processes(pids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
     """{pid: [`{name, readers, unread, moved, mapped}`]}, each ring once, at the first process that has it. `unread`: how many
-    messages each reader has not read; `moved`: a flag changed between two looks; `mapped`: the process is known to map it."""
+    messages each reader has not read; `moved`: a flag changed between two samples; `mapped`: the process is known to map it."""
     first = {}
     for pid in pids:
         try:

@@ -56,7 +56,7 @@ class Ring:
 
 
 def waits_in(function: str) -> bool:
-    """Whether a process that stands in `function` waits at a ring: for a message, or for room to write one."""
+    """Whether a process in `function` waits at a ring: for a message, or for room to write one."""
     return named("acquire_read|acquire_write", function)
 
 

@@ -49,12 +49,20 @@ class Transfer:
 
 @dataclasses.dataclass
 class Sighting:
-    """One request in one process. `state`: the engine's word for where it is; `progress`: numbers that grow while it is worked
-    on; `tokens` of its answer that have come so far; `waits_for`: in words; `parked`: it waits for something that others deliver,
-    `keeper`: the thread that is to deliver it, `after`: ids of the requests that are served there first; `ended`: this process is
-    done with it; `tid`: of the thread that has it in its hands; `undelivered`: this process has not handed it on yet; `unowned`:
-    the engine asked itself, and need not wait for the answer; `replica`: number of the scheduler that a front end gave it to;
-    `transfer`: of its KV between this instance and another."""
+    """One request in one process.
+
+    * `state`: the engine's word for where it is
+    * `progress`: numbers that grow while it is worked on
+    * `tokens`: of its answer, so far
+    * `waits_for`: in words
+    * `parked`: it waits for something that another thread delivers; `keeper`: that thread
+    * `after`: ids of the requests that are served there first
+    * `ended`: this process is done with it
+    * `tid`: of the thread that works on it
+    * `undelivered`: this process has not handed it on yet
+    * `unowned`: the engine itself made it, and need not wait for the answer
+    * `replica`: number of the scheduler that a front end gave it to
+    * `transfer`: of its KV between this instance and another"""
 
     request_id: str
     stage: str
@@ -99,12 +107,21 @@ class Keeper:
 
 @dataclasses.dataclass
 class Look:
-    """What one process says at one moment. `parts`: which of "frontend", "scheduler", "worker", "detokenizer" it is; `keepers`:
-    by the stage that they serve; `counters`: numbers that grow as it works; `notes`: what could not be read; `replica`: its
-    number among several schedulers; `rings`: those that it writes answers to; `transfers`: {request id: where its KV connector
-    has it}, `receiving`: {request id: what that waits for}, `leases`: {request id: seconds until its blocks are given back};
-    `stopped`: who has stopped it, in words; `broken`: why it serves nobody any more, by its own word; `serves`: what its
-    KV connector says of its instance; `stood`: {stage whose thread stood at all looks: where}."""
+    """One sample of one process's requests.
+
+    * `parts`: which of "frontend", "scheduler", "worker", "detokenizer" it is
+    * `keepers`: by the stage that they serve
+    * `counters`: numbers that grow as it works
+    * `notes`: what could not be read
+    * `replica`: its number among several schedulers
+    * `rings`: those that it writes answers to
+    * `transfers`: {request id: where its KV connector has it}
+    * `receiving`: {request id: what that waits for}
+    * `leases`: {request id: seconds until its blocks are given back}
+    * `stopped`: what has stopped the process, in words
+    * `broken`: why it serves no requests any more, by its own data
+    * `serves`: its KV connector's data on its instance
+    * `stood`: {stage whose thread was at the same place in all samples: that place}"""
 
     label: str
     pid: int

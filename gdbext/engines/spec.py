@@ -75,7 +75,7 @@ class Match:
 
 
 class Memory:
-    """What a process's Python objects say: `role` (or ''), `ranks`, `sizes`."""
+    """The facts from a process's Python objects: `role` (or ''), `ranks`, `sizes`."""
 
     def __init__(self, role: str = "", ranks: Mapping[str, int] | None = None, sizes: Mapping[str, int] | None = None) -> None:
         self.role, self.ranks, self.sizes = role, dict(ranks or {}), dict(sizes or {})
@@ -144,7 +144,7 @@ class EngineSpec:
         return None
 
     def match_untitled_child(self, parent: Rank, process: Process) -> Match | None:
-        """`match_child` of the engines that never set titles: whatever their server spawned or forked."""
+        """`match_child` of the engines that never set titles: any child that their server spawned or forked."""
         if parent.role in ("frontend", "api-server") and (process.is_spawned or process.cmdline == parent.process.cmdline):
             return Match("child", {}, "no title")
         return None
@@ -165,7 +165,7 @@ class EngineSpec:
         found.serves = words.text("--served-model-name") or words.text("--model", "--model-path")
 
     def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Memory | None:
-        """What Python's own objects say; None: this is no such engine. `GdbextError` when they cannot be read."""
+        """The facts from Python's own objects; None: this is no such engine. `GdbextError` when they cannot be read."""
         return None
 
     # ---- where its processes stand ----
@@ -174,7 +174,7 @@ class EngineSpec:
         return named(self.resting.get(role, ""), function)
 
     def starts_in(self, function: str) -> bool:
-        """Whether a process that stands in `function` is starting up."""
+        """Whether a process in `function` is starting up."""
         return named(self.starting, function)
 
     def waits_for_answer_in(self, function: str) -> bool:
@@ -207,8 +207,8 @@ class EngineSpec:
 
     @property
     def requests(self) -> Any:
-        """The reader of where its requests stand, or None: a module with `look(rt, rank)` -> `sightings.Look`. Without one its
-        requests are those of `kv`."""
+        """The module that reads where the engine's requests are, or None. It has `look(rt, rank)` -> `sightings.Look`. Without
+        one its requests are those of `kv`."""
         return self._module(self.requests_module)
 
     @property

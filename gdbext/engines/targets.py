@@ -1,4 +1,5 @@
-"""The Target of each process and core file that commands read: opened once, and kept while it stands for the same thing."""
+"""The Target of each process and core file that commands read: opened once, and kept as long as it is the same process or
+file."""
 
 from __future__ import annotations
 

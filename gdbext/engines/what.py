@@ -65,12 +65,12 @@ def resolve(what: str, ranks: Sequence[Rank]) -> list[ProcessRef]:
 
 
 def is_path(what: str) -> bool:
-    """Whether a WHAT means a file."""
+    """Whether a WHAT is the path of a file."""
     return "/" in what
 
 
 def _processes(what: str, ranks: Sequence[Rank]) -> list[ProcessRef]:
-    """As `resolve`, of what is no path."""
+    """As `resolve`, for a WHAT that is no path."""
     whole = [r for r in ranks if not r.zombie and "fork" not in r.marks]
     if what.lower() == "all":
         if not whole:

@@ -85,7 +85,7 @@ class Kernel:
 
     @property
     def needle(self) -> bytes:
-        """The part of a mangled name that stands for the kernel: the identifier with its length before it."""
+        """The part of a mangled name that identifies the kernel: the identifier with its length before it."""
         return (f"{len(self.word)}{self.word}" if not self.word.endswith("*") else self.word[:-1]).encode()
 
 
@@ -260,7 +260,7 @@ class _Scan:
 
 
 def _kind(kernel: Kernel, signature: signatures.Signature, is_registered: bool) -> str:
-    """What a `BreakpointSite` of a symbol is."""
+    """The kind of a symbol's `BreakpointSite`."""
     if is_registered:
         return "registered"
     if signature.stub:
@@ -296,7 +296,7 @@ def entries(module: Module, linked: bool = False) -> list[tuple[str, int]]:
 
 
 def entry_at(module: Module, address: int) -> str:
-    """The launch function of a module whose first instruction stands at an address of the process, '' for none."""
+    """The launch function of a module whose first instruction is at an address of the process, '' for none."""
     vaddr = address - module.bias
     found = next((name for name, value in _entries(module.elf) if value == vaddr), "")
     code = None if found or module.elf.has_static_symbols else code_of(module.elf)

@@ -326,7 +326,7 @@ RULES: dict[str, Callable[[Question], Answer]] = {
 
 
 def works_on(rule: str, block: Sequence[int]) -> dict[str, int]:
-    """{"seq", "head", "part"} that a block works on, where the rule alone tells; {} where it takes a table."""
+    """{"seq", "head", "part"} that a block works on, where the rule alone gives them; {} where a table is needed."""
     x, y, z = block
     return {
         "heads-seqs": {"seq": y, "head": x},

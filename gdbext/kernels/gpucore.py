@@ -131,7 +131,7 @@ def exception_name(code: int | None) -> str | None:
 
 @dataclasses.dataclass
 class Device:
-    """`index`: its row; `name`, `architecture` (sm_90) as the file says; `sms`: how many are there; `major`: of its compute
+    """`index`: its row; `name`, `architecture` (sm_90): from the file; `sms`: their number; `major`: of its compute
     capability."""
 
     index: int
@@ -144,8 +144,8 @@ class Device:
 
 
 class Kernel:
-    """One grid. `grid`, `block`: extents (x, y, z); `blocks`, `warps`: how many of each were resident; `places`: where those
-    warps stand, `[(warps, pc, function, offset)]`, the most first; `exception`: that of its first faulting thread or None."""
+    """One grid. `grid`, `block`: extents (x, y, z). `blocks`, `warps`: how many of each were resident. `places`: of those warps,
+    `[(warps, pc, function, offset)]`, the most first. `exception`: that of its first faulting thread or None."""
 
     def __init__(self, device: Device, row: Row, name: str) -> None:
         self.device, self.id, self.name, self.entry = device, row.id, name, row.entry
@@ -228,7 +228,7 @@ class GpuCore:
 
     # ---- rows ----------------------------------------------------------------------------------------------------
     def _extent(self, index: int) -> tuple[int, int]:
-        """(file offset, size in bytes) of what the file has of a section."""
+        """(file offset, size in bytes) of the part of a section that the file has."""
         _, _, _, offset, size, _, _, _ = self._heads[index]
         if offset + size > len(self.elf.data):
             self._problem(f"section {self._heads[index][0] or index} is cut off")
@@ -443,7 +443,7 @@ class GpuCore:
 
     # ---- names ---------------------------------------------------------------------------------------------------
     def _function(self, pc: int, images: Images) -> tuple[str, int | None]:
-        """(mangled name or '', offset in bytes or None) of a program counter; `images`: sections of the modules to look in
+        """(mangled name or '', offset in bytes or None) of a program counter; `images`: sections of the modules to search
         first."""
         if pc not in self._names:
             for index in list(images or ()) + [i for i in self._of_type[RELOCATED] if i not in (images or ())]:

@@ -114,9 +114,12 @@ _SP = {"x86-64": ("rsp", 8), "aarch64": ("sp", 0)}  # the stack pointer and how 
 class Argument:
     """One argument of a launch.
 
-    `type`: as the signature or DWARF has it, '' when not known; `value`: int, float, bool or text, None when it could not be
-    read; `raw`: whether it is just the bytes that stand there (hex text); `address`: where a parameter stands in the process,
-    None in a register; `why`: what could not be read; `points_to`: set by who looks it up."""
+    * `type`: as the signature or DWARF has it, '' when not known
+    * `value`: int, float, bool or text, None when it could not be read
+    * `raw`: whether it is just the bytes in memory (hex text)
+    * `address`: of the parameter in the process, None in a register
+    * `why`: why it could not be read
+    * `points_to`: set by the code that looks it up"""
 
     index: int
     type: str
@@ -174,7 +177,7 @@ def abi_of(entry: str, arch: str) -> Places:
 
 
 def function_of(target: Target, entry: str, registers: Registers) -> int:
-    """The kernel's handle or host address alone: what a breakpoint looks at first."""
+    """The kernel's handle or host address alone, which a breakpoint checks first."""
     place = abi_of(entry, target.arch)["function"]
     return registers[place[0]]
 
@@ -245,10 +248,10 @@ def decode(
     signature: signatures.Signature | None = None,
     parameters: Sequence[Parameter] | None = None,
 ) -> Launch:
-    """The `Launch` of a thread that stands at the first instruction of `entry`.
+    """The `Launch` of a thread at the first instruction of `entry`.
 
-    `registers`: {name: value} of general registers and the stack pointer; `signature`: of the kernel, looked up when not given;
-    `parameters`: [(name, type, size in bytes)] from DWARF where it is there. Memory that cannot be read is said in `problems`.
+    `registers`: {name: value} of general registers and the stack pointer. `signature`: of the kernel, looked up when not given.
+    `parameters`: [(name, type, size in bytes)] from DWARF where it exists. Memory that cannot be read is listed in `problems`.
     """
     places = abi_of(entry, target.arch)
     sp, above = _SP[target.arch]
@@ -293,7 +296,7 @@ def _config(target: Target, launch: Launch, at: int, driver: bool) -> None:
 
 
 def _arguments(target: Target, launch: Launch, pointers: int, parameters: Sequence[Parameter] | None) -> None:
-    """args[i] points to parameter i; its type says how much of what stands there is the parameter."""
+    """The arguments: args[i] points to parameter i, and its type says how many of the bytes there belong to it."""
     kinds = launch.signature.parameters if launch.signature is not None else None
     if parameters is None and kinds is not None:
         parameters = [("", kind, None) for kind in kinds]
@@ -311,7 +314,7 @@ def _arguments(target: Target, launch: Launch, pointers: int, parameters: Sequen
 
 
 def parameter(target: Target, index: int, kind: str, address: int, name: str = "", size: int | None = None) -> Argument:
-    """An `Argument` whose parameter stands at `address`."""
+    """An `Argument` whose parameter is at `address`."""
     known = signatures.scalar(kind)
     if known is None:
         raw = target.read_partial(address, min(size or 8, 64))

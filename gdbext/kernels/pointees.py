@@ -1,4 +1,4 @@
-"""What the arguments of a kernel launch point to: tensors, the KV cache, strings, mappings."""
+"""The targets of a kernel launch's arguments: tensors, the KV cache, strings, mappings."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class TensorVariables:
 
 
 def describe(argument: Argument, find: Callable[[int], Any], variables: TensorVariables) -> dict[str, Any] | None:
-    """What a pointer points to: {kind, text, …}; None where nothing is known of it. `find`: address -> its place in the KV cache,
+    """The target of a pointer: {kind, text, …}; None where it is unknown. `find`: address -> its place in the KV cache,
     or None."""
     target = variables.target
     kind = argument.type.replace(" const", "").replace(" ", "")

@@ -91,8 +91,8 @@ def _split_parameters(text: str) -> tuple[str, list[str] | None]:
 
 
 def _bracket(text: str, i: int, open_: list[str]) -> str | None:
-    """Keeps `open_`, the brackets that stand open before text[i]; -> "open" or "close" where text[i] is one, None elsewhere:
-    `>` in (8>0) and -> is none."""
+    """Maintains `open_`, the brackets that are open before text[i]. -> "open" or "close" where text[i] is one, None elsewhere:
+    `>` in (8>0) and -> is none"""
     c = text[i]
     if c in "<([{":
         open_.append(c)

@@ -40,7 +40,8 @@ _LEA = re.compile(rb"[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]", re.S)  #
 
 
 class Code:
-    """The code of one file and what was found in it. `ARGUMENTS`: the numbers of the registers of a call's first four."""
+    """The code of one file and the results of its analysis. `ARGUMENTS`: the numbers of the registers of a call's first four
+    arguments."""
 
     ARGUMENTS = (RDI, RSI, RDX, RCX)
     R_GLOB_DAT, R_RELATIVE = 6, 8  # R_X86_64_*
@@ -85,7 +86,7 @@ class Code:
         )
 
     def calls(self, vaddr: int) -> Iterator[Known]:
-        """Each call in the function around `vaddr`, as {number of a register: what is known to be in it}."""
+        """Each call in the function around `vaddr`, as {number of a register: its known value}."""
         extent = self.frames.extent(vaddr)
         if extent is None or not 0 < extent[1] - extent[0] <= MAX_FUNCTION:
             return
@@ -112,8 +113,8 @@ class Code:
                 self._step(known, one, here)
 
     def _step(self, known: Known, one: Instruction, here: int) -> None:
-        """What an instruction does to the registers and stack slots that are known; what is not understood forgets what it may
-        write."""
+        """Applies an instruction to the known registers and stack slots. An instruction that is not decoded makes those that it
+        may write unknown."""
         wide, slot = one.rex & x86.REX_W, one.slot()
         if one.opcode == x86.LEA and one.relative is not None and wide:
             known[one.register] = here + one.length + one.relative
@@ -142,7 +143,7 @@ class Code:
             known.pop(RAX, None)
 
     def pointer(self, vaddr: int) -> int | None:
-        """What the loader puts into a word of the global offset table; None where the file does not tell."""
+        """The value that the loader puts into a word of the global offset table; None where the file does not give it."""
         if self._pointers is None:
             self._pointers = {}
             got, rela, symbols = (self.elf.sections.get(name) for name in (".got", ".rela.dyn", ".dynsym"))
@@ -209,7 +210,7 @@ class Code:
 
 
 def put(known: Known, place: Place, value: int | None) -> None:
-    """Notes what is in a register or stack slot; None: it is not known."""
+    """Notes the value of a register or stack slot; None: it is not known."""
     if value is None:
         known.pop(place, None)
     else:

@@ -84,8 +84,8 @@ class Instruction:
 
 
 def decode(code: bytes, at: int) -> Instruction:
-    """The `Instruction` at `code[at]` (Intel's manual, volume 2): its length, and what `Code` follows of it. `IndexError` past
-    the end."""
+    """The `Instruction` at `code[at]` (Intel's manual, volume 2): its length, and the parts of it that `Code` uses. `IndexError`
+    past the end."""
     start, one, narrow = at, Instruction(), False
     while code[at] in PREFIXES:
         narrow = narrow or code[at] == OPERAND_SIZE

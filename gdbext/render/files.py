@@ -1,4 +1,4 @@
-"""Files that commands write: complete or not there, whatever ends the command, and in nobody's place.
+"""Files that commands write: complete or absent, however the command ends, and never in the place of another user's file.
 
 Every command writes through a `Draft` (or `writing`, `drawing`, `write`, which use one)."""
 
@@ -114,7 +114,7 @@ class Draft:
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """Inside this block what the system refuses names the option and the path."""
+        """A block in which errors of the system name the option and the path."""
         try:
             yield
         except OSError as e:
@@ -125,8 +125,8 @@ class Draft:
         return self.file.fileno()
 
     def keep(self, path: str = "") -> str:
-        """Gives it its name, `path` where that is another one by now; -> the name. What it replaces is there until the moment
-        before."""
+        """Gives it its name, or `path` where that differs by now; -> the name. A file that it replaces exists until that
+        moment."""
         self.path = path or self.path
         with self.named():
             self.file.flush()

@@ -45,7 +45,7 @@ def demangle(name: str) -> str:
 
 
 class _Apart:
-    """A process that demangles what may grow, and ends where one does; started with the first such name."""
+    """A process that demangles names which may expand, and ends where one does; started with the first such name."""
 
     def __init__(self) -> None:
         self._process: Any = None

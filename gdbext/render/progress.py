@@ -15,7 +15,7 @@ EVERY = 1.0  # seconds
 
 @contextlib.contextmanager
 def shown(stream: IO[str] | None, what: str, total: float) -> Iterator[Callable[[float], None]]:
-    """-> what takes the seconds that have passed of `total`. Nothing is written where `stream` is no terminal."""
+    """-> a function that takes the seconds that have passed of `total`. Nothing is written where `stream` is no terminal."""
     line = _Line(stream if stream is not None and stream.isatty() else None)
     due = 0.0
 

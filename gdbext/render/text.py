@@ -55,7 +55,7 @@ def one_line(text: str, limit: int = MAX_LINE) -> str:
 
 
 def beneath(text: str, indent: str = "  ") -> str:
-    """Somebody else's text of several lines beneath a heading: escaped, and each line indented, so that none passes for ours."""
+    """Foreign text of several lines below a heading: escaped, and each line indented, so that none looks like ours."""
     return "\n".join(indent + escape(line, keep="\t") for line in text.split("\n"))
 
 

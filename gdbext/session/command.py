@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # which knows the arguments of commands
 
 
 def clean(doc: str) -> str:
-    """A docstring without its indentation (gdb before 13 shows it as it stands; `inspect` costs 40 ms to load)."""
+    """A docstring without its indentation (gdb before 13 shows it unchanged; `inspect` costs 40 ms to load)."""
     lines = doc.expandtabs().splitlines()
     margin = min((len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()), default=0)
     return "\n".join([lines[0].strip()] + [line[margin:].rstrip() for line in lines[1:]]).strip()
@@ -34,7 +34,7 @@ class UsageError(GdbextError):
 
 
 def error_line(command: str, error: Exception) -> str:
-    """The one line that says what failed: the command's name and the error's words, escaped."""
+    """The one line of an error: the command's name and the error's words, escaped."""
     text = one_line(str(error))
     return text if text.startswith(command) else f"{command}: {text}"
 
@@ -77,7 +77,7 @@ class Option:
 
     @property
     def told(self) -> str:
-        """What help says of it, with its default."""
+        """Its text in the help, with its default."""
         if self.default in (None, False, "", []) or "default" in self.help:
             return self.help
         return (
@@ -105,7 +105,7 @@ class Option:
 
 
 class Args:
-    """Parsed options as attributes, `operand_text`: what follows the options, stripped."""
+    """Parsed options as attributes, `operand_text`: the text after the options, stripped."""
 
     def __init__(self, values: dict[str, Any], operand_text: str) -> None:
         self.__dict__.update(values)
@@ -125,8 +125,8 @@ IN_WORDS = {  # reasons that JSON has as one word
 
 
 class Answer:
-    """What a command found. `data`: the JSON fields; `text`: a function of `Style` that makes the text for people;
-    `partial`: reasons why the answer is not the whole truth."""
+    """The result of a command. `data`: the JSON fields; `text`: a function of `Style` that makes the text for people; `partial`:
+    reasons why the answer is not the whole truth."""
 
     def __init__(self, data: dict[str, Any], text: str | Callable[[Style], str], partial: Iterable[str] = ()) -> None:
         self.data, self.text, self.partial = data, text, list(dict.fromkeys(partial))
@@ -136,7 +136,7 @@ class Answer:
 
     @property
     def lacks(self) -> bool:
-        """Whether something that was asked for is missing: that a process was read while it runs is no such thing."""
+        """Whether a requested part is missing. A process that was read while it ran does not count as missing."""
         return any(reason not in IN_WORDS for reason in self._reasons())
 
     def _reasons(self) -> list[str]:
@@ -317,7 +317,7 @@ _OPTION = re.compile(r"--?[A-Za-z][\w-]*$")
 
 
 def _word(text: str) -> tuple[Any, ...]:
-    """The first word of `text` (quotes respected) and what follows it."""
+    """The first word of `text` (quotes respected) and the rest."""
     if text[:1] in "'\"":
         end = text.find(text[0], 1)
         if end > 0:
@@ -327,8 +327,8 @@ def _word(text: str) -> tuple[Any, ...]:
 
 
 def matching(word: str, options: list[Option]) -> list[Option]:
-    """The options that a word like "-so" means. What nearly every command has makes no prefix of another one ambiguous. -p and
-    -pid name a process, as other tools have it."""
+    """The options that a word like "-so" means. Options of nearly every command make no prefix of another one ambiguous. -p and
+    -pid name a process, as in other tools."""
     name = word[2:] if word.startswith("--") else word[1:]
     if name in ("p", "pid") and not any(o.name == name for o in options):
         return [o for o in options if o in (ON, ON_OPERAND)]
@@ -338,7 +338,7 @@ def matching(word: str, options: list[Option]) -> list[Option]:
 
 
 def _unknown(command: type[Command], word: str, rest: str, options: list[Option]) -> str:
-    """What to do about an option that a command does not have."""
+    """Advice for an option that a command does not have."""
     name = word.lstrip("-")
     if name == "on":
         what = _word(rest)[0] if rest else "TP0"

@@ -1,4 +1,4 @@
-"""What the commands about an engine's KV cache and requests share: the running engine of a process, and the view of its cache."""
+"""Shared by the commands about an engine's KV cache and requests: the running engine of a process, and the view of its cache."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def view_of(session: Any, args: Any, target: Target | None = None) -> View | Nat
 
 
 def engines_for(session: Any, what: str | None) -> tuple[list[Engine], list[Target]]:
-    """The running engines that a command about requests means, and the cores: those of `what`, else the selected process's,
+    """The running engines, and the cores, for a command about requests: those of `what`, else the selected process's,
     else all."""
     target = None
     if what:

@@ -1,5 +1,5 @@
-"""What the commands share that act on gdb's own inferiors: asking for gdb, the options of Python breakpoints, labels of what is
-attached."""
+"""Shared by the commands that act on gdb's own inferiors: the check for gdb, the options of Python breakpoints, labels of
+attached processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def require_gdb(session: Session, name: str) -> ModuleType:
 
 
 def labels_of_attached(session: Session) -> dict[int, str]:
-    """{pid: label} of what is attached, and of what the last llm-ranks found."""
+    """{pid: label} of the attached processes, and of those that the last llm-ranks found."""
     found = {r.pid: r.label for r in session.ranks if not r.process.fate()}
     found.update({p.pid: p.label for p in require_gdb(session, "attach").attached() if p.label})
     return found

@@ -99,7 +99,7 @@ class GdbSession(Session):
         return found
 
     def attached_inferior(self, what: str | None = None) -> Any:
-        """The inferior that a WHAT names, the selected one without; one that has no process is fine where none is named."""
+        """The inferior that a WHAT names, without one the selected inferior. Only in the second case it may have no process."""
         self._need_frames()
         if what is None:
             return gdb.selected_inferior()
@@ -217,7 +217,7 @@ def _on_nodes(command: type[Command], args: Args) -> Any:
 
 
 def complete(command: type[Command], text: str, word: str | None) -> Any:
-    """Options after a dash, else what the operand completes to."""
+    """Options after a dash, else the completions of the operand."""
     last = text.split(" ")[-1]
     word = last if word is None else word  # gdb asks a first time only to learn where words break
     if last.startswith("-"):

@@ -122,7 +122,7 @@ class Start:
 
 
 class Room:
-    """What all nodes' answers together may take yet, in bytes."""
+    """The bytes that all nodes' answers together may still take."""
 
     def __init__(self, left: int = MOST_OF_ALL) -> None:
         self.left, self._lock = left, threading.Lock()
@@ -174,7 +174,7 @@ def ask(
 
 
 def _give(pipe: Any, pack: Any) -> None:
-    """Writes the pack to who may not want it."""
+    """Writes the pack to a program that may not read it."""
     try:
         with pipe:
             pipe.write(pack)
@@ -240,8 +240,8 @@ def of_line(command: type[Command], args: Args) -> list[tuple[str, list[str]]]:
 
 
 def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[str]]]) -> Answer:
-    """The answers of all nodes as one: merged by the command where it knows how, else beside each other. A node that does not
-    answer is named in `failed`; `GdbextError` where none does."""
+    """The answers of all nodes as one. The command merges them where it can, otherwise they follow one another. A node that does
+    not answer is named in `failed`; `GdbextError` where none does."""
     if command.gdb_only or command.resumes:
         raise UsageError(f"{command.name} acts on gdb's own inferiors: run gdb there   (gdbext.pyz gdb prints what it sources)")
     for option in command.all_options():

@@ -29,14 +29,14 @@ if TYPE_CHECKING:  # loaded by who resolves a name: llm-ranks, the first that is
 
 
 def _torch() -> Any:
-    """What torch's room makes of objects, loaded with the first of them."""
+    """The objects of torch's room, loaded with the first of them."""
     from ..torch import adapter
 
     return adapter
 
 
 def register_adapters() -> None:
-    """Tells the Python room what torch's room knows of its objects."""
+    """Registers the adapters of torch's room in the Python room."""
     adapters.register(("torch._C.TensorBase", "torch._C._TensorBase"), lambda obj: _torch().TensorAdapter(obj))
     adapters.register(("torch.dtype",), lambda obj: _torch().Dtype.of_object(obj))
     adapters.register(("torch.device",), lambda obj: _torch().Device.of_object(obj))
@@ -168,7 +168,7 @@ class Session:
         raise GdbextError(NEEDS_GDB)
 
     def attached_inferior(self, what: str | None = None) -> Any:
-        """gdb's inferior that a WHAT names, the selected one without."""
+        """gdb's inferior that a WHAT names, without one the selected inferior."""
         raise GdbextError(NEEDS_GDB)
 
     def target_of_inferior(self, inferior: Any) -> Target:

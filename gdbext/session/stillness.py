@@ -43,7 +43,7 @@ class Copies:
         self.made = 0
 
     def anew(self) -> None:
-        """Forgets the copies: what was missing in them may be in later ones."""
+        """Drops the copies: later ones may have the parts that were missing."""
         self._targets.clear()
         self.partial.clear()
         self.made += 1
@@ -71,7 +71,7 @@ class Copies:
         return self._targets[pid]
 
     def told(self, answer: Answer) -> Answer:
-        """An answer with `pauses`, and what is missing in the copies."""
+        """An answer with `pauses`, and the parts missing in the copies."""
         if not self.pauses:
             return answer
         text, stood = answer.in_style, ", ".join(f"{p['pid']} {seconds(p['seconds'])}" for p in self.pauses[:16])

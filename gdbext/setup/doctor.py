@@ -39,7 +39,7 @@ def _file(path: str) -> Any:
 
 
 def process_facts() -> dict[str, Any]:
-    """What /proc says about the right to trace: {scope, capabilities, seccomp, container, uid}."""
+    """The facts of /proc about the right to trace: {scope, capabilities, seccomp, container, uid}."""
     status = dict(re.findall(r"^(\w+):\s*(\S+)", _file("/proc/self/status") or "", re.M))
     scope = _file("/proc/sys/kernel/yama/ptrace_scope")
     cgroup = _file("/proc/1/cgroup") or ""
@@ -85,7 +85,7 @@ def try_trace() -> int:
 
 
 def check_trace(facts: dict[str, Any], error: int) -> Check:
-    """May one process of this user read and attach another? `error`: what `try_trace` found."""
+    """May one process of this user read and attach another? `error`: the result of `try_trace`."""
     may = bool(facts["capabilities"] >> SYS_PTRACE & 1)
     where = f"ptrace_scope {facts['scope']}, {'with' if may else 'without'} SYS_PTRACE" + (
         ", in a container" if facts["container"] else ""
@@ -220,7 +220,7 @@ def layouts() -> dict[str, list[str]]:
 
 
 def check_layouts(known: dict[str, list[str]]) -> Check:
-    """`known`: what `layouts` found."""
+    """`known`: the result of `layouts`."""
     gone = [k for k, names in known.items() if not names]
     said = "; ".join(f"{k} {', '.join(names)}" for k, names in known.items() if names)
     if gone:

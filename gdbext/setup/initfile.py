@@ -142,7 +142,7 @@ def write(path: str, content: bytes | None) -> None:
 
 
 def change(path: str, function: Callable[[bytes | None], bytes | None]) -> bool:
-    """Writes what `function` makes of the file's bytes. -> whether anything changed."""
+    """Writes the result of `function` on the file's bytes. -> whether anything changed."""
     before = read(path)
     after = function(before)
     if after == before:

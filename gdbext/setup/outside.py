@@ -49,7 +49,7 @@ def wants_json(command: type[Command], line: str) -> bool:
 
 
 def error_text(name: str, error: Exception, as_json: bool) -> str:
-    """The one line that says what failed."""
+    """The one line of an error."""
     if as_json:
         return jsonline.dumps({"schema": name + "/1", "partial": [], "error": one_line(str(error))})
     return error_line(name, error)
@@ -77,7 +77,7 @@ def perform(command: type[Command], line: str, session: Session) -> tuple[int, s
 
 
 def needs_gdb(command: type[Command], line: str) -> bool:
-    """Commands that read run here on what -on names or they find themselves; the others want gdb."""
+    """Whether a command needs gdb. Commands that read run here, on processes that -on names or that they find themselves."""
     if command.standalone:
         return False
     try:
@@ -160,7 +160,7 @@ def on_nodes(command: type[Command], words: Sequence[str], planned: Sequence[tup
 
 
 def shown(status: int, out: str, err: str) -> int:
-    """Prints what a command said. -> exit status."""
+    """Prints a command's result. -> exit status."""
     if out:
         print(out)
     if err:

@@ -1,4 +1,4 @@
-"""`gdbext.pyz` for gdb, which sources files and no archives: the pack unpacked into a folder that nobody else can write."""
+"""`gdbext.pyz` for gdb, which sources files and no archives: the pack unpacked into a folder that no other user can write to."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ CORE = {"id": "core", "type": "promptString", "description": "core file"}
 
 
 def commands() -> tuple[str, str]:
-    """The step of gdb's start that loads the pack: what it is for, and the command."""
+    """The step of gdb's start that loads the pack: its purpose, and the command."""
     return "gdbext's commands", f"source {init_script()}"
 
 
@@ -158,14 +158,14 @@ def attach(gdb: Gdb, cuda_gdb: str, name: str, pid: int | None, exe: str, number
 
 
 def cppdbg(gdb: Gdb, program: str, setup: Sequence[tuple[str, str]] | None = None) -> dict[str, Any]:
-    """What every configuration of that type holds. gdb's commands are typed in its debug console after `-exec `. `setup`: the
-    steps of gdb's start, `load()` where None; none of ours in a gdb without Python, which can load no pack."""
+    """The common part of every configuration of that type. gdb's commands are typed in its debug console after `-exec `. `setup`:
+    the steps of gdb's start, `load()` where None; none of ours in a gdb without Python, which can load no pack."""
     steps = [*(load() if setup is None else setup), FRAMES, MI_FRAMES] if gdb.python else [LAZILY]
     setup_commands = [{"description": why, "text": text} for why, text in steps]
     return {"type": "cppdbg", "MIMode": "gdb", "miDebuggerPath": gdb.path, "program": program, "setupCommands": setup_commands}
 
 
 def dap(gdb: Gdb, program: str, setup: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """What every configuration of gdb's own DAP holds; `setup`: the steps of gdb's start."""
+    """The common part of every configuration of gdb's own DAP; `setup`: the steps of gdb's start."""
     words = [word for _, text in [*setup, FRAMES] for word in ("-iex", text)]
     return {"type": "gdb", "program": program, "debuggerPath": gdb.path, "debuggerArgs": ["-i=dap", *words]}

@@ -87,7 +87,7 @@ def _tokens(rt: Runtime, key: Object) -> list[int]:
 
 
 def pages(tokens: list[int], size: int, bigrams: bool = False) -> list[bytes]:
-    """What is hashed of each page of `size` tokens, or of pairs of neighbours."""
+    """The bytes that are hashed of each page of `size` tokens, or of pairs of neighbours."""
     units = list(zip(tokens, tokens[1:])) if bigrams else [(n,) for n in tokens]
     return [_packed([n for unit in units[at : at + size] for n in unit]) for at in range(0, len(units), size)]
 
@@ -108,7 +108,7 @@ def chain(parts: list[bytes], before: bytes = b"") -> list[bytes]:
 
 
 def namespace(parts: Sequence[str | None]) -> bytes:
-    """What the first page of a key with an (extra key, cache salt) follows."""
+    """The digest before the first page of a key with an (extra key, cache salt)."""
     if not any(part is not None for part in parts):
         return b""
     digest = hashlib.sha256(NAMESPACE)

@@ -36,8 +36,8 @@ def requests_of(
     content: bool,
     listed: list[Request] | None = None,
 ) -> list[Request]:
-    """The requests that a scheduler lists, those that run first, with what they hold. Request times are monotonic or missing, by
-    release: ages are not told. `listed`: they were read before."""
+    """The requests that a scheduler lists, running ones first, with their slots. Request times are monotonic or missing, by
+    release, so ages are not given. `listed`: they were read before."""
     rows = scheduler.attr("req_to_token_pool").attr("req_to_token")
     table = read_tensor(rt, rows.address)
     if table.shape is None or len(table.shape) != 2 or table.dtype.name != "int32":
@@ -213,8 +213,7 @@ def _integer(obj: Object) -> int | None:
 
 
 def _pointers(rt: Runtime, records: Records, places: Places, owners: Owners) -> list[int]:
-    """As `first_present`, of many objects: addresses, 0 for none. `owners`: who has what in members of the objects, filled
-    here."""
+    """As `first_present`, of many objects: addresses, 0 for none. `owners`: the owners of members of the objects, filled here."""
     found, none = [0] * len(records.addresses), address_of_none(rt)
     for _, text in places:
         owner, _, name = text.rpartition(".")

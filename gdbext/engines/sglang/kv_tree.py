@@ -139,7 +139,7 @@ def _size(core: Object, what: str, kind: str, unified: bool) -> int | None:
 
 
 def _node(rt: Runtime, obj: Object, what: str, unified: bool, tokens: int, mapping: list[int] | None) -> TreeNode:
-    """What a node holds of one pool: a `TreeNode` without its links."""
+    """A node's part in one pool: a `TreeNode` without its links."""
     if unified:
         held = obj.attr("component_data").item(COMPONENTS.get(what, 0))
         value, lock = (

@@ -71,7 +71,7 @@ PLACES = (
 
 
 def look(rt: Runtime, rank: Rank) -> Look:
-    """What one process says of its requests. Parts that it does not have are not among `parts`."""
+    """The requests of one process. Parts that it does not have are not among `parts`."""
     found = Look(rank.label, rank.pid, rank.role, engine="sglang")
     parts = {
         "frontend": ("frontend", _front_end),
@@ -89,8 +89,8 @@ def look(rt: Runtime, rank: Rank) -> Look:
 
 
 def _front_end(rt: Runtime, found: Look) -> bool:
-    """The requests whose answer somebody awaits at a tokenizer manager. The router of several tokenizer workers has none; it
-    hands theirs to the scheduler."""
+    """The requests whose answers are awaited at a tokenizer manager. The router of several tokenizer workers has none; it hands
+    theirs to the scheduler."""
     manager = _manager(rt)
     if manager is None:
         return False
@@ -127,7 +127,7 @@ def _awaited(rt: Runtime, states: Object) -> list[Sighting]:
 
 
 def _at_one_moment(rt: Runtime, read: Callable[[], T]) -> T:
-    """What `read` reads of memory that changes meanwhile: anew, and again until it holds together."""
+    """The result of `read` for memory that changes meanwhile: read anew, and again until it is consistent."""
 
     def anew() -> T:
         rt.target.drop_pages()

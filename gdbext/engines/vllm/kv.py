@@ -1,4 +1,4 @@
-"""vLLM's KV cache out of memory: what the engine's spec gives as its reader."""
+"""vLLM's KV cache from memory: the reader that the engine's spec names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def find_scheduler(rt: Runtime) -> Object | None:
 
 
 def find_model(rt: Runtime) -> Object | None:
-    """What the process's model runner calls: the model, or what is around it; None."""
+    """The object that the process's model runner calls: the model, or a wrapper around it; else None."""
     runner = in_frames(rt, WORKER_ROOTS)
     return None if runner is None else at(runner, "model")
 

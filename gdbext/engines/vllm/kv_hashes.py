@@ -109,7 +109,7 @@ FORMS: dict[str, tuple[Callable[..., Any], Callable[[str], Any]]] = {
 
 class Chain(NamedTuple):
     """A request, its tokens, the hashes of its blocks and its extra keys. `whole`: how many of its tokens were its own from the
-    start: an engine that cut its prompt leaves the hash of what it cut."""
+    start: an engine that cut its prompt leaves the hashes of the part that it cut off."""
 
     request: Request
     tokens: list[int]

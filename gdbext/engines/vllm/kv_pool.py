@@ -61,7 +61,7 @@ def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> tuple[Pool, Pl
 
 
 def _marks(rt: Runtime, queue: Object) -> dict[int, int]:
-    """{address: mark} of what a link may be instead of a block."""
+    """{address: mark} of the objects that a link may lead to instead of a block."""
     marks = {address_of_none(rt): NONE, 0: NONE}
     if _name(queue, "head").startswith("fake"):
         marks.update({queue.attr(_name(queue, "head")).address: HEAD, queue.attr(_name(queue, "tail")).address: TAIL})
@@ -161,7 +161,7 @@ def _contents(rt: Runtime, addresses: Sequence[int]) -> list[Any]:
 
 
 def _hash_text(rt: Runtime, token: int) -> str:
-    """A hash for people: hex of its first bytes, or the repr of what older releases keep."""
+    """A hash for people: hex of its first bytes, or the repr of the value in older releases."""
     if not token:
         return "none"
     try:

@@ -116,7 +116,7 @@ def explain_waits(cache: Cache) -> None:
 
 
 def _head_waits(cache: Cache, request: Request) -> str:
-    """What the first of the queue waits for: a slot, blocks of some group, the step's budget of tokens."""
+    """What the first request of the queue waits for: a slot, blocks of some group, the step's budget of tokens."""
     count = len(waiting.running(cache))
     slots = cache.limits.get("max_num_active_reqs") or cache.limits.get("max_num_running_reqs")
     if slots and count >= slots:

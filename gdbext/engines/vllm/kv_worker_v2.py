@@ -104,7 +104,7 @@ def _check_rows(states: Object, worker: Worker) -> None:
 
 # ---- what is counted by row ------------------------------------------------------------------------------------------------
 def _counts(rt: Runtime, states: Object, worker: Worker) -> None:
-    """Fills in what the runner counts of each request."""
+    """Fills in the runner's counters for each request."""
     for field, name in (("prompt", "prompt_len"), ("prefill", "prefill_len"), ("total", "total_len"), ("computed", "")):
         name = name or ("num_computed_tokens_np" if has(states, "num_computed_tokens_np") else "num_computed_tokens")
         held = at(states, name)
@@ -129,7 +129,7 @@ def _at_row(rt: Runtime, held: Object, row: int) -> Any:
 
 
 def _staged(rt: Runtime, held: Object) -> tuple[Tensor, list[tuple[int, int, list[int]]]]:
-    """A StagedWriteTensor, or a plain tensor: what is in its memory, and what waits to be written there: [(row, first column,
+    """The memory of a StagedWriteTensor or a plain tensor, and the numbers that wait to be written there: [(row, first column,
     numbers)]."""
     plain = is_tensor(held)
     tensor = read_tensor(rt, (held if plain else held.attr("gpu")).address)
@@ -219,7 +219,7 @@ def _slots(rt: Runtime, tables: Object, group: int) -> list[int]:
 
 # ---- how a request is sampled ----------------------------------------------------------------------------------------------
 def sampling_of(runner: Object, request_id: str) -> dict[str, Any] | None:
-    """{name: value} of a request's row in the sampler: what its next token is drawn by. None where it has no row, or this rank
+    """{name: value} of a request's row in the sampler, by which its next token is drawn. None where it has no row, or this rank
     does not sample."""
     row = rows_of(runner).get(request_id)
     if row is None:

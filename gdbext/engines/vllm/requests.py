@@ -55,7 +55,7 @@ COMPILER = "_create_grammar"  # v1/structured_output/__init__.py
 
 
 def look(rt: Runtime, rank: Rank) -> Look:
-    """What one process says of its requests. Parts that it does not have are not among `parts`."""
+    """The requests of one process. Parts that it does not have are not among `parts`."""
     found = Look(rank.label, rank.pid, rank.role, engine="vllm")
     found.replica = getattr(rank, "ranks", {}).get("dp")
     if rank.role in ("frontend", "api-server", "engine-core"):
@@ -68,7 +68,7 @@ def look(rt: Runtime, rank: Rank) -> Look:
 
 
 def _part(found: Look, name: str, read: Callable[[], object]) -> None:
-    """Reads one part; what cannot be read is a note."""
+    """Reads one part; a failure is a note."""
     try:
         if read():
             found.parts += (name,)
@@ -78,7 +78,7 @@ def _part(found: Look, name: str, read: Callable[[], object]) -> None:
 
 # ---- front end -------------------------------------------------------------------------------------------------------------
 def _front_end(rt: Runtime, found: Look) -> bool:
-    """The requests whose answer somebody awaits here. `NotFoundError` where a process that should have some has none: it is read
+    """The requests whose answers are awaited here. `NotFoundError` where a process that should have some has none: it is read
     while it runs."""
     client = in_frames(rt, CLIENTS) or in_tasks(rt, CLIENTS)
     if client is None:
@@ -148,7 +148,7 @@ def _output_handler(rt: Runtime, client: Object) -> tuple[Keeper, Keeper]:
 
 # ---- engine core -----------------------------------------------------------------------------------------------------------
 def _scheduler(rt: Runtime, found: Look) -> bool:
-    """The scheduler's queues, and what stands before and behind them."""
+    """The scheduler's queues, and the stages before and behind them."""
     scheduler = find_scheduler(rt)
     if scheduler is None or at(scheduler, "block_manager") is not None:
         return False
@@ -218,7 +218,7 @@ def _capacity(scheduler: Object) -> tuple[int | None, int]:
 
 
 def _around(rt: Runtime, found: Look, core: Object) -> None:
-    """What waits in the core's queues, and its threads that fill and empty them."""
+    """The requests that wait in the core's queues, and its threads that fill and empty them."""
     for stage, function in ((INPUT, INPUT_THREAD), (OUTPUT, OUTPUT_THREAD)):
         found.keepers[stage] = keeper_in(rt, function, function, _rests, _turns)
     for stage, name in ((INPUT, "input_queue"), (OUTPUT, "output_queue")):
@@ -237,7 +237,7 @@ def _around(rt: Runtime, found: Look, core: Object) -> None:
 
 
 def _short(found: Look, scheduler: Object, block_size: int) -> None:
-    """What the first of the queue waits for, where that is blocks."""
+    """Fills in the blocks that the first request of the queue waits for, if it waits for blocks."""
     head = next((s for s in found.sightings if s.stage == QUEUE and not s.ended and not s.parked and not s.waits_for), None)
     manager = known(scheduler, "manager") if head is not None and block_size else None
     pool = (known(manager, "pool") or manager) if manager is not None else None
@@ -253,7 +253,7 @@ def _short(found: Look, scheduler: Object, block_size: int) -> None:
 
 
 def _parked(rt: Runtime, found: Look) -> None:
-    """Who is to deliver what parked requests wait for: a thread that compiles a grammar."""
+    """Fills in the thread that parked requests wait for: one that compiles a grammar."""
     parked = [s for s in found.sightings if s.parked]
     if any(s.waits_for == waiting.GRAMMAR for s in parked):
         compiling = _compilers(rt)
@@ -277,7 +277,7 @@ def _compilers(rt: Runtime) -> dict[str, Keeper]:
 
 
 def _worker_at(rt: Runtime, thread: PyThread) -> Keeper:
-    """The main thread of a core or a worker: where it stands, and whether it works, rests or waits for another process."""
+    """The main thread of a core or a worker: its place, and whether it works, is idle or waits for another process."""
     frames = rt.frames(thread)
     if not frames or frames[0].function.rpartition(".")[2] in RESTING and "/threading.py" in frames[0].file:
         return Keeper("main", thread.tid)
@@ -323,7 +323,7 @@ def _ids_of(item: Object) -> list[tuple[str, str]]:
 
 # ---- worker ----------------------------------------------------------------------------------------------------------------
 def _worker(rt: Runtime, found: Look) -> bool:
-    """The requests of a worker's batch, where it stands, and to whom it answers."""
+    """The requests of a worker's batch, its place, and the process that it answers."""
     transfers.of_worker(rt, found)
     found.rings = tuple(ring.name for ring in shm_rings.find(rt) if ring.reader is None)
     main = thread_in(rt, "worker_busy_loop")

@@ -185,7 +185,8 @@ class Vllm(EngineSpec):
 
     def infer_order(self, ranks: Sequence[Rank]) -> None:
         """Releases without titles start the workers in order of rank (v1/executor/multiproc_executor.py: `for rank in
-        range(self.world_size)`); V0's driver is rank 0 itself and starts the others. Believed when the count is what argv says.
+        range(self.world_size)`); V0's driver is rank 0 itself and starts the others. The order is believed when the count is the
+        one of argv.
         """
         for top in ranks:
             program = top.process.program()

@@ -37,7 +37,7 @@ def parts_of(connector: Object) -> list[Object]:
 
 
 def of_scheduler(rt: Runtime, found: Look, scheduler: Object) -> None:
-    """Fills in what the scheduler's connector has: of each request what is on its way, of the instance who it is."""
+    """Fills in the data of the scheduler's connector: each request's transfers, and the identity of the instance."""
     connector = at(scheduler, "connector")
     if connector is None:
         return
@@ -89,8 +89,8 @@ def params_of(rt: Runtime, sighting: Sighting) -> dict[str, Any]:
 
 
 def _transfer(rt: Runtime, sighting: Sighting, serves: Connector) -> Transfer | None:
-    """What a request's parameters say of its transfer; None where it has none. One that was given up while it is read has it
-    still: its blocks are written to until the read has ended."""
+    """A request's transfer, by its parameters; None where it has none. A request that is aborted while its KV is received still
+    has one: its blocks are written to until that has ended."""
     params = params_of(rt, sighting)
     named, engine, request = (params.get(name) for name in ("transfer_id", "remote_engine_id", "remote_request_id"))
     key = ("transfer", str(named)) if named is not None else ()
