@@ -149,7 +149,7 @@ def stopped_by(pids: Iterable[int]) -> dict[int, str]:
 
 
 def stopper(tracer: int) -> str:
-    """What has stopped a process that `tracer` traces (0: no process traces it), in words."""
+    """What has stopped a process, in words. `tracer`: the process that traces it, 0 for none."""
     if not tracer:
         return "a signal"
     name = procfs.read_or_empty(tracer, "comm").decode("utf-8", "replace").strip() or "?"  # it has just ended, say

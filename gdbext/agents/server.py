@@ -21,7 +21,7 @@ from . import tools
 from .pages import Pages
 
 LIMIT = 60.0  # seconds of one call
-AT_ONCE = 2  # calls that look at the same time
+AT_ONCE = 2  # calls that run at the same time
 MISSING = "mcp needs the package mcp, 2 or newer, in this Python: pip install 'gdbext[mcp]'   (or: pip install 'mcp>=2')"
 INSTRUCTIONS = (
     "Inspects LLM inference engines (vLLM, SGLang, …) on this machine. Nothing is changed: processes stand still for "
@@ -116,10 +116,10 @@ def serve(limit: float = LIMIT) -> None:
 
     try:
         asyncio.run(run())
-    except BaseException as e:  # what its task groups raise is of several classes, by Python's version
+    except BaseException as e:  # its task groups raise errors of several classes, by Python's version
         if not _is_gone(e):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what was not written yet has no reader
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the unwritten rest has no reader
 
 
 def _is_gone(error: BaseException) -> bool:

@@ -18,8 +18,8 @@ from ..errors import GdbextError
 from ..render.text import escape
 from .variables import MAX_FIELDS
 
-PAGE = 200  # of what is inside a value, at once
-_UNKNOWN = "[...]"  # the step of a path to what no key that can be written leads to
+PAGE = 200  # children of a value, at once
+_UNKNOWN = "[...]"  # the step of a path to a child whose key cannot be written
 _NO_FIELDS = ("function", "module", "code", "builtin_function_or_method", "NoneType", "bool", "int", "float", "complex")
 
 

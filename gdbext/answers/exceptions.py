@@ -16,7 +16,7 @@ from .variables import frame_variable_lines
 
 CAUSE = "The above exception was the direct cause of the following exception:"
 CONTEXT = "During handling of the above exception, another exception occurred:"
-# Messages of the interpreter's and of CUDA's own, which quote names of code, never what users sent.
+# The interpreter's and CUDA's own messages, which quote names of code, never users' data.
 HARMLESS = re.compile(
     r"|\d+|[\w ]*index out of range|[\w ]*by zero|maximum recursion depth exceeded[\w ]*|name '\w+' is not defined|"
     r"No module named '[\w.]+'|"
@@ -99,7 +99,7 @@ class Source:
 
 
 def exception_lines(data: dict[str, Any], style: Style, source: Source, with_locals: bool = False) -> list[str]:
-    """An exception in the words of Python's own traceback: its cause first, most recent call last."""
+    """An exception in the words of Python's own traceback: its cause or context first, most recent call last."""
     lines, other = [], None
     if data["cause"] is not None:
         other, joint = data["cause"], CAUSE

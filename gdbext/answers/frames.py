@@ -81,7 +81,7 @@ def launched_kernel(
             own = triton.compiled(rt).get(found.function)
     except GdbextError as e:
         log.passed_over(e)
-        return None  # its frames are all there; llm-launch says what could not be read
+        return None  # its frames are complete; llm-launch names the unread arguments
     if found is None:
         return None
     return {

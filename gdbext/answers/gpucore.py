@@ -38,7 +38,7 @@ FLAGS = "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip
 
 
 RELEASES = (
-    # first release, what differs there
+    # first release, the difference from it on
     (
         (11, 4),
         "CUDA 11.4 to 12.4: the CPU core comes along; CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION=0 leaves it out. "

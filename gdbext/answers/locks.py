@@ -62,7 +62,7 @@ def edge_lines(edges: list[Edge], nodes: Nodes, style: Style) -> list[str]:
 # ---- over several machines -------------------------------------------------------------------------------------------------
 _PLACE = {"label": str, "pid": (int, None), "tid?": (int, None), "name?": str, "task?": str}
 _EDGE = {"waiter": _PLACE, "lock": str, "owner": (_PLACE, None), "kind": str, "where": str, "note": str, "orphan": bool}
-ANSWER = {  # what is read of an answer of `llm-locks -json`
+ANSWER = {  # the fields read from an answer of `llm-locks -json`
     "edges": [{**_EDGE, "candidates": [_PLACE]}],
     "cycles": [{"edges": [{**_EDGE, "candidates": [_PLACE]}], "sentence": str}],
     "ranks_read": int,

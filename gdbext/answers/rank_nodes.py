@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _NUMBER, _TEXT = (int, None), (str, None)
 INSTANCE = {"name": str, "role": str, "engine_id": str, "ports": dict, "serves": str, "dp_rank": _NUMBER}
 RANK = {"engine": str, "role": str, "label": str, "pid": int, "state": str, "ranks": dict, "sizes": dict, "marks": [str]}
-ANSWER = {  # what is read of an answer of `llm-ranks -json`
+ANSWER = {  # the fields read from an answer of `llm-ranks -json`
     "ranks": [{**RANK, "instance": (INSTANCE, None), "rss?": _NUMBER, "gpus?": [int], "notes?": [str]}],
     "processes": int,
     "routers": [{"router": str, "pid": int, "ports": ([int], None), "connections": dict}],

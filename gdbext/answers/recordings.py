@@ -24,7 +24,7 @@ from ..timeline.torch_trace import Trace
 SHOWN, LISTED, SHOWN_STALLS = 12, 100, 20  # functions of text, and of JSON; stalls of text
 
 
-SPARSE = 0.7  # part of the looks that were asked for: with fewer the answer warns
+SPARSE = 0.7  # part of the requested samples: with fewer the answer warns
 
 
 def record(

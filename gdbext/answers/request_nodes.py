@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _NUMBER = (int, None)
-ROW = {  # what is read of a row: the scheduler's own numbers; all else is made of the facts
+ROW = {  # the fields read from a row: the scheduler's own numbers; all others are made of the facts
     "request_id": str,
     "status": str,
     "queue": str,

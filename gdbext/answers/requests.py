@@ -164,15 +164,15 @@ def sampling_row(target: Target, request_id: str) -> dict[str, Any] | None:
 
 
 def differs(sampling: dict[str, str], row: dict[str, Any]) -> list[str]:
-    """Names of the values that differ between a worker's row and the scheduler's parameters. Left out: top_k, logprobs and seed
-    where 0 or -1 have their special meaning."""
+    """Names of the values that differ between a worker's row and the scheduler's parameters. top_k, logprobs and seed are not
+    compared: 0 and -1 have special meanings there."""
     found = []
     for name in ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty"):
         try:
             known = name in row and name in sampling
             if known and not math.isclose(float(sampling[name]), row[name], rel_tol=1e-6, abs_tol=1e-6):
                 found.append(name)
-        except ValueError:  # None, or what is not shown
+        except ValueError:  # None, or a hidden value
             continue
     return found
 

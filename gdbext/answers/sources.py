@@ -17,7 +17,7 @@ from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 
 MAX_MEMBER = 8 << 20  # bytes of a source file inside an archive
-MAX_DIRECTORY = 256 << 20  # bytes of an archive that is looked into
+MAX_DIRECTORY = 256 << 20  # bytes of an archive that is searched
 _DECORATED = 40  # lines that decorators may take before a `def`
 
 
@@ -84,7 +84,7 @@ def begins_at(code: Code, lines: list[str]) -> bool:
     for number in range(max(first, 0), min(first + _DECORATED, len(lines))):
         if wanted.search(lines[number]):
             return number == first or lines[first].lstrip().startswith("@")
-    # made by exec() of a text, or by Cython and its kind: a file that never had the name tells nothing
+    # made by exec() of a text, by Cython or the like: a file that never had the name is no evidence
     return not any(wanted.search(line) for line in lines) and first < len(lines)
 
 

@@ -134,7 +134,7 @@ def folded_stacks(views: list[ProcessView]) -> list[tuple[tuple[str, ...], list[
     ]
 
 
-Resting = List[Tuple[str, ThreadView]]  # (process, thread) of idle helpers that stand in the same frames
+Resting = List[Tuple[str, ThreadView]]  # (process, thread) of idle helpers with the same frames
 
 
 def shown(

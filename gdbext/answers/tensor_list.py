@@ -124,7 +124,7 @@ def is_on(device: str, wanted: str) -> bool:
     return device == wanted or device.partition(":")[0] == wanted
 
 
-ROW = {  # what is read of a row of a saved listing
+ROW = {  # the fields read from a row of a saved listing
     "address": str,
     "shape": ([int], None),
     "dtype": str,

@@ -13,7 +13,7 @@ from ..timeline.live import Row
 HEAD = ("label", "pid", "state", "in", "part", "GIL", "waits", "CPU", "RSS", "steps/s")
 RIGHT = ("pid", "part", "GIL", "waits", "CPU", "RSS", "steps/s")
 WHERE, LEAST = HEAD.index("in"), 20  # the column that is cut to the room that there is, and the columns that it has at least
-LAST = ("waits", "steps/s", "GIL", "RSS", "part", "pid")  # what gives way first where there is no room for that
+LAST = ("waits", "steps/s", "GIL", "RSS", "part", "pid")  # left out first where there is no room for it
 
 
 def sorted_rows(rows: Sequence[Row], by: str) -> list[Row]:

@@ -47,8 +47,8 @@ def _unfinished(target: Target) -> str:
 
 
 def _waiting(target: Target) -> str:
-    """A thread that waits for the device, though no kernel is there: its work is not started yet, as when it waits for an event
-    of another stream."""
+    """A thread that waits for the device, in words, or ''. It matters where no kernel is there: its work waits too, as for an
+    event of another stream."""
     for thread in target.threads():
         try:
             for frame in target.unwind(thread):

@@ -147,7 +147,8 @@ class Spoken(PyBreakpoint):
         return self.is_last(stop)
 
     def is_last(self, stop: StopContext) -> bool:
-        """Disables it where its limit is reached. -> whether to stop: it and all others that are `awaited` are over"""
+        """Frees the debug registers where its limit is reached. -> whether to stop: it and all others that are `awaited`
+        are over"""
         if self.pace.over():
             self.rest(stop)
         return self.awaited and all(point.is_over() for point in spoken() if point.awaited)

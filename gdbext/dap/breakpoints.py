@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 NEVER = 1 << 62  # passes
 
-_sources: dict[str, dict[Wanted, PyBreakpoint]] = {}  # what the gutter of each file holds
+_sources: dict[str, dict[Wanted, PyBreakpoint]] = {}  # the breakpoints of each file
 _leaving: list[PyBreakpoint] = []  # no longer wanted, to be removed at the next stop
 _reached: set[tuple[int, int]] = set()  # (number of a breakpoint, pid): it was set there, or waits there
 
 
 class _State:
     launches = False  # the client starts the process
-    quiet = False  # what is set here is told in the answer
+    quiet = False  # breakpoints that are set here are in the answer
     stops: list[Body] | None = None  # of the step at work, kept back
 
 
@@ -103,7 +103,7 @@ def _make(path: str, key: Wanted) -> PyBreakpoint:
         point: PyBreakpoint = pylog.Logpoint(where, message, condition, count, "", pace=pylog.Pace())
     else:
         point = PyBreakpoint("pybreak", where, condition, count)
-    if server.is_running():  # no register is touched before it stands still
+    if server.is_running():  # no register is touched before it is stopped
         point.register()
         return point
     processes = _processes()

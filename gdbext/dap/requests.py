@@ -36,7 +36,7 @@ FIRST = 1 << 30  # of our references to variables: gdb's count from 1
 READ_ONLY = {"attributes": ["readOnly"]}
 COMMANDS = {"next": "pynext", "stepIn": "pystep", "stepOut": "pyfinish"}
 
-_opened: list[Callable[[int, int], list[Body]]] = []  # by reference: what gives the rows below it
+_opened: list[Callable[[int, int], list[Body]]] = []  # by reference: a function for the rows below it
 _names: dict[int, str] = {}  # of threads by tid, as they were at the last stop
 _walked: set[int] = set()  # threads whose libraries are read, since the last stop
 _console: list[int] = []  # the frame that the console was last used in

@@ -124,7 +124,7 @@ def before(name: str, ours: Callable[..., Body | Later | None], stopped: bool = 
                 found = ask(lambda: _expected(ours, arguments))
         except _of_gdb("startup", "DAPException"):
             raise
-        except Exception as e:  # whatever it is: gdb's own answer is better than none
+        except Exception as e:  # any error: gdb's own answer is better than none
             _off(name, e)
         if isinstance(found, Later):
             found.start()

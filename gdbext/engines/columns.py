@@ -32,7 +32,7 @@ GAP = 1 << 15  # bytes: pieces nearer than this are read in one
 PIECE = 1 << 20
 FAR = 1 << 12  # bytes: no allocator lays objects of one kind further apart
 MAX_NAME = 256
-MAX_KEYS = 1 << 14  # bytes of a dict's table of keys that are looked through
+MAX_KEYS = 1 << 14  # bytes of a dict's table of keys that are searched
 MAX_EXTENT = 1 << 12  # bytes of each of them that are read at once
 SHORT_TEXT = 48  # characters of strs that are read in one go: ids of requests
 FEW = 64  # objects that are read one by one
@@ -158,7 +158,7 @@ def _pieces(target: Target, runs: list[Run], size: int) -> list[Piece]:
                 found[number] = (low, view)
         except FaultError as e:
             log.passed_over(e)
-            for start, end, number in spans[at:upto]:  # the gap between two was not there
+            for start, end, number in spans[at:upto]:  # the gap between two was not mapped
                 found[number] = (start, memoryview(target.read(start, end - start + -(end - start) % 8)).cast("Q"))
         at = upto
     return [found[number] for number in range(len(runs))]
@@ -269,7 +269,7 @@ class Records:
         self._whole: Columns | None = None  # of the tables of keys
         self._extent = 0  # bytes of such a table up to its last key
         self._dicts: dict[str, list[int]] | None = None
-        self.foreign: list[int] = []  # positions of what is another class
+        self.foreign: list[int] = []  # positions of objects of another class
         self.columns: Columns | None = None
         if not addresses:
             return
@@ -375,7 +375,7 @@ class Records:
         if len(places) < len(self.addresses):
             return Columns(self.rt.target, [keys[i] for i in places], size)
         if self._whole is None or self._whole.size < size:
-            self._whole = Columns(self.rt.target, keys, max(size, self._extent))  # other members will be asked for
+            self._whole = Columns(self.rt.target, keys, max(size, self._extent))  # other members will be read
         return self._whole
 
     def _place_of_key(self, number: int, name: str) -> tuple[int, int] | None:

@@ -133,7 +133,7 @@ def _is_nobodys(search: Search, pid: int) -> bool:
 
 def _gather(search: Search) -> None:
     """Reads memory where evidence from outside leaves a doubt, and drops processes that nothing confirms."""
-    for spec in ENGINES:  # before memory: what argv proves needs no reading
+    for spec in ENGINES:  # before memory: facts that argv proves need no read
         ranks = [r for r in search.ranks.values() if r.engine == spec.name]
         for rank in ranks:
             rank.parent = search.ranks.get(rank.ppid)
@@ -145,7 +145,7 @@ def _gather(search: Search) -> None:
             del search.ranks[rank.pid]  # Foo::Worker of some other program
         elif rank.role == "child" and rank.parent is not None and rank.parent.role == "frontend" and rank.rank_source == "tree":
             if any(r.parent is rank.parent and r.rank_source in ("title", "memory") for r in search.ranks.values()):
-                del search.ranks[rank.pid]  # the user's own helper process, beside an engine that is up
+                del search.ranks[rank.pid]  # the user's own helper process, next to a running engine
         if rank.unconfirmed:
             rank.note(rank.unconfirmed)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .rank import Rank
 
 SERVERS = ("frontend", "api-server", "server")  # roles that answer HTTP
-SECONDS = 2.0  # for an answer: an event loop that stands gives none
+SECONDS = 2.0  # for an answer: a blocked event loop gives none
 MOST = 1 << 20  # bytes
 
 

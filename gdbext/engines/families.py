@@ -93,9 +93,7 @@ def families(ranks: dict[int, Rank]) -> list[list[Rank]]:
                 top[find(rank.pid)] = find(lost[key])
             else:
                 lost[key] = rank.pid
-    whole: dict[
-        Any, set[int]
-    ] = {}  # families with a living top, by process group: what an orphan there came from, where it is the only one
+    whole: dict[Any, set[int]] = {}  # families with a living top, by process group: the only one of a group is an orphan's family
     for rank in ranks.values():
         if rank.parent is None and not rank.orphan:
             whole.setdefault((rank.engine, rank.process.pgrp, rank.process.session), set()).add(find(rank.pid))

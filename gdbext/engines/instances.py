@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .rank import Rank
 
-SHOWN = 120  # characters of a word that somebody has chosen
+SHOWN = 120  # characters of a word that a user has chosen
 
 
 @dataclasses.dataclass

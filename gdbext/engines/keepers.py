@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..cpython.frames import PyFrame
     from ..cpython.runtime import PyThread, Runtime
 
-WAITS = ("/threading.py", "/queue.py", "/selectors.py")  # of the standard library: who stands there is named by its caller
-LOOPS = ("/asyncio/runners.py", "/asyncio/base_events.py", "/uvicorn/_compat.py")  # whose loop has nothing to run stands there
+WAITS = ("/threading.py", "/queue.py", "/selectors.py")  # of the standard library: a thread in one is named by its caller's place
+LOOPS = ("/asyncio/runners.py", "/asyncio/base_events.py", "/uvicorn/_compat.py")  # the place of a loop with nothing to run
 
 
 def keeper(

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ..kvcache.addresses import Layer, Part
     from ..kvcache.model import Cache, Request, Worker
 
-MAX_BLOCKS = 2048  # in use that are looked at
-SAMPLES = 64  # pairs of blocks that tell whether two ranks hold the same
+MAX_BLOCKS = 2048  # in use that are checked
+SAMPLES = 64  # pairs of blocks that decide whether two ranks hold the same
 
 
 def read(cache: Cache, workers: Sequence[Worker], notes: list[str]) -> Values:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Values = Callable[[Cache, List[Worker], List[str]], BlockValues]
 
-CHECKS = 4  # a process that runs is read again so often, to see whether what looks broken is so each time ...
+CHECKS = 4  # a running process is read again so often, to see whether a violation appears each time ...
 MOST_CHECKS, CHECKING = 16, 2.0  # ... and then up to so often, for so many seconds
 
 
@@ -119,7 +119,7 @@ class View:
             if root is not None:
                 self.unstopped(target)
                 return self._read(rt, root)
-        missing: Cache = self.reader.read(self.rt, None, self._content)  # says what is missing
+        missing: Cache = self.reader.read(self.rt, None, self._content)  # it notes what is missing
         return missing
 
     def _scheduler(self, rt: Runtime) -> Object | None:
@@ -258,7 +258,7 @@ class _Suspects:
         report.transient = [v for v in report.transient if v in sure and len(self._places) == 1]
         report.violations = [v for v in sure if v not in report.transient]
         said = {(one.label, one.what) for one in report.not_compared}
-        for key, v in wrong_once.items():  # a count of the whole pool, wrong once and right once: nobody knows which was torn
+        for key, v in wrong_once.items():  # a count of the whole pool, wrong once and right once: either may be torn
             if key not in found and v.block is None and v.request_id is None and (v.pool, v.rule) not in said:
                 report.not_compared.append(invariants.LeftOut(v.pool, v.rule, "it changed while it was read"))
 

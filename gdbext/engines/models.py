@@ -25,7 +25,7 @@ CUT = (  # attributes of these layers: (size of the whole, size of a rank's part
     ("input_size", "input_size_per_partition"),
     ("num_embeddings_padded", "num_embeddings_per_partition"),
 )
-WRAPPED = ("runnable", "model", "module", "_orig_mod")  # where what is around a model keeps it
+WRAPPED = ("runnable", "model", "module", "_orig_mod")  # where wrappers around a model keep it
 MAX_PARTS = 64
 
 

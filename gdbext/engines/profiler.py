@@ -49,7 +49,7 @@ class ProfilerResult:
         self.ranks, self.port, self.folder, self.files = ranks, port, folder, files
 
 
-# ---- who listens -----------------------------------------------------------------------------------------------------
+# ---- listening processes ---------------------------------------------------------------------------------------------
 def _elsewhere(pid: int) -> bool:
     """Whether a process is in another network namespace than we: its ports would be another process's here."""
     try:

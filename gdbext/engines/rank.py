@@ -48,8 +48,8 @@ class Rank:
         self.ranks: dict[str, int] = dict(match.ranks)
         self.sizes: dict[str, int] = {}
         self.prefix, self.unconfirmed, self.name = match.prefix, match.unconfirmed, match.name
-        self.rank_source = self.origin = source  # `origin` stays when memory is asked
-        self.label_ranks: dict[str, int] = dict(match.ranks)  # what its label is made of
+        self.rank_source = self.origin = source  # `origin` stays when memory is read
+        self.label_ranks: dict[str, int] = dict(match.ranks)  # the ranks in its label
         self.marks: list[str] = []
         self.notes: list[str] = []
         self.index: int | None = None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
 
-CUT = ("ColumnParallelLinear", "RowParallelLinear", "VocabParallelEmbedding", "FusedMoE")  # and what derives from them
+CUT = ("ColumnParallelLinear", "RowParallelLinear", "VocabParallelEmbedding", "FusedMoE")  # and classes derived from them
 WHOLE_IN_CUT = {"RowParallelLinear": ("bias",)}
 MAX_CELLS = 16  # of a function
 PACKED_AWAY = "packed away, behind a handle of a library"

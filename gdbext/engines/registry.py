@@ -37,7 +37,7 @@ def sensitive_names() -> frozenset[str]:
     return frozenset().union(*(spec.sensitive for spec in ENGINES))
 
 
-# ---- where processes stand, whosever they are ----------------------------------------------------------------------------
+# ---- places of processes of any engine -----------------------------------------------------------------------------------
 def starts_in(function: str) -> bool:
     """Whether, in any engine, a process in `function` is starting up."""
     return named(joined(spec.starting for spec in ENGINES), function)

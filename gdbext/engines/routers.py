@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..access.proctable import Process, ProcTable
     from .rank import Rank
 
-KINDS = (  # (what, pattern of the program's or module's name)
+KINDS = (  # (router, pattern of the program's or module's name)
     ("vllm-router", r"vllm[-_]router(\.launch_router)?"),
     ("sglang-router", r"sglang[-_]router(\.launch_router)?|smg|sgl-model-gateway|sglang\.srt\.disaggregation\.mini_lb"),
     ("dynamo", r"dynamo\.frontend|dynamo-run|dynamo\.router"),

@@ -271,7 +271,7 @@ class Search:
         log.note("process %d is no %s: %s", rank.pid, SPECS[rank.engine].display, why)
         del self.ranks[rank.pid]
 
-    # ---- what is wrong, who belongs together ----------------------------------------------------------------------------
+    # ---- faults, families ------------------------------------------------------------------------------------------------
     def confirm_prefixes(self) -> None:
         """Confirms custom title prefixes: each needs a second witness. That is a relative with the same prefix, or a Python that
         started an engine core. The memory of the other processes has to be read. So has that of workers whose title names no

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
 
 
-# What OpenAI-style servers call requests and their parts, whatever the engine: vllm/entrypoints/openai/*/protocol.py.
+# Names of requests and their parts in OpenAI-style servers of any engine: vllm/entrypoints/openai/*/protocol.py.
 HANDLERS = frozenset(
     "body raw_request _body _json request_dict payload messages conversation engine_prompt engine_prompts engine_inputs "
     "prompt prompts content contents text texts input_text output_text generated_text prompt_text delta_text delta_message "

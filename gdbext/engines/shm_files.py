@@ -27,7 +27,7 @@ NAME = re.compile(r"psm_[0-9a-f]{8}")  # multiprocessing.shared_memory names the
 CHUNKS = 10  # MessageQueue's default max_chunks, from vLLM 0.6.0 to 0.32 and in SGLang
 MIB = 1 << 20  # chunks are so many of these
 MAX_READERS, MAX_FILES = 4096, 256
-SECONDS = 0.5  # between two looks
+SECONDS = 0.5  # between two samples
 
 
 def readers_of(size: int) -> int:

@@ -97,7 +97,7 @@ class Keeper:
     sample: ThreadSample | None = None  # of its thread, its stack inside of its loop's own frames; None: nothing to go by
     turns: int | None = None  # a count that grows with each turn of its loop
     ring: str = ""  # where it waits for another process's message, of which there is none to read
-    kind: str = "thread"  # or "task": then `tid`, `stands` and `sample` are of the thread that runs its loop
+    kind: str = "thread"  # or "task": `tid`, `stands` and `sample` are then those of the thread that runs its loop
 
     @property
     def rests(self) -> bool:

@@ -99,7 +99,7 @@ class EngineSpec:
     parent_roles: dict[str, str] = {}  # role of a child -> role of its Python parent when nothing else names that one
     prefixes: tuple[str, ...] = ("",)  # of titles, that need no second witness
 
-    # ---- where its processes stand: names of functions, as patterns of the last part of a qualified name ----
+    # ---- places of its processes: names of functions, as patterns of the last part of a qualified name ----
     resting: dict[str, str] = {}  # role -> functions in which a process of that role waits for work
     starting: str = ""  # functions in which a process starts up
     answering: str = ""  # functions in which a process waits for another one's answer
@@ -107,23 +107,23 @@ class EngineSpec:
     spins: tuple[tuple[str, str], ...] = ()  # (function, end of its file's path) that run in a circle until another rank comes
     rings: Rings | None = None
 
-    # ---- what it says of itself by HTTP ----
-    port: int = 0  # on which its server listens where nobody names another
+    # ---- its HTTP endpoints ----
+    port: int = 0  # on which its server listens by default
     metrics: str = ""  # pattern of the metrics that count requests
 
-    # ---- what llm-kv, llm-requests, llm-break, llm-profile, llm-kernels know of it ----
+    # ---- its data for llm-kv, llm-requests, llm-break, llm-profile, llm-kernels ----
     kv_module: str = ""  # of its folder: the reader of its KV cache
     kv_releases: str = ""  # the releases whose KV cache was read, in words
     kv_newest: tuple[int, ...] = ()  # the newest of them
     kv_classes: tuple[str, ...] = ()  # C++ engines: classes whose methods' frames lead to the cache ...
     kv_types: tuple[str, ...] = ()  # ... and full names of types that its debug information has
-    requests_module: str = ""  # of its folder: what knows where a request stands in each of its processes
-    grammar_module: str = ""  # of its folder: what knows the grammar that a request's answer must follow
+    requests_module: str = ""  # of its folder: the module that reads where a request is in each of its processes
+    grammar_module: str = ""  # of its folder: the module that reads the grammar that a request's answer must follow
     sensitive: frozenset[str] = frozenset()  # names under which it keeps users' prompts and tokens
     presets: Presets | None = None
     profiler: Profiler | None = None
     compile_marks: tuple[str, ...] = ()  # attributes of a module that are False where the engine compiles its calls
-    eager: str = ""  # what to start it with so that each module is called from Python
+    eager: str = ""  # the option to start it with so that each module is called from Python
     kernels: str = ""  # its word in the catalogue of kernels, where it has some of its own in Triton
 
     # ---- recognising ----
@@ -168,7 +168,7 @@ class EngineSpec:
         """The facts from Python's own objects; None: this is no such engine. `GdbextError` when they cannot be read."""
         return None
 
-    # ---- where its processes stand ----
+    # ---- places of its processes ----
     def rests_in(self, role: str, function: str) -> bool:
         """Whether a process of that role is idle when it is in `function` (a qualified name)."""
         return named(self.resting.get(role, ""), function)

@@ -21,7 +21,7 @@ class Targets:
 
     def __init__(self, debugger: Callable[[int], Target | None] = lambda pid: None) -> None:
         self._debugger = debugger
-        self._opened: dict[int | str, tuple[Any, Target]] = {}  # pid or path -> (what tells it from a later one, Target)
+        self._opened: dict[int | str, tuple[Any, Target]] = {}  # pid or path -> (a mark that differs for a later one, Target)
 
     def attached(self, one: ProcessRef) -> Target | None:
         """The debugger's own Target of a process; None where it has not attached it, and for a core file."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
 
-# Functions that every launch of a kernel passes, by what they take (kernels/launch.py knows how).
+# Functions that every launch of a kernel passes, by their parameters (kernels/launch.py decodes them).
 RUNTIME_ENTRIES = (
     "cudaLaunchKernel",
     "cudaLaunchKernelExC",
@@ -405,7 +405,7 @@ def modules_with_kernels(rt: Runtime) -> Iterator[tuple[str, Object]]:
             yield name, contents
 
 
-PAGED = "paged-attention"  # of llm-break: whatever computes attention over the KV cache here
+PAGED = "paged-attention"  # of llm-break: the kernels that compute attention over the KV cache here
 
 
 def chosen(rows: Sequence[Row], name: str) -> list[Row]:

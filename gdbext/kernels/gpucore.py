@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     Images = Optional[Sequence[int]]  # sections of a module's images
     Place = Tuple[int, int, str, Optional[int]]  # warps, pc, function, offset
 
-EM_CUDA, OSABI = 190, (0x33, 0x41)  # driver 580 (CUDA 13.0) writes 0x33; 0x41 is what CUDA 13 marks its code with
+EM_CUDA, OSABI = 190, (0x33, 0x41)  # driver 580 (CUDA 13.0) writes 0x33; CUDA 13 marks its code with 0x41
 MAX_ROWS = 1 << 20  # of one kind: a GPU of 256 SMs with 64 warps of 32 lanes has half of them
 MAX_FAULTS = 4096
-MAX_IMAGES = 2 << 30  # bytes of modules looked into for names
+MAX_IMAGES = 2 << 30  # bytes of modules searched for names
 NO_GRID = "no grid of that number is in the file"
 
 (GLOBAL, SHARED, REGISTERS, IMAGE, RELOCATED, DEVICES, CONTEXTS, SMS, GRIDS, BLOCKS, WARPS, LANES, MODULES, META) = (
     0x80000000 + n for n in (2, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15, 16, 22)
 )
 
-# table: (what it is called in messages, struct format, names of the fields)
+# table: (its name in messages, struct format, names of the fields)
 _ROWS = {
     DEVICES: (
         "device table",
@@ -95,7 +95,7 @@ EXCEPTIONS = {
 }
 
 
-LATEST = 64  # instructions between the one at fault and where the thread stands
+LATEST = 64  # instructions between the one at fault and the thread's current one
 LOADS = (0x381, 0x980, 0x981)
 
 
@@ -269,7 +269,7 @@ class GpuCore:
         if text not in self.problems and len(self.problems) < 20:
             self.problems.append(text)
 
-    # ---- from tables to what they mean ---------------------------------------------------------------------------
+    # ---- the meaning of the tables -------------------------------------------------------------------------------
     def _device(self, table: int, row: int, raw: Row) -> None:
         architecture = self._text(raw.sm_type) or f"sm_{raw.sm_major}{raw.sm_minor}"
         device = Device(
@@ -317,7 +317,7 @@ class GpuCore:
                         kernel.warps += 1
                         self._warp(warps, j, warp, sm, block, device, kernel, images)
         if sm.exception and len(self.faults) == said:
-            # An SM's own exception that no lane tells of: the SM and perhaps the instruction are all there is.
+            # An SM's own exception, in no lane: only the SM and perhaps the instruction are known.
             function, offset = self._function(sm.error_pc, None) if sm.error_valid else ("", None)
             self._fault(
                 Fault(

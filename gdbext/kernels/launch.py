@@ -217,7 +217,7 @@ def _registered(target: Target, module: Module, address: int, exact: bool, funct
     code = code_of(module.elf)
     if code is None or exact and module.elf.has_static_symbols:
         return ""
-    if module.elf.has_static_symbols:  # its launching code stands where it is launched
+    if module.elf.has_static_symbols:  # its launching code is inlined at the launch
         for known in code.calls(address - 1 - module.bias):
             handle, host = (known.get(register) for register in code.ARGUMENTS[:2])
             if _holds(target, handle, module.bias, function) and host:
@@ -392,8 +392,8 @@ def decode_call(target: Target, name: str, registers: Registers, vector: Callabl
     return launch
 
 
-# ---- what a stopped thread stands at ---------------------------------------------------------------------------------------
-# (pid, address) -> launch function, of those that llm-break looks at; a symbol does not always name them
+# ---- the launch of a stopped thread ----------------------------------------------------------------------------------------
+# (pid, address) -> launch function, of those that llm-break watches; a symbol does not always name them
 watched: dict[tuple[int | None, int], str] = {}
 
 

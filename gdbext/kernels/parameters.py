@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from . import triton
 
-    Parameter = Tuple[str, str, Optional[int]]  # name, C type, size in bytes or None where the type tells
+    Parameter = Tuple[str, str, Optional[int]]  # name, C type, size in bytes or None where the type gives it
     Fields = Sequence[Tuple[str, str]]  # name, struct format
 
 MOST = 4096  # bytes of parameters a kernel can have (32764 from CUDA 12.1 on: attention kernels are far below)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .launch import Argument
 
 
-MAX_TENSORS = 4096  # of the thread's Python variables, looked at for what an argument points to
+MAX_TENSORS = 4096  # of the thread's Python variables, searched for the target of an argument
 MAX_FRAMES = 64
 TEXT = 80  # bytes of a string that are shown
 

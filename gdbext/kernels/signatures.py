@@ -134,7 +134,7 @@ def _path(head: str) -> tuple[list[str], list[str]]:
                 template = split(head[start + 1 : i])
         elif not open_:
             if c == " ":
-                parts, current, template = [], "", []  # what stood there was the return type
+                parts, current, template = [], "", []  # the text before was the return type
             elif c == ":" and head[i : i + 2] == "::":
                 parts.append(current)
                 current, template = "", []

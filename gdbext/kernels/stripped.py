@@ -34,7 +34,7 @@ CALLBACK_IDS = {
     "cudaLaunchKernelExC": 430,
     "cudaLaunchKernelExC_ptsz": 431,
 }
-MAX_FUNCTION = 1 << 22  # bytes of one function that are looked at
+MAX_FUNCTION = 1 << 22  # bytes of one function that are decoded
 PT_LOAD, PF_X = 1, 1
 _LEA = re.compile(rb"[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]", re.S)  # lea disp32(%rip), register
 

@@ -38,10 +38,10 @@ class Arm64Code(Code):
     def calls(self, vaddr: int) -> Iterator[Known]:
         """As `Code.calls`."""
         known: Known = {}
-        left: dict[int, Known] = {}  # {address: what was known where a branch goes there}
+        left: dict[int, Known] = {}  # {address: the state known at a branch to it}
         ended = False
         for here, word in self._words(self.frames.extent(vaddr)):
-            if ended:  # what follows is reached by a branch alone
+            if ended:  # the next instruction is reached by a branch only
                 known, ended = left.pop(here, {}), False
             to = _branch(word)
             if to > 0:

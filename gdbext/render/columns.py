@@ -19,7 +19,7 @@ def columns_of(text: str) -> int:
 def _columns(c: str) -> int:
     if c.isascii():
         return 1
-    import unicodedata  # only for what is not ASCII: a library of its own
+    import unicodedata  # only for text that is not ASCII: a library of its own
 
     if unicodedata.category(c) in ("Mn", "Me", "Cf"):
         return 0

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SECONDS = 0.5  # of a processor, for a name
+SECONDS = 0.5  # of CPU time, for a name
 MAX_NAME = 1 << 16  # bytes of a name, mangled or not
 MEMORY = 512 << 20  # bytes of address space; more than half are Python's own
 

@@ -27,7 +27,7 @@ KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}  # what open(2) says of O_TMPFILE where there is none
+NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}  # errors of open(2) where O_TMPFILE is not supported
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 CORE = b"\x7fELF"
 
@@ -163,7 +163,7 @@ class Draft:
             with contextlib.suppress(OSError):
                 os.unlink(self._name)
             self._name = ""
-        with contextlib.suppress(OSError):  # what was not written yet, to a full disk
+        with contextlib.suppress(OSError):  # the rest of its buffer, to a full disk
             self.file.close()
 
 

@@ -43,7 +43,7 @@ class _Line:
         try:
             self._stream.write("\r" + text.ljust(self._width) + ("" if text else "\r"))
             self._stream.flush()
-        except (OSError, ValueError) as e:  # the terminal is gone: what is under way goes on
+        except (OSError, ValueError) as e:  # the terminal is gone: the work goes on
             log.passed_over(e)
             self._stream = None
         self._width = len(text)

@@ -39,7 +39,7 @@ def error_line(command: str, error: Exception) -> str:
     return text if text.startswith(command) else f"{command}: {text}"
 
 
-MAX_DIGITS = 64  # of a number that somebody types: to read more costs their square
+MAX_DIGITS = 64  # of a number that a user types: to parse more costs their square
 
 
 def finite(word: str, kind: type = float) -> Any:
@@ -165,7 +165,7 @@ def seldom_collected() -> Iterator[None]:
     again after every few hundred new objects took a third of the time. The collector is not off: a command may run for an hour.
     """
     before = gc.get_threshold()
-    if before[0]:  # 0: somebody has turned it off
+    if before[0]:  # 0: it has been turned off
         gc.set_threshold(*SELDOM)
     try:
         yield
@@ -173,7 +173,7 @@ def seldom_collected() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-SNAPSHOT_BYTES = 512 << 20  # of private memory in a snapshot, where nobody says otherwise
+SNAPSHOT_BYTES = 512 << 20  # of private memory in a snapshot, by default
 CONTENT = Option("show-content", help="also what users sent and got: prompts, texts, token ids", for_agents=False)
 COLUMNS = Option("columns", help="where in its line each Python frame stands (CPython 3.11 on)")
 JSON = Option("json", help="one line of JSON instead of text")
@@ -191,12 +191,12 @@ class Command:
     name = ""
     group = ""  # "ranks", "python", "tensors", …: how `llm` lists it
     options: Sequence[Option] = ()
-    operand = ""  # how the help names what follows the options
-    completion = ""  # "what", "expression", "file" or "": what the operand completes to
+    operand = ""  # the operand's name in the help
+    completion = ""  # "what", "expression", "file" or "": the completions of the operand
     takes_target = True  # takes -on WHAT
     resumes = False  # it resumes processes
     repeats = False  # Enter repeats it although it resumes
-    watches = False  # it looks more than once: one moment of a process that runs tells it nothing
+    watches = False  # it takes several samples: one moment of a running process is no use to it
     copies = 0  # how often `room.LOOK` bytes of memory it needs at least, for copies of processes
     standalone = False  # also runs outside gdb in `python -m gdbext`, without starting gdb
     tool = ""  # the name under which agents get it (`python -m gdbext mcp`); "": they do not

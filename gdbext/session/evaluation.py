@@ -39,7 +39,7 @@ def value_of(session: Session, args: Args) -> tuple[Runtime, Resolved]:
         log.passed_over(e)
         if args.frame:
             raise
-        # the selected thread runs no Python, as the driver's own one at a stop on the GPU: the main thread's are what is outward
+        # the selected thread runs no Python, as the driver's own one at a stop on the GPU: the main thread's frames are searched
         frames = rt.frames(rt.threads()[0]) if outward and rt.threads() else []
     level = min(session.level(args.on), max(0, len(frames) - 1)) if frames else 0
     return rt, resolution.resolve(

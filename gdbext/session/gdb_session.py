@@ -22,7 +22,7 @@ class GdbSession(Session):
     """The selected inferior, thread and frame of this gdb."""
 
     in_gdb = True
-    own_style: Style | None = None  # of a gdb that another process started, instead of what its terminal is like
+    own_style: Style | None = None  # of a gdb that another process started, instead of its terminal's
 
     def __init__(self) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ NODE = re.compile(rf"(?:(?P<what>.*?)@)?(?P<node>pod/{NAME}/{NAME}(?:/{NAME})?|s
 LIMIT = 120.0  # seconds for a node
 AT_ONCE = 32
 MOST, MOST_OF_ALL = 64 << 20, 256 << 20  # bytes that one node, and all together, may answer
-MOST_SAID = 64 << 10  # bytes of what a node's program complains
+MOST_SAID = 64 << 10  # bytes of the error output of a node's program
 # Reads the pack from standard input into memory and becomes it: nothing is written to a disk there.
 START = (
     "import os, sys\n"

@@ -16,7 +16,7 @@ def resolve_processes(session: Session, text: str) -> list[ProcessRef]:
         pid = session.selected_pid()
         if pid is not None:
             return [session.process(pid)]
-        session.ranks = []  # "all" means now, not when llm-ranks last looked
+        session.ranks = []  # "all" means now, not at the last llm-ranks
         try:
             return session.resolve("all")
         except NotFoundError:

@@ -18,7 +18,7 @@ from .session import Session, register_adapters
 if TYPE_CHECKING:
     from ..access.base import Target
 
-WAYS = 4  # tries to go a command's way through what changes meanwhile
+WAYS = 4  # runs of a command on memory that changes meanwhile
 
 
 class _Alone(Session):
@@ -49,7 +49,7 @@ def read(target: Target, module: str, name: str, values: str, operand: str, once
     command: Any = getattr(importlib.import_module(module), name)
     args = Args({**json.loads(values), "on": str(target.pid)}, operand)
     register_adapters()
-    # its way is wanted, not what it says: to read again until two readings agree would lead nowhere else
+    # only its pages matter, not its answer: repeated readings until two agree would read no other pages
     target.is_stopped = True
     for _ in range(WAYS):
         try:

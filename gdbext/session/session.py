@@ -22,7 +22,7 @@ from ..render.text import Style, coloured, knows_links
 from .command import Answer, Args, Command
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # loaded by who resolves a name: llm-ranks, the first that is run on a machine, does not
+if TYPE_CHECKING:  # loaded when a name is resolved: llm-ranks, the first command on a machine, resolves none
     from ..engines.processes import ProcessRef
     from ..engines.rank import Rank
     from .stillness import Copies
@@ -56,7 +56,7 @@ class Session:
         self.ranks: list[Rank] = []  # the last llm-ranks
         self.last = None  # $py
         self.moving = False  # the command at work reads a process that runs
-        self.copies: Copies | None = None  # what it reads instead of those that run, with -still
+        self.copies: Copies | None = None  # read instead of the running processes, with -still
         self.targets = targets.Targets(self._attached)  # of every process and core file that a command reads
         self._levels: dict[Any, int] = {}  # target -> (epoch, tid, Python frame level)
 

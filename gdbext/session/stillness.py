@@ -22,9 +22,9 @@ from .command import SNAPSHOT_BYTES, Answer, Args, Command
 if TYPE_CHECKING:
     from ..access.base import Target
 
-READER = f"{__package__}.rehearsal"  # what the collector reads with
+READER = f"{__package__}.rehearsal"  # the collector's reader
 SECONDS = 600  # that a collector may take on a machine at full load
-TRIES = 3  # copies: the first has what the command reads, the others what a snapshot has
+TRIES = 3  # copies: the first has the pages that the command reads, the others those of a snapshot
 
 
 class Copies:

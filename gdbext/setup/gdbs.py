@@ -34,8 +34,8 @@ class Gdb:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment for a gdb: ours, without the variables that name the library of an unpacked interpreter. gdb's own Python
-    is another one."""
+    """The environment for a gdb: ours without PYTHONHOME, which names the library of an interpreter that was unpacked somewhere.
+    gdb's own Python is another one."""
     return {**{name: value for name, value in os.environ.items() if name != "PYTHONHOME"}, **more}
 
 

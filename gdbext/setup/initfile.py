@@ -62,7 +62,7 @@ def remove_block(content: bytes | None, where: str = "init file") -> bytes | Non
         block = found[-1]
         begin = block.start("begin")
         if block["begin"] == BEGIN_UNENDED and block["joint"] and block.end() == len(content):
-            begin -= 1  # what the user has added behind the block since needs that line's end
+            begin -= 1  # lines that the user has added behind the block since need that line's end
         made = made or block["begin"] == BEGIN_NEW_FILE
         content = content[:begin] + content[block.end() :]
 

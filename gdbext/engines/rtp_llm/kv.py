@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Sequence
 
-# what -> paths from the object whose method runs; the first that is there counts
+# name -> paths from the object whose method runs; the first that exists counts
 MANAGER = ("resource_context_.cache_manager", "cache_manager_", "")
 POOL = ("allocator_.block_pool_", "block_pool_", "")  # from the KVCacheManager
 SCHEDULER = ("scheduler_", "")

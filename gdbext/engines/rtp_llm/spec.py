@@ -54,7 +54,7 @@ class RtpLlm(EngineSpec):
     kv_types = (
         "rtp_llm::BlockPool",
         "rtp_llm::CacheManager",
-    )  # a process whose debug information has none of them is not looked at
+    )  # a process whose debug information has none of them is not read
     sensitive = words("messages prompt_text input_token_ids")
 
     def match_title(self, title: str) -> Match | None:

@@ -50,7 +50,7 @@ def read_worker(rt: Runtime, scheduler: Object, label: str) -> Worker:
 
 def _batches(rt: Runtime, scheduler: Object, worker: Worker, page: int) -> None:
     """Fills in the rows, lengths and block tables of the requests in a scheduler's batches, from the batches' tensors."""
-    worker.steps, worker.ahead, worker.own_tree = BEHIND, 2, True  # a batch is one token before what was sampled
+    worker.steps, worker.ahead, worker.own_tree = BEHIND, 2, True  # a batch does not count the last sampled token
     worker.mid_update = stands_in(rt, (*FORMING, *BATCHING))
     unread: dict[str, str] = {}
     for name in (name for _, name in BATCHES):

@@ -38,11 +38,11 @@ SERVER = "sglang.srt.entrypoints.http_server"  # its module keeps the server's m
 DETOKENIZERS = {"DetokenizerManager": ""}
 PAUSED = "the engine, which is paused: /continue_generation lets it go on"
 MOMENT = 0.5  # seconds for which one table or queue of a process that runs on is read again, until it holds together
-MANY = 512  # tasks of one process that are looked through
+MANY = 512  # tasks of one process that are searched
 LOOPS = ("run_scheduler_process", "run_detokenizer_process")
 ANSWERS = "handle_loop"  # the task of a tokenizer manager that takes answers in
 ROUTER = "router_worker_obj"  # multi_tokenizer_mixin.py: the task that takes the tokenizer workers' requests in
-RECEIVES = {"sock_recv"}  # io_struct.py: the detokenizer waits in it for what the scheduler sends
+RECEIVES = {"sock_recv"}  # io_struct.py: the detokenizer waits in it for the scheduler's messages
 WORKS = {  # of the scheduler's loop, managers/scheduler.py: outside of them it has nothing to do
     "run_batch",
     "process_batch_result",

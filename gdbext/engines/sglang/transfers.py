@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...cpython.runtime import Runtime
     from ..sightings import Look
 
-STATES = {1: PAIRING, 2: HANDSHAKE, 3: BYTES, 4: COMPLETION}  # base/conn.py, KVPoll: the receiver has told where to write (2)
+STATES = {1: PAIRING, 2: HANDSHAKE, 3: BYTES, 4: COMPLETION}  # base/conn.py, KVPoll: the receiver has reported where to write (2)
 QUEUES = {  # the engine's word for where a request is -> (the queue whose manager knows more, whether it sends)
     "bootstrap": ("disagg_prefill_bootstrap_queue", True),
     "inflight": ("disagg_prefill_bootstrap_queue", True),

@@ -76,7 +76,7 @@ def _links(pool: Pool, queue: Object, records: Records, index: Places) -> None:
         pool.head_next = index.get(head.attr("next_free_block").address, DANGLING)
         pool.tail_prev = index.get(tail.attr("prev_free_block").address, DANGLING)
         return
-    # ends that are None are told as the ends of later releases, so that one walk serves both
+    # ends that are None are given as the ends of later releases, so that one walk serves both
     first, last = index.get(head.address, DANGLING), index.get(tail.address, DANGLING)
     pool.head_next = TAIL if first == NONE else first
     pool.tail_prev = HEAD if last == NONE else last

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...kvcache.model import Cache
 
 
-REASONS = {  # status -> what a request of that status waits for
+REASONS = {  # status -> the object that a request of that status waits for
     "WAITING_FOR_REMOTE_KVS": "transfer: KV blocks from another process",
     "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR": waiting.GRAMMAR,
     "WAITING_FOR_FSM": waiting.GRAMMAR,
@@ -30,7 +30,7 @@ REASONS = {  # status -> what a request of that status waits for
 def requests_of(rt: Runtime, scheduler: Object, content: bool) -> dict[str, Request]:
     """{request id: Request} of everything the scheduler lists, running first, then as they wait."""
     if not rt.target.is_stopped:
-        rt.target.invalidate()  # requests come and go: what was read before them is old by now
+        rt.target.invalidate()  # requests come and go: earlier reads are outdated by now
     places, order = {}, []
     running = scheduler.attr("running")
     for name, queue in [("running", running)] + [(n, scheduler.attr(n)) for n in WAITING if has(scheduler, n)]:

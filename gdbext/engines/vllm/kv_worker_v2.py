@@ -33,12 +33,12 @@ MAX_STAGED = 1 << 20  # numbers that wait to be written
 MAX_COUNTS = 1 << 20
 STATES = "req_states"
 FOLDER = "/v1/worker/gpu"
-UPDATING = (  # functions in which what is read here does not hold together
+UPDATING = (  # functions in which the data read here is inconsistent
     *("add_requests", "finish_requests", "free_states", "_remove_request"),  # model_runner.py
     *("add_request", "remove_request", "append_block_ids", "stage_write", "stage_write_elem", "clear_staged_writes"),
 )
-SAMPLERS = ("sampler.sampling_states", "sampler.penalties_state", STATES)  # of a runner: what keeps parameters by row
-SAMPLING = {  # what SamplingParams calls it: what it is called there
+SAMPLERS = ("sampler.sampling_states", "sampler.penalties_state", STATES)  # of a runner: the owner of parameters by row
+SAMPLING = {  # its name in SamplingParams: its name in the sampler
     **{n: n for n in ("temperature", "top_p", "top_k", "min_p")},
     "seed": "seeds",
     "logprobs": "num_logprobs",
@@ -61,7 +61,7 @@ def read_rows(runner: Object, worker: Worker) -> None:
     """Fills in a `Worker`'s tables and counts. A request whose row has become another's meanwhile is left out."""
     rt, states = runner.rt, runner.attr(STATES)
     if not rt.target.is_stopped:
-        rt.target.drop_pages()  # what was read before it would be of another moment than what is compared below
+        rt.target.drop_pages()  # earlier reads would be of another moment than the data compared below
     before = rows_of(runner)
     worker.rows = {name: Row(row) for name, row in before.items()}
     _check_rows(states, worker)
@@ -102,7 +102,7 @@ def _check_rows(states: Object, worker: Worker) -> None:
         owner[number] = name
 
 
-# ---- what is counted by row ------------------------------------------------------------------------------------------------
+# ---- counters by row -------------------------------------------------------------------------------------------------------
 def _counts(rt: Runtime, states: Object, worker: Worker) -> None:
     """Fills in the runner's counters for each request."""
     for field, name in (("prompt", "prompt_len"), ("prefill", "prefill_len"), ("total", "total_len"), ("computed", "")):

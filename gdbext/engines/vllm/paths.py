@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ...cpython.objects import Object
 
-# what -> ((first release, path), ...), the newest first
+# name -> ((first release, path), ...), the newest first
 PATHS = {
     "manager": (("0.6.6", "kv_cache_manager"),),
     "pool": (("0.9.2", "coordinator.block_pool"), ("0.8.5", "block_pool")),

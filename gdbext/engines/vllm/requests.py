@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ...cpython.runtime import PyThread, Runtime
     from ..rank import Rank
 
-CLIENTS = {  # objects that a frame or a task may hold -> the path from there to what has an output processor, or is one
+CLIENTS = {  # objects that a frame or a task may hold -> the path from there to an output processor or its owner
     "AsyncLLM": "",
     "LLMEngine": "",
     "LLM": "llm_engine",
@@ -50,7 +50,7 @@ INPUT_THREAD, OUTPUT_THREAD, LOOP = "process_input_sockets", "process_output_soc
 TURNING = (INPUT_THREAD, OUTPUT_THREAD, LOOP, "worker_busy_loop")
 RESTING = ("process_input_sockets", "process_output_sockets", "poll", "_poll", "get", "wait", "recv_multipart")
 HANDLER = "output_handler"  # the task of AsyncLLM that takes answers in
-LAUNCHER = "wait_for_completion_or_failure"  # what `vllm serve` does beside API servers in processes of their own
+LAUNCHER = "wait_for_completion_or_failure"  # of `vllm serve` itself when its API servers are processes of their own
 COMPILER = "_create_grammar"  # v1/structured_output/__init__.py
 
 
@@ -108,7 +108,7 @@ def _awaited(rt: Runtime, entries: list[tuple[int, int]]) -> list[Sighting]:
     """The requests of an output processor's `request_states`, thousands in one go. `entries`: addresses of ids and states."""
     states = Records(rt, [state for _, state in entries])
     if entries and (states.type.name != "RequestState" or states.foreign):
-        raise NotFoundError("its requests change while they are read")  # what was their table is another dict's by now
+        raise NotFoundError("its requests change while they are read")  # the memory of their table is another dict's by now
     stats, queues, externals = (_members(rt, states, name) for name in ("stats", "queue", "external_req_id"))
     prefills = states.integers("is_prefilling", 0) if states.has("is_prefilling") else []
     generated = stats.integers("num_generation_tokens", 0) if stats.has("num_generation_tokens") else []

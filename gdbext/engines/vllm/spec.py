@@ -259,7 +259,7 @@ class Vllm(EngineSpec):
                 ranks["world"] = checked_rank(frame_local(frame, "self", "rank").integer())
             return Memory("worker", ranks, sizes)
         if frame is not None:
-            ranks, sizes = found or ({}, {})  # the groups are there when the core runs the model itself
+            ranks, sizes = found or ({}, {})  # the groups exist when the core runs the model itself
             size = checked_rank(frame_local(frame, "self", "vllm_config", "parallel_config", "data_parallel_size").integer())
             index = checked_rank(frame_local(frame, "self", "engine_index").integer())
             if size > 1 or index > 0:
