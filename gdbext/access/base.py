@@ -102,7 +102,7 @@ class Target:
 
     @property
     def epoch(self) -> object:
-        """A value that differs after anything that may have changed what was read. Caches hang on it."""
+        """A value that changes after any event that may have changed the memory. Caches are bound to it."""
         return 0
 
     def describe(self) -> str:
@@ -133,7 +133,7 @@ class Target:
         return _lasting.setdefault(self.pid, self._lasting) if self.pid else self._lasting
 
     def close(self) -> None:
-        """Frees what it holds open, if anything; that is opened again when it is needed."""
+        """Frees open files and the like; they are opened again on demand."""
 
     def invalidate(self) -> None:
         """Drops every cache: what is read next comes from the process."""

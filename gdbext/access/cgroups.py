@@ -31,7 +31,7 @@ MOVED = (V2, "name=systemd", "freezer", "devices", "pids")  # by what container 
 
 @functools.lru_cache(maxsize=None)
 def _mounts(proc: str, root: str) -> list[tuple[set[str], str, str]]:
-    """`[(names of controllers, the group that lies at the mount point, mount point)]`; version 2 has the name `V2`."""
+    """`[(names of controllers, the group at the mount point, mount point)]`; version 2 has the name `V2`."""
     found = []
     with contextlib.suppress(OSError), open(f"{proc}/self/mountinfo", encoding="utf-8", errors="surrogateescape") as f:
         for line in f:

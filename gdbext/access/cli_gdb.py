@@ -50,7 +50,7 @@ _errors: list[BaseException] = []
 
 
 def silently(make: Callable[[], T]) -> T:
-    """What `make()` returns, with gdb's own messages swallowed.
+    """The result of `make()`, with gdb's own messages swallowed.
 
     gdb.Breakpoint's constructor writes "Breakpoint 1 at 0x..." to the terminal. gdb can catch the output of a command only, so
     the constructor runs inside one. Not to be used in a breakpoint's stop(), which must execute no command.

@@ -56,7 +56,7 @@ class Started:
         return out, (log.pass_on(err).strip().splitlines() or [f"exit status {self.process.returncode}"])[-1]
 
     def end(self) -> None:
-        """Kills it where it has not ended; one that waits for what does not come is left to the kernel."""
+        """Kills it where it has not ended. A process in a wait that does not end is left to the kernel."""
         self.process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.communicate(timeout=helpers.FAREWELL)
@@ -114,8 +114,10 @@ class Forked:
 
 
 class Running:
-    """A collector process at work on `pid`; `finish()` waits for it. `file`: the descriptor of the empty file to
-    write; `reader`, `words` and `heap`: as for `collector.take`; `held`: it only learns what to copy until `go()`."""
+    """A collector process at work on `pid`; `finish()` waits for it.
+
+    `file`: the descriptor of the empty file to write. `reader`, `words` and `heap`: as for `collector.take`. `held`: it only
+    learns which pages to copy until `go()`."""
 
     def __init__(
         self,

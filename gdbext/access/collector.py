@@ -170,8 +170,8 @@ class Collection:
                 break  # it did not run meanwhile: another pass would find the same
 
     def select_heap(self) -> int:
-        """Chooses what is copied of other private memory; -> bytes that the snapshot will take at most. `GdbextError` where there
-        is no room for it."""
+        """Selects the other private memory to copy. -> bytes that the snapshot will take at most; `GdbextError` where there is no
+        room for it"""
         least = PAGE * (len(self.wanted) or LEAST_PAGES) + STACK_GUESS * len(ptrace.tids(self.pid))
         why = "-max-bytes"
         if self.heap:
@@ -188,7 +188,7 @@ class Collection:
         return least
 
     def _round(self, last: bool) -> tuple[Copy, str]:
-        """One stop, and the reader's answer on what it brought. `last`: the reader walks during the stop too."""
+        """One stop, and then the reader's result on the copy. `last`: the reader walks during the stop too."""
         growth = None
         if self.heap:  # chosen anew: on a machine at full load seconds have gone by
             self.maps = parse_maps(read_maps(self.pid)[0])

@@ -98,7 +98,7 @@ def _notes(
 def _pieces(
     mappings: Sequence[Mapping], memory: Dict[int, bytes | memoryview]
 ) -> Iterator[tuple[int, int, str, list[bytes | memoryview]]]:
-    """(start, end, perms, [pages] or []) by address: runs of copied pages, and between them what was not copied."""
+    """(start, end, perms, [pages] or []) by address: runs of copied pages, and between them the memory that was not copied."""
     pages = sorted(memory)
     for m in sorted(mappings, key=lambda m: m.start):
         if m.path == "[vsyscall]":

@@ -39,8 +39,8 @@ def clear_debug_registers(tid: int) -> bool:
 
 
 def _disarm(tid: int, kind: int) -> bool:
-    """As `clear_debug_registers`, those of one kind (struct user_hwdebug_state, arch/arm64/include/uapi/asm/ptrace.h): how many
-    there are, then address and control of each."""
+    """As `clear_debug_registers`, for one kind. The register set has their number, then address and control of each (struct
+    user_hwdebug_state, arch/arm64/include/uapi/asm/ptrace.h)."""
     state = bytearray(ptrace.register_set(tid, kind))
     controls = range(16, 8 + 16 * state[0], 16)
     if not any(state[at] & 1 for at in controls):

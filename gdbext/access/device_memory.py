@@ -37,7 +37,8 @@ class DeviceMemory:
         self._why: str | None = None
 
     def read(self, address: int, size: int) -> bytes:
-        """Exactly `size` bytes; `FaultError` where any of them cannot be read, `GdbextError` beyond what a question may take."""
+        """Exactly `size` bytes. `FaultError` where any of them cannot be read, `GdbextError` beyond the limits of one
+        question."""
         parts = []
         for start in range(address, address + size, PIECE):
             piece = min(PIECE, address + size - start)

@@ -33,8 +33,8 @@ class Cxx:
         return int(self.value.address) if self.value.address is not None else 0
 
     def object(self) -> Cxx | None:
-        """What a pointer, reference, shared_ptr or unique_ptr leads to, as its dynamic type; the object itself where it is none.
-        None for null."""
+        """The target of a pointer, reference, shared_ptr or unique_ptr, as its dynamic type; any other object itself. None for
+        null."""
         value = self.value
         for _ in range(4):
             kind = value.type.strip_typedefs()
@@ -199,7 +199,8 @@ def _pair(node: Any, key: Any, mapped: Any) -> tuple[Cxx, Cxx]:
 
 
 def _behind(node: Any, wanted: Any) -> Any:
-    """The element of a container's node: behind the links that every node has, where its alignment lets it begin."""
+    """The element of a container's node: it follows the links that every node has, at the first place that its alignment
+    allows."""
     return _placed(int(node) + node.type.strip_typedefs().target().strip_typedefs().sizeof, wanted)
 
 

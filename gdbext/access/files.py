@@ -96,7 +96,8 @@ def file_status(path: str) -> tuple[int, int, int] | None:
 
 
 def source_lines(path: str, limit: int = MAX_SOURCE, file: BinaryIO | None = None) -> list[str]:
-    """The lines of a source file, of its first `limit` bytes; errors as of `open_regular`. `file`: it, where it is open."""
+    """The lines of a source file, of its first `limit` bytes; errors as of `open_regular`. `file`: the open file, if it
+    is open."""
     with file or open_regular(path) as f:
         try:
             text = f.read(limit).decode("utf-8", "replace")
@@ -233,7 +234,7 @@ class Budget:
         self._left, self._deadline = size, time.thread_time() + seconds
 
     def take(self, count: int) -> None:
-        """Spends `count` bytes of the budget; those that it has not are not spent."""
+        """Spends `count` bytes of the budget. If fewer are left, nothing is spent."""
         if count > self._left or count < 0:
             raise GdbextError(f"{self.path}: damaged: reading it would take more than {self.size >> 20} MiB of memory")
         self._left -= count
@@ -285,7 +286,7 @@ def _short_int(digits: str) -> int:
 
 @contextlib.contextmanager
 def reading(path: str, *more: type[Exception]) -> Iterator[None]:
-    """Inside this `with` block a file is decoded: what damaged bytes raise becomes one `GdbextError` that names the file.
+    """A `with` block in which a file is decoded: errors caused by damaged bytes become one `GdbextError` that names the file.
 
     `more`: exceptions of a format's own library (`zipfile.BadZipFile`) that mean damage too."""
     try:

@@ -160,7 +160,7 @@ def _has_content_of(file: Elf, head: MappedHead) -> bool:
 
 
 def _by_dynamic(file: Elf, memory: Memory, base: int) -> tuple[str, str]:
-    """By the dynamic section: where the file's tables lie and how long they are. The loader writes addresses into it, so cores
+    """By the dynamic section: the places and lengths of the file's tables. The loader writes addresses into it, so cores
     hold it."""
     unknown = f"{file.path}: nothing in {memory.describe()} proves that this is the file that was mapped"
     segment = next((s for s in file.segments if s.type == elf_format.PT_DYNAMIC), None)

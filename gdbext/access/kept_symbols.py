@@ -58,7 +58,8 @@ class Answers:
         return self.named[start]
 
     def place(self, vaddr: int, find: Callable[[int], tuple[str, int]], may_find: bool) -> tuple[str, int]:
-        """The name and first address of the function around `vaddr`; ('', 0), not kept, where it may not be looked for."""
+        """The name and first address of the function around `vaddr`; ('', 0), not kept, where the time for searches is
+        used up."""
         if vaddr not in self.around and may_find:
             self.around[vaddr] = find(vaddr)
         return self.around.get(vaddr, ("", 0))
@@ -85,7 +86,8 @@ def of(elf: Elf) -> Answers:
 
 
 def keep(files: Iterable[Elf]) -> None:
-    """Writes what was found in `files` since they were opened; what cannot be written is looked for again next time."""
+    """Writes the results found in `files` since they were opened. Results that cannot be written are searched for again next
+    time."""
     found = [one.kept[KEPT] for one in files if KEPT in one.kept]
     fresh, own = [one for one in found if one.key and len(one) > one.known], folder()
     if not (fresh and own):
@@ -101,7 +103,7 @@ def keep(files: Iterable[Elf]) -> None:
 
 
 def clear() -> tuple[int, int]:
-    """Removes what is kept. -> (files, bytes); `GdbextError` where the folder is not the user's own."""
+    """Removes the results. -> (files, bytes); `GdbextError` where the folder is not the user's own."""
     own, count, size = folder(), 0, 0
     if not own or not os.path.lexists(own):
         return 0, 0

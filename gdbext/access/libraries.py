@@ -67,7 +67,7 @@ def read_symbols(path: str) -> bool:
 
 
 def _known() -> set[str]:
-    """Paths that gdb has read for any inferior: reading them once more is cheap, it shares them."""
+    """Paths that gdb has read for any inferior. Reading them once more is cheap, because inferiors share them."""
     found: set[str] = set()
     return found.union(*(symbols_of(i.progspace) for i in gdb.inferiors()))
 
@@ -170,7 +170,7 @@ def load_for(threads: Iterable[Any] | None = None, limit: int | None = BIG) -> L
 
 
 def _select_again(thread: Any, frame: Any) -> None:
-    """Selects what was selected. Not "is not None": the None of cuda-gdb 11.8 is another."""
+    """Restores the selection. Not by "is not None": the None of cuda-gdb 11.8 is another object."""
     if thread and thread.is_valid():
         thread.switch()
         if frame and frame.is_valid():
@@ -195,7 +195,7 @@ def selected_frame() -> Any:
 
 
 def _blocked_at(pid: int, tid: int) -> tuple[int, int] | None:
-    """(stack pointer, program counter) of a thread that waits in the kernel; None for one that runs on and on."""
+    """(stack pointer, program counter) of a thread that waits in the kernel; None for one that keeps running."""
     for _ in range(10):
         try:
             found = read_syscall(pid, tid)

@@ -111,7 +111,7 @@ def _core_part(text: str) -> str:
 
 
 class GdbTarget(Target):
-    """What a live process and a core have in common inside gdb: an inferior, its threads and registers."""
+    """The common part of a live process and a core inside gdb: an inferior, its threads and registers."""
 
     def __init__(self, inferior: Any, label: str = "") -> None:
         super().__init__()

@@ -101,7 +101,7 @@ def _dynamic(read: Read, headers: int, size: int, count: int) -> tuple[int, int]
 
 
 def _links(read: Read, base: int, dynamic: int) -> Iterator[tuple[int, bytes, int]]:
-    """(where it is loaded, its path, where its dynamic section lies) of each `struct link_map`."""
+    """(load address, path, address of the dynamic section) of each `struct link_map`."""
     seen: set[int] = set()
     link = _first_link(read, base + dynamic) if dynamic else 0
     while link and link not in seen and len(seen) < MAX_LIBRARIES:

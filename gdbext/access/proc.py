@@ -88,7 +88,7 @@ def process_clock(pid: int) -> int | None:
 
 
 class ProcTarget(Target):
-    """`pid` as this machine numbers it. A main thread that has ended hides nothing: what its /proc entry lacks comes from another
+    """`pid` is this machine's number. If the main thread has ended, data that its /proc entry lacks comes from another
     thread's."""
 
     kind = "proc"
@@ -210,7 +210,7 @@ class ProcTarget(Target):
         return list_threads(self.pid)
 
     def own_tids(self) -> dict[int, int]:
-        """As `Target.own_tids`. Without a file for each thread where it runs in our pid namespace: samplers ask often."""
+        """As `Target.own_tids`. In our pid namespace it reads no file for each thread, because samplers call it often."""
         tids = task_ids(self.pid)
         return super().own_tids() if tids and len(_ids(self.pid, tids[0])) > 1 else {tid: tid for tid in tids}
 

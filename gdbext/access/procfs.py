@@ -32,7 +32,7 @@ PF_EXITING = 4  # include/linux/sched.h
 
 # ---- parsers ---------------------------------------------------------------------------------------------------------
 class Stat:
-    """/proc/PID/stat of a process, /proc/PID/task/TID/stat of a thread. `name`: the program's, its bytes; `fields`: those behind
+    """/proc/PID/stat of a process, /proc/PID/task/TID/stat of a thread. `name`: the program's, its bytes; `fields`: those after
     it, the state first."""
 
     __slots__ = ("name", "fields")
@@ -207,7 +207,7 @@ def parse_inet(data: bytes) -> list[InetSocket]:
 
 
 class UnixSocket(NamedTuple):
-    """A row of net/unix. `name`: its path, or behind an @ its abstract name; '' where it has none."""
+    """A row of net/unix. `name`: its path, or its abstract name after an @; '' where it has none."""
 
     flags: int
     inode: int

@@ -233,7 +233,7 @@ class Process:
 
     @property
     def gpus(self) -> list[int]:
-        """Numbers of the NVIDIA devices it holds open; without any, those that CUDA_VISIBLE_DEVICES names by number."""
+        """Numbers of the NVIDIA devices that it has open; without any, those that CUDA_VISIBLE_DEVICES lists as numbers."""
 
         def read() -> list[int]:
             found = set()
@@ -265,7 +265,7 @@ class Process:
 
 
 class ProcTable:
-    """All processes that `root` shows. `processes`: by pid; `children`: pid -> `[Process]` by start; `reasons`: what was
+    """All processes that `root` shows. `processes`: by pid; `children`: pid -> `[Process]` by start; `reasons`: why some data was
     hidden."""
 
     def __init__(self, root: str = "/proc") -> None:

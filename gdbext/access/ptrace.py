@@ -101,8 +101,8 @@ def status(pid: int, tid: int | None = None) -> dict[str, Any] | None:
     """`{"state", "tracer", "pending", "blocked", "tgid", "kthread"}` of a thread (default: the main one), or None when it is
     gone.
 
-    `state` is the letter of proc(5); `pending`: signal mask of the thread and the process together; `blocked`: of what
-    the thread lets wait."""
+    `state`: the letter of proc(5). `pending`: signal mask of the thread and the process together. `blocked`: mask of the signals
+    that the thread blocks."""
     try:
         data = procfs.read_proc(pid, f"task/{tid or pid}/status")
         signals = {name: int(procfs.status_field(data, name) or b"0", 16) for name in (b"SigPnd", b"ShdPnd", b"SigBlk")}
@@ -127,8 +127,8 @@ def thread_state(pid: int, tid: int) -> str:
 def lasting_stops(pids: Iterable[int]) -> dict[int, dict[str, Any]]:
     """{pid: `status`} of the processes whose main thread is stopped, by a signal or by a tracer.
 
-    A tracer counts where the same one still holds the process after `LASTING`, at each check in between too: another reader, such
-    as this pack's own collector, holds a process for milliseconds. One wait serves all processes."""
+    A tracer counts where the same one still holds the process after `LASTING`, and at each check in between. Another reader, such
+    as this pack's own collector, holds a process only for milliseconds. One wait serves all processes."""
     found = {pid: s for pid in pids for s in [status(pid)] if s is not None and s["state"] in "Tt"}
     deadline = time.monotonic() + LASTING
     while any(s["tracer"] for s in found.values()) and time.monotonic() < deadline:
@@ -255,7 +255,7 @@ class Stopped:
         self.release()
 
     def _seize_new(self, patience: float = 0.0) -> set[int]:
-        """Seizes the threads that are not yet. `patience`: until when another tracer may let go of them."""
+        """Seizes the threads that are not seized yet. `patience`: until when another tracer may release them."""
         fresh = set()
         for tid in tids(self.pid) if self.only is None else self.only:
             if tid not in self._seized and tid not in self.spare and self._seize(tid, patience):

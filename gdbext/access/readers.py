@@ -25,7 +25,7 @@ class User(NamedTuple):
     groups: frozenset[int]
 
     def may(self, found: os.stat_result, bit: int) -> bool:
-        """Whether the user has a permission (4: to read, 1: to enter) on what was found."""
+        """Whether the user has a permission (4: to read, 1: to enter) on a file or folder with this status."""
         if self.uid == 0:
             return True
         shift = 6 if found.st_uid == self.uid else 3 if found.st_gid in self.groups else 0

@@ -1,9 +1,9 @@
 """The private memory of a process that is in use, and the part of it that a snapshot of a given size holds.
 
 Python's objects are scattered over all private memory, so all of it is taken, small pieces first. A piece is normally a mapping.
-A mapping that is too big as a whole is cut: a piece is then a big block that malloc has mapped by itself (a tensor), or the
-memory between two of them. Sources: Documentation/admin-guide/mm/pagemap.rst; glibc malloc/malloc.c (a block that was mapped by
-itself begins a page, and its size has bit 1 set).
+A mapping that is too big as a whole is cut into the big blocks that malloc has mapped by itself (tensors) and the memory between
+them. Sources: Documentation/admin-guide/mm/pagemap.rst; glibc malloc/malloc.c (a block that was mapped by itself begins a page,
+and its size has bit 1 set).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How much memory there is to spare where this process runs.
+"""How much memory is available where this process runs.
 
-In a pod the tool often shares the engine's memory cgroup: what it takes is missing there. Sources: Linux,
+In a pod the tool often shares the engine's memory cgroup: memory that it takes is lost to the engine. Sources: Linux,
 Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 """
 

@@ -144,7 +144,7 @@ def pairs(argv: Iterable[bytes], environ: Iterable[bytes]) -> Iterator[tuple[str
 
 
 def is_kept(name: str, value: bytes, variable: bool) -> bool:
-    """Whether a snapshot keeps a value of the environment or the command line: one that an answer may need, and no secret."""
+    """Whether a snapshot keeps a value of the environment or the command line: an answer may need it, and it is no secret."""
     if secret(name, os.fsdecode(value)):
         return False
     if variable:
@@ -241,8 +241,8 @@ def fill(memory: MutableMapping[int, bytes | memoryview], start: int, size: int,
 def redact(memory: MutableMapping[int, bytes | memoryview], secrets: Iterable[bytes], perhaps: Iterable[bytes] = ()) -> None:
     """Writes `*` over each copy of a secret, as bytes and as characters of 2 and 4 bytes.
 
-    Remains of a copy with PIECE characters or more are overwritten too: parts are left where a thread's vector registers were
-    saved on its stack, and where freed memory was used again. Of `perhaps` only whole copies are overwritten. All values are
+    Remains of a copy with PIECE characters or more are overwritten too. Such parts are left where a thread's vector registers
+    were saved on its stack, and where freed memory was used again. Of `perhaps` only whole copies are overwritten. All values are
     searched for in one pass over the memory."""
     sought = _Sought(secrets, perhaps)
     for pages in _stretches(memory, -(-4 * sought.longest // PAGE)) if sought.longest else ():

@@ -315,7 +315,7 @@ class CoreFileTarget(Target):
         return found
 
     def _uncovered(self, start: int, end: int, offset: int, path: str) -> list[Mapping]:
-        """What no segment covers of a mapped file was not written to: gdb's gcore leaves it out."""
+        """Memory of a mapped file that no segment covers. It was not written to: gdb's gcore leaves it out."""
         found, at = [], start
         for s in [*self._loads[max(0, bisect.bisect_right(self._starts, start) - 1) :], None]:
             stop = min(end, s.vaddr) if s else end

@@ -277,7 +277,7 @@ class Unwinder:
         return self._code(pc), older
 
     def _returns_from_signal(self, pc: int) -> bool:
-        """Whether a signal handler returns to `pc`: Linux gives that code of its no call-frame information on aarch64
+        """Whether a signal handler returns to `pc`. On aarch64 Linux has no call-frame information for that code
         (arch/arm64/kernel/vdso/sigreturn.S)."""
         if self.arch != "aarch64":
             return False

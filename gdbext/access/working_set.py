@@ -60,8 +60,8 @@ class Recorder(ProcTarget):
 
 
 class Copy(Target):
-    """What was copied. Memory that cannot change (read-only mappings) still comes from the process; the log's `missed` gathers
-    the rest."""
+    """The copied memory. Memory that cannot change (read-only mappings) still comes from the process; the log's `missed` gathers
+    all other pages."""
 
     kind = "snapshot"
     read_log: ReadLog

@@ -30,7 +30,7 @@ class Pages:
         return self._page(self._count, 0)
 
     def next(self, cursor: str) -> str:
-        """The page that a cursor names; `GdbextError` for one that is not, or no more, known."""
+        """The page that a cursor names; `GdbextError` for an unknown or expired cursor."""
         try:
             number, at = (finite(word, int) for word in cursor.split(":"))
             if 0 <= at < len(self._kept[number]):

@@ -62,7 +62,7 @@ def description(command: type[Command]) -> str:
 
 
 def in_tools(text: str) -> str:
-    """An error's text with the tools' names where it names their commands: agents know no others, and have no `help`."""
+    """An error's text with the tools' names in place of their commands: agents know no others, and have no `help`."""
     text = re.sub(r"; see: (gdbext )?help [\w-]+", "", text)
     for tool, command in tools().items():
         text = re.sub(rf"(?<![\w-]){command.name}(?![\w-])", tool, text)

@@ -24,8 +24,10 @@ _NO_FIELDS = ("function", "module", "code", "builtin_function_or_method", "NoneT
 
 
 class Variable:
-    """`name` and `value`, an `Object`, an `Adapter` or a plain value; `path`: the expression that leads to it; `exact`: whether
-    that expression gives this very value. `text` is bounded and escaped; `hidden`: its content is counted, not shown."""
+    """A variable or a child of a value.
+
+    `name` and `value`: an `Object`, an `Adapter` or a plain value. `path`: the expression that leads to it. `exact`: whether that
+    expression gives this very value. `text` is bounded and escaped. `hidden`: its content is counted, not shown."""
 
     def __init__(self, name: str, value: Any, path: str, private: AbstractSet[str] = frozenset(), exact: bool = True) -> None:
         self.name, self.value, self.path, self.private, self.exact = escape(name), value, path, private, exact

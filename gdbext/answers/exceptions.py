@@ -81,7 +81,7 @@ def cut_reasons(found: Raised) -> list[str]:
 
 
 class Source:
-    """Lines of source files as this machine has them; '' where it has not."""
+    """Lines of source files as this machine has them; '' for missing ones."""
 
     def __init__(self, target: Target) -> None:
         self.target = target

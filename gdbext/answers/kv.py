@@ -124,8 +124,8 @@ def group_data(cache: Cache, group: Group) -> dict[str, Any]:
 
 
 def block_data(cache: Cache, group: Group, number: int, workers: Sequence[Worker]) -> dict[str, Any]:
-    """A block of a group's pool: references, owners, and where it lies on every rank and layer. `NotFoundError` outside the
-    pool."""
+    """A block of a group's pool: references, owners, and its addresses on every rank and layer. `NotFoundError` outside
+    the pool."""
     pool = cache.pools[group.pool]
     if not pool.valid(number):
         raise NotFoundError(f"no {pool.unit} {number}: the pool has 0 to {pool.count - 1}")

@@ -103,7 +103,7 @@ def place_data(place: Place | None) -> dict[str, Any] | None:
 
 
 def hops_data(tracked: Tracked) -> list[dict[str, Any]]:
-    """Where it was seen, in the order of its way: process, stage and the engine's own word for it."""
+    """The processes in which it was seen, in order: process, stage and the engine's own word for it."""
     return [
         {
             "label": look.label,
@@ -178,8 +178,8 @@ def differs(sampling: dict[str, str], row: dict[str, Any]) -> list[str]:
 
 
 def grammar_data(rt: Runtime, request: Request, content: bool) -> dict[str, Any] | None:
-    """The grammar that a request's answer must follow; None where it has none, or the engine's is not known. `content`: with the
-    ids of the tokens that its mask leaves."""
+    """The grammar that a request's answer must follow. None where it has none, or the engine's grammars are not known. `content`:
+    with the ids of the tokens that its mask allows."""
     spec = spec_of_runtime(rt)
     found = spec.grammar.read(rt, rt.object(request.address)) if spec is not None and spec.grammar is not None else None
     if found is None:

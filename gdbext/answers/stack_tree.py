@@ -22,7 +22,7 @@ _GIL = {"holds": ", holds the GIL", "waits": ", waits for the GIL"}
 
 
 def _frames(thread: Any) -> Any:
-    """The JSON frames of a thread; of one that another machine's answer holds, those that are written there."""
+    """The JSON frames of a thread. For a thread in another machine's answer they are those of that answer."""
     return thread.saved if hasattr(thread, "saved") else thread_frames(thread)
 
 
@@ -218,7 +218,7 @@ def _tree_lines(views: list[ProcessView], parts: list[dict[str, Any]], alone: bo
 def _chain_lines(
     depth: int, run: list[Node], by_tid: dict[tuple[str, int], ThreadView], alone: bool, style: Style, everything: bool
 ) -> list[str]:
-    """A run of frames that the same threads have, one a line; `alone`: of one process, whose threads are then named one by
+    """A run of frames that the same threads have, one a line. `alone`: there is one process, and its threads are named one by
     one."""
     lines, pad, count = [], "  " * min(depth, 20), len(run[0].members)
     who = tree.rank_set([name for name, _ in run[0].members])

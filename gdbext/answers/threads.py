@@ -28,7 +28,8 @@ def thread_frames(
 ) -> list[dict[str, Any]]:
     """The merged stack of a thread as JSON frames, innermost first; `kernel`: the frame of the kernel that it is about to launch.
 
-    `private`: as for `python_frame`. `whole`: with the interpreter's own frames, those that run Python marked as `activation`."""
+    `private`: as for `python_frame`. `whole`: includes the interpreter's own frames; those that run Python are marked as
+    `activation`."""
     found = [kernel] if kernel else []
     for entry in view.entries if whole else view.merged:
         if entry.python is not None:

@@ -179,7 +179,8 @@ def _attach_one(h: AttachedProcess, which: str) -> None:
 
 
 def _roll_back(fresh: list[AttachedProcess]) -> None:
-    """Detaches what a failed attach has attached. Called with an exception on its way: it raises none of its own."""
+    """Detaches the processes that a failed attach has attached. It is called while an exception is raised, and raises none of its
+    own."""
     for h in reversed(fresh):
         try:
             _detach_one(h)
@@ -191,8 +192,8 @@ def _roll_back(fresh: list[AttachedProcess]) -> None:
 
 # ---- detach ----------------------------------------------------------------------------------------------------------
 def detach(pids: Iterable[int] | None = None) -> list[tuple[AttachedProcess, float]]:
-    """Detaches `pids` (default: all that llm-attach attached); returns `[(process, seconds of standstill)]`. Raises `GdbextError`
-    after having tried each."""
+    """Detaches `pids` (default: all that llm-attach attached). Returns `[(process, seconds for which it was stopped)]`. It tries
+    each before it raises `GdbextError`."""
     wanted = attached() if pids is None else [h for h in attached() if h.pid in set(pids)]
     done, errors = [], []
     with QuietGdb():

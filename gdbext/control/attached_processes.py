@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 
 class AttachedProcess:
-    """A process that we attached. `start`: its start time, which with the pid names it for good; `pause`: seconds from the stop
-    until the attach was done; `ran`: the user let it run since; `added`: its inferior is one that we made."""
+    """A process that we attached.
+
+    `start`: its start time, which with the pid identifies it for good. `pause`: seconds from the stop until the attach was done.
+    `ran`: the user has resumed it since. `added`: we made its inferior."""
 
     def __init__(self, pid: int, label: str, was_stopped: bool) -> None:
         self.pid, self.label, self.was_stopped = pid, label, was_stopped
@@ -125,7 +127,7 @@ def guard_error() -> str:
 
 
 def confined() -> str:
-    """What the end of gdb's container would do, in a line; '' where nothing."""
+    """A warning, in a line, about the end of gdb's container: it would end the guard too. '' where it would not."""
     group = "" if _State.guard_error else _State.guard.confined
     if not group or "/user.slice/" in group:
         return ""

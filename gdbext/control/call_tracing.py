@@ -39,7 +39,7 @@ UNKNOWN_FRAMES = 50  # new frames between two readings that are believed
 
 
 class Place(NamedTuple):
-    """What an event is about: the code object and the line where its function begins."""
+    """The place of an event: the code object and the line where its function begins."""
 
     code: Code
     line: int
@@ -189,7 +189,8 @@ class CallTrace(Spoken):
         return bool(stop.frame.code.flags & SUSPENDS) and stop.process.rt.version > (3, 10) and raw.owner != OWNED_BY_GENERATOR
 
     def _leave(self, stop: StopContext, frame: PyFrame | None) -> None:
-        """The innermost frame is left; `frame`: it, where it is to be read where it was (None: it was unlinked just now)."""
+        """Handles the end of the innermost frame. `frame`: the frame to read; None: it was unlinked just now, and is read at its
+        old address."""
         known = self.stack.pop()
         if not known.told:
             return

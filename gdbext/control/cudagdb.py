@@ -132,8 +132,8 @@ class CudaGdb:
     """Queries of cuda-gdb. Its errors are raised as `GdbextError` with its own words."""
 
     def execute(self, template: str, *values: str | int) -> str:
-        """What a command (as `access.cli_gdb.command` takes it) prints. `GdbextError` with cuda-gdb's own words where it
-        fails."""
+        """The output of a command (as `access.cli_gdb.command` takes it). `GdbextError` with cuda-gdb's own words where
+        it fails."""
         try:
             return gdb.execute(command(template, *values), to_string=True) or ""
         except (gdb.error, RuntimeError) as e:

@@ -95,8 +95,8 @@ class DriverNames:
         handle_names[self.owner.inferior.pid, handle] = name
 
     def _at_return(self, registers: dict[str, int], slot: int, name: str, then: Callable[[int, str], None] | None = None) -> None:
-        """A call that fills `slot` has begun: when it returns, `then(what is in the slot, name)`; without `then` that is called
-        `name`."""
+        """To be called when a call that fills `slot` has begun. When it returns, `then(value in the slot, name)` is called;
+        without `then` the value is given the name `name`."""
         address = launch.return_address(self.owner.target, registers)
         waiting = self.waiting.setdefault(address, {})
         if not waiting:

@@ -1,4 +1,4 @@
-"""What the pack changes in gdb itself while it works: settings, the selected inferior and thread, inferiors, Ctrl-C."""
+"""Changes of the pack to gdb itself while it works: settings, the selected inferior and thread, inferiors, Ctrl-C."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class StopMemory(ProcTarget):
         self._kept: dict[object, Any] = {}
 
     def cached(self, key: object, make: Callable[[], T]) -> T:
-        """`make()` once per `epoch`; what is `LASTING` once for all: it would cost each stop tens of milliseconds."""
+        """`make()` once per `epoch`. Values in `LASTING` are made only once: they would cost each stop tens of milliseconds."""
         if (key[0] if isinstance(key, tuple) else key) not in LASTING:
             return super().cached(key, make)
         if key not in self._kept:
@@ -91,8 +91,8 @@ class _Clock:
 
 
 def running_clock() -> float:
-    """Seconds, as time.monotonic, without those in which a `stop()` reads: for how long a process takes for something. gdb's own
-    part of a stop, about a millisecond, is in it."""
+    """Seconds, as time.monotonic, without the time in which a `stop()` reads: to measure how long a process takes. gdb's own part
+    of a stop, about a millisecond, is included."""
     return (time.monotonic() if _Clock.stopped is None else _Clock.stopped) - _Clock.stood
 
 
@@ -397,7 +397,7 @@ class WordWatchpoint(HardwareBreakpoint):
 
 
 def need_hardware_breakpoints(without: str = "nothing can wait for an import: set it when the module is loaded") -> None:
-    """Raises `GdbextError` in a gdb whose Python has watchpoints only; `without`: what that means for the user."""
+    """Raises `GdbextError` in a gdb whose Python has watchpoints only; `without`: the consequence for the user."""
     if not hasattr(gdb, "BP_HARDWARE_BREAKPOINT"):
         raise GdbextError(f"this gdb cannot set hardware breakpoints from Python (gdb 12 can), so {without}")
 

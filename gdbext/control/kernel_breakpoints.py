@@ -107,12 +107,12 @@ class KernelBreakpoint:
 
     @property
     def may_be_triton(self) -> bool:
-        """Whether kernels of Triton fit its name: no library holds those, the driver launches them."""
+        """Whether kernels of Triton match its name: no library holds those, the driver launches them."""
         return any(k.launch == "driver" and self.name in (catalogue.PAGED, k.kernel) for k in catalogue.catalogue().kernels)
 
     # ---- finding places ------------------------------------------------------------------------------------------
     def place(self, rows: Sequence[catalogue.Row], entries: Sequence[Entry]) -> None:
-        """Sets breakpoints on what `catalogue.search` found; it may be called again with the kernels of a new library."""
+        """Sets breakpoints on the results of `catalogue.search`; it may be called again with the kernels of a new library."""
         rows = catalogue.chosen(rows, self.name)
         fresh = [r for r in rows if (r.library, r.module, r.name, r.kernel.backend) not in self.seen]
         self.seen.update((r.library, r.module, r.name, r.kernel.backend) for r in fresh)
@@ -163,8 +163,8 @@ class KernelBreakpoint:
                 gate.open(bool(self.armed))
 
     def _set_launch(self, entry: str, address: int, library: str, symbol: str = "") -> None:
-        """Sets a breakpoint with a number; gdb's own message about it is swallowed, but inside stop(). What it takes is as for
-        `LaunchBreakpoint`."""
+        """Sets a breakpoint with a number. Its parameters are those of `LaunchBreakpoint`. gdb's own message about it is
+        swallowed, except inside stop()."""
         if entry:
             launch.watched[self.inferior.pid, address] = entry
         make = functools.partial(LaunchBreakpoint, self, entry, address, library, symbol)
@@ -356,7 +356,7 @@ class KernelBreakpoint:
         self.internal.append(self._loader)
 
     def refresh(self) -> None:
-        """Searches the libraries that are loaded now for its kernels; those that were searched before cost nothing."""
+        """Searches the libraries that are loaded now for its kernels. Libraries that were searched before cost nothing."""
         self.target.invalidate()
         if self.rt is None:
             self.rt = runtime_or_none(self.target)  # set before the process ran Python
@@ -408,7 +408,7 @@ def _registered(row: catalogue.Row) -> bool:
 
 
 def runtime_or_none(target: Target) -> Runtime | None:
-    """The process's Python; None where it has none (yet): then it has no Triton either."""
+    """The process's Python; None where it has none (yet), and so no Triton either."""
     try:
         return open_runtime(target)
     except GdbextError as e:
@@ -459,7 +459,8 @@ def _on_deleted(breakpoint: gdb.Breakpoint) -> None:
 
 
 def sweep(_: Any = None) -> None:
-    """Deletes what belonged to breakpoints that the user has deleted. It must not run inside an event of gdb's deleting."""
+    """Deletes the internal breakpoints of those that the user has deleted. It must not run inside gdb's own event of a
+    deletion."""
     while _State.gone:
         breakpoint = _State.gone.pop()
         if breakpoint.is_valid():

@@ -140,7 +140,7 @@ class Recorder:
 
     # ---- inside stop() -------------------------------------------------------------------------------------------
     def through(self, over: bool) -> bool:
-        """Ends its watchpoints once the step that counts is `over`. -> whether all that are recorded are through theirs."""
+        """Ends its watchpoints once the step that counts is `over`. -> whether all recorders are done with theirs"""
         if over:
             self.disarm()
         return over and all(r.done for r in self.peers)
@@ -156,7 +156,7 @@ class Recorder:
         return True
 
     def returns(self, stop: StopContext, constant: int | None) -> bool:
-        """Keeps what is to be kept of a return. -> whether the step that counts is over."""
+        """Keeps the wanted data of a return. -> whether the step that counts is over"""
         began = time.perf_counter()
         self.stops += 1
         thread = self.threads.setdefault(stop.tid, Thread())
@@ -235,7 +235,7 @@ class Recording:
         self.recorders = list(recorders)
 
     def go(self, seconds: float) -> str:
-        """Resumes everything until all are through. -> "" or why they are not: what ended the step before its end."""
+        """Resumes everything until all recorders are done. -> "" or the event that ended the step too early"""
         try:
             for recorder in self.recorders:
                 recorder.peers = self.recorders

@@ -33,8 +33,8 @@ SOON, EVERY, LONG = 0.01, 0.2, 2.0  # seconds between two checks: for LONG secon
 
 
 class _Watched:
-    """The places of one process: `[(address, what lies there without gdb)]`. What it was before an exec is never written to: the
-    open file is that memory's."""
+    """The places of one process: `[(address, original bytes)]`. The open file belongs to the memory of one program: after an exec
+    nothing is written to the old one."""
 
     def __init__(self, pid: int, places: list[tuple[int, bytes]]) -> None:
         self.pid, self.places = pid, places

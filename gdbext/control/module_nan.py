@@ -93,7 +93,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
             raise
 
     def wake(self, stop: StopContext) -> str:
-        """Sets it in the process of a stop. -> what was done, in words. Inside stop()."""
+        """Sets it in the process of a stop. -> the changes, in words. Inside stop()."""
         try:
             if self.number not in pybreak.PyBreakpoint.points:
                 return "delete took the breakpoint of the modules away: the next step stops at none"

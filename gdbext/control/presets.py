@@ -144,7 +144,7 @@ def points(rt: Runtime, name: str, condition: str = "", rank: str = "") -> Seque
 
 
 def _there(rt: Runtime, places: Sequence[tuple[str, ...]]) -> list[tuple[str, str]]:
-    """The places of those modules that the process has imported; where it has imported none yet, the first."""
+    """The places in modules that the process has imported; where it has imported none yet, the first place."""
     there = [place for place in places if not place[2:] or rt.module(place[2]) is not None] or [places[0]]
     return [(place[0], place[1]) for place in there]
 

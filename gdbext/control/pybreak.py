@@ -145,7 +145,7 @@ class PyBreakpoint:
         _listen()
 
     def take_back(self) -> None:
-        """Gives its number back, and what was set under it: it could not be set everywhere."""
+        """Removes its number and the watchpoints under it, because it could not be set everywhere."""
         if self.placeholder is not None:
             self.placeholder.delete()
         hw_breakpoints.sweep()
@@ -254,7 +254,7 @@ def text_of(process: Process, expression: str, value: Any, show_content: bool = 
 
 
 def result_text(process: Process, function: str, value: Any, show_content: bool = False) -> str:
-    """What a function has returned, for one line of a log; private content is counted unless `show_content`."""
+    """A function's return value, for one line of a log; private content is counted unless `show_content`."""
     return escape(shown_result(Repr(SHORT, process.private(show_content)), function, value))
 
 
@@ -296,7 +296,7 @@ def _on_stop(event: Any) -> None:
 
 
 def _on_gone(process: Process) -> None:
-    """A process that ended takes its hardware breakpoints with it; what was set in it waits for the next one."""
+    """Handles the end of a process: its hardware breakpoints are gone, and its Python breakpoints wait for the next process."""
     for point in PyBreakpoint.points.values():
         gone = [t for t in point.hw_breakpoints if t.process is process]
         places = [t.place for t in gone if isinstance(t, BytecodeWatchpoint)]
@@ -306,8 +306,8 @@ def _on_gone(process: Process) -> None:
 
 # ---- modules that are imported later ---------------------------------------------------------------------------------
 def watch_imports() -> None:
-    """One register in each process for as long as a point waits there: PyEval_EvalCode is what runs a module's code. Also inside
-    stop()."""
+    """Uses one register in each process for as long as a breakpoint waits there: PyEval_EvalCode runs a module's code. Also
+    inside stop()."""
     for process in list(Process.known.values()):
         waiting = [p for p in PyBreakpoint.points.values() if _waits(p, process)]
         own = [t for t in process.hw_breakpoints if isinstance(t, FunctionBreakpoint) and t.owner == IMPORTS]
@@ -329,7 +329,8 @@ def _waits(point: PyBreakpoint, process: Process) -> bool:
 
 
 def _on_import(process: Process, code: int, _: int) -> bool:
-    """Sets what waited for the code that is about to run, inside stop(); -> whether to stop, with what failed in the notes."""
+    """Sets the breakpoints that waited for the code that is about to run, inside stop(). -> whether to stop; failures are in the
+    notes"""
     rt, failed = process.rt, False
     for point in list(PyBreakpoint.points.values()):
         if not _waits(point, process):

@@ -149,7 +149,7 @@ class Catchpoint(pybreak.PyBreakpoint):
         return self.report(stop, kind, value, passed[0], "; its frames have been left: pyexc shows the traceback")
 
     def report(self, stop: StopContext, kind: int, value: int, frame: Any, more: str = "") -> bool:
-        """Counts an exception; -> whether to stop, with the line that says why. `frame`: where it was raised."""
+        """Counts an exception. -> whether to stop, with a line that gives the reason. `frame`: where it was raised"""
         rt = stop.process.rt
         if self.condition and not self.holds(stop):
             return False

@@ -121,8 +121,8 @@ class Pace:
         return bool(self.limit and self.said >= self.limit or late)
 
     def end(self, title: str, runs_on: bool) -> None:
-        """Prints once that the limit is reached: where nothing stops there, the process would run on in silence without it. As
-        JSON each line is an event, and this is none."""
+        """Prints once that the limit is reached. Without that line the process would run on in silence, because nothing stops
+        there. With JSON each line is an event, so the line is left out."""
         if self.ended:
             return
         self.ended = True
@@ -135,7 +135,8 @@ class Pace:
 
 
 class Spoken(PyBreakpoint):
-    """What `pylog`, `pytrace` and `llm-save` share: each pass prints something, as its `Pace` allows, and the process runs on."""
+    """The common part of `pylog`, `pytrace` and `llm-save`: each pass prints something, as its `Pace` allows, and the process
+    runs on."""
 
     def __init__(self, command: str, where: Any, condition: str, count: int, rank: str, *, pace: Pace) -> None:
         super().__init__(command, where, condition, count, rank)

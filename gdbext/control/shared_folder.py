@@ -65,8 +65,8 @@ class SharedTempDir:
         return self.root + self.path(name)
 
     def write(self, name: str, text: str) -> None:
-        """Makes a file, and gives it and the folder to the process's user. `GdbextError` where it cannot be written, or we may
-        not give them away."""
+        """Makes a file, and gives it and the folder to the process's user. `GdbextError` where it cannot be written, or its owner
+        may not be changed."""
         try:
             fd = os.open(name, _NEW, 0o600, dir_fd=self._folder)
             with os.fdopen(fd, "w", encoding="utf-8") as f:

@@ -200,7 +200,7 @@ def _set_in_new() -> None:
 
 # ---- events ----------------------------------------------------------------------------------------------------------
 def change_event(event: str, body: Body) -> Body | None:
-    """The body with which an event of gdb's leaves; None for one that is not for the client."""
+    """The body to send for an event of gdb's; None for one that is not for the client."""
     if event == "breakpoint":
         return _breakpoint_event(body)
     if event == "stopped":

@@ -82,7 +82,7 @@ class Columns:
                 yield count, view[at : at + 1]
 
     def others(self, offset: int, value: int) -> list[tuple[int, int]]:
-        """`[(position, word)]` of those whose word at `offset` is not `value`: nothing is made of those whose word is."""
+        """`[(position, word)]` of the objects whose word at `offset` is not `value`. For all others no Python object is made."""
         found, at, same = [], 0, memoryview(array.array("Q", [value]) * max((count for _, count, _ in self.runs), default=0))
         for count, part in self._parts(offset, 8, self.pieces):
             if part != same[: len(part)]:
@@ -93,7 +93,7 @@ class Columns:
 
 
 def _are_scattered(addresses: Sequence[int]) -> bool:
-    """Whether objects lie all over the heap: their runs would be nearly as many as they are."""
+    """Whether objects are scattered over the heap, so that there would be nearly as many runs as objects."""
     if len(addresses) <= FEW or functools.reduce(operator.or_, addresses) & 7:
         return False
     differences = list(map(operator.sub, addresses[1:], addresses))
@@ -127,7 +127,7 @@ def _runs(addresses: Sequence[int]) -> list[Run]:
 
 
 def _near(start: int, count: int, step: int) -> list[Run]:
-    """The run itself; objects far from each other, that lie at one distance by chance, one by one."""
+    """The run itself; or its objects one by one if they are far from each other and have equal distances by chance."""
     if abs(step) <= FAR:
         return [(start, count, step)]
     return [(start + i * step, 1, 8) for i in range(count)]
@@ -255,7 +255,7 @@ def strings(rt: Runtime, pointers: Sequence[int], limit: int) -> list[str]:
 
 
 def lengths(rt: Runtime, pointers: Sequence[int]) -> list[int]:
-    """How many elements the lists, tuples or arrays at some addresses say that they have."""
+    """The numbers of elements in the headers of the lists, tuples or arrays at some addresses."""
     at = rt.layout["varobj.ob_size"]
     return Columns(rt.target, pointers, at + 8).words(at) if pointers else []
 
@@ -392,7 +392,7 @@ class Records:
         return None if at is None else (pair[0], 8 * at)
 
     def _entries(self) -> dict[str, list[int]]:
-        """Columns of objects with an instance dict: those of equal shape share their keys, so that only values differ."""
+        """Columns of objects with an instance dict. Dicts of equal shape share their keys, so that only values differ."""
         if self._dicts is None:
             self._dicts = {}
             names = [n for n, _ in self.rt.object(self.addresses[0]).instance_entries()] if self.addresses else []

@@ -78,8 +78,8 @@ def get(row: listeners.Row, path: str) -> tuple[int | str, str]:
 
 @contextlib.contextmanager
 def answered_within(row: listeners.Row, seconds: float) -> Iterator[http.client.HTTPConnection]:
-    """An HTTP connection to a listening socket for a `with` block, which ends in `TimeoutError` after `seconds` even if the
-    answer comes byte by byte: a socket's own limit applies to each piece."""
+    """An HTTP connection to a listening socket for a `with` block. After `seconds` it ends in `TimeoutError`, even if the answer
+    comes byte by byte: a socket's own limit applies to each piece."""
     import http.client
 
     with listeners.connected(row, seconds) as held:

@@ -20,9 +20,13 @@ COMPILING, READY, ENDED, FAILED = "compiling", "ready", "ended", "failed"
 
 @dataclasses.dataclass
 class Grammar:
-    """`backend`: its class, '' while it is compiled; `state`: one of the above; `accepted`: how many tokens it has taken, None
-    where it does not count; `vocabulary`: of how many tokens the mask is; `allowed`: ids of those that it leaves, None where no
-    mask can be read, `why`."""
+    """The state of a request's grammar.
+
+    * `backend`: its class, '' while it is compiled
+    * `state`: one of the above
+    * `accepted`: how many tokens it has taken, None where it does not count
+    * `vocabulary`: the number of tokens in the mask
+    * `allowed`: ids of the tokens that the mask allows; None where no mask can be read, with the reason in `why`"""
 
     state: str
     backend: str = ""

@@ -49,7 +49,7 @@ class Engine:
         return [r.label for r in self.ranks]
 
     def rank(self, label: str) -> Rank:
-        """The process with that label, without regard to case; `NotFoundError` names those that there are."""
+        """The process with that label, without regard to case; `NotFoundError` lists the existing labels."""
         found = [r for r in self.ranks if label.lower() in (r.label.lower(), r.short.lower())]
         if not found:
             raise NotFoundError(f"no process {label} in this engine; it has {', '.join(self.labels()) or 'none'}")
@@ -73,7 +73,7 @@ class Engine:
         return self.with_role(*SHARDS) or self.with_role("engine-core")
 
     def schedulers_for(self, rank: Rank) -> list[Rank]:
-        """The processes that schedule for `rank`: the engine core that started it, else all that the engine has."""
+        """The processes that schedule for `rank`: the engine core that started it, else all of the engine's."""
         cores = [r for r in self.alive() if r.role in SCHEDULERS]
         return [r for r in cores if r.pid == rank.ppid] or cores
 

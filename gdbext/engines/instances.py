@@ -115,7 +115,7 @@ def of_family(ranks: Sequence[Rank], spec: Any) -> Instance:
 
 
 def set_names(instances: Iterable[Instance]) -> None:
-    """Gives each instance a name that no other one has: the first of its words that is its alone, else its number."""
+    """Gives each instance a unique name: the first of its words that no other instance has, else its number."""
     known = list(instances)
     count = Counter(word for one in known for word in set(one.words()))
     for one in known:

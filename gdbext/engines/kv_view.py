@@ -47,7 +47,7 @@ def has_engine(rt: Runtime) -> bool:
 
 
 def spec_of(rt: Runtime) -> EngineSpec:
-    """The engine whose KV cache this process may have; `NotFoundError` naming the engines that are known."""
+    """The engine whose KV cache this process may have; `NotFoundError` lists the known engines."""
     known = registry.with_kv()
     for spec in known:
         if any(rt.module(name) is not None for name in spec.packages):

@@ -77,7 +77,8 @@ def rows(pid: int | str = "self", proc: str = "/proc") -> list[Row]:
 
 
 def user_of(pid: int, proc: str = "/proc") -> int | None:
-    """The effective user of a process: the owner of its folder is root's where it may not be dumped. None where it is gone."""
+    """The effective user of a process; None where it is gone. The owner of its folder will not do: it is root for a process that
+    may not be dumped."""
     try:
         with open(f"{proc}/{pid}/status", "rb") as f:
             return int(status_field(f.read(), b"Uid").split()[1])

@@ -269,7 +269,7 @@ def numbers(rt: Runtime, obj: Object) -> list[int] | None:
 
 
 def left_out(tensor: Tensor) -> str:
-    """Why a tensor whose values are in doubt is not compared, in one clause."""
+    """Why a tensor with doubtful values is not compared, in one clause."""
     if tensor.unavailable and not (tensor.on_device and tensor.storage_data):
         return tensor.unavailable
     why = f" ({tensor.unfinished})" if not tensor.unavailable else ""
@@ -284,8 +284,8 @@ def numbers_until(rt: Runtime, obj: Object, limit: int) -> list[int]:
 
 
 def without_padding(slots: list[int]) -> list[int]:
-    """The slots of a step's tokens before the -1 that fill their buffer up; [] where it was never filled up: then their end is
-    not known."""
+    """The slots of a step's tokens before the -1 that pad their buffer; [] where the buffer was never padded, so that their end
+    is not known."""
     if not slots or slots[-1] != -1:
         return []
     while slots and slots[-1] == -1:

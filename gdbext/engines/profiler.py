@@ -34,7 +34,7 @@ SAMPLED = "Without it: llm-stacks -samples 200 -folded FILE"
 
 
 def folder_of(profiler: Profiler, target: Target) -> str:
-    """Where an engine's traces land, as its process names it; '' when nothing says so."""
+    """The folder of an engine's traces, as its process names it; '' when it is not known."""
     argv = "\0".join(target.argv()) if profiler.option else ""  # an option of its own, or a key of JSON
     found = re.search(rf"{profiler.option}[\"']?[\0:= ]+(\"[^\"]*|'[^']*|[^\0,}}\"']+)", argv) if profiler.option else None
     folder = found.group(1).strip("\"'") if found else target.environ().get(profiler.variable, profiler.default)

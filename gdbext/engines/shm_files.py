@@ -1,9 +1,9 @@
 """An engine's rings of shared memory (shm_rings.py), read as files in /dev/shm. That is possible even for a process that may not
 be traced.
 
-The process's maps list its rings (they are open to its own user under Yama too, proc(5)). Where the maps may not be read, the
-files in this /dev/shm are taken that belong to the process's user, are not older than the process and have the size of a ring:
-`chunks` × (whole MiB + 1 + readers).
+The process's maps list its rings (they are open to its own user under Yama too, proc(5)). Where the maps may not be read, files
+in this /dev/shm are taken by three conditions. They belong to the process's user, are not older than the process, and have the
+size of a ring: `chunks` × (whole MiB + 1 + readers).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SECONDS = 0.5  # between two samples
 
 
 def readers_of(size: int) -> int:
-    """How many readers a ring has whose file is so long; 0 where it is no ring."""
+    """The number of a ring's readers, by its file's length; 0 where it is no ring."""
     each, rest = divmod(size, CHUNKS)
     return (each % MIB) - 1 if not rest and each >= MIB and 2 <= each % MIB <= MAX_READERS + 1 else 0
 

@@ -26,9 +26,13 @@ MAX_CHUNKS, MAX_READERS, MAX_FRAMES = 4096, 4096, 60
 
 
 class Ring:
-    """One end of a ring, as a process holds it. `name`: of the shared memory, the same at all ends; `reader`: its number, None
-    for the writer's end; `index`: the chunk that this end writes or reads next; `held`: under which attribute; `chunks`:
-    `[(written, [read])]`, all bool."""
+    """One end of a ring, as a process holds it.
+
+    * `name`: of the shared memory, the same at all ends
+    * `reader`: its number, None for the writer's end
+    * `index`: the chunk that this end writes or reads next
+    * `held`: the attribute that holds it
+    * `chunks`: `[(written, [read])]`, all bool"""
 
     def __init__(
         self, name: str, reader: int | None, index: int, held: str, chunks: Sequence[tuple[bool, Sequence[bool]]]

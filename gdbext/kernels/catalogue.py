@@ -199,7 +199,7 @@ class _Scan:
         self.engine = book.engine_of(path)
 
     def rows(self) -> list[Row]:
-        """One `Row` per kernel, with the sites of its instances; of a stripped library those that its GPU code names."""
+        """One `Row` per kernel, with the sites of its instances; in a stripped library the instances that its GPU code names."""
         needles = {k.needle for k in self.wanted}
         if self.launches and self.pattern is not None:
             needles.add(b"__device_stub_")

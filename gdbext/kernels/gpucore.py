@@ -472,8 +472,7 @@ class GpuCore:
         return self._images[index]
 
     def read(self, address: int, size: int) -> bytes:
-        """Bytes of global memory that the core holds; `GdbextError` where it does not (`skip_global_memory`, or not a device
-        address)."""
+        """Bytes of global memory in the core. `GdbextError` where it has none (`skip_global_memory`, or not a device address)."""
         for i in self._of_type[GLOBAL]:
             _, _, start, offset, length, _, _, _ = self._heads[i]
             if start <= address and address + size <= start + length and offset + address - start + size <= len(self.elf.data):

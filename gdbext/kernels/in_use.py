@@ -25,7 +25,7 @@ _ELEMENT = {"bfloat16": "bfloat16_t", "float16": "half_t", "float8_e4m3fn": "flo
 
 
 def in_use(rows: Sequence[Row], loaded: Collection[str]) -> list[Row]:
-    """Of the `rows` of attention kernels those that are in use. `loaded`: names of the kernels that Triton has loaded."""
+    """Those of the `rows` of attention kernels that are in use. `loaded`: names of the kernels that Triton has loaded."""
     by_triton = [r for r in rows if r.where == "driver" and r.name in loaded]
     own = [r for r in rows if r.where != "driver" and r.engine]
     compiled = [r for r in rows if r.where != "driver"]

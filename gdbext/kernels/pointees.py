@@ -63,7 +63,7 @@ class TensorVariables:
         return self._found
 
     def holder(self, address: int) -> tuple[Tensor, str, str] | None:
-        """(tensor, name, function) of a tensor that an address lies in: one that begins there if there is one; None."""
+        """(tensor, name, function) of a tensor that an address lies in, preferably one that begins there; None without any."""
         inside = None
         for tensor, name, function in self.found():
             start, length = tensor.storage_data or 0, tensor.storage_bytes or 0

@@ -1,5 +1,5 @@
-"""Finds kernels in a stripped library from its own code (x86-64 here, aarch64 in `stripped_arm64.py`): the host function of each
-kernel, and the beginnings of the launch functions of a runtime that is linked into the library.
+"""Finds kernels in a stripped library from its own code: the host function of each kernel, and the beginnings of the launch
+functions of a linked-in runtime. x86-64 is here, aarch64 in `stripped_arm64.py`.
 
 nvcc's registering code calls __cudaRegisterFunction for each kernel, with its host function as second and its mangled name as
 fourth argument (crt/host_runtime.h). A function of the runtime holds its own name and its number in cupti_runtime_cbid.h, for

@@ -120,7 +120,7 @@ class Arm64Code(Code):
 
 
 def _branch(word: int) -> int:
-    """How far a b, b.cond, cbz, cbnz, tbz or tbnz goes, in bytes; 0 for another instruction."""
+    """The distance of a b, b.cond, cbz, cbnz, tbz or tbnz, in bytes; 0 for another instruction."""
     if word & 0xFC000000 == 0x14000000:
         return _signed(word & 0x3FFFFFF, 26) * 4
     if word & 0xFF000000 == 0x54000000 or word & 0x7E000000 == 0x34000000:

@@ -1,4 +1,4 @@
-"""How far a command that takes its time is: one line on a terminal, which is gone when it is done."""
+"""The progress of a slow command: one line on a terminal, which is removed at the end."""
 
 from __future__ import annotations
 

@@ -95,16 +95,19 @@ _TWICE = re.compile(r".*/([A-Za-z_]\w*)/(?:.*/)?(?=\1/)")
 
 
 def short_path(path: str) -> str:
-    """The part of a path that identifies a source file: the path in the folder of packages or of the standard library, or in a
-    source tree whose package is named like the project (/src/vllm/vllm/v1/x.py: vllm/v1/x.py). Any other path is whole."""
+    """The part of a path that identifies a source file.
+
+    It is the path in the folder of packages or of the standard library, or in a source tree whose package is named like the
+    project (/src/vllm/vllm/v1/x.py: vllm/v1/x.py). Any other path is whole."""
     found = _PACKAGES.match(path) or _TWICE.match(path)
     return path[found.end() :] if found else path
 
 
 class Style:
-    """ANSI colour where `enabled`, else plain; `width`: the terminal's columns, 0 where there is no end to them; `full_paths`:
-    source files with all of their path; `links`: they are links, as the terminal knows them. Method names say the meaning, not
-    the colour."""
+    """ANSI colour where `enabled`, else plain. Method names are meanings, not colours.
+
+    `width`: the terminal's columns, 0 for no limit. `full_paths`: source files with all of their path. `links`: they are links,
+    as the terminal supports them."""
 
     _CODES = {"title": "1", "name": "33", "file": "32", "address": "34", "dim": "2", "bad": "31", "good": "32", "value": "36"}
 

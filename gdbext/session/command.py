@@ -43,8 +43,8 @@ MAX_DIGITS = 64  # of a number that a user types: to parse more costs their squa
 
 
 def finite(word: str, kind: type = float) -> Any:
-    """The number that a word says, an `int` (0x too) or a `float`; `ValueError` for none, NaN, infinities and more digits than
-    any number needs."""
+    """The number in a word, an `int` (0x too) or a `float`. `ValueError` for no number, NaN, infinities and more digits than any
+    number needs."""
     number = float("nan") if len(word) > MAX_DIGITS or not word.isascii() else int(word, 0) if kind is int else float(word)
     if not abs(number) < float("inf"):
         raise ValueError(word[:MAX_DIGITS])

@@ -28,9 +28,9 @@ _ADDRESS = re.compile(r"(0x[0-9a-fA-F]+|\d{5,})$")
 def value_of(session: Session, args: Args) -> tuple[Runtime, Resolved]:
     """Evaluate a command's expression. -> (Runtime, the value with the Python frame whose names gave it)
 
-    The selected frame counts. With -any, and with -on where no frame of that process was selected, the frame is searched outward:
-    the nearest one in which the whole expression resolves (of the main thread where the selected one runs no Python). -frame
-    names the function whose frame the search starts from. An expression without names needs no frame."""
+    The selected frame counts. With -any, and with -on where no frame of that process was selected, frames are searched outward
+    for one in which the whole expression resolves. That search uses the main thread's frames if the selected thread runs no
+    Python. -frame names the function whose frame the search starts from. An expression without names needs no frame."""
     rt = session.runtime(args.on)
     outward = args.any or args.on is not None and not args.frame and not session.has_selected(args.on)
     try:
@@ -48,8 +48,10 @@ def value_of(session: Session, args: Args) -> tuple[Runtime, Resolved]:
 
 
 class NamedTensor:
-    """The tensor that a command names: `tensor`; `how` its words were understood ("Python", "C++, address of a TensorImpl" ...);
-    `rt`: the process's `Runtime` or None; `frame`: the `PyFrame` whose names gave it, None where it needed none."""
+    """The tensor that a command names.
+
+    `tensor`. `how`: the meaning of its words ("Python", "C++, address of a TensorImpl" ...). `rt`: the process's `Runtime` or
+    None. `frame`: the `PyFrame` whose names gave it, None where it needed none."""
 
     def __init__(self, tensor: Tensor, how: str, rt: Runtime | None, frame: PyFrame | None = None) -> None:
         self.tensor, self.how, self.rt, self.frame = tensor, how, rt, frame
@@ -94,7 +96,8 @@ def tensor_value(rt: Runtime, value: Any) -> Tensor | None:
 
 
 def hidden_names(session: Session, args: Args) -> AbstractSet[str]:
-    """The names whose content a command does not show: none with -show-content, nor where the process runs no Python engine."""
+    """The names whose content a command does not show. There are none with -show-content, or where the process runs no Python
+    engine."""
     rt = runtime_or_none(session, args.on)
     return frozenset() if rt is None else session.private(rt, args)
 

@@ -45,8 +45,8 @@ START = (
 
 
 def plan(words: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """[(node, the command's words there)] for a command line that names nodes; [] for one that names none. `GdbextError` where it
-    names both a node and something else in one word."""
+    """[(node, the command's words there)] for a command line that names nodes; [] for one that names none. `GdbextError` where
+    one word names both a node and something else."""
     found = {}
     for number, word in enumerate(words):
         whole = NODE.fullmatch(word)
@@ -282,7 +282,7 @@ def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[st
 
 
 def _answer(command: type[Command], text: str, budget: Any) -> Any:
-    """The JSON of a node's answer; `GdbextError` where it is none of this command."""
+    """The JSON of a node's answer; `GdbextError` where it is no answer of this command."""
     no_answer = "what it answered is no answer of gdbext"
     try:
         found = json_of(text.encode(), budget.path, budget)

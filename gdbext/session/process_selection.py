@@ -10,8 +10,8 @@ from .session import Session
 
 
 def resolve_processes(session: Session, text: str) -> list[ProcessRef]:
-    """Resolves `WHAT...`, each process once: names separated by blanks or commas, or one path of a file.
-    Empty text means the process that gdb has selected, else all engine processes."""
+    """Resolves `WHAT...`, each process once: names separated by blanks or commas, or one path of a file. Empty text means gdb's
+    selected process, else all engine processes."""
     if not text:
         pid = session.selected_pid()
         if pid is not None:

@@ -234,7 +234,7 @@ def check_layouts(known: dict[str, list[str]]) -> Check:
 
 
 def run(gdb: str | None = None) -> list[Check]:
-    """Every check, in the order in which a user needs them; of the program `gdb` alone where it is named."""
+    """Every check, in the order in which a user needs them; only those of the program `gdb` where it is given."""
     checks = [Check("python", "ok", f"{sys.executable}: Python {sys.version.split()[0]}")]
     paths = gdbs.find(gdb)
     found = None

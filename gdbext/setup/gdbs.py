@@ -95,7 +95,7 @@ def find(named: str | None = None) -> list[str]:
 
 
 def need(named: str | None = None) -> Gdb:
-    """The `Gdb` to run commands in: the first here that has Python; `GdbextError` that says how to get one."""
+    """The `Gdb` to run commands in: the first here that has Python. The `GdbextError` says how to get one."""
     paths = find(named)
     for path in paths:
         gdb = ask(path)

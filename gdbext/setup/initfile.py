@@ -31,7 +31,7 @@ NO_PYTHON = (
 
 
 def load_script(init: str) -> str:
-    """The gdb script that loads the pack from `init`, the path of init.py; in a gdb without Python it says so in one line.
+    """The gdb script that loads the pack from `init`, the path of init.py. In a gdb without Python it prints one line about that.
 
     `$_streq` is one of the functions that gdb's own Python part defines: where there is no Python it is void.
     """

@@ -56,7 +56,7 @@ def error_text(name: str, error: Exception, as_json: bool) -> str:
 
 
 def failure(name: str, error: Exception, as_json: bool) -> tuple[int, str, str]:
-    """An expected failure as `perform` gives it: JSON goes to standard output like any answer."""
+    """An expected failure in the form of `perform`: JSON goes to standard output like any answer."""
     text = error_text(name, error, as_json)
     return (ERROR, text, "") if as_json else (ERROR, "", text)
 

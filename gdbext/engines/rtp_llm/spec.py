@@ -1,6 +1,7 @@
-"""RTP-LLM: titles of both naming eras (rtp_llm/start_backend_server.py, start_frontend_server.py, start_dash_sc_server.py,
-multimodal/vit_*; before mid-2025 maga_transformer/start_*). A title gives the LOCAL rank; the global one is WORLD_RANK in the
-environment."""
+"""RTP-LLM: titles of both kinds. A title gives the LOCAL rank; the global one is WORLD_RANK in the environment.
+
+Sources: rtp_llm/start_backend_server.py, start_frontend_server.py, start_dash_sc_server.py, multimodal/vit_*; before mid-2025
+maga_transformer/start_*."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _still_there(rt: Runtime, request: Request) -> list[Request]:
 
 
 def _window(request: Request, mapping: list[int], page: int, own: dict[str, int]) -> None:
-    """The sliding-window pages of a request's tokens: 0 where it has none any more."""
+    """The sliding-window pages of a request's tokens: 0 for a token without one."""
     slots = (request.slots or [])[::page]
     if any(not 0 <= s < len(mapping) for s in slots):
         raise LayoutError(f"{request.request_id} holds slots beyond the mapping of {len(mapping)}")
@@ -146,7 +146,7 @@ def _with_states(rt: Runtime, requests: list[Request]) -> list[Request]:
 
 
 def _states(rt: Runtime, obj: Object) -> list[int]:
-    """Mamba states of a request: its own, and those in which it keeps track."""
+    """Mamba states of a request: its own, and those for tracking."""
     found = []
     for places in (STATES, TRACKED):
         held = first_present(obj, places)
@@ -159,7 +159,7 @@ def _states(rt: Runtime, obj: Object) -> list[int]:
 
 def requests_at(rt: Runtime, addresses: Sequence[int]) -> list[Request]:
     """The Reqs at some addresses, thousands in one go: names and counts, no tokens. `status`: finished, retracted, or '' where
-    its queue says it."""
+    its queue is its status."""
     if not addresses:
         return []
     records, none = Records(rt, addresses), address_of_none(rt)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def read(rt: Runtime, scheduler: Object, version: str, content: bool, listed: list[Request] | None = None) -> Cache:
-    """`Cache` of a Scheduler. `GdbextError` where it is not as a release that is known has it. `listed`: its requests, where they
-    were read before."""
+    """`Cache` of a Scheduler. `GdbextError` where its structure is that of no known release. `listed`: its requests, if they were
+    read before."""
     if not rt.target.is_stopped:
         rt.target.drop_pages()  # earlier reads would be of another moment than the data compared below
     allocator, rows, tree = (scheduler.attr(n) for n in ("token_to_kv_pool_allocator", "req_to_token_pool", "tree_cache"))

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def read_tree(rt: Runtime, pools: dict[str, Pool], tree_cache: Object, page: int, mapping: list[int] | None) -> bool:
-    """The nodes, once for each pool that has a part of them, into `Pool.tree`. -> whether some went while they were read, which
-    the process did not stop for: they are left out."""
+    """Reads the nodes, once for each pool that has a part of them, into `Pool.tree`. -> whether some were deleted during the read
+    of a running process; they are left out"""
     core = tree_cache
     if is_set(tree_cache, "tree_core"):
         core = tree_cache.attr("tree_core")

@@ -137,7 +137,7 @@ def _at_one_moment(rt: Runtime, read: Callable[[], T]) -> T:
 
 
 def _listens(rt: Runtime, manager: Object) -> bool:
-    """Whether the task that takes answers in is still there: one that cannot be read counts as it."""
+    """Whether the task that takes answers in still exists. A task that cannot be read counts as that one."""
     held = at(manager, "asyncio_tasks")
     if held is None:
         return True

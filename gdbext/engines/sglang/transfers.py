@@ -57,7 +57,7 @@ def fill(rt: Runtime, found: Look, scheduler: Object) -> None:
 
 
 def _rooms(manager: Object | None) -> dict[int, int]:
-    """{room: its state} as a manager has it; {} where it cannot be read just now."""
+    """{room: its state} in a manager; {} where it cannot be read just now."""
     table = at(manager, "request_status") if manager is not None else None
     found: dict[int, int] = {}
     try:

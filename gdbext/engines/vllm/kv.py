@@ -51,8 +51,8 @@ def fill(rt: Runtime, scheduler: Object, requests: list[Request]) -> Cache:
 
 
 def sampling_row(rt: Runtime, request_id: str) -> dict[str, Any] | None:
-    """{name: value} by which the process's model runner draws a request's next token; None where it has no row for it, or keeps
-    none (V1)."""
+    """{name: value} by which the process's model runner draws a request's next token. None where it has no row for the request,
+    or no such rows (V1)."""
     runner = sought(rt, lambda rt: in_frames(rt, WORKER_ROOTS))
     if runner is None or not kv_worker_v2.is_v2(runner):
         return None

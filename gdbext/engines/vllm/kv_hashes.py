@@ -176,8 +176,8 @@ def _chain(rt: Runtime, request: Request, none: bytes | None) -> Chain | None:
 
 
 def _whole(obj: Object, count: int) -> int:
-    """The number of tokens that were a request's own from the start: all of its `count` tokens, or only its prompt if a connector
-    cut the prompt for a prefill (its parameters say `_p_side_truncated`). Source:
+    """The number of tokens that were a request's own from the start: all of its `count` tokens. If a connector cut the prompt for
+    a prefill (its parameters say `_p_side_truncated`), only the prompt. Source:
     vllm/distributed/kv_transfer/kv_connector/v1/nixl/base_scheduler.py."""
     parameters = at(obj, "kv_transfer_params")
     try:
@@ -221,7 +221,7 @@ def _expected(function: str, none: bytes, chain: Chain, size: int, form: str = "
 
 
 def _form(chains: list[Chain], none: bytes | None, size: int, function: str) -> str:
-    """How the release writes extra keys: the one of `FORMS` that gives most of the requests' first hashes; '' where none does."""
+    """The release's form of extra keys: the one of `FORMS` that gives most of the requests' first hashes; '' where none does."""
     if not function or none is None:
         return ""
     hashed = [chain for chain in chains if chain.keys and chain.own]
@@ -231,8 +231,8 @@ def _form(chains: list[Chain], none: bytes | None, size: int, function: str) -> 
 
 
 def _hash_size(cache: Cache, chains: list[Chain], none: bytes | None, found: TokenHashes) -> int:
-    """The tokens of a hash; sets `found.function`: the one that gives some hash of some request. Nothing is called wrong by a
-    function that gives none of them."""
+    """The number of tokens of a hash. It also sets `found.function`: the first function that gives a hash of some request. A
+    function that gives none of the hashes proves no fault."""
     sizes = sorted({g.block_size for g in cache.groups if g.block_size})
     if none is None or not sizes:
         return 0
@@ -289,7 +289,7 @@ def _compare_blocks(
 
 
 def _tokens_in(rt: Runtime, carried: Object) -> list[int] | None:
-    """The tokens that a hash of earlier releases has in it; None where it has none."""
+    """The tokens inside a hash of earlier releases; None where it has none."""
     inner = at(carried, "block_hash") or carried
     held = at(inner, "token_ids")
     return numbers_until(rt, held, MAX_TOKENS) if held is not None else None

@@ -87,7 +87,7 @@ def _links(pool: Pool, queue: Object, records: Records, index: Places) -> None:
 
 
 def _ends(queue: Object) -> tuple[int | None, int, int]:
-    """(the counter, the addresses of the first and last block): a block that is taken or given back changes one of them."""
+    """(the counter, the addresses of the first and last block). Whenever a block is taken or given back, one of them changes."""
     head, tail = queue.attr(_name(queue, "head")), queue.attr(_name(queue, "tail"))
     if _name(queue, "head").startswith("fake"):
         head, tail = head.attr("next_free_block"), tail.attr("prev_free_block")

@@ -116,8 +116,8 @@ def layer_of(
     num_blocks: int | None = None,
     isa: str = "",
 ) -> Layer | None:
-    """`addresses.Layer` of a layer's tensor, or None for a shape that is not known. `spec`: block size, heads, head size as the
-    engine says; `isa`: of the CPU backend, which decides how it orders K."""
+    """`addresses.Layer` of a layer's tensor, or None for an unknown shape. `spec`: the engine's own block size, heads and head
+    size; `isa`: of the CPU backend, which decides the order of K."""
     cpu, shape, stride = tensor.device.startswith("cpu"), tensor.shape or (), tensor.stride or ()
     order = order_of(
         shape,

@@ -58,7 +58,7 @@ def rows_of(runner: Object) -> dict[str, int]:
 
 
 def read_rows(runner: Object, worker: Worker) -> None:
-    """Fills in a `Worker`'s tables and counts. A request whose row has become another's meanwhile is left out."""
+    """Fills in a `Worker`'s tables and counts. A request is left out if another one got its row during the read."""
     rt, states = runner.rt, runner.attr(STATES)
     if not rt.target.is_stopped:
         rt.target.drop_pages()  # earlier reads would be of another moment than the data compared below

@@ -129,7 +129,7 @@ def _awaited(rt: Runtime, entries: list[tuple[int, int]]) -> list[Sighting]:
 
 
 def _members(rt: Runtime, states: Records, name: str) -> Records:
-    """The objects that a member of all holds; none where a release lacks it, or where it is None in some."""
+    """The values of a member of all objects; none where a release lacks it, or where it is None in some."""
     held = Records(rt, states.column(name) if states.has(name) else [])
     kinds = {rt.object(held.addresses[i]).type_name for i in held.foreign} | ({held.type.name} if held.addresses else set())
     if len(kinds) > 1 and "NoneType" not in kinds:
