@@ -45,7 +45,7 @@ class Target:
     signature = 0xFFFF << 48  # aarch64: the bits of a return address that may hold its signature, if not known from the process
     pid: int | None = None
     label = ""
-    unsettled = False  # two readings of what an answer shows of it did not agree
+    unsettled = False  # two readings of data in an answer did not agree
     cut_short = False  # a core whose file ends too early for its own headers
     read_log: ReadLog | None = None  # of a collector's Target
     device_memory: DeviceMemory | None = None  # where the debugger sees the GPU (cuda-gdb)
@@ -57,7 +57,7 @@ class Target:
         self._lasting: dict[object, Any] = {}
         self.budgets: dict[int, Budget] = {}  # by thread: of the read that `retry_reading` is repeating
 
-    # ---- what a backend implements -------------------------------------------------------------------------------
+    # ---- implemented by a backend --------------------------------------------------------------------------------
     def _read(self, address: int, size: int) -> bytes:
         """`size` bytes at `address`, or `FaultError`. A short read is a fault."""
         raise NotImplementedError
@@ -136,7 +136,7 @@ class Target:
         """Frees open files and the like; they are opened again on demand."""
 
     def invalidate(self) -> None:
-        """Drops every cache: what is read next comes from the process."""
+        """Drops every cache: the next read comes from the process."""
         self._cache_epoch = object()
 
     def drop_pages(self) -> None:
@@ -149,7 +149,7 @@ class Target:
     # ---- memory --------------------------------------------------------------------------------------------------
     def read(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes at `address`; `FaultError` where any of them cannot be read."""
-        if self._cache_epoch == self.epoch:  # by far the most reads: what is wanted lies in one page that was read before
+        if self._cache_epoch == self.epoch:  # by far the most reads: the bytes are in one page that was read before
             known = self._pages.get(address & -PAGE)
             start = address & PAGE - 1
             if known is not None and 0 <= size <= len(known) - start:
@@ -257,7 +257,7 @@ class Target:
 
     def u64(self, address: int) -> int:
         """An unsigned 64-bit number, or a pointer."""
-        if self._cache_epoch == self.epoch:  # as in `read`, without a copy: most of what is read are pointers
+        if self._cache_epoch == self.epoch:  # as in `read`, without a copy: most reads are of pointers
             known = self._pages.get(address & -PAGE)
             start = address & PAGE - 1
             if known is not None and start + 8 <= len(known):
@@ -290,7 +290,7 @@ class Target:
             address, limit = address + step, limit - step
         return b"".join(parts)
 
-    # ---- what is mapped ------------------------------------------------------------------------------------------
+    # ---- mappings ------------------------------------------------------------------------------------------------
     def mappings(self) -> list[Mapping]:
         """All mappings by address."""
         return self.cached("mappings", lambda: sorted(self._mappings(), key=lambda m: m.start))

@@ -26,7 +26,7 @@ FROZEN: Sequence[tuple[str, tuple[bytes, ...]]] = (
     ("cgroup.events", (b"frozen 1",)),
 )
 FREEZERS = ("__refrigerator", "do_freezer_trap")  # where its threads wait: kernel/freezer.c, kernel/cgroup/freezer.c
-MOVED = (V2, "name=systemd", "freezer", "devices", "pids")  # by what container engines and systemd end a group
+MOVED = (V2, "name=systemd", "freezer", "devices", "pids")  # the hierarchies by which container engines and systemd end a group
 
 
 @functools.lru_cache(maxsize=None)

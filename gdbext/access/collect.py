@@ -83,7 +83,7 @@ class Forked:
             sys.stdout = os.fdopen(1, "w", closefd=False)
             status = collector.main(words)
             sys.stdout.flush()
-        except BaseException as e:  # it must not go on as what it is a copy of
+        except BaseException as e:  # it must not go on with the code of the process that it is a fork of
             os.write(1, f"\n{type(e).__name__}: {e}\n".encode())
         finally:
             os._exit(status)
@@ -149,7 +149,7 @@ class Running:
     def go(self) -> None:
         """Lets it stop the process."""
         if self._go is not None:
-            with contextlib.suppress(OSError):  # it has ended, and says why
+            with contextlib.suppress(OSError):  # it has ended, and its output says why
                 self._go.send(b"!", socket.MSG_NOSIGNAL)
             self._let_go()
 

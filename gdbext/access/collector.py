@@ -54,9 +54,9 @@ SPARE_DISK = 256 << 20  # bytes that a snapshot leaves free
 OPEN = "/proc/self/fd/"  # the name of a file that was given open, and may have no other
 LEAST_PAGES = 512  # of Python's state, before they are known
 STACK_GUESS = 8 << 10  # bytes of a thread's stack
-WHOLE = 0.45  # of what is to spare: a copy is in memory twice while it is written
+WHOLE = 0.45  # of the spare memory: a copy is in memory twice while it is written
 NAMED_THREADS = 32  # of those that did not stop
-NAMED = 1 << 20  # bytes: what is left out and smaller is not worth a line
+NAMED = 1 << 20  # bytes: smaller omissions are not reported
 
 
 class Collection:
@@ -89,9 +89,9 @@ class Collection:
         self.partial: list[str] = []
         self.woken = 0  # threads that slept and were stopped all the same
         self.stop = Stop()
-        self.learnt: int | None = None  # what the process had run when all pages that it wants were known
+        self.learnt: int | None = None  # the process's CPU time when all wanted pages were known
         self.rehearsed = False
-        self.walk = WALK_LIMIT  # seconds that it took to read what moves, when last it was read
+        self.walk = WALK_LIMIT  # seconds that the last read of changing memory took
 
     # ---- collecting ----------------------------------------------------------------------------------------------
     def rehearse(self) -> None:
@@ -190,7 +190,7 @@ class Collection:
     def _round(self, last: bool) -> tuple[Copy, str]:
         """One stop, and then the reader's result on the copy. `last`: the reader walks during the stop too."""
         growth = None
-        if self.heap:  # chosen anew: on a machine at full load seconds have gone by
+        if self.heap:  # chosen anew: on a machine at full load seconds have passed
             self.maps = parse_maps(read_maps(self.pid)[0])
             growth = resident.Growth(self.tid, self.maps)
             self.heap_spans = resident.select(self.tid, self.maps, self.heap).spans

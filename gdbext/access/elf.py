@@ -102,7 +102,7 @@ class Elf:
     """One file, of which only the requested parts are read. Addresses are the file's own virtual addresses. `NotFoundError` for a
     file that is no 64-bit ELF file."""
 
-    relocated_by = 0  # what the loader has added to the pointers of PT_DYNAMIC, where the bytes come out of a process
+    relocated_by = 0  # the loader's addition to the pointers of PT_DYNAMIC, where the bytes come from a process
 
     def __init__(self, path: str, data: Data | None = None) -> None:
         """`data`: the file's bytes where they do not come from a file (the vdso)."""
@@ -117,7 +117,7 @@ class Elf:
         self.arch = ARCH.get(self.machine, f"machine {self.machine}")
         self.segments = self._read_segments(fields[4], fields[8], fields[9])
         self.frame_table: list[Any] = []  # of cfi.table_of: kept here, so that it ends with the file
-        self.kept: dict[str, Any] = {}  # what rooms above found in it, by what they call it: it ends with the file too
+        self.kept: dict[str, Any] = {}  # results of other rooms, by their own keys: dropped together with the file
         self._heads: list[SectionHead] | None = None
         self._sections: dict[str, tuple[int, int, int, int, int]] | None = None
         self._tables: list[SymbolTable] | None = None

@@ -23,10 +23,10 @@ ANSWER = 1.0  # seconds that a file server is waited for
 BLOCK, MAX_BLOCKS = 16 << 10, 64  # bytes of a block of `FileBytes`, and how many of them it keeps
 MAX_READ = 1 << 30  # bytes of one system call: the kernel gives 2 GiB at most
 NEAR, MAX_SEARCH = 512, 4 << 20  # bytes that a search reads at first, and at once later
-JSON_SIZE = 1 << 30  # bytes that what is made of JSON may take
+JSON_SIZE = 1 << 30  # bytes of memory that parsed JSON may take
 MAX_DIGITS = 4300
 MAX_DEPTH = 100  # lists and objects inside each other
-# Bytes that a mark of JSON text stands for at most once it is read: an object, a list, half a string, a key, a place in either
+# Bytes that a mark of JSON text can become at most when parsed: an object, a list, half a string, a key, a place in either
 # with its number (CPython 3.8 to 3.15, 64 bits).
 _COSTS = ((b"{", 240), (b"[", 88), (b'"', 30), (b":", 24), (b",", 40))
 DAMAGE = (

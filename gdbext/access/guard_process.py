@@ -57,7 +57,7 @@ class Server:
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))  # of this thread, where we may
         except OSError:
             pass
-        recovery.stop_threads(os.getpid(), self.tracer, 0)  # what is done for the first time takes longer
+        recovery.stop_threads(os.getpid(), self.tracer, 0)  # everything takes longer the first time
         if life.ended():
             for pid in list(self.armed):
                 recovery.stop_threads(pid, self.tracer)

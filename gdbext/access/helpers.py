@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 LENGTH = struct.Struct("<I")
-FAREWELL = 0.5  # seconds that a killed helper is given to be gone; one in uninterruptible sleep is left to the kernel
+FAREWELL = 0.5  # seconds for a killed helper to end; one in uninterruptible sleep is left to the kernel
 
 
 class Channel:

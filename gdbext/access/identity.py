@@ -30,7 +30,7 @@ MAX_TAGS = 256
 SAMPLE = 1 << 14  # bytes of a file's dynamic symbols, their names and its code that a snapshot keeps
 COMPARED = 1 << 18  # bytes that are compared of each part that cannot change, where they can be read
 STEP = 1 << 12  # bytes at a time, of a part that cannot be read as a whole
-BREAKPOINT = 0xCC  # int3: what a debugger has put into code
+BREAKPOINT = 0xCC  # int3: a debugger has put it into code
 
 
 class MappedHead:

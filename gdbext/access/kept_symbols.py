@@ -196,7 +196,7 @@ def _write(own: str, answers: Answers) -> None:
 
 
 def _read(own: str, key: str) -> Answers:
-    """What is written of a library."""
+    """The stored results for a library."""
     found, path = Answers(key), os.path.join(own, key + SUFFIX)
     if os.path.lexists(path):
         try:

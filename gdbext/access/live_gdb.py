@@ -120,7 +120,7 @@ class GdbTarget(Target):
 
     @property
     def epoch(self) -> object:
-        """gdb's count of what may have changed memory."""
+        """gdb's count of events that may have changed memory."""
         return _changes[0]
 
     def gdb_threads(self) -> dict[int, Any]:
@@ -177,7 +177,7 @@ class LiveGdbTarget(GdbTarget):
         return _changes[0] if self.is_stopped else object()
 
     def invalidate(self) -> None:
-        """Drops every cache, also of what is read while the process runs."""
+        """Drops every cache, also that of the process while it runs."""
         super().invalidate()
         if self._proc is not None:
             self._proc.invalidate()

@@ -43,7 +43,7 @@ def library_names(read: Read, auxv: bytes) -> list[bytes]:
         aux = auxiliary(auxv)
         for _, name, section in _links(read, *_dynamic(read, aux[AT_PHDR], aux[AT_PHENT], aux[AT_PHNUM])):
             names.append(name)
-            read(section, 16)  # as gdb does: what is recorded of the reads is enough for it
+            read(section, 16)  # as gdb does: the recorded reads are enough for it
     except (GdbextError, KeyError, struct.error) as e:
         log.passed_over(e)
     return names

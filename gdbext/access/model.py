@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     Registers = Dict[str, int]
 
-PAGE = 4096  # the grain of what is read, copied and written; a kernel's own pages are this or larger
+PAGE = 4096  # the unit of reads, copies and writes; a kernel's own pages are this or larger
 DELETED = " (deleted)"  # how the kernel marks a mapped file that has no name any more
 
 
@@ -131,7 +131,7 @@ class Module:
 
     @property
     def bias(self) -> int:
-        """What is added to the file's virtual addresses."""
+        """The number to add to the file's virtual addresses."""
         return self.base - self.elf.lowest_address
 
     @property

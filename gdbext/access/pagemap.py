@@ -20,7 +20,7 @@ from ..errors import GdbextError
 if TYPE_CHECKING:
     from typing import Callable, Iterable, Iterator
 
-KERNEL_PAGE = os.sysconf("SC_PAGE_SIZE")  # what one pagemap entry stands for
+KERNEL_PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes of one pagemap entry
 _PRESENT, _SWAPPED, _FILE_OR_SHARED, _GUARD = 1 << 7, 1 << 6, 1 << 5, 1 << 2  # in the upper byte of an entry
 
 
@@ -86,7 +86,7 @@ class Presence:
             os.close(self._file)
             self._file = -1
 
-    __del__ = close  # a Target ends with its last reference, and says nothing
+    __del__ = close  # a Target ends with its last reference, without a call of `close`
 
 
 def ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:

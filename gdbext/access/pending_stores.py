@@ -52,7 +52,7 @@ class _Branch(Exception):
 
 
 class _Machine:
-    """Registers on their way: what is not known of them is None."""
+    """Known registers on the way; None for an unknown value."""
 
     def __init__(self, read: Callable[[int, int], bytes], register: Callable[[str], int], pc: int) -> None:
         self.read, self.register, self.pc = read, register, pc

@@ -39,7 +39,7 @@ def list_threads(pid: int) -> list[Thread]:
             own = _ids(pid, tid) if nested else [tid]
         except GdbextError as e:
             log.passed_over(e)
-            continue  # it ended while we looked
+            continue  # it has ended meanwhile
         nested = len(own) > 1
         found.append(Thread(tid, stat.name.decode("utf-8", "replace"), stat.state, ns_tid=own[-1]))
     return found
@@ -134,7 +134,7 @@ class ProcTarget(Target):
         return self._read(address, size)
 
     def presence(self) -> Presence:
-        """What of it is in memory."""
+        """Which of its pages are in memory."""
         if self._presence is None:
             self._presence = Presence(self._memory_tid())
         return self._presence

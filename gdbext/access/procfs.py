@@ -278,7 +278,7 @@ def read_schedstat(pid: int, tid: int) -> Schedstat:
 
 
 def read_syscall(pid: int, tid: int) -> Syscall | None:
-    """What a thread waits in; None for one that runs."""
+    """The system call or other place that a thread waits in; None for one that runs."""
     return _parsed(parse_syscall, pid, tid, "syscall")
 
 

@@ -298,7 +298,7 @@ class ProcTable:
                 denied += 1
                 continue
             except (OSError, ValueError, IndexError):
-                continue  # it ended while we looked
+                continue  # it has ended meanwhile
             self.processes[process.pid] = process
         if denied:
             self.reasons.append(f"{denied} processes may not be looked at")

@@ -40,7 +40,7 @@ REGISTERS = {
     "aarch64": [f"x{i}" for i in range(31)] + ["sp", "pc", "cpsr"],
 }
 STACK_POINTER = {"x86-64": "rsp", "aarch64": "sp"}
-# What /proc/PID/task/TID/syscall shows of a thread that is blocked in the kernel, by register.
+# The fields of /proc/PID/task/TID/syscall for a thread that is blocked in the kernel, by register.
 BLOCKED = {
     "x86-64": ["orig_rax", "rdi", "rsi", "rdx", "r10", "r8", "r9", "rsp", "rip"],
     "aarch64": ["x8", "x0", "x1", "x2", "x3", "x4", "x5", "sp", "pc"],
@@ -271,7 +271,7 @@ class Stopped:
             except OSError as e:
                 state = status(self.pid, tid)
                 if e.errno == errno.ESRCH or state is None or state["state"] in "ZX":
-                    return False  # it ended while we looked
+                    return False  # it has ended meanwhile
                 if time.monotonic() < patience and not free:
                     time.sleep(LOOK_AGAIN)
                     free = not state["tracer"]
@@ -331,7 +331,7 @@ class Stopped:
         return True
 
     def release(self) -> None:
-        """Detaches what stopped. Safe to call twice."""
+        """Detaches the stopped threads. Safe to call twice."""
         for tid, signal in list(self.threads.items()):
             try:
                 call(DETACH, tid, 0, signal)

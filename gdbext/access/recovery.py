@@ -29,7 +29,7 @@ WATCH = 2.0  # seconds for which a released process is watched for a stop that w
 BREAKPOINTS = {"x86_64": b"\xcc", "aarch64": b"\x00\x00\x20\xd4"}  # int3, brk #0
 TGKILL = {"x86_64": 234, "aarch64": 131}
 KILL = {"x86_64": 62, "aarch64": 129}
-STRAY_SECONDS = 0.5  # that threads which did not stop are waited for: the end of the guard lets go of the rest
+STRAY_SECONDS = 0.5  # of waiting for threads that did not stop: the end of the guard releases the rest
 TRAP_BIT = 1 << signal.SIGTRAP - 1
 
 
@@ -159,7 +159,7 @@ def stop_threads(pid: int, tracer: int, number: int = signal.SIGSTOP) -> None:
     except (GdbextError, OSError) as e:
         log.passed_over(e)
         return
-    if ours or not number:  # else it was let go in good order
+    if ours or not number:  # otherwise it was released in good order
         for tid in ptrace.tids(pid):
             ptrace.libc.syscall(TGKILL[ptrace.MACHINE], pid, tid, int(number))
 
@@ -277,7 +277,7 @@ def _let_go(pid: int, one: Held, tracer: int, tries: dict[int, int]) -> bool:
     """Whether nothing of the dead tracer is left in the process: it may be resumed."""
     by = ptrace.tracers(pid)
     if tracer in by:
-        return False  # the kernel has not let it go yet
+        return False  # the kernel has not released it yet
     if not by:
         try:
             disarm(pid, one.known)

@@ -22,7 +22,7 @@ TRIES = 5  # on a machine at full load one read may take seconds: it always has 
 SLOWER = 4
 LASTING = 0.3  # an error that stays the same for so long, and LASTING_TRIES times, is not caused by a race
 LASTING_TRIES = 8
-READINGS = 4  # of what changes under the reader, until two agree
+READINGS = 4  # of memory that changes under the reader, until two agree
 _PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
 
 

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 MAX_VARIABLES = 10_000
 MIN_VALUE, MAX_VALUE = 6, 16 << 10  # bytes: shorter ones would blank words that mean nothing
-PIECE = 16  # characters: what a vector register holds
+PIECE = 16  # characters: the size of a vector register
 MIN_DISTINCT = 5  # bytes of a piece that are not alike
-STRETCH = 256  # pages that are looked through at once
+STRETCH = 256  # pages that are searched at once
 GRAM = 8  # characters by which a copy is found
-MAX_NEEDLES = 128  # pieces that are looked for one by one, where there are no more: faster than the index
+MAX_NEEDLES = 128  # up to so many pieces are searched for one by one: faster than the index
 FEW = 8  # short secrets that are searched for one by one, in addition to the index
 MAX_INDEXED = 1 << 18  # characters of secrets whose every place is in the index
 
-# ---- what is a secret ------------------------------------------------------------------------------------------------
+# ---- secrets ---------------------------------------------------------------------------------------------------------
 # Words of a name, which `_words` has put between underscores: HF_TOKEN, authToken, --signing-key, SSHPASS.
 _SECRET = re.compile(
     r"secret|passw|passphrase|sshpass|credential|cookie|authorization|bearer|auth[_-]?key|auth[_-]?token|pgpass"
@@ -50,7 +50,7 @@ _COUNTED = re.compile(
     r"|^tokens?_|tokeniz|^(sort|dict|cache|block|primary|foreign|lookup|index|lora|hash)_?keys?$"
 )
 _OF_ENVIRONMENT = re.compile(r"[A-Z0-9_]*(TOKEN|_KEY)S?|[A-Z0-9]+(_[A-Z0-9]+)*_KEY[A-Z0-9_]*")
-# The value itself: `secret` is what must not be seen of it.
+# The value itself; its `secret` must not be shown.
 _IN_VALUE = re.compile(
     r"""(?isx)
     ://[^\s/@:'"]*:(?P<a>[^\s@/'"]+)@ | ://(?P<b>[^\s/@:'"]{6,})@                           # user:password@, key@

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 PAC_MASK = struct.Struct("<QQ")  # of pointers to data, of those to code: struct user_pac_mask
 MAX_PATH = 1 << 20
 MAX_STACK_TOP = 4 << 20
-SYSROOT = "GDBEXT_SYSROOT"  # of the environment: where the files of another machine or container lie, as gdb's `set sysroot`
+SYSROOT = "GDBEXT_SYSROOT"  # of the environment: the folder of files of another machine or container, as gdb's `set sysroot`
 SIGINFO_SIZE = 24  # of the 128 bytes: number, errno, code, then the sender's pid and user, or the address
 ADDRESSED = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 FATAL = (*ADDRESSED, signal.SIGABRT, signal.SIGSYS)
 DUMPING = (*FATAL, signal.SIGQUIT, signal.SIGXCPU, signal.SIGXFSZ)  # signal(7), without SIGTRAP, which gdb's gcore notes too
-SI_KERNEL = 0x80  # of what the kernel gives no address for
+SI_KERNEL = 0x80  # where the kernel gives no address
 
 
 class Death(NamedTuple):
@@ -150,7 +150,7 @@ class CoreFileTarget(Target):
         return death.tid, death.signal + (f" at address {death.address:#x}" if death.address is not None else "")
 
     def describe(self) -> str:
-        """What messages call it: its kind and file, which may have no name."""
+        """Its name in messages: its kind and file, which may have no name."""
         return f"{self.kind} {self.path}" if self.has_name else f"{self.kind} of process {self.pid}"
 
     @property
@@ -184,7 +184,7 @@ class CoreFileTarget(Target):
         return owner
 
     def cwd(self) -> str:
-        """As a snapshot's note says; '' for a core."""
+        """The folder in a snapshot's note; '' for a core."""
         return str(self.note.get("cwd") or "")
 
     # ---- memory --------------------------------------------------------------------------------------------------
@@ -288,11 +288,11 @@ class CoreFileTarget(Target):
                 return self.read_own(first.start, PAGE)[: len(start)] == start
             except FaultError as e:
                 log.passed_over(e)
-        if m.inode:  # only a snapshot tells it
+        if m.inode:  # only a snapshot has it
             return m.inode == here.st_ino and m.device == f"{os.major(here.st_dev):02x}:{os.minor(here.st_dev):02x}"
         return not m.path.endswith(DELETED)
 
-    # ---- what is mapped ------------------------------------------------------------------------------------------
+    # ---- mappings ------------------------------------------------------------------------------------------------
     def _mappings(self) -> list[Mapping]:
         maps = self.note.get("maps")
         if isinstance(maps, str):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .model import Mapping, Memory, Registers
 
     Values = Dict[int, int]  # register values by DWARF number
-    Place = Tuple[Optional[Module], str, Optional[Row]]  # what is known of a pc: the module, the function's name, its row
+    Place = Tuple[Optional[Module], str, Optional[Row]]  # known facts of a pc: the module, the function's name, its row
 
 # register names by DWARF number; the one for the return address is the caller's pc
 NUMBERS = {

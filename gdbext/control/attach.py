@@ -45,7 +45,7 @@ def attach(processes: Iterable[tuple[int, str]], which: str = "main", force: boo
     fresh: list[AttachedProcess] = []
     deadline = time.monotonic() + 10
     while guards.recovering() and time.monotonic() < deadline:
-        time.sleep(0.05)  # a gdb was killed a moment ago: what it held is not yet as it was before
+        time.sleep(0.05)  # a gdb was killed a moment ago: its processes are not yet restored
     plan = [
         AttachedProcess(pid, label, check(pid, force)) for pid, label in dict.fromkeys(processes)
     ]  # no process is stopped when one cannot be
@@ -216,7 +216,7 @@ def _detach_one(h: AttachedProcess) -> None:
     inferior = attached_processes.inferior_of(h)
     if inferior is not None and inferior.pid == h.pid:
         if h.was_stopped and not h.ran:
-            # It stays stopped: the signal waits until gdb lets go, and no instruction runs before it is taken.
+            # It stays stopped: the signal waits until gdb detaches, and no instruction runs before it is delivered.
             _signal(h.pid, signal.SIGSTOP)
         _take_interrupts(h)
         gdb.execute(command("detach inferiors {}", h.inferior), to_string=True)
@@ -249,7 +249,7 @@ def _take_interrupts(h: AttachedProcess) -> None:
 
 
 def _on_gdb_exit(_: Any) -> None:
-    """gdb lets go of what it holds by itself now."""
+    """gdb itself now releases the processes that it holds."""
     with QuietGdb(keep_focus=False), BlockSigint():
         for h in attached():
             _take_interrupts(h)

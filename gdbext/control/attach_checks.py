@@ -68,7 +68,7 @@ def check(pid: int, force: bool = False) -> bool:
 
 
 def process_name(pid: int) -> str:
-    """A process in words: its pid and what it calls itself."""
+    """A process in words: its pid and its own name."""
     return f"process {pid} ({_proc_text(pid, 'comm')})"
 
 

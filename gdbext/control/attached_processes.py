@@ -279,7 +279,7 @@ def _on_stop(_: Any) -> None:
     for one in _State.attached.values():
         one.stopped()
     if _State.schedule is not None and _State.background:
-        # in the foreground `resume` does it: what is posted and never run crashes gdb 13 at its end
+        # in the foreground `resume` does it: a posted function that never runs crashes gdb 13 at its end
         gdb.post_event(restore_schedule)
 
 

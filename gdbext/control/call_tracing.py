@@ -54,7 +54,7 @@ class Known:
 
 
 class _Modules:
-    """What a `Where` is for a place: the modules that are followed."""
+    """The modules that are followed, in the role of a `Where`."""
 
     file = ""
 

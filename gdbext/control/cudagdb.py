@@ -187,7 +187,7 @@ class CudaGdb:
         try:
             gdb.execute(command("cuda kernel {} block ({},{},{}) thread ({},{},{})", kernel, *block, *thread), to_string=True)
         except (gdb.error, RuntimeError):
-            pass  # what counts is where the focus is now: the wording differs from release to release
+            pass  # only the present focus counts: the wording differs from release to release
         now = self.focus()
         if now is None or now.kernel != kernel or now.block != tuple(block) or now.thread != tuple(thread):
             raise NotFoundError(

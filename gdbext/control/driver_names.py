@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .kernel_breakpoints import KernelBreakpoint
 
-handle_names: dict[tuple[int, int], str] = {}  # (pid, handle) -> name, of functions that were handed out while we looked
+handle_names: dict[tuple[int, int], str] = {}  # (pid, handle) -> name, of functions that were handed out since we watch
 
 
 class DriverNames:
@@ -33,8 +33,8 @@ class DriverNames:
         self.watched: set[int] = set()  # addresses
         self.waiting: dict[
             int, dict[int, tuple[int, str, Callable[[int, str], None]]]
-        ] = {}  # return address -> {tid: (slot, name, what to do with it)}
-        self.returns: dict[int, InternalBreakpoint] = {}  # return address -> where its calls come back
+        ] = {}  # return address -> {tid: (slot, name, function to call)}
+        self.returns: dict[int, InternalBreakpoint] = {}  # return address -> the breakpoint on it
 
     def watch(self) -> None:
         """Sets the breakpoints in the libraries of the driver and the runtimes that are loaded now."""

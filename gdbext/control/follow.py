@@ -100,7 +100,7 @@ def _go_on_alone() -> None:
 
 
 def _on_quit(*_: Any) -> None:
-    _State.quitting = True  # what is posted now would outlive gdb's Python
+    _State.quitting = True  # a function posted now would outlive gdb's Python
 
 
 def go_on() -> bool:
@@ -111,7 +111,7 @@ def go_on() -> bool:
         state = ptrace.status(inferior.pid) if inferior.pid else None
         if state is not None and state["state"] not in "ZX":
             live.append(inferior)
-        elif inferior.pid:  # it ended while gdb dealt with another: gdb 13 cannot resume the rest before it has let go of it
+        elif inferior.pid:  # it ended while gdb dealt with another: gdb 13 cannot resume the rest before it has released it
             try:
                 gdb.execute(command("detach inferiors {}", inferior.num), to_string=True)
             except gdb.error:
@@ -136,7 +136,7 @@ def on(non_stop: bool = False) -> bool:
         _State.saved[name] = setting(name)
         gdb.execute(command("set {} {}", name, value), to_string=True)
     _State.on = True
-    unwatch()  # what was set for a pybreak before has the other mode's way
+    unwatch()  # breakpoints set for an earlier pybreak work as in the other mode
     _State.non_stop = bool(gdb.parameter("non-stop"))
     for inferior in gdb.inferiors():
         if inferior.pid:
@@ -171,7 +171,7 @@ def is_non_stop() -> bool:
 
 
 def arrived(inferior: Any) -> None:
-    """A new process has an interpreter: sets in it what waits."""
+    """Handles a new process with an interpreter: sets the waiting breakpoints in it."""
     try:
         process = Process.of(inferior)
     except GdbextError as e:

@@ -37,7 +37,7 @@ FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT")
 RED_ZONE = 128
 RESTORERS = (b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05", b"\xb8\x0f\x00\x00\x00\x0f\x05")  # mov $15, %rax (or %eax); syscall
 UC_FLAGS = 1 | 2 | 4  # UC_FP_XSTATE, UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS
-# The kernel is given x87, SSE and AVX back. What lies behind is the callee's to spoil (ABI), or the thread's default (PKRU).
+# The kernel restores x87, SSE and AVX. The state after them is the callee's to change (ABI), or the thread's default (PKRU).
 XSTATE, XSTATE_SIZE, XSTATE_HEADER = 0b111, 832, 512
 MAGIC1, MAGIC2 = 0x46505853, 0x46505845
 SIGCONTEXT = "r8 r9 r10 r11 r12 r13 r14 r15 rdi rsi rbp rbx rdx rax rcx rsp rip eflags".split()

@@ -58,7 +58,7 @@ def in_foreground(pid: int) -> bool:
         return True
 
 
-# What a process keeps while it runs: which torch it has, the classes of vtables (in its libraries' files) and of tensors.
+# Facts that stay the same while a process runs: its torch, the classes of vtables (in its libraries' files) and of tensors.
 LASTING = ("torch layout", "rtti", "tensor class", "pthread size")
 
 
@@ -102,7 +102,7 @@ class StopContext:
     def __init__(self, process: Process, thread: gdb.InferiorThread, pc: int, tstate: int, frame: PyFrame) -> None:
         self.process, self.thread, self.pc, self.tstate, self.frame = process, thread, pc, tstate, frame
         self.tid = thread.ptid[1] or thread.ptid[2]
-        self.returned: str | None = None  # of pyfinish: what the frame that was left gave, as text
+        self.returned: str | None = None  # of pyfinish: the value that the frame returned, as text
 
 
 class Process:
@@ -134,7 +134,7 @@ class Process:
         """The `Process` of an inferior; `GdbextError` (one line) where none can be set in it."""
         found = cls.known.get(inferior.num)
         if found is not None and found.pid == inferior.pid and found.inferior.is_valid():
-            found.invalidate()  # what was read at its last breakpoint
+            found.invalidate()  # the values read at its last breakpoint
             return found
         if not inferior.pid:
             raise GdbextError("no process is selected: llm-attach one, or start one with run")
@@ -157,7 +157,7 @@ class Process:
         return self.label or f"process {self.pid}"
 
     def invalidate(self) -> None:
-        """Drops what was read of the process: it may have run since."""
+        """Drops cached memory of the process: it may have run since."""
         self.view.count += 1
         self.rt.invalidate()
 
@@ -325,7 +325,7 @@ class HardwareBreakpoint(gdb.Breakpoint):
         try:
             return bool(self.reached())
         except READ_ERRORS as e:
-            note(str(e))  # the thread stops, and the stop says why
+            note(str(e))  # the thread stops, with the error as the reason
             return True
         except KeyboardInterrupt:  # gdb would print an exception's name and nothing else
             note("stopped by Ctrl-C")

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 MAX_INTERNAL = 6000  # internal breakpoints; placing more takes seconds, and each stop puts all of them into the process
 LOOK_AGAIN = 2.0  # seconds between two reads of Triton's own objects for an unknown function
 
-# What is loaded when Triton's kernels come to be launched: the driver, and the launcher that Triton builds for each kernel.
+# The libraries loaded when Triton's kernels are launched: the driver, and the launcher that Triton builds for each kernel.
 _DRIVER = re.compile(r"lib(cuda|amdhip64)\.so|triton[^/]*\.so")
 
 
@@ -76,7 +76,7 @@ class KernelBreakpoint:
         self.device: list[DeviceBreakpoint] = []  # in cuda-gdb
         self.kernels: list[catalogue.Row] = []
         self.hosts: dict[int, signatures.Signature] = {}  # by address
-        self.armed: dict[int, tuple[int, signatures.Signature]] = {}  # by tid: stack pointer, what it launches next
+        self.armed: dict[int, tuple[int, signatures.Signature]] = {}  # by tid: stack pointer, its next launch
         self.compiled: dict[int, triton.Compiled] = {}  # by handle
         self._compiled_at = -LOOK_AGAIN
         self.entries: set[int] = set()  # addresses
@@ -95,7 +95,7 @@ class KernelBreakpoint:
         self._named: dict[str, list[Parameter] | None] = {}
         self._in_stop = False
         self.names = DriverNames(self, self._entry_found)
-        self.searched = inferior.pid or None  # the process that was looked through as a whole
+        self.searched = inferior.pid or None  # the process that was searched as a whole
 
     @property
     def target(self) -> Target:
@@ -391,7 +391,7 @@ class KernelBreakpoint:
         self.names = DriverNames(self, self._entry_found)
 
     def cost(self) -> dict[str, Any]:
-        """What looking at launches cost so far, as data."""
+        """The cost of examining launches so far, as data."""
         each = self.spent / self.looked if self.looked else None
         return {
             "launches_looked_at": self.looked,

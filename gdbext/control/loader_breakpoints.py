@@ -48,7 +48,7 @@ class _Watched:
 
 
 class LoaderBreakpoints:
-    """Those of the processes that `pids()` names, from `start` to `end`."""
+    """The loader breakpoints of the processes that `pids()` gives, from `start` to `end`."""
 
     def __init__(self, pids: Callable[[], set[int]]) -> None:
         self._pids = pids
@@ -58,7 +58,7 @@ class LoaderBreakpoints:
         self._stale = True
 
     def start(self) -> None:
-        """From now on, each time that a process goes on."""
+        """Takes them out from now on, each time that a process goes on."""
         if ptrace.MACHINE not in recovery.BREAKPOINTS or "cuda" in gdb.VERSION.lower() or hasattr(gdb, "cuda"):
             return  # cuda-gdb learns by them of the driver's library
         listen(cont=self._on_continue, breakpoint_created=self._changed, breakpoint_modified=self._changed)

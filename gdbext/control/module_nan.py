@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from .hw_breakpoints import Process, StopContext
 
 MAX_INPUTS = 8  # that are named
-MAX_OWN = 1 << 30  # bytes of a parameter that is looked through
+MAX_OWN = 1 << 30  # bytes of a parameter that is searched
 
 
 class ModuleReturns:
-    """What a `Where` is for a place: each return of every module's call."""
+    """Each return of every module's call, in the role of a `Where`."""
 
     text, file, function = "NaN in a module's output", "", ""
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SHOWN = 4
 ALIKE = 0.75  # of difflib's ratio: from here on one is taken for a slip of the pen of the other
 EXCEPTIONS = [name for name, one in vars(builtins).items() if isinstance(one, type) and issubclass(one, BaseException)]
-MAX_PROCESSES = 8  # that are not attached, looked through for the place
+MAX_PROCESSES = 8  # that are not attached, searched for the place
 
 
 def refuse_typos(where: Where, processes: Iterable[Process], others: Iterable[Any]) -> None:

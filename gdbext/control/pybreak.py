@@ -82,10 +82,10 @@ class PyBreakpoint:
         self.hits = self.number = 0
         self.hw_breakpoints: list[HardwareBreakpoint] = []
         self.places: list[BytecodeLocation] = []
-        self.placeholder: gdb.Breakpoint | None = None  # what gdb lists
-        self.last: str | None = None  # what the last stop was about
+        self.placeholder: gdb.Breakpoint | None = None  # gdb's own breakpoint in its list
+        self.last: str | None = None  # the reason of the last stop
 
-    # ---- what it is ----------------------------------------------------------------------------------------------
+    # ---- its data ------------------------------------------------------------------------------------------------
     @property
     def pending(self) -> bool:
         return not self.places

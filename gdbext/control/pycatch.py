@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
     from .hw_breakpoints import Process, StopContext
 
-# What catches everything only to print it: an exception that gets there was not handled by the program.
+# Code that catches everything only to print it: an exception that gets there was not handled by the program.
 OUTERMOST = (
     "/threading.py",
     "/multiprocessing/process.py",
@@ -170,7 +170,7 @@ class Catchpoint(pybreak.PyBreakpoint):
 
 
 class _Anywhere:
-    """What a `Where` is for a place, for a point that has none."""
+    """The `Where` of a point that has no place."""
 
     def __init__(self, kind: str, uncaught: bool) -> None:
         self.text = " ".join((["-uncaught"] if uncaught else []) + ([kind] if kind else []))

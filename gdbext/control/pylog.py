@@ -36,7 +36,7 @@ KEPT = 10_000
 MAX_ARGUMENTS = 12
 MAX_DEPTH = 1000
 
-write: Callable[[str], object] = gdb.write  # gdb's DAP server up to 16 swallows what is written while it continues
+write: Callable[[str], object] = gdb.write  # gdb's DAP server up to 16 swallows output while it continues
 events: collections.deque[dict[str, Any]] = collections.deque(maxlen=KEPT)
 
 
@@ -179,7 +179,7 @@ class Spoken(PyBreakpoint):
 
 
 def spoken() -> list[Spoken]:
-    """Those that are set."""
+    """All such points that are set."""
     return [point for point in PyBreakpoint.points.values() if isinstance(point, Spoken)]
 
 

@@ -40,8 +40,8 @@ class Run:
     def __init__(self, process: Process, label: str) -> None:
         self.process, self.rt, self.label = process, process.rt, label
         self.hw_breakpoints: list[WordWatchpoint | BytecodeWatchpoint] = []
-        self.ended: StopContext | int | None = None  # what ended it: the thread's stop, or the new value of a raw word
-        self.returned: str | None = None  # what the frame that was left gave, as text
+        self.ended: StopContext | int | None = None  # its end: the thread's stop, or the new value of a raw word
+        self.returned: str | None = None  # the value that the frame returned, as text
 
     def watch(self, address: int, hit: Callable[[Any], bool], size: int = 8, raw: bool = False) -> None:
         self.hw_breakpoints.append(

@@ -33,7 +33,7 @@ def register(name: str) -> int:
 
 
 def pthread(target: Target) -> int:
-    """What pthread_self() gives in the thread that gdb has selected."""
+    """The value of pthread_self() in the thread that gdb has selected."""
     pointer = register(THREAD_POINTER[target.arch])
     return pointer - target.cached("pthread size", lambda: _pthread_size(target)) if PTHREAD_BELOW[target.arch] else pointer
 

@@ -50,7 +50,7 @@ def resume(
             if until_logs:
                 block.enter_context(pylog.awaited())
             block.enter_context(interrupted_after(seconds))
-            if seconds and not pylog.spoken():  # what they print would not be seen either
+            if seconds and not pylog.spoken():  # their output would not be seen either
                 block.enter_context(unreported_stop())
             gdb.execute("continue &" if background else "continue")
         runs = background

@@ -75,4 +75,4 @@ def _by_triton(rt: Runtime, function: int) -> triton.Compiled | None:
         return triton.compiled(rt).get(function)
     except GdbextError as e:
         log.passed_over(e)
-        return None  # its objects cannot be read now
+        return None  # its objects cannot be read at this moment

@@ -71,7 +71,7 @@ def _remove() -> None:
 
 
 def _fresh(inferior: Any, points: Iterable[PyBreakpoint]) -> list[PyBreakpoint]:
-    """Those of `points` that a process has not got."""
+    """Those of `points` that are not set in a process yet."""
     return [p for p in points if inferior.pid and p.number in PyBreakpoint.points and (p.number, inferior.pid) not in _reached]
 
 
@@ -142,15 +142,15 @@ def _told(point: PyBreakpoint) -> None:
         server.send("breakpoint", {"reason": "changed", "breakpoint": descriptor(point)})
 
 
-# ---- a process comes -------------------------------------------------------------------------------------------------
+# ---- new processes ---------------------------------------------------------------------------------------------------
 def launch(**_: Any) -> None:
-    """The client will start a process, which comes to Python later."""
+    """Prepares for a process that the client will start and that runs Python later."""
     _State.launches = True
     start()
 
 
 def start(**_: Any) -> None:
-    """As it starts, where it comes to Python is watched."""
+    """Watches, as the process starts, for the place where it begins to run Python."""
     if _State.launches and any(_sources.values()) and not any(i.pid for i in gdb.inferiors()):
         follow.watch_starts()
 
@@ -178,7 +178,7 @@ def _set_in_new() -> None:
         try:
             process = Process.of(inferior, labels.get(inferior.pid, ""))
         except NotFoundError as e:
-            log.passed_over(e)  # it has not come to Python yet
+            log.passed_over(e)  # it does not run Python yet
             follow.processes(labels)
             continue
         except GdbextError as e:

@@ -172,7 +172,7 @@ def refuse_variable(variablesReference: int, **_: Any) -> None:
 
 
 def refuse_expression(frameId: int | None = None, **_: Any) -> None:
-    """As above, to what an expression names."""
+    """As above, for the names of an expression."""
     if _python(frameId) is not None:
         raise GdbextError("Python variables are read, never written")
 

@@ -102,7 +102,7 @@ _failed: set[str] = set()
 
 
 def _off(name: str, error: Exception) -> None:
-    """Says once that Python has no part in the answers to a request."""
+    """Reports once that Python has no part in the answers to a request."""
     text = f"gdbext: no Python in {name}: {one_line(str(error)) or type(error).__name__}"
     log.note(text)
     if name not in _failed:

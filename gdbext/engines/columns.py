@@ -408,7 +408,7 @@ class Records:
 
 
 def _index(words: memoryview, pair: tuple[int, int]) -> int | None:
-    """Where a key and its value lie one after the other."""
+    """The index of the first place at which a key and its value follow one another."""
     return next((i for i in range(len(words) - 1) if words[i] == pair[0] and words[i + 1] == pair[1]), None)
 
 

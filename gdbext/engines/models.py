@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .spec import EngineSpec
 
 ROWS = "RowParallelLinear"  # puts the ranks' parts together again
-COLUMNS = "ColumnParallelLinear"  # and what derives from it (Merged..., QKV...): its output is cut in the last dimension
+COLUMNS = "ColumnParallelLinear"  # and classes derived from it (Merged..., QKV...): its output is cut in the last dimension
 EMBEDDING = "VocabParallelEmbedding"  # each rank has a part of the rows; the ranks' results are added
 CUT = (  # attributes of these layers: (size of the whole, size of a rank's part)
     ("output_size", "output_size_per_partition"),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_THREADS = 256
 MAX_NUMBERS = 1 << 28
-MAX_STEPS = 8  # of a scheduler that may lie between two readings of its counter, one after the other
+MAX_STEPS = 8  # of a scheduler, allowed between two consecutive readings of its counter
 MAX_TOKENS_SHOWN = 4096
 MOMENT = 0.5  # seconds for which frames of a process that runs on are read again
 

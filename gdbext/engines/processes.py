@@ -39,5 +39,5 @@ class ProcessRef:
 
 
 def ranks_of(found: Iterable[ProcessRef]) -> list[Rank]:
-    """Those that are processes of engines, as `Rank`s."""
+    """Those of them that are processes of engines, as `Rank`s."""
     return [one.rank for one in found if one.rank is not None]

@@ -94,7 +94,7 @@ class Keeper:
     tid: int | None  # None: it has ended, or there never was one
     stands: str = ""  # where it is blocked or runs, '' at rest
     woken: bool = False  # it is where it rests, but the kernel has it ready to run
-    sample: ThreadSample | None = None  # of its thread, its stack inside of its loop's own frames; None: nothing to go by
+    sample: ThreadSample | None = None  # of its thread, its stack above its loop's own frames; None: no evidence
     turns: int | None = None  # a count that grows with each turn of its loop
     ring: str = ""  # where it waits for another process's message, of which there is none to read
     kind: str = "thread"  # or "task": `tid`, `stands` and `sample` are then those of the thread that runs its loop

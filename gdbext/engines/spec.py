@@ -96,7 +96,7 @@ class EngineSpec:
     libraries: str = ""  # pattern of mapped files that only this engine has: for processes without a title
     zombies: tuple[tuple[str, str], ...] = ()  # (start of a zombie's comm, role): titles cut to 15 bytes, all that a zombie keeps
     environ_ranks: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (group, names of variables), tried in order
-    parent_roles: dict[str, str] = {}  # role of a child -> role of its Python parent when nothing else names that one
+    parent_roles: dict[str, str] = {}  # role of a child -> role of its Python parent when there is no other evidence of that
     prefixes: tuple[str, ...] = ("",)  # of titles, that need no second witness
 
     # ---- places of its processes: names of functions, as patterns of the last part of a qualified name ----
@@ -104,7 +104,7 @@ class EngineSpec:
     starting: str = ""  # functions in which a process starts up
     answering: str = ""  # functions in which a process waits for another one's answer
     collective_files: tuple[str, ...] = ()  # ends of the paths of files whose functions communicate with other ranks
-    spins: tuple[tuple[str, str], ...] = ()  # (function, end of its file's path) that run in a circle until another rank comes
+    spins: tuple[tuple[str, str], ...] = ()  # (function, end of its file's path) that poll in a loop until another rank arrives
     rings: Rings | None = None
 
     # ---- its HTTP endpoints ----

@@ -56,7 +56,7 @@ class Targets:
         return target
 
     def running(self) -> list[Target]:
-        """Those of processes that run."""
+        """The Targets of running processes."""
         return [target for _, target in self._opened.values() if not target.is_stopped]
 
     @staticmethod
@@ -76,5 +76,5 @@ def _file_identity(path: str) -> Any:
     try:
         found = os.stat(path)
     except OSError:
-        return None  # opening it says why
+        return None  # the error of opening it says why
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

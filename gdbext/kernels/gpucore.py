@@ -419,7 +419,7 @@ class GpuCore:
             return
         if fault.kernel is not None and fault.kernel.exception is None:
             fault.kernel.exception = fault.exception
-        # No row of any release has a field for the address touched (cudacoredump.h up to r575 looked through); the text of
+        # No row of any release has a field for the address accessed (cudacoredump.h up to r575 checked); the text of
         # newer drivers may hold it.
         words = fault.text.replace(",", " ").split()
         near = [words[i + 1].rstrip(".") for i in range(len(words) - 1) if words[i].lower().rstrip(":") == "address"]

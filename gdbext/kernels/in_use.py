@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Collection, Sequence
 if TYPE_CHECKING:
     from .catalogue import Row
 
-# {kernel: what an instance for a head size and an element type has in its name}, by the order of the template parameters in
+# {kernel: the part of an instance's name for a head size and an element type}, by the order of the template parameters in
 # hopper/mainloop_fwd_sm90_tma_gmma_ws.hpp, flash_attn/src/kernel_traits.h
 _SERVES = {
     "FlashAttnFwdSm90": r"cute::C<{head}> >, {head}, cutlass::{element},",

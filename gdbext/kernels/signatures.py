@@ -146,7 +146,7 @@ def _path(head: str) -> tuple[list[str], list[str]]:
     return [p for p in parts if p], template
 
 
-# What a parameter is when it is passed: (size in bytes, struct format, how C passes it: "int", "float", "memory" or "reference").
+# How a parameter is passed: (size in bytes, struct format, class in C: "int", "float", "memory" or "reference").
 _SCALARS = {
     "bool": (1, "?"),
     "char": (1, "b"),

@@ -27,7 +27,7 @@ REX, REX_W, REX_R, REX_B = 0x40, 8, 4, 1
 TWO_BYTES, MAP_0F38, MAP_0F3A = 0x0F, 0x0F38, 0x0F3A
 VEX3, VEX2, EVEX = 0xC4, 0xC5, 0x62  # AVX and AVX-512
 
-# What follows an opcode: sets by opcode map.
+# The bytes that follow an opcode: sets by opcode map.
 GROUP3 = (0xF6, 0xF7)  # test r/m, imm has an immediate, the group's others none
 IMM_WORD_MODRM = (0x69, 0x81, STORE_IMMEDIATE)  # imul, group 1, mov
 IMM_BYTE_MODRM = (0x6B, 0x80, 0x83, 0xC0, 0xC1, 0xC6)  # imul, group 1, shifts, mov

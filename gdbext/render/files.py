@@ -65,7 +65,7 @@ def _is_core(path: str) -> bool:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as f:
             return f.read(len(CORE)) == CORE
     except OSError:
-        return False  # one's own, that one has taken one's right to read from
+        return False  # the user's own file, without the right to read it
 
 
 def _encoded(text: str) -> bytes:
@@ -137,7 +137,7 @@ class Draft:
                 may_write(self.path, self.option, self.force, self._may_replace)
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self.path)  # a hidden name, to be renamed to this one, could be left by SIGKILL
-                self._link(self.path)  # an error where a file has come meanwhile
+                self._link(self.path)  # an error where a file has appeared meanwhile
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return self.path
@@ -158,7 +158,7 @@ class Draft:
             self.file.write(_encoded(text))
 
     def close(self) -> None:
-        """Lets go of it: without `keep()` nothing remains."""
+        """Closes it: without `keep()` nothing remains."""
         if self._name:
             with contextlib.suppress(OSError):
                 os.unlink(self._name)

@@ -26,7 +26,7 @@ PLAIN, MAX_REFERENCES = (
     16,
 )  # bytes, and references of a name that can grow 360-fold at most (e ** (16 / e)), within milliseconds
 PATIENCE = 10.0  # seconds that the other process is waited for on a busy machine; it ends itself long before
-MAX_ENDS = 4  # processes that names have ended: those that follow are left as they are
+MAX_ENDS = 4  # processes that names have ended: after so many, names are left as they are
 _REFERENCE = re.compile(r"S[0-9A-Z]*_|T[L0-9]?[0-9A-Z]*_")  # to an earlier part, or an argument of the template
 
 

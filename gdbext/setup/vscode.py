@@ -76,7 +76,7 @@ def start(gdb: Gdb, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any
             f"-launch: there is no program {command[0]!r} to start; give the engine's command line, such as: python3 serve.py"
         )
     with open(program, "rb") as f:
-        script = f.read(2) == b"#!"  # pip's start scripts and pyenv's shims: debuggers want the interpreter behind them
+        script = f.read(2) == b"#!"  # pip's start scripts and pyenv's shims: debuggers need the real interpreter
     words, python = list(command[1:]), os.path.basename(command[0]).startswith("python")
     if script:
         words, program = (words if python else [program, *words]), PYTHON

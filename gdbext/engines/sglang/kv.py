@@ -17,7 +17,7 @@ STEP_COUNTER = paths.STEP_COUNTER
 
 
 def version(rt: Runtime) -> str:
-    """The release as the process says, '' when it does not."""
+    """The release by the process's own data, '' when it is not known."""
     return rt.release(("sglang.version", "sglang", "sglang._version"))
 
 

@@ -20,7 +20,7 @@ STEP_COUNTER = "current_step"  # of a scheduler
 
 
 def version(rt: Runtime) -> str:
-    """The release as the process says, '' when it does not."""
+    """The release by the process's own data, '' when it is not known."""
     return rt.release(("vllm.version", "vllm._version", "vllm"))
 
 

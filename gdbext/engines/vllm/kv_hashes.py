@@ -88,7 +88,7 @@ class Keys:
         self.lora, self.salt = lora, salt
 
     def of_block(self, number: int, form: str) -> tuple[Any, ...] | None:
-        """Those of its block `number`: the salt is in the first one's alone."""
+        """The extra keys of its block `number`; only the first block's have the salt."""
         if not self:
             return None
         lora, salt = FORMS[form]
