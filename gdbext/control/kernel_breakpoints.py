@@ -1,14 +1,10 @@
-"""Breakpoints at the launch of a kernel.
+"""Breakpoints at the launch of a kernel. stop() never calls gdb.execute here: gdb 13 loses its event loop by that.
 
 A kernel with symbols is watched where its own host code begins: nvcc's stub or the kernel's host function, one internal
 breakpoint for each template instance. A hit opens the launch breakpoints: those on the launch functions (cudaLaunchKernel and
 similar). They have numbers, and there grid, stream and arguments can be read. At all other times they are shut, so launches of
-other kernels cost nothing.
-
-Some kernels have no such code: those launched through cudaLaunchKernelExC by address, stripped ones, those launched through the
-driver. For them the launch breakpoints stay open, and every launch stops the process for a moment to be examined.
-
-stop() never calls gdb.execute here: gdb 13 loses its event loop by that.
+other kernels cost nothing. Kernels that are stripped, or launched by address through cudaLaunchKernelExC or through the driver,
+have no such code. For them the launch breakpoints stay open, and every launch stops the process for a moment to be examined.
 """
 
 from __future__ import annotations
@@ -57,14 +53,10 @@ class _State:
 
 
 class KernelBreakpoint:
-    """One llm-break.
-
-    * `numbered`: its `LaunchBreakpoint`s
-    * `kernels`: the catalogue's rows that it stops at
-    * `by_name`: only the name distinguishes launches, so every launch is examined
-    * `pending`: none of its kernels is loaded yet
-    * `looked`: number of launches examined; `spent`: seconds spent in stop(); `nearest`: the smallest time between two launches
-    * `logged`: the launches that -trace wrote"""
+    """One llm-break. `numbered`: its `LaunchBreakpoint`s. `kernels`: the catalogue's rows that it stops at. `by_name`: only the
+    name distinguishes launches, so every launch is examined. `pending`: none of its kernels is loaded yet. `looked`: number of
+    launches examined; `spent`: seconds spent in stop(); `nearest`: the smallest time between two. `logged`: launches that -trace
+    wrote."""
 
     def __init__(
         self, inferior: gdb.Inferior, target_of: Callable[[gdb.Inferior], Target], name: str, condition: str = "", trace: int = 0
@@ -310,8 +302,7 @@ class KernelBreakpoint:
         return self.compiled.get(function)
 
     def _fits(self, signature: signatures.Signature) -> bool:
-        """Whether a launched kernel is one of this breakpoint's; Triton 2's names contain its specialisation too
-        (`NAME_0d1d2c`)."""
+        """Whether a launched kernel is one of its own; Triton 2's names contain the specialisation too (`NAME_0d1d2c`)."""
         return self._is_wanted(signature) or (
             triton.without_suffix(signature.base) != signature.base
             and self._is_wanted(signatures.parse(triton.without_suffix(signature.base)))
@@ -332,8 +323,7 @@ class KernelBreakpoint:
 
     # ---- libraries that come later -------------------------------------------------------------------------------
     def wait_for_libraries(self) -> None:
-        """Sets a breakpoint on the dynamic loader's own hook, for a gdb that reads no symbols of new libraries and so reports
-        none."""
+        """Sets a breakpoint on the dynamic loader's own hook, for a gdb that reports no new libraries as it reads no symbols."""
         if self._loader is not None or gdb.parameter("auto-solib-add"):
             return
         try:
@@ -459,8 +449,7 @@ def _on_deleted(breakpoint: gdb.Breakpoint) -> None:
 
 
 def sweep(_: Any = None) -> None:
-    """Deletes the internal breakpoints of those that the user has deleted. It must not run inside gdb's own event of a
-    deletion."""
+    """Deletes the parts of breakpoints that the user has deleted. It must not run inside gdb's own event of a deletion."""
     while _State.gone:
         breakpoint = _State.gone.pop()
         if breakpoint.is_valid():
@@ -474,8 +463,7 @@ def _on_library(event: Any) -> None:
 
 
 def _on_thread(event: Any) -> None:
-    """Handles a new process in an inferior, after a detach and an attach: gdb reports its threads, and would put the old
-    addresses into it."""
+    """Handles a process that is new in an inferior: gdb reports its threads, and would put the old addresses into it."""
     inferior = getattr(event, "inferior_thread", None) and event.inferior_thread.inferior
     for one in _State.breakpoints:
         if (
