@@ -1,4 +1,4 @@
-"""Threads of our own beside gdb's."""
+"""Our own threads in gdb's process."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Callable
 
 
 def background_thread(run: Callable[..., Any], *arguments: Any) -> threading.Thread:
-    """Start a daemon thread that no signal reaches. -> the `threading.Thread`
+    """Starts a daemon thread that no signal reaches. -> the `threading.Thread`
 
-    gdb waits for SIGCHLD in its main thread, and Linux may hand it to any thread that does not block it: gdb would wait for ever,
-    and the process that it attaches to would stand as long. Ctrl-C is gdb's too."""
+    gdb waits for SIGCHLD in its main thread. Linux may deliver that signal to any thread that does not block it. gdb would then
+    wait for ever, and the process that it attaches to would stay stopped. Ctrl-C is for gdb too."""
     thread = threading.Thread(target=run, args=arguments, daemon=True)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:

@@ -1,7 +1,7 @@
-"""Target: where bytes, registers and modules come from. Every reader in this pack is written against this one interface.
+"""Target: the source of bytes, registers and modules. Every reader in this pack uses this one interface.
 
-A backend implements `_read` and whatever of `_mappings`, `_threads`, `unwind`, `argv`, `environ` it can; the rest is here.
-Nothing writes. Errors are `FaultError` for memory and `NotFoundError` for things that are not there.
+A backend implements `_read`, and those of `_mappings`, `_threads`, `unwind`, `argv`, `environ` that it can; the rest is here.
+Nothing writes. Errors are `FaultError` for memory and `NotFoundError` for things that do not exist.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Target:
     is_live = False  # the process still exists
     is_stopped = True  # it cannot change under the reader
     arch = "x86-64"  # or "aarch64"
-    signature = 0xFFFF << 48  # aarch64: the bits of a return address that may hold its signature, where the process does not tell
+    signature = 0xFFFF << 48  # aarch64: the bits of a return address that may hold its signature, if not known from the process
     pid: int | None = None
     label = ""
-    unsettled = False  # two readings of what an answer shows of it did not agree
-    cut_short = False  # a core whose file ends before what it says it holds
+    unsettled = False  # two readings of data in an answer did not agree
+    cut_short = False  # a core whose file ends too early for its own headers
     read_log: ReadLog | None = None  # of a collector's Target
     device_memory: DeviceMemory | None = None  # where the debugger sees the GPU (cuda-gdb)
 
@@ -57,7 +57,7 @@ class Target:
         self._lasting: dict[object, Any] = {}
         self.budgets: dict[int, Budget] = {}  # by thread: of the read that `retry_reading` is repeating
 
-    # ---- what a backend implements -------------------------------------------------------------------------------
+    # ---- implemented by a backend --------------------------------------------------------------------------------
     def _read(self, address: int, size: int) -> bytes:
         """`size` bytes at `address`, or `FaultError`. A short read is a fault."""
         raise NotImplementedError
@@ -88,7 +88,7 @@ class Target:
         raise GdbextError(f"{self.describe()}: its environment is not known")
 
     def root(self) -> str:
-        """The folder in which we see the process's own file system ('' = it is ours)."""
+        """The folder under which this machine sees the process's own file system; '' where the two are the same."""
         return ""
 
     def cwd(self) -> str:
@@ -97,12 +97,12 @@ class Target:
 
     @property
     def pending_offsets(self) -> dict[int, int]:
-        """`{frame address: byte offset}` of frames that stand at an instruction which their own memory does not name yet."""
+        """`{frame address: byte offset}` of frames whose current instruction is not in their own memory yet."""
         return {}
 
     @property
     def epoch(self) -> object:
-        """A value that differs after anything that may have changed what was read. Caches hang on it."""
+        """A value that changes after any event that may have changed the memory. Caches are bound to it."""
         return 0
 
     def describe(self) -> str:
@@ -128,25 +128,28 @@ class Target:
 
     @property
     def lasting(self) -> dict[object, Any]:
-        """What outlives epochs, and is one for all copies of a process: who keeps something here proves it anew at each use."""
+        """A store that outlives epochs and is shared by all copies of a process. A value in it must be checked again at
+        each use."""
         return _lasting.setdefault(self.pid, self._lasting) if self.pid else self._lasting
 
     def close(self) -> None:
-        """Frees what it holds open, if anything; that is opened again when it is needed."""
+        """Frees open files and the like; they are opened again on demand."""
 
     def invalidate(self) -> None:
-        """Drops every cache: what is read next comes from the process."""
+        """Drops every cache: the next read comes from the process."""
         self._cache_epoch = object()
 
     def drop_pages(self) -> None:
-        """Drops the memory that was read, and keeps what was worked out of it: before objects are read that change while the
-        process runs, so that what they point at is of the same moment."""
+        """Drops the memory that was read, and keeps the results worked out from it.
+
+        To be called before a read of objects that change while the process runs, so that they and the objects they point to are
+        of the same moment."""
         self._pages = {}
 
     # ---- memory --------------------------------------------------------------------------------------------------
     def read(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes at `address`; `FaultError` where any of them cannot be read."""
-        if self._cache_epoch == self.epoch:  # by far the most reads: what is wanted lies in one page that was read before
+        if self._cache_epoch == self.epoch:  # by far the most reads: the bytes are in one page that was read before
             known = self._pages.get(address & -PAGE)
             start = address & PAGE - 1
             if known is not None and 0 <= size <= len(known) - start:
@@ -223,8 +226,8 @@ class Target:
         return found
 
     def gather(self, addresses: Sequence[int], size: int) -> memoryview | None:
-        """`size` bytes at each of many addresses, one after the other, in a few system calls; None where the backend cannot, or
-        any of them cannot be read."""
+        """The bytes at many addresses, `size` at each, in a few system calls. None where the backend cannot do that, or where any
+        of them cannot be read."""
         return None
 
     def read_device(self, ranges: Iterable[tuple[int, int]]) -> list[bytes | None]:
@@ -254,7 +257,7 @@ class Target:
 
     def u64(self, address: int) -> int:
         """An unsigned 64-bit number, or a pointer."""
-        if self._cache_epoch == self.epoch:  # as in `read`, without a copy: most of what is read are pointers
+        if self._cache_epoch == self.epoch:  # as in `read`, without a copy: most reads are of pointers
             known = self._pages.get(address & -PAGE)
             start = address & PAGE - 1
             if known is not None and start + 8 <= len(known):
@@ -287,7 +290,7 @@ class Target:
             address, limit = address + step, limit - step
         return b"".join(parts)
 
-    # ---- what is mapped ------------------------------------------------------------------------------------------
+    # ---- mappings ------------------------------------------------------------------------------------------------
     def mappings(self) -> list[Mapping]:
         """All mappings by address."""
         return self.cached("mappings", lambda: sorted(self._mappings(), key=lambda m: m.start))
@@ -302,8 +305,8 @@ class Target:
     def modules(self) -> list[Module]:
         """The files that are mapped as programs, one `Module` each, by address.
 
-        A file counts with a piece that is code or, where a core does not tell, with several pieces; of a file that is mapped
-        several times the run that is code counts."""
+        A file counts if one of its pieces is code. Where a core does not say which are, a file with several pieces counts. Of a
+        file that is mapped several times, the run of pieces with code counts."""
         return self.cached("modules", self._modules)
 
     def _modules(self) -> list[Module]:
@@ -319,7 +322,7 @@ class Target:
         found = []
         for path, own in runs.items():
             if own:
-                # Data files and copies that a program maps to read them have no executable piece; cores do not tell, so the most
+                # Data files and copies that a program maps to read them have no executable piece; cores do not say, so the most
                 # pieces win.
                 best = max(own, key=lambda r: (r.code, r.pieces))
                 if best.code or best.pieces > 1:
@@ -330,7 +333,7 @@ class Target:
         return Module(path, lambda: self._file(path, base), base, end, memory=self, image=lambda: self._image(path, base, end))
 
     def _file(self, path: str, base: int) -> str:
-        """Where a mapped file lies for us, '' for one that was deleted and cannot be opened any more."""
+        """The path of a mapped file on this machine; '' for a deleted file that cannot be opened any more."""
         file = "" if path.endswith(DELETED) else self.local_file(path)
         if not file or not os.path.exists(file):  # deleted, or outside the folder that has become the process's root
             file = self.deleted_file(path, base) or file
@@ -341,8 +344,8 @@ class Target:
         return ""
 
     def _image(self, path: str, base: int, end: int) -> bytes:
-        """A file's mapped pieces by file offset, as the loader left them in memory; without section headers, which it does not
-        map."""
+        """A file's mapped pieces by file offset, as the loader left them in memory. Section headers are missing: the loader does
+        not map them."""
         data = bytearray()
         for m in self.mappings():
             if m.path == path and base <= m.start < end and m.offset + m.end - m.start <= MAX_IMAGE:
@@ -355,15 +358,15 @@ class Target:
         return bytes(data)
 
     def local_file(self, path: str) -> str:
-        """Where a file that the process names lies for us: inside the process's own root, links and all, when it lives in a
-        container."""
+        """The path on this machine of a file that the process names. For a process in a container it is inside the process's own
+        root, and so are the targets of all links."""
         path = path[: -len(DELETED)] if path.endswith(DELETED) else path
         if not path.startswith("/") and self.cwd():
             path = f"{self.cwd()}/{path}"
         return in_root.resolve(self.root(), path)
 
     def source_lines(self, path: str) -> list[str]:
-        """The lines of a source file that the process names; `NotFoundError` where this machine does not have it, or the
+        """The lines of a source file that the process names. `NotFoundError` where this machine does not have the file, or the
         process's user may not read it."""
 
         def read() -> list[str]:
@@ -376,12 +379,12 @@ class Target:
         return self.cached(("source", path), read)
 
     def user(self) -> readers.User | None:
-        """On whose word files are opened; None where it is not known."""
+        """The user for whom files that the process names are opened; None where it is not known."""
         return readers.ourselves()
 
     def doubts(self) -> list[str]:
-        """Why the file of a module was refused, or not proved to be the one that is mapped; of the modules whose file was wanted
-        so far."""
+        """Why the file of a module was refused, or is not proved to be the mapped one. It covers only the modules whose file was
+        asked for so far."""
         return [module.doubt for module in self.modules() if module.doubt]
 
     def module_at(self, address: int) -> Module | None:

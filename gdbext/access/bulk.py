@@ -1,6 +1,6 @@
-"""Many pieces of a running process's memory in one call: process_vm_readv where it may be used, else a read for each piece.
+"""Reads many pieces of a running process's memory in one call: process_vm_readv where it may be used, else a read for each piece.
 
-One call copies them within microseconds of each other; separate reads let the process run on between them.
+One call copies them within microseconds of each other; between separate reads the process runs on.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Cursor:
 
 
 class Cie:
-    """What the entries of several functions share (a Common Information Entry)."""
+    """The common part of the entries of several functions (a Common Information Entry)."""
 
     def __init__(self, cursor: Cursor, end: int) -> None:
         self.version = cursor.take("B")
@@ -299,7 +299,7 @@ class _Machine:
         return True
 
     def _state(self, op: int, cursor: Cursor) -> bool:
-        """DW_CFA_remember_state, _restore_state and what changes no rule."""
+        """DW_CFA_remember_state, _restore_state and instructions that change no rule."""
         row = self.row
         if op == 0x06:
             self._restore(cursor.uleb())

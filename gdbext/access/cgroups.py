@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 V2 = ""  # the name of version 2's one hierarchy
-# What says that a group is frozen: the one that was told to be, then those below it.
+# The files that say whether a group is frozen: first for the group that was frozen itself, then for those below it.
 FROZEN: Sequence[tuple[str, tuple[bytes, ...]]] = (
     ("freezer.self_freezing", (b"1",)),
     ("cgroup.freeze", (b"1",)),
@@ -26,12 +26,12 @@ FROZEN: Sequence[tuple[str, tuple[bytes, ...]]] = (
     ("cgroup.events", (b"frozen 1",)),
 )
 FREEZERS = ("__refrigerator", "do_freezer_trap")  # where its threads wait: kernel/freezer.c, kernel/cgroup/freezer.c
-MOVED = (V2, "name=systemd", "freezer", "devices", "pids")  # by what container engines and systemd end a group
+MOVED = (V2, "name=systemd", "freezer", "devices", "pids")  # the hierarchies by which container engines and systemd end a group
 
 
 @functools.lru_cache(maxsize=None)
 def _mounts(proc: str, root: str) -> list[tuple[set[str], str, str]]:
-    """`[(names of controllers, the group that lies at the mount point, mount point)]`; version 2 has the name `V2`."""
+    """`[(names of controllers, the group at the mount point, mount point)]`; version 2 has the name `V2`."""
     found = []
     with contextlib.suppress(OSError), open(f"{proc}/self/mountinfo", encoding="utf-8", errors="surrogateescape") as f:
         for line in f:
@@ -55,8 +55,8 @@ def groups(pid: int | str, proc: str = "/proc") -> dict[str, str]:
 
 
 def folders(pid: int | str, controller: str, proc: str = "/proc", root: str = "") -> list[str]:
-    """The folders of a process's group and of those above it that are mounted here, the innermost first: of version 1's hierarchy
-    of the controller and of version 2's; [] where none can be seen."""
+    """The mounted folders of a process's control group and of those above it, the innermost first: from version 1's hierarchy of
+    the controller and from version 2's. [] where none can be seen."""
     mine, found = groups(pid, proc), []
     for name in (controller, V2):
         if name in mine:
@@ -78,8 +78,8 @@ def _folders_in(name: str, path: str, proc: str = "/proc", root: str = "") -> li
 
 
 def move_to(pid: int) -> str:
-    """Moves this process into the groups of another one, of those by which containers and sessions are ended. -> '' where it is
-    in them now, else the first of its own in which it stays."""
+    """Moves this process into the control groups of another one, but only those by which containers and sessions are ended. -> ''
+    once it is in them, else the first of its own groups that it could not leave."""
     theirs, stays = groups(pid), ""
     for name in MOVED:
         mine = groups("self").get(name)
@@ -108,9 +108,9 @@ def number(path: str) -> int | None:
 
 
 def frozen_by(pid: int) -> str:
-    """What has frozen a process, in words: the control group that is frozen, its own or one above it; '' where none is.
+    """The control group, the process's own or one above it, that has frozen a process, in words; '' where none has.
 
-    Where its groups cannot be seen from here, its threads' waits in the kernel tell."""
+    Where its groups cannot be seen from here, the places where its threads wait in the kernel decide."""
     mine = folders(pid, "freezer")
     for name, words in FROZEN:
         for folder in mine:

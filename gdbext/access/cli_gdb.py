@@ -1,9 +1,8 @@
-"""gdb's command line: the one way in which text that the pack did not write itself gets into a gdb command.
+"""gdb's command line: the only way for text that the pack did not write itself to get into a gdb command.
 
-`gdb.execute` cuts its argument at every newline and runs each piece. A process chooses the paths of its executable and libraries,
-so a newline in one of them would be a command of its own, run as the debugger's user. Hence `command`: its template is a literal,
-what is put into it holds no control character. tests/unit/test_gdb_commands.py finds every `gdb.execute` that goes by another
-way.
+`gdb.execute` cuts its argument at every newline and runs each piece. A process chooses the paths of its executable and libraries.
+A newline in one of them would start a command of its own, run as the debugger's user. So `command` takes a literal template, and
+refuses a value with a control character. tests/unit/test_gdb_commands.py finds every `gdb.execute` that goes another way.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 def command(template: str, *values: str | int) -> str:
     """A gdb command: `template` (a literal) with each `{}` filled in.
 
-    Raises `GdbextError` where a value holds a control character, or bytes that are not UTF-8: no command can name such a file.
+    `GdbextError` where a value holds a control character, or bytes that are not UTF-8: no command can name such a file.
     """
     for value in values:
         if isinstance(value, str) and _CONTROL.search(value):
@@ -51,7 +50,7 @@ _errors: list[BaseException] = []
 
 
 def silently(make: Callable[[], T]) -> T:
-    """What `make()` returns, with gdb's own messages swallowed.
+    """The result of `make()`, with gdb's own messages swallowed.
 
     gdb.Breakpoint's constructor writes "Breakpoint 1 at 0x..." to the terminal. gdb can catch the output of a command only, so
     the constructor runs inside one. Not to be used in a breakpoint's stop(), which must execute no command.
@@ -72,5 +71,6 @@ def _call() -> None:
 
 
 def holds_gpu_core() -> bool:
-    """Whether cuda-gdb has a GPU core open: from 13.0 on it has a process and a thread then, with numbers that nobody has."""
+    """Whether cuda-gdb has a GPU core open. From 13.0 on it then shows a process and a thread with numbers that belong to no real
+    one."""
     return "CUDA core dump" in gdb.execute("info files", to_string=True)

@@ -26,8 +26,10 @@ MODULE = "gdbext.access.collector"
 
 
 class Result:
-    """One snapshot of a process, by what its collector said: `file`, `bytes`; `pause`: seconds of all stops together; `pauses`:
-    of each; `woken`: how many threads slept and were stopped; `partial`: what is missing and why; `threads`: count."""
+    """One snapshot of a process, by its collector's report.
+
+    `file`, `bytes`. `pause`: seconds of all stops together; `pauses`: of each. `woken`: how many threads slept and were stopped.
+    `partial`: what is missing and why. `threads`: count."""
 
     def __init__(self, pid: int, file: str, said: dict[str, Any]) -> None:
         self.pid, self.file, self.bytes, self.pauses = pid, file, int(said["bytes"]), list(said["pauses"])
@@ -46,7 +48,7 @@ class Started:
         self.pid = self.process.pid
 
     def wait(self, seconds: float) -> tuple[str, str]:
-        """(what it says, how it ended); `TimeoutError` where it takes more than `seconds`."""
+        """(its output, its exit status); `TimeoutError` where it takes more than `seconds`."""
         try:
             out, err = self.process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -54,14 +56,15 @@ class Started:
         return out, (log.pass_on(err).strip().splitlines() or [f"exit status {self.process.returncode}"])[-1]
 
     def end(self) -> None:
-        """Kills it where it has not ended; one that waits for what does not come is left to the kernel."""
+        """Kills it where it has not ended. A process in a wait that does not end is left to the kernel."""
         self.process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.communicate(timeout=helpers.FAREWELL)
 
 
 class Forked:
-    """A collector in a copy of this process, `pid`, which need not start an interpreter and import the pack; as `Started`."""
+    """A collector in a fork of this process, with the number `pid`. It does not have to start an interpreter and import the pack.
+    Otherwise as `Started`."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._said, write = os.pipe()
@@ -72,7 +75,7 @@ class Forked:
             return
         status = 1
         try:
-            ptrace.end_with_parent(parent)  # nobody would read what it says; what it holds runs on
+            ptrace.end_with_parent(parent)  # its output is not read any more; the threads that it has stopped run on
             package.first_to_go()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             gc.disable()  # it ends in seconds: a collection would walk, and so copy, all that it was forked with
@@ -80,7 +83,7 @@ class Forked:
             sys.stdout = os.fdopen(1, "w", closefd=False)
             status = collector.main(words)
             sys.stdout.flush()
-        except BaseException as e:  # it must not go on as what it is a copy of
+        except BaseException as e:  # it must not go on with the code of the process that it is a fork of
             os.write(1, f"\n{type(e).__name__}: {e}\n".encode())
         finally:
             os._exit(status)
@@ -111,8 +114,10 @@ class Forked:
 
 
 class Running:
-    """A collector process at work on `pid`; `finish()` waits for it. `file`: the descriptor of the empty file to
-    write; `reader`, `words` and `heap`: as for `collector.take`; `held`: it only learns what to copy until `go()`."""
+    """A collector process at work on `pid`; `finish()` waits for it.
+
+    `file`: the descriptor of the empty file to write. `reader`, `words` and `heap`: as for `collector.take`. `held`: it only
+    learns which pages to copy until `go()`."""
 
     def __init__(
         self,
@@ -129,7 +134,7 @@ class Running:
         self.path = f"/proc/self/fd/{file}"
         line = [str(pid), "-o", self.path, "--label", label, "--reader", reader, "--heap", str(heap)]
         line += [f"--word={w}" for w in words]
-        # gdb, and who else has threads, cannot be copied: a lock may be held in the copy for ever.
+        # gdb, and any other process with threads, cannot be forked: a lock may be held in the fork for ever.
         alone = helpers.may_fork()
         given = [file]
         self._go: socket.socket | None = None
@@ -144,12 +149,12 @@ class Running:
     def go(self) -> None:
         """Lets it stop the process."""
         if self._go is not None:
-            with contextlib.suppress(OSError):  # it has ended, and says why
+            with contextlib.suppress(OSError):  # it has ended, and its output says why
                 self._go.send(b"!", socket.MSG_NOSIGNAL)
             self._let_go()
 
     def end(self) -> None:
-        """Ends it, whatever it is at; the process runs on."""
+        """Ends the collector at any point of its work; the process runs on."""
         self._let_go()
         self.worker.end()
 
@@ -159,8 +164,8 @@ class Running:
             self._go = None
 
     def finish(self, timeout: float = 60) -> Result:
-        """Its `Result`; `GdbextError` when it failed or did not end in `timeout` seconds (it is ended then, the process runs
-        on)."""
+        """The collector's `Result`. `GdbextError` when the collector failed, or did not end in `timeout` seconds; it is then
+        ended, and the process runs on."""
         self.go()
         try:
             out, how = self.worker.wait(timeout)
@@ -180,8 +185,9 @@ class Running:
 def collect(
     pid: int, path: str, reader: str, label: str = "", words: Sequence[str] = (), *, heap: int = 0, timeout: float = 60
 ) -> Result:
-    """Starts a collector process for `pid`, waits for it (at most `timeout` seconds) and returns its `Result`; `path` is a file
-    for it, new or emptied, of a script's or test's: commands write through render/files.py."""
+    """Starts a collector process for `pid`, waits for it (at most `timeout` seconds) and returns its `Result`.
+
+    `path` is the file to write, new or emptied. It is for scripts and tests: commands write through render/files.py."""
     try:
         with open(path, "wb") as f:
             result = Running(pid, f.fileno(), reader, label, words, heap=heap).finish(timeout)

@@ -1,14 +1,16 @@
-"""The collector: copies what stacks and Python need out of a running process, in a pause of about a millisecond.
+"""The collector: copies the memory that stacks and Python need out of a running process, in a pause of about a millisecond.
 
-A process of its own, one for each rank, never inside gdb: `python3 -m gdbext.access.collector PID --reader MODULE -o FILE`, which
-collect.py starts. Stop, copy, resume, think: before the stop the reader runs on the running process, only to learn which pages it
-will want; during the stop registers, stacks and those pages are copied with few system calls and nothing is followed; after it
-the reader runs on the copy. Pages that it then misses are added and the stop is made again; the last round, on a process that
-changes too fast, walks during the stop, within a time limit.
+It is a process of its own, one for each rank, never inside gdb: `python3 -m gdbext.access.collector PID --reader MODULE -o FILE`,
+started by collect.py. Its order is: stop, copy, resume, analyse.
 
-A process of its own stops the threads, without a signal (holder.py), and lets them go after `LONGEST` seconds whatever becomes of
-the copy; if this one is killed at any moment every thread runs on. What is not in memory is not waited for in a stop, but copied
-afterwards; threads that sleep are left asleep where that can be done (sleepers.py).
+* Before the stop the reader runs on the running process, only to learn which pages it will need.
+* During the stop registers, stacks and those pages are copied with few system calls. No pointer is followed.
+* After the stop the reader runs on the copy. Pages that turn out to be missing are added, and the stop is made again.
+* A process may change too fast for that. The last round then follows pointers during the stop, within a time limit.
+
+A helper process stops the threads, without a signal (holder.py). It resumes them after `LONGEST` seconds, whatever becomes of the
+copy. If the collector is killed at any moment, every thread runs on. A stop never waits for pages that are not in memory: they
+are copied afterwards. Threads that sleep are left asleep where possible (sleepers.py).
 """
 
 from __future__ import annotations
@@ -46,24 +48,24 @@ ROUNDS = 3
 STARVED = 10  # more of them, while none of its threads stops in time
 TORN = 4  # more of them, while threads that were left asleep wake, some do not stop, or the copy takes longer than the stop
 PREFETCHES = 6  # before each of them at most
-WALK_LIMIT = 0.1  # seconds that the last round may follow pointers while the process stands still
-SHORT_WALK = 0.03  # who needs no longer for it is not stopped in between for what one more learning may have missed as well
+WALK_LIMIT = 0.1  # seconds that the last round may follow pointers while the process is paused
+SHORT_WALK = 0.03  # if that suffices, there is no extra stop for pages that one more learning run may have missed too
 SPARE_DISK = 256 << 20  # bytes that a snapshot leaves free
 OPEN = "/proc/self/fd/"  # the name of a file that was given open, and may have no other
 LEAST_PAGES = 512  # of Python's state, before they are known
 STACK_GUESS = 8 << 10  # bytes of a thread's stack
-WHOLE = 0.45  # of what is to spare: a copy is in memory twice while it is written
+WHOLE = 0.45  # of the spare memory: a copy is in memory twice while it is written
 NAMED_THREADS = 32  # of those that did not stop
-NAMED = 1 << 20  # bytes: what is left out and smaller is not worth a line
+NAMED = 1 << 20  # bytes: smaller omissions are not reported
 
 
 class Collection:
-    """One process being copied. `collect()` does it, and the sooner the shorter ago `rehearse()` was; `write(path)` makes a
-    snapshot of it.
+    """A copy of one process in the making. `collect()` makes it, and is faster soon after `rehearse()`; `write(path)` writes it
+    as a snapshot.
 
-    `read(target)` reads what the copy has to hold beside registers and stacks and returns the first error, or ''; `heap`: bytes
-    of other private memory that are copied too; `timeout`: seconds that a thread may take to stop; `kept(target)` gives what the
-    program itself keeps of (command line, environment, other secrets)."""
+    `read(target)` reads everything that the copy has to hold in addition to registers and stacks; it returns the first error, or
+    ''. `heap`: bytes of other private memory to copy as well. `timeout`: seconds that a thread may take to stop. `kept(target)`
+    gives the program's own copies of (command line, environment, other secrets)."""
 
     def __init__(self, pid: int, read: Reader, *, heap: int = 0, timeout: float = 1.0, kept: Kept | None = None) -> None:
         self.pid, self.read, self.heap, self.kept = pid, read, heap, kept
@@ -73,7 +75,7 @@ class Collection:
         if not self.tid:
             raise GdbextError(f"process {pid} has no memory: it is a zombie or a kernel thread")
         self.live = ProcTarget(pid)
-        self.live.open_memory()  # says who lacks which permission, before anything is stopped
+        self.live.open_memory()  # names the missing permission, before anything is stopped
         self.threads: dict[int, Thread] = {}
         self.asleep = ptrace.uninterruptible(pid)
         self.maps = parse_maps(read_maps(pid)[0])
@@ -87,9 +89,9 @@ class Collection:
         self.partial: list[str] = []
         self.woken = 0  # threads that slept and were stopped all the same
         self.stop = Stop()
-        self.learnt: int | None = None  # what the process had run when all pages that it wants were known
+        self.learnt: int | None = None  # the process's CPU time when all wanted pages were known
         self.rehearsed = False
-        self.walk = WALK_LIMIT  # seconds that it took to read what moves, when last it was read
+        self.walk = WALK_LIMIT  # seconds that the last read of changing memory took
 
     # ---- collecting ----------------------------------------------------------------------------------------------
     def rehearse(self) -> None:
@@ -118,7 +120,7 @@ class Collection:
             last = number == ROUNDS - 1 or number > 0 and self.walk < SHORT_WALK
             copy, error = self._round(last)
             if not self.stop.registers and starved < STARVED and ptrace.memory_tid(self.pid):
-                starved += 1  # nothing stood still: no thread of it was given a processor to stop on
+                starved += 1  # no thread was paused: none got a CPU to stop on
                 continue
             if self.stop.again and torn < TORN:
                 torn += 1
@@ -147,7 +149,8 @@ class Collection:
             raise GdbextError(f"process {self.pid} gets no CPU: none of its threads stopped in {starved + 1} tries; ask again")
 
     def _prefetch(self) -> None:
-        """Reads until a pass finds no new page, so that the pages are learnt while the process runs, not while it is stopped."""
+        """Repeats the read until a pass finds no new page. So the pages are learnt while the process runs, not while it is
+        stopped."""
         for _ in range(PREFETCHES):
             reads, ran = self.recorder.read_log, process_clock(self.pid)
             self.learnt = ran
@@ -167,8 +170,8 @@ class Collection:
                 break  # it did not run meanwhile: another pass would find the same
 
     def select_heap(self) -> int:
-        """Chooses what is copied of other private memory; -> bytes that the snapshot will take at most. `GdbextError` where there
-        is no room for it."""
+        """Selects the other private memory to copy. -> bytes that the snapshot will take at most; `GdbextError` where there is no
+        room for it"""
         least = PAGE * (len(self.wanted) or LEAST_PAGES) + STACK_GUESS * len(ptrace.tids(self.pid))
         why = "-max-bytes"
         if self.heap:
@@ -185,20 +188,20 @@ class Collection:
         return least
 
     def _round(self, last: bool) -> tuple[Copy, str]:
-        """One stop, and the reader's answer on what it brought. `last`: the reader walks during the stop too."""
+        """One stop, and then the reader's result on the copy. `last`: the reader walks during the stop too."""
         growth = None
-        if self.heap:  # chosen anew: on a machine at full load seconds have gone by
+        if self.heap:  # chosen anew: on a machine at full load seconds have passed
             self.maps = parse_maps(read_maps(self.pid)[0])
             growth = resident.Growth(self.tid, self.maps)
             self.heap_spans = resident.select(self.tid, self.maps, self.heap).spans
         writable = Writable(self.maps)
         pages = {p for p in self.wanted if p in writable}
-        # What grows, a frame stack say, grows next door.
+        # Memory that grows, a frame stack say, grows next to its end.
         pages |= {p + d for p in self.moving for d in (-PAGE, PAGE) if p + d in writable}
         walker = Recorder(self.pid) if last else None
         if walker is not None:
             walker.know_maps_of(self.recorder)
-            walker.read_log.repeated = True  # the rest was learnt before; the process stands still for what moves
+            walker.read_log.repeated = True  # the rest was learnt before; the process is paused for the memory that changes
 
         def walk(until: float) -> None:
             if walker is not None:
@@ -222,12 +225,13 @@ class Collection:
         return copy, error
 
     def _add_threads(self) -> None:
-        """Threads that are not known yet. The others keep the state of before the first stop: a stop wakes who sleeps."""
+        """Adds threads that are not known yet. The others keep their state from before the first stop: a stop wakes a thread that
+        sleeps."""
         for thread in self.live.threads():
             self.threads.setdefault(thread.tid, thread)
 
     def _now(self, address: int, size: int) -> bytes:
-        """Memory of the process that runs, whose map may just have changed."""
+        """Memory of the running process, whose map may just have changed."""
         try:
             return self.live.read_now(address, size)
         except GdbextError as e:
@@ -236,7 +240,7 @@ class Collection:
             return self.live.read_now(address, size)
 
     def _add_afterwards(self) -> None:
-        """What was not in memory, and that for which the stop was too short, is copied while the process runs."""
+        """Copies, while the process runs, the pages that were not in memory and those for which the stop was too short."""
         sizes, lost = {"late": 0, "away": 0}, []
         for kind, ranges in (("late", self.stop.late), ("swapped", self.stop.swapped), ("away", self.stop.away)):
             for address, size in ranges:
@@ -264,8 +268,8 @@ class Collection:
             self.partial.append(f"{text_size(size)} at {address:#x}{path}{more} left out: {why}")
 
     def _add_read_only(self, maps: Sequence[Mapping]) -> None:
-        """Read-only pages cannot change: no stop is needed for them. The head of each file, and its notes or symbols, tell which
-        file it was."""
+        """Adds read-only pages. They cannot change, so no stop is needed. The head of each file, and its notes or symbols,
+        identify the file later."""
         writable = Writable(maps)
         for page in self.wanted:
             if page not in writable:
@@ -299,7 +303,7 @@ class Collection:
 
     # ---- writing -------------------------------------------------------------------------------------------------
     def write(self, path: str, label: str) -> int:
-        """Writes the snapshot to a file that is there, /proc/self/fd/N of one that has no name yet; -> its size in bytes."""
+        """Writes the snapshot to an existing file, or to /proc/self/fd/N of one that has no name yet. -> its size in bytes"""
         program = self._leave_secrets_out()
         order = sorted(self.stop.registers, key=lambda t: (t != self.pid, t))
         threads = [(t, self.stop.registers[t]) for t in order]
@@ -390,11 +394,12 @@ def take(
     heap: int = 0,
     until: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
-    """Takes a snapshot of `pid` into `path`, from this process; -> `{"pid", "file", "bytes", "pauses", "partial", "threads"}`.
+    """Takes a snapshot of `pid` into `path`, in this process. -> `{"pid", "file", "bytes", "pauses", "partial", "threads"}`
 
-    `reader`: the module whose `read(target, *words)` reads what the copy has to hold beside registers and stacks, and whose
-    `kept_secrets(target)`, where it has one, gives what the program keeps of its command line and environment; `heap`: bytes of
-    other private memory that are copied too, see `resident.select`; `until`: what returns when it is time to stop the process."""
+    * `reader`: a module. Its `read(target, *words)` reads everything that the copy has to hold in addition to registers and
+      stacks. Its `kept_secrets(target)`, which is optional, gives the program's own copies of its command line and environment.
+    * `heap`: bytes of other private memory to copy as well, see `resident.select`.
+    * `until`: a function that returns when it is time to stop the process."""
     module = importlib.import_module(reader)
     kept = getattr(module, "kept_secrets", None)
     collection = Collection(pid, lambda target: str(module.read(target, *words)), heap=heap, timeout=timeout, kept=kept)

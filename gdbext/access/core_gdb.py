@@ -24,8 +24,8 @@ class CoreGdbTarget(CoreFileTarget):
         self.inferior, self.label = inferior, label
 
     def root(self) -> str:
-        """`set sysroot DIR`: where the files of another machine or container lie; without it the process's own root, if it still
-        lives."""
+        """The folder of `set sysroot DIR`, for files of another machine or container; without it the process's own root, if the
+        process still lives."""
         folder = str(gdb.parameter("sysroot") or "")
         return super().root() if folder.startswith("target:") or not folder.strip("/") else folder.rstrip("/")
 

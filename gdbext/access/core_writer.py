@@ -1,7 +1,7 @@
 """Writes a snapshot: a small, ordinary ELF core that gdb's `core-file` opens.
 
-Beside the notes that every core has it carries one of our own (name "GDBEXT", JSON) with what a core has no place for: the memory
-map's exact text, thread names and states, the process's root folder, the pause. Sources: System V ABI chapter 5, Linux
+It has the notes of every core and one of our own (name "GDBEXT", JSON). That one holds what a core has no place for: the exact
+text of the memory map, thread names and states, the process's root folder, the pause. Sources: System V ABI chapter 5, Linux
 fs/binfmt_elf.c, include/uapi/linux/elfcore.h.
 """
 
@@ -47,9 +47,12 @@ def write_core(
 ) -> int:
     """Writes a core to `path` (a name, or a descriptor, which is closed) and returns its size in bytes.
 
-    `threads`: `[(tid, raw NT_PRSTATUS registers)]`, the one to be selected first; `memory`: `{page address: 4,096 bytes}`;
-    `auxv`: the bytes of /proc/PID/auxv; `program`: what gdb says the core was made by; `pac_mask`:
-    a raw NT_ARM_PAC_MASK set, all threads have the same; `note`: a dict for JSON."""
+    * `threads`: `[(tid, raw NT_PRSTATUS registers)]`, the thread that gdb selects first
+    * `memory`: `{page address: 4,096 bytes}`
+    * `auxv`: the bytes of /proc/PID/auxv
+    * `program`: the program that gdb names as the core's origin
+    * `pac_mask`: a raw NT_ARM_PAC_MASK set, the same for all threads
+    * `note`: a dict for JSON"""
     notes = b"".join(_notes(pid, [_thread_notes(t, pid, pac_mask) for t in threads], mappings, auxv, program, note or {}))
     pieces = list(_pieces(mappings, memory))
     if len(pieces) > MAX_PIECES:
@@ -95,7 +98,7 @@ def _notes(
 def _pieces(
     mappings: Sequence[Mapping], memory: Dict[int, bytes | memoryview]
 ) -> Iterator[tuple[int, int, str, list[bytes | memoryview]]]:
-    """(start, end, perms, [pages] or []) by address: runs of copied pages, and between them what was not copied."""
+    """(start, end, perms, [pages] or []) by address: runs of copied pages, and between them the memory that was not copied."""
     pages = sorted(memory)
     for m in sorted(mappings, key=lambda m: m.start):
         if m.path == "[vsyscall]":

@@ -15,8 +15,10 @@ LEAST = 2  # of each kind that every aarch64 processor has (Arm Architecture Ref
 
 
 def how_many(tid: int) -> int:
-    """How many a thread that this one traces can have: of x86-64 watchpoints and breakpoints together, of aarch64, which has
-    registers of its own for each kind, of the kind that there are fewer of."""
+    """The number of hardware breakpoints and watchpoints of a thread that this thread traces.
+
+    On x86-64 both kinds share the registers. aarch64 has registers of its own for each kind; there it is the smaller of the two
+    numbers."""
     if ptrace.MACHINE != "aarch64":
         return 4
     try:
@@ -37,8 +39,8 @@ def clear_debug_registers(tid: int) -> bool:
 
 
 def _disarm(tid: int, kind: int) -> bool:
-    """As `clear_debug_registers`, those of one kind (struct user_hwdebug_state, arch/arm64/include/uapi/asm/ptrace.h): how many
-    there are, then address and control of each."""
+    """As `clear_debug_registers`, for one kind. The register set has their number, then address and control of each (struct
+    user_hwdebug_state, arch/arm64/include/uapi/asm/ptrace.h)."""
     state = bytearray(ptrace.register_set(tid, kind))
     controls = range(16, 8 + 16 * state[0], 16)
     if not any(state[at] & 1 for at in controls):

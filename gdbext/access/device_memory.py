@@ -1,6 +1,7 @@
-"""A GPU's memory, as a debugger that sees the GPU reads it (cuda-gdb), within bounds of bytes and time.
+"""A GPU's memory, as a debugger that sees the GPU (cuda-gdb) reads it, within bounds of bytes and time.
 
-What lies there is what kernels wrote that have run. What a program has launched may still be to come: `unfinished` says so."""
+The memory holds the results of kernels that have run. Kernels that the program has launched may still have to run: `unfinished`
+says so."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BYTES, SECONDS = 1 << 30, 30.0  # of one question; cuda-gdb's own speed is not known beforehand
-STOP_BYTES, STOP_SECONDS = 1 << 28, 5.0  # of one stop of a breakpoint that looks at values each time
-PIECE = 1 << 24  # bytes between two looks at the clock
+STOP_BYTES, STOP_SECONDS = 1 << 28, 5.0  # of one stop of a breakpoint that reads values each time
+PIECE = 1 << 24  # bytes between two checks of the clock
 
 
 class DeviceMemory:
@@ -36,7 +37,8 @@ class DeviceMemory:
         self._why: str | None = None
 
     def read(self, address: int, size: int) -> bytes:
-        """Exactly `size` bytes; `FaultError` where any of them cannot be read, `GdbextError` beyond what a question may take."""
+        """Exactly `size` bytes. `FaultError` where any of them cannot be read, `GdbextError` beyond the limits of one
+        question."""
         parts = []
         for start in range(address, address + size, PIECE):
             piece = min(PIECE, address + size - start)
@@ -53,8 +55,8 @@ class DeviceMemory:
 
     @property
     def unfinished(self) -> str:
-        """Why values there need not be what the program computes: its work has not ended, or nobody knows. '' where it has; it
-        is looked at once for each question."""
+        """Why the values need not be the program's results: its work has not ended, or may not have. '' where it has. It is
+        checked once for each question."""
         if self._why is None:
             self._why = self._look()
         return self._why

@@ -33,8 +33,8 @@ class Cxx:
         return int(self.value.address) if self.value.address is not None else 0
 
     def object(self) -> Cxx | None:
-        """What a pointer, reference, shared_ptr or unique_ptr leads to, as its dynamic type; the object itself where it is none.
-        None for null."""
+        """The target of a pointer, reference, shared_ptr or unique_ptr, as its dynamic type; any other object itself. None for
+        null."""
         value = self.value
         for _ in range(4):
             kind = value.type.strip_typedefs()
@@ -191,15 +191,16 @@ def _hashed(value: Any, kind: Any, limit: int) -> list[Any]:
 
 
 def _pair(node: Any, key: Any, mapped: Any) -> tuple[Cxx, Cxx]:
-    """A std::pair in a node: the key, then, where its alignment lets it begin, what the key leads to. A key smaller than the
-    other's alignment stands where the pair begins."""
+    """The key and the value of a std::pair in a node. The value follows the key, at the first place that its alignment allows. A
+    key smaller than the value's alignment stands where the pair begins."""
     align = max(key.alignof, mapped.alignof)
     start = -(-(int(node) + node.type.strip_typedefs().target().strip_typedefs().sizeof) // align) * align
     return Cxx(_placed(start, key)), Cxx(_placed(start + key.sizeof, mapped))
 
 
 def _behind(node: Any, wanted: Any) -> Any:
-    """The element of a container's node: behind the links that every node has, where its alignment lets it begin."""
+    """The element of a container's node: it follows the links that every node has, at the first place that its alignment
+    allows."""
     return _placed(int(node) + node.type.strip_typedefs().target().strip_typedefs().sizeof, wanted)
 
 
@@ -219,9 +220,9 @@ def this_of(classes: Sequence[str], types: Sequence[str]) -> tuple[str, Cxx, lis
     """-> (class, Cxx, inner) of a frame of the selected inferior that runs a method of one of `classes` (names without
     namespace), or None.
 
-    It is of the first thread that has any, and the class that stands first in the list. inner: `[(class, method)]` of that frame
-    and of those that it called. Frames are looked at only where debug information knows one of `types`. What is selected stays
-    so."""
+    The first thread with such a frame counts, and the class that stands first in the list. inner: `[(class, method)]` of that
+    frame and of the frames that it called. Frames are looked at only where debug information knows one of `types`. gdb's
+    selection is left as it was."""
     if not any(_known(name) for name in types):
         return None
     was_thread, was_frame = gdb.selected_thread(), None

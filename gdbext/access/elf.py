@@ -1,7 +1,9 @@
-"""Just enough ELF, with the standard library alone: segments, sections, dynamic symbols, notes of 64-bit little-endian files.
+"""A minimal ELF reader, with the standard library alone: segments, sections, dynamic symbols, notes of 64-bit little-endian
+files.
 
-Source of the structures: System V ABI, chapters 4 and 5; NT_FILE and NT_PRPSINFO: Linux fs/binfmt_elf.c. No count, size or offset
-of a file is believed before it is compared with the file's own length; what a file steers runs within a `files.Budget`.
+Sources of the structures: System V ABI, chapters 4 and 5; NT_FILE and NT_PRPSINFO: Linux fs/binfmt_elf.c. No count, size or
+offset of a file is believed before it is compared with the file's own length. Work whose amount the file determines runs within a
+`files.Budget`.
 """
 
 from __future__ import annotations
@@ -97,10 +99,10 @@ class Segment:
 
 
 class Elf:
-    """One file, of which only what is asked for is read. Addresses are the file's own virtual addresses. `NotFoundError` for
-    what is no 64-bit ELF file."""
+    """One file, of which only the requested parts are read. Addresses are the file's own virtual addresses. `NotFoundError` for a
+    file that is no 64-bit ELF file."""
 
-    relocated_by = 0  # what the loader has added to the pointers of PT_DYNAMIC, where the bytes come out of a process
+    relocated_by = 0  # the loader's addition to the pointers of PT_DYNAMIC, where the bytes come from a process
 
     def __init__(self, path: str, data: Data | None = None) -> None:
         """`data`: the file's bytes where they do not come from a file (the vdso)."""
@@ -115,7 +117,7 @@ class Elf:
         self.arch = ARCH.get(self.machine, f"machine {self.machine}")
         self.segments = self._read_segments(fields[4], fields[8], fields[9])
         self.frame_table: list[Any] = []  # of cfi.table_of: kept here, so that it ends with the file
-        self.kept: dict[str, Any] = {}  # what rooms above found in it, by what they call it: it ends with the file too
+        self.kept: dict[str, Any] = {}  # results of other rooms, by their own keys: dropped together with the file
         self._heads: list[SectionHead] | None = None
         self._sections: dict[str, tuple[int, int, int, int, int]] | None = None
         self._tables: list[SymbolTable] | None = None
@@ -134,7 +136,7 @@ class Elf:
             count = int.from_bytes(self.data[self._shoff + 44 : self._shoff + 48], "little")
         if count and size != PROGRAM_HEADER.size:
             raise NotFoundError(f"{self.path}: damaged: program headers of {size} bytes")
-        count = min(count, max(0, len(self.data) - offset) // size) if count else 0  # cut short: what is there is still of use
+        count = min(count, max(0, len(self.data) - offset) // size) if count else 0  # cut short: the rest is still of use
         if count > MAX_SEGMENTS:
             raise NotFoundError(f"{self.path}: damaged: {count} program headers")
         found, table = [], self.data[offset : offset + count * size]
@@ -279,7 +281,8 @@ class Elf:
         return self._bounded(symtab, count, strtab, tags[DT_STRSZ])
 
     def _value_of(self, table: SymbolTable, raw: bytes) -> int | None:
-        """By the string first (one fast search in the file), then by the symbol that points at it."""
+        """A symbol's value, found by its name first (one fast search in the file), then by the symbol that points to that
+        name."""
         offset, count, str_offset, str_size = table
         budget = files.Budget(self.path)
         end, needle = str_offset + str_size, raw + b"\0"
@@ -332,7 +335,7 @@ class Elf:
         return sorted(((name, value, length) for (value, name), length in found.items()), key=lambda f: f[1:])
 
     def _names_with(self, words: Sequence[bytes], base: int, size: int, budget: files.Budget) -> list[tuple[int, int]]:
-        """`[(a name's first byte, where the word stands in it)]`, both as offsets into the strings."""
+        """`[(a name's first byte, the position of the word in it)]`, both as offsets into the strings."""
         end, spans = base + size, []
         for word in words:
             at = self.data.find(word, base, end)
@@ -369,7 +372,7 @@ class Elf:
 
     @property
     def has_static_symbols(self) -> bool:
-        """Whether names of static functions can be told."""
+        """Whether names of static functions are known."""
         return ".symtab" in self.sections or (self.debug_file is not None and ".symtab" in self.debug_file.sections)
 
     def _values(self) -> list[tuple[bytes, int, int]]:
@@ -431,8 +434,8 @@ class Elf:
         return (text, best) if text else ("", 0)
 
     def globals_around(self, vaddr: int) -> tuple[str, str]:
-        """The names of the last global function that begins at or before an address and the first that begins after it, each ''
-        where there is none."""
+        """The names of the last global function that begins at or before an address and of the first that begins after it; '' for
+        each that does not exist."""
         if self._globals is None:
             found: dict[int, int] = {}
             for values, offset, str_offset in self._values():

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 
 class FakeTarget(Target):
-    """`memory` maps start addresses to bytes; anything outside faults. `touch()` starts a new epoch. `reads` counts what was
-    asked."""
+    """`memory` maps start addresses to bytes; anything outside faults. `touch()` starts a new epoch. `reads` counts the reads."""
 
     kind = "fake"
 

@@ -1,6 +1,8 @@
-"""Reads memory that may not come: a page that is not in memory waits for whoever has it, a disk, a file server (FUSE, NFS),
-another process (userfaultfd), and nothing ends that wait. A process of its own reads such pages (`pagemap.Presence` tells
-which these are), and is left behind where they do not come."""
+"""Reads pages that may never arrive.
+
+A read of a page that is not in memory waits for the page's source: a disk, a file server (FUSE, NFS), another process
+(userfaultfd). Nothing ends that wait. So a process of its own reads such pages (`pagemap.Presence` says which these are). It is
+left behind where they do not arrive."""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from . import helpers
 
 MODULE = "gdbext.access.fetcher"
 PATIENCE = 1.0  # seconds that a page is waited for
-LOST = 3  # helpers that are left behind at the same time: then nothing more is asked for
-AGAIN = 60.0  # seconds after which what did not come is asked for again
+LOST = 3  # helpers left behind at the same time; with so many no page is asked for any more
+AGAIN = 60.0  # seconds after which a page that did not arrive is asked for again
 MOST = 16 << 20  # bytes of one request
 REQUEST = struct.Struct("<QQQ")  # pid, address, size
 
@@ -31,12 +33,12 @@ class Fetcher:
     def _forget(self) -> None:
         self._owner = os.getpid()
         self._helper: helpers.Helper | None = None
-        self._lost: list[tuple[int, int, int, float]] = []  # (pid, start, end, when) of what did not come
+        self._lost: list[tuple[int, int, int, float]] = []  # (pid, start, end, when) of memory that did not arrive
         self._left_behind: list[helpers.Helper] = []
 
     def read(self, pid: int, address: int, size: int, span: tuple[int, int]) -> bytes:
-        """`size` bytes of a process; `FaultError` where they cannot be read or do not come. `span`: the mapping that they lie in:
-        where one of its pages did not come, no other that is away is asked for."""
+        """`size` bytes of a process; `FaultError` where they cannot be read or do not arrive. `span`: the mapping that they lie
+        in. Once one absent page of it did not arrive, no other absent page of it is asked for."""
         with self._lock:
             if self._owner != os.getpid():  # this is a copy of the process that had the helper
                 self._forget()
@@ -62,7 +64,7 @@ class Fetcher:
                 self._helper.send(REQUEST.pack(pid, address, size))
                 found = self._helper.receive(PATIENCE)
             except EOFError:
-                self._helper.end()  # somebody has killed it
+                self._helper.end()  # it was killed
                 self._helper = None
                 continue
             except TimeoutError:

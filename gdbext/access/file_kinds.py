@@ -1,10 +1,10 @@
-"""What a file is that was taken for a core or a program."""
+"""The kind of a file that was taken for a core or a program."""
 
 from __future__ import annotations
 
 import shlex
 
-COMPRESSED = (  # the first bytes of a file, by what, and what unpacks it to its standard output; systemd-coredump writes such
+COMPRESSED = (  # (first bytes, compressor, command that unpacks to its standard output); systemd-coredump writes such files
     (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
     (b"\x04\x22\x4d\x18", "lz4", "lz4 -dc"),
     (b"\x1f\x8b", "gzip", "gzip -dc"),
@@ -14,7 +14,7 @@ COMPRESSED = (  # the first bytes of a file, by what, and what unpacks it to its
 
 
 def of_no_elf(path: str, head: bytes) -> str:
-    """What a file is that is no 64-bit little-endian ELF file, and the line that makes a compressed core one."""
+    """The kind of a file that is no 64-bit little-endian ELF file; for a compressed core also the command that unpacks it."""
     for magic, name, tool in COMPRESSED:
         if head.startswith(magic):
             return f"compressed by {name}; unpack it: {tool} {shlex.quote(path)} > FILE"

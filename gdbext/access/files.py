@@ -1,7 +1,7 @@
-"""Files that a process, a core or a colleague names: what may be opened, and what reading it may cost.
+"""Files that a process, a core or a colleague names: which may be opened, and how much a read of them may cost.
 
-Nothing here trusts a name or a byte: a name is followed inside the process's own root (in_root.py), only a regular file is
-opened, and every reader works within a `Budget`. A damaged file is one `GdbextError` that names it."""
+No name and no byte is trusted. A name is followed inside the process's own root (in_root.py), only a regular file is opened, and
+every reader works within a `Budget`. A damaged file is one `GdbextError` that names it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ..errors import GdbextError, NotFoundError
 if TYPE_CHECKING:
     from typing import Any, BinaryIO, Iterator
 
-MAX_SOURCE = 8 << 20  # bytes of a source file that are looked at
+MAX_SOURCE = 8 << 20  # bytes of a source file that are read
 ANSWER = 1.0  # seconds that a file server is waited for
 BLOCK, MAX_BLOCKS = 16 << 10, 64  # bytes of a block of `FileBytes`, and how many of them it keeps
-MAX_READ = 1 << 30  # bytes that one system call is asked for: the kernel gives 2 GiB at most
-NEAR, MAX_SEARCH = 512, 4 << 20  # bytes that a search looks at first, and later at once
-JSON_SIZE = 1 << 30  # bytes that what is made of JSON may take
+MAX_READ = 1 << 30  # bytes of one system call: the kernel gives 2 GiB at most
+NEAR, MAX_SEARCH = 512, 4 << 20  # bytes that a search reads at first, and at once later
+JSON_SIZE = 1 << 30  # bytes of memory that parsed JSON may take
 MAX_DIGITS = 4300
 MAX_DEPTH = 100  # lists and objects inside each other
-# Bytes that a mark of JSON text stands for at most once it is read: an object, a list, half a string, a key, a place in either
+# Bytes that a mark of JSON text can become at most when parsed: an object, a list, half a string, a key, a place in either
 # with its number (CPython 3.8 to 3.15, 64 bits).
 _COSTS = ((b"{", 240), (b"[", 88), (b'"', 30), (b":", 24), (b",", 40))
 DAMAGE = (
@@ -43,8 +43,10 @@ DAMAGE = (
 
 
 def open_regular(path: str) -> BinaryIO:
-    """Opens a regular file for reading, never waiting for anything; `NotFoundError` for what is not there, not ours to read, or
-    no regular file (a FIFO would wait for its writer, a device may do anything)."""
+    """Opens a regular file for reading, and never waits.
+
+    `NotFoundError` where the file does not exist, may not be read by us, or is no regular file (a FIFO would wait for its writer,
+    a device may do anything)."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError) as e:
@@ -68,10 +70,10 @@ def contents(path: str, limit: int) -> bytes:
 
 
 def file_status(path: str) -> tuple[int, int, int] | None:
-    """(mode, device, inode) of a file; None where it cannot be looked at, or its file server does not answer within `ANSWER`
+    """(mode, device, inode) of a file; None where it cannot be examined, or its file server does not answer within `ANSWER`
     seconds.
 
-    Another process asks, and is left behind in that case: a wait for some file servers cannot be ended, not even by the end of
+    Another process asks, and is left behind in the second case. A wait for some file servers cannot be ended, not even by killing
     the process that waits."""
     import subprocess
 
@@ -94,7 +96,8 @@ def file_status(path: str) -> tuple[int, int, int] | None:
 
 
 def source_lines(path: str, limit: int = MAX_SOURCE, file: BinaryIO | None = None) -> list[str]:
-    """The lines of a source file, of its first `limit` bytes; errors as of `open_regular`. `file`: it, where it is open."""
+    """The lines of a source file, of its first `limit` bytes; errors as of `open_regular`. `file`: the open file, if it
+    is open."""
     with file or open_regular(path) as f:
         try:
             text = f.read(limit).decode("utf-8", "replace")
@@ -105,7 +108,7 @@ def source_lines(path: str, limit: int = MAX_SOURCE, file: BinaryIO | None = Non
 
 
 def archive_of(path: str) -> str:
-    """The file that stands where a path has a folder, the archive of zipimport; '' where there is none."""
+    """The file that stands where a path should have a folder: an archive of zipimport. '' where there is none."""
     folder = os.path.dirname(path)
     while len(folder) > 1 and not os.path.lexists(folder):
         folder = os.path.dirname(folder)
@@ -128,10 +131,10 @@ def archived_lines(path: str, member: str, file: BinaryIO, limit: int = MAX_SOUR
 
 
 class FileBytes:
-    """The bytes of a regular file, as a sequence that is read when it is asked for; errors as of `open_regular`.
+    """The bytes of a regular file, as a sequence that is read on demand; errors as of `open_regular`.
 
-    It is not mapped: whoever looks at a mapping of a file that somebody has cut short meanwhile dies of SIGBUS, a debugger
-    with it. Here that is a `NotFoundError`. Small pieces come out of a few blocks that are kept."""
+    The file is not mapped. A file may be truncated while it is mapped; a read of the mapping then kills the process, here the
+    debugger, with SIGBUS. Here that case is a `NotFoundError`. Small pieces come from a few blocks that are kept."""
 
     __slots__ = ("path", "_file", "_size", "_blocks")
 
@@ -218,10 +221,10 @@ class FileBytes:
 
 
 class Budget:
-    """What reading one file may cost: `size` bytes of memory and `seconds` of CPU time of the thread that reads, whatever the
-    file claims.
+    """How much reading one file may cost, whatever the file claims: `size` bytes of memory, and `seconds` of CPU time of the
+    reading thread.
 
-    A reader calls `take(n)` before it makes `n` bytes out of the file, and `take(0)` in a loop that the file steers.
+    A reader calls `take(n)` before it makes `n` bytes out of the file, and `take(0)` in a loop whose length the file determines.
     `GdbextError` when the budget is spent."""
 
     __slots__ = ("path", "size", "seconds", "_left", "_deadline")
@@ -231,7 +234,7 @@ class Budget:
         self._left, self._deadline = size, time.thread_time() + seconds
 
     def take(self, count: int) -> None:
-        """Spends `count` bytes of the budget; those that it has not are not spent."""
+        """Spends `count` bytes of the budget. If fewer are left, nothing is spent."""
         if count > self._left or count < 0:
             raise GdbextError(f"{self.path}: damaged: reading it would take more than {self.size >> 20} MiB of memory")
         self._left -= count
@@ -240,14 +243,17 @@ class Budget:
 
 
 def take_json(budget: Budget, data: bytes) -> None:
-    """Spends what a piece of JSON text will take once it is read, at most: 8 bytes of text can become 250."""
+    """Takes from the budget the most memory that a piece of JSON text can need once it is parsed: 8 bytes of text can
+    become 250."""
     budget.take(len(data) * (2 if data.isascii() else 6) + sum(cost * data.count(mark) for mark, cost in _COSTS))
 
 
 def json_of(data: bytes, name: str, budget: Budget | None = None, taken: bool = False) -> Any:
-    """What JSON text says; the one way to read JSON that others wrote. `budget`: what is left for it and others, else JSON_SIZE;
-    `taken`: `take_json` was told of all. `ValueError` for what is no JSON or deeper than MAX_DEPTH, `GdbextError` that calls it
-    `name` where it does not fit the budget."""
+    """The value of JSON text; the one way to parse JSON that others wrote.
+
+    `budget`: shared with other texts; without it JSON_SIZE. `taken`: `take_json` has counted all of the text already.
+    `ValueError` for text that is no JSON or is deeper than MAX_DEPTH. Text that does not fit the budget is a `GdbextError` that
+    calls it `name`."""
     if not taken:
         take_json(budget or Budget(name, JSON_SIZE), data)
     import json  # here: most commands read none
@@ -280,7 +286,7 @@ def _short_int(digits: str) -> int:
 
 @contextlib.contextmanager
 def reading(path: str, *more: type[Exception]) -> Iterator[None]:
-    """Inside this `with` block a file is decoded: what damaged bytes raise becomes one `GdbextError` that names the file.
+    """A `with` block in which a file is decoded: errors caused by damaged bytes become one `GdbextError` that names the file.
 
     `more`: exceptions of a format's own library (`zipfile.BadZipFile`) that mean damage too."""
     try:

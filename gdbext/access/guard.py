@@ -1,8 +1,8 @@
-"""gdb's side of the guard, a small process that outlives gdb: if gdb dies while it has processes attached, the guard lets them
-run on.
+"""gdb's side of the guard, a small process that outlives gdb. If gdb dies while it has processes attached, the guard resumes
+them.
 
-`Guard` starts `python3 guard_process.py` and names each process to it before gdb attaches. recovery.py is what the guard does
-when gdb has died."""
+`Guard` starts `python3 guard_process.py` and names each process to it before gdb attaches. recovery.py holds the work that the
+guard does once gdb has died."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def find_python() -> str:
 
 
 class Guard:
-    """Starts the guard process and talks to it over a socket. No other process has this end of it, so the guard sees gdb's end as
-    the end of the socket."""
+    """Starts the guard process and talks to it over a socket. No other process has gdb's end of the socket, so its closing tells
+    the guard that gdb has ended."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
@@ -104,8 +104,10 @@ class Guard:
             raise GdbextError(f"the guard process is gone: {UNGUARDED}")
 
     def own(self, pid: int, was_stopped: bool) -> None:
-        """Tells the guard, before an attach, that gdb is about to attach to `pid`, and waits until the guard has noted the
-        breakpoint bytes that the process has already: those that come later are gdb's. `GdbextError` when the guard is gone."""
+        """Announces to the guard that gdb is about to attach to `pid`, and waits for its reply.
+
+        The guard first notes the breakpoint bytes that the process has already; bytes that come later are gdb's. `GdbextError`
+        when the guard is gone."""
         self._asked += 1
         self._need(f"own {pid} {ptrace.start_time(pid) or 0} {int(was_stopped)} {self._asked}")
         said, wanted = b"", b"seen %d\n" % self._asked
@@ -123,11 +125,12 @@ class Guard:
         self.confined = group if word == "stays" else ""
 
     def resumed(self, pid: int) -> None:
-        """Tells the guard that the user resumed `pid`: it is not to be stopped again even if it was stopped before the attach."""
+        """Reports to the guard that the user resumed `pid`. It is not to be stopped again, even if it was stopped before the
+        attach."""
         self._tell(f"ran {pid}")
 
     def armed(self, pid: int, yes: bool = True) -> None:
-        """Tells the guard whether debug registers of `pid` are set: it stops such a process as soon as gdb begins to exit.
+        """Reports to the guard whether debug registers of `pid` are set. It stops such a process as soon as gdb begins to exit.
 
         `GdbextError` where they are about to be set and the guard is gone."""
         if yes:
@@ -136,7 +139,7 @@ class Guard:
             self._tell(f"armed {pid} 0")
 
     def free(self, pid: int) -> None:
-        """Tells the guard that gdb has detached from `pid`. Never an error: others are still to be detached."""
+        """Reports to the guard that gdb has detached from `pid`. Never an error: other processes are still to be detached."""
         self._tell(f"free {pid}")
 
     def end(self) -> None:
@@ -147,9 +150,9 @@ class Guard:
 
 
 def recovering() -> list[int]:
-    """Pids of guards whose gdb has died and that are still putting its processes in order (for `recovery.WATCH` seconds).
+    """Pids of guards whose gdb has died and that are still repairing its processes (for `recovery.WATCH` seconds).
 
-    Only ours count: started by our user from our own script. Anybody can write anything on a command line."""
+    Only our own guards count: started by our user from our own script. Any process can have any command line."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -167,7 +170,7 @@ def recovering() -> list[int]:
 
 
 def _has_channel(pid: str) -> bool:
-    """Whether a process has a socket open, as a guard has until it ends."""
+    """Whether a process has an open socket; a guard has one until it ends."""
     try:
         return any(link.startswith("socket:") for _, link in descriptors(int(pid)))
     except GdbextError as e:

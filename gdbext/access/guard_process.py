@@ -1,5 +1,5 @@
-"""The guard's process: it outlives gdb and lets the processes run on that gdb had attached (recovery.py). `guard.Guard` starts it
-as a script, with the socket to gdb as its standard input.
+"""The guard's process: it outlives gdb and resumes the processes that gdb had attached (recovery.py). `guard.Guard` starts it as
+a script, with the socket to gdb as its standard input.
 
 It waits for gdb's end (the end of the socket, or gdb's pidfd). Standard library only; no gdb.
 """
@@ -37,7 +37,8 @@ def _group(pid: int) -> int:
 
 
 class Server:
-    """Listens to gdb (`tracer`) on `channel` until it ends or closes it, then makes what it held run on. `life`: gdb's mutex."""
+    """Listens to gdb (`tracer`) on `channel` until gdb ends or closes it, then resumes the processes that gdb held. `life`: gdb's
+    mutex."""
 
     def __init__(self, channel: socket.socket, tracer: int, life: LivenessMutex | None = None) -> None:
         self.channel, self.tracer, self.life = channel, tracer, life
@@ -56,13 +57,13 @@ class Server:
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))  # of this thread, where we may
         except OSError:
             pass
-        recovery.stop_threads(os.getpid(), self.tracer, 0)  # what is done for the first time takes longer
+        recovery.stop_threads(os.getpid(), self.tracer, 0)  # everything takes longer the first time
         if life.ended():
             for pid in list(self.armed):
                 recovery.stop_threads(pid, self.tracer)
 
     def serve(self) -> None:
-        """Returns when gdb has ended and nothing of it is left in any process."""
+        """Returns when gdb has ended and no trace of it is left in any process."""
         if self.life is not None and ptrace.MACHINE in recovery.TGKILL:
             background_thread(self._wait_for_last_moments, self.life)
         buffer, pidfd, poll = b"", _pidfd(self.tracer), select.poll()
@@ -77,7 +78,7 @@ class Server:
                 heard = [self._obey(*line.decode().split()) for line in lines]
                 if not data or not all(heard):
                     break
-            elif pidfd in ready or self.gone():  # somebody else may hold a copy of the socket
+            elif pidfd in ready or self.gone():  # another process may hold a copy of the socket
                 break
         recovery.recover(self.held, self.tracer, self.gone)
         if self.gone():
@@ -89,9 +90,9 @@ class Server:
         if word == "own":
             known: set[int] = set()
             try:
-                known.update(recovery.planted_breakpoints(pid))  # a tracer's uprobes look the same: what is there already stays
+                known.update(recovery.planted_breakpoints(pid))  # a tracer's uprobes look the same: existing ones stay
             except OSError:
-                pass  # gone, or not ours to read: the attach will say so
+                pass  # gone, or not readable for us: the attach will say so
             self.held[pid] = recovery.Held(int(rest[0]), rest[1] == "1", known)
             stays = cgroups.move_to(pid)  # the end of gdb's container must not be the guard's too
             try:

@@ -1,5 +1,5 @@
-"""Small processes of ours for what may never end, such as reading a page that does not come, and for what must end whatever
-becomes of the one that asked, such as a stop. Nobody waits for one longer than he says."""
+"""Small helper processes of ours. They do work that may never end, such as a read of a page that does not arrive. They also do
+work that must end whatever becomes of the process that asked, such as a stop. Each wait for a helper has a time limit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 LENGTH = struct.Struct("<I")
-FAREWELL = 0.5  # seconds that a killed helper is given to be gone; one in uninterruptible sleep is left to the kernel
+FAREWELL = 0.5  # seconds for a killed helper to end; one in uninterruptible sleep is left to the kernel
 
 
 class Channel:
@@ -67,11 +67,11 @@ class Channel:
 
 
 class Helper(Channel):
-    """A process that runs `serve(channel)` of `module`, and ends with the one that started it: `pid`; `cpu`: seconds of it, once
-    it was ended.
+    """A process that runs `serve(channel)` of `module`, and ends with the process that started it. `pid`: its number. `cpu`: its
+    CPU seconds, once it was ended.
 
-    It is a copy of this process where that may be copied; gdb, and who else has threads, starts an interpreter (a lock may be
-    held in a copy for ever). It holds nothing open but its end of the channel."""
+    It is a fork of this process where a fork is safe. gdb, and any other process with threads, starts an interpreter: in a fork a
+    lock may be held for ever. The helper has no open file except its end of the channel."""
 
     def __init__(self, module: str, serve: Callable[[Channel], None]) -> None:
         ours, theirs = socket.socketpair()
@@ -89,13 +89,14 @@ class Helper(Channel):
         theirs.close()
 
     def end(self, seconds: float = FAREWELL) -> None:
-        """Kills it, and waits so long for its end. In a wait of the kernel that nothing ends it goes when that does."""
+        """Kills the process and waits a limited time for its end. A process in an uninterruptible wait of the kernel ends only
+        when that wait does."""
         if not self._ended:
             self._ended = True
             self.socket.close()
             os.kill(self.pid, signal.SIGKILL)  # it was not waited for: the number is its own
             if self._process is not None:
-                self._process.returncode = -signal.SIGKILL  # nobody else waits for it
+                self._process.returncode = -signal.SIGKILL  # only this code waits for it
             self.is_gone(seconds)
 
     def is_gone(self, seconds: float = 0.0) -> bool:
@@ -107,7 +108,7 @@ class Helper(Channel):
 
 
 def reap(pid: int, seconds: float = FAREWELL) -> float | None:
-    """Waits for a child that was killed, so long at most. -> seconds that it had a processor; None where it is still there."""
+    """Waits at most `seconds` for a child that was killed. -> its CPU seconds; None where it still exists"""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -122,7 +123,7 @@ def reap(pid: int, seconds: float = FAREWELL) -> float | None:
 
 
 def may_fork() -> bool:
-    """Whether this process can be copied: gdb, and who else has threads, cannot."""
+    """Whether this process can be forked: gdb, and any other process with threads, cannot."""
     return "gdb" not in sys.modules and threading.active_count() == 1
 
 
@@ -134,7 +135,7 @@ def _forked(serve: Callable[[Channel], None], theirs: socket.socket) -> int:
     try:
         ptrace.end_with_parent(parent)
         package.first_to_go()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is for the one that asks, which then ends this
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is for the process that asks, which then ends this one
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         gc.disable()
         null = os.open(os.devnull, os.O_RDWR)
@@ -146,7 +147,7 @@ def _forked(serve: Callable[[Channel], None], theirs: socket.socket) -> int:
                 os.close(number)
         with contextlib.suppress(EOFError):
             serve(Channel(theirs))
-    finally:  # it must not go on as what it is a copy of
+    finally:  # it must not go on with the code of the process that it is a fork of
         os._exit(0)
 
 

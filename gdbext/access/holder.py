@@ -1,8 +1,8 @@
-"""Lets threads of other processes stand still for moments, while somebody reads their memory: a process of its own.
+"""Pauses threads of other processes for moments while their memory is read. A process of its own does it.
 
-A request names the threads, or those that are to be left alone; the answer comes while the others stand still, until the next
-message or for as long as was asked, at most `LONGEST`. They are stopped without a signal (ptrace.py): whatever becomes of the one
-that reads, and of this process, every thread runs on.
+A request names the threads to pause, or those to leave alone. The answer comes while the threads are paused. They stay paused
+until the next message or for the time that was requested, at most `LONGEST`. They are stopped without a signal (ptrace.py):
+whatever becomes of the reader, and of this process, every thread runs on.
 """
 
 from __future__ import annotations
@@ -21,20 +21,26 @@ if TYPE_CHECKING:
     from typing import Any, Iterator
 
 MODULE = "gdbext.access.holder"
-LIMIT = 0.05  # seconds that threads stand still at most, since the first of them did, whatever becomes of the reader
+LIMIT = 0.05  # seconds that threads are paused at most, from the first one on, whatever becomes of the reader
 LONGEST = 0.25  # the same for a whole copy of a process
-SETTLING = 0.6  # part of it that may go by until all of them stand
-TIMEOUT = 0.03  # seconds that a thread may take to stop, while others stand already
-PATIENCE = 0.02  # seconds that another tracer is given to go
-STRAY = 0.001  # seconds between two looks at threads that came to the kernel before their stop
+SETTLING = 0.6  # part of it that may pass until all of them are paused
+TIMEOUT = 0.03  # seconds that a thread may take to stop, while others are paused already
+PATIENCE = 0.02  # seconds that another tracer is given to release the process
+STRAY = 0.001  # seconds between two checks of threads that entered the kernel before their stop
 ANSWER = 10.0  # seconds that this process may take to answer, on a machine at full load
 ENDED = "the process that stops threads has ended; they run on"
 
 
 class Held:
-    """Threads that stand still: `registers`, raw, by tid, `stray`: those that did not stop, the raw `pac_mask`, `until`: when
-    they are let go (monotonic); after the block `seconds` for which they did, and whether they were let go before its end
-    (`over`): then what was read of them is of different moments."""
+    """Threads that are paused.
+
+    * `registers`: raw, by tid
+    * `stray`: the threads that did not stop
+    * `pac_mask`: raw
+    * `until`: when they are resumed (monotonic)
+    * `seconds`: how long they were paused; set after the block
+    * `over`: they were resumed before the block's end, so the memory that was read is of different moments; set after the block
+    """
 
     def __init__(self, answer: Any) -> None:
         self.registers = {int(tid): bytes.fromhex(raw) for tid, raw in answer["registers"].items()}
@@ -44,7 +50,7 @@ class Held:
 
 
 class Holder:
-    """Threads of other processes that stand still, one process at a time. `pid` of the one that does it, `cpu`: seconds of it,
+    """Pauses threads of other processes, one process at a time. `pid`: the helper process that does it. `cpu`: its CPU seconds,
     once it was ended."""
 
     def __init__(self) -> None:
@@ -66,8 +72,10 @@ class Holder:
         timeout: float = TIMEOUT,
         patience: float = PATIENCE,
     ) -> Iterator[Held]:
-        """Threads stand still in the block, `limit` seconds at most: those in `only`, but for those that sleep in the kernel, or
-        all but those in `spare`. `GdbextError` where the process may not be stopped. `timeout`, `patience`: as for `Stopped`."""
+        """Pauses threads of a process during the `with` block, `limit` seconds at most.
+
+        They are the threads in `only`, except those in uninterruptible sleep, or else all threads but those in `spare`.
+        `GdbextError` where the process may not be stopped. `timeout`, `patience`: as for `Stopped`."""
         named = None if only is None else list(only)
         answer = self._ask([pid, named, list(spare), min(limit, LONGEST), timeout, patience])
         if "error" in answer:
@@ -86,7 +94,7 @@ class Holder:
             raise GdbextError(ENDED) from None
 
     def end(self) -> None:
-        """Ends it: whatever it holds runs on."""
+        """Ends the helper process; the threads that it has paused run on."""
         self._helper.end()
 
     def __enter__(self) -> Holder:
@@ -97,14 +105,14 @@ class Holder:
 
 
 class _Requests:
-    """Requests that come in; the end of them is the end of this process."""
+    """Requests that come in on `channel`. This process ends when the channel does."""
 
     def __init__(self, channel: helpers.Channel) -> None:
         self._channel = channel
         self._strays: list[ptrace.Stopped] = []
 
     def next(self, limit: float | None = None) -> bytes | None:
-        """The next message, None where none came in `limit` seconds; strays are let go as they come round."""
+        """The next message; None where none came in `limit` seconds. Strays are released as they come to their stop."""
         while True:
             if self._channel.comes(STRAY if self._strays and limit is None else limit):
                 return self._channel.receive()
@@ -144,7 +152,8 @@ class _Requests:
             self._channel.send(json.dumps([stopped.seconds, over]).encode())
 
     def _come_round(self, pid: int, seconds: float) -> None:
-        """Waits until the strays of a process, but for those in uninterruptible sleep, have come to their stop and are let go."""
+        """Waits until the strays of a process, except those in uninterruptible sleep, have come to their stop and are
+        released."""
         deadline = time.monotonic() + seconds
         while True:
             self._strays = [one for one in self._strays if not one.release_stray()]
@@ -165,7 +174,7 @@ class _Requests:
 
 @contextlib.contextmanager
 def before_others() -> Iterator[None]:
-    """Where this user may: runs before all others on a machine at work, for another process stands still meanwhile."""
+    """Gives this process priority over all others on a busy machine, where this user may: another process is paused meanwhile."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     try:
         os.setpriority(os.PRIO_PROCESS, 0, -20)

@@ -1,8 +1,10 @@
-"""Whether a file on this machine is the one that a process has mapped: by build-id, else by the parts that the loader maps of
-every file, its first symbols, their names and the beginning of its code among them.
+"""Whether a file on this machine is the one that a process has mapped.
+
+The build-id decides. Without one, the parts that the loader maps of every file are compared; its first symbols, their names and
+the beginning of its code are among them.
 
 Sources: System V ABI chapter 5 (program headers, dynamic section), the GNU build-id note. Symbols and unwind tables of another
-build give wrong functions as sure, so a file counts only when something in the process's own memory agrees with it.
+build give wrong functions that look certain. So a file counts only when something in the process's own memory agrees with it.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ MAX_HEADERS = 128
 MAX_NOTES = 1 << 16
 MAX_TAGS = 256
 SAMPLE = 1 << 14  # bytes of a file's dynamic symbols, their names and its code that a snapshot keeps
-COMPARED = 1 << 18  # bytes of each part that cannot change that are compared, where they are there
-STEP = 1 << 12  # bytes at a time, of a part that is not there as a whole
-BREAKPOINT = 0xCC  # int3: what a debugger has put into code
+COMPARED = 1 << 18  # bytes that are compared of each part that cannot change, where they can be read
+STEP = 1 << 12  # bytes at a time, of a part that cannot be read as a whole
+BREAKPOINT = 0xCC  # int3: a debugger has put it into code
 
 
 class MappedHead:
@@ -82,7 +84,7 @@ class MappedHead:
         return found
 
     def fixed_pages(self) -> Iterator[tuple[int, bytes]]:
-        """(address, content) of the first `COMPARED` bytes of each part that nobody may write, as far as they are there."""
+        """(address, content) of the first `COMPARED` bytes of each part that is not writable, as far as they can be read."""
         for kind, flags, _, vaddr, _, size, *_ in self.segments:
             if kind != elf_format.PT_LOAD or flags & PF_W:
                 continue
@@ -101,8 +103,8 @@ class MappedHead:
 
 
 def proof_ranges(memory: Memory, base: int) -> list[tuple[int, int]]:
-    """`[(address, size)]` of what `compare` looks at, beside the first page and what is writable, of a file that is mapped at
-    `base`: its notes, and without a build-id its symbols and code; [] where no ELF file is."""
+    """`[(address, size)]` that `compare` reads of a file that is mapped at `base`, other than its first page and writable parts:
+    its notes, and without a build-id its symbols and code. [] where no ELF file is mapped."""
     try:
         head = MappedHead(memory, base)
         return head.notes() + ([] if head.build_id() else head.samples())
@@ -112,7 +114,7 @@ def proof_ranges(memory: Memory, base: int) -> list[tuple[int, int]]:
 
 
 def compare(file: Elf, memory: Memory, base: int) -> tuple[str, str]:
-    """-> (`SAME`, `OTHER` or `UNKNOWN`, why it is not `SAME`) for `file` and what a process has mapped at `base`."""
+    """-> (`SAME`, `OTHER` or `UNKNOWN`, why it is not `SAME`) for `file` and the file that a process has mapped at `base`."""
     verdict, why = _compared(file, memory, base)
     if why:
         log.note("symbols refused or in doubt: %s", why)
@@ -148,8 +150,8 @@ def _compared(file: Elf, memory: Memory, base: int) -> tuple[str, str]:
 
 
 def _has_content_of(file: Elf, head: MappedHead) -> bool:
-    """Whether what nobody may write is in a file as it is mapped, but for a debugger's breakpoints. What a core does not hold
-    says nothing against it."""
+    """Whether the parts that are not writable are mapped as they are in a file, apart from a debugger's breakpoints. Parts that a
+    core does not hold are no evidence against it."""
     for address, mapped in head.fixed_pages():
         own = file.at(address - head.bias, len(mapped))
         if own is None or own != mapped and any(a != b and b != BREAKPOINT for a, b in zip(own, mapped)):
@@ -158,7 +160,7 @@ def _has_content_of(file: Elf, head: MappedHead) -> bool:
 
 
 def _by_dynamic(file: Elf, memory: Memory, base: int) -> tuple[str, str]:
-    """By the dynamic section: where the file's tables lie and how long they are. The loader writes addresses into it, so cores
+    """By the dynamic section: the places and lengths of the file's tables. The loader writes addresses into it, so cores
     hold it."""
     unknown = f"{file.path}: nothing in {memory.describe()} proves that this is the file that was mapped"
     segment = next((s for s in file.segments if s.type == elf_format.PT_DYNAMIC), None)

@@ -1,8 +1,8 @@
 """Files of a process's own file system: symbolic links, absolute ones too, end in its root and never in ours.
 
-A path below /proc/PID/root is resolved by the kernel in *our* root as soon as a component is an absolute link; whoever owns a
-container could so choose which file of the host a debugger opens. openat2(2) with RESOLVE_IN_ROOT (Linux 5.6) resolves as the
-process would; where it is missing or forbidden, and where a name is wanted, the same is done by hand, component by component.
+The kernel resolves a path below /proc/PID/root in *our* root as soon as a component is an absolute link. So the owner of a
+container could choose which file of the host a debugger opens. openat2(2) with RESOLVE_IN_ROOT (Linux 5.6) resolves a path as the
+process would. Where it is missing or forbidden, and where a name is wanted, this module does the same component by component.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ MAX_LINKS = 40  # symbolic links that one name may lead through: as the kernel a
 
 
 def resolve(root: str, path: str) -> str:
-    """Where `path`, as a process with the root folder `root` names it, lies for us: every symbolic link is followed inside
-    `root`.
+    """The path on this machine of `path`, which a process with the root folder `root` names. Every symbolic link is followed
+    inside `root`.
 
-    `root` is '' for our own; the name is then returned as it is. `NotFoundError` where the links go round."""
+    For `root` '' (our own) the name is returned as it is. `NotFoundError` where the links form a loop."""
     if not root:
         return path
     names = _Names(root.rstrip("/"))
@@ -52,8 +52,8 @@ def resolve(root: str, path: str) -> str:
 
 
 def is_of_who_opens(path: str, root: str = "") -> bool:
-    """Whether a path leads, by whatever links and spelling, through /proc/self or /proc/thread-self, and so to another file in
-    each process that opens it. `root`: the root folder that its links end in, as for `resolve`."""
+    """Whether a path leads, by whatever links and spelling, through /proc/self or /proc/thread-self. Each process that opens such
+    a path gets another file. `root`: the root folder that its links end in, as for `resolve`."""
     names = _OwnNames(root.rstrip("/"))
     try:
         _walk(path, names)
@@ -63,8 +63,8 @@ def is_of_who_opens(path: str, root: str = "") -> bool:
 
 
 def open_in_root(pid: int, path: str, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of what `path` is to process `pid`. Raises `OSError`. A FIFO or device is opened like any file: pass
-    O_NONBLOCK and look at fstat."""
+    """A descriptor of the file that `path` means to process `pid`. Raises `OSError`. A FIFO or device is opened like any file:
+    pass O_NONBLOCK and check fstat."""
     root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return open_beneath(root, path, flags)
@@ -73,7 +73,7 @@ def open_in_root(pid: int, path: str, flags: int = os.O_RDONLY) -> int:
 
 
 def open_beneath(root: int, path: str, flags: int = os.O_RDONLY) -> int:
-    """As `open_in_root`, for the root that a descriptor stands for."""
+    """As `open_in_root`, with the root as a descriptor."""
     try:
         return _openat2(root, path, flags | os.O_CLOEXEC)
     except OSError as e:
@@ -82,7 +82,7 @@ def open_beneath(root: int, path: str, flags: int = os.O_RDONLY) -> int:
     folders = _Descriptors(root)
     try:
         _walk(path, folders, not flags & os.O_NOFOLLOW)
-        # what was reached is opened by its descriptor: its name may stand for another file by now
+        # the file that was reached is opened by its descriptor: its name may mean another file by now
         return os.open(f"/proc/self/fd/{folders.opened[-1]}", (flags | os.O_CLOEXEC) & ~os.O_NOFOLLOW)
     finally:
         for one in folders.opened:
@@ -104,8 +104,8 @@ def _openat2(root: int, path: str, flags: int) -> int:
 
 
 def _walk(path: str, folder: Folder, follow_last: bool = True) -> None:
-    """Leads `folder` from its root along `path`. `OSError` (ELOOP) where the links go round, or the last component is a link that
-    is not to be followed."""
+    """Leads `folder` from its root along `path`. `OSError` (ELOOP) where the links form a loop, or the last component is a link
+    that is not to be followed."""
     left, links = path.split("/")[::-1], 0
     while left:
         name = left.pop()
@@ -126,7 +126,7 @@ def _walk(path: str, folder: Folder, follow_last: bool = True) -> None:
 
 
 class _Names:
-    """A walk by names: what is not there is named as it would be."""
+    """A walk by names: missing components keep the names that they would have."""
 
     def __init__(self, root: str) -> None:
         self.root, self.names = root, [""]
@@ -150,7 +150,7 @@ class _Names:
 
 
 class _OwnNames(_Names):
-    """A walk by names that tells whether it has `met` /proc/self or /proc/thread-self."""
+    """A walk by names that records whether it has `met` /proc/self or /proc/thread-self."""
 
     met = False
 
@@ -160,7 +160,7 @@ class _OwnNames(_Names):
 
 
 class _Descriptors:
-    """A walk by descriptors: each component is opened in the folder that was reached, whatever becomes of names meanwhile."""
+    """A walk by descriptors: each component is opened in the folder that was reached, so that renames meanwhile do not matter."""
 
     def __init__(self, root: int) -> None:
         self.opened = [os.dup(root)]

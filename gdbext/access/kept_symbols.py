@@ -1,10 +1,12 @@
-"""What was found in the symbol tables of libraries, kept between looks: a file for each library, in the user's own cache folder.
+"""Results of symbol lookups in libraries, kept between commands: a file for each library, in the user's own cache folder.
 
-A look at a process asks the same few hundred addresses of the same libraries each time, and a table of libtorch has 400,000 rows.
-What is kept is names and addresses of functions of files, nothing out of a process. An answer is of one build: its file's name
-holds the library's build-id, size, time, device and inode, so that another file under the same path has other answers. The folder
-must be the user's own (`package.owned_by_us`); a file in it that is not, that is damaged or too large is made again, with a note
-in the log. A file is written under a name of its own and renamed: two writers leave the answers of one of them, whole.
+A command asks the same few hundred addresses of the same libraries each time, and a symbol table of libtorch has 400,000 rows.
+The results are names and addresses of functions of files, never data of a process.
+
+They are of one build. The name of their file holds the library's build-id, size, time, device and inode, so another file under
+the same path has other results. The folder must be the user's own (`package.owned_by_us`). A file in it that is not the user's,
+that is damaged or too large is made again, with a note in the log. A file is written under a temporary name and renamed: of two
+writers one wins, with a whole file.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     Named = Dict[int, str]
     Places = Dict[int, Tuple[str, int]]
 
-MOST_ANSWERS = 4096  # of a library; one that has more begins anew, with those of the last look
+MOST_ANSWERS = 4096  # of a library; one with more starts anew, with the results of the last command
 MOST_BYTES = 1 << 20  # of its file
 MOST_FILES = 256  # the oldest go
 SUFFIX = ".json"
@@ -35,8 +37,10 @@ KEPT = "symbols"  # in `Elf.kept`
 
 
 class Answers:
-    """Of one library: `named`: {first address of a function: its name, or ''}; `around`: {address: (name and first address of the
-    function around it, ('', 0) for none)}; `key`: the name of its file, '' for a library whose answers are not kept."""
+    """The results for one library.
+
+    `named`: {first address of a function: its name, or ''}. `around`: {address: (name, first address) of the function around it,
+    ('', 0) for none}. `key`: the name of the file, '' for a library whose results are not kept."""
 
     def __init__(self, key: str = "") -> None:
         self.key = key
@@ -48,20 +52,21 @@ class Answers:
         return len(self.named) + len(self.around)
 
     def name(self, start: int, find: Callable[[int], str]) -> str:
-        """The name of the function that begins at `start`; what `find` says is kept."""
+        """The name of the function that begins at `start`; the result of `find` is kept."""
         if start not in self.named:
             self.named[start] = find(start)
         return self.named[start]
 
     def place(self, vaddr: int, find: Callable[[int], tuple[str, int]], may_find: bool) -> tuple[str, int]:
-        """The name and first address of the function around `vaddr`; ('', 0), not kept, where it may not be looked for."""
+        """The name and first address of the function around `vaddr`; ('', 0), not kept, where the time for searches is
+        used up."""
         if vaddr not in self.around and may_find:
             self.around[vaddr] = find(vaddr)
         return self.around.get(vaddr, ("", 0))
 
 
 def folder() -> str:
-    """Where answers are kept, whether it is there or not; '' where the user has no home."""
+    """The folder of the results, whether it exists or not; '' where the user has no home."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):
         home = os.environ.get("HOME", "")
@@ -70,7 +75,7 @@ def folder() -> str:
 
 
 def of(elf: Elf) -> Answers:
-    """What is known of a file's symbols, from earlier looks too where that may be believed."""
+    """The results for a file's symbols, with those of earlier commands where these may be believed."""
     if KEPT not in elf.kept:
         key, own = _key(elf), folder()
         found = _read(own, key) if key and own else Answers(key)
@@ -81,13 +86,14 @@ def of(elf: Elf) -> Answers:
 
 
 def keep(files: Iterable[Elf]) -> None:
-    """Writes what was found in `files` since they were opened; what cannot be written is looked for again next time."""
+    """Writes the results found in `files` since they were opened. Results that cannot be written are searched for again next
+    time."""
     found = [one.kept[KEPT] for one in files if KEPT in one.kept]
     fresh, own = [one for one in found if one.key and len(one) > one.known], folder()
     if not (fresh and own):
         return
     try:
-        refuse_others(own)  # before folders are made in what is somebody else's home
+        refuse_others(own)  # before folders are made in another user's home
         os.makedirs(own, 0o700, exist_ok=True)
         for answers in fresh:
             _write(own, answers)
@@ -97,7 +103,7 @@ def keep(files: Iterable[Elf]) -> None:
 
 
 def clear() -> tuple[int, int]:
-    """Removes what is kept. -> (files, bytes); `GdbextError` where the folder is not the user's own."""
+    """Removes the results. -> (files, bytes); `GdbextError` where the folder is not the user's own."""
     own, count, size = folder(), 0, 0
     if not own or not os.path.lexists(own):
         return 0, 0
@@ -111,7 +117,7 @@ def clear() -> tuple[int, int]:
 
 
 def refuse_others(own: str) -> None:
-    """`GdbextError` where somebody else can put files into the folder, or, where it is not there yet, into the one above it."""
+    """`GdbextError` where another user can put files into the folder, or, before the folder exists, into the one above it."""
     there = own
     while not os.path.lexists(there):
         there = os.path.dirname(there)
@@ -190,7 +196,7 @@ def _write(own: str, answers: Answers) -> None:
 
 
 def _read(own: str, key: str) -> Answers:
-    """What is written of a library."""
+    """The stored results for a library."""
     found, path = Answers(key), os.path.join(own, key + SUFFIX)
     if os.path.lexists(path):
         try:
@@ -202,7 +208,7 @@ def _read(own: str, key: str) -> Answers:
 
 
 def _entries(own: str) -> list[os.DirEntry[str]]:
-    """The files of the folder that are this module's, drafts of writers that were killed among them."""
+    """The files of the folder that are this module's, the drafts of killed writers among them."""
     with os.scandir(own) as entries:
         return [e for e in entries if re.fullmatch(r"\.?[0-9a-f]{8,64}(-[0-9a-f]+){4}\.(json|[0-9]+)", e.name)]
 

@@ -1,9 +1,9 @@
-"""Symbols of just the libraries that stacks need, in gdb, with `auto-solib-add off`.
+"""Reads the symbols of just the libraries that stacks need into gdb, with `auto-solib-add off`.
 
-gdb unwinds through a library only with its symbols (.eh_frame) read; past a frame in a library without them every further frame
-is invented. So: walk to the first frame that cannot be vouched for, read that library, walk again, until nothing changes.
-`sharedlibrary REGEX` takes a basic regular expression and says nothing when it matches nothing: what was read is checked
-against gdb's own list of objfiles.
+gdb unwinds through a library only once its symbols (.eh_frame) are read. Past a frame in a library without them every further
+frame is invented. So: walk to the first frame that cannot be vouched for, read that library, walk again, until nothing changes.
+`sharedlibrary REGEX` takes a basic regular expression and prints no error when nothing matches. So the result is checked against
+gdb's own list of objfiles.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from . import remote_memory
 from .cli_gdb import basic_regex, command
 from .procfs import parse_maps, read_maps, read_syscall
 
-BIG = 100 << 20  # with the process stopped, a library file above this is read only when asked for: it costs seconds
-AHEAD = BIG  # before the stop it costs nobody but the user, who need not wait either: the pack's own stacks need no symbols
+BIG = 100 << 20  # a larger library file is read on request only while the process is stopped: it costs seconds
+AHEAD = BIG  # before the stop only the user waits, and need not: the pack's own stacks need no symbols
 MAX_FRAMES = 4096
 STACK_SCAN = 64 << 10
 
 
 class Loaded:
-    """What `load_for` did. `loaded`: paths; `left_out`: `{path: size in bytes}`; `unvouched`: `[(thread number, tid, level,
-    pc, why)]`, the first frame of each thread that cannot be vouched for (the frames behind it are not to be believed
-    either)."""
+    """The result of `load_for`. `loaded`: paths. `left_out`: `{path: size in bytes}`. `unvouched`: `[(thread number, tid, level,
+    pc, why)]`, the first frame of each thread that cannot be vouched for; the frames behind it are not to be believed either."""
 
     def __init__(self) -> None:
         self.loaded: list[str] = []
@@ -68,7 +67,7 @@ def read_symbols(path: str) -> bool:
 
 
 def _known() -> set[str]:
-    """Paths that gdb has read for any inferior: reading them once more is cheap, it shares them."""
+    """Paths that gdb has read for any inferior. Reading them once more is cheap, because inferiors share them."""
     found: set[str] = set()
     return found.union(*(symbols_of(i.progspace) for i in gdb.inferiors()))
 
@@ -124,10 +123,11 @@ def _in_program(pc: int, program: Any) -> bool:
 
 
 def load_for(threads: Iterable[Any] | None = None, limit: int | None = BIG) -> Loaded:
-    """Reads what the stacks of `threads` (gdb.InferiorThread of the selected inferior; default: all) need; returns `Loaded`.
+    """Reads the symbols that the stacks of `threads` need (gdb.InferiorThread of the selected inferior; default: all). ->
+    `Loaded`
 
     `limit` in bytes: a larger file that gdb has not read yet is left out and named; None for no limit. The selected thread and
-    frame stay."""
+    frame stay selected."""
     inferior = gdb.selected_inferior()
     threads = list(inferior.threads() if threads is None else threads)
     result, failed, known = Loaded(), set(), _known()
@@ -170,7 +170,7 @@ def load_for(threads: Iterable[Any] | None = None, limit: int | None = BIG) -> L
 
 
 def _select_again(thread: Any, frame: Any) -> None:
-    """Selects what was selected. Not "is not None": the None of cuda-gdb 11.8 is another."""
+    """Restores the selection. Not by "is not None": the None of cuda-gdb 11.8 is another object."""
     if thread and thread.is_valid():
         thread.switch()
         if frame and frame.is_valid():
@@ -195,7 +195,7 @@ def selected_frame() -> Any:
 
 
 def _blocked_at(pid: int, tid: int) -> tuple[int, int] | None:
-    """(stack pointer, program counter) of a thread that waits in the kernel; None for one that runs on and on."""
+    """(stack pointer, program counter) of a thread that waits in the kernel; None for one that keeps running."""
     for _ in range(10):
         try:
             found = read_syscall(pid, tid)
@@ -209,9 +209,9 @@ def _blocked_at(pid: int, tid: int) -> tuple[int, int] | None:
 
 
 def likely(pid: int, threads: Iterable[int] | None = None, limit: int | None = AHEAD) -> list[str]:
-    """Files of a running process that its stacks seem to return into: a guess made without stopping it, from the words on the
-    stacks of `threads` (tids; default: the main one). Reading their symbols before an attach takes that time out of the
-    pause."""
+    """Files of a running process that its stacks seem to return into: a guess from the words on the stacks of `threads` (tids;
+    default: the main one). The process is not stopped for it. If their symbols are read before an attach, that time is no part of
+    the pause."""
     try:
         mapped = parse_maps(read_maps(pid)[0])
     except (GdbextError, OSError, ValueError) as e:

@@ -43,7 +43,8 @@ for _event in ("stop", "cont", "exited", "memory_changed", "register_changed", "
 def select_inferior(inferior: Any) -> None:
     """Selects an inferior, and a thread of it where it has one.
 
-    By that thread: gdb's `inferior N` prints where it went also where its output is taken as text (gdb 12 to 18)."""
+    The thread is selected directly: gdb's `inferior N` prints its new selection even where its output is captured (gdb 12 to 18).
+    """
     threads = inferior.threads()
     if threads:
         threads[0].switch()
@@ -52,7 +53,7 @@ def select_inferior(inferior: Any) -> None:
 
 
 class selected:
-    """Selects an inferior or thread for a `with` block and gives back what was selected before: inferior, thread and frame, in
+    """Selects an inferior or thread for a `with` block. Afterwards it restores the selected inferior, thread and frame, and in
     cuda-gdb the thread of the GPU that was in focus."""
 
     def __init__(self, inferior: Any = None, thread: Any = None) -> None:
@@ -93,8 +94,8 @@ def core_file(inferior: Any) -> str | None:
 
 
 def _device_focus() -> list[int]:
-    """The kernel, block (x, y, z) and thread (x, y, z) that cuda-gdb has in focus; [] where that is on the host, and in any other
-    gdb."""
+    """The kernel, block (x, y, z) and thread (x, y, z) that cuda-gdb has in focus; [] where the focus is on the host, and in any
+    other gdb."""
     try:
         gdb.parameter("cuda break_on_launch")
         text = gdb.execute("cuda kernel block thread", to_string=True)
@@ -110,7 +111,7 @@ def _core_part(text: str) -> str:
 
 
 class GdbTarget(Target):
-    """What a live process and a core have in common inside gdb: an inferior, its threads and registers."""
+    """The common part of a live process and a core inside gdb: an inferior, its threads and registers."""
 
     def __init__(self, inferior: Any, label: str = "") -> None:
         super().__init__()
@@ -119,7 +120,7 @@ class GdbTarget(Target):
 
     @property
     def epoch(self) -> object:
-        """gdb's count of what may have changed memory."""
+        """gdb's count of events that may have changed memory."""
         return _changes[0]
 
     def gdb_threads(self) -> dict[int, Any]:
@@ -159,7 +160,7 @@ class LiveGdbTarget(GdbTarget):
 
     @property
     def is_stopped(self) -> bool:  # type: ignore[override]
-        """Whether no thread of it runs: asked again only after gdb has told of a change."""
+        """Whether all its threads are stopped. It is checked again only after gdb has reported a change."""
         if self._stopped_at != _changes[0]:
             stopped = not any(th.is_running() for th in self.inferior.threads() if th.is_valid())
             self._stopped_at = _changes[0] if stopped else None
@@ -176,7 +177,7 @@ class LiveGdbTarget(GdbTarget):
         return _changes[0] if self.is_stopped else object()
 
     def invalidate(self) -> None:
-        """Drops every cache, also of what is read while the process runs."""
+        """Drops every cache, also that of the process while it runs."""
         super().invalidate()
         if self._proc is not None:
             self._proc.invalidate()

@@ -1,9 +1,9 @@
-"""A robust mutex in memory that gdb and the guard share. When the thread that holds it exits, the kernel releases it before
-anything else of that thread (kernel/exit.c, exit_mm), so the guard learns of gdb's end at once.
+"""A robust mutex in memory that gdb and the guard share. When the thread that holds it exits, the kernel releases it before any
+other resource of that thread (kernel/exit.c, exit_mm). So the guard learns of gdb's end at once.
 
-A process with armed debug registers is in danger as soon as its tracer begins to exit: from SIGKILL until the kernel has freed
-gdb's memory and detached its tracees, milliseconds pass, and a debug trap that gdb no longer fetches becomes a SIGTRAP that kills
-the process. So gdb's main thread holds this mutex, and the guard, which waits for it, stops the armed threads at once.
+A process with armed debug registers is in danger as soon as its tracer begins to exit. From SIGKILL until the kernel has freed
+gdb's memory and detached its tracees, milliseconds pass. A debug trap that gdb no longer fetches becomes a SIGTRAP, which kills
+the process. So gdb's main thread holds this mutex. The guard waits for it and stops the armed threads at once.
 """
 
 from __future__ import annotations
@@ -49,5 +49,5 @@ class LivenessMutex:
         return cls.ours
 
     def ended(self) -> bool:
-        """Waits for the end of the thread that holds it; False where that cannot be told."""
+        """Waits for the end of the thread that holds it; False where that cannot be known."""
         return int(ptrace.libc.pthread_mutex_lock(self.mutex)) == errno.EOWNERDEAD

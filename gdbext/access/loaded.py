@@ -1,5 +1,5 @@
-"""The dynamic loader's list of what a process has loaded, read from its memory: the names that gdb opens, and the files of a core
-whose writer did not note them (qemu's user mode, for one).
+"""The dynamic loader's list of the files that a process has loaded, read from its memory. It gives the names that gdb opens, and
+the files of a core whose writer did not note them (qemu's user mode, for one).
 
 Sources: System V ABI; glibc <link.h>: struct r_debug, struct link_map; Linux include/uapi/linux/auxvec.h.
 """
@@ -36,22 +36,22 @@ def auxiliary(auxv: bytes) -> dict[int, int]:
 def library_names(read: Read, auxv: bytes) -> list[bytes]:
     """The paths in the loader's list; b'' for the program. `read(address, size)` gives the process's memory.
 
-    A static program has none, nor has one that is just loading: gdb then names fewer libraries, the stacks are there all the
-    same."""
+    A static program has no such list, nor has a program that is still loading. gdb then names fewer libraries, but the stacks are
+    complete."""
     names = []
     try:
         aux = auxiliary(auxv)
         for _, name, section in _links(read, *_dynamic(read, aux[AT_PHDR], aux[AT_PHENT], aux[AT_PHNUM])):
             names.append(name)
-            read(section, 16)  # as gdb does: what is recorded of the reads is enough for it
+            read(section, 16)  # as gdb does: the recorded reads are enough for it
     except (GdbextError, KeyError, struct.error) as e:
         log.passed_over(e)
     return names
 
 
 def mapped_files(core: CoreFileTarget, auxv: bytes) -> list[tuple[int, int, int, str]]:
-    """What NT_FILE would say: `[(start, end, offset in bytes, path)]` of the program and its libraries, as far as their files are
-    here; [] where the list or the program's file cannot be had."""
+    """The content that NT_FILE would have: `[(start, end, offset in bytes, path)]` of the program and its libraries, for those
+    whose files are on this machine. [] where the list or the program's file is missing."""
     found: list[tuple[int, int, int, str]] = []
 
     def read(address: int, size: int) -> bytes:
@@ -101,7 +101,7 @@ def _dynamic(read: Read, headers: int, size: int, count: int) -> tuple[int, int]
 
 
 def _links(read: Read, base: int, dynamic: int) -> Iterator[tuple[int, bytes, int]]:
-    """(where it is loaded, its path, where its dynamic section lies) of each `struct link_map`."""
+    """(load address, path, address of the dynamic section) of each `struct link_map`."""
     seen: set[int] = set()
     link = _first_link(read, base + dynamic) if dynamic else 0
     while link and link not in seen and len(seen) < MAX_LIBRARIES:

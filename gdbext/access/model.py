@@ -1,5 +1,5 @@
-"""What every Target is made of: mappings, modules, threads and native frames. Plain values; only `Module` opens a file, when
-asked."""
+"""The parts of every Target: mappings, modules, threads and native frames. They are plain values; only `Module` opens a file, on
+demand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     Registers = Dict[str, int]
 
-PAGE = 4096  # the grain of what is read, copied and written; a kernel's own pages are this or larger
+PAGE = 4096  # the unit of reads, copies and writes; a kernel's own pages are this or larger
 DELETED = " (deleted)"  # how the kernel marks a mapped file that has no name any more
 
 
@@ -61,9 +61,9 @@ class Mapping:
 class Module:
     """A file that the process has mapped as a program.
 
-    `path` is the process's name of it, `file` the name that this machine can open ('' for one that was deleted), `base` the
-    lowest mapped address. `image()` makes the file's bytes out of its mapped pieces. `doubt` says, once `elf` was asked for, why
-    nothing proves that `file` is what is mapped; '' where that is proved."""
+    `path` is the process's name of it, `file` the path on this machine ('' for a deleted file), `base` the lowest mapped address.
+    `image()` makes the file's bytes out of its mapped pieces. `doubt` is set once `elf` was asked for: why nothing proves that
+    `file` is the mapped file; '' where that is proved."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Module:
 
     @functools.cached_property
     def file(self) -> str:
-        """Looked for when it is asked for: of a hundred libraries a look opens five. `NotFoundError` where links go round."""
+        """Searched for on demand: of a hundred libraries a command opens five. `NotFoundError` where links form a loop."""
         return self._find_file if isinstance(self._find_file, str) else self._find_file()
 
     @classmethod
@@ -96,7 +96,7 @@ class Module:
 
     @property
     def elf(self) -> Elf:
-        """The parsed file; `NotFoundError` when it is gone, is no ELF file, or is another build than the one that is mapped."""
+        """The parsed file. `NotFoundError` when it is gone, is no ELF file, or is another build than the mapped one."""
         if self._refused is not None:
             raise self._refused
         if self._elf is None:
@@ -131,7 +131,7 @@ class Module:
 
     @property
     def bias(self) -> int:
-        """What is added to the file's virtual addresses."""
+        """The number to add to the file's virtual addresses."""
         return self.base - self.elf.lowest_address
 
     @property
@@ -157,8 +157,8 @@ class NativeFrame:
     """One frame of a native stack.
 
     `function`, `file`, `line`, `library` are '' or None where they are not known. `inline` frames share the physical frame of the
-    next older one. `reliable` is False for a frame that rests on a guess, or lies in a file that nothing proves to be the mapped
-    one. `doubt` says what keeps its function unknown, or it unreliable; "" for neither."""
+    next older one. `reliable` is False for a frame that rests on a guess, or lies in a file that is not proved to be the mapped
+    one. `doubt` says why the function is unknown or the frame unreliable; '' for neither."""
 
     __slots__ = ("level", "pc", "sp", "function", "file", "line", "library", "inline", "reliable", "doubt")
 
@@ -206,10 +206,11 @@ class Thread:
 
 
 class ReadLog:
-    """The pages that are read through a collector's Targets, and so the pages that a copy has to hold.
+    """The pages that are read through a collector's Targets: the pages that a copy has to hold.
 
-    `pages`: addresses of pages that were read. `missed`: those of them that a copy lacks, each worth another stop of the process.
-    `of_copy`: the Target is such a copy. `repeated`: everything was read once before, only what moves needs to be read again."""
+    `pages`: addresses of the pages that were read. `missed`: those of them that a copy lacks, each worth another stop of the
+    process. `of_copy`: the Target is such a copy. `repeated`: everything was read once before, so only memory that changes needs
+    to be read again."""
 
     __slots__ = ("pages", "missed", "of_copy", "repeated")
 

@@ -1,8 +1,8 @@
-"""Which pages of a process hold something, and which are in memory, so that reading them waits for nobody.
+"""Which pages of a process hold something, and which are in memory, so that a read of them does not wait.
 
-Where in its address space a process has any pages, however much of it was never touched, is asked first: 16 TiB of addresses have
-32 GB of pagemap entries, and a sanitizer maps so much. PAGEMAP_SCAN (Linux 6.7) passes over what has no page tables. A guard page
-(MADV_GUARD_INSTALL, Linux 6.13: the ends of thread stacks of glibc 2.42) says that it is in swap; it holds nothing.
+For a big mapping this module first finds the parts that have any pages. 16 TiB of addresses have 32 GB of pagemap entries, and a
+sanitizer maps that much without touching it. PAGEMAP_SCAN (Linux 6.7) skips addresses without page tables. A guard page
+(MADV_GUARD_INSTALL, Linux 6.13: the ends of thread stacks of glibc 2.42) looks as if it were in swap; it holds nothing.
 
 Source: Linux, Documentation/admin-guide/mm/pagemap.rst."""
 
@@ -20,7 +20,7 @@ from ..errors import GdbextError
 if TYPE_CHECKING:
     from typing import Callable, Iterable, Iterator
 
-KERNEL_PAGE = os.sysconf("SC_PAGE_SIZE")  # what one pagemap entry stands for
+KERNEL_PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes of one pagemap entry
 _PRESENT, _SWAPPED, _FILE_OR_SHARED, _GUARD = 1 << 7, 1 << 6, 1 << 5, 1 << 2  # in the upper byte of an entry
 
 
@@ -34,7 +34,7 @@ _ABSENT = _table(lambda b: not b & _PRESENT)
 _HERE, _AWAY, _NOTHING = 0, 1, 2
 _WHERE = bytes(_NOTHING if b & _GUARD else _ABSENT[b] for b in range(256))
 _RUNS = re.compile(rb"\x00+|\x01+|\x02+").finditer
-BIG = 1 << 32  # bytes of addresses that are looked at one by one
+BIG = 1 << 32  # bytes of addresses that are examined one by one
 SECONDS = 2.0  # for those of one mapping, where the kernel has no PAGEMAP_SCAN
 _SCAN = struct.Struct("<12Q")  # struct pm_scan_arg of linux/fs.h
 _REGION = struct.Struct("<3Q")
@@ -45,7 +45,8 @@ NEAR = 1 << 22  # bytes between regions that are one
 
 
 class Presence:
-    """What is in memory of a process; where its pagemap may not be read, all of it. `tid`: a thread that has the memory."""
+    """Which pages of a process are in memory; all of them where its pagemap may not be read. `tid`: a thread that has the
+    memory."""
 
     def __init__(self, tid: int) -> None:
         try:
@@ -85,12 +86,12 @@ class Presence:
             os.close(self._file)
             self._file = -1
 
-    __del__ = close  # a Target ends with its last reference, and says nothing
+    __del__ = close  # a Target ends with its last reference, without a call of `close`
 
 
 def ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """`[(start, end)]` of what may be populated of a range of pages, by address; the range itself where it is not big. `fd`:
-    /proc/PID/pagemap. `GdbextError` where a big one takes too long."""
+    """`[(start, end)]` of the parts of a range of pages that may be populated, by address; the range itself unless it is big.
+    `fd`: /proc/PID/pagemap. `GdbextError` where a big range takes too long."""
     if end - start <= BIG:
         yield start, end
         return
@@ -127,8 +128,8 @@ def chunks(fd: int, start: int, end: int, size: int) -> Iterator[tuple[int, int]
 
 
 def entries(fd: int, start: int, end: int, table: bytes, count: int) -> Iterator[tuple[int, bytes]]:
-    """`(address, one byte for each page)`, by `table`, of at most `count` pages at once; nothing of what has no page tables.
-    `GdbextError` where they cannot be had, of a process that ends, say."""
+    """`(address, one byte for each page)`, by `table`, of at most `count` pages at once. Addresses without page tables are left
+    out. `GdbextError` where the entries cannot be read, because the process ends for example."""
     for at, stop in chunks(fd, start, end, KERNEL_PAGE * count):
         size = (stop - at) // KERNEL_PAGE * 8
         found = os.pread(fd, size, at // KERNEL_PAGE * 8)

@@ -1,10 +1,12 @@
-"""What machine code is about to store on its way to a jump, or to a call.
+"""The stores that machine code is about to make on its way to a jump or a call.
 
-An interpreter loads its next instruction before all that the last one did is in memory: compilers put stores behind the load, in
-arm64's CPython 3.13 in four of ten instructions. A watchpoint on bytecode stops at the load, so that a value on the frame's stack
-is read rightly only with the stores that follow. The code is decoded as far as such ways go: each way of a branch, up to a jump
-to an address in a register or in memory, or to a call, before which all is stored that the callee may read. Sources: Arm
-Architecture Reference Manual, C4.1 (A64 encodings); Intel SDM volume 2, chapter 2 and appendix A.
+An interpreter loads its next instruction before all results of the last one are in memory. Compilers put stores behind the load:
+in arm64's CPython 3.13 in four of ten instructions. A watchpoint on bytecode stops at the load. So a value on the frame's stack
+is right only once the stores that follow are applied.
+
+Both ways of each branch are decoded. A way ends at a jump to an address in a register or in memory, or at a call: before a call
+everything is stored that the callee may read. Sources: Arm Architecture Reference Manual, C4.1 (A64 encodings); Intel SDM volume
+2, chapter 2 and appendix A.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class Store(NamedTuple):
 
 
 class _Unknown(Exception):
-    """What comes next cannot be told."""
+    """The next stores cannot be determined."""
 
 
 class _End(Exception):
@@ -50,7 +52,7 @@ class _Branch(Exception):
 
 
 class _Machine:
-    """Registers on their way: what is not known of them is None."""
+    """Known registers on the way; None for an unknown value."""
 
     def __init__(self, read: Callable[[int, int], bytes], register: Callable[[str], int], pc: int) -> None:
         self.read, self.register, self.pc = read, register, pc
@@ -413,7 +415,7 @@ def _bits(kind: int, value: int | None, other: int) -> int | None:
 
 def ways(arch: str, read: Callable[[int, int], bytes], register: Callable[[str], int], pc: int) -> list[list[Store]]:
     """The stores of a thread from `pc` on, in order, on each way that it may take. `read(address, size)` gives code,
-    `register(name)` a register by gdb's name. `GdbextError` where that cannot be told."""
+    `register(name)` a register by gdb's name. `GdbextError` where they cannot be determined."""
     kind = _MACHINES[arch]
     found: list[list[Store]] = []
     open_ones = [kind(read, register, pc)]
@@ -440,8 +442,8 @@ def ways(arch: str, read: Callable[[int, int], bytes], register: Callable[[str],
 
 
 def word_after(arch: str, read: Callable[[int, int], bytes], register: Callable[[str], int], pc: int, address: int) -> int | None:
-    """The 8-byte word at `address` as it will be at the next jump or call; None where it will be as it is. `GdbextError` where
-    that cannot be told."""
+    """The 8-byte word at `address` as it will be at the next jump or call; None where it will not change. `GdbextError` where
+    that cannot be determined."""
     words = {_last(stores, address) for stores in ways(arch, read, register, pc)}
     if len(words) > 1:
         raise GdbextError("which way leads to the next instruction is not known yet")

@@ -1,4 +1,4 @@
-"""Which permission is missing to read or trace a process, in one line that says how to get it."""
+"""The missing permission to read or trace a process, in one line that says how to get it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ ADD = "in a container start it with --cap-add=SYS_PTRACE (kubernetes: securityCo
 
 
 class Rights:
-    """What /proc says of this process and of the one that it wants to read. `scope`: kernel.yama.ptrace_scope; `may`: we have
-    SYS_PTRACE; `filtered`: a seccomp filter is on us; `nested`: we are in a user namespace of our own; `user`: whose process it
-    is; `hidden`: the kernel keeps its memory from its own user (it is not dumpable)."""
+    """The facts of /proc about this process and the one that it wants to read.
+
+    * `scope`: kernel.yama.ptrace_scope
+    * `may`: this process has SYS_PTRACE
+    * `filtered`: a seccomp filter applies to this process
+    * `nested`: this process is in a user namespace of its own
+    * `user`: the owner of the other process
+    * `hidden`: the kernel keeps the other process's memory from its own user (it is not dumpable)"""
 
     def __init__(self, pid: int, proc: str = "/proc") -> None:
         own = _text(f"{proc}/self/status")
@@ -49,13 +54,13 @@ def _owner(path: str) -> int | None:
 
 
 def permission_hint(pid: int) -> str:
-    """The one line that tells how to get the right to read or attach to `pid`, by what /proc says of this machine."""
+    """One line that says how to get the right to read or attach to `pid`, by the facts of /proc."""
     return hint(Rights(pid))
 
 
 def hint(rights: Rights) -> str:
-    """The line for `rights`; the first that stands in the way, as __ptrace_may_access of the kernel (kernel/ptrace.c) and Yama
-    ask."""
+    """The line for `rights`. It names the first obstacle, in the order in which __ptrace_may_access of the kernel
+    (kernel/ptrace.c) and Yama check."""
     if rights.may and rights.filtered and not rights.nested:
         return (
             "a seccomp filter forbids it: docker --security-opt seccomp=unconfined "

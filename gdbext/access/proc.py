@@ -1,7 +1,7 @@
 """ProcTarget: a running process read through /proc, without stopping it and without ptrace.
 
-What is read may change between two reads (`is_stopped` is False): readers that follow pointers must expect `FaultError`
-and nonsense, and try again. Reading memory needs the permission that ptrace needs; the error says how to get it.
+The memory may change between two reads (`is_stopped` is False): readers that follow pointers must expect `FaultError` and
+nonsense, and try again. Reading memory needs the same permission as ptrace; the error says how to get it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _ENTRIES = 1 << 20  # pagemap entries (4 GiB of addresses) that are read at once
 def list_threads(pid: int) -> list[Thread]:
     """The threads of a live process from /proc, by tid; no registers."""
     found = []
-    nested = True  # in a pid namespace below ours, with other numbers: one thread tells it of all
+    nested = True  # in a pid namespace below ours, with other numbers: one thread shows it for all
     for tid in task_ids(pid):
         try:
             stat = read_stat(pid, tid)
             own = _ids(pid, tid) if nested else [tid]
         except GdbextError as e:
             log.passed_over(e)
-            continue  # it ended while we looked
+            continue  # it has ended meanwhile
         nested = len(own) > 1
         found.append(Thread(tid, stat.name.decode("utf-8", "replace"), stat.state, ns_tid=own[-1]))
     return found
@@ -60,10 +60,10 @@ def boot_id() -> str:
 
 
 def process_root(pid: int) -> str:
-    """The folder in which we see a process's own file system; '' where it is ours.
+    """The folder under which this machine sees a process's own file system; '' where it is ours.
 
-    Two file systems may give their roots the same inode number, so the device counts too; and with the same root folder another
-    mount namespace may have other folders mounted below it."""
+    Two file systems may give their roots the same inode number, so the device counts too. With the same root folder another mount
+    namespace may still have other folders mounted below it."""
     try:
         theirs, ours = os.stat(f"/proc/{pid}/root/"), os.stat("/")
     except OSError:
@@ -78,7 +78,7 @@ def process_root(pid: int) -> str:
 
 
 def process_clock(pid: int) -> int | None:
-    """Nanoseconds that all threads of a process have run; None where it is gone or the kernel does not tell.
+    """Nanoseconds that all threads of a process have run; None where it is gone or the kernel does not count them.
 
     Source: clock_getcpuclockid(3), Linux's include/linux/posix-timers_types.h (CPUCLOCK_SCHED)."""
     try:
@@ -88,7 +88,7 @@ def process_clock(pid: int) -> int | None:
 
 
 class ProcTarget(Target):
-    """`pid` as this machine numbers it. A main thread that has ended hides nothing: what its /proc entry lacks comes from another
+    """`pid` is this machine's number. If the main thread has ended, data that its /proc entry lacks comes from another
     thread's."""
 
     kind = "proc"
@@ -101,12 +101,12 @@ class ProcTarget(Target):
         self.pid, self.label = int(pid), label
         self._mem: BinaryIO | None = None
         self._presence: Presence | None = None
-        self._carrier = 0  # the thread whose entry has the memory, once that was needed
-        self._map: tuple[str, list[Mapping], list[Module] | None] = "", [], None  # as it was last read, and what it says
+        self._carrier = 0  # the thread whose entry has the memory, once it was searched for
+        self._map: tuple[str, list[Mapping], list[Module] | None] = "", [], None  # as it was last read, and parsed
         self.arch = {"aarch64": "aarch64"}.get(os.uname().machine, "x86-64")
 
     def open_memory(self) -> BinaryIO:
-        """Opens the process's memory; the error says who lacks which permission."""
+        """Opens the process's memory; the error names the missing permission."""
         if self._mem is None:
             try:
                 self._mem = open(f"/proc/{self._memory_tid()}/mem", "rb", buffering=0)
@@ -130,11 +130,11 @@ class ProcTarget(Target):
         return found or read_proc(self._memory_tid(), name)
 
     def read_now(self, address: int, size: int) -> bytes:
-        """As `read`, of the process as it is now: what was read before is not asked."""
+        """As `read`, of the process as it is now: caches are not used."""
         return self._read(address, size)
 
     def presence(self) -> Presence:
-        """What of it is in memory."""
+        """Which of its pages are in memory."""
         if self._presence is None:
             self._presence = Presence(self._memory_tid())
         return self._presence
@@ -156,13 +156,13 @@ class ProcTarget(Target):
         return b"".join(parts)
 
     def _read_away(self, address: int, size: int) -> bytes:
-        """Memory that somebody has to bring, who may never do so."""
+        """Reads memory that another process or a device has to provide, which may never happen."""
         from .fetcher import fetcher  # it loads subprocess
 
         m = self.mapping_at(address)
         if m is None:
             raise FaultError(address, size, "" if os.path.exists(f"/proc/{self.pid}") else "the process is gone")
-        self.open_memory()  # says who lacks which permission
+        self.open_memory()  # names the missing permission
         found: bytes = fetcher.read(self._memory_tid(), address, size, (m.start, m.end))
         return found
 
@@ -188,7 +188,8 @@ class ProcTarget(Target):
         return found
 
     def know_maps_of(self, other: ProcTarget) -> None:
-        """Takes over what another one of the same process made of its memory map, which holds as long as the map is the same."""
+        """Takes over what another Target of the same process derived from its memory map. It stays valid as long as the map is
+        the same."""
         self._map = other._map
 
     def _mappings(self) -> list[Mapping]:
@@ -209,7 +210,7 @@ class ProcTarget(Target):
         return list_threads(self.pid)
 
     def own_tids(self) -> dict[int, int]:
-        """As `Target.own_tids`. Without a file for each thread where it runs in our pid namespace: samplers ask often."""
+        """As `Target.own_tids`. In our pid namespace it reads no file for each thread, because samplers call it often."""
         tids = task_ids(self.pid)
         return super().own_tids() if tids and len(_ids(self.pid, tids[0])) > 1 else {tid: tid for tid in tids}
 
@@ -253,7 +254,7 @@ class ProcTarget(Target):
             return ""
 
     def invalidate(self) -> None:
-        """Drops every cache, and the memory of what the process was before it called exec."""
+        """Drops every cache. After an exec it also drops the memory of the earlier program."""
         super().invalidate()
         self.close()
 

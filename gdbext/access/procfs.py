@@ -1,8 +1,8 @@
 """The files of /proc: how each is read, and the one parser of each.
 
-A parser is a pure function of a file's bytes; `ValueError` for bytes that are no such file. A read raises `GdbextError`. A
-program chooses the name that stands in `stat`, `status` and paths: parentheses, spaces and line breaks in it are not the file's.
-Sources: proc(5), Documentation/filesystems/proc.rst, Documentation/scheduler/sched-stats.rst.
+A parser is a pure function of a file's bytes; `ValueError` for bytes of another format. A read raises `GdbextError`. A program
+chooses its name in `stat`, `status` and paths: parentheses, spaces and line breaks in it are not part of the format. Sources:
+proc(5), Documentation/filesystems/proc.rst, Documentation/scheduler/sched-stats.rst.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PF_EXITING = 4  # include/linux/sched.h
 
 # ---- parsers ---------------------------------------------------------------------------------------------------------
 class Stat:
-    """/proc/PID/stat of a process, /proc/PID/task/TID/stat of a thread. `name`: the program's, its bytes; `fields`: those behind
+    """/proc/PID/stat of a process, /proc/PID/task/TID/stat of a thread. `name`: the program's, its bytes; `fields`: those after
     it, the state first."""
 
     __slots__ = ("name", "fields")
@@ -102,7 +102,7 @@ class Stat:
 
     @property
     def arguments(self) -> int:
-        """The address of its command line, 0 where the kernel does not tell."""
+        """The address of its command line, 0 where the kernel does not give it."""
         return int(self.fields[45]) if len(self.fields) > 45 else 0
 
     @property
@@ -121,7 +121,7 @@ def parse_stat(data: bytes) -> Stat:
 
 
 class Schedstat(NamedTuple):
-    """A thread's clock: nanoseconds on a CPU, nanoseconds that it waited for one, how often it got one."""
+    """A thread's clock: nanoseconds on a CPU, nanoseconds that it waited for one, number of times that it got one."""
 
     ran: int
     queued: int
@@ -135,8 +135,8 @@ def parse_schedstat(data: bytes) -> Schedstat:
 
 
 class Syscall(NamedTuple):
-    """What a thread waits in: the `number` of a system call (-1: the kernel, but no call) with its six `arguments` (() without
-    one), the stack pointer, the program counter."""
+    """The place where a thread is blocked: the `number` of a system call (-1: in the kernel, but in no call) with its six
+    `arguments` (() without one), the stack pointer, the program counter."""
 
     number: int
     arguments: tuple[int, ...]
@@ -180,7 +180,7 @@ class InetSocket(NamedTuple):
     local: str
     remote: str
     state: str  # two hexadecimal digits, include/net/tcp_states.h
-    unread: int  # bytes received that nobody has read; connections that nobody has accepted
+    unread: int  # bytes received and not read yet; connections not accepted yet
     user: int
     inode: int  # 0: no process holds it
 
@@ -207,7 +207,7 @@ def parse_inet(data: bytes) -> list[InetSocket]:
 
 
 class UnixSocket(NamedTuple):
-    """A row of net/unix. `name`: its path, or behind an @ its abstract name; '' where it has none."""
+    """A row of net/unix. `name`: its path, or its abstract name after an @; '' where it has none."""
 
     flags: int
     inode: int
@@ -215,8 +215,8 @@ class UnixSocket(NamedTuple):
 
 
 def parse_unix(data: bytes) -> list[UnixSocket]:
-    """The bytes of a net/unix file. A name may hold a line break, and a row behind it: an inode that stands there twice is of no
-    known socket."""
+    """The bytes of a net/unix file. A name may hold a line break, followed by a forged row. So an inode that occurs twice belongs
+    to no known socket."""
     found: dict[int, UnixSocket] = {}
     twice = set()
     for line in data.decode("utf-8", "replace").split("\n")[1:]:
@@ -278,13 +278,13 @@ def read_schedstat(pid: int, tid: int) -> Schedstat:
 
 
 def read_syscall(pid: int, tid: int) -> Syscall | None:
-    """What a thread waits in; None for one that runs."""
+    """The system call or other place that a thread waits in; None for one that runs."""
     return _parsed(parse_syscall, pid, tid, "syscall")
 
 
 def state_of(pid: int, tid: int | None = None) -> str:
-    """The state letter of a process, or of one thread of it; '' where it is gone. A process has ended with its last thread: where
-    only the main one has (pthread_exit), the letter is another's that goes on."""
+    """The state letter of a process, or of one thread of it; '' where it is gone. A process ends with its last thread. Where only
+    the main thread has ended (pthread_exit), the letter is that of another thread that goes on."""
     try:
         stat = read_stat(pid, tid)
         alone = tid is not None or stat.state not in ("Z", "X") or stat.threads < 2
@@ -319,13 +319,15 @@ def resident_bytes(pid: int) -> int:
 
 
 def bytes_read(pid: int) -> int:
-    """Bytes that a process has read so far, from files, pipes and disks; 0 where the kernel does not tell (proc_pid_io(5))."""
+    """Bytes that a process has read so far, from files, pipes and disks; 0 where the kernel does not count them
+    (proc_pid_io(5))."""
     lines = [line.partition(b":") for line in read_or_empty(pid, "io").splitlines()]
     return sum(int(number) for name, _, number in lines if name in (b"rchar", b"read_bytes") and number.strip().isdigit())
 
 
 def wait_channel(pid: int, tid: int) -> str:
-    """The function of the kernel that a thread sleeps in; '' for one that does not, or where the kernel does not tell."""
+    """The function of the kernel that a thread sleeps in; '' for a thread that does not sleep, or where the kernel does
+    not say."""
     name = read_or_empty(pid, f"task/{tid}/wchan").decode("ascii", "replace").strip()
     return name if name.strip("0") else ""
 
@@ -347,8 +349,8 @@ def task_ids(pid: int) -> list[int]:
 
 
 def descriptors(pid: int) -> Iterator[tuple[int, str]]:
-    """(file descriptor, where it leads) of those that a process has open; `GdbextError` where they cannot be listed. Nothing is
-    opened: a mount that does not answer holds nobody up."""
+    """(file descriptor, its target) of those that a process has open; `GdbextError` where they cannot be listed. Nothing is
+    opened, so a mount that does not answer causes no wait."""
     folder = f"/proc/{pid}/fd"
     try:
         names = os.listdir(folder)
@@ -362,9 +364,9 @@ def descriptors(pid: int) -> Iterator[tuple[int, str]]:
 
 
 def maps_text(pid: int, name: str = "maps") -> str:
-    """The text of a `maps` file, its paths as the process knows them.
+    """The text of a `maps` file, with paths as the process knows them.
 
-    The kernel writes paths as seen from the reader's root: of a process in a chroot they begin with the folder that is its root.
+    The kernel writes paths as seen from the reader's root. For a process in a chroot they begin with the folder that is its root.
     In a container that has changed its root (pivot_root) that folder is `/`."""
     text = read_proc(pid, name).decode("utf-8", "surrogateescape")
     try:
@@ -380,7 +382,7 @@ def maps_text(pid: int, name: str = "maps") -> str:
 def read_maps(pid: int) -> tuple[str, int]:
     """-> (text of the memory map, the thread whose /proc entry shows it).
 
-    The entry of a process whose main thread has ended shows nothing: its memory is then that of any other thread."""
+    The entry of a process whose main thread has ended is empty. Its memory is then read through any other thread."""
     for tid in _carriers(pid):
         try:
             text = maps_text(pid, f"task/{tid}/maps")

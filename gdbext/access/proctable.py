@@ -1,7 +1,7 @@
-"""The machine's processes as /proc shows them, without stopping or attaching to any.
+"""The machine's processes as /proc shows them. None is stopped or attached.
 
-One pass reads only `cmdline` and `stat` of each process; everything else of a `Process` is read when asked for and remembers
-what could not be read. Processes end while we look: those that are gone are left out quietly. Standard library only.
+One pass reads only `cmdline` and `stat` of each process. Everything else of a `Process` is read on demand, and the fields that
+could not be read are remembered. Processes end meanwhile: those that are gone are left out quietly. Standard library only.
 Layouts: proc(5) of the Linux manual, fields of /proc/PID/stat counted from `state`.
 """
 
@@ -47,10 +47,19 @@ def is_python_name(name: str) -> bool:
 
 
 class Process:
-    """One process. Read at once: `pid, comm, state` (the letter), `ppid, pgrp, session, threads, rss` (bytes), `cpu` (seconds
-    of user and system time), `age` (seconds or None), `started` (clock ticks after boot), `exit_status` (as wait(2) gives it,
-    for zombies; 0 where it may not be seen), `cmdline` (raw bytes). Lazily: `argv, title, exe, environ, ns_pids, gpus,
-    libraries`. `unreadable` names what permissions hid, of what was asked for."""
+    """One process.
+
+    Read at once: `pid`, `comm`, `state` (the letter), `ppid`, `pgrp`, `session`, `threads`, and:
+
+    * `rss`: bytes
+    * `cpu`: seconds of user and system time
+    * `age`: seconds or None
+    * `started`: clock ticks after boot
+    * `exit_status`: of zombies, as wait(2) gives it; 0 where it may not be seen
+    * `cmdline`: raw bytes
+
+    Read on demand: `argv, title, exe, environ, ns_pids, gpus, libraries`. `unreadable` names those of them that permissions hid.
+    """
 
     def __init__(self, root: str, pid: int, stat: bytes, cmdline: bytes, uptime: float | None, has_gpus: bool = True) -> None:
         self.root, self.pid, self.cmdline, self.has_gpus = root, pid, cmdline, has_gpus
@@ -69,7 +78,7 @@ class Process:
         return f"Process({self.pid}, {self.comm!r})"
 
     def fate(self) -> str:
-        """Whether the process still runs: '' if so, else words for an error that say what became of it."""
+        """'' while the process runs, else words for an error that say what became of it."""
         try:
             started = parse_stat(_slurp(f"{self.root}/{self.pid}/stat", MAX_FILE)).started
         except (OSError, ValueError):
@@ -83,7 +92,7 @@ class Process:
         return found
 
     def _file(self, name: str, empty: bytes) -> bytes:
-        """Bytes of /proc/PID/NAME; `empty` when the process is gone or does not let us, which is noted."""
+        """Bytes of /proc/PID/NAME; `empty` when the process is gone or the read is not permitted, which is noted."""
         try:
             return _slurp(f"{self.root}/{self.pid}/{name}", MAX_FILE)
         except PermissionError:
@@ -106,7 +115,7 @@ class Process:
 
     @property
     def argv(self) -> list[str]:
-        """Command-line words; one for a process that titled itself, none for a zombie or kernel thread."""
+        """The words of the command line; one word for a process that set its own title, none for a zombie or kernel thread."""
         if self.single:
             return [self.title]
         data = self.cmdline[:-1] if self.cmdline.endswith(b"\0") else self.cmdline
@@ -134,7 +143,7 @@ class Process:
 
     @property
     def is_python(self) -> bool:
-        """The executable is a Python; where it may not be read, the first word or the name says so."""
+        """Whether the executable is a Python. Where the executable may not be read, the first word or the name decides."""
         exe = self.exe
         if exe:
             return is_python_name(os.path.basename(exe))
@@ -144,7 +153,8 @@ class Process:
         return self.single or is_python_name(os.path.basename(first))
 
     def program(self) -> tuple[str, str, list[str]] | None:
-        """What a Python runs: `("module"|"code"|"script", text, arguments)`, or None when it is no Python or has no arguments."""
+        """The program that a Python runs: `("module"|"code"|"script", text, arguments)`. None when it is no Python or has no
+        arguments."""
         words = self.argv
         if len(words) < 2 or self.single or not self.is_python:
             return None
@@ -223,7 +233,7 @@ class Process:
 
     @property
     def gpus(self) -> list[int]:
-        """Numbers of the NVIDIA devices it holds open; without any, those that CUDA_VISIBLE_DEVICES names by number."""
+        """Numbers of the NVIDIA devices that it has open; without any, those that CUDA_VISIBLE_DEVICES lists as numbers."""
 
         def read() -> list[int]:
             found = set()
@@ -255,7 +265,7 @@ class Process:
 
 
 class ProcTable:
-    """All processes that `root` shows. `processes`: by pid; `children`: pid -> `[Process]` by start; `reasons`: what was
+    """All processes that `root` shows. `processes`: by pid; `children`: pid -> `[Process]` by start; `reasons`: why some data was
     hidden."""
 
     def __init__(self, root: str = "/proc") -> None:
@@ -288,7 +298,7 @@ class ProcTable:
                 denied += 1
                 continue
             except (OSError, ValueError, IndexError):
-                continue  # it ended while we looked
+                continue  # it has ended meanwhile
             self.processes[process.pid] = process
         if denied:
             self.reasons.append(f"{denied} processes may not be looked at")

@@ -1,8 +1,8 @@
-"""ptrace, process_vm_readv and the /proc fields around them, through ctypes: for the collector and the guard; inside gdb
-registers are read, nothing else.
+"""ptrace, process_vm_readv and the related fields of /proc, through ctypes. They serve the collector and the guard; inside gdb
+they only read registers.
 
-Stopping is PTRACE_SEIZE + PTRACE_INTERRUPT: no signal is sent, so when the tracer dies at any moment every thread runs on,
-and a process in a group-stop (state T) stays in it. Numbers: Linux include/uapi/linux/ptrace.h, arch/*/include/asm/user.h.
+Threads are stopped by PTRACE_SEIZE + PTRACE_INTERRUPT. No signal is sent: when the tracer dies at any moment every thread runs
+on, and a process in a group-stop (state T) stays in it. Numbers: Linux include/uapi/linux/ptrace.h, arch/*/include/asm/user.h.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WALL = 0x40000000  # waitpid: threads of any kind
 SIGSTOP_BIT = 1 << 18
 MACHINE = os.uname().machine  # platform.machine() starts a process before Python 3.9
 IOV_MAX = 1024
-FIRST_LOOK, LOOK_AGAIN = 0.001, 0.005  # seconds after which threads that do not stop are asked whether they sleep uninterruptibly
+FIRST_LOOK, LOOK_AGAIN = 0.001, 0.005  # seconds after which threads that do not stop are checked for uninterruptible sleep
 LASTING = 0.5  # seconds: a tracer that holds a process for longer is no reader that passes by
 
 # Order of the general registers in NT_PRSTATUS: struct user_regs_struct (x86-64), struct user_pt_regs (aarch64).
@@ -40,7 +40,7 @@ REGISTERS = {
     "aarch64": [f"x{i}" for i in range(31)] + ["sp", "pc", "cpsr"],
 }
 STACK_POINTER = {"x86-64": "rsp", "aarch64": "sp"}
-# What /proc/PID/task/TID/syscall shows of a thread that is blocked in the kernel, by register.
+# The fields of /proc/PID/task/TID/syscall for a thread that is blocked in the kernel, by register.
 BLOCKED = {
     "x86-64": ["orig_rax", "rdi", "rsi", "rdx", "r10", "r8", "r9", "rsp", "rip"],
     "aarch64": ["x8", "x0", "x1", "x2", "x3", "x4", "x5", "sp", "pc"],
@@ -70,7 +70,8 @@ def call(request: int, tid: int, address: int = 0, data: int = 0) -> int:
 
 
 def ns_pid(pid: int) -> int | None:
-    """A process's pid in its own pid namespace (NSpid of proc(5)'s status); None when it is gone, or the kernel does not tell."""
+    """A process's pid in its own pid namespace (NSpid of proc(5)'s status); None when it is gone, or the kernel does not
+    give it."""
     try:
         return int(procfs.status_field(procfs.read_proc(pid, "status"), b"NSpid").split()[-1])
     except (GdbextError, OSError, IndexError, ValueError) as e:
@@ -79,14 +80,14 @@ def ns_pid(pid: int) -> int | None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Lets this process be killed when the thread that started it ends (PR_SET_PDEATHSIG of prctl(2)); it ends at once where
-    `parent` is no more."""
+    """Asks the kernel to kill this process when the thread that started it ends (PR_SET_PDEATHSIG of prctl(2)). It exits at once
+    where `parent` has already ended."""
     libc.prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)  # SIGKILL
     if os.getppid() != parent:
         os._exit(1)
 
 
-# ---- what /proc says -------------------------------------------------------------------------------------------------
+# ---- from /proc ------------------------------------------------------------------------------------------------------
 def tids(pid: int) -> list[int]:
     """Thread ids, sorted; [] when the process is gone."""
     try:
@@ -100,8 +101,8 @@ def status(pid: int, tid: int | None = None) -> dict[str, Any] | None:
     """`{"state", "tracer", "pending", "blocked", "tgid", "kthread"}` of a thread (default: the main one), or None when it is
     gone.
 
-    `state` is the letter of proc(5); `pending`: signal mask of the thread and the process together; `blocked`: of what
-    the thread lets wait."""
+    `state`: the letter of proc(5). `pending`: signal mask of the thread and the process together. `blocked`: mask of the signals
+    that the thread blocks."""
     try:
         data = procfs.read_proc(pid, f"task/{tid or pid}/status")
         signals = {name: int(procfs.status_field(data, name) or b"0", 16) for name in (b"SigPnd", b"ShdPnd", b"SigBlk")}
@@ -126,8 +127,8 @@ def thread_state(pid: int, tid: int) -> str:
 def lasting_stops(pids: Iterable[int]) -> dict[int, dict[str, Any]]:
     """{pid: `status`} of the processes whose main thread is stopped, by a signal or by a tracer.
 
-    A tracer counts where the same one still holds it after `LASTING`, and whenever it was asked in between: another reader, such
-    as this pack's own collector, holds a process for milliseconds. One wait serves all of them."""
+    A tracer counts where the same one still holds the process after `LASTING`, and at each check in between. Another reader, such
+    as this pack's own collector, holds a process only for milliseconds. One wait serves all processes."""
     found = {pid: s for pid in pids for s in [status(pid)] if s is not None and s["state"] in "Tt"}
     deadline = time.monotonic() + LASTING
     while any(s["tracer"] for s in found.values()) and time.monotonic() < deadline:
@@ -135,20 +136,20 @@ def lasting_stops(pids: Iterable[int]) -> dict[int, dict[str, Any]]:
         for pid in [pid for pid, s in found.items() if s["tracer"]]:
             now = status(pid)
             if now is not None and now["state"] == "T" and not now["tracer"]:
-                found[pid] = now  # who held it has let it go, and a signal had stopped it before
+                found[pid] = now  # its tracer has released it, and a signal had stopped it before
             elif now is None or (now["state"], now["tracer"]) != (found[pid]["state"], found[pid]["tracer"]):
                 del found[pid]
     return found
 
 
 def stopped_by(pids: Iterable[int]) -> dict[int, str]:
-    """{pid: who has stopped it, in words} of the processes that are stopped for longer (`lasting_stops`): "a signal", "process 17
-    (gdb), which traces it"."""
+    """{pid: what has stopped it, in words} of the processes that stay stopped (`lasting_stops`): "a signal", "process 17 (gdb),
+    which traces it"."""
     return {pid: stopper(s["tracer"]) for pid, s in lasting_stops(pids).items()}
 
 
 def stopper(tracer: int) -> str:
-    """Who has stopped a process that `tracer` traces, or nobody (0), in words."""
+    """What has stopped a process, in words. `tracer`: the process that traces it, 0 for none."""
     if not tracer:
         return "a signal"
     name = procfs.read_or_empty(tracer, "comm").decode("utf-8", "replace").strip() or "?"  # it has just ended, say
@@ -156,7 +157,7 @@ def stopper(tracer: int) -> str:
 
 
 def thread_cpu(pid: int, tid: int) -> float | None:
-    """Seconds for which a thread had a processor so far; None when it is gone."""
+    """CPU seconds of a thread so far; None when it is gone."""
     try:
         return procfs.read_schedstat(pid, tid).ran / 1e9
     except (GdbextError, OSError) as e:  # a kernel without schedstat too
@@ -171,7 +172,7 @@ def uninterruptible(pid: int) -> list[int]:
 
 
 def memory_tid(pid: int) -> int | None:
-    """A thread of a process that has its memory (a main thread that has ended has none); None where no thread has."""
+    """A thread of a process that has its memory (a main thread that has ended has none); None where there is no such thread."""
     for tid in [pid, *tids(pid)]:
         state = status(pid, tid)
         if state is not None and state["state"] not in "ZX" and not state["kthread"]:
@@ -180,7 +181,8 @@ def memory_tid(pid: int) -> int | None:
 
 
 def start_time(pid: int) -> int | None:
-    """Clock ticks after boot at which a process began (with the pid it names it for good), or None when it is gone."""
+    """Clock ticks after boot at which a process began, or None when it is gone. Together with the pid it identifies a process for
+    good."""
     try:
         return procfs.read_stat(pid).started
     except (GdbextError, OSError) as e:
@@ -202,12 +204,16 @@ def tracers(pid: int) -> set[int]:
 class Stopped:
     """All threads of a process, seized and interrupted, for a `with` block (or several, one after the other).
 
-    `threads`: tids that stand still. `stray`: tids that did not stop, since they sleep uninterruptibly in the kernel (state D) or
-    took longer than `timeout`; nobody waits for a thread in state D. They stay seized: `release_stray()` lets go of those that
-    have come round, the end of this process of the rest. `seconds`: how long the process stood still, from the first interrupt to
-    the last detach; 0 where none did; `began`: when the first thread stood (monotonic); `standing`: seconds that the others are
-    waited for then, where that is less than `timeout`. Another tracer, which may be a reader that passes by, is given `patience`
-    seconds to go. `only`: the threads to stop, else all; those in `spare` are left alone."""
+    * `threads`: tids of the stopped threads
+    * `stray`: tids that did not stop: they are in uninterruptible sleep (state D), for which there is no wait, or took longer
+      than `timeout`. They stay seized. `release_stray()` releases those that have stopped since; the end of this process releases
+      the rest.
+    * `seconds`: how long the process was stopped, from the first interrupt to the last detach; 0 where no thread was
+    * `began`: when the first thread was stopped (monotonic)
+    * `standing`: seconds to wait for the other threads from then on, where that is less than `timeout`
+    * `patience`: seconds that another tracer, perhaps a reader that finishes soon, is given to go
+    * `only`: the threads to stop, else all
+    * `spare`: the threads to leave alone"""
 
     def __init__(
         self,
@@ -249,7 +255,7 @@ class Stopped:
         self.release()
 
     def _seize_new(self, patience: float = 0.0) -> set[int]:
-        """Seizes the threads that are not yet. `patience`: until when another tracer may let go of them."""
+        """Seizes the threads that are not seized yet. `patience`: until when another tracer may release them."""
         fresh = set()
         for tid in tids(self.pid) if self.only is None else self.only:
             if tid not in self._seized and tid not in self.spare and self._seize(tid, patience):
@@ -258,14 +264,14 @@ class Stopped:
         return fresh
 
     def _seize(self, tid: int, patience: float) -> bool:
-        free = False  # it was refused where nobody traced it: who did may just have gone
+        free = False  # it was refused though no process traces it: its tracer may just have ended
         while True:
             try:
                 call(SEIZE, tid)
             except OSError as e:
                 state = status(self.pid, tid)
                 if e.errno == errno.ESRCH or state is None or state["state"] in "ZX":
-                    return False  # it ended while we looked
+                    return False  # it has ended meanwhile
                 if time.monotonic() < patience and not free:
                     time.sleep(LOOK_AGAIN)
                     free = not state["tracer"]
@@ -292,7 +298,7 @@ class Stopped:
                 if self._collect(tid):
                     waiting.discard(tid)
                     moved = True
-            if nobody and self.threads:  # until one of them stands, nobody stands still
+            if nobody and self.threads:  # until one of them has stopped, none is paused
                 nobody, self.began = False, time.monotonic()
                 deadline = min(deadline, self.began + self.standing)
             if moved:
@@ -325,7 +331,7 @@ class Stopped:
         return True
 
     def release(self) -> None:
-        """Detaches what stopped. Safe to call twice."""
+        """Detaches the stopped threads. Safe to call twice."""
         for tid, signal in list(self.threads.items()):
             try:
                 call(DETACH, tid, 0, signal)
@@ -362,7 +368,7 @@ def pac_mask(tid: int) -> bytes:
     """The raw NT_ARM_PAC_MASK set of a stopped thread: which bits of an address may be a signature; b"" where there are none."""
     try:
         return register_set(tid, NT_ARM_PAC_MASK) if MACHINE == "aarch64" else b""
-    except OSError:  # a processor without pointer authentication
+    except OSError:  # a CPU without pointer authentication
         return b""
 
 
@@ -382,13 +388,13 @@ def set_registers(tid: int, kind: int, data: bytes) -> None:
 
 def blocked_registers(pid: int, tid: int, arch: str) -> bytes | None:
     """A NT_PRSTATUS set of a thread that waits in the kernel and cannot be stopped, as `call_registers`. None for a thread that
-    runs, or may not be asked."""
+    runs, or whose system call may not be read."""
     return call_registers(procfs.read_or_empty(pid, f"task/{tid}/syscall"), arch)
 
 
 def known_registers(call: bytes, arch: str) -> dict[str, int]:
-    """`{name: value}` of what /proc/PID/task/TID/syscall says of a thread that waits in the kernel: the arguments of its system
-    call, its stack pointer and its program counter; {} for one that runs."""
+    """`{name: value}` from /proc/PID/task/TID/syscall for a thread that waits in the kernel: the arguments of its system call,
+    its stack pointer and its program counter. {} for one that runs."""
     try:
         found = procfs.parse_syscall(call)
     except ValueError:

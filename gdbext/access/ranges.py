@@ -1,4 +1,4 @@
-"""Ranges of pages: what is writable, what adjoins, what of each thread's stack is copied."""
+"""Ranges of pages: writable ones, adjoining ones, and the part of each thread's stack to copy."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Writable:
 
 
 def stack_ranges(registers: Iterable[bytes], arch: str, ends: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """`[(address, size)]` of the innermost part of each thread's stack. `ends`: (start, end) of what is mapped, by address."""
+    """`[(address, size)]` of the innermost part of each thread's stack. `ends`: (start, end) of the mappings, by address."""
     found, starts = [], [start for start, _ in ends]
     for raw in registers:
         known = ptrace.decode_registers(raw, arch)
         if known:
             sp = known[ptrace.STACK_POINTER[arch]]
             low = sp - RED_ZONE & -PAGE
-            i = bisect.bisect_right(starts, sp) - 1  # the process stands still meanwhile: no search through all mappings
+            i = bisect.bisect_right(starts, sp) - 1  # the process is paused meanwhile: no search through all mappings
             end = ends[i][1] if i >= 0 and sp < ends[i][1] else low + STACK_BYTES
             found.append((low, min(end - low, STACK_BYTES)))
     return found

@@ -1,7 +1,7 @@
-"""Whether a user may read a file: root's debugger shows nothing of a file because a process of somebody else names it.
+"""Whether a user may read a file. root's debugger shows nothing of a file merely because another user's process names it.
 
-By owner, group and mode of the file and of the folders that lead to it, as fs/namei.c's generic_permission does without access
-lists: what only such a list allows is refused."""
+Owner, group and mode of the file and of the folders that lead to it decide, as in fs/namei.c's generic_permission but without
+access lists. A file that only such a list allows is refused."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class User(NamedTuple):
-    """Who reads: the user and the groups."""
+    """The user and the groups for whom a file is read."""
 
     uid: int
     groups: frozenset[int]
 
     def may(self, found: os.stat_result, bit: int) -> bool:
-        """Whether the user has a permission (4: to read, 1: to enter) on what was found."""
+        """Whether the user has a permission (4: to read, 1: to enter) on a file or folder with this status."""
         if self.uid == 0:
             return True
         shift = 6 if found.st_uid == self.uid else 3 if found.st_gid in self.groups else 0
@@ -33,7 +33,7 @@ class User(NamedTuple):
 
 
 def of_process(pid: int) -> User | None:
-    """Who a process is to the file system; None where it is gone."""
+    """The user and groups of a process for the file system; None where it is gone."""
     try:
         data = read_proc(pid, "status")
         user, group, others = (status_field(data, name).split() for name in (b"Uid", b"Gid", b"Groups"))
@@ -44,20 +44,20 @@ def of_process(pid: int) -> User | None:
 
 
 def ourselves() -> User:
-    """Who we are: for what no other user's process names."""
+    """Our own user and groups: for files that no other user's process names."""
     return User(os.geteuid(), frozenset((os.getegid(), *os.getgroups())))
 
 
 def of_owner(descriptor: int) -> User:
-    """Whose a core or snapshot is that is open: what it names is its owner's word. (Its path may be another file's by now, or
-    nobody's.)"""
+    """The owner of an open core or snapshot: the file's names come from its owner. (Its path may lead to another file by now, or
+    to none.)"""
     found = os.fstat(descriptor)
     return User(found.st_uid, frozenset((found.st_gid,) if found.st_gid else ()))
 
 
 def open_for(user: User | None, path: str) -> BinaryIO:
-    """Opens a regular file that a process, a core or a snapshot names, as `open_regular`; `NotFoundError` where its `user` (None:
-    unknown) may not read it."""
+    """Opens a regular file that a process, a core or a snapshot names, as `open_regular`. `NotFoundError` where its `user` (None:
+    unknown) may not read the file."""
     file = open_regular(path)
     if os.geteuid() and user is not None and user.uid == os.geteuid():
         return file  # the kernel has been asked

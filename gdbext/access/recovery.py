@@ -1,9 +1,9 @@
-"""Lets processes run on that a dead gdb has left stopped: the work of the guard's process (guard_process.py).
+"""Resumes processes that a dead gdb has left stopped: the work of the guard's process (guard_process.py).
 
-As soon as the kernel has taken the dead tracer away, the guard stops the threads without a signal, clears debug registers, puts
-back the bytes of breakpoints and lets go; then it sends SIGCONT to a process that gdb's SIGSTOP left stopped, also one whose
-SIGSTOP is still on its way. A process that stood in a group-stop before the attach is never resumed. Standard library only; no
-gdb.
+As soon as the kernel has removed the dead tracer, the guard stops the threads without a signal. It clears debug registers,
+restores the bytes under breakpoints and releases the threads. Then it sends SIGCONT to a process that gdb's SIGSTOP left stopped,
+even if that SIGSTOP is not delivered yet. A process that was in a group-stop before the attach is never resumed. Standard library
+only; no gdb.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ WATCH = 2.0  # seconds for which a released process is watched for a stop that w
 BREAKPOINTS = {"x86_64": b"\xcc", "aarch64": b"\x00\x00\x20\xd4"}  # int3, brk #0
 TGKILL = {"x86_64": 234, "aarch64": 131}
 KILL = {"x86_64": 62, "aarch64": 129}
-STRAY_SECONDS = 0.5  # that threads which did not stop are waited for: the end of the guard lets go of the rest
+STRAY_SECONDS = 0.5  # of waiting for threads that did not stop: the end of the guard releases the rest
 TRAP_BIT = 1 << signal.SIGTRAP - 1
 
 
 class Held:
-    """A process that gdb holds: when it began (`start`), whether it stood in a group-stop before (`was_stopped`), and the
-    addresses of breakpoint bytes that it had before (`known`)."""
+    """A process that gdb holds. `start`: when it began. `was_stopped`: whether it was in a group-stop before. `known`: the
+    addresses of breakpoint bytes that it had before."""
 
     __slots__ = ("start", "was_stopped", "known")
 
@@ -44,7 +44,7 @@ class Held:
 
 
 def left_stopped(pid: int) -> bool:
-    """True where a SIGSTOP has stopped the process, or is on its way to one of its threads."""
+    """True where a SIGSTOP has stopped the process, or is pending for one of its threads."""
     for tid in ptrace.tids(pid):
         s = ptrace.status(pid, tid)
         if s and not s["tracer"] and (s["state"] == "T" or s["pending"] & ptrace.SIGSTOP_BIT):
@@ -60,7 +60,7 @@ def restore_run_state(pid: int, start: int, was_stopped: bool, seconds: float = 
         stopped = left_stopped(pid)
         if stopped != was_stopped:
             if ptrace.tracers(pid):
-                break  # somebody attaches now, and the stop that was seen is theirs
+                break  # another tracer attaches now, and the stop is its own
             try:
                 os.kill(pid, signal.SIGSTOP if was_stopped else signal.SIGCONT)
                 sent += 1
@@ -82,9 +82,9 @@ def _code_mappings(pid: int) -> list[tuple[int, int, int, tuple[int, int], str]]
 
 
 def _open_mapped(pid: int, start: int, end: int, key: tuple[int, int], path: str) -> tuple[int, bool] | None:
-    """(descriptor of the file that is mapped, whether that is sure); None where it cannot be had.
+    """(descriptor of the mapped file, whether it is certain); None where it cannot be opened.
 
-    The kernel's own link to it (for root alone) is sure. So is the file at the path, inside the process's root, with the same
+    The kernel's own link to it (for root alone) is certain. So is the file at the path, inside the process's root, with the same
     device and inode. Where only the inode agrees it is not: some file systems (btrfs, overlayfs) name another device."""
     sure = True
     try:
@@ -98,7 +98,7 @@ def _open_mapped(pid: int, start: int, end: int, key: tuple[int, int], path: str
     try:
         status = os.fstat(found)
         if not stat.S_ISREG(status.st_mode) or not sure and status.st_ino != key[1]:
-            return None  # a device; or another file by now, which says nothing of this process
+            return None  # a device; or another file by now, which is no evidence
         return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC), sure or status.st_dev == key[0]
     except OSError:
         return None
@@ -107,11 +107,11 @@ def _open_mapped(pid: int, start: int, end: int, key: tuple[int, int], path: str
 
 
 def planted_breakpoints(pid: int) -> dict[int, bytes]:
-    """`{address: the file's bytes}` where the process has a breakpoint instruction and the file that it has mapped has not.
+    """`{address: the file's bytes}` where the process has a breakpoint instruction and its mapped file has not.
 
-    Only pages of code of which the process has a copy of its own are looked at, whatever else it has: an engine's 200 GB of
-    memory cost nothing here. A file that may be another one counts only where the rest of the page is the same. Source:
-    Documentation/admin-guide/mm/pagemap.rst."""
+    Only pages of code of which the process has a private copy are read, so an engine's 200 GB of memory cost nothing here. A file
+    that may be another one counts only where the rest of the page is the same. Source: Documentation/admin-guide/mm/pagemap.rst.
+    """
     trap = BREAKPOINTS.get(ptrace.MACHINE)
     found: dict[int, bytes] = {}
     if trap is None:
@@ -152,14 +152,14 @@ def _restored(data: bytes, original: bytes, places: list[int], trap: bytes) -> b
 
 
 def stop_threads(pid: int, tracer: int, number: int = signal.SIGSTOP) -> None:
-    """Sends SIGSTOP to each thread of a process that `tracer` still traces while it exits, so that no thread runs into an armed
-    debug register."""
+    """Sends SIGSTOP to each thread of a process that `tracer` still traces while it exits. So no thread runs into an armed debug
+    register."""
     try:
         ours = status_field(read_proc(pid, "status"), b"TracerPid") == b"%d" % tracer
     except (GdbextError, OSError) as e:
         log.passed_over(e)
         return
-    if ours or not number:  # else it was let go in good order
+    if ours or not number:  # otherwise it was released in good order
         for tid in ptrace.tids(pid):
             ptrace.libc.syscall(TGKILL[ptrace.MACHINE], pid, tid, int(number))
 
@@ -172,7 +172,7 @@ def discard_sigtraps(pid: int, seconds: float = 1.0) -> int:
     dropped, deadline = 0, time.monotonic() + seconds
     for tid in waiting:
         ptrace.call(ptrace.SEIZE, tid)
-    os.kill(pid, signal.SIGCONT)  # a signal is delivered to who runs
+    os.kill(pid, signal.SIGCONT)  # a signal is delivered to a thread that runs
     while waiting and time.monotonic() < deadline:
         for tid in list(waiting):
             found, code = os.waitpid(tid, ptrace.WALL | os.WNOHANG)
@@ -190,7 +190,7 @@ def discard_sigtraps(pid: int, seconds: float = 1.0) -> int:
 
 
 def program_of(pid: int) -> tuple[int, int] | None:
-    """(device, inode) of the program that a process runs; None where it has ended or may not be looked at."""
+    """(device, inode) of the program that a process runs; None where it has ended or may not be examined."""
     try:
         found = os.stat(f"/proc/{pid}/exe")
     except OSError as e:
@@ -200,9 +200,10 @@ def program_of(pid: int) -> tuple[int, int] | None:
 
 
 def end_stopped_copies(group: int, began: int, program: tuple[int, int] | None) -> int:
-    """Ends what a gdb leaves that is killed while it tries out ptrace, before its first attach: a copy of itself, stopped by its
-    own SIGSTOP for good (gdb/nat/linux-ptrace.c, linux_check_ptrace_features). `group`, `began`, `program`: gdb's process group,
-    start time and program. -> how many"""
+    """Ends a fork that gdb leaves behind if it is killed while it tries out ptrace, before its first attach. -> how many
+
+    The fork has stopped itself by SIGSTOP for good (gdb/nat/linux-ptrace.c, linux_check_ptrace_features). `group`, `began`,
+    `program`: gdb's process group, start time and program."""
     found = 0
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
@@ -221,7 +222,8 @@ def end_stopped_copies(group: int, began: int, program: tuple[int, int] | None) 
 
 
 def disarm(pid: int, known: Container[int] = ()) -> tuple[int, int]:
-    """Clears debug registers and puts back breakpoint bytes of an untraced process, with its threads stopped for that moment.
+    """Clears debug registers and restores the bytes under breakpoints of an untraced process; its threads are stopped for that
+    moment.
 
     `known`: addresses of breakpoint bytes that were there before the attach; they stay. Returns (threads cleared, bytes
     restored)."""
@@ -244,7 +246,7 @@ def disarm(pid: int, known: Container[int] = ()) -> tuple[int, int]:
 
 
 def recover(held: dict[int, Held], tracer: int, gone: Callable[[], bool]) -> None:
-    """Lets the processes of `held` run on after the death of `tracer`.
+    """Resumes the processes of `held` after the death of `tracer`.
 
     `gone()` says whether the tracer has really ended: until then it may still trace them (while it writes a core file, say)."""
     released: dict[int, Held] = {}
@@ -261,7 +263,7 @@ def recover(held: dict[int, Held], tracer: int, gone: Callable[[], bool]) -> Non
         for pid, one in released.items():
             restore_run_state(
                 pid, one.start, one.was_stopped, 0.001
-            )  # the first look at once: others may still wait for the tracer
+            )  # the first check at once: other processes may still wait for the tracer
     deadline = time.monotonic() + WATCH
     while released and time.monotonic() < deadline:
         for pid, one in list(released.items()):
@@ -275,7 +277,7 @@ def _let_go(pid: int, one: Held, tracer: int, tries: dict[int, int]) -> bool:
     """Whether nothing of the dead tracer is left in the process: it may be resumed."""
     by = ptrace.tracers(pid)
     if tracer in by:
-        return False  # the kernel has not let it go yet
+        return False  # the kernel has not released it yet
     if not by:
         try:
             disarm(pid, one.known)

@@ -39,8 +39,9 @@ class ReadBuffer:
         self._hands = min(HANDS, len(os.sched_getaffinity(0)), 1 + at // HANDFUL)
 
     def read(self, tid: int, until: float | None = None) -> list[tuple[int, int]]:
-        """Fills it from the memory of a thread: process_vm_readv, 1,024 ranges a call. What cannot be read stays out. Many bytes
-        are copied by several threads at once. -> the ranges that were not read by `until` (monotonic), which stay out too."""
+        """Fills the buffer from the memory of a thread: process_vm_readv, 1,024 ranges a call. Ranges that cannot be read are
+        left out. Several threads copy large amounts at once. -> the ranges that were not read by `until` (monotonic), which are
+        left out too"""
         if self._buffer is None:
             return []
         self._until, self._late = until, []
@@ -92,7 +93,7 @@ class ReadBuffer:
 
 
 def _filled(size: int) -> mmap.mmap:
-    """Memory that is there already, in large pages where there are such."""
+    """Memory that is populated already, in large pages where possible."""
     found = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     try:
         found.madvise(getattr(mmap, "MADV_HUGEPAGE", 14))

@@ -1,9 +1,9 @@
-"""Which private memory of a process is in use, and which of it a snapshot of a given size holds.
+"""The private memory of a process that is in use, and the part of it that a snapshot of a given size holds.
 
-Python's objects lie between everything else, so all private memory is taken, small pieces first. A piece is a mapping, or, in a
-mapping that is too big as a whole, one of the big blocks that malloc has mapped by itself (a tensor) or what lies between them.
-Sources: Documentation/admin-guide/mm/pagemap.rst; glibc malloc/malloc.c (a block that was mapped by itself begins a page, and its
-size has bit 1 set).
+Python's objects are scattered over all private memory, so all of it is taken, small pieces first. A piece is normally a mapping.
+A mapping that is too big as a whole is cut into the big blocks that malloc has mapped by itself (tensors) and the memory between
+them. Sources: Documentation/admin-guide/mm/pagemap.rst; glibc malloc/malloc.c (a block that was mapped by itself begins a page,
+and its size has bit 1 set).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MIN_BLOCK = 128 << 10  # glibc maps no smaller block by itself
 WALK_SECONDS = 2.0  # that looking for blocks in one mapping may take
 BATCH = 1024
 BLOCK = 64  # pages that are compared at once
-MAX_SPANS = 1 << 20  # pieces of one mapping that are told apart
+MAX_SPANS = 1 << 20  # pieces that one mapping is cut into at most
 
 
 class Selection:
@@ -52,7 +52,7 @@ class Growth:
         self._known = dict(self._blocks(maps))
 
     def _blocks(self, maps: Sequence[Mapping]) -> Iterator[tuple[int, bytes]]:
-        """`(address, one byte for each page)` of aligned pieces of BLOCK pages; nothing where it may not be looked at."""
+        """`(address, one byte for each page)` of aligned pieces of BLOCK pages; nothing where the pagemap may not be read."""
         with log.passing_over(OSError, GdbextError), open(f"/proc/{self._tid}/pagemap", "rb", buffering=0) as file:
             for m in maps:
                 if m.perms != "rw-p" or m.end - m.start > self._limit or "/dev/" in m.path:
@@ -64,8 +64,8 @@ class Growth:
                         yield at + pagemap.KERNEL_PAGE * i, flags[i : i + BLOCK]
 
     def spans(self, maps: Sequence[Mapping]) -> list[tuple[int, int]]:
-        """`[(start, end)]` of the pages that have come into use; `maps`: the memory map as it is now. Takes milliseconds: the
-        process may stand still meanwhile."""
+        """`[(start, end)]` of the pages that have come into use; `maps`: the memory map as it is now. It takes milliseconds, so
+        it may run while the process is paused."""
         found = []
         for base, flags in dict(self._blocks(maps)).items():  # two mappings may share a piece
             before = self._known.get(base, b"")
@@ -76,10 +76,10 @@ class Growth:
 
 
 def select(tid: int, maps: Sequence[Mapping], limit: int) -> Selection:
-    """Selects which private memory in use to copy, at most `limit` bytes. `tid`: a thread that has the memory.
+    """Selects private memory in use to copy, at most `limit` bytes. `tid`: a thread that has the memory.
 
-    The pages are counted by pagemap entries, a few hundred MiB of addresses at a time; no list of pages is made of memory that is
-    not copied."""
+    The pages are counted by pagemap entries, a few hundred MiB of addresses at a time. Memory that is not copied needs no list of
+    its pages."""
     found = Selection()
     private = [m for m in maps if "r" in m.perms and "p" in m.perms and not m.path.startswith(("/dev/", "[v"))]
     try:
@@ -115,8 +115,8 @@ def _size(parts: Sequence[tuple[int, int]]) -> int:
 
 
 def spans(fd: int, start: int, end: int, enough: int | None = None) -> list[tuple[int, int]] | None:
-    """`[(start, end)]` of adjoining pages in use; None as soon as they are more than `enough` bytes, or more than `MAX_SPANS`, or
-    where it takes too long to find them. `fd`: /proc/PID/pagemap."""
+    """`[(start, end)]` of adjoining pages in use. None as soon as they are more than `enough` bytes, or more than `MAX_SPANS`, or
+    where the search takes too long. `fd`: /proc/PID/pagemap."""
     try:
         return _spans(fd, start, end, enough)
     except GdbextError as e:
@@ -149,8 +149,8 @@ def _spans(fd: int, start: int, end: int, enough: int | None) -> list[tuple[int,
 def split(tid: int, used: Sequence[tuple[int, int]], start: int, end: int) -> list[tuple[bool, int, int, list[tuple[int, int]]]]:
     """`[(whether it is such a block, bytes, address, spans)]`: a mapping cut where malloc's own mapped blocks begin and end.
 
-    `used`: its pages in use. Neighbouring mappings become one, so a tensor and Python's arenas may share it. A mapping without
-    such blocks, or with too many pages to look at in time, stays whole."""
+    `used`: its pages in use. The kernel joins neighbouring mappings, so a tensor and Python's arenas may share one. A mapping
+    without such blocks, or with too many pages for the time limit, stays whole."""
     deadline, open_at = time.monotonic() + WALK_SECONDS, start
     cuts: list[tuple[int, int, bool]] = []
     for low, high in used:

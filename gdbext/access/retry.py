@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     K = TypeVar("K", bound=Hashable)
 
-SECONDS = 5.0  # no read is repeated for longer, where that was time for TRIES
-TRIES = 5  # on a machine at full load one read may take seconds: so many it may always have, in at most SLOWER times as long
+SECONDS = 5.0  # no read is repeated for longer, if that was time for TRIES
+TRIES = 5  # on a machine at full load one read may take seconds: it always has so many, in at most SLOWER times as long
 SLOWER = 4
-LASTING = 0.3  # an error that has said the same for so long, and LASTING_TRIES times, does not come of a race
+LASTING = 0.3  # an error that stays the same for so long, and LASTING_TRIES times, is not caused by a race
 LASTING_TRIES = 8
-READINGS = 4  # of what changes under the reader, until two agree
+READINGS = 4  # of memory that changes under the reader, until two agree
 _PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
 
 
 class Budget:
-    """How long one read may be repeated: for `seconds`, and `TRIES` times where those take longer. One that is `within` another
-    ends with it at the latest, and has no tries of its own after that."""
+    """The limit for repeating one read: `seconds`, or `TRIES` tries where those take longer. A budget `within` another ends with
+    it at the latest, and has no tries of its own after that."""
 
     def __init__(self, seconds: float = SECONDS, within: Budget | None = None) -> None:
         self.seconds, self.nested = seconds, within is not None
@@ -37,7 +37,7 @@ class Budget:
             self.deadline = min(self.deadline, within.deadline)
 
     def is_spent(self, at: float, tries: int) -> bool:
-        """Whether there is no further try at a moment, after so many tries."""
+        """Whether no further try is allowed at the moment `at`, after `tries` tries."""
         late = at - self.deadline
         return late >= 0 and (self.nested or tries >= TRIES or late >= (SLOWER - 1) * self.seconds)
 
@@ -53,9 +53,9 @@ def retry(
     """Return `read()`, called again while it raises one of `errors` and `changes()` says that the memory it reads may change
     meanwhile.
 
-    The last error is raised when `budget` is spent, or as soon as it has been the same for `lasting` seconds. An error for which
-    a read inside of this one has spent as large a budget is not repeated after the deadline. `before_retry` drops what was
-    cached."""
+    The last error is raised when `budget` is spent, or as soon as it has been the same for `lasting` seconds. A nested read may
+    have spent as large a budget on an error; such an error is not repeated after the deadline. `before_retry` drops cached data.
+    """
     first, same, tries, pause = "", 0, 0, 0.0
     since = time.monotonic()
     while True:
@@ -85,9 +85,11 @@ def retry_reading(
     before_retry: Callable[[], None] | None = None,
     lasts: Callable[[], bool] = lambda: True,
 ) -> T:
-    """`retry` for what is read of one process: once where it is stopped, else again while `lasts()`, each time without what was
-    cached of it (`before_retry`: what is dropped instead). Reads of the same process inside of this one, in the same thread, end
-    with its budget; those of other processes, and of other threads, have their own."""
+    """`retry` for a read of one process.
+
+    A stopped process is read once. A running one is read again while `lasts()`, and before each try its caches are dropped
+    (`before_retry` replaces that). Nested reads of the same process in the same thread end with this budget. Reads of other
+    processes, and in other threads, have their own."""
     thread, budgets = threading.get_ident(), target.budgets
     outer = budgets.get(thread)
     budget = budgets[thread] = Budget(seconds, outer)
@@ -103,9 +105,10 @@ def retry_reading(
 def settled(
     target: Target, read: Callable[[], dict[K, T]], agree: Callable[[T, T], bool] = lambda before, now: before == now
 ) -> tuple[dict[K, T], dict[K, T]]:
-    """`read()`, each thing by its key: -> (what two readings, one after the other, agree on, the last reading). One reading does
-    where the process is stopped. Where it runs on, an object may have gone while it was read, and anything be in its place:
-    `read` goes the whole way anew, from what lasts."""
+    """The results of `read()` that two consecutive readings agree on, by key. -> (those, the last reading)
+
+    A stopped process is read once. In a running process an object may have been freed during the read, and its memory used for
+    anything. So each call of `read` follows the whole way again, from objects that last."""
     if target.is_stopped:
         found = read()
         return found, found
@@ -124,6 +127,6 @@ def settled(
 
 
 def settled_counts(target: Target, read: Callable[[], dict[K, int]], most: int) -> dict[K, int]:
-    """What a process counts, `settled`: two readings agree on a number where the second is at most `most` beyond the first; what
-    stands in an object's place would look like progress, or like none."""
+    """Counters of a process, `settled`. Two readings agree on a number where the second is at most `most` above the first. A
+    number from reused memory would look like progress, or like none."""
     return settled(target, read, lambda before, now: 0 <= now - before <= most)[0]

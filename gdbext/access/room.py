@@ -1,6 +1,6 @@
-"""How much memory there is to spare where this process runs.
+"""How much memory is available where this process runs.
 
-In a pod the tool often shares the engine's memory cgroup: what it takes is missing there. Sources: Linux,
+In a pod the tool often shares the engine's memory cgroup: memory that it takes is lost to the engine. Sources: Linux,
 Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 """
 
@@ -16,17 +16,17 @@ from . import cgroups
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-OWN = 12 << 20  # bytes that a process of ours needs beside what it copies
-LOOK = 20 << 20  # bytes that a look takes: the one that copies, the one that stops, and reading what was copied
+OWN = 12 << 20  # bytes that a process of ours needs in addition to its copies
+LOOK = 20 << 20  # bytes for one copy: the collector, the process that stops threads, and reading the copy
 LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
 USED = ("memory.current", "memory.usage_in_bytes")
-# What the kernel gives back without writing anything and without taking from anybody what he uses.
+# Memory that the kernel frees without writing anything and without taking memory in use from a process.
 RECLAIMABLE = (b"inactive_file ", b"total_inactive_file ")
 
 
 def spare(proc: str = "/proc", root: str = "") -> tuple[int, str]:
-    """-> (bytes to spare, what sets that limit): the least of this process's memory cgroup, those above it and the machine. What
-    is not told counts for nothing. `proc` and `root` are for tests."""
+    """-> (bytes to spare, the source of that limit): the least of this process's memory cgroup, those above it and the machine. A
+    limit that is not known is ignored. `proc` and `root` are for tests."""
     found = [(_available(proc), "this machine")]
     for folder in cgroups.own_folders("memory", proc, root):
         found += [(left, f"the memory cgroup {folder}") for left in _left(folder)]
@@ -34,7 +34,7 @@ def spare(proc: str = "/proc", root: str = "") -> tuple[int, str]:
 
 
 def need(size: int, what: str) -> None:
-    """`GdbextError` where `size` bytes beside this process's own cannot be had."""
+    """`GdbextError` where `size` bytes in addition to this process's own are not available."""
     left, where = spare()
     if left < size + OWN:
         raise GdbextError(
@@ -49,8 +49,8 @@ def text_size(count: int) -> str:
 
 
 def nameless_file() -> Any:
-    """A file for memory, which holds secrets: without a name it is gone with the last who has it open, however that one ends. It
-    lies in memory, and wants no disk and no folder that may be written."""
+    """A file for memory, which holds secrets. It has no name, so it is gone once the last process that has it open ends, however
+    that happens. It lies in memory, and needs no disk and no writable folder."""
     try:
         return os.fdopen(os.memfd_create("gdbext"), "w+b")
     except OSError:  # a sandbox without it

@@ -1,8 +1,10 @@
-"""What is a secret, by its name and by itself, for every door: snapshots, JSON, pages and the values of expressions.
+"""Which texts are secrets, by their names and by themselves. Every output asks here: snapshots, JSON, pages and the values of
+expressions.
 
-Of the command line and the environment a snapshot keeps the names, and the values of which an answer may need (KEPT_VARIABLES,
-KEPT_OPTIONS); the others are blanked where the kernel and the C library keep them (fs/exec.c, arg_start to env_end of proc(5)),
-in the program's own os.environ and sys.argv, and wherever a copy lies of one that is a secret or looks like one.
+Of the command line and the environment a snapshot keeps the names, and those values that an answer may need (KEPT_VARIABLES,
+KEPT_OPTIONS). The other values are blanked where the kernel and the C library keep them (fs/exec.c, arg_start to env_end of
+proc(5)), and in the program's own os.environ and sys.argv. Copies of those that are secrets, or look like one, are blanked
+everywhere.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ if TYPE_CHECKING:
 
 MAX_VARIABLES = 10_000
 MIN_VALUE, MAX_VALUE = 6, 16 << 10  # bytes: shorter ones would blank words that mean nothing
-PIECE = 16  # characters: what a vector register holds
+PIECE = 16  # characters: the size of a vector register
 MIN_DISTINCT = 5  # bytes of a piece that are not alike
-STRETCH = 256  # pages that are looked through at once
+STRETCH = 256  # pages that are searched at once
 GRAM = 8  # characters by which a copy is found
-MAX_NEEDLES = 128  # pieces that are looked for one by one, where there are no more: faster than the index
-FEW = 8  # short secrets that are, beside the index
+MAX_NEEDLES = 128  # up to so many pieces are searched for one by one: faster than the index
+FEW = 8  # short secrets that are searched for one by one, in addition to the index
 MAX_INDEXED = 1 << 18  # characters of secrets whose every place is in the index
 
-# ---- what is a secret ------------------------------------------------------------------------------------------------
+# ---- secrets ---------------------------------------------------------------------------------------------------------
 # Words of a name, which `_words` has put between underscores: HF_TOKEN, authToken, --signing-key, SSHPASS.
 _SECRET = re.compile(
     r"secret|passw|passphrase|sshpass|credential|cookie|authorization|bearer|auth[_-]?key|auth[_-]?token|pgpass"
@@ -41,14 +43,14 @@ _SECRET = re.compile(
     r"|host|storage|session|client|deploy|registry|webhook)_?keys?(?![a-z])"
     r"|(?<![a-z])(hf|api|access|auth|bearer|refresh|csrf|jwt|bot|hub|github|gitlab|deploy|registry|session|id)_?tokens?(?![a-z])"
 )
-# Tokens and keys that engines and Python count or look up; nobody's secret.
+# Tokens and keys that engines and Python count or look up; no secrets.
 _COUNTED = re.compile(
     r"(max|min|num|n|total|prompt|output|input|new|stop|eos|bos|pad|unk|special|cached?|computed|scheduled|batched|draft|spec|image"
     r"|per|extra|free|used|all|mask|decode|prefill|delta|next|last|seq|think|tool|req|best|current|previous|cls|sep)_.*tokens?$"
     r"|^tokens?_|tokeniz|^(sort|dict|cache|block|primary|foreign|lookup|index|lora|hash)_?keys?$"
 )
 _OF_ENVIRONMENT = re.compile(r"[A-Z0-9_]*(TOKEN|_KEY)S?|[A-Z0-9]+(_[A-Z0-9]+)*_KEY[A-Z0-9_]*")
-# The value itself: `secret` is what must not be seen of it.
+# The value itself; its `secret` must not be shown.
 _IN_VALUE = re.compile(
     r"""(?isx)
     ://[^\s/@:'"]*:(?P<a>[^\s@/'"]+)@ | ://(?P<b>[^\s/@:'"]{6,})@                           # user:password@, key@
@@ -79,7 +81,7 @@ _LIBC = re.compile(r"libc[.-]|ld-musl")
 
 
 def is_secret_name(name: str | None) -> bool:
-    """Whether a name (of a variable, an attribute, a key, an option) says that a key, a password or the like stands under it."""
+    """Whether the name of a variable, attribute, key or option says that its value is a key, a password or the like."""
     if not name or len(name) > 200 or name in ("PWD", "OLDPWD"):
         return False
     if _OF_ENVIRONMENT.fullmatch(name) and not _COUNTED.search(name.lower()):
@@ -89,25 +91,26 @@ def is_secret_name(name: str | None) -> bool:
 
 
 def secret_parts(text: str) -> list[str]:
-    """What must not be seen of a text, told by the text itself: passwords of addresses and of connection strings, what follows
-    `Bearer`, keys whose beginning says so."""
+    """The parts of a text that must not be shown, by the text alone: passwords of addresses and of connection strings, the word
+    after `Bearer`, keys with a known prefix."""
     return [part for found in _IN_VALUE.finditer(text[:MAX_VALUE]) for part in found.groups() if part]
 
 
 def secret(name: str | None, value: str) -> bool:
-    """Whether text is a secret, or holds one: by the name that it stands under, or by itself."""
+    """Whether text is a secret, or holds one: by its name, or by itself."""
     return is_secret_name(name) or bool(secret_parts(value))
 
 
 def hidden(text: str) -> str:
-    """A text with `***` in the place of what it itself says is secret."""
+    """A text with `***` in place of its `secret_parts`."""
     for part in sorted(secret_parts(text), key=len, reverse=True):
         text = text.replace(part, "***")
     return text
 
 
 def shown(words: str) -> str:
-    """A command line for people: `***` in the place of secrets, as their options' names or they themselves say."""
+    """A command line for people, with `***` in place of secrets: values of options with secret names, and values that are secrets
+    by themselves."""
     words = hidden(words)
     for value in sorted(_named(map(os.fsencode, words.split()), ()), key=len, reverse=True):
         words = words.replace(os.fsdecode(value), "***")
@@ -141,7 +144,7 @@ def pairs(argv: Iterable[bytes], environ: Iterable[bytes]) -> Iterator[tuple[str
 
 
 def is_kept(name: str, value: bytes, variable: bool) -> bool:
-    """Whether a snapshot keeps a value of the environment or the command line: one that an answer may need, and no secret."""
+    """Whether a snapshot keeps a value of the environment or the command line: an answer may need it, and it is no secret."""
     if secret(name, os.fsdecode(value)):
         return False
     if variable:
@@ -150,13 +153,14 @@ def is_kept(name: str, value: bytes, variable: bool) -> bool:
 
 
 def looks_secret(value: bytes) -> bool:
-    """Whether a value that nobody knows may be a key or a password: letters and digits, no path, number or dotted name."""
+    """Whether a value of unknown meaning may be a key or a password: letters and digits, no path, number or dotted name."""
     letters, digits = len(re.findall(rb"[A-Za-z]", value[:64])), len(re.findall(rb"\d", value[:64]))
     return len(value) >= 10 and letters >= 2 and digits >= 2 and not _PLAIN.fullmatch(value)
 
 
 def left_out(environ: Iterable[tuple[bytes, int]]) -> Iterator[tuple[int, int, int]]:
-    """(address, bytes, bytes of a character) of the values that a snapshot does not keep of NAME=VALUE strings with addresses."""
+    """(address, bytes, bytes of a character) of the values that a snapshot does not keep, from NAME=VALUE strings with
+    addresses."""
     for pair, at in environ:
         name, _, value = pair.partition(b"=")
         if not is_kept(os.fsdecode(name), value, variable=True):
@@ -164,8 +168,8 @@ def left_out(environ: Iterable[tuple[bytes, int]]) -> Iterator[tuple[int, int, i
 
 
 def values(argv: Iterable[bytes], environ: Iterable[bytes]) -> tuple[set[bytes], set[bytes]]:
-    """(secrets, values that may be one) of a command line and an environment: of the first each part is looked for, of the others
-    a copy of the whole, or of a word of it."""
+    """(secrets, possible secrets) of a command line and an environment. Each part of a secret is searched for, and of a possible
+    one only a copy of the whole value, or of one of its words."""
     sure: set[bytes] = set()
     perhaps: set[bytes] = set()
     for variable, found in ((True, pairs((), environ)), (False, pairs(argv, ()))):
@@ -190,8 +194,9 @@ def kernel_area(stat: bytes, maps: Iterable[Mapping]) -> tuple[int, int] | None:
 
 
 def moved_environment(target: Target) -> list[tuple[bytes, int]]:
-    """The NAME=VALUE strings that the C library's `environ` leads to, with their addresses; those read before an error. A
-    program that writes a title (setproctitle, as the engines do) writes it over the kernel's strings, and keeps the environment
+    """The NAME=VALUE strings that the C library's `environ` points to, with their addresses; after an error those read before it.
+
+    A program that sets its title (setproctitle, as the engines do) writes it over the kernel's strings, and keeps the environment
     elsewhere."""
     found: list[tuple[bytes, int]] = []
     try:
@@ -210,7 +215,7 @@ def moved_environment(target: Target) -> list[tuple[bytes, int]]:
 
 
 def is_worth(value: bytes) -> bool:
-    """Whether a value is long enough to be a secret, and to be looked for."""
+    """Whether a value has the length of a secret, so that a search for it makes sense."""
     return MIN_VALUE <= len(value) <= MAX_VALUE
 
 
@@ -234,9 +239,11 @@ def fill(memory: MutableMapping[int, bytes | memoryview], start: int, size: int,
 
 
 def redact(memory: MutableMapping[int, bytes | memoryview], secrets: Iterable[bytes], perhaps: Iterable[bytes] = ()) -> None:
-    """Writes `*` over each copy of a secret, as bytes and as characters of 2 and 4 bytes, and over each part of PIECE characters
-    or more that is left of one: where a thread's vector registers were put on its stack, where freed memory was used again. Of
-    `perhaps` only whole copies are. The memory is looked through once, however many there are."""
+    """Writes `*` over each copy of a secret, as bytes and as characters of 2 and 4 bytes.
+
+    Remains of a copy with PIECE characters or more are overwritten too. Such parts are left where a thread's vector registers
+    were saved on its stack, and where freed memory was used again. Of `perhaps` only whole copies are overwritten. All values are
+    searched for in one pass over the memory."""
     sought = _Sought(secrets, perhaps)
     for pages in _stretches(memory, -(-4 * sought.longest // PAGE)) if sought.longest else ():
         data = b"".join([memory[page] for page in pages])
@@ -250,8 +257,10 @@ def redact(memory: MutableMapping[int, bytes | memoryview], secrets: Iterable[by
 
 
 class _Sought:
-    """An index of secrets. Text of their alphabet, long enough for the shortest of them, is taken out of memory, and looked up by
-    GRAM characters at places so near to each other that no part of PIECE characters escapes."""
+    """An index of secrets.
+
+    Runs of text in the secrets' alphabet that are at least as long as the shortest secret are taken out of memory. GRAM
+    characters of them are looked up at a time, at places so close together that no part of PIECE characters is missed."""
 
     def __init__(self, secrets: Iterable[bytes], perhaps: Iterable[bytes]) -> None:
         everything = dict.fromkeys(perhaps, False)
@@ -277,7 +286,7 @@ class _Sought:
                 self.index.setdefault(form[at : at + self.gram], []).append((value, form, at, piecemeal))
 
     def spans(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """(start, end) of what is there of a secret."""
+        """(start, end) of each secret or part of one in `data`."""
         for form, at, piece in self.needles:
             place = data.find(piece)
             while place >= 0:
@@ -307,7 +316,7 @@ class _Sought:
 
 
 def _alphabet(text: bytes) -> bytes:
-    """A table for `bytes.translate` after which `split` gives the runs of those characters that a text has."""
+    """A table for `bytes.translate`. After it `split` gives the runs of characters that occur in `text`."""
     blank, used = b" \t\n\r\x0b\x0c", set(text)
     spare = iter([c for c in range(256) if c not in used and c not in blank] or [0])
     instead = {c: next(spare, 0) for c in blank if c in used}
@@ -315,7 +324,7 @@ def _alphabet(text: bytes) -> bytes:
 
 
 def _extent(run: bytes, place: int, value: bytes, at: int) -> tuple[int, int]:
-    """(start, end) of what a run holds of a value, whose character `at` is at `place`."""
+    """(start, end) of the part of a value that a run holds. The value's character `at` is at `place` in the run."""
     start, end = place, place
     while start and start > place - at and run[start - 1] == value[at - (place - start) - 1]:
         start -= 1
@@ -334,8 +343,8 @@ def _is_text(value: bytes) -> bool:
 
 
 def _forms(value: bytes) -> Iterator[tuple[bytes, int]]:
-    """(bytes, bytes of one character) of a secret as it may lie in memory: a C string, characters of 2 and 4 bytes (a wider str;
-    wchar_t: sys.orig_argv before Python has decoded it)."""
+    """(bytes, bytes of one character) of a secret as it may lie in memory: a C string, and characters of 2 and 4 bytes (a wider
+    str; wchar_t: sys.orig_argv before Python has decoded it)."""
     yield value, 1
     if _is_text(value):
         yield value.decode().encode("utf-16-le"), 2
@@ -343,8 +352,9 @@ def _forms(value: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _pieces(form: bytes, unit: int, piecemeal: bool) -> list[tuple[int, bytes]]:
-    """(offset, bytes): by what a form of a secret is found, its first and its last PIECE and 2 * PIECE characters. A path, whose
-    beginning others have too, and what says little are looked for as a whole."""
+    """(offset, bytes): the parts by which a form of a secret is found. They are PIECE characters at its beginning and end, and
+    those next to them. A path, whose beginning is that of other paths too, and pieces with few different characters are searched
+    for as a whole."""
     size = PIECE * unit
     last = len(form) - size
     wanted = {0, min(size, last), last, max(last - size, 0)} if piecemeal and last > 0 and not form.startswith(b"/") else set()

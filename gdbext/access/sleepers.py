@@ -1,8 +1,8 @@
-"""Threads that sleep in the kernel, and are left asleep while their process is copied: a stop would end the calls of some of them
+"""Threads that sleep in the kernel, and are left asleep while their process is copied. A stop would end the calls of some of them
 with EINTR (signal(7): epoll_wait, semop, sigtimedwait, recv with a time limit, ...).
 
-Of such a thread /proc gives the stack pointer, the program counter and the arguments of its call. That is enough where its stack
-can be walked from them alone; whether it slept all the while is told by how often it was given a processor.
+For such a thread /proc gives the stack pointer, the program counter and the arguments of its call. They suffice where its stack
+can be walked from them alone. The number of times that it got a CPU shows whether it slept all the while.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .unwind import Unwinder
 if TYPE_CHECKING:
     from .proc import ProcTarget
 
-LEARN = 0.3  # seconds that walking stacks before a stop may take; who is not reached in time is stopped
-RESTLESS = 3  # rounds in which sleepers that woke meanwhile spoil a copy; then all that can be are stopped
+LEARN = 0.3  # seconds for walking stacks before a stop; threads that are not reached in time are stopped
+RESTLESS = 3  # copies that a waking sleeper may spoil; then every thread that can be is stopped
 
 
 class Sleeper(NamedTuple):
-    """`registers`: raw, 0 where they are not known; `mark`: changes when the thread is given a processor."""
+    """`registers`: raw, 0 where they are not known; `mark`: changes when the thread gets a CPU."""
 
     registers: bytes
     mark: bytes
@@ -32,8 +32,8 @@ class Sleeper(NamedTuple):
 
 
 class Sleepers:
-    """Those of one process. `ours`: the pid of the one that stops it for us; `woken`: how many that slept were stopped at the
-    last look."""
+    """The sleeping threads of one process. `ours`: the pid of the helper process that stops the process for us. `woken`: how many
+    sleeping threads were stopped at the last `now()`."""
 
     def __init__(self, live: ProcTarget, ours: int) -> None:
         self._ours = ours
@@ -44,7 +44,7 @@ class Sleepers:
         self.woken = 0
 
     def learn(self) -> None:
-        """Finds out whose stack can be walked, while the process runs."""
+        """Finds the threads whose stacks can be walked, while the process runs."""
         deadline = time.monotonic() + LEARN
         try:
             unwinder = Unwinder(self._live)
@@ -61,8 +61,8 @@ class Sleepers:
                 self._whole[tid] = call, unwinder.is_whole(ptrace.known_registers(call, self._live.arch))
 
     def now(self) -> dict[int, Sleeper]:
-        """{tid: sleeper} of the threads that need not be stopped, or cannot be: in uninterruptible sleep, or held by another
-        tracer."""
+        """{tid: sleeper} of the threads that need not be stopped, or cannot be: those in uninterruptible sleep, or held by
+        another tracer."""
         found = {}
         self.woken = 0
         for tid in ptrace.tids(self._pid):
@@ -80,12 +80,12 @@ class Sleepers:
         return found
 
     def _is_ours(self, tid: int) -> bool:
-        """Whether a thread came to our own stop too late, and is about to be let go."""
+        """Whether a thread came to our own stop too late, and is about to be released."""
         found = ptrace.status(self._pid, tid)
         return found is None or found["tracer"] == self._ours
 
     def stirred(self, sleepers: dict[int, Sleeper]) -> set[int]:
-        """Those that were given a processor since: they are stopped from now on."""
+        """Those that got a CPU since. From now on they are stopped."""
         found = {tid for tid, one in sleepers.items() if _mark(self._pid, tid) != one.mark}
         self._restless |= found
         self._spoilt += bool(found)
@@ -93,7 +93,7 @@ class Sleepers:
 
 
 def _mark(pid: int, tid: int) -> bytes:
-    """How often a thread was given a processor, and for how long (schedstat); its switches where the kernel does not tell."""
+    """How often a thread got a CPU, and for how long (schedstat); its context switches where the kernel does not say."""
     found = _read(pid, tid, "schedstat")
     if found.strip(b"0 \n"):
         return found

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 PAC_MASK = struct.Struct("<QQ")  # of pointers to data, of those to code: struct user_pac_mask
 MAX_PATH = 1 << 20
 MAX_STACK_TOP = 4 << 20
-SYSROOT = "GDBEXT_SYSROOT"  # of the environment: where the files of another machine or container lie, as gdb's `set sysroot`
+SYSROOT = "GDBEXT_SYSROOT"  # of the environment: the folder of files of another machine or container, as gdb's `set sysroot`
 SIGINFO_SIZE = 24  # of the 128 bytes: number, errno, code, then the sender's pid and user, or the address
 ADDRESSED = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 FATAL = (*ADDRESSED, signal.SIGABRT, signal.SIGSYS)
 DUMPING = (*FATAL, signal.SIGQUIT, signal.SIGXCPU, signal.SIGXFSZ)  # signal(7), without SIGTRAP, which gdb's gcore notes too
-SI_KERNEL = 0x80  # of what the kernel gives no address for
+SI_KERNEL = 0x80  # where the kernel gives no address
 
 
 class Death(NamedTuple):
-    """What ended a process: `tid` of the thread that the signal reached; `address` of an access that failed; `sender`,
-    `user`: pid and user of the process that sent the signal, None where the kernel did; `own`: it sent it to itself, as abort()
+    """The end of a process. `tid`: the thread that the signal reached. `address`: of an access that failed. `sender`, `user`: pid
+    and user of the process that sent the signal, None where the kernel did. `own`: the process sent it to itself, as abort()
     does."""
 
     tid: int
@@ -66,9 +66,9 @@ def is_snapshot(path: str) -> bool:
 
 
 class CoreFileTarget(Target):
-    """A core as a Target. Read-only memory of mapped files that the core leaves out comes from those files, as gdb does it.
+    """A core as a Target. Read-only memory of mapped files that the core leaves out comes from those files, as in gdb.
 
-    `kind` is "snapshot" for one that our collector wrote, else "core". `NotFoundError` for a file that is no core."""
+    `kind` is "snapshot" for a core that our collector wrote, else "core". `NotFoundError` for a file that is no core."""
 
     kind = "core"
 
@@ -78,7 +78,7 @@ class CoreFileTarget(Target):
         if self.file.type != elf.ET_CORE:
             raise NotFoundError(f"{path}: an ELF file, but not a core")
         self.path, self.arch = path, self.file.arch
-        # memory is read, not mapped: each page looked at would bring its neighbours along
+        # memory is read, not mapped: each page would bring its neighbours along
         self._descriptor = cast(files.FileBytes, self.file.data).fileno()
         self._loads = sorted((s for s in self.file.segments if s.type == elf.PT_LOAD and s.memsz), key=lambda s: s.vaddr)
         self._starts = [s.vaddr for s in self._loads]
@@ -129,8 +129,8 @@ class CoreFileTarget(Target):
         return struct.unpack_from("<i", self._status[0], PR_PID)[0] if self._status else None
 
     def death(self) -> Death | None:
-        """The signal by which the kernel ended the process and wrote this core; None for a copy of one that lived on. Source:
-        Linux, include/uapi/asm-generic/siginfo.h; fs/binfmt_elf.c: the thread that died stands first."""
+        """The signal by which the kernel ended the process and wrote this core; None for a core of a process that lived on.
+        Source: Linux, include/uapi/asm-generic/siginfo.h; fs/binfmt_elf.c: the thread that died is the first one."""
         if not self._siginfo or not self._status or self.note:
             return None
         number, _, code, _, sender, user = struct.unpack_from("<6i", self._siginfo)
@@ -142,28 +142,28 @@ class CoreFileTarget(Target):
         return Death(tid, name, None, sender, user, number in FATAL and sender in (self.pid, tid))
 
     def fatal_signal(self) -> tuple[int, str] | None:
-        """(tid, what in words) of the thread that an error of its own has ended; None for a core that somebody asked for, by
-        gcore or a signal."""
+        """(tid, what in words) of the thread whose own error ended the process; None for a core that was requested, by gcore or a
+        signal."""
         death = self.death()
         if death is None or death.signal not in (number.name for number in FATAL) or death.sender is not None and not death.own:
             return None
         return death.tid, death.signal + (f" at address {death.address:#x}" if death.address is not None else "")
 
     def describe(self) -> str:
-        """What messages call it: its kind and file, which may have no name."""
+        """Its name in messages: its kind and file, which may have no name."""
         return f"{self.kind} {self.path}" if self.has_name else f"{self.kind} of process {self.pid}"
 
     @property
     def has_name(self) -> bool:
-        """Whether it is a file that somebody could open later, and no copy for one answer."""
+        """Whether it is a file that can be opened later, and no copy for one answer."""
         return not self.path.startswith("/proc/self/fd/")
 
     def root(self) -> str:
         """$GDBEXT_SYSROOT, else the root folder of the process that a snapshot was taken of, as long as that process lives on
         this machine.
 
-        The file only says which process it was; the folder's name is made here. '' for what lived in our own root, and for a
-        core."""
+        The file only says which process it was; the folder's name is made here. '' for a process that lived in our own root, and
+        for a core."""
         if os.environ.get(SYSROOT, "").strip("/"):
             return os.environ[SYSROOT].rstrip("/")
         told = self.note.get("root")
@@ -175,7 +175,7 @@ class CoreFileTarget(Target):
         return process_root(pid)
 
     def user(self) -> readers.User | None:
-        """Of a snapshot that we or root have written whose process it was; else the file's owner."""
+        """For a snapshot that we or root have written: the user of the process. Otherwise the file's owner."""
         owner, noted = readers.of_owner(self._descriptor), self.note.get("user")
         if owner.uid in (0, os.geteuid()) and isinstance(noted, list) and len(noted) == 2:
             uid, groups = noted
@@ -184,7 +184,7 @@ class CoreFileTarget(Target):
         return owner
 
     def cwd(self) -> str:
-        """As a snapshot's note says; '' for a core."""
+        """The folder in a snapshot's note; '' for a core."""
         return str(self.note.get("cwd") or "")
 
     # ---- memory --------------------------------------------------------------------------------------------------
@@ -270,8 +270,8 @@ class CoreFileTarget(Target):
         return data.ljust(left, b"\0")
 
     def _same_file(self, path: str, m: Mapping) -> bool:
-        """Whether the file here is the one that was mapped, by what the core holds of it; a plain core that holds nothing of it
-        is believed."""
+        """Whether the file here is the one that was mapped, by the parts of it that the core holds. A plain core without any of
+        it is believed."""
         return self.cached(("same file", m.path), lambda: self._compare(path, m))
 
     def _compare(self, path: str, m: Mapping) -> bool:
@@ -288,11 +288,11 @@ class CoreFileTarget(Target):
                 return self.read_own(first.start, PAGE)[: len(start)] == start
             except FaultError as e:
                 log.passed_over(e)
-        if m.inode:  # only a snapshot tells it
+        if m.inode:  # only a snapshot has it
             return m.inode == here.st_ino and m.device == f"{os.major(here.st_dev):02x}:{os.minor(here.st_dev):02x}"
         return not m.path.endswith(DELETED)
 
-    # ---- what is mapped ------------------------------------------------------------------------------------------
+    # ---- mappings ------------------------------------------------------------------------------------------------
     def _mappings(self) -> list[Mapping]:
         maps = self.note.get("maps")
         if isinstance(maps, str):
@@ -315,7 +315,7 @@ class CoreFileTarget(Target):
         return found
 
     def _uncovered(self, start: int, end: int, offset: int, path: str) -> list[Mapping]:
-        """What no segment covers of a mapped file was not written to: gdb's gcore leaves it out."""
+        """Memory of a mapped file that no segment covers. It was not written to: gdb's gcore leaves it out."""
         found, at = [], start
         for s in [*self._loads[max(0, bisect.bisect_right(self._starts, start) - 1) :], None]:
             stop = min(end, s.vaddr) if s else end
@@ -350,7 +350,7 @@ class CoreFileTarget(Target):
 
     # ---- command line --------------------------------------------------------------------------------------------
     def argv(self) -> list[str]:
-        """The whole command line where the stack has it, else the 79 characters of the core's header; `GdbextError` for a
+        """The whole command line where the stack has it, else the 79 characters of the core's header. `GdbextError` for a
         snapshot."""
         self._refuse_secrets("command line")
         try:

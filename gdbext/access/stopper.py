@@ -1,5 +1,5 @@
-"""One stop of a process and what is copied in it: registers, stacks, the pages that are wanted, then other memory for as long as
-the process stands still (`holder.LONGEST` seconds at most). Nothing is waited for in a stop: what is not in memory is named."""
+"""One stop of a process and the copy that is made in it: registers, stacks, the wanted pages, then other memory while the process
+is paused (`holder.LONGEST` seconds at most). A stop waits for nothing: pages that are not in memory are listed."""
 
 from __future__ import annotations
 
@@ -26,11 +26,19 @@ if TYPE_CHECKING:
 
 
 class Stop:
-    """The result of one stop: raw `registers` by tid, the raw `pac_mask`, `memory` by page, the `text` of the memory map and
-    the same as `maps`; `seconds` that it stood still, `woken`: how many threads slept and were stopped; `away`: `[(address,
-    size)]` that were not in memory, `swapped`: of those in use, `late`: those for which there was no time; `stray`: threads
-    that did not stop; `held_by`: other tracers, which hold it; `torn`: why it is of different moments, ''; `again`: another
-    stop may bring a better one."""
+    """The result of one stop.
+
+    * `registers`: raw, by tid; `pac_mask`: raw
+    * `memory`: by page
+    * `text`: the memory map; `maps`: the same, parsed
+    * `seconds`: how long the process was paused
+    * `woken`: how many threads slept and were stopped
+    * `away`: `[(address, size)]` of wanted pages and stacks that were not in memory; `swapped`: the same of `heap`
+    * `late`: ranges for which there was no time
+    * `stray`: threads that did not stop
+    * `held_by`: other tracers that hold the process
+    * `torn`: why the copy is of different moments, or ''
+    * `again`: another stop may bring a better copy"""
 
     def __init__(self) -> None:
         self.registers: dict[int, bytes] = {}
@@ -62,8 +70,9 @@ class Stopper:
     def copy(
         self, pages: Ranges, heap: Ranges, *, maps: Sequence[Mapping], walk: Callable[[float], None], growth: Growth | None
     ) -> Stop:
-        """Stops it and copies `pages`, and of `heap` what there is time for. `maps`: its memory map; `walk(until)`: follows what
-        moves meanwhile; `growth`: what has come into use since the heap was chosen is copied too."""
+        """Stops the process and copies `pages`, and as much of `heap` as there is time for. `maps`: its memory map.
+        `walk(until)`: follows pointers to memory that changes, during the stop. `growth`: finds memory that has come into use
+        since `heap` was chosen; it is copied too."""
         got, pid = Stop(), self.live.pid
         here, got.away = self.presence.split(pages)
         own, swapped = self.presence.split(heap)
@@ -100,7 +109,7 @@ class Stopper:
         return got
 
     def _add_sleepers(self, got: Stop, sleepers: dict[int, Sleeper], stray: set[int]) -> None:
-        """Registers of threads that do not stand still by our stop."""
+        """Adds the registers of threads that our stop does not hold."""
         pid = self.live.pid
         got.stray = stray | {tid for tid, one in sleepers.items() if one.state == "D"}
         got.registers.update((tid, one.registers) for tid, one in sleepers.items())

@@ -1,10 +1,11 @@
-"""A way out of gdb's waiting for what is no file.
+"""Frees gdb from waits for files that are no regular files.
 
-gdb opens and reads whatever lies at the paths that a process's loader names, whenever that loads a library: the open of a FIFO
-waits for a writer, and /proc/self/fd/5, where a program loads a library that has no name on the disk, is a pipe of gdb's own. A
-process that has put one in the place of a library would hold gdb for good, and itself stopped. gdb asks nobody before it opens.
-So a thread looks what gdb's thread does; an open that waits for a FIFO gets its writer, and gdb reads an empty file; a wait for
-what has been opened by a name is interrupted, and gdb takes the file for damaged.
+gdb opens and reads whatever lies at the paths that a process's loader names, each time that it loads a library. The open of a
+FIFO waits for a writer. A program may load a library that has no name on the disk, as /proc/self/fd/5: in gdb that path is a pipe
+of gdb's own. Either would hold gdb for good, and keep the process stopped. gdb has no hook before it opens a file.
+
+So a thread watches gdb's thread. An open that waits for a FIFO gets a writer, and gdb reads an empty file. A wait for a file that
+was opened by name is interrupted, and gdb takes the file for damaged.
 
 Source: proc(5), /proc/PID/task/TID/syscall and /proc/PID/fdinfo; the numbers are those of asm/unistd.h and asm/fcntl.h.
 """
@@ -26,32 +27,33 @@ from .procfs import parse_syscall
 PATH_ARGUMENT = {"x86_64": {2: 0, 257: 1, 437: 1}, "aarch64": {56: 1, 437: 1}}  # open, openat, openat2: which one is the path
 READS = {"x86_64": (0, 17, 19), "aarch64": (63, 67, 65)}  # read, pread64, readv
 LARGEFILE = {"x86_64": 0o100000, "aarch64": 0o400000}  # the kernel sets it at each open(2), and never at pipe(2)
-KICK = signal.SIGURG  # ignored by who knows nothing of it
+KICK = signal.SIGURG  # ignored by a program that does not know of it
 MAX_PATH = 4096
-LOOK, SOON = 0.2, 0.01  # seconds between two looks; and where gdb was freed a moment ago: it tries a file many times
+LOOK, SOON = 0.2, 0.01  # seconds between two checks; and just after gdb was freed: it tries a file many times
 
 
 class OpensEnd:
-    """A `with` block, or from `start` to `end`, in which this thread's opens do not wait for the other end of a FIFO, nor its
-    reads for what it opened meanwhile by name and is no regular file (a pipe or terminal below /proc/self/fd). `freed`: what was
-    waited for."""
+    """A `with` block, or a time from `start` to `end`, in which this thread waits for no file that is not a regular one.
+
+    Its opens do not wait for the other end of a FIFO. Its reads do not wait for a pipe or terminal (below /proc/self/fd) that it
+    opened by name meanwhile. `freed`: the files that it waited for."""
 
     def __init__(self) -> None:
         self.freed: list[str] = []
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Looks after the thread that calls, until `end`; it is Python's main one."""
+        """Watches the calling thread, which is Python's main one, until `end`."""
         if self._thread is not None:
             return
         self._done = threading.Event()
-        self._handler = signal.signal(KICK, lambda *_: None)  # not SA_RESTART: what waits returns EINTR
+        self._handler = signal.signal(KICK, lambda *_: None)  # not SA_RESTART: a blocked call returns EINTR
         waiter = (threading.get_native_id(), threading.get_ident(), {(fd, _identity(fd)) for fd in _descriptors()})
         self._thread = background_thread(self._watch, *waiter)
         atexit.register(self.end)  # gdb's end: a thread that goes on while Python is taken down may take gdb with it
 
     def end(self) -> None:
-        """Looks no longer."""
+        """Ends the watch."""
         if self._thread is not None:
             self._done.set()
             self._thread.join()
@@ -82,12 +84,12 @@ class OpensEnd:
                     signal.pthread_kill(thread, KICK)
                     self.freed.append(os.readlink(f"/proc/self/fd/{now}"))
             except (OSError, ValueError):
-                continue  # another file by now, or nobody waits for it any more
+                continue  # another file by now, or no thread waits for it any more
 
 
 def waits_in(tid: int) -> str | int | None:
-    """The absolute path that a thread of this process opens at this moment, or the descriptor that it reads from; None where it
-    does anything else."""
+    """The absolute path that a thread of this process is opening, or the descriptor that it is reading from; None where it does
+    anything else."""
     try:
         with open(f"/proc/self/task/{tid}/syscall", "rb") as f:  # by `self`: /proc may number another pid namespace
             call = parse_syscall(f.read())
@@ -107,8 +109,8 @@ def waits_in(tid: int) -> str | int | None:
 
 
 def opened_by_name(descriptor: int) -> bool:
-    """Whether a descriptor of this process is a pipe or a device, and comes of open(2): a pipe that this process made itself, to
-    read what a child says, does not."""
+    """Whether a descriptor of this process is a pipe or a device and comes from open(2). A pipe that this process made itself, to
+    read a child's output, does not."""
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISFIFO(mode):
         return stat.S_ISCHR(mode) and descriptor > 2

@@ -1,7 +1,8 @@
-"""Removes what gdb puts into a process's /tmp (shared_folder.py), should gdb be killed before it does so itself: a process of its
-own, in the control groups of that process where it may be, so that the end of gdb's container is not its own.
+"""Removes gdb's files in a process's /tmp (shared_folder.py) if gdb is killed before it does so itself.
 
-It waits for the end of gdb, which is the end of the socket that is its standard input. Standard library only; no gdb."""
+It is a process of its own. Where it may, it joins the control groups of the other process, so that the end of gdb's container
+does not end it too. It waits for the end of gdb, which is the end of the socket that is its standard input. Standard library
+only; no gdb."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ TRIES = 1000  # of a folder into which a script still writes
 
 
 class Sweeper:
-    """Removes the folder `name` from the open folder `parent`, should this process end before `end()`. It is ready once it is
-    made: the folder may then be. Where it cannot be started, the log says so and nobody does that."""
+    """Starts a process that removes the folder `name` from the open folder `parent` if this process ends before `end()`. It is
+    ready once the object is made; the folder may be created then. Where it cannot be started, the log says so and the folder
+    would stay."""
 
     def __init__(self, pid: int, parent: int, name: str) -> None:
         self._socket, theirs = socket.socketpair()  # both close-on-exec: nothing that gdb starts keeps an end open
@@ -54,8 +56,8 @@ class Sweeper:
             theirs.close()
 
     def will_run(self, pending: int, place: int, path: str) -> None:
-        """Before the process is asked to run a script: should this process be killed, the request is taken back first. `pending`:
-        the address of the flag, `place`: that of the script's path (PEP 768)."""
+        """To be called before the process is asked to run a script. If this process is killed, the request is taken back first.
+        `pending`: the address of the flag, `place`: that of the script's path (PEP 768)."""
         self._tell(f"{pending} {place} {path}\n")
 
     def end(self) -> None:
@@ -72,8 +74,8 @@ class Sweeper:
 
 
 def sweep(parent: int, name: str, folder: int) -> None:
-    """Removes the folder `name`, open as `folder`, from the open folder `parent`, with the files of the exchange; one into which
-    somebody else has put others stays."""
+    """Removes the folder `name`, open as `folder`, from the open folder `parent`, with the files of the exchange. A folder with
+    other files in it stays."""
     for _ in range(TRIES):
         for file in FILES:
             with contextlib.suppress(OSError):
@@ -102,7 +104,7 @@ def main() -> int:
     with contextlib.suppress(OSError):
         channel.sendall(b".")
     while True:
-        gone = os.getppid() != owner  # asked first: what it said last is heard
+        gone = os.getppid() != owner  # checked first, so that its last message is read
         if select.select([channel], [], [], 0.0 if gone else 1.0)[0]:
             more = channel.recv(4096)
             if not more:

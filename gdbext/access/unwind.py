@@ -1,7 +1,7 @@
 """Native stacks from registers and memory alone: call-frame information of the mapped files, no symbols read ahead, no gdb.
 
-Works on any Target that has mappings and a thread's registers: a stopped process, a core, a snapshot, after the process went on.
-Sources: System V ABI x86-64 section 3.6.2 (register numbers), "DWARF for the Arm 64-bit Architecture" section 4.1, DWARF 4
+It works on any Target that has mappings and a thread's registers: a stopped process, a core, a snapshot of a process that runs
+on. Sources: System V ABI x86-64 section 3.6.2 (register numbers), "DWARF for the Arm 64-bit Architecture" section 4.1, DWARF 4
 section 2.5 (expressions).
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .model import Mapping, Memory, Registers
 
     Values = Dict[int, int]  # register values by DWARF number
-    Place = Tuple[Optional[Module], str, Optional[Row]]  # what is known of a pc: the module, the function's name, its row
+    Place = Tuple[Optional[Module], str, Optional[Row]]  # known facts of a pc: the module, the function's name, its row
 
 # register names by DWARF number; the one for the return address is the caller's pc
 NUMBERS = {
@@ -73,8 +73,8 @@ _CONSTANTS = {0x08: "B", 0x09: "b", 0x0A: "H", 0x0B: "h", 0x0C: "I", 0x0D: "i", 
 
 
 def evaluate(block: bytes, registers: Values, memory: Memory, first: int | None = None) -> int:
-    """The value of a DWARF location expression of the kinds that call-frame information holds; `first`: the value on its stack at
-    the start."""
+    """The value of a DWARF location expression, with the operations that call-frame information uses. `first`: the value on its
+    stack at the start."""
     cursor, stack = Cursor(block, 0), [] if first is None else [first]
     while cursor.at < len(block):
         op = cursor.take("B")
@@ -118,13 +118,13 @@ class Unwinder:
     def frames(self, registers: Registers, limit: int = MAX_FRAMES) -> list[NativeFrame]:
         """The frames from `{name: value}`, innermost first.
 
-        A frame whose caller had to be guessed makes the older ones unreliable. The walk ends where nothing is known, never in a
-        loop."""
+        A frame whose caller had to be guessed makes the older ones unreliable. The walk ends where no caller is known, and never
+        loops."""
         sp_number = SP[self.arch]
         values = {i: registers[n] & MASK for i, n in enumerate(NUMBERS[self.arch]) if n in registers}
         pc, reliable, exact, doubt = registers[PC[self.arch]] & MASK, True, True, ""
         found: list[NativeFrame] = []
-        known: dict[tuple[int, bool], Place] = self.memory.cached("unwound places", dict)  # many threads stand at few places
+        known: dict[tuple[int, bool], Place] = self.memory.cached("unwound places", dict)  # many threads are at few places
         while len(found) < limit:
             sp = values.get(sp_number, 0)
             if (pc, exact) not in known:
@@ -187,7 +187,7 @@ class Unwinder:
         return False
 
     def _row(self, pc: int, exact: bool) -> Row | None:
-        """What call-frame information says of `pc`; None where there is none."""
+        """The rules of call-frame information for `pc`; None where there is none."""
         module = self._module(pc)
         try:
             table = table_of(module.elf) if module is not None else None
@@ -277,7 +277,7 @@ class Unwinder:
         return self._code(pc), older
 
     def _returns_from_signal(self, pc: int) -> bool:
-        """Whether a signal handler returns to `pc`: Linux gives that code of its no call-frame information on aarch64
+        """Whether a signal handler returns to `pc`. On aarch64 Linux has no call-frame information for that code
         (arch/arm64/kernel/vdso/sigreturn.S)."""
         if self.arch != "aarch64":
             return False
@@ -294,8 +294,8 @@ class Unwinder:
         return pc, dict(enumerate(registers))  # x0 to x30 and sp, numbered as DWARF does
 
     def _leaves(self, pc: int, values: Values) -> tuple[int, Values] | None:
-        """-> (pc, registers) of the caller of code that was made at run time and goes straight from `pc`, a return address, to
-        its `ret`, as a trampoline does (CPython's for perf, Python/asm_trampoline.S); None where it does anything else."""
+        """-> (pc, registers) of the caller of code made at run time, if that code goes straight from `pc`, a return address, to
+        its `ret`. A trampoline does so (CPython's for perf, Python/asm_trampoline.S). None for any other code."""
         if self.arch != "x86-64":
             return None
         try:
@@ -320,14 +320,14 @@ class Unwinder:
     def _guess(self, at: int, values: Values, exact: bool) -> tuple[int, Values]:
         """-> (pc, registers) of the caller of the code `at`, without call-frame information.
 
-        A return address on top of the stack or in its register (only where `at` is an instruction that runs), else the frame
-        pointer's chain; `GdbextError` where neither leads to code."""
+        It tries a return address on top of the stack or in its register (only where `at` is the current instruction), then the
+        frame pointer's chain. `GdbextError` where neither leads to code."""
         sp, fp = values[SP[self.arch]], values.get(FP[self.arch], 0)
         if exact and self.arch == "x86-64":
             pc = self.memory.u64(sp)
             if self._is_code(pc):
                 return pc, {**values, SP[self.arch]: sp + 8}
-        if exact and self.arch == "aarch64":  # what leads out of the code that runs is no address that a call of its own left
+        if exact and self.arch == "aarch64":  # an address outside the running code is not left over from a call of its own
             pc, here = self._code(values.get(LINK, 0)), self.memory.mapping_at(at)
             if self._is_code(pc) and self.memory.mapping_at(pc) is not here:
                 return pc, values

@@ -27,7 +27,7 @@ def pages_of(address: int, size: int) -> range:
 class Recorder(ProcTarget):
     """The running process; its log gathers the pages that a reader asks for, `limit` of them at most.
 
-    With a `deadline` (monotonic) every read after it faults, and `copies` holds what was read, by page."""
+    With a `deadline` (monotonic) every read after it faults, and `copies` holds the memory that was read, by page."""
 
     read_log: ReadLog
 
@@ -53,15 +53,15 @@ class Recorder(ProcTarget):
         return data[address - pages[0] : address - pages[0] + size]
 
     def _read_away(self, address: int, size: int) -> bytes:
-        """With a deadline the process stands still: nothing is waited for."""
+        """A read of a page that is not in memory. With a deadline the process is paused: the read does not wait."""
         if self.deadline:
             raise FaultError(address, size, "not in memory")
         return super()._read_away(address, size)
 
 
 class Copy(Target):
-    """What was copied. Memory that cannot change (read-only mappings) still comes from the process; the log's `missed` gathers
-    the rest."""
+    """The copied memory. Memory that cannot change (read-only mappings) still comes from the process; the log's `missed` gathers
+    all other pages."""
 
     kind = "snapshot"
     read_log: ReadLog

@@ -1,4 +1,4 @@
-"""One look of an agent: a command in a process of its own, which ends with the server, whatever ends that.
+"""One call of an agent: a command in a process of its own, which ends with the server, however the server ends.
 
 `package.program(PYTHON, "gdbext.agents.look") SERVER NAME WORD...` does what `python -m gdbext NAME WORD...` does."""
 

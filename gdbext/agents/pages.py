@@ -1,4 +1,5 @@
-"""Answers in pages of a bounded size. A cursor names the rest of an answer that was given: the pages are of one look."""
+"""Answers in pages of a bounded size. A cursor names the rest of an earlier answer: all pages come from one run of the
+command."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ class Pages:
         self._kept: dict[int, bytes] = {}
 
     def first(self, text: str) -> str:
-        """The first page of an answer, kept for the others where there are more."""
+        """The first page of an answer; the other pages are kept."""
         data = text.encode("utf-8", "replace")
         if len(data) <= self.size:
             return text
@@ -29,7 +30,7 @@ class Pages:
         return self._page(self._count, 0)
 
     def next(self, cursor: str) -> str:
-        """The page that a cursor names; `GdbextError` for one that is not, or no more, known."""
+        """The page that a cursor names; `GdbextError` for an unknown or expired cursor."""
         try:
             number, at = (finite(word, int) for word in cursor.split(":"))
             if 0 <= at < len(self._kept[number]):

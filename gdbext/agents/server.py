@@ -1,7 +1,7 @@
 """`python -m gdbext mcp`: the pack's answers for agents, by the Model Context Protocol over standard input and output.
 
-Each call is a process of its own (look.py) with a time limit, so that nothing that is read stays open or stopped here, and an end
-of the server or of its client at any moment ends what it had begun."""
+Each call is a process of its own (look.py) with a time limit. So nothing stays open or stopped in the server after a read. If the
+server or its client ends at any moment, the calls that it has started end too."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from . import tools
 from .pages import Pages
 
 LIMIT = 60.0  # seconds of one call
-AT_ONCE = 2  # calls that look at the same time
+AT_ONCE = 2  # calls that run at the same time
 MISSING = "mcp needs the package mcp, 2 or newer, in this Python: pip install 'gdbext[mcp]'   (or: pip install 'mcp>=2')"
 INSTRUCTIONS = (
     "Inspects LLM inference engines (vLLM, SGLang, …) on this machine. Nothing is changed: processes stand still for "
@@ -71,7 +71,7 @@ class Looks:
 
 
 def structured(text: str) -> dict[str, Any] | None:
-    """What an answer in JSON says, as an object: of one that fits in one page."""
+    """The content of an answer in JSON, as an object, if the answer fits in one page."""
     try:
         found = json_of(text.encode(), "an answer") if text.startswith("{") else None
     except ValueError:
@@ -116,10 +116,10 @@ def serve(limit: float = LIMIT) -> None:
 
     try:
         asyncio.run(run())
-    except BaseException as e:  # what its task groups raise is of several classes, by Python's version
+    except BaseException as e:  # its task groups raise errors of several classes, by Python's version
         if not _is_gone(e):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what was not written yet has no reader
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the unwritten rest has no reader
 
 
 def _is_gone(error: BaseException) -> bool:

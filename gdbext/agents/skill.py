@@ -1,5 +1,5 @@
-"""`python -m gdbext skill DIR`: a skill folder for an agent with a shell: the debugging guide and the commands, from what they
-declare."""
+"""`python -m gdbext skill DIR`: a skill folder for an agent with a shell: the debugging guide and the commands, from their own
+declarations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The tools that agents get: commands that declare `tool`, with what they declare of options and operands. No list of its own."""
+"""The tools for agents: commands that declare `tool`, with their own declarations of options and operands. There is no second
+list."""
 
 from __future__ import annotations
 
@@ -31,12 +32,12 @@ def tools() -> dict[str, type[Command]]:
 
 
 def offered(command: type[Command]) -> list[Option]:
-    """The options that an agent may give: none that writes a file, names one, or shows what users sent."""
+    """The options that an agent may give: none that writes a file, names one, or shows users' data."""
     return [option for option in command.all_options() if option.for_agents]
 
 
 def operand_name(command: type[Command]) -> str:
-    """What the operand is called in a call: "what" for `[WHAT...]`, "expr" for `EXPR`; "" where there is none."""
+    """The operand's name in a call: "what" for `[WHAT...]`, "expr" for `EXPR`; "" where there is none."""
     word = re.match(r"\[?([A-Z]+)", _operand(command)[1])
     return word[1].lower() if word else "operand" if command.operand else ""
 
@@ -61,7 +62,7 @@ def description(command: type[Command]) -> str:
 
 
 def in_tools(text: str) -> str:
-    """An error's text with the tools' names where it names their commands: agents know no others, and have no `help`."""
+    """An error's text with the tools' names in place of their commands: agents know no others, and have no `help`."""
     text = re.sub(r"; see: (gdbext )?help [\w-]+", "", text)
     for tool, command in tools().items():
         text = re.sub(rf"(?<![\w-]){command.name}(?![\w-])", tool, text)
@@ -86,8 +87,8 @@ def schema(command: type[Command]) -> dict[str, Any]:
 
 
 def words_of(command: type[Command], given: Mapping[str, Any], limit: float = 60.0) -> list[str]:
-    """The words of the command line that a call stands for, which may take `limit` seconds. `UsageError` for what the tool does
-    not offer, also where an operand smuggles it in, and for a wait that is too long."""
+    """The words of the command line for a call, which may take `limit` seconds. `UsageError` for options that the tool does not
+    offer, even inside an operand, and for a wait that is too long."""
     known, name, words = {o.name: o for o in offered(command)}, operand_name(command), []
     for key, value in given.items():
         option = known.get(key)
@@ -119,8 +120,8 @@ def words_of(command: type[Command], given: Mapping[str, Any], limit: float = 60
 
 
 def _waits(command: type[Command], given: Mapping[str, Any], most: float) -> list[str]:
-    """Words for the seconds that the command may take where it would take more than `most` by itself; `UsageError` where more
-    are asked for."""
+    """The words that limit the seconds of a command which would take more than `most` by default. `UsageError` where the call
+    requests more."""
     words = []
     for option in offered(command):
         if (option.kind, option.metavar) != ("float", "S"):

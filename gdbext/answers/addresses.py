@@ -1,4 +1,5 @@
-"""What an address is, as JSON and for people: a place in the KV cache with its owners, a tensor, a Python object, a mapping."""
+"""The meaning of an address, as JSON and for people: a place in the KV cache with its owners, a tensor, a Python object, a
+mapping."""
 
 from __future__ import annotations
 
@@ -23,11 +24,10 @@ TYPE_SUBCLASS = 1 << 31  # Py_TPFLAGS_TYPE_SUBCLASS: the type of a type has it
 
 
 class KvPlaces:
-    """The KV cache of an engine, read once, to look addresses up in. `partial`: why that is not all; `why`: why there is
-    nothing."""
+    """The KV cache of an engine, read once, to look up addresses. `partial`: why it is not complete; `why`: why there is none."""
 
     def __init__(self, open_view: Callable[[], Any]) -> None:
-        """`open_view` gives the view. Without an engine in the process nothing is found; a cache that cannot be read is said in
+        """`open_view` gives the view. In a process without an engine nothing is found. A cache that cannot be read is reported in
         `partial`."""
         self.cache: Cache | None = None
         self.workers: list[Worker] = []
@@ -54,8 +54,8 @@ class KvPlaces:
         return next((place for place in found if place is not None), None)
 
     def addresses(self, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The addresses of a place: where `layer`, `block` and optionally `slot`, `head`, `element`, `part`, `rank` lie;
-        `NotFoundError` without any."""
+        """The addresses of a place: of `layer`, `block` and optionally `slot`, `head`, `element`, `part`, `rank`; `NotFoundError`
+        without any."""
         found = []
         for worker in self.workers:
             if wanted.get("rank", worker.rank).lower() != worker.rank.lower():
@@ -89,8 +89,8 @@ def _address_data(worker: Worker, layer: Layer, part: str, wanted: Mapping[str, 
 
 
 def place_in_worker(cache: Cache | None, worker: Worker, address: int) -> dict[str, Any] | None:
-    """The place of an address in a worker's layers, or None. Layers of different groups may lie in the same memory: then the one
-    counts whose group has given the block to a request."""
+    """The place of an address in a worker's layers, or None. Layers of different groups may share memory. Then the layer counts
+    whose group has given the block to a request."""
     found = [(layer, layer.find(address)) for layer in worker.layers]
     places = [_place_data(cache, worker, layer, address, *place) for layer, place in found if place is not None]
     return next((p for p in places if p["owners"]), places[0] if places else None)
@@ -147,8 +147,8 @@ def mapping_data(mapping: MemoryMapping, address: int) -> dict[str, Any]:
 
 
 def object_fields(target: Target, address: int, private: AbstractSet[str] = frozenset()) -> dict[str, Any]:
-    """`kind`, `object` and, of a tensor, `tensor` of a Python object that begins at the address; {} where it does not look like
-    one.
+    """`kind` and `object` of a Python object that begins at the address, for a tensor also `tensor`; {} where there seems to be
+    none.
 
     `private`: an engine's names of users' content, which is counted, not shown; empty where it may be shown."""
     try:
@@ -167,7 +167,7 @@ def object_fields(target: Target, address: int, private: AbstractSet[str] = froz
 
 
 def address_lines(address: int, data: Mapping[str, Any], style: Style) -> list[str]:
-    """What llm-addr says of an address."""
+    """The text of llm-addr for an address."""
     head, kv, mapping = style.address(hex(address)) + ": ", data["kv"], data["mapping"]
     lines = []
     if kv is not None:

@@ -1,4 +1,4 @@
-"""Breakpoints as text: what was set, and the list of what is set."""
+"""Breakpoints as text: those just set, and the list of all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def place_text(data: dict[str, Any], style: Style) -> str:
 
 
 def set_text(data: dict[str, Any], style: Style) -> str:
-    """What was set, in one line."""
+    """A breakpoint that was set, in one line."""
     also = [place for place in data.get("also", ()) if place != f"{data['file']}:{data['line']}"]
     more = (
         f"  and {', '.join(style.file(style.path(place)) for place in also[:3])}"

@@ -46,7 +46,7 @@ def chains_data(chains: Iterable[Chain], place: Callable[[Any], dict[str, Any]])
 
 
 def chain_lines(chains: Sequence[dict[str, Any]], style: Any, nodes: dict[Any, Any], most: int = SHOWN) -> list[str]:
-    """The chains of those that are no resting helpers, a line each."""
+    """The chains, a line each, without those of idle helpers."""
     shown = [one for one in chains if not one["rests"]]
     lines = [_line(one, style, nodes) for one in shown[:most]]
     if len(shown) > most and most:

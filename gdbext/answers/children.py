@@ -1,6 +1,6 @@
-"""A value as a tree of variables shows it: its text, and what is inside it, page by page.
+"""A value as a tree of variables shows it: its text, and its children, page by page.
 
-What is private is told by the way to a value, as `pyprint` tells it by an expression: what stands below a private name stays
+Private content is recognised by the path to a value, as `pyprint` does by the expression: everything below a private name stays
 hidden, however deep.
 """
 
@@ -18,14 +18,16 @@ from ..errors import GdbextError
 from ..render.text import escape
 from .variables import MAX_FIELDS
 
-PAGE = 200  # of what is inside a value, at once
-_UNKNOWN = "[...]"  # the step of a path to what no key that can be written leads to
+PAGE = 200  # children of a value, at once
+_UNKNOWN = "[...]"  # the step of a path to a child whose key cannot be written
 _NO_FIELDS = ("function", "module", "code", "builtin_function_or_method", "NoneType", "bool", "int", "float", "complex")
 
 
 class Variable:
-    """`name` and `value`, an `Object`, an `Adapter` or a plain value; `path`: the expression that leads to it; `exact`: whether
-    that expression gives this very value. `text` is bounded and escaped; `hidden`: its content is counted, not shown."""
+    """A variable or a child of a value.
+
+    `name` and `value`: an `Object`, an `Adapter` or a plain value. `path`: the expression that leads to it. `exact`: whether that
+    expression gives this very value. `text` is bounded and escaped. `hidden`: its content is counted, not shown."""
 
     def __init__(self, name: str, value: Any, path: str, private: AbstractSet[str] = frozenset(), exact: bool = True) -> None:
         self.name, self.value, self.path, self.private, self.exact = escape(name), value, path, private, exact
@@ -152,7 +154,7 @@ def _members(value: Any, start: int, stop: int) -> list[Any]:
 
 
 def _names(value: Any) -> list[str]:
-    """The fields of a namedtuple, [] for what has none."""
+    """The fields of a namedtuple, [] for any other object."""
     if not isinstance(value, Object) or not value.type.flags & TUPLE or not value.type.is_heap:
         return []
     found = value.namedtuple_fields()

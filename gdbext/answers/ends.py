@@ -14,7 +14,7 @@ from ..stacks.threads import ProcessView, ThreadView
 
 
 def ends_data(views: Iterable[ProcessView]) -> list[dict[str, Any]]:
-    """The JSON field `ends` of several processes; those that neither ended nor end are left out."""
+    """The JSON field `ends` of several processes; those that neither ended nor are ending are left out."""
     found = [end_data(view.target, view.rt, view.threads, view.name) for view in views if isinstance(view, ProcessView)]
     return [one for one in found if one is not None]
 

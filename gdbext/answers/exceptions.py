@@ -16,7 +16,7 @@ from .variables import frame_variable_lines
 
 CAUSE = "The above exception was the direct cause of the following exception:"
 CONTEXT = "During handling of the above exception, another exception occurred:"
-# Messages of the interpreter's and of CUDA's own, which quote names of code, never what users sent.
+# The interpreter's and CUDA's own messages, which quote names of code, never users' data.
 HARMLESS = re.compile(
     r"|\d+|[\w ]*index out of range|[\w ]*by zero|maximum recursion depth exceeded[\w ]*|name '\w+' is not defined|"
     r"No module named '[\w.]+'|"
@@ -73,7 +73,7 @@ def exception_data(found: Raised, private: AbstractSet[str] = frozenset(), with_
 
 
 def cut_reasons(found: Raised) -> list[str]:
-    """Reasons for `partial`: what was left out of an exception and of those that hang on it."""
+    """Reasons for `partial`: the parts left out of an exception and of the exceptions linked to it."""
     reasons = [f"{found.type}: {r}" for r in found.cut]
     for other in [found.cause, found.context] + found.members:
         reasons += cut_reasons(other) if other is not None else []
@@ -81,7 +81,7 @@ def cut_reasons(found: Raised) -> list[str]:
 
 
 class Source:
-    """Lines of source files as this machine has them; '' where it has not."""
+    """Lines of source files as this machine has them; '' for missing ones."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -99,7 +99,7 @@ class Source:
 
 
 def exception_lines(data: dict[str, Any], style: Style, source: Source, with_locals: bool = False) -> list[str]:
-    """An exception as Python's own traceback words it: what led to it first, most recent call last."""
+    """An exception in the words of Python's own traceback: its cause or context first, most recent call last."""
     lines, other = [], None
     if data["cause"] is not None:
         other, joint = data["cause"], CAUSE

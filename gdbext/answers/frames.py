@@ -67,8 +67,8 @@ def native_frame(frame: NativeFrame, level: int) -> dict[str, Any]:
 def launched_kernel(
     target: Target, thread: Thread | None, native: list[NativeFrame], rt: Runtime | None = None
 ) -> dict[str, Any] | None:
-    """The kernel that a thread is about to launch as a frame of its own, None where it launches none. `rt`: of the process's
-    Python, whose Triton knows the names of what the driver launches."""
+    """The kernel that a thread is about to launch, as a frame of its own; None where it launches none. `rt`: of the process's
+    Python, whose Triton knows the names of kernels that the driver launches."""
     if not native or not target.is_stopped or thread is None:
         return None
     entry = native[0].function
@@ -81,7 +81,7 @@ def launched_kernel(
             own = triton.compiled(rt).get(found.function)
     except GdbextError as e:
         log.passed_over(e)
-        return None  # its frames are all there; llm-launch says what could not be read
+        return None  # its frames are complete; llm-launch names the unread arguments
     if found is None:
         return None
     return {
@@ -166,6 +166,6 @@ def device_kernel_lines(running: list[dict[str, Any]], style: Style) -> list[str
 
 
 def frame_text(frame: dict[str, Any], style: Style) -> str:
-    """The line of a JSON `frame`, whatever its kind: `#0  function (file:line)`."""
+    """The line of a JSON `frame` of any kind: `#0  function (file:line)`."""
     lines = {"python": python_frame_line, "native": native_frame_line, "kernel": kernel_frame_line}
     return lines[frame["kind"]](frame, style)

@@ -38,7 +38,7 @@ FLAGS = "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip
 
 
 RELEASES = (
-    # first release, what differs there
+    # first release, the difference from it on
     (
         (11, 4),
         "CUDA 11.4 to 12.4: the CPU core comes along; CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION=0 leaves it out. "
@@ -193,7 +193,8 @@ def core_data(core: gpucore.GpuCore) -> dict[str, Any]:
 
 
 def setup_data(cuda: str | None) -> dict[str, Any]:
-    """The fields of llm-gpucore -setup: the lines for a shell, with what the release `cuda` wants ("12.8"; without, each one)."""
+    """The fields of llm-gpucore -setup: the lines for a shell, as the release `cuda` needs them ("12.8"; without it, for each
+    release)."""
     wanted = list(RELEASES)
     if cuda:
         major, _, minor = cuda.partition(".")

@@ -29,7 +29,7 @@ def greenlet_data(greenlet: Greenlet, private: AbstractSet[str] | None = None) -
 
 
 def greenlet_lines(greenlets: list[dict[str, Any]], style: Style, with_locals: bool) -> list[str]:
-    """Lines of what `greenlet_data` made: greenlets that stand in the same frames together, and how many have no stack."""
+    """The lines for `greenlet_data`: greenlets with the same frames together, and the number of those without a stack."""
     alike: dict[Any, list[dict[str, Any]]] = {}
     for one in greenlets:
         if one["state"] not in dict(_WITHOUT_STACK):

@@ -77,7 +77,8 @@ def hang_data(found: Examination) -> dict[str, Any]:
 
 
 def _placer(seen: Sequence[ProcessState]) -> Callable[[Any, dict[str, int]], dict[str, Any]]:
-    """-> what gives the `place` of a node, by the processes that were looked at and by {name: pid} of children that were not."""
+    """-> a function that gives the `place` of a node, from the processes that were examined and from {name: pid} of children that
+    were not."""
     by_name = {s.name: s for s in seen}
     nodes = nodes_of([s.view for s in seen if s.view])
 

@@ -1,4 +1,4 @@
-"""Several machines as one: each one's facts, and what is judged of all of them as JSON; of llm-hang, one examination."""
+"""Several machines as one: the facts of each, and the judgement on all of them as JSON; for llm-hang, one examination."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MAX_PID = 1 << 22  # the kernel's limit
 def judged_of(
     answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]], judge: Callable[[list[Machine]], Any]
 ) -> tuple[list[Machine], Any]:
-    """-> (the machines whose facts can be judged, what `judge` makes of all of them); one whose facts cannot is named in
-    `failed`. Facts are made anew for each try: a judge may fill some in. `GdbextError` where none is left."""
+    """-> (the machines whose facts can be judged, the result of `judge` for all of them together). The other machines are named
+    in `failed`. Facts are made anew for each try: a judge may fill some in. `GdbextError` where no machine is left."""
     known: list[_Known] = []
     for number, (name, answer) in enumerate(answers, 1):
         try:
@@ -53,7 +53,7 @@ def judged_of(
 
 
 class _Known(NamedTuple):
-    """What one machine answered: its facts, and the names of the processes in them."""
+    """One machine's answer: its facts, and the names of the processes in them."""
 
     name: str
     number: int
@@ -67,8 +67,10 @@ DAMAGE = (GdbextError, TypeError, AttributeError, KeyError, ValueError, IndexErr
 def _without_damage(
     known: list[_Known], tried: Callable[[Sequence[_Known]], Any], failed: list[dict[str, Any]], why: Exception
 ) -> list[_Known]:
-    """The machines but those whose facts no judge can take, or, where each alone can be judged, but one without which the others
-    can: nobody else's facts are to suffer from them."""
+    """The machines without damaged facts, so that one does not spoil the answer for the others.
+
+    A machine is left out if the judge fails on its facts alone. If it fails on none of them alone, the machine is left out
+    without which it succeeds on the others."""
 
     def fails(some: list[_Known]) -> str:
         try:
@@ -88,8 +90,8 @@ def _without_damage(
 def judged(
     answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]
 ) -> tuple[Examination, list[Machine], dict[str, Any], list[str]]:
-    """-> (the examination of all machines, those that were judged, the JSON of llm-hang with `node` in each place, why it is not
-    all)."""
+    """-> (the examination of all machines, the machines that were judged, the JSON of llm-hang with `node` in each place, the
+    reasons why it is not complete)."""
 
     def judge(machines: list[Machine]) -> tuple[Examination, Any]:
         found = judge_machines(machines)
@@ -103,7 +105,7 @@ def judged(
 
 
 def nodes_data(machines: Sequence[Machine]) -> list[dict[str, Any]]:
-    """The machines that were asked, as JSON."""
+    """The machines of the command, as JSON."""
     return [
         {"node": escape(m.name), "host": escape(m.host), "processes": len(m.processes), "version": escape(m.version)}
         for m in machines
@@ -111,7 +113,7 @@ def nodes_data(machines: Sequence[Machine]) -> list[dict[str, Any]]:
 
 
 def reasons(machines: Sequence[Machine], failed: Sequence[dict[str, Any]]) -> list[str]:
-    """Why what is said of several machines is not all."""
+    """Why the answer about several machines is not complete."""
     partial = [f"{f['label']}: {f['reason']}" for f in failed]
     partial += [f"{m.name}: {escape(reason)}" for m in machines for reason in m.partial]
     return partial + [
@@ -120,12 +122,12 @@ def reasons(machines: Sequence[Machine], failed: Sequence[dict[str, Any]]) -> li
 
 
 def there(data: Any, machines: Sequence[Machine]) -> Any:
-    """JSON whose pids are those of their machines, with the machine beside them."""
+    """JSON whose pids are those of their machines, each with its machine."""
     return _there(data, {machine.number: machine.name for machine in machines})
 
 
 def _there(data: Any, names: dict[int, str]) -> Any:
-    """JSON whose pids are those of their machines, with the machine beside them."""
+    """JSON whose pids are those of their machines, each with its machine."""
 
     def own(match: re.Match[str]) -> str:
         number, pid = divmod(int(match[0]), 1 << exchange.MACHINE)

@@ -1,4 +1,4 @@
-"""The Python heap of a process as JSON and as text, and the file that remembers one."""
+"""The Python heap of a process as JSON and as text, and the file that stores an earlier one."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def growth_data(row: Row) -> dict[str, Any]:
 
 # ---- files -----------------------------------------------------------------------------------------------------------
 def save_look(path: str, look: Look, force: bool) -> str:
-    """Writes what `load_look` reads. -> the path"""
+    """Writes a file for `load_look`. -> the path"""
     path = os.path.expanduser(path)
     kept = {
         "process": look.process,

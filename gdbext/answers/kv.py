@@ -18,7 +18,7 @@ MAX_CELLS = 1 << 16  # of a map that JSON holds
 
 
 def pool_data(cache: Cache, number: int) -> dict[str, Any]:
-    """One pool: its counts and what the engine counts itself."""
+    """One pool: its counts and the engine's own counters."""
     pool = cache.pools[number]
     return {
         "name": pool.name,
@@ -57,14 +57,14 @@ def request_data(request: Request) -> dict[str, Any]:
 
 
 def tokens_of(request: Request) -> int | None:
-    """How many tokens a request has: its prompt and output, or what is computed where those are not known."""
+    """How many tokens a request has: its prompt and output, or the computed ones where those are not known."""
     if request.prompt_tokens is None and request.output_tokens is None:
         return request.computed_tokens
     return (request.prompt_tokens or 0) + (request.output_tokens or 0)
 
 
 def layout_data(worker: Worker | None) -> dict[str, Any] | None:
-    """What the layers' memory looks like, from one shard; None without any layer."""
+    """The layout of the layers' memory, from one shard; None without any layer."""
     if worker is None or not worker.layers:
         return None
     layer = worker.layers[0]
@@ -124,8 +124,8 @@ def group_data(cache: Cache, group: Group) -> dict[str, Any]:
 
 
 def block_data(cache: Cache, group: Group, number: int, workers: Sequence[Worker]) -> dict[str, Any]:
-    """A block of a group's pool: references, owners, and where it lies on every rank and layer. `NotFoundError` outside the
-    pool."""
+    """A block of a group's pool: references, owners, and its addresses on every rank and layer. `NotFoundError` outside
+    the pool."""
     pool = cache.pools[group.pool]
     if not pool.valid(number):
         raise NotFoundError(f"no {pool.unit} {number}: the pool has 0 to {pool.count - 1}")
@@ -166,7 +166,7 @@ def layers_of(cache: Cache, group: int, workers: Sequence[Worker]) -> list[tuple
 
 
 def free_data(cache: Cache) -> dict[str, Any]:
-    """The free queue of each pool in its own order; the first pool's fields stand by themselves too."""
+    """The free queue of each pool in its own order; the first pool's fields are also given on their own."""
     pools = []
     for pool in cache.pools:
         walk = pool.walk()
@@ -201,8 +201,10 @@ def map_data(maps: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def is_sound(report: Report, ranks: bool) -> bool | None:
-    """Whether all that was compared holds; None where nothing of what was asked for could be compared (`ranks`: block tables of
-    workers were; of values: a block's), or where it changed while it was read."""
+    """Whether everything that was compared holds.
+
+    None where none of a requested kind could be compared (`ranks`: block tables of workers; of values: a block's), or where it
+    changed while it was read."""
     if report.violations:
         return False
     unseen = report.values is not None and not any(report.values.looked_at.values())
@@ -210,8 +212,8 @@ def is_sound(report: Report, ranks: bool) -> bool | None:
 
 
 def check_data(report: Report, cache: Cache, ranks: bool) -> dict[str, Any]:
-    """What the invariants say: broken rules, and apart from them what a half-done update explains; what was compared, what
-    not."""
+    """The result of the invariants: broken rules, and separately those that a half-done update explains; what was compared and
+    what was not."""
     tables = sum(1 for r in cache.requests if any(r.blocks.values()))
     return {
         "ok": is_sound(report, ranks),

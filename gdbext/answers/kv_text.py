@@ -145,7 +145,7 @@ def map_lines(maps: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def check_lines(cache: Cache, data: dict[str, Any], style: Style) -> list[str]:
-    """Whether the cache is sound, and what is not; the first broken rule with what must hold."""
+    """Whether the cache is sound, and its faults; with the first broken rule its full text."""
     violations = data["violations"]
     if violations:
         said = style.bad(f"{sum(1 + v['more'] for v in violations)} faults")

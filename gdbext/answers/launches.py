@@ -112,7 +112,7 @@ def breakpoints_data(breakpoint: KernelBreakpoint) -> list[dict[str, Any]]:
 
 
 def breakpoint_data(breakpoint: KernelBreakpoint) -> dict[str, Any]:
-    """What one llm-break has set."""
+    """The breakpoints that one llm-break has set."""
     return {
         "name": breakpoint.name,
         "condition": breakpoint.condition or None,
@@ -124,7 +124,7 @@ def breakpoint_data(breakpoint: KernelBreakpoint) -> dict[str, Any]:
 
 
 def breakpoint_lines(breakpoint: KernelBreakpoint, data: dict[str, Any], style: Style) -> list[str]:
-    """What was set, for whom, and what it costs or waits for."""
+    """The breakpoints that were set, for which processes, and what they cost or wait for."""
     lines = []
     for b in data["breakpoints"]:
         at = f" at {style.address(hex(b['address']))}" if b["address"] is not None else f" {b['kernel']}"
@@ -157,7 +157,7 @@ def breakpoint_lines(breakpoint: KernelBreakpoint, data: dict[str, Any], style: 
 
 
 def breakpoint_rows(breakpoints: list[KernelBreakpoint]) -> list[dict[str, Any]]:
-    """Every llm-break that is set, with what it cost."""
+    """Every llm-break that is set, with its cost so far."""
     return [{**breakpoint_data(b), "done": b.done, "logged": len(b.logged), **b.cost()} for b in breakpoints]
 
 
@@ -176,7 +176,7 @@ def row_lines(rows: list[dict[str, Any]], style: Style) -> list[str]:
 
 
 def cost_line(cost: dict[str, Any]) -> str:
-    """What looking at launches cost, in words."""
+    """The cost of examining launches, in words."""
     if not cost["launches_looked_at"]:
         return "no launch was looked at yet"
     line = f"{cost['stops']} stops, {cost['launches_looked_at']} launches looked at, "

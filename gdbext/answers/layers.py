@@ -1,4 +1,4 @@
-"""What `llm-layers` recorded, as rows of JSON and as text."""
+"""The records of `llm-layers`, as rows of JSON and as text."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ DIFFERENCES = ["module", "type", "output", "differs by", "relative", "at", ""]
 
 
 def comparison_text(found: dict[str, Any], every: bool, style: Style) -> str:
-    """Two records side by side: the first difference, and what else differs."""
+    """Two records side by side: the first difference, and the other differences."""
     rows, first = found["rows"], found["first"]
     other = [row for row in rows if row["compared"] and not row["equal"]]
     lines, left_out = [], found["not_compared"]
@@ -106,7 +106,7 @@ def _how(row: dict[str, Any]) -> str:
 
 
 def _made(row: dict[str, Any]) -> str:
-    """ " (against q_proj, k_proj, v_proj side by side; the most in k_proj)": what was put together to be compared."""
+    """ " (against q_proj, k_proj, v_proj side by side; the most in k_proj)": the parts that were combined for the comparison."""
     made = row["made"]
     if made is None:
         return ""

@@ -13,7 +13,7 @@ from .places import Nodes, node_text, place
 
 
 def edge_data(edge: Edge, nodes: Nodes) -> dict[str, Any]:
-    """The JSON `edge`, with what is known of the owner."""
+    """The JSON `edge`, with the known facts about the owner."""
 
     def at(node: Any) -> Any:
         if node in nodes:
@@ -36,7 +36,7 @@ def edge_data(edge: Edge, nodes: Nodes) -> dict[str, Any]:
 
 
 def edge_lines(edges: list[Edge], nodes: Nodes, style: Style) -> list[str]:
-    """Two lines for each edge: who waits for what, and who has it, or may have it."""
+    """Two lines for each edge: the thread and the lock that it waits for, and the lock's owner or possible owners."""
     lines = []
     for e in edges:
         lines.append(
@@ -62,7 +62,7 @@ def edge_lines(edges: list[Edge], nodes: Nodes, style: Style) -> list[str]:
 # ---- over several machines -------------------------------------------------------------------------------------------------
 _PLACE = {"label": str, "pid": (int, None), "tid?": (int, None), "name?": str, "task?": str}
 _EDGE = {"waiter": _PLACE, "lock": str, "owner": (_PLACE, None), "kind": str, "where": str, "note": str, "orphan": bool}
-ANSWER = {  # what is read of an answer of `llm-locks -json`
+ANSWER = {  # the fields read from an answer of `llm-locks -json`
     "edges": [{**_EDGE, "candidates": [_PLACE]}],
     "cycles": [{"edges": [{**_EDGE, "candidates": [_PLACE]}], "sentence": str}],
     "ranks_read": int,

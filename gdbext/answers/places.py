@@ -54,7 +54,7 @@ def node_text(node: Node, nodes: Nodes) -> str:
 
 
 def woken_text(count: int) -> str:
-    """What is said of threads that slept and had to be stopped all the same."""
+    """A sentence about threads that slept and had to be stopped all the same."""
     return f"threads that slept and were stopped too: {count}; a call of theirs may have returned EINTR"
 
 

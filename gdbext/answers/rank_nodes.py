@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _NUMBER, _TEXT = (int, None), (str, None)
 INSTANCE = {"name": str, "role": str, "engine_id": str, "ports": dict, "serves": str, "dp_rank": _NUMBER}
 RANK = {"engine": str, "role": str, "label": str, "pid": int, "state": str, "ranks": dict, "sizes": dict, "marks": [str]}
-ANSWER = {  # what is read of an answer of `llm-ranks -json`
+ANSWER = {  # the fields read from an answer of `llm-ranks -json`
     "ranks": [{**RANK, "instance": (INSTANCE, None), "rss?": _NUMBER, "gpus?": [int], "notes?": [str]}],
     "processes": int,
     "routers": [{"router": str, "pid": int, "ports": ([int], None), "connections": dict}],
@@ -51,8 +51,8 @@ def merged(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> 
 
 
 def missing(ranks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`[{engine, group, size, ranks}]`: numbers of a group of ranks that no process here has, where all that tell its size tell
-    the same. Instances of one engine, role and model are taken for parts of one only where each has numbers of its own."""
+    """`[{engine, group, size, ranks}]`: the numbers of a group of ranks that no process here has. All processes must report the
+    same size of the group. Instances of one engine, role and model count as parts of one only if no rank number occurs twice."""
     found: dict[tuple[str, str, str, str], list[tuple[int, int]]] = {}
     for one in ranks:
         number, count = one["ranks"].get("world"), one["sizes"].get("world")

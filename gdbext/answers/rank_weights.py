@@ -1,4 +1,4 @@
-"""What all ranks of an engine should have alike, compared: as JSON and as text."""
+"""Comparison of the weights that all ranks of an engine should have alike: as JSON and as text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def compared_data(held: list[Any], left_out: list[dict[str, str]]) -> tuple[dict
 
 
 def compared_text(data: dict[str, Any], every: bool, style: Style) -> str:
-    """What differs, the first SHOWN without `every`."""
+    """The differences; the first SHOWN without `every`."""
     count, rows = data["compared"], data["different"]
     if not count:
         return style.bad("nothing was compared: no parameter or buffer could be read on two ranks")

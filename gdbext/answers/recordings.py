@@ -1,4 +1,4 @@
-"""Recordings of what each rank did over time: made with what the engines count beside, as JSON and as text."""
+"""Recordings of each rank over time, together with the engines' counters: how they are made, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..timeline.torch_trace import Trace
 SHOWN, LISTED, SHOWN_STALLS = 12, 100, 20  # functions of text, and of JSON; stalls of text
 
 
-SPARSE = 0.7  # part of the looks that were asked for: with fewer the answer warns
+SPARSE = 0.7  # part of the requested samples: with fewer the answer warns
 
 
 def record(
@@ -38,9 +38,10 @@ def record(
     realtime: bool = False,
     tell: Callable[[float], None] = lambda passed: None,
 ) -> Recording:
-    """Records processes, [(its Target, label)], for `seconds`, and beside them what the engines of those that were `found` count.
-    `frames`: native frames too; `realtime`: the recorder goes before other processes; `tell` is told the seconds that have
-    passed. `failed`: gets what ends."""
+    """Records processes, [(its Target, label)], for `seconds`, and also the counters of the engines of those that were `found`.
+
+    `frames`: native frames too. `realtime`: the recorder has priority over other processes. `tell` is called with the seconds
+    that have passed. `failed`: gets the processes that end."""
     opened = targets.Targets()  # of no debugger: a thread of its own reads the engines, through /proc
     engines = groups.engines_of(ranks_of(found), opened.of)
     schedulers = {rank.pid for engine in engines for rank in engine.with_role(*SCHEDULERS, "frontend")}
@@ -119,7 +120,7 @@ def recording_data(rec: Recording, cpu: bool, idle: bool, failed: Sequence[dict[
 
 
 def _native(process: ProcessTrack) -> dict[str, Any]:
-    """How long a process stood still for its native frames."""
+    """How long a process was paused for its native frames."""
     if not process.pauses:
         return {}
     each = sorted(pause for pause in process.pauses if pause)
@@ -227,7 +228,7 @@ def trace_data(trace: Trace) -> dict[str, Any]:
 
 
 def trace_text(data: dict[str, Any], style: Style) -> str:
-    """What took the time in a trace of torch.profiler."""
+    """The functions that took the time in a trace of torch.profiler."""
     trace = data["trace"]
     whole = sum(r["self"] for r in trace["rows"]) or 1.0
     rows = [

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _NUMBER = (int, None)
-ROW = {  # what is read of a row: the scheduler's own numbers; all else is made of the facts
+ROW = {  # the fields read from a row: the scheduler's own numbers; all others are made of the facts
     "request_id": str,
     "status": str,
     "queue": str,
@@ -36,9 +36,14 @@ ANSWER = {"requests": [ROW], "limits": (dict, None), "engine": (str, None), "par
 
 
 class Merged:
-    """The requests of several machines. `machines`: those whose facts were read; `rows`: as llm-requests has them, with `node`;
-    `limits`, `engines`, `partial`: of all; `nodes`: the machines as JSON; `ends`: `(row, its number, request)` of those that a
-    process knows, with `way` where the KV goes from instance to instance."""
+    """The requests of several machines.
+
+    * `machines`: those whose facts were read
+    * `rows`: as llm-requests has them, with `node`
+    * `limits`, `engines`, `partial`: of all machines
+    * `nodes`: the machines as JSON
+    * `ends`: `(row, its number, request)` of those that a process knows, with `way` where the KV goes from instance to instance
+    """
 
     def __init__(self, answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -81,7 +86,7 @@ class Merged:
 
 
 def _escaped(value: Any) -> Any:
-    """JSON whose texts cannot do anything to a terminal: a node may say what it likes."""
+    """JSON with all texts escaped, so that a node's text cannot harm a terminal."""
     if isinstance(value, dict):
         return {escape(key): _escaped(one) for key, one in value.items()}
     if isinstance(value, list):

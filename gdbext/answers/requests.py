@@ -25,7 +25,7 @@ HEAD = ["request", "verdict", "at", "state", "tokens", "prompt", "computed", "ou
 
 
 def request_data(request: Request | None, tracked: Tracked | None = None, blocks: bool = True) -> dict[str, Any]:
-    """One request: the scheduler's own numbers (`request`, None where no scheduler has it), and where it is over all processes
+    """One request: the scheduler's own numbers (`request`, None where no scheduler has it), and its places over all processes
     (`tracked`, None where only a cache was read). `blocks`: they were read too."""
     known = request
     data: dict[str, Any] = {
@@ -52,7 +52,7 @@ def request_data(request: Request | None, tracked: Tracked | None = None, blocks
 
 
 def custody_data(tracked: Tracked) -> dict[str, Any]:
-    """What is known of a request over all processes."""
+    """A request's data over all processes."""
     return {
         "external_id": escape(tracked.external_id) or None,
         "verdict": tracked.verdict or None,
@@ -68,7 +68,7 @@ def custody_data(tracked: Tracked) -> dict[str, Any]:
 
 
 def transfer_data(tracked: Tracked) -> dict[str, Any] | None:
-    """Where a request's KV is between instances, None for one that stays where it is."""
+    """The state of a request's KV between instances, None for a request that stays in one instance."""
     transfer = tracked.transfer
     if transfer is None:
         return None
@@ -98,12 +98,12 @@ def way_data(way: Sequence[Stop]) -> list[dict[str, Any]]:
 
 
 def place_data(place: Place | None) -> dict[str, Any] | None:
-    """A place as JSON, None for nobody."""
+    """A place as JSON, None for none."""
     return None if place is None else {k: escape(v) if isinstance(v, str) else v for k, v in place.data().items()}
 
 
 def hops_data(tracked: Tracked) -> list[dict[str, Any]]:
-    """Where it was seen, in the order of its way: process, stage and the engine's own word for it."""
+    """The processes in which it was seen, in order: process, stage and the engine's own word for it."""
     return [
         {
             "label": look.label,
@@ -132,7 +132,7 @@ def stuck_data(tracked: Tracked) -> dict[str, Any]:
 
 
 def counter_data(counter: Counter) -> dict[str, Any]:
-    """What one process counts, at both looks."""
+    """One process's counters, in both samples."""
     return {"label": counter.label, "pid": counter.pid, "what": counter.what, "before": counter.before, "after": counter.after}
 
 
@@ -154,7 +154,8 @@ def sampling_data(rt: Runtime, request: Request, hidden: AbstractSet[str]) -> di
 
 
 def sampling_row(target: Target, request_id: str) -> dict[str, Any] | None:
-    """{name: value} of a request's row in the sampler of a process that computes the model; None where it keeps none."""
+    """{name: value} of a request's row in the sampler of a process that computes the model; None where the sampler has no such
+    row."""
     rt = open_runtime(target)
     spec = spec_of_runtime(rt)
     read = getattr(spec.kv, "sampling_row", None) if spec is not None else None
@@ -163,22 +164,22 @@ def sampling_row(target: Target, request_id: str) -> dict[str, Any] | None:
 
 
 def differs(sampling: dict[str, str], row: dict[str, Any]) -> list[str]:
-    """Names of what a worker's row holds otherwise than the scheduler's parameters say. Left out: what 0 and -1 mean there
-    (top_k, logprobs, seed)."""
+    """Names of the values that differ between a worker's row and the scheduler's parameters. top_k, logprobs and seed are not
+    compared: 0 and -1 have special meanings there."""
     found = []
     for name in ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty"):
         try:
             known = name in row and name in sampling
             if known and not math.isclose(float(sampling[name]), row[name], rel_tol=1e-6, abs_tol=1e-6):
                 found.append(name)
-        except ValueError:  # None, or what is not shown
+        except ValueError:  # None, or a hidden value
             continue
     return found
 
 
 def grammar_data(rt: Runtime, request: Request, content: bool) -> dict[str, Any] | None:
-    """The grammar that a request's answer must follow; None where it has none, or the engine's is not known. `content`: with the
-    ids of the tokens that its mask leaves."""
+    """The grammar that a request's answer must follow. None where it has none, or the engine's grammars are not known. `content`:
+    with the ids of the tokens that its mask allows."""
     spec = spec_of_runtime(rt)
     found = spec.grammar.read(rt, rt.object(request.address)) if spec is not None and spec.grammar is not None else None
     if found is None:
@@ -201,7 +202,7 @@ def _name(place: dict[str, Any]) -> str:
 
 
 def requests_lines(found: Sequence[dict[str, Any]], counts: dict[str, int], style: Style) -> list[str]:
-    """A table of requests; under it, what keeps those that do not move."""
+    """A table of requests; under it, the reasons for those that make no progress."""
     unlisted = [r for r in found if not r["queue"]]
     on_their_way = unlisted and all(r.get("verdict") == MOVING for r in unlisted)
     words = {"unlisted": "on the way in or out" if on_their_way else "in no queue that was read"}
@@ -235,7 +236,7 @@ def _verdict(r: dict[str, Any], style: Style) -> str:
 
 
 def _grammar_lines(grammar: dict[str, Any] | None) -> list[str]:
-    """A request's grammar, and what its mask leaves."""
+    """A request's grammar, and the tokens that its mask allows."""
     if grammar is None:
         return []
     words = [grammar["state"], *([grammar["backend"]] if grammar["backend"] else [])]
@@ -285,8 +286,8 @@ def request_lines(
 
 
 def rows_of(held: Custody, caches: Sequence[tuple[set[int], Cache]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The rows of one engine: every request of a cache in its order, then those that no scheduler has. One that was being served
-    at the looks and is not in its scheduler's cache, which was read after them, has ended."""
+    """The rows of one engine: every request of a cache in its order, then those that no scheduler has. A request has ended if it
+    was being served in the samples but is not in its scheduler's cache, which was read after them."""
     tracked = {t.request_id: t for t in held.requests}
     rows, limits, read_since = [], {}, set()
     for pids, cache in caches:

@@ -1,4 +1,4 @@
-"""Source lines of Python frames as this machine has them now, and whether they are what runs."""
+"""Source lines of Python frames as this machine has them now, and whether they are those of the running code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 
 MAX_MEMBER = 8 << 20  # bytes of a source file inside an archive
-MAX_DIRECTORY = 256 << 20  # bytes of an archive that is looked into
+MAX_DIRECTORY = 256 << 20  # bytes of an archive that is searched
 _DECORATED = 40  # lines that decorators may take before a `def`
 
 
@@ -52,10 +52,10 @@ def _archived(target: Target, path: str) -> list[str] | None:
 
 
 def doubt(frame: PyFrame) -> str:
-    """Why the source file may not be what runs, ''.
+    """Why the source file may not be that of the running code, or ''.
 
-    Sure where the code's first line does not begin it any more; where the file was changed after the process began, or after the
-    core was written, it may be so: Python reads a file once, when it imports it."""
+    It certainly is not where the first line of the code is no longer its beginning. It may not be where the file was changed
+    after the process began, or after the core was written: Python reads a file once, when it imports it."""
     try:
         lines = lines_of(frame)
     except GdbextError as e:
@@ -75,7 +75,7 @@ def doubt(frame: PyFrame) -> str:
 
 
 def begins_at(code: Code, lines: list[str]) -> bool:
-    """Whether source lines have a code object's function or class where it says that it begins; True of what has no name."""
+    """Whether the source lines have a code object's function or class at its first line; True for code without a name."""
     name = code.name
     if not re.match(r"\w+$", name):
         return True  # a lambda, a comprehension, a module
@@ -84,12 +84,12 @@ def begins_at(code: Code, lines: list[str]) -> bool:
     for number in range(max(first, 0), min(first + _DECORATED, len(lines))):
         if wanted.search(lines[number]):
             return number == first or lines[first].lstrip().startswith("@")
-    # made by exec() of a text, or by Cython and its kind: a file that never had the name tells nothing
+    # made by exec() of a text, by Cython or the like: a file that never had the name is no evidence
     return not any(wanted.search(line) for line in lines) and first < len(lines)
 
 
 def _changed(target: Target, path: str) -> tuple[float, str]:
-    """-> (when the file was changed last, after what), (0, '') where that was before."""
+    """-> (time of the file's last change, the event that it came after); (0, '') where it came before."""
     try:
         status = os.stat(target.local_file(path))
         if target.is_live or not getattr(target, "has_name", True):  # or is a copy of one that lives
@@ -104,7 +104,7 @@ def _changed(target: Target, path: str) -> tuple[float, str]:
 
 
 def _began(pid: int | None) -> float:
-    """When a process began, in seconds since the epoch; 0 where that is not to be had."""
+    """When a process began, in seconds since the epoch; 0 where that is not known."""
     ticks = ptrace.start_time(pid) if pid else None
     if ticks is None:
         return 0.0

@@ -22,7 +22,7 @@ _GIL = {"holds": ", holds the GIL", "waits": ", waits for the GIL"}
 
 
 def _frames(thread: Any) -> Any:
-    """The JSON frames of a thread; of one that another machine's answer holds, those that are written there."""
+    """The JSON frames of a thread. For a thread in another machine's answer they are those of that answer."""
     return thread.saved if hasattr(thread, "saved") else thread_frames(thread)
 
 
@@ -49,7 +49,7 @@ def stacks_data(views: list[ProcessView]) -> dict[str, Any]:
 
 
 def _collecting(view: ProcessView) -> list[dict[str, Any]]:
-    """The places of the threads of a process that collect garbage; one without a thread where it cannot be told which does."""
+    """The places of the threads of a process that collect garbage. A place has no thread where it is not known which one does."""
     if not is_collecting(getattr(view, "rt", None)):
         return []
     found = [place(view, th) for th in view.threads if th.collects]
@@ -57,9 +57,10 @@ def _collecting(view: ProcessView) -> list[dict[str, Any]]:
 
 
 def by_engine(views: list[ProcessView]) -> list[tuple[str, list[ProcessView]]]:
-    """`[(engine's name, its processes)]` in the order of the processes. Of several that run the same engine each name has the
-    pid of its first process; processes of no engine are together under ''. Answers of other machines have no families: what has
-    the same name there is one engine."""
+    """`[(engine's name, its processes)]` in the order of the processes.
+
+    Where several run the same engine, each name has the pid of the engine's first process. Processes of no engine are together
+    under ''. Answers of other machines have no families: there the same name is one engine."""
     families: dict[Any, list[ProcessView]] = {}
     for view in views:
         families.setdefault((_engine(view), getattr(view.rank, "family", None)), []).append(view)
@@ -83,7 +84,7 @@ def alike(views: list[ProcessView]) -> dict[str, list[ProcessView]]:
 
 
 def parting(views: list[ProcessView]) -> list[dict[str, Any]]:
-    """Where the main threads of like processes of one engine part: who has reached the next frame and who has not."""
+    """Where the main threads of like processes of one engine diverge: which have reached the next frame and which have not."""
     return [part for name, members in by_engine(views) for part in _parting(name, members)]
 
 
@@ -113,8 +114,8 @@ def _parting(engine: str, views: list[ProcessView]) -> list[dict[str, Any]]:
 
 
 def _comparable(views: list[ProcessView]) -> list[tuple[tuple[str, int], list[Frame]]]:
-    """The main threads' Python frames; of processes without Python the native ones. A process whose Python frames could not be
-    read, where others' could, is nowhere that could be compared."""
+    """The main threads' Python frames; of processes without Python the native ones. Left out is a process whose Python frames
+    could not be read while others' could: its place cannot be compared."""
     mains = [(v, v.main) for v in views if v.main is not None]
     python = [((v.name, main.tid), [f for f in main.frames if f.kind == "python"]) for v, main in mains]
     with_python = [stack for stack in python if stack[1]]
@@ -133,13 +134,13 @@ def folded_stacks(views: list[ProcessView]) -> list[tuple[tuple[str, ...], list[
     ]
 
 
-Resting = List[Tuple[str, ThreadView]]  # (process, thread) of idle helpers that stand in the same frames
+Resting = List[Tuple[str, ThreadView]]  # (process, thread) of idle helpers with the same frames
 
 
 def shown(
     views: list[ProcessView], everything: bool = False
 ) -> tuple[list[tuple[tuple[str, int], list[Frame]]], list[tuple[str, Resting]]]:
-    """-> (stacks for the tree, [(idle helpers in words, the helpers)]): those of one line stand in the same frames."""
+    """-> (stacks for the tree, [(idle helpers in words, the helpers)]): the helpers of one line have the same frames."""
     stacks: list[Any] = []
     idle: dict[Any, Resting] = {}
     for view in views:
@@ -169,15 +170,15 @@ def pool_of(name: str) -> str:
 
 
 def title(frame_node: Node) -> str:
-    """A frame of the tree with the lines at which its members stand."""
+    """A frame of the tree with the lines at which its members are."""
     return f"{escape(frame_node.frame.function) or '??'} ({escape(tree.where(frame_node))})"
 
 
 def text_lines(
     views: list[ProcessView], data: dict[str, Any], names: dict[int, str], style: Style, everything: bool = False
 ) -> list[str]:
-    """The trees of all stacks for people, one per engine; who moved, who could not be read. `everything`: no chain and no pool is
-    folded."""
+    """The trees of all stacks for people, one per engine; the threads that ran, the processes that could not be read.
+    `everything`: no chain and no pool is folded."""
     lines, engines = [], by_engine(views)
     for name, members in engines:
         if len(engines) > 1:
@@ -190,8 +191,8 @@ def text_lines(
 
 
 def _tree_lines(views: list[ProcessView], parts: list[dict[str, Any]], alone: bool, style: Style, everything: bool) -> list[str]:
-    """One engine's tree: chains of frames with who stands in them, the main threads first; pools at rest, where the main threads
-    part."""
+    """One engine's tree: chains of frames with the threads in them, the main threads first; idle pools; where the main threads
+    diverge."""
     stacks, idle = shown(views, everything)
     by_tid = {(v.name, th.tid): th for v in views for th in v.threads}
     mains = {(v.name, v.main.tid) for v in views if v.main is not None}
@@ -217,7 +218,7 @@ def _tree_lines(views: list[ProcessView], parts: list[dict[str, Any]], alone: bo
 def _chain_lines(
     depth: int, run: list[Node], by_tid: dict[tuple[str, int], ThreadView], alone: bool, style: Style, everything: bool
 ) -> list[str]:
-    """A run of frames that the same threads have, one a line; `alone`: of one process, whose threads are then named one by
+    """A run of frames that the same threads have, one a line. `alone`: there is one process, and its threads are named one by
     one."""
     lines, pad, count = [], "  " * min(depth, 20), len(run[0].members)
     who = tree.rank_set([name for name, _ in run[0].members])
@@ -264,8 +265,8 @@ def html_tree(views: list[ProcessView], data: dict[str, Any], calm: bool = False
 
 
 def _html_parts(views: list[ProcessView], common: list[dict[str, Any]], apart: str) -> list[str]:
-    """One engine's tree, its main threads first; its pools at rest; where its main threads part: the class `apart` marks those
-    that have not come as far as the others."""
+    """The parts of one engine's tree: its main threads first, and its idle pools. Where its main threads diverge, the class
+    `apart` marks those that have not come as far as the others."""
     stacks, idle = shown(views)
     mains = {(v.name, v.main.tid) for v in views if v.main is not None}
     names_of = {(v.name, th.tid): th.name for v in views for th in v.threads}

@@ -38,8 +38,8 @@ def task_data(task: Task, private: AbstractSet[str] | None = None) -> dict[str, 
 
 
 def task_lines(alike: list[dict[str, Any]], style: Style, with_locals: bool, names: dict[int, str]) -> list[str]:
-    """The lines of tasks with equal stacks: names, state, what they wait for, who waits for one, frames. `names`: of all tasks,
-    by address."""
+    """The lines of tasks with equal stacks: names, state, the objects that they wait for, the tasks that wait for one, frames.
+    `names`: of all tasks, by address."""
     task = alike[0]
     head = style.title(task["name"])
     if len(alike) > 1:

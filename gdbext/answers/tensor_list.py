@@ -1,4 +1,4 @@
-"""Lists of tensors, as pytensors gives them: as JSON, as text, and what differs between two of them."""
+"""Lists of tensors, as pytensors gives them: as JSON, as text, and the differences between two of them."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ def sums(rows: list[dict[str, Any]], key: Callable[[dict[str, Any]], Any], name:
 
 
 def difference(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> dict[str, Any]:
-    """What changed between two lists of rows: {total_bytes, groups: [{shape, dtype, device, tensors, bytes}], new: […], gone:
+    """The changes between two lists of rows: {total_bytes, groups: [{shape, dtype, device, tensors, bytes}], new: […], gone:
     […]}.
 
-    A tensor is the same when address, shape and dtype are; `groups` count how many more (or fewer) there are of each shape, the
-    largest growth first, which finds leaks also where addresses are used again.
+    A tensor is the same when address, shape and dtype are. `groups` count how many more (or fewer) there are of each shape, the
+    largest growth first. That finds leaks even where addresses are used again.
     """
 
     def identity(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -113,18 +113,18 @@ def difference(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> dict[str
 
 
 def say_sharers(rows: list[dict[str, Any]]) -> None:
-    """A tensor that no path leads to but whose storage another one shares says whose: `shares_with`."""
+    """Adds `shares_with` to tensors that no path leads to but whose storage another tensor shares: the name of that tensor."""
     known = {r["storage"]: r["owner_shown"] for r in reversed(rows) if r["owner"] and r["storage_bytes"]}
     for row in rows:
         row["shares_with"] = known.get(row["storage"]) if row["owner"] is None else None
 
 
 def is_on(device: str, wanted: str) -> bool:
-    """Whether a tensor's device is the one, or of the kind, that was asked for."""
+    """Whether a tensor's device is the requested one, or of the requested kind."""
     return device == wanted or device.partition(":")[0] == wanted
 
 
-ROW = {  # what is read of a row of a saved listing
+ROW = {  # the fields read from a row of a saved listing
     "address": str,
     "shape": ([int], None),
     "dtype": str,
@@ -195,7 +195,7 @@ def rows_text(rows: list[dict[str, Any]], every: bool, style: Style, looked_at: 
 
 
 def difference_text(diff: dict[str, Any], every: bool, style: Style) -> str:
-    """What `difference` found."""
+    """The result of `difference`."""
     groups = diff["groups"] if every else diff["groups"][:SHOWN]
     cells = [
         [
@@ -233,7 +233,7 @@ def totals_text(data: dict[str, Any], rows: list[dict[str, Any]], style: Style) 
 
 
 def with_nan(found: list[Any], every: bool, partial: list[str]) -> tuple[list[Any], dict[int, int], int]:
-    """-> ([Found], {address: how many NaN}, how many tensors' values were looked at)"""
+    """-> ([Found], {address: how many NaN}, how many tensors' values were read)"""
     kept, counts, failed, looked_at = [], {}, [], 0
     unfinished: dict[str, None] = {}
 

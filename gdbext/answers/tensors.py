@@ -34,7 +34,7 @@ def tensor_data(tensor: Tensor) -> dict[str, Any]:
 
 
 def tensor_header(tensor: Tensor, how: str, style: Style) -> str:
-    """What a tensor is, for people: one line, a second for where its bytes are."""
+    """A tensor's description for people: one line, and a second for the place of its bytes."""
     shape = "?" if tensor.shape is None else list(tensor.shape)
     head = [f"{style.title(escape(tensor.type))} {shape}", escape(tensor.dtype_name), tensor.device or "no device"]
     if tensor.in_host_memory:

@@ -28,7 +28,8 @@ def thread_frames(
 ) -> list[dict[str, Any]]:
     """The merged stack of a thread as JSON frames, innermost first; `kernel`: the frame of the kernel that it is about to launch.
 
-    `private`: as for `python_frame`. `whole`: with the interpreter's own frames, those that run Python marked as `activation`."""
+    `private`: as for `python_frame`. `whole`: includes the interpreter's own frames; those that run Python are marked as
+    `activation`."""
     found = [kernel] if kernel else []
     for entry in view.entries if whole else view.merged:
         if entry.python is not None:
@@ -95,13 +96,13 @@ def is_collecting(rt: Runtime | None) -> bool:
 
 
 def add_columns(thread: dict[str, Any], view: ThreadView) -> None:
-    """Where in its line each Python frame of a JSON `thread` stands: `end_line`, `column`, `end_column`."""
+    """Adds the position in its line of each Python frame of a JSON `thread`: `end_line`, `column`, `end_column`."""
     for data, frame in _python_frames(thread, view):
         data["end_line"], data["column"], data["end_column"] = frame.columns
 
 
 def _python_frames(thread: dict[str, Any], view: ThreadView) -> Iterable[tuple[dict[str, Any], PyFrame]]:
-    """Each Python frame of a JSON `thread` beside its `PyFrame`."""
+    """Each Python frame of a JSON `thread` with its `PyFrame`."""
     return zip((frame for frame in thread["frames"] if frame["kind"] == "python"), view.python)
 
 

@@ -13,7 +13,7 @@ from ..timeline.live import Row
 HEAD = ("label", "pid", "state", "in", "part", "GIL", "waits", "CPU", "RSS", "steps/s")
 RIGHT = ("pid", "part", "GIL", "waits", "CPU", "RSS", "steps/s")
 WHERE, LEAST = HEAD.index("in"), 20  # the column that is cut to the room that there is, and the columns that it has at least
-LAST = ("waits", "steps/s", "GIL", "RSS", "part", "pid")  # what gives way first where there is no room for that
+LAST = ("waits", "steps/s", "GIL", "RSS", "part", "pid")  # left out first where there is no room for it
 
 
 def sorted_rows(rows: Sequence[Row], by: str) -> list[Row]:
@@ -122,7 +122,7 @@ def _engine(e: Reading, style: Style) -> str:
 
 
 def stack_lines(row: Row, most: int, style: Style = PLAIN) -> list[str]:
-    """The stack where a row's main thread stood, innermost first, at most so many lines."""
+    """The stack of a row's main thread, innermost frame first, at most `most` lines."""
     lines = [f"{row.label} {row.pid}: {row.state}, {100 * row.part:.0f} % of the time here"]
     for frame in reversed(row.stack):
         lines.append(f"  {frame.function} ({style.path(frame.file)}:{frame.line})")

@@ -26,9 +26,11 @@ _PLAIN = ("int", "float", "bool", "NoneType")  # any of their values is as good 
 
 
 def variables_of(frame: PyFrame, private: AbstractSet[str], limits: Limits | None = None) -> list[dict[str, Any]]:
-    """The variables of a `PyFrame` as `variables`. Where the process runs on: as two readings agree on them, each from the
-    frames on; `NotFoundError` where the frame has ended by then. Two may agree on what is another's, where a thread makes and
-    drops lists all the time: with `private`, only what cannot be content is shown of a thread that ran while it was read."""
+    """The variables of a `PyFrame`, as by `variables`.
+
+    In a running process two readings, each from the frames on, have to agree on them. `NotFoundError` where the frame has ended
+    by then. Two readings may still agree on another object's memory if a thread makes and drops lists all the time. So with
+    `private` a thread that ran during the read shows only values that cannot be content."""
     if frame.rt.target.is_stopped:
         return variables(frame.locals(), private, limits)
 
@@ -43,20 +45,20 @@ def variables_of(frame: PyFrame, private: AbstractSet[str], limits: Limits | Non
 
 
 def _asleep(frame: PyFrame) -> Any:
-    """What is the same later on if the frame's thread sleeps all the while; None where it does not sleep now."""
+    """A value that stays the same as long as the frame's thread sleeps; None where it does not sleep now."""
     pid, tid = frame.rt.target.pid, frame.tid
     clock = clocks.clock_of(pid, tid) if pid is not None and tid is not None else None
     return clock.mark if clock is not None and clock.state in ("S", "D", "I", "T", "t") else None
 
 
 def _says_little(text: str) -> bool:
-    """Whether a text is a number, a word, or names objects without what is in them."""
+    """Whether a text is a number or a word, or names objects without their content."""
     return bool(_WORD.fullmatch(text)) or not re.search(r"[\d'\"]", _OBJECT.sub("", text))
 
 
 def settled_rows(target: Target, read: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The rows that `read` gives (`variables`, `fields_of`), `CHANGED` for those on which no two readings agree. Where the last
-    two do not agree on all of them, they are of different moments, and the target is `unsettled`."""
+    """The rows that `read` gives (`variables`, `fields_of`), with `CHANGED` for those on which no two readings agree. Where the
+    last two readings do not agree on all rows, these are of different moments, and the target is `unsettled`."""
     agreed, last = settled(target, lambda: {row["name"]: row for row in read()})
     target.unsettled = target.unsettled or agreed != last
     return [agreed.get(name) or (row if row["type"] in _PLAIN else {**row, "text": CHANGED}) for name, row in last.items()]

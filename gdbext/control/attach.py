@@ -1,8 +1,10 @@
 """Attaching fast and leaving no trace, for `llm-attach` and `llm-detach`.
 
-Fast: the executable and the libraries that the stack seems to need are read before the process is stopped, and with
-`auto-solib-add off` nothing else is read after. No trace: the guard knows of every process before it is touched; an error or
-Ctrl-C half-way detaches what this command attached; a process that was stopped before is stopped afterwards, any other runs.
+Fast: symbols of the executable, and of the libraries that the stack seems to need, are read before the process is stopped. With
+`auto-solib-add off` gdb reads no others afterwards.
+
+No trace: the guard knows of every process before it is touched. An error or Ctrl-C half-way detaches the processes that this
+command attached. A process that was stopped before is stopped afterwards, any other runs.
 """
 
 from __future__ import annotations
@@ -35,17 +37,18 @@ attached = attached_processes.attached
 
 
 def attach(processes: Iterable[tuple[int, str]], which: str = "main", force: bool = False) -> list[AttachedProcess]:
-    """Attaches to `[(pid, label)]`, one inferior each, and selects the first. `which` libraries' symbols are read: "main"
-    (what the main thread's stack needs, files above 100 MB left out), "stacks" (what all stacks need), "all", "none". `force`:
-    also where a thread is in uninterruptible sleep. An error or Ctrl-C on the way detaches all that this call attached, then is
-    raised again."""
+    """Attaches to `[(pid, label)]`, one inferior each, and selects the first.
+
+    `which`: the libraries whose symbols are read: "main" (those that the main thread's stack needs, files above 100 MB left out),
+    "stacks" (those that all stacks need), "all", "none". `force`: attach even where a thread is in uninterruptible sleep. An
+    error or Ctrl-C on the way detaches all processes that this call attached, and is then raised again."""
     fresh: list[AttachedProcess] = []
     deadline = time.monotonic() + 10
     while guards.recovering() and time.monotonic() < deadline:
-        time.sleep(0.05)  # a gdb was killed a moment ago: what it held is not yet as it was before
+        time.sleep(0.05)  # a gdb was killed a moment ago: its processes are not yet restored
     plan = [
         AttachedProcess(pid, label, check(pid, force)) for pid, label in dict.fromkeys(processes)
-    ]  # nobody is stopped when one cannot be
+    ]  # no process is stopped when one cannot be
     if not has_working_none():
         which = "none"  # cuda-gdb 11.8 as Debian has it: it can walk no frame to find out what the stacks need
     attached_processes.start_guard()
@@ -58,7 +61,7 @@ def attach(processes: Iterable[tuple[int, str]], which: str = "main", force: boo
         places: list[tuple[int, bool]] = []  # (inferior's number, whether it is one that we made)
         try:
             attached_processes.save_setting("auto-solib-add", "off")
-            attached_processes.save_setting("breakpoint pending", "on")  # else gdb asks, and answers no where nobody can
+            attached_processes.save_setting("breakpoint pending", "on")  # else gdb asks, and without a user answers no
             symbol_hints.watch()
             for _ in plan:
                 places.append(_free_inferior(places))
@@ -99,8 +102,8 @@ def _reason(h: AttachedProcess | None, error: Exception) -> str:
 
 
 def _read_ahead(plan: list[AttachedProcess], which: str) -> int | None:
-    """Reads the symbols that the attached processes will need into an inferior of its own, before anything is stopped: gdb
-    shares what it has read between inferiors. Returns the number of that inferior, or None."""
+    """Reads the symbols that the attached processes will need into an inferior of its own, before any process is stopped:
+    inferiors of one gdb share symbols. Returns the number of that inferior, or None."""
     if which == "none":
         return None
     wanted = {}
@@ -176,20 +179,21 @@ def _attach_one(h: AttachedProcess, which: str) -> None:
 
 
 def _roll_back(fresh: list[AttachedProcess]) -> None:
-    """Detaches what a failed attach has attached. Called with an exception on its way: it raises none of its own."""
+    """Detaches the processes that a failed attach has attached. It is called while an exception is raised, and raises none of its
+    own."""
     for h in reversed(fresh):
         try:
             _detach_one(h)
         except (gdb.error, GdbextError) as e:
             log.passed_over(e)
-            attached_processes.still_held(h)  # the error that is raised says what went wrong
+            attached_processes.still_held(h)  # the error that is raised gives the reason
     attached_processes.give_back()
 
 
 # ---- detach ----------------------------------------------------------------------------------------------------------
 def detach(pids: Iterable[int] | None = None) -> list[tuple[AttachedProcess, float]]:
-    """Detaches `pids` (default: all that llm-attach attached); returns `[(process, seconds of standstill)]`. Raises `GdbextError`
-    after having tried each."""
+    """Detaches `pids` (default: all that llm-attach attached). Returns `[(process, seconds for which it was stopped)]`. It tries
+    each before it raises `GdbextError`."""
     wanted = attached() if pids is None else [h for h in attached() if h.pid in set(pids)]
     done, errors = [], []
     with QuietGdb():
@@ -212,7 +216,7 @@ def _detach_one(h: AttachedProcess) -> None:
     inferior = attached_processes.inferior_of(h)
     if inferior is not None and inferior.pid == h.pid:
         if h.was_stopped and not h.ran:
-            # It stays stopped: the signal waits until gdb lets go, and no instruction runs before it is taken.
+            # It stays stopped: the signal waits until gdb detaches, and no instruction runs before it is delivered.
             _signal(h.pid, signal.SIGSTOP)
         _take_interrupts(h)
         gdb.execute(command("detach inferiors {}", h.inferior), to_string=True)
@@ -224,8 +228,10 @@ def _detach_one(h: AttachedProcess) -> None:
 
 
 def _take_interrupts(h: AttachedProcess) -> None:
-    """Ctrl-C pressed twice while it ran: gdb passed both on to the process and took one back. The other one would end it as soon
-    as it is let go, so gdb takes that too."""
+    """Removes a second SIGINT from the process.
+
+    When Ctrl-C was pressed twice during the attach, gdb passed both on to the process and took one back. The other would end the
+    process as soon as it is released."""
     bit = 1 << signal.SIGINT - 1
     inferior = attached_processes.inferior_of(h)
     if inferior is None:
@@ -243,7 +249,7 @@ def _take_interrupts(h: AttachedProcess) -> None:
 
 
 def _on_gdb_exit(_: Any) -> None:
-    """gdb lets go of what it holds by itself now."""
+    """gdb itself now releases the processes that it holds."""
     with QuietGdb(keep_focus=False), BlockSigint():
         for h in attached():
             _take_interrupts(h)

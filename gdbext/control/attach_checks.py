@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-D_LOOKS, D_PAUSE = 5, 0.02  # a thread that is in D at each of so many looks, so many seconds apart, will not leave it soon
+D_LOOKS, D_PAUSE = 5, 0.02  # a thread in D at each of so many checks, so many seconds apart, will not leave it soon
 SHOWN = 4  # threads by name
-DELETED = " (deleted)"  # what the kernel writes behind the path of a file that has none any more
+DELETED = " (deleted)"  # the kernel appends it to the path of a deleted file
 
 
 def check(pid: int, force: bool = False) -> bool:
-    """Raises `GdbextError` (one line: what, and what to do) for a process that cannot be attached; returns whether it is in a
-    group-stop. `force`: threads in uninterruptible sleep, FIFOs and devices are no reason."""
+    """Raises `GdbextError` (one line: the reason, and the remedy) for a process that cannot be attached. Returns whether it is in
+    a group-stop. `force`: threads in uninterruptible sleep, FIFOs and devices are accepted."""
     state = ptrace.status(pid)
     if state is None:
         raise NotFoundError(f"process {pid} does not exist (any more): llm-ranks lists those that do")
@@ -68,7 +68,7 @@ def check(pid: int, force: bool = False) -> bool:
 
 
 def process_name(pid: int) -> str:
-    """A process in words: its pid and what it calls itself."""
+    """A process in words: its pid and its own name."""
     return f"process {pid} ({_proc_text(pid, 'comm')})"
 
 
@@ -111,9 +111,11 @@ def _refuse_uninterruptible(pid: int) -> None:
 
 
 def _refuse_odd_files(pid: int, force: bool) -> None:
-    """gdb opens whatever lies where the process says that its program and libraries are: a FIFO would hold it, a device may do
-    anything. /proc/self/fd/7, where a program has loaded a library that has no name on the disk, is a file of gdb's own there,
-    such as the pipe that it would read for ever: no reason to attach all the same."""
+    """Refuses a process whose program or library, as it names them, is no regular file for gdb.
+
+    gdb opens whatever lies at these paths: a FIFO would hold it, and the effect of a device is unknown. A program may load a
+    library that has no name on the disk, as /proc/self/fd/7. In gdb that path is a file of gdb's own, such as a pipe that it
+    would read for ever; `force` does not accept that case."""
     target = ProcTarget(pid)
     try:
         names = {target.exe(), *(os.fsdecode(name) for name in library_names(target.read, read_proc(pid, "auxv")))}
@@ -129,7 +131,7 @@ def _refuse_odd_files(pid: int, force: bool) -> None:
             continue
         which = f"process {pid}: {path!r}, which it names as its program or a library, is"
         reads = f"llm-stacks and pybt -all -on {pid} read the process without"
-        here = os.path.join(os.getcwd(), path)  # gdb's folder, where it looks for what has no whole path
+        here = os.path.join(os.getcwd(), path)  # gdb's folder, where it searches for relative paths
         if is_of_who_opens(here) or root and is_of_who_opens(path, root):
             raise GdbextError(f"{which} another file in each process, and gdb would open, even wait for, one of its own; {reads}")
         for mode in () if force else _modes(pid, path):
@@ -139,8 +141,8 @@ def _refuse_odd_files(pid: int, force: bool) -> None:
 
 
 def _modes(pid: int, path: str) -> Iterator[int]:
-    """`st_mode` of what lies at a path for the process, and for gdb, which follows links of /proc/PID/fd as well; nothing of what
-    is not there: gdb does without it."""
+    """`st_mode` of the file at a path, as the process and as gdb sees it; gdb also follows links of /proc/PID/fd. None for a file
+    that does not exist: gdb does without it."""
     with contextlib.suppress(OSError, ValueError):
         yield os.stat(path).st_mode
     with contextlib.suppress(OSError, ValueError):
@@ -155,8 +157,8 @@ class WayOut:
     """A `with` block around gdb's `attach` that holds Ctrl-C back: gdb would pass it on to the process that it attaches to, and
     kill it.
 
-    gdb cannot be called back from that wait. Where it lasts longer than `PATIENCE` seconds and Ctrl-C was pressed, a line says
-    for what it waits; pressed again, Ctrl-C ends gdb, and so does SIGTERM; the guard then lets every process run on."""
+    gdb runs no Python during that wait. If the wait is longer than `PATIENCE` seconds and Ctrl-C was pressed, a line says what it
+    waits for. A second Ctrl-C ends gdb, and so does SIGTERM; the guard then resumes every process."""
 
     PATIENCE = 1.0
 

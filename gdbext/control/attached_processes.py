@@ -1,5 +1,5 @@
-"""The processes that `llm-attach` has attached: which they are, how long each has been stopped, and the guard that watches
-them."""
+"""The processes that `llm-attach` has attached: which they are, how long each has been stopped, and the guard that
+watches them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ if TYPE_CHECKING:
 
 
 class AttachedProcess:
-    """A process that we attached. `start`: its start time, which with the pid names it for good; `pause`: seconds from the stop
-    until the attach was done; `ran`: the user let it run since; `added`: its inferior is one that we made."""
+    """A process that we attached.
+
+    `start`: its start time, which with the pid identifies it for good. `pause`: seconds from the stop until the attach was done.
+    `ran`: the user has resumed it since. `added`: we made its inferior."""
 
     def __init__(self, pid: int, label: str, was_stopped: bool) -> None:
         self.pid, self.label, self.was_stopped = pid, label, was_stopped
         self.start = ptrace.start_time(pid)
         self.inferior = 0  # its number in gdb, from 1 on; 0 before it has one
         self.added = self.ran = False
-        self.since: float | None = None  # of time.monotonic, while it stands still
+        self.since: float | None = None  # of time.monotonic, while it is stopped
         self.past = self.pause = 0.0
         self.libraries = libraries.Loaded()
 
@@ -41,7 +43,7 @@ class AttachedProcess:
         return self.past + (time.monotonic() - self.since if self.since is not None else 0.0)
 
     def stopped(self) -> None:
-        """Notes that the process stands still from now on."""
+        """Notes that the process is stopped from now on."""
         if self.since is None:
             self.since = time.monotonic()
 
@@ -91,7 +93,7 @@ def inferior_of(one: AttachedProcess) -> gdb.Inferior | None:
 
 
 def hold(one: AttachedProcess) -> None:
-    """Adds a process that is about to be attached: it counts as stopped from now on, and its exit or resumption is noticed."""
+    """Adds a process that is about to be attached. It counts as stopped from now on, and its exit or resumption is noticed."""
     listen(cont=_on_continue, stop=_on_stop, exited=_on_exit)
     one.stopped()
     _State.attached[one.pid] = one
@@ -125,7 +127,7 @@ def guard_error() -> str:
 
 
 def confined() -> str:
-    """What the end of gdb's container would do, in a line; '' where nothing."""
+    """A warning, in a line, about the end of gdb's container: it would end the guard too. '' where it would not."""
     group = "" if _State.guard_error else _State.guard.confined
     if not group or "/user.slice/" in group:
         return ""
@@ -140,7 +142,7 @@ def start_guard() -> None:
     try:
         _State.guard.start()
         before, _State.guard_error = _State.guard_error, ""
-        if before:  # a new one: it knows of nobody yet
+        if before:  # a new one: it knows no process yet
             for one in _State.attached.values():
                 own(one)
     except GdbextError as e:
@@ -148,8 +150,8 @@ def start_guard() -> None:
 
 
 def _tell(what: Callable[[Any], None]) -> None:
-    """Tells the guard something. One that has died (the kernel's OOM killer takes any) is noted and stops nothing else: all that
-    is attached must still be let go."""
+    """Sends the guard a message. A guard that has died (the kernel's OOM killer may end any process) is noted in the log, and
+    stops nothing else: all attached processes must still be released."""
     if not _State.guard_error:
         try:
             what(_State.guard)
@@ -158,25 +160,26 @@ def _tell(what: Callable[[Any], None]) -> None:
 
 
 def own(one: AttachedProcess) -> None:
-    """Tells the guard of a process before gdb attaches to it."""
+    """Reports a process to the guard before gdb attaches to it."""
     _tell(lambda guard: guard.own(one.pid, one.was_stopped))
 
 
 def opens_end() -> None:
-    """From now on, until nothing is attached, gdb does not wait for a FIFO or pipe that a process says is a library of its."""
+    """From now on, until no process is attached, gdb does not wait for a FIFO or pipe that a process names as one of its
+    libraries."""
     _State.opens.start()
 
 
 def loader_breakpoints_out() -> None:
-    """From now on, until nothing is attached, gdb's breakpoints in the dynamic loader are not in processes that run."""
+    """From now on, until no process is attached, gdb's breakpoints in the dynamic loader are removed from running processes."""
     if _State.loader is None:
         _State.loader = LoaderBreakpoints(lambda: set(_State.attached))
     _State.loader.start()
 
 
 def guard_process(pid: int) -> None:
-    """Tells the guard of a process that gdb itself attached: should gdb be killed, its debug registers are cleared and it runs
-    on."""
+    """Reports to the guard a process that gdb itself attached. If gdb is killed, its debug registers are cleared and it
+    runs on."""
     if pid not in _State.attached:
         start_guard()
         _tell(lambda guard: guard.own(pid, False))
@@ -185,7 +188,7 @@ def guard_process(pid: int) -> None:
 
 
 def unguard_process(pid: int) -> None:
-    """Tells the guard that a process is gone or detached."""
+    """Reports to the guard that a process is gone or detached."""
     if pid in _State.watched:
         _State.watched.discard(pid)
         _tell(lambda guard: guard.free(pid))
@@ -193,7 +196,7 @@ def unguard_process(pid: int) -> None:
 
 
 def armed(pid: int, yes: bool = True) -> None:
-    """Tells the guard whether debug registers of a process are set."""
+    """Reports to the guard whether debug registers of a process are set."""
     if pid in _State.attached or pid in _State.watched:
         _tell(lambda guard: guard.armed(pid, yes))
 
@@ -212,8 +215,8 @@ def save_setting(name: str, value: str) -> None:
 
 
 def leave_no_core() -> None:
-    """Until the last process is detached, a gdb that fails inside (13.1 does now and then when SIGTERM ends it while processes
-    run) writes no core of itself, with what it has read, into the current folder."""
+    """Until the last process is detached, a gdb that crashes writes no core of itself into the current folder: the core would
+    hold the memory that gdb has read. gdb 13.1 crashes now and then when SIGTERM ends it while processes run."""
     if _State.core is None:
         said = re.search(r'"(\w+)"', gdb.execute("maintenance show internal-error corefile", to_string=True))
         _State.core = said[1] if said is not None else ""
@@ -257,7 +260,7 @@ def restore_schedule() -> None:
         gdb.execute(command("set schedule-multiple {}", value), to_string=True)
 
 
-# ---- keeping the books on who stands still ---------------------------------------------------------------------------
+# ---- which processes are stopped -------------------------------------------------------------------------------------
 def _on_continue(_: Any) -> None:
     if is_quiet():
         return
@@ -276,12 +279,12 @@ def _on_stop(_: Any) -> None:
     for one in _State.attached.values():
         one.stopped()
     if _State.schedule is not None and _State.background:
-        # in the foreground `resume` does it: what is posted and never run crashes gdb 13 at its end
+        # in the foreground `resume` does it: a posted function that never runs crashes gdb 13 at its end
         gdb.post_event(restore_schedule)
 
 
 def _on_exit(event: Any) -> None:
-    # Comes at a detach too. Its inferior may not be touched here; the next command of ours that asks who is held drops it.
+    # Comes at a detach too. Its inferior may not be touched here; the next command that lists the held processes drops it.
     one = next((p for p in _State.attached.values() if p.inferior == event.inferior.num), None)
     if one is not None:
         one.let_go()

@@ -1,9 +1,9 @@
-"""`pytrace -calls`: every call of some modules in one thread, indented, with what it returned and how long it took.
+"""`pytrace -calls`: every call of some modules in one thread, indented, with the result and the duration.
 
-One debug register watches a word of the thread's state that changes with each Python call and return. 3.9, 3.10 and 3.13 on: the
-pointer to the current frame. 3.11 and 3.12 keep that pointer in an object on the C stack, another one for each activation of
-the interpreter; there the word is the recursion counter, which changes after a frame was linked in and before it is unlinked
-(Python/ceval.c, `start_frame`, `_Py_LeaveRecursiveCallTstate`; 3.12: `_Py_LeaveRecursiveCallPy`).
+One debug register watches a word of the thread's state that changes with each Python call and return. In 3.9, 3.10 and from 3.13
+on it is the pointer to the current frame. 3.11 and 3.12 keep that pointer in an object on the C stack, another one for each
+activation of the interpreter. There the word is the recursion counter. It changes after a frame was linked in and before it is
+unlinked (Python/ceval.c, `start_frame`, `_Py_LeaveRecursiveCallTstate`; 3.12: `_Py_LeaveRecursiveCallPy`).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 RECURSION = ("tstate.py_recursion_remaining", "tstate.recursion_remaining")  # 3.12, 3.11
 SUSPENDS = 0x20 | 0x80 | 0x200  # co_flags of generators, coroutines and asynchronous generators
-UNKNOWN_FRAMES = 50  # new frames between two looks that are believed
+UNKNOWN_FRAMES = 50  # new frames between two readings that are believed
 
 
 class Place(NamedTuple):
-    """What an event is about: the code object and the line where its function begins."""
+    """The place of an event: the code object and the line where its function begins."""
 
     code: Code
     line: int
@@ -54,7 +54,7 @@ class Known:
 
 
 class _Modules:
-    """What a `Where` is for a place: the modules that are followed."""
+    """The modules that are followed, in the role of a `Where`."""
 
     file = ""
 
@@ -153,8 +153,8 @@ class CallTrace(Spoken):
         return next((i for i, k in enumerate(self.stack) if k.address == raw.address and k.code == raw.code), None)
 
     def _catch_up(self, stop: StopContext) -> None:
-        """Makes the stack that is known agree with the thread's, but for a frame that was just entered: frames that are gone go
-        without a word, unseen ones come so."""
+        """Makes the known stack agree with the thread's, except for a frame that was just entered. Frames that are gone are
+        removed, and unseen ones added, without output."""
         rt, unseen = stop.process.rt, []
         known = self._index(stop.frame.raw)
         if known is not None:
@@ -170,7 +170,7 @@ class CallTrace(Spoken):
         self.stack += reversed(unseen)
 
     def _enter(self, stop: StopContext, raw: RawFrame) -> None:
-        """A frame was just linked in: told where its module is followed and the pace allows."""
+        """Handles a frame that was just linked in. It is printed where its module is followed and the pace allows."""
         known = Known(raw)
         self.stack.append(known)
         if self._makes_generator(stop, raw) or self.pace.over() or not self._wanted(stop.frame):
@@ -185,11 +185,12 @@ class CallTrace(Spoken):
 
     @staticmethod
     def _makes_generator(stop: StopContext, raw: RawFrame) -> bool:
-        """3.11+: a generator's function runs up to RETURN_GENERATOR when it is called, in a frame that is not the generator's."""
+        """3.11+: when a generator's function is called, it runs up to RETURN_GENERATOR in a frame that is not the generator's."""
         return bool(stop.frame.code.flags & SUSPENDS) and stop.process.rt.version > (3, 10) and raw.owner != OWNED_BY_GENERATOR
 
     def _leave(self, stop: StopContext, frame: PyFrame | None) -> None:
-        """The innermost frame is left; `frame`: it, where it is to be read where it was (None: it was unlinked just now)."""
+        """Handles the end of the innermost frame. `frame`: the frame to read; None: it was unlinked just now, and is read at its
+        old address."""
         known = self.stack.pop()
         if not known.told:
             return
@@ -204,7 +205,7 @@ class CallTrace(Spoken):
         self._say(stop, code, line, {"seconds": seconds})
 
     def _outcome(self, stop: StopContext, frame: PyFrame) -> str:
-        """` = value`, or in words how the frame was left: told by the instruction it stands at."""
+        """` = value`, or in words how the frame was left, from its current instruction."""
         rt, known = stop.process.rt, codes.opcodes(stop.process.rt.version)
         opcode, argument = rt.target.read(codes.bytecode(frame.code) + max(frame.raw.lasti, 0), 2)
         if opcode in known["return_value"] or opcode in known["return_const"]:

@@ -1,8 +1,8 @@
-"""cuda-gdb's view of the device, the same over its MI (every release), its command line (10.2 base) and its Python module (12.7
-and later).
+"""cuda-gdb's view of the device: the same interface over its MI (every release), its command line (10.2 base) and its Python
+module (12.7 and later).
 
-`device()` is a `CudaGdb`, or an error of one line in a gdb that is none. Run on an H100 in cuda-gdb 13.0 (tests/gpu), on cores
-in cuda-gdb 11.8; the functions of gdb.cuda are used where they are there, and asked for one by one.
+`device()` is a `CudaGdb`; in a gdb without CUDA it raises an error of one line. Run on an H100 in cuda-gdb 13.0 (tests/gpu), on
+cores in cuda-gdb 11.8. The functions of gdb.cuda are used where they exist; each is tested for.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def is_cuda_gdb() -> bool:
 
 
 def is_rocgdb() -> bool:
-    """AMD's gdb, by what it says it is."""
+    """Whether this is AMD's gdb, by its own version text."""
     return "rocm" in gdb.execute("show version", to_string=True).split("\n", 1)[0].lower()
 
 
@@ -45,8 +45,8 @@ def has_working_none() -> bool:
 
 
 def free_reader() -> Callable[[int, int], bytes] | None:
-    """cuda-gdb's function that reads global memory wherever the focus is, None where its Python has none, or it sees no device:
-    then it answers with bytes of its own."""
+    """cuda-gdb's function that reads global memory independently of the focus. None where its Python has no such function, or
+    cuda-gdb sees no device: the function then returns wrong bytes."""
     cuda = getattr(gdb, "cuda", None)
     function = getattr(cuda, "read_global_memory", None)
     if function is None or not getattr(cuda, "devices", list)():
@@ -132,17 +132,18 @@ class CudaGdb:
     """Queries of cuda-gdb. Its errors are raised as `GdbextError` with its own words."""
 
     def execute(self, template: str, *values: str | int) -> str:
-        """What a command (as `access.cli_gdb.command` takes it) prints. `GdbextError` with cuda-gdb's own words where it
-        fails."""
+        """The output of a command (as `access.cli_gdb.command` takes it). `GdbextError` with cuda-gdb's own words where
+        it fails."""
         try:
             return gdb.execute(command(template, *values), to_string=True) or ""
         except (gdb.error, RuntimeError) as e:
             raise GdbextError(f"cuda-gdb says to '{template.format(*values)}': {str(e).strip()}") from None
 
     def mi(self, name: str) -> str:
-        """What one of its MI commands answers. MI keeps the stream that it is first used with: a string's, where gdb is asked for
-        text, is freed afterwards, and the next use ended cuda-gdb 13.0 and gdb 13.1. So it writes to a file in place of standard
-        output."""
+        """The result of one MI command.
+
+        MI keeps the stream that it is first used with. With `to_string` that is a string's stream, which is freed afterwards; the
+        next use ended cuda-gdb 13.0 and gdb 13.1. So MI writes to a file in place of standard output."""
         with room.nameless_file() as file:
             gdb.flush()
             kept = os.dup(1)
@@ -182,11 +183,11 @@ class CudaGdb:
         )
 
     def set_focus(self, kernel: int, block: Sequence[int], thread: Sequence[int] = (0, 0, 0)) -> Focus:
-        """Moves the focus to a thread of a block; -> `Focus`. A block that is not resident is an error that says so."""
+        """Moves the focus to a thread of a block; -> `Focus`. For a block that is not resident the error says so."""
         try:
             gdb.execute(command("cuda kernel {} block ({},{},{}) thread ({},{},{})", kernel, *block, *thread), to_string=True)
         except (gdb.error, RuntimeError):
-            pass  # what counts is where the focus is now: the wording differs from release to release
+            pass  # only the present focus counts: the wording differs from release to release
         now = self.focus()
         if now is None or now.kernel != kernel or now.block != tuple(block) or now.thread != tuple(thread):
             raise NotFoundError(
@@ -197,7 +198,7 @@ class CudaGdb:
 
     def read(self, address: int, size: int) -> bytes:
         """Bytes of global memory. Refused without a device, and without a focus where cuda-gdb's Python has no function for it:
-        cuda-gdb then answers zeros, or whatever it finds, without an error."""
+        cuda-gdb then returns zeros, or arbitrary bytes, without an error."""
         if not 0 < size <= MAX_READ:
             raise FaultError(address, size, "not a size")
         reader = free_reader()
@@ -216,7 +217,7 @@ class CudaGdb:
 
     @staticmethod
     def _dumped(space: str, address: int, size: int) -> bytes:
-        """The bulk path that every release has. Only bytes that are there are written: a short file is a fault."""
+        """The bulk path that every release has. Only readable bytes are written: a short file is a fault."""
         with room.nameless_file() as file:
             path = f"/proc/self/fd/{file.fileno()}"
             try:
@@ -245,7 +246,7 @@ class CudaGdb:
         return int(found.group(), 16) if found else None
 
     def warp(self, focus: Focus) -> tuple[int, int] | None:
-        """(active lanes, divergent lanes) as masks of the focused warp, None where cuda-gdb does not tell."""
+        """(active lanes, divergent lanes) as masks of the focused warp, None where cuda-gdb does not report them."""
         if focus.sm is None or focus.warp is None:
             return None
         for line in self.execute("info cuda warps device {} sm {} warp {}", focus.device, focus.sm, focus.warp).splitlines():

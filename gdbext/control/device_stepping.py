@@ -1,4 +1,4 @@
-"""In cuda-gdb: which block of a running kernel works on a sequence and a head, and steps of the warp in focus."""
+"""In cuda-gdb: the block of a running kernel that works on a sequence and a head, and steps of the warp in focus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def chosen(device: CudaGdb, number: int | None) -> tuple[Running, Any]:
-    """(`Running`, its catalogue entry): the one asked for, in focus, or the first that the catalogue has a rule for."""
+    """(`Running`, its catalogue entry): the kernel that was asked for, the one in focus, or the first that the catalogue has a
+    rule for."""
     running = device.kernels()
     if not running:
         raise NotFoundError(
@@ -41,10 +42,10 @@ def chosen(device: CudaGdb, number: int | None) -> tuple[Running, Any]:
 
 
 def focus_on(device: CudaGdb, number: int | None, asked: dict[str, Any], runtime: Callable[[], Runtime]) -> dict[str, Any]:
-    """Focuses the block that works on what `asked` names (fields of `kernels.focus.Question`); -> the JSON fields of llm-focus.
+    """Focuses the block that works on `asked` (fields of `kernels.focus.Question`). -> the JSON fields of llm-focus
 
-    `number`: cuda-gdb's of the kernel; `runtime()`: of the process's Python. Raises `GdbextError` where the block cannot
-    be told."""
+    `number`: cuda-gdb's of the kernel; `runtime()`: of the process's Python. `GdbextError` where the block cannot be determined.
+    """
     kernel, entry = chosen(device, number)
     if entry is None or not entry.focus:
         raise NotFoundError(f"{escape(kernel.name)}: {rules.refusal(entry, kernel.name)}")

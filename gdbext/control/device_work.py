@@ -1,4 +1,4 @@
-"""Whether a GPU's work has ended, as far as cuda-gdb tells: what is in its memory before need not be what the program computed.
+"""Whether a GPU's work has ended, as far as cuda-gdb knows. Until then its memory may not yet hold the program's results.
 
 A launch returns before its kernel has run, unless the process began with CUDA_LAUNCH_BLOCKING=1."""
 
@@ -33,7 +33,7 @@ def blocks(target: Target) -> bool:
 
 
 def of_stopped(target: Target) -> DeviceMemory:
-    """The GPU's memory of a process that stands still at gdb's prompt."""
+    """The GPU's memory of a process that is stopped at gdb's prompt."""
     return DeviceMemory(cudagdb.device().read, lambda: _unfinished(target))
 
 
@@ -47,7 +47,8 @@ def _unfinished(target: Target) -> str:
 
 
 def _waiting(target: Target) -> str:
-    """A thread that waits for the device, though no kernel is there: its work waits too, as for an event of another stream."""
+    """A thread that waits for the device, in words, or ''. It matters where no kernel is there: its work waits too, as for an
+    event of another stream."""
     for thread in target.threads():
         try:
             for frame in target.unwind(thread):
@@ -60,14 +61,14 @@ def _waiting(target: Target) -> str:
 
 
 def begin_stop(target: Target) -> None:
-    """A stop of a breakpoint begins that looks at values each time."""
+    """To be called when a breakpoint's stop() begins that reads values each time."""
     if target.device_memory is not None:
         target.device_memory.begin(STOP_BYTES, STOP_SECONDS)
 
 
 def of_stops(target: Target) -> DeviceMemory | None:
-    """The GPU's memory of a process in the middle of a breakpoint's stop(), where gdb runs no command; None in a gdb that sees no
-    GPU. What has been launched there has ended only if launches block."""
+    """The memory of a process's GPU during a breakpoint's stop(), where gdb runs no command; None in a gdb that sees no GPU. The
+    launched work has ended only if launches block."""
     if not cudagdb.is_cuda_gdb():
         return None
     reader = cudagdb.free_reader()

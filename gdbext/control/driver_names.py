@@ -1,7 +1,7 @@
 """Names of the functions for which the CUDA or HIP driver hands out opaque handles.
 
-A handle does not tell its name. Internal breakpoints learn it where a function is registered or asked for by name: on the
-functions of `_CALLS`.
+A handle does not contain its name. Internal breakpoints on the functions of `_CALLS` learn it, where a function is registered or
+requested by name.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
     from .kernel_breakpoints import KernelBreakpoint
 
-handle_names: dict[tuple[int, int], str] = {}  # (pid, handle) -> name, of functions that were handed out while we looked
+handle_names: dict[tuple[int, int], str] = {}  # (pid, handle) -> name, of functions that were handed out since we watch
 
 
 class DriverNames:
-    """The internal breakpoints with which one `KernelBreakpoint` learns names. `found(address, name)` is told of each launch
-    function of the driver that a runtime asks for: those need not be the ones that have symbols."""
+    """The internal breakpoints with which one `KernelBreakpoint` learns names. `found(address, name)` is called for each launch
+    function of the driver that a runtime requests: those may differ from the ones that have symbols."""
 
     def __init__(self, owner: KernelBreakpoint, found: Callable[[int, str], None]) -> None:
         self.owner, self.found = owner, found
         self.watched: set[int] = set()  # addresses
         self.waiting: dict[
             int, dict[int, tuple[int, str, Callable[[int, str], None]]]
-        ] = {}  # return address -> {tid: (slot, name, what to do with it)}
-        self.returns: dict[int, InternalBreakpoint] = {}  # return address -> where its calls come back
+        ] = {}  # return address -> {tid: (slot, name, function to call)}
+        self.returns: dict[int, InternalBreakpoint] = {}  # return address -> the breakpoint on it
 
     def watch(self) -> None:
-        """Sets the breakpoints in whatever of the driver and the runtimes is loaded now."""
+        """Sets the breakpoints in the libraries of the driver and the runtimes that are loaded now."""
         for module in self.owner.target.modules():
             try:
                 if not catalogue.launches_kernels(module.elf) and not re.search(r"lib(cuda|amdhip64)\.so", module.name):
@@ -95,8 +95,8 @@ class DriverNames:
         handle_names[self.owner.inferior.pid, handle] = name
 
     def _at_return(self, registers: dict[str, int], slot: int, name: str, then: Callable[[int, str], None] | None = None) -> None:
-        """A call that fills `slot` has begun: when it returns, `then(what is in the slot, name)`; without `then` that is called
-        `name`."""
+        """To be called when a call that fills `slot` has begun. When it returns, `then(value in the slot, name)` is called;
+        without `then` the value is given the name `name`."""
         address = launch.return_address(self.owner.target, registers)
         waiting = self.waiting.setdefault(address, {})
         if not waiting:

@@ -13,7 +13,7 @@ _connected: set[Callable[[Any], None]] = set()
 
 
 def listen(**handlers: Callable[[Any], None]) -> None:
-    """Connects functions to the events of gdb of these names, each function once; an event that this gdb lacks is left out."""
+    """Connects functions to gdb's events with these names, each function once; an event that this gdb lacks is left out."""
     for name, handler in handlers.items():
         if handler not in _connected and hasattr(gdb.events, name):
             _connected.add(handler)

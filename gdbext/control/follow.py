@@ -1,12 +1,13 @@
 """Following an engine from its start (`gdb --args python serve.py`): every process that it starts stays attached to this gdb,
 runs on, and gets the Python breakpoints.
 
-Two of gdb's own breakpoints find new processes. They are set by name, so that gdb sets them again in every process:
-PyEval_EvalCode, where an interpreter that has just started runs its first code, and PyOS_AfterFork_Child, where a forked one goes
-on. The pack sets the process's Python breakpoints while gdb asks whether to stop there, and gdb does not stop. (A breakpoint's
-commands would not do: gdb 16 and later, and any gdb in non-stop mode, run them in the selected thread only.) For a name to be
-found in a child gdb must read its libraries' symbols: auto-solib-add is on, and the first process that imports torch stands still
-for it once (the symbols of one file are read once and shared)."""
+Two of gdb's own breakpoints find new processes. They are set by name, so that gdb sets them again in every process. On
+PyEval_EvalCode a new interpreter runs its first code; on PyOS_AfterFork_Child a forked one goes on. The pack sets the process's
+Python breakpoints in stop(), and gdb does not stop there. A breakpoint's commands would not do: gdb 16 and later, and any gdb in
+non-stop mode, run them in the selected thread only.
+
+gdb must read the symbols of a child's libraries to find a name there, so auto-solib-add is on. The first process that imports
+torch is stopped for that once: the symbols of one file are read once and shared."""
 
 from __future__ import annotations
 
@@ -99,18 +100,18 @@ def _go_on_alone() -> None:
 
 
 def _on_quit(*_: Any) -> None:
-    _State.quitting = True  # what is posted now would outlive gdb's Python
+    _State.quitting = True  # a function posted now would outlive gdb's Python
 
 
 def go_on() -> bool:
-    """Resumes the processes that are left after one has ended and gdb has stopped them all. Returns whether any is left."""
-    time.sleep(0.1)  # what is just ending cannot be stopped, and looks alive until it has ended
+    """Resumes the remaining processes after one has ended and gdb has stopped them all. Returns whether any remains."""
+    time.sleep(0.1)  # a process that is ending cannot be stopped, and seems alive until it has ended
     live = []
     for inferior in gdb.inferiors():
         state = ptrace.status(inferior.pid) if inferior.pid else None
         if state is not None and state["state"] not in "ZX":
             live.append(inferior)
-        elif inferior.pid:  # it ended while gdb dealt with another: gdb 13 cannot resume the rest before it has let go of it
+        elif inferior.pid:  # it ended while gdb dealt with another: gdb 13 cannot resume the rest before it has released it
             try:
                 gdb.execute(command("detach inferiors {}", inferior.num), to_string=True)
             except gdb.error:
@@ -135,7 +136,7 @@ def on(non_stop: bool = False) -> bool:
         _State.saved[name] = setting(name)
         gdb.execute(command("set {} {}", name, value), to_string=True)
     _State.on = True
-    unwatch()  # what was set for a pybreak before has the other mode's way
+    unwatch()  # breakpoints set for an earlier pybreak work as in the other mode
     _State.non_stop = bool(gdb.parameter("non-stop"))
     for inferior in gdb.inferiors():
         if inferior.pid:
@@ -170,12 +171,12 @@ def is_non_stop() -> bool:
 
 
 def arrived(inferior: Any) -> None:
-    """A new process has an interpreter: sets in it what waits."""
+    """Handles a new process with an interpreter: sets the waiting breakpoints in it."""
     try:
         process = Process.of(inferior)
     except GdbextError as e:
         log.passed_over(e)
-        return  # too early: its next code comes by here again
+        return  # too early: its next code stops here again
     _State.known[inferior.num] = inferior.pid
     for point in pybreak.listed():
         try:
@@ -190,9 +191,10 @@ def arrived(inferior: Any) -> None:
 
 
 def processes(labels: dict[int, str], rank: str = "") -> list[Process]:
-    """The processes for a Python breakpoint: every live inferior, or the one that `rank` (a label or pid) names. Without one, or
-    while following, the breakpoint also reaches each process that starts, and one that this gdb has started and that has not come
-    to Python yet."""
+    """The processes for a Python breakpoint: every live inferior, or the one that `rank` (a label or pid) names.
+
+    Without a live inferior, or while following, the breakpoint also reaches each process that starts, and one that this gdb has
+    started and that does not run Python yet."""
     found = [i for i in gdb.inferiors() if i.pid]
     if not found or _State.on:
         watch_starts()
@@ -222,7 +224,7 @@ def _is_child(pid: int) -> bool:
 
 
 def blind() -> str:
-    """Why a process that starts cannot be noticed, "" where it can or nobody waits for one."""
+    """Why the start of a process cannot be noticed; '' where it can, or where no breakpoint needs it."""
     if not _State.starts or gdb.parameter("auto-solib-add") or not any(b.is_valid() and b.pending for b in _State.starts):
         return ""
     return (

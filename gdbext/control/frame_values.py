@@ -1,5 +1,5 @@
-"""Values of a frame that Python has no name for: how many of its variables are arguments, what it is about to return, and where
-it keeps which instruction it is at."""
+"""Values of a frame that have no name in Python: the number of its arguments, the value that it is about to return, and the word
+that holds its current instruction."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def arguments(frame: PyFrame) -> int:
 
 def result(frame: PyFrame, constant: int | None, pc: int = 0) -> Any:
     """The value that a frame is about to return: a constant of its code, else the only value on its stack (Python/bytecodes.c:
-    RETURN_VALUE leaves the stack empty). `pc`: where the selected thread has loaded the instruction that returns; what the one
-    before it computed may still be in a register there."""
+    RETURN_VALUE leaves the stack empty).
+
+    `pc`: where the selected thread has loaded the returning instruction. The result of the instruction before it may still be in
+    a register there."""
     rt, L, t = frame.rt, frame.rt.layout, frame.rt.target
     if constant is not None:
         return rt.object(t.u64(frame.code.address + L["code.co_consts"])).item(constant)
@@ -56,7 +58,7 @@ def first_variable(frame: PyFrame, address: int = 0) -> int:
 
 
 def instruction_word(rt: Runtime, frame: int) -> tuple[int, int]:
-    """-> (address, size in bytes) of the word in which the frame at an address keeps the instruction that it is about to run."""
+    """-> (address, size in bytes) of the word in which the frame at an address stores the instruction that it is about to run."""
     L = rt.layout
     if "frameobj.f_lasti" in L:
         return frame + L["frameobj.f_lasti"], 4

@@ -1,4 +1,4 @@
-"""What the pack changes in gdb itself while it works: settings, the selected inferior and thread, inferiors, Ctrl-C."""
+"""Changes of the pack to gdb itself while it works: settings, the selected inferior and thread, inferiors, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUIET = {
 }
 
 
-AUTO = ("breakpoint pending",)  # settings of on, off and auto: gdb tells Python None for auto, as it does for unlimited
+AUTO = ("breakpoint pending",)  # settings of on, off and auto: gdb gives Python None for auto, as it does for unlimited
 
 
 class _State:
@@ -56,7 +56,7 @@ FRONT_END = _has_front_end()
 
 
 def setting(name: str) -> str | None:
-    """The text that `set NAME` takes for its present value, or None where this gdb has no such setting."""
+    """The present value of a setting, as text that `set NAME` accepts; None where this gdb has no such setting."""
     try:
         value = gdb.parameter(name)
     except RuntimeError:
@@ -109,7 +109,7 @@ class QuietGdb:
 
 @contextlib.contextmanager
 def every_thread_runs() -> Iterator[None]:
-    """A `with` block in which a resumed process runs with all its threads, whatever scheduler-locking says."""
+    """A `with` block in which a resumed process runs with all its threads, whatever the setting of scheduler-locking."""
     locking = str(gdb.parameter("scheduler-locking"))
     try:
         if locking != "off":

@@ -1,12 +1,12 @@
-"""Calling a C function in a process that gdb holds, so that the call is undone by the process itself.
+"""Calls a C function in a process that gdb holds, so that the process itself undoes the call.
 
-gdb's own calls return to a place where only gdb waits: if it detaches, quits or is killed meanwhile, the thread runs on there and
-the process dies. Here the function returns into the C library's end of a signal handler, over a signal frame that holds the
-thread's registers as they were: the kernel then gives all of them back, whoever looks. So a call that is on its way needs
-nobody, and gdb may leave at any moment.
+gdb's own calls return to a place where only gdb waits. If gdb detaches, quits or is killed meanwhile, the thread runs on there
+and the process dies. Here the function returns into the C library's end of a signal handler, over a signal frame that holds the
+thread's former registers. The kernel then restores all of them. So a running call does not depend on gdb, which may leave at any
+moment.
 
-Sources: Linux arch/x86/include/uapi/asm/sigcontext.h and ucontext.h, arch/x86/kernel/signal_64.c (rt_sigreturn) and
-fpu/signal.c; System V ABI x86-64, 3.2.2 (red zone, alignment).
+Sources: Linux arch/x86/include/uapi/asm/sigcontext.h and ucontext.h, arch/x86/kernel/signal_64.c (rt_sigreturn) and fpu/signal.c;
+System V ABI x86-64, 3.2.2 (red zone, alignment).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT")
 RED_ZONE = 128
 RESTORERS = (b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05", b"\xb8\x0f\x00\x00\x00\x0f\x05")  # mov $15, %rax (or %eax); syscall
 UC_FLAGS = 1 | 2 | 4  # UC_FP_XSTATE, UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS
-# The kernel is given x87, SSE and AVX back. What lies behind is the callee's to spoil (ABI), or the thread's default (PKRU).
+# The kernel restores x87, SSE and AVX. The state after them is the callee's to change (ABI), or the thread's default (PKRU).
 XSTATE, XSTATE_SIZE, XSTATE_HEADER = 0b111, 832, 512
 MAGIC1, MAGIC2 = 0x46505853, 0x46505845
 SIGCONTEXT = "r8 r9 r10 r11 r12 r13 r14 r15 rdi rsi rbp rbx rdx rax rcx rsp rip eflags".split()
@@ -55,11 +55,12 @@ def check_calls() -> None:
 
 
 def call(target: Target, inferior: Any, thread: Any, function: int, text: bytes, done: Callable[[], bool]) -> bool:
-    """Runs `function(text)` in `thread` of `inferior`, which stands still between two instructions of a program; all threads run
-    meanwhile, and stand still again afterwards. `done()` tells, from outside, that it has done its work, or is not waited for.
+    """Runs `function(text)` in `thread` of `inferior`, which is stopped between two instructions of a program. All threads run
+    meanwhile, and are stopped again afterwards. `done()` says, without help of the process, that the work is finished or is
+    waited for no longer.
 
-    -> False where something (Ctrl-C, a fault) stopped the process before: the call goes on with the process. Raises
-    `GdbextError` where it cannot be made, or the process ended in it."""
+    -> False where something (Ctrl-C, a fault) stopped the process before: the call goes on with the process. `GdbextError` where
+    the call cannot be made, or the process ended during it."""
     thread.switch()
     tid = thread.ptid[1] or inferior.pid
     memory, registers = _prepare(target, tid, text)
@@ -79,8 +80,8 @@ def call(target: Target, inferior: Any, thread: Any, function: int, text: bytes,
 
 
 def _set_registers(tid: int, values: dict[str, int]) -> None:
-    """Sets registers of a thread, all at once: a gdb that is killed between two of them would leave the thread to run with the
-    others' old values. gdb writes one at a time."""
+    """Sets registers of a thread, all at once. gdb writes one at a time: if it were killed between two of them, the thread would
+    run with a mix of new and old values."""
     now = ptrace.decode_registers(ptrace.general_registers(tid), "x86-64") or {}
     ptrace.set_registers(tid, ptrace.NT_PRSTATUS, ptrace.encode_registers({**now, **values}, "x86-64"))
     with contextlib.suppress(gdb.error):

@@ -1,10 +1,10 @@
 """Hardware breakpoints: on a Python instruction's bytes, on a word that changes, on a C function. Nothing is written to the
 process.
 
-gdb sets and clears the registers (`awatch`, `watch`, `hbreak` of internal breakpoints); a `stop()` here only reads, through
-/proc, and never asks gdb to do anything: in gdb's default all-stop mode the other threads may still be running then. x86-64 has
-four registers in every thread, aarch64 some of each kind; gdb gives each breakpoint one of them in all threads of its
-process. Where a processor stops before the access (aarch64), gdb steps over it first: `stop()` finds the same everywhere.
+gdb sets and clears the registers (`awatch`, `watch`, `hbreak` of internal breakpoints). A `stop()` here only reads, through
+/proc, and never makes gdb do anything: in gdb's default all-stop mode the other threads may still be running then. x86-64 has
+four registers in every thread, aarch64 some of each kind. gdb gives each breakpoint one of them in all threads of its process.
+Where a processor stops before the access (aarch64), gdb steps over it first, so `stop()` sees the same state everywhere.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def in_foreground(pid: int) -> bool:
         return True
 
 
-# What a process keeps while it runs: which torch it has, the classes of vtables (in its libraries' files) and of tensors.
+# Facts that stay the same while a process runs: its torch, the classes of vtables (in its libraries' files) and of tensors.
 LASTING = ("torch layout", "rtti", "tensor class", "pthread size")
 
 
@@ -72,7 +72,7 @@ class StopMemory(ProcTarget):
         self._kept: dict[object, Any] = {}
 
     def cached(self, key: object, make: Callable[[], T]) -> T:
-        """`make()` once per `epoch`; what is `LASTING` once for all: it would cost each stop tens of milliseconds."""
+        """`make()` once per `epoch`. Values in `LASTING` are made only once: they would cost each stop tens of milliseconds."""
         if (key[0] if isinstance(key, tuple) else key) not in LASTING:
             return super().cached(key, make)
         if key not in self._kept:
@@ -86,13 +86,13 @@ class StopMemory(ProcTarget):
 
 
 class _Clock:
-    stood = 0.0  # seconds in all that something stood still while a stop() read it
+    stood = 0.0  # seconds in all that threads were stopped while a stop() read them
     stopped: float | None = None  # since when it does so now
 
 
 def running_clock() -> float:
-    """Seconds, as time.monotonic, without those in which a `stop()` reads: for how long a process takes for something. gdb's own
-    part of a stop, about a millisecond, is in it."""
+    """Seconds, as time.monotonic, without the time in which a `stop()` reads: to measure how long a process takes. gdb's own part
+    of a stop, about a millisecond, is included."""
     return (time.monotonic() if _Clock.stopped is None else _Clock.stopped) - _Clock.stood
 
 
@@ -102,7 +102,7 @@ class StopContext:
     def __init__(self, process: Process, thread: gdb.InferiorThread, pc: int, tstate: int, frame: PyFrame) -> None:
         self.process, self.thread, self.pc, self.tstate, self.frame = process, thread, pc, tstate, frame
         self.tid = thread.ptid[1] or thread.ptid[2]
-        self.returned: str | None = None  # of pyfinish: what the frame that was left gave, as text
+        self.returned: str | None = None  # of pyfinish: the value that the frame returned, as text
 
 
 class Process:
@@ -134,7 +134,7 @@ class Process:
         """The `Process` of an inferior; `GdbextError` (one line) where none can be set in it."""
         found = cls.known.get(inferior.num)
         if found is not None and found.pid == inferior.pid and found.inferior.is_valid():
-            found.invalidate()  # what was read at its last breakpoint
+            found.invalidate()  # the values read at its last breakpoint
             return found
         if not inferior.pid:
             raise GdbextError("no process is selected: llm-attach one, or start one with run")
@@ -157,7 +157,7 @@ class Process:
         return self.label or f"process {self.pid}"
 
     def invalidate(self) -> None:
-        """Drops what was read of the process: it may have run since."""
+        """Drops cached memory of the process: it may have run since."""
         self.view.count += 1
         self.rt.invalidate()
 
@@ -182,11 +182,12 @@ class Process:
 
     # ---- should gdb be killed ------------------------------------------------------------------------------------
     def enter_group_stop(self) -> None:
-        """Before a register is armed: tells the guard, and puts the process in a group-stop that gdb, resuming it, overrides.
-        Should gdb die, the kernel stops every thread before it runs one more instruction (kernel/ptrace.c, __ptrace_unlink): none
-        can run into an armed register before the guard has cleared it.
+        """To be called before a register is armed: informs the guard, and puts the process in a group-stop that gdb overrides
+        when it resumes the process.
 
-        No group-stop where a shell has the process in its foreground: the shell would take its terminal back."""
+        If gdb dies, the kernel stops every thread before it runs one more instruction (kernel/ptrace.c, __ptrace_unlink). So none
+        can run into an armed register before the guard has cleared it. There is no group-stop for a process in the foreground of
+        a shell: the shell would take its terminal back."""
         if self.armed or attached_processes.guard_error():
             return
         attached_processes.armed(self.pid)
@@ -217,7 +218,7 @@ class Process:
 
     # ---- registers -----------------------------------------------------------------------------------------------
     def used(self) -> list[str]:
-        """`[what]`: who uses a debug register of this process."""
+        """`[what]`: the users of this process's debug registers."""
         own = [t.owner for t in self.hw_breakpoints if t.alive and t.enabled]
         kinds = {getattr(gdb, k) for k in _HARDWARE if hasattr(gdb, k)}
         return own + [
@@ -227,7 +228,7 @@ class Process:
         ]
 
     def free(self) -> int:
-        """How many debug registers of this process nobody uses."""
+        """How many debug registers of this process are unused."""
         return self.registers - len(self.used())
 
     def need(self, count: int, what: str) -> None:
@@ -241,16 +242,16 @@ class Process:
             )
 
     def renew_registers(self) -> None:
-        """After an exec: makes gdb write the debug registers of this process.
+        """Makes gdb write the debug registers of this process again, after an exec.
 
-        The kernel clears them at the exec, gdb's own record of them, which the child of a fork inherits, stays: a breakpoint at
-        an address that the parent has one at would never be armed (gdb 13 to 18: gdb/nat/x86-dregs.c counts one more user of that
-        register). A change of any other register has all of them written: a watch on a word that nobody changes, until the first
-        hit."""
+        The kernel clears them at the exec, but gdb's own record of them stays; the child of a fork inherits that record. So a
+        breakpoint at an address where the parent has one would never be armed (gdb 13 to 18: gdb/nat/x86-dregs.c only counts one
+        more user of that register). A change of any register makes gdb write all of them. That change is a watch on a word that
+        never changes; it ends at the first hit."""
         if len(Process.known) > 1 and self.hw_breakpoints and self.free():
             self.renewal = WordWatchpoint(self, self.rt.library.base, "gdb's registers after an exec", lambda stop: False)
 
-    # ---- who stands there ----------------------------------------------------------------------------------------
+    # ---- the current stop ----------------------------------------------------------------------------------------
     def current_stop(self) -> StopContext | None:
         """`StopContext` of the thread that gdb has selected, or None when it runs no Python."""
         self.invalidate()
@@ -279,9 +280,9 @@ class Process:
         return found
 
     def in_eval(self, pc: int) -> bool:
-        """Whether `pc` follows the load of an instruction that is about to run: in the interpreter's loop, or, where that is
-        spread over many functions (tail calls), just before a jump through a table. Other readers of the bytecode compare what
-        they read."""
+        """Whether `pc` follows the load of an instruction that is about to run. That is in the interpreter's loop or, where the
+        loop is spread over many functions (tail calls), just before a jump through a table. Other readers of the bytecode compare
+        the values that they read."""
         if pc not in self._in_eval:
             if len(self._in_eval) > 100_000:
                 self._in_eval.clear()
@@ -324,7 +325,7 @@ class HardwareBreakpoint(gdb.Breakpoint):
         try:
             return bool(self.reached())
         except READ_ERRORS as e:
-            note(str(e))  # the thread stops, and the stop says why
+            note(str(e))  # the thread stops, with the error as the reason
             return True
         except KeyboardInterrupt:  # gdb would print an exception's name and nothing else
             note("stopped by Ctrl-C")
@@ -349,7 +350,7 @@ class HardwareBreakpoint(gdb.Breakpoint):
 
 
 class BytecodeWatchpoint(HardwareBreakpoint):
-    """Stops as an instruction is about to run. `hit(stop)` is asked once per pass."""
+    """Stops as an instruction is about to run. `hit(stop)` is called once per pass."""
 
     def __init__(self, process: Process, place: BytecodeLocation, owner: str, hit: Hit) -> None:
         super().__init__(process, f"*(short *) {place.address:#x}", gdb.BP_WATCHPOINT, owner, wp_class=gdb.WP_ACCESS)
@@ -396,7 +397,7 @@ class WordWatchpoint(HardwareBreakpoint):
 
 
 def need_hardware_breakpoints(without: str = "nothing can wait for an import: set it when the module is loaded") -> None:
-    """Raises `GdbextError` in a gdb whose Python has watchpoints only; `without`: what that means for the user."""
+    """Raises `GdbextError` in a gdb whose Python has watchpoints only; `without`: the consequence for the user."""
     if not hasattr(gdb, "BP_HARDWARE_BREAKPOINT"):
         raise GdbextError(f"this gdb cannot set hardware breakpoints from Python (gdb 12 can), so {without}")
 
@@ -472,7 +473,7 @@ def _on_exit(event: Any) -> None:
 
 
 def _on_exec(event: Any) -> None:
-    """Another program in the same process: gdb drops what it knew of the files, and our places are no places any more."""
+    """Handles an exec, another program in the same process: gdb forgets the files, and our places are no longer valid."""
     for number, process in list(Process.known.items()):
         if process.inferior.is_valid() and process.inferior.progspace == event.progspace:
             del Process.known[number]

@@ -1,8 +1,8 @@
 """Breakpoints at an address, limited to the process that they are set in.
 
-gdb (13 to 18) takes `*0x7f…` for an address of every process: a breakpoint that is set in one process gets a location at the same
-address in each process that gdb attaches, or reads symbols of, later. The breakpoint instruction would then overwrite whatever
-that process has at the address.
+gdb (13 to 18) takes `*0x7f…` for an address of every process. A breakpoint that is set in one process gets a location at the same
+address in each process that gdb attaches, or reads symbols of, later. The breakpoint instruction would then overwrite other code
+or data of that process.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Runs a small script inside a live rank, for `llm-inject`. This is the one part of the pack that writes to a process and makes
 it run code.
 
-3.14 and later: CPython's own remote execution (PEP 768, Modules/_remote_debugging): a path is written beside the main thread's
-state and a bit set that makes it look there at its next safe point. Earlier: the main thread calls PyRun_SimpleString
-(guarded_call.py), stopped where the interpreter begins an instruction: it holds the lock there and is between two steps of its
-own.
+3.14 and later use CPython's own remote execution (PEP 768, Modules/_remote_debugging). A path is written into the main thread's
+state, and a bit set; the thread then runs the file at its next safe point.
+
+Before 3.14 the main thread calls PyRun_SimpleString (guarded_call.py). It is stopped where the interpreter begins an instruction:
+there it holds the lock and is between two steps of its own.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ PLEASE_STOP = 1 << 5  # _PY_EVAL_PLEASE_STOP_BIT, Include/internal/pycore_ceval.
 
 
 def run(pid: int, body: str, port: int = 0, timeout: float = 10.0, paths: Iterable[str] = ()) -> dict[str, Any]:
-    """Runs `body` in the process and returns what it reported (`ok`, `error`, `port`, …). `GdbextError` with the reason where it
-    cannot be."""
+    """Runs `body` in the process and returns its report (`ok`, `error`, `port`, …). `GdbextError` with the reason where that is
+    impossible."""
     target = ProcTarget(pid)
     rt = open_runtime(target)
     inferior = next((i for i in gdb.inferiors() if i.pid == pid), None)
@@ -103,7 +104,7 @@ def _by_remote_execution(rt: Runtime, target: ProcTarget, folder: SharedTempDir,
         while not over():
             time.sleep(0.05)
         target.invalidate()
-        if not _has_ended(folder) and target.u32(pending):  # taken back: nobody wants it to start an hour later
+        if not _has_ended(folder) and target.u32(pending):  # taken back: it should not start an hour later
             os.pwrite(mem.fileno(), (0).to_bytes(4, "little"), pending)
             raise GdbextError(
                 f"process {target.pid}: its main thread did not reach a safe point of Python in {timeout:g} s (it is in C: "
@@ -113,18 +114,18 @@ def _by_remote_execution(rt: Runtime, target: ProcTarget, folder: SharedTempDir,
 
 
 def _has_ended(folder: SharedTempDir) -> bool:
-    """Whether the script has: it tells, or where it cannot write it removes itself."""
+    """Whether the script has ended: it writes a result, or where it cannot write it removes itself."""
     return folder.read_json("result") is not None or not folder.has("run.py")
 
 
 def _over(folder: SharedTempDir, timeout: float) -> Callable[[], bool]:
-    """A function that tells whether the script has ended, or has had its time."""
+    """A function that says whether the script has ended, or has used up its time."""
     deadline = time.monotonic() + timeout
     return lambda: _has_ended(folder) or time.monotonic() >= deadline
 
 
 def _said(folder: SharedTempDir) -> dict[str, Any]:
-    """What the script tells, or why it tells nothing."""
+    """The script's report, or why there is none."""
     ended = not folder.has("run.py")
     said = folder.read_json("result")
     if said is not None:

@@ -17,8 +17,8 @@ except ImportError as error:
     raise ImportError(str(error) + ": " + way) from None
 said["port"] = debugpy.listen(("127.0.0.1", port))[1]
 """,
-    # The main thread goes on until somebody connects: then pdb opens in it, by a pending call (Py_AddPendingCall), where it runs
-    # Python. Whoever hangs up or says quit leaves the program running: pdb's own quit would end it.
+    # The main thread goes on until a client connects: then pdb opens in it, by a pending call (Py_AddPendingCall), where it runs
+    # Python. When the client hangs up or sends quit, the program runs on: pdb's own quit would end it.
     "pdb": """
 import ctypes, pdb, socket, sys, threading
 
@@ -104,8 +104,8 @@ except FileNotFoundError:
 
 
 def script(body: str, port: int, paths: Iterable[str], path: str, result: str) -> str:
-    """The text of a script, to lie at `path`, that runs `body`, with the folders `paths` last on sys.path, and writes what came
-    of it to the file `result`; where it cannot write, it removes itself."""
+    """The text of a script for the file `path`. It runs `body`, with the folders `paths` last on sys.path, and writes the outcome
+    to the file `result`. Where it cannot write, it removes itself."""
     lines = "".join("    " + line + "\n" for line in body.splitlines())
     return FRAME.format(port=port, result=result, path=path, paths=list(paths), body=lines)
 

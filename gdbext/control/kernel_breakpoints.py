@@ -1,12 +1,10 @@
-"""Breakpoints at the launch of a kernel.
+"""Breakpoints at the launch of a kernel. stop() never calls gdb.execute here: gdb 13 loses its event loop by that.
 
 A kernel with symbols is watched where its own host code begins: nvcc's stub or the kernel's host function, one internal
-breakpoint for each template instance. When one is hit, the launch breakpoints open: those on the launch functions
-(cudaLaunchKernel and its kin), which have numbers, and where grid, stream and arguments can be read. At all other times they are
-shut, so launches of other kernels cost nothing. Where a kernel has no such code (launched through cudaLaunchKernelExC by address,
-stripped, or through the driver), they stay open and every launch stops the process for a moment, to be looked at.
-
-Nothing here calls gdb.execute from stop(): gdb 13 loses its event loop by that.
+breakpoint for each template instance. A hit opens the launch breakpoints: those on the launch functions (cudaLaunchKernel and
+similar). They have numbers, and there grid, stream and arguments can be read. At all other times they are shut, so launches of
+other kernels cost nothing. Kernels that are stripped, or launched by address through cudaLaunchKernelExC or through the driver,
+have no such code. For them the launch breakpoints stay open, and every launch stops the process for a moment to be examined.
 """
 
 from __future__ import annotations
@@ -42,9 +40,9 @@ if TYPE_CHECKING:
     Entry = Tuple[str, int, str]  # a launch function, its address, its library
 
 MAX_INTERNAL = 6000  # internal breakpoints; placing more takes seconds, and each stop puts all of them into the process
-LOOK_AGAIN = 2.0  # seconds: how often at most Triton's own objects are read for a function that nobody knows
+LOOK_AGAIN = 2.0  # seconds between two reads of Triton's own objects for an unknown function
 
-# What is loaded when Triton's kernels come to be launched: the driver, and the launcher that Triton builds for each kernel.
+# The libraries loaded when Triton's kernels are launched: the driver, and the launcher that Triton builds for each kernel.
 _DRIVER = re.compile(r"lib(cuda|amdhip64)\.so|triton[^/]*\.so")
 
 
@@ -55,10 +53,10 @@ class _State:
 
 
 class KernelBreakpoint:
-    """One llm-break. `numbered`: its `LaunchBreakpoint`s; `kernels`: the catalogue's rows that it stops at; `by_name`: launches
-    are told apart by name, so every one is looked at; `pending`: nothing of it is loaded yet; `looked`, `spent`, `nearest`:
-    launches looked at, seconds spent in stop(), and the smallest time between two launches; `logged`: the launches that
-    -trace wrote."""
+    """One llm-break. `numbered`: its `LaunchBreakpoint`s. `kernels`: the catalogue's rows that it stops at. `by_name`: only the
+    name distinguishes launches, so every launch is examined. `pending`: none of its kernels is loaded yet. `looked`: number of
+    launches examined; `spent`: seconds spent in stop(); `nearest`: the smallest time between two. `logged`: launches that -trace
+    wrote."""
 
     def __init__(
         self, inferior: gdb.Inferior, target_of: Callable[[gdb.Inferior], Target], name: str, condition: str = "", trace: int = 0
@@ -70,7 +68,7 @@ class KernelBreakpoint:
         self.device: list[DeviceBreakpoint] = []  # in cuda-gdb
         self.kernels: list[catalogue.Row] = []
         self.hosts: dict[int, signatures.Signature] = {}  # by address
-        self.armed: dict[int, tuple[int, signatures.Signature]] = {}  # by tid: stack pointer, what it launches next
+        self.armed: dict[int, tuple[int, signatures.Signature]] = {}  # by tid: stack pointer, its next launch
         self.compiled: dict[int, triton.Compiled] = {}  # by handle
         self._compiled_at = -LOOK_AGAIN
         self.entries: set[int] = set()  # addresses
@@ -80,16 +78,16 @@ class KernelBreakpoint:
         self.spent = 0.0
         self.nearest: float | None = None
         self._before: float | None = None
-        # by tid: stack pointer, return address, breakpoint and registers of the launch that was looked at last
+        # by tid: stack pointer, return address, breakpoint and registers of the last launch examined
         self.last_seen: dict[int, tuple[int, int, LaunchBreakpoint, dict[str, int]]] = {}
         self.logged: list[Launch] = []
         self._loader: InternalBreakpoint | None = None
         self.rt: Runtime | None = None
-        self.inlined: set[str] = set()  # signatures of kernels that are told by the launch alone
+        self.inlined: set[str] = set()  # signatures of kernels that are known from the launch alone
         self._named: dict[str, list[Parameter] | None] = {}
         self._in_stop = False
         self.names = DriverNames(self, self._entry_found)
-        self.searched = inferior.pid or None  # the process that was looked through as a whole
+        self.searched = inferior.pid or None  # the process that was searched as a whole
 
     @property
     def target(self) -> Target:
@@ -101,12 +99,12 @@ class KernelBreakpoint:
 
     @property
     def may_be_triton(self) -> bool:
-        """Whether kernels of Triton fit its name: no library holds those, the driver launches them."""
+        """Whether kernels of Triton match its name: no library holds those, the driver launches them."""
         return any(k.launch == "driver" and self.name in (catalogue.PAGED, k.kernel) for k in catalogue.catalogue().kernels)
 
     # ---- finding places ------------------------------------------------------------------------------------------
     def place(self, rows: Sequence[catalogue.Row], entries: Sequence[Entry]) -> None:
-        """Sets breakpoints on what `catalogue.search` found; it may be called again with the kernels of a new library."""
+        """Sets breakpoints on the results of `catalogue.search`; it may be called again with the kernels of a new library."""
         rows = catalogue.chosen(rows, self.name)
         fresh = [r for r in rows if (r.library, r.module, r.name, r.kernel.backend) not in self.seen]
         self.seen.update((r.library, r.module, r.name, r.kernel.backend) for r in fresh)
@@ -157,19 +155,19 @@ class KernelBreakpoint:
                 gate.open(bool(self.armed))
 
     def _set_launch(self, entry: str, address: int, library: str, symbol: str = "") -> None:
-        """Sets a breakpoint with a number; gdb's own message about it is swallowed, but inside stop(). What it takes is as for
-        `LaunchBreakpoint`."""
+        """Sets a breakpoint with a number. Its parameters are those of `LaunchBreakpoint`. gdb's own message about it is
+        swallowed, except inside stop()."""
         if entry:
             launch.watched[self.inferior.pid, address] = entry
         make = functools.partial(LaunchBreakpoint, self, entry, address, library, symbol)
         self.numbered.append(make() if self._in_stop else silently(make))
 
     def always(self, gate: LaunchBreakpoint) -> bool:
-        """Whether every launch through it must be looked at."""
+        """Whether every launch through it must be examined."""
         return self.by_name or launch.is_driver(gate.entry) or "ExC" in gate.entry and bool(self.hosts)
 
     def _entry_found(self, address: int, name: str) -> None:
-        """A runtime asked the driver for a launch function: the launches go through that one. Inside stop()."""
+        """Handles a launch function that a runtime requested from the driver: the launches go through that one. Inside stop()."""
         if address in self.entries:
             return
         self.entries.add(address)
@@ -182,8 +180,8 @@ class KernelBreakpoint:
 
     # ---- while it runs -------------------------------------------------------------------------------------------
     def now(self) -> dict[str, int]:
-        """The registers of the thread that was stopped. They are read anew each time: inside stop() no event tells the caches
-        that the process has run."""
+        """The registers of the stopped thread. They are read anew each time: inside stop() no event informs the caches that the
+        process has run."""
         self.target.invalidate()
         return current_registers(self.target)
 
@@ -263,14 +261,14 @@ class KernelBreakpoint:
         return launch.decode(self.target, gate.entry, registers, signature, parameters)
 
     def _parameters(self, signature: signatures.Signature, function: int) -> Sequence[Parameter] | None:
-        """What debug information says of a kernel's parameters, asked once for each kernel: a condition may name them."""
+        """A kernel's parameters by debug information, read once for each kernel: a condition may name them."""
         if signature.text not in self._named:
             self._named[signature.text] = dwarf_parameters(signature, function, self.hosts)
         return self._named[signature.text]
 
     def _within(self, gate: LaunchBreakpoint, tid: int, sp: int, registers: dict[str, int]) -> bool:
-        """Whether this is the same launch again, further in: the runtime passes it to the driver, an exported function jumps to
-        the real one."""
+        """Whether this is the same launch, one call further in: the runtime passes it to the driver, an exported function jumps
+        to the real one."""
         seen = self.last_seen.get(tid)
         if seen is None or sp > seen[0] or self.target.arch != "x86-64":
             return False
@@ -292,7 +290,7 @@ class KernelBreakpoint:
         return signatures.parse(handle_names[known]) if handle_names[known] else None
 
     def _by_triton(self, function: int, name: str) -> triton.Compiled | None:
-        """What Triton's own objects say of a function: also of those that were loaded before we looked."""
+        """The data of Triton's own objects about a function, also about functions that were loaded earlier."""
         if self.rt is None:
             return None
         if (
@@ -304,7 +302,7 @@ class KernelBreakpoint:
         return self.compiled.get(function)
 
     def _fits(self, signature: signatures.Signature) -> bool:
-        """Whether a launched kernel is one that it is for; Triton 2's names tell its specialisation too (`NAME_0d1d2c`)."""
+        """Whether a launched kernel is one of its own; Triton 2's names contain the specialisation too (`NAME_0d1d2c`)."""
         return self._is_wanted(signature) or (
             triton.without_suffix(signature.base) != signature.base
             and self._is_wanted(signatures.parse(triton.without_suffix(signature.base)))
@@ -325,7 +323,7 @@ class KernelBreakpoint:
 
     # ---- libraries that come later -------------------------------------------------------------------------------
     def wait_for_libraries(self) -> None:
-        """Sets a breakpoint on the dynamic loader's own hook, where gdb reads no symbols of new libraries and so reports none."""
+        """Sets a breakpoint on the dynamic loader's own hook, for a gdb that reports no new libraries as it reads no symbols."""
         if self._loader is not None or gdb.parameter("auto-solib-add"):
             return
         try:
@@ -348,7 +346,7 @@ class KernelBreakpoint:
         self.internal.append(self._loader)
 
     def refresh(self) -> None:
-        """Searches the libraries that are loaded now for its kernels; those that were searched before cost nothing."""
+        """Searches the libraries that are loaded now for its kernels. Libraries that were searched before cost nothing."""
         self.target.invalidate()
         if self.rt is None:
             self.rt = runtime_or_none(self.target)  # set before the process ran Python
@@ -383,7 +381,7 @@ class KernelBreakpoint:
         self.names = DriverNames(self, self._entry_found)
 
     def cost(self) -> dict[str, Any]:
-        """What looking at launches cost so far, as data."""
+        """The cost of examining launches so far, as data."""
         each = self.spent / self.looked if self.looked else None
         return {
             "launches_looked_at": self.looked,
@@ -400,7 +398,7 @@ def _registered(row: catalogue.Row) -> bool:
 
 
 def runtime_or_none(target: Target) -> Runtime | None:
-    """The process's Python; None where it has none (yet): then it has no Triton either."""
+    """The process's Python; None where it has none (yet), and so no Triton either."""
     try:
         return open_runtime(target)
     except GdbextError as e:
@@ -427,7 +425,7 @@ def add(breakpoint: KernelBreakpoint) -> None:
 
 
 def last_stop() -> Launch | None:
-    """The `Launch` at which one of them stopped the selected thread, as long as it stands there."""
+    """The `Launch` at which one of them stopped the selected thread, as long as the thread stays there."""
     if _State.last is None or gdb.selected_thread() is None or _State.last[0] != selected_tid():
         return None
     return _State.last[2]
@@ -451,7 +449,7 @@ def _on_deleted(breakpoint: gdb.Breakpoint) -> None:
 
 
 def sweep(_: Any = None) -> None:
-    """Deletes what belonged to breakpoints that the user has deleted. It must not run inside an event of gdb's deleting."""
+    """Deletes the parts of breakpoints that the user has deleted. It must not run inside gdb's own event of a deletion."""
     while _State.gone:
         breakpoint = _State.gone.pop()
         if breakpoint.is_valid():
@@ -465,7 +463,7 @@ def _on_library(event: Any) -> None:
 
 
 def _on_thread(event: Any) -> None:
-    """Detached and attached to another process: gdb tells of its threads, and would put the old addresses into it."""
+    """Handles a process that is new in an inferior: gdb reports its threads, and would put the old addresses into it."""
     inferior = getattr(event, "inferior_thread", None) and event.inferior_thread.inferior
     for one in _State.breakpoints:
         if (
@@ -479,8 +477,8 @@ def _on_thread(event: Any) -> None:
 
 
 def _look_through(one: KernelBreakpoint, path: str | None) -> None:
-    """A library came: only it is looked through, and everything only if there is something in it for this breakpoint. Breakpoints
-    in the kernels themselves need none of it: cuda-gdb places them when the device gets its code."""
+    """Searches a new library, and all libraries only if the new one holds something for this breakpoint. Breakpoints in the
+    kernels themselves need no search: cuda-gdb places them when the device gets its code."""
     if one.device:
         return
     try:
@@ -497,4 +495,4 @@ def _look_through(one: KernelBreakpoint, path: str | None) -> None:
         one.refresh()
     except (GdbextError, gdb.error) as e:
         log.passed_over(e)
-        return  # not a file of the process (the vdso), or it is not mapped yet: gdb tells of it again
+        return  # not a file of the process (the vdso), or it is not mapped yet: gdb reports it again

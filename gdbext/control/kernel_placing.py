@@ -28,10 +28,11 @@ SHOWN = 4  # libraries that could not be read, by name
 
 
 def place(breakpoint: KernelBreakpoint, shape_of: Callable[[], tuple[int, str] | None] | None = None) -> list[str]:
-    """Sets `breakpoint` in its inferior, where that has a process, and for libraries that come; returns reasons for `partial`.
+    """Sets `breakpoint` in its inferior, where that has a process, and for libraries that are loaded later. Returns reasons for
+    `partial`.
 
-    `shape_of`: given where it goes into the kernel itself, as cuda-gdb can: -> (head size, dtype) of the KV cache, None where
-    they are not known. Raises `GdbextError` where nothing can be stopped."""
+    `shape_of` is given for a breakpoint in the kernel itself, which cuda-gdb allows: -> (head size, dtype) of the KV cache, None
+    where they are not known. `GdbextError` where nothing can be stopped."""
     inferior = breakpoint.inferior
     partial: list[str] = []
     rows: list[catalogue.Row] = []
@@ -66,8 +67,8 @@ def place(breakpoint: KernelBreakpoint, shape_of: Callable[[], tuple[int, str] |
 def _place_in_device(
     breakpoint: KernelBreakpoint, rows: list[catalogue.Row], shape_of: Callable[[], tuple[int, str] | None]
 ) -> None:
-    """A breakpoint in each kernel itself, by the names that the host side has for the instances; of paged-attention in those
-    that are in use."""
+    """Sets a breakpoint in each kernel itself, by the host side's names of the instances; of paged-attention only in those that
+    are in use."""
     found = [r for r in catalogue.chosen(rows, breakpoint.name) if r.kernel.launch != "cpu" and r.kernel.role != "launcher"]
     if breakpoint.name == catalogue.PAGED:
         loaded = list(triton.compiled(breakpoint.rt).values()) if breakpoint.rt is not None else []
@@ -88,7 +89,7 @@ def _place_in_device(
 
 
 def _device_names(rows: list[catalogue.Row]) -> dict[tuple[str, str], None]:
-    """{(kernel's whole name, library)} of what is stopped at on the device, in order."""
+    """{(kernel's whole name, library)} of the kernels to stop at on the device, in order."""
     names = dict.fromkeys((p.signature.text, r.library) for r in rows for p in r.sites)
     names.update(dict.fromkeys((r.name, r.library) for r in rows if not r.sites))
     return names

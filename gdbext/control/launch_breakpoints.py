@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class InternalBreakpoint(gdb.Breakpoint):
-    """A breakpoint that gdb does not list: `work()` is done where it is hit, nothing stops."""
+    """A breakpoint that gdb does not list. A hit calls `work()`; the process does not stop."""
 
     def __init__(self, address: int, work: Callable[[], Any]) -> None:
         self.work = work

@@ -21,7 +21,7 @@ def word_of(name: str) -> str:
 
 
 def holds(condition: str, found: Launch) -> bool:
-    """Whether a launch fits a condition on grid, block, cluster (zeros without one), name, stream, shared_bytes, args[i] and
+    """Whether a launch satisfies a condition on grid, block, cluster (zeros without one), name, stream, shared_bytes, args[i] and
     arguments by name."""
     if found.grid is None and re.search(r"\b(grid|block|cluster)\.[xyz]", condition):
         raise GdbextError(

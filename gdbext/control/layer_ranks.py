@@ -1,4 +1,5 @@
-"""What llm-layers records of each process: a row for each tensor that a module of its model returned, and the files of them."""
+"""The records of llm-layers for each process: a row for each tensor that a module of its model returned, and the files of these
+rows."""
 
 from __future__ import annotations
 
@@ -25,8 +26,10 @@ def root_of(process: Any) -> int:
 
 
 class RankRecord:
-    """What is recorded of one process: `rows`, and `data` once the step is over. `path`: the record's file, '' for none; `save`:
-    the values beside it; `force`: both replace files; `say`: called with a line for people once the tree of modules is known."""
+    """The record of one process: `rows`, and `data` once the step is over.
+
+    `path`: the record's file, '' for none. `save`: the values too. `force`: both replace files. `say`: called with a line for
+    people once the tree of modules is known."""
 
     def __init__(self, process: Any, step: int, path: str, *, save: bool, force: bool, say: Callable[[str], None]) -> None:
         self.process, self.step, self.path, self.force, self.say = process, step, path, force, say
@@ -75,7 +78,7 @@ class RankRecord:
             return {**records.NOTHING, "why": escape(str(e))}
 
     def end(self, recorder: Any) -> list[str]:
-        """Writes the files and says what was done. -> reasons for `partial`."""
+        """Writes the files and reports the result. -> reasons for `partial`."""
         called = {row["path"] for row in self.rows}
         partial = []
         self.data = {

@@ -1,8 +1,8 @@
-"""One step of a model, module by module: a stop where each call of a torch.nn.Module is about to return to its caller, in every
-process that is followed. Nothing is written; the debug registers are free again when the step is over, however it ends.
+"""One step of a model, module by module, in every followed process. The process stops where each call of a torch.nn.Module is
+about to return to its caller. Nothing is written; the debug registers are free again when the step is over, however it ends.
 
-Every call of a module ends in a return of `Module._wrapped_call_impl`, whose frame has the module as its first variable and what
-it returns on its stack. A step is one call of the outermost module. Calls that had begun before are no part of it.
+Every call of a module ends in a return of `Module._wrapped_call_impl`. That frame has the module as its first variable and the
+return value on its stack. A step is one call of the outermost module. Calls that had begun before are no part of it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Call(NamedTuple):
-    """A module that is about to return: its `Node`, how often it had returned in this step, what it returns, and the stop."""
+    """A module that is about to return: its `Node`, how often it had returned in this step, its return value, and the stop."""
 
     node: Node
     number: int
@@ -49,10 +49,10 @@ class Thread:
 
 
 class Recorder:
-    """Follows one process to the end of its `step`th step. `keep(call)` is asked at each return of that step, inside stop().
+    """Follows one process to the end of its `step`th step. `keep(call)` is called at each return of that step, inside stop().
 
-    `root`: the address of the outermost module, 0 where it is to be found: then it is the first one that is called anew, has
-    modules below it, and is called by no other. `started(nodes)` is told the tree of modules once it is known."""
+    `root`: the address of the outermost module, or 0 to find it. It is then the first module that is called anew, has modules
+    below it, and is called by no other. `started(nodes)` gets the tree of modules once it is known."""
 
     def __init__(
         self, process: Process, step: int, keep: Callable[[Call], None], started: Callable[[dict[int, Node]], None], root: int = 0
@@ -62,7 +62,7 @@ class Recorder:
         self.threads: dict[int, Thread] = {}
         self.before: set[tuple[int, int]] = set()  # (tid, frame) of the calls that had begun before
         self.steps = self.stops = self.calls = 0
-        self.seconds = 0.0  # that threads stood still for reading, of the step that is recorded
+        self.seconds = 0.0  # that threads were stopped for reading, of the recorded step
         self.began = self.ended = 0.0  # when the first module of that step returned, and the outermost one
         self.root_tid = 0
         self.done = False
@@ -82,7 +82,7 @@ class Recorder:
         for thread in rt.threads():
             frames = list(rt.dialect.walk(rt, thread.address))
             for frame in frames:
-                # One that stands at its return does not come by again. A rank that ran on from there may be inside of another
+                # A call that is at its return does not stop here again. A rank that ran on from there may be inside another
                 # call, whose frame has the same address: that one has frames in it.
                 stands = live_gdb.pending_offsets.get((self.process.pid, frame.address)) if frame is frames[0] else None
                 if frame.code == self.code and stands not in offsets:
@@ -106,8 +106,8 @@ class Recorder:
         self.hw_breakpoints = []
 
     def forward(self, frames: Sequence[RawFrame]) -> tuple[RawFrame, RawFrame] | None:
-        """-> (the outermost of a thread's frames, innermost first, that is a call of the model's own `forward`, its caller),
-        where no call of a module is around it."""
+        """-> (the outermost of a thread's frames, innermost first, that is a call of the model's own `forward`, its caller), for
+        a model that is not called through a module's call."""
         rt, caller = self.process.rt, None
         for frame in reversed(frames if self.root else ()):
             if not frame.complete:
@@ -122,7 +122,7 @@ class Recorder:
         return None
 
     def watch_end(self, tid: int, frame: RawFrame, caller: RawFrame) -> None:
-        """Sets a watchpoint on the end of a call of the model's own `forward`: its caller comes to another instruction."""
+        """Sets a watchpoint on the end of a call of the model's own `forward`: the caller's current instruction changes then."""
 
         def goes_on(stop: StopContext) -> bool:
             if stop.tid != tid or stop.frame.address != caller.address:
@@ -140,7 +140,7 @@ class Recorder:
 
     # ---- inside stop() -------------------------------------------------------------------------------------------
     def through(self, over: bool) -> bool:
-        """Ends its watchpoints once the step that counts is `over`. -> whether all that are recorded are through theirs."""
+        """Ends its watchpoints once the step that counts is `over`. -> whether all recorders are done with theirs"""
         if over:
             self.disarm()
         return over and all(r.done for r in self.peers)
@@ -156,7 +156,7 @@ class Recorder:
         return True
 
     def returns(self, stop: StopContext, constant: int | None) -> bool:
-        """Keeps what is to be kept of a return. -> whether the step that counts is over."""
+        """Keeps the wanted data of a return. -> whether the step that counts is over"""
         began = time.perf_counter()
         self.stops += 1
         thread = self.threads.setdefault(stop.tid, Thread())
@@ -177,7 +177,7 @@ class Recorder:
         return True
 
     def enters(self, stop: StopContext, thread: Thread) -> bool:
-        """Whether a return is of a call inside a new call of the outermost module; notes that call's frame."""
+        """Whether a return belongs to a call inside a new call of the outermost module. Notes that call's frame."""
         rt = stop.process.rt
         outer = outermost_call(stop)
         if (stop.tid, outer) in self.before:
@@ -223,7 +223,7 @@ def say(text: str) -> None:
 
 
 def outermost_call(stop: StopContext) -> int:
-    """The address of the frame of the outermost call of a module that a thread is in, which stands in one."""
+    """The address of the frame of the outermost call of a module that a thread is in. The thread must be in one."""
     rt = stop.process.rt
     return [f for f in rt.dialect.walk(rt, stop.tstate) if f.code == stop.frame.raw.code][-1].address
 
@@ -235,7 +235,7 @@ class Recording:
         self.recorders = list(recorders)
 
     def go(self, seconds: float) -> str:
-        """Resumes everything until all are through. -> "" or why they are not: what ended the step before its end."""
+        """Resumes everything until all recorders are done. -> "" or the event that ended the step too early"""
         try:
             for recorder in self.recorders:
                 recorder.peers = self.recorders

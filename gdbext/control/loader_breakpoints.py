@@ -1,9 +1,11 @@
-"""Takes gdb's own breakpoints in the dynamic loader out of running processes, where nobody asks for libraries.
+"""Takes gdb's own breakpoints in the dynamic loader out of running processes, while no command needs news of libraries.
 
-gdb plants one wherever a process tells that it loads a library (or makes code), for as long as the process runs, and has no
-command to leave it out. It ends with gdb; where gdb and its guard end at the same moment (their container is removed) it would
-stay, and kill the process at its next dlopen. So its bytes are written back as soon as it runs; what gdb writes at the next stop
-is the same. Its list of libraries is read anew when it is asked for.
+gdb plants one wherever a process reports that it loads a library (or makes code), for as long as the process runs. It has no
+command to leave it out. The breakpoint ends with gdb. If gdb and its guard end at the same moment (their container is removed),
+it would stay, and kill the process at its next dlopen.
+
+So its original bytes are written back as soon as the process runs. At the next stop gdb writes the same bytes. gdb's list of
+libraries is read anew on demand.
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ if TYPE_CHECKING:
 
 ROW = re.compile(r"^-\d+\s+(?:shlib|jit) events\s+\w+\s+y\s+(0x[0-9a-f]+).*?\binf (\d+)", re.M)
 CATCH_LOAD = re.compile(r"^\d+\s+catchpoint .*\b(?:load|unload) of library", re.M)
-SOON, EVERY, LONG = 0.01, 0.2, 2.0  # seconds between two looks for LONG seconds after a process went on, and later
+SOON, EVERY, LONG = 0.01, 0.2, 2.0  # seconds between two checks: for LONG seconds after a process went on, and later
 
 
 class _Watched:
-    """The places of one process: `[(address, what lies there without gdb)]`. What it was before an exec is never written to: the
-    open file is that memory's."""
+    """The places of one process: `[(address, original bytes)]`. The open file belongs to the memory of one program: after an exec
+    nothing is written to the old one."""
 
     def __init__(self, pid: int, places: list[tuple[int, bytes]]) -> None:
         self.pid, self.places = pid, places
@@ -46,7 +48,7 @@ class _Watched:
 
 
 class LoaderBreakpoints:
-    """Those of the processes that `pids()` names, from `start` to `end`."""
+    """The loader breakpoints of the processes that `pids()` gives, from `start` to `end`."""
 
     def __init__(self, pids: Callable[[], set[int]]) -> None:
         self._pids = pids
@@ -56,7 +58,7 @@ class LoaderBreakpoints:
         self._stale = True
 
     def start(self) -> None:
-        """From now on, each time that a process goes on."""
+        """Takes them out from now on, each time that a process goes on."""
         if ptrace.MACHINE not in recovery.BREAKPOINTS or "cuda" in gdb.VERSION.lower() or hasattr(gdb, "cuda"):
             return  # cuda-gdb learns by them of the driver's library
         listen(cont=self._on_continue, breakpoint_created=self._changed, breakpoint_modified=self._changed)
@@ -103,7 +105,7 @@ class LoaderBreakpoints:
 
 
 def wanted() -> bool:
-    """Whether somebody asks for libraries as they come: a setting, a catchpoint, a breakpoint that waits for one."""
+    """Whether gdb needs news of libraries as they are loaded: for a setting, a catchpoint, a breakpoint that waits for one."""
     if setting("stop-on-solib-events") not in ("0", None, "") or gdb.parameter("auto-solib-add"):
         return True
     if any(getattr(b, "pending", False) for b in gdb.breakpoints() or ()):
@@ -112,7 +114,7 @@ def wanted() -> bool:
 
 
 def _places(pids: set[int]) -> list[tuple[int, list[tuple[int, bytes]]]]:
-    """`[(pid, [(address, what lies there without gdb)])]`, without those at which somebody has a breakpoint of his own."""
+    """`[(pid, [(address, bytes without gdb's breakpoint)])]`, without addresses at which the user has a breakpoint too."""
     text = gdb.execute("maint info breakpoints", to_string=True)
     inferiors = {i.num: i for i in gdb.inferiors() if i.pid in pids}
     size = len(recovery.BREAKPOINTS[ptrace.MACHINE])

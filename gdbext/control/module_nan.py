@@ -1,8 +1,8 @@
 """`llm-break nan`, module by module: stops where the first torch.nn.Module of a step is about to return a tensor with a NaN.
 
-The same two watchpoints as of `llm-layers` (layer_steps.py): every call of a module of the process is looked at, its outputs are
-read. After a hit nothing more is told until the outermost call that it was part of is over: all modules around it hold the NaN.
-From then on a module that got a NaN as its input is no news either.
+It uses the two watchpoints of `llm-layers` (layer_steps.py): every call of a module of the process is seen, and its outputs are
+read. After a hit nothing more is reported until the outermost call around it is over: all modules around it hold the NaN. From
+then on a module that got a NaN as its input is not reported either.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from .hw_breakpoints import Process, StopContext
 
 MAX_INPUTS = 8  # that are named
-MAX_OWN = 1 << 30  # bytes of a parameter that is looked through
+MAX_OWN = 1 << 30  # bytes of a parameter that is searched
 
 
 class ModuleReturns:
-    """What a `Where` is for a place: each return of every module's call."""
+    """Each return of every module's call, in the role of a `Where`."""
 
     text, file, function = "NaN in a module's output", "", ""
 
@@ -64,7 +64,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
         super().__init__("llm-break", ModuleReturns(), condition, 1, rank)
         self.dormant = dormant
         self.told: dict[tuple[int, int], int] = {}  # (pid, tid) -> frame of the outermost call in which it stopped
-        self.passed_over: set[int] = set()  # pids of which it was said that some outputs are not read
+        self.passed_over: set[int] = set()  # pids for which unread outputs were reported
 
     @property
     def pending(self) -> bool:
@@ -93,7 +93,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
             raise
 
     def wake(self, stop: StopContext) -> str:
-        """Sets it in the process of a stop. -> what was done, in words. Inside stop()."""
+        """Sets it in the process of a stop. -> the changes, in words. Inside stop()."""
         try:
             if self.number not in pybreak.PyBreakpoint.points:
                 return "delete took the breakpoint of the modules away: the next step stops at none"
@@ -123,7 +123,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
             self.told[thread] = outer
         bad, good = _inputs(stop)
         if self.hits and bad:
-            return False  # a loss function, or the sampler: it only passes on what was told
+            return False  # a loss function, or the sampler: it only passes on a NaN that was reported
         self.hits += 1
         hw_breakpoints.note_offset(stop)
         self.last = f"{self.title}: {_module_text(stop, outer)} returned {', '.join(found)}, thread {stop.tid}, hit {self.hits}"
@@ -134,8 +134,8 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
         return True
 
     def _with_nan(self, process: Process, value: Any) -> list[str]:
-        """["3 NaN of 4096 ([8, 512] float32)"] of the tensors in a value that hold a NaN. Why others are not looked at
-        is said once."""
+        """["3 NaN of 4096 ([8, 512] float32)"] of the tensors in a value that hold a NaN. The reason why other tensors are not
+        read is reported once."""
         found = []
         for place, obj in modules.tensors_in(value):
             tensor = read_tensor(process.rt, obj.address)
@@ -175,8 +175,8 @@ def _module_text(stop: StopContext, outer: int) -> str:
 
 
 def _note_origin(stop: StopContext, passed_on: bool) -> None:
-    """Says which of a module's own parameters and buffers hold a NaN (its inputs may hold what it wrote there); else, where
-    it got none, whether other ranks' results are part of what it returns."""
+    """Reports which of a module's own parameters and buffers hold a NaN (its inputs may hold values that it wrote there itself).
+    Where it got none, it reports whether other ranks' results are part of the return value."""
     rt = stop.process.rt
     module = rt.object(first_variable(stop.frame))
     own, found = dict(module.instance_entries()), []

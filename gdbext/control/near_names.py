@@ -1,4 +1,4 @@
-"""A place that no attached process has yet: pybreak waits for it, or refuses it with the nearest names where it looks like a
+"""A place that no attached process has yet: pybreak waits for it, or refuses it with the nearest names if it looks like a
 typo."""
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 SHOWN = 4
 ALIKE = 0.75  # of difflib's ratio: from here on one is taken for a slip of the pen of the other
 EXCEPTIONS = [name for name, one in vars(builtins).items() if isinstance(one, type) and issubclass(one, BaseException)]
-MAX_PROCESSES = 8  # that are not attached, looked through for the place
+MAX_PROCESSES = 8  # that are not attached, searched for the place
 
 
 def refuse_typos(where: Where, processes: Iterable[Process], others: Iterable[Any]) -> None:
     """Raises `NotFoundError` for a place that is in none of `processes` but in one of `others` (`Rank`s that are not attached),
-    or that is spelt nearly like one that is there. Returns where it is there, and where nothing like it is loaded: then it is to
-    be waited for."""
+    or whose spelling is close to an existing one. Returns where the place exists, and where nothing similar is loaded: pybreak
+    then waits for it."""
     runtimes = [p.rt for p in processes]
     if not runtimes or any(where.places(rt) for rt in runtimes):
         return
@@ -52,8 +52,8 @@ def refuse_typos(where: Where, processes: Iterable[Process], others: Iterable[An
 
 
 def refuse_exception_typos(kind: str, runtimes: Iterable[Runtime]) -> None:
-    """Raises `NotFoundError` for the name of an exception class that is spelt nearly like one of Python's own, where no module of
-    the processes has it."""
+    """Raises `NotFoundError` for the name of an exception class that no module of the processes has and whose spelling is close
+    to one of Python's own."""
     last = kind.rpartition(".")[2]
     near = [] if last in EXCEPTIONS else difflib.get_close_matches(last, EXCEPTIONS, SHOWN, ALIKE)
     if near and not any(_in_a_module(rt, last) for rt in runtimes):
@@ -87,7 +87,7 @@ def _has(where: Where, pid: int) -> bool:
 
 
 def _files(rt: Runtime, where: Where) -> list[str]:
-    """Source files with nearly the base name of the one that is meant, as FILE:LINE."""
+    """Source files whose base name is close to the requested one, as FILE:LINE."""
     by_name: dict[str, list[str]] = {}
     for path in codes.every(rt).by_file:
         by_name.setdefault(os.path.basename(path), []).append(path)
@@ -96,8 +96,7 @@ def _files(rt: Runtime, where: Where) -> list[str]:
 
 
 def _functions(rt: Runtime, where: Where) -> list[str]:
-    """Qualified names of functions that are nearly the one that is meant; in a MODULE that is loaded, of all that are a little
-    like it."""
+    """Qualified names of functions that are close to the requested one; in a MODULE that is loaded, also less similar ones."""
     loaded = where.module and rt.module(where.module) is not None
     cutoff = 0.4 if loaded else ALIKE
     names = codes.names(rt, where.module)

@@ -1,8 +1,8 @@
-"""The other processes that gdb has attached, while one is stepped: an engine is many processes, and a collective that one of them
-steps over waits for all.
+"""The other processes that gdb has attached, while one is stepped. An engine is many processes, and a collective that one of them
+steps over waits for all of them.
 
-They are resumed with it. One that stands at a breakpoint of its own keeps its place, and then none of the others runs, for gdb
-resumes one process or all of them: who stands still is said."""
+They are resumed with it. A process that is stopped at a breakpoint of its own keeps its place. Then none of the others runs,
+because gdb resumes one process or all of them; the processes that stay stopped are reported."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-SECONDS = 2.0  # after which a step that has not ended says who stands still
-_held: set[int] = set()  # inferiors that stand where a breakpoint has stopped them
+SECONDS = 2.0  # after which a step that has not ended reports the stopped processes
+_held: set[int] = set()  # inferiors that are still where a breakpoint stopped them
 
 
 def _on_stop(event: Any) -> None:
@@ -44,7 +44,7 @@ listen(stop=_on_stop, cont=_on_continue)
 
 
 def _standing() -> list[Any]:
-    """The inferiors beside the selected one whose processes stand still."""
+    """The inferiors other than the selected one whose processes are stopped."""
     own = gdb.selected_inferior().num
     found = [i for i in gdb.inferiors() if i.pid and i.num != own and not any(t.is_running() for t in i.threads())]
     return [] if any(live_gdb.core_file(i) for i in found if i.num not in _attached()) else found
@@ -56,7 +56,8 @@ def _attached() -> set[int]:
 
 @contextlib.contextmanager
 def run_beside() -> Iterator[None]:
-    """A `with` block in which `continue` resumes the other attached processes too, or says after a while who stands still."""
+    """A `with` block in which `continue` resumes the other attached processes too, or reports after a while which ones are
+    stopped."""
     others = _standing()
     held = [i for i in others if i.num in _held]
     if not others or gdb.parameter("non-stop") or gdb.parameter("schedule-multiple"):

@@ -34,8 +34,9 @@ EXPONENTS = {
 
 
 class RequestBreakpoint(pybreak.PyBreakpoint):
-    """Stops the first time that a request comes by, until it is set again. `ids`: an expression that gives the ids of those that
-    do; `which`: the id that is meant, or a whole part of it, as an engine adds to what a user gave: req-3 is not req-31-f00."""
+    """Stops the first time that a request reaches the place, until it is set again. `ids`: an expression for the ids of the
+    requests at this place. `which`: the wanted id, or a whole part of it, because an engine adds to the user's id: req-3 is not
+    req-31-f00."""
 
     def __init__(self, where: pybreak.Where, ids: str, which: str, condition: str, rank: str) -> None:
         super().__init__("llm-break", where, condition, 1, rank)
@@ -63,7 +64,7 @@ class RequestBreakpoint(pybreak.PyBreakpoint):
 
 
 class NanBreakpoint(pybreak.PyBreakpoint):
-    """Stops where a tensor that is about to be used holds NaN or an infinity, as far as memory here tells."""
+    """Stops where a tensor that is about to be used holds NaN or an infinity, as far as its memory can be read."""
 
     def __init__(self, where: pybreak.Where, expression: str, condition: str, rank: str) -> None:
         super().__init__("llm-break", where, condition, 1, rank)
@@ -143,14 +144,14 @@ def points(rt: Runtime, name: str, condition: str = "", rank: str = "") -> Seque
 
 
 def _there(rt: Runtime, places: Sequence[tuple[str, ...]]) -> list[tuple[str, str]]:
-    """The places of those modules that the process has imported; where it has imported none yet, the first."""
+    """The places in modules that the process has imported; where it has imported none yet, the first place."""
     there = [place for place in places if not place[2:] or rt.module(place[2]) is not None] or [places[0]]
     return [(place[0], place[1]) for place in there]
 
 
 def _nan(places: Sequence[tuple[str, str]], condition: str, rank: str) -> list[pybreak.PyBreakpoint]:
-    """Where logits are about to be used, and every module once they held a NaN. numpy reads the modules' outputs: without it they
-    are left out."""
+    """Breakpoints where logits are about to be used and, once they held a NaN, on every module. The outputs of modules are read
+    with numpy: without it those breakpoints are left out."""
     found = [NanBreakpoint(pybreak.Where(f), expression, condition, rank) for f, expression in places]
     if importlib.util.find_spec("numpy") is None:
         return [*found]
@@ -163,7 +164,7 @@ def _nan(places: Sequence[tuple[str, str]], condition: str, rank: str) -> list[p
 
 
 def place_in_modules(labels: dict[int, str], condition: str = "", rank: str = "") -> Sequence[pybreak.PyBreakpoint]:
-    """Looks at every module's output in every attached process, at once; -> `[PyBreakpoint]`."""
+    """Sets breakpoints on every module's output in every attached process, at once. -> `[PyBreakpoint]`"""
     from . import module_nan
 
     point = module_nan.ModuleNanBreakpoint(condition, rank)

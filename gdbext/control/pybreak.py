@@ -1,8 +1,8 @@
-"""Python breakpoints: a file's line or a function becomes watchpoints on bytecode, in every attached process, also before it is
-imported.
+"""Python breakpoints. A file's line or a function becomes watchpoints on bytecode, in every attached process, even before the
+module is imported.
 
-A `PyBreakpoint` is what the user set. gdb lists it under its number, as a pending breakpoint that never resolves: `delete`,
-`disable` and `enable` work on it. Its watchpoints are internal breakpoints (`hw_breakpoints.py`).
+A `PyBreakpoint` is the breakpoint that the user set. gdb lists it under its number, as a pending breakpoint that never resolves:
+`delete`, `disable` and `enable` work on it. Its watchpoints are internal breakpoints (`hw_breakpoints.py`).
 """
 
 from __future__ import annotations
@@ -75,17 +75,17 @@ class PyBreakpoint:
     """A Python breakpoint. `hits`: passes at which the condition held; `pending`: in no process yet."""
 
     points: dict[int, PyBreakpoint] = {}  # by number
-    when_armed: list[Callable[[PyBreakpoint], object]] = []  # told of each that has got further places
+    when_armed: list[Callable[[PyBreakpoint], object]] = []  # called with each that has got further places
 
     def __init__(self, command: str, where: Places, condition: str = "", count: int = 1, rank: str = "") -> None:
         self.command, self.where, self.condition, self.count, self.rank = command, where, condition, count, rank
         self.hits = self.number = 0
         self.hw_breakpoints: list[HardwareBreakpoint] = []
         self.places: list[BytecodeLocation] = []
-        self.placeholder: gdb.Breakpoint | None = None  # what gdb lists
-        self.last: str | None = None  # what the last stop was about
+        self.placeholder: gdb.Breakpoint | None = None  # gdb's own breakpoint in its list
+        self.last: str | None = None  # the reason of the last stop
 
-    # ---- what it is ----------------------------------------------------------------------------------------------
+    # ---- its data ------------------------------------------------------------------------------------------------
     @property
     def pending(self) -> bool:
         return not self.places
@@ -120,7 +120,7 @@ class PyBreakpoint:
 
     # ---- setting it ----------------------------------------------------------------------------------------------
     def set_in(self, processes: list[Process]) -> None:
-        """Takes a number and sets watchpoints wherever its place is there already; takes all of it back where that fails."""
+        """Takes a number and sets watchpoints wherever its place exists already; undoes all of it where that fails."""
         found = [(process, self.where.places(process.rt)) for process in processes]
         if not found or not all(places for _, places in found):
             hw_breakpoints.need_hardware_breakpoints()
@@ -137,7 +137,7 @@ class PyBreakpoint:
         watch_imports()
 
     def register(self, text: str = "") -> None:
-        """Takes a number in gdb's list, where it stands as `text`; as it was asked for without."""
+        """Takes a number in gdb's list, under the name `text`, or without it as the user wrote it."""
         asked = [self.command, self.where.text] + (["if", self.condition] if self.condition else [])
         self.placeholder = _make_placeholder(text or " ".join(asked))
         self.number = self.placeholder.number
@@ -145,7 +145,7 @@ class PyBreakpoint:
         _listen()
 
     def take_back(self) -> None:
-        """Gives its number back, and what was set under it: it could not be set everywhere."""
+        """Removes its number and the watchpoints under it, because it could not be set everywhere."""
         if self.placeholder is not None:
             self.placeholder.delete()
         hw_breakpoints.sweep()
@@ -222,7 +222,7 @@ def rank_may_be(point: PyBreakpoint, process: Process) -> bool:
 
 
 def label_of(process: Process) -> str:
-    """The process's label; one that has none is looked for once a second, as engines set their titles late."""
+    """The process's label. A process without one is looked up again once a second, because engines set their titles late."""
     if not process.label and time.monotonic() > process.looked + 1:
         from ..engines import discover
 
@@ -240,7 +240,7 @@ def where_text(stop: StopContext, place: BytecodeLocation) -> str:
 
 
 def source_line(target: Target, path: str, number: int | None) -> str | None:
-    """A line of a source file that a process names, None where it is not to be had."""
+    """A line of a source file that a process names, None where it cannot be read."""
     try:
         return target.source_lines(path)[number - 1].rstrip().expandtabs() if number is not None else None
     except (NotFoundError, IndexError, TypeError) as e:
@@ -254,13 +254,13 @@ def text_of(process: Process, expression: str, value: Any, show_content: bool = 
 
 
 def result_text(process: Process, function: str, value: Any, show_content: bool = False) -> str:
-    """What a function has returned, for one line of a log; private content is counted unless `show_content`."""
+    """A function's return value, for one line of a log; private content is counted unless `show_content`."""
     return escape(shown_result(Repr(SHORT, process.private(show_content)), function, value))
 
 
 # ---- gdb's list of breakpoints ---------------------------------------------------------------------------------------
 def _make_placeholder(text: str) -> gdb.Breakpoint:
-    """A pending breakpoint under a name that no function has (it holds a space), so gdb numbers and lists what is ours."""
+    """A pending breakpoint under a name that no function has (it holds a space), so that gdb numbers and lists our breakpoint."""
     return silently(functools.partial(gdb.Breakpoint, function=text))
 
 
@@ -285,7 +285,7 @@ def _on_modified(breakpoint: gdb.Breakpoint) -> None:
 
 
 def _on_stop(event: Any) -> None:
-    """Says in one line why it stopped."""
+    """Prints in one line why it stopped."""
     for breakpoint in getattr(event, "breakpoints", ()):
         for point in PyBreakpoint.points.values():
             if breakpoint in point.hw_breakpoints and point.last:
@@ -296,7 +296,7 @@ def _on_stop(event: Any) -> None:
 
 
 def _on_gone(process: Process) -> None:
-    """A process that ended takes its hardware breakpoints with it; what was set in it waits for the next one."""
+    """Handles the end of a process: its hardware breakpoints are gone, and its Python breakpoints wait for the next process."""
     for point in PyBreakpoint.points.values():
         gone = [t for t in point.hw_breakpoints if t.process is process]
         places = [t.place for t in gone if isinstance(t, BytecodeWatchpoint)]
@@ -306,8 +306,8 @@ def _on_gone(process: Process) -> None:
 
 # ---- modules that are imported later ---------------------------------------------------------------------------------
 def watch_imports() -> None:
-    """One register in each process for as long as a point waits there: PyEval_EvalCode is what runs a module's code. Also inside
-    stop()."""
+    """Uses one register in each process for as long as a breakpoint waits there: PyEval_EvalCode runs a module's code. Also
+    inside stop()."""
     for process in list(Process.known.values()):
         waiting = [p for p in PyBreakpoint.points.values() if _waits(p, process)]
         own = [t for t in process.hw_breakpoints if isinstance(t, FunctionBreakpoint) and t.owner == IMPORTS]
@@ -329,7 +329,8 @@ def _waits(point: PyBreakpoint, process: Process) -> bool:
 
 
 def _on_import(process: Process, code: int, _: int) -> bool:
-    """Sets what waited for the code that is about to run, inside stop(); -> whether to stop, with what failed in the notes."""
+    """Sets the breakpoints that waited for the code that is about to run, inside stop(). -> whether to stop; failures are in the
+    notes"""
     rt, failed = process.rt, False
     for point in list(PyBreakpoint.points.values()):
         if not _waits(point, process):

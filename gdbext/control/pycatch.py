@@ -1,5 +1,5 @@
-"""Stop where a Python exception is raised: a hardware breakpoint on PyTraceBack_Here, which the interpreter calls for each frame
-that an exception leaves or is handled in (Python/ceval.c, `error:`), the frame that raised it first.
+"""Stops where a Python exception is raised. A hardware breakpoint is set on PyTraceBack_Here. The interpreter calls it for each
+frame that an exception leaves or is handled in (Python/ceval.c, `error:`), first for the frame that raised it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
     from .hw_breakpoints import Process, StopContext
 
-# What catches everything only to print it: an exception that gets there was not handled by the program.
+# Code that catches everything only to print it: an exception that gets there was not handled by the program.
 OUTERMOST = (
     "/threading.py",
     "/multiprocessing/process.py",
@@ -61,7 +61,7 @@ class Catchpoint(pybreak.PyBreakpoint):
 
     @property
     def functions(self) -> list[str]:
-        """The C functions at which it looks."""
+        """The C functions at which it stops to check."""
         return ["PyTraceBack_Here"] + (["PyErr_Display"] if self.uncaught else [])
 
     def set_in(self, processes: list[Process]) -> None:
@@ -109,7 +109,7 @@ class Catchpoint(pybreak.PyBreakpoint):
         return self.report(stop, kind, value, stop.frame)
 
     def printed(self, process: Process, _: int, value: int) -> bool:
-        """Whether to stop as sys.excepthook prints an exception, which nobody caught."""
+        """Whether to stop as sys.excepthook prints an uncaught exception."""
         rt = process.rt
         stop = process.current_stop()
         kind = rt.target.u64(value + rt.layout["object.ob_type"]) if value else 0
@@ -128,12 +128,12 @@ class Catchpoint(pybreak.PyBreakpoint):
         return any(self.kind in (base.name, exceptions.class_name(base)) for base in info.bases())
 
     def leaves(self, stop: StopContext, kind: int, value: int, trace: int) -> bool:
-        """Whether to stop as an exception leaves the program's last frame: no frame is left but those that catch everything to
-        print it.
+        """Whether to stop because an exception leaves the program's last frame: only frames remain that catch everything to print
+        it.
 
-        That is told where PyTraceBack_Here is called for the last frame and no handler covers its instruction. A `finally:` or
-        `except: raise` covers it and ends by RERAISE, which calls nothing for that frame: then it is told one frame further out,
-        from the traceback."""
+        That is the case when PyTraceBack_Here is called for the last frame and no handler covers its instruction. A `finally:` or
+        `except: raise` covers it and ends by RERAISE, which calls nothing for that frame. Then the traceback shows it, one frame
+        further out."""
         rt = stop.process.rt
         frames = list(rt.dialect.walk(rt, stop.tstate))
         own = program_frames([rt.code(f.code) for f in frames])
@@ -149,7 +149,7 @@ class Catchpoint(pybreak.PyBreakpoint):
         return self.report(stop, kind, value, passed[0], "; its frames have been left: pyexc shows the traceback")
 
     def report(self, stop: StopContext, kind: int, value: int, frame: Any, more: str = "") -> bool:
-        """Counts an exception; -> whether to stop, with the line that says why. `frame`: where it was raised."""
+        """Counts an exception. -> whether to stop, with a line that gives the reason. `frame`: where it was raised"""
         rt = stop.process.rt
         if self.condition and not self.holds(stop):
             return False
@@ -170,7 +170,7 @@ class Catchpoint(pybreak.PyBreakpoint):
 
 
 class _Anywhere:
-    """What a `Where` is for a place, for a point that has none."""
+    """The `Where` of a point that has no place."""
 
     def __init__(self, kind: str, uncaught: bool) -> None:
         self.text = " ".join((["-uncaught"] if uncaught else []) + ([kind] if kind else []))
@@ -187,12 +187,12 @@ def is_outermost(file: str) -> bool:
 
 
 def program_frames(codes: list[Code]) -> int:
-    """How many of a stack's frames (innermost first) could handle an exception: all but the ones at its end that catch everything
+    """How many of a stack's frames (innermost first) could handle an exception: all except those at its end that catch everything
     only to print it.
 
-    A forked child stands on its parent's frames, which it never comes back to: the frame that catches everything ends the stack.
-    multiprocessing starts a spawned child by `python -c "from multiprocessing.spawn import spawn_main; ..."`: such a frame
-    too."""
+    A forked child has its parent's frames below its own and never returns to them; the frame that catches everything ends the
+    stack. multiprocessing starts a spawned child by `python -c "from multiprocessing.spawn import spawn_main; ..."`; that frame
+    is such an end too."""
     ends = (i for i, code in enumerate(codes) if any(code.file.endswith(f) and code.name == name for f, name in CATCH_ALL))
     files = [code.file for code in codes[: next(ends, len(codes)) + 1]]
     if len(files) > 1 and files[-1] == "<string>" and "/multiprocessing/" in files[-2]:
@@ -203,7 +203,7 @@ def program_frames(codes: list[Code]) -> int:
 
 
 def handled_here(rt: Runtime, step: RawFrame) -> bool:
-    """Whether a handler of the frame's own covers the instruction it is at (3.11+: the exception table,
+    """Whether a handler of the frame itself covers its current instruction (3.11+: the exception table,
     Objects/exception_handling_notes.txt; before: the block stack)."""
     L, t = rt.layout, rt.target
     try:

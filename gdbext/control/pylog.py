@@ -36,7 +36,7 @@ KEPT = 10_000
 MAX_ARGUMENTS = 12
 MAX_DEPTH = 1000
 
-write: Callable[[str], object] = gdb.write  # gdb's DAP server up to 16 swallows what is written while it continues
+write: Callable[[str], object] = gdb.write  # gdb's DAP server up to 16 swallows output while it continues
 events: collections.deque[dict[str, Any]] = collections.deque(maxlen=KEPT)
 
 
@@ -121,8 +121,8 @@ class Pace:
         return bool(self.limit and self.said >= self.limit or late)
 
     def end(self, title: str, runs_on: bool) -> None:
-        """Prints once that the limit is reached: where nothing stops there, the process would run on in silence without it. As
-        JSON each line is an event, and this is none."""
+        """Prints once that the limit is reached. Without that line the process would run on in silence, because nothing stops
+        there. With JSON each line is an event, so the line is left out."""
         if self.ended:
             return
         self.ended = True
@@ -135,7 +135,8 @@ class Pace:
 
 
 class Spoken(PyBreakpoint):
-    """What `pylog`, `pytrace` and `llm-save` share: each pass prints something, as its `Pace` allows, and the process runs on."""
+    """The common part of `pylog`, `pytrace` and `llm-save`: each pass prints something, as its `Pace` allows, and the process
+    runs on."""
 
     def __init__(self, command: str, where: Any, condition: str, count: int, rank: str, *, pace: Pace) -> None:
         super().__init__(command, where, condition, count, rank)
@@ -147,13 +148,14 @@ class Spoken(PyBreakpoint):
         return self.is_last(stop)
 
     def is_last(self, stop: StopContext) -> bool:
-        """Rests where its limit is reached. Whether to stop: it and all others that somebody waits for are over."""
+        """Frees the debug registers where its limit is reached. -> whether to stop: it and all others that are `awaited`
+        are over"""
         if self.pace.over():
             self.rest(stop)
         return self.awaited and all(point.is_over() for point in spoken() if point.awaited)
 
     def is_over(self) -> bool:
-        """Whether it has no more to say."""
+        """Whether it will print nothing more."""
         return self.pace.ended or self.pace.over()
 
     def tell(self, stop: StopContext, place: Any) -> None:
@@ -168,7 +170,7 @@ class Spoken(PyBreakpoint):
         self.pace.end(self.title, not self.awaited)
 
     def text_of(self, stop: StopContext, expression: str) -> str:
-        """The value of an expression in the frame that is about to run, or why there is none, in angle brackets."""
+        """The value of an expression in the frame that is about to run, or the reason why there is none, in angle brackets."""
         try:
             value = evaluate(stop.process.rt, expression, stop.frame)
             return text_of(stop.process, expression, value, self.pace.show_content)
@@ -177,13 +179,14 @@ class Spoken(PyBreakpoint):
 
 
 def spoken() -> list[Spoken]:
-    """Those that are set."""
+    """All such points that are set."""
     return [point for point in PyBreakpoint.points.values() if isinstance(point, Spoken)]
 
 
 @contextlib.contextmanager
 def awaited() -> Iterator[None]:
-    """A `with` block in which the process stops when all that have a limit have reached it; `GdbextError` where none has one."""
+    """A `with` block in which the process stops when all pylog, pytrace and llm-save with a limit have reached it. `GdbextError`
+    where none has one."""
     waiting = [point for point in spoken() if (point.pace.limit or point.pace.seconds) and not point.pace.ended]
     if not waiting:
         raise GdbextError("-until-logs: no pylog, pytrace or llm-save with a -limit or -for is under way: it would never end")
@@ -231,7 +234,7 @@ class Savepoint(Spoken):
 
 
 class Tracepoint(Spoken):
-    """A `pytrace`: a line at the call with the arguments, one at each return with the result and how long the call took."""
+    """A `pytrace`: a line at the call with the arguments, one at each return with the result and the call's duration."""
 
     def __init__(self, where: Any, condition: str, count: int, rank: str, *, pace: Pace) -> None:
         super().__init__("pytrace", where, condition, count, rank, pace=pace)
@@ -261,7 +264,7 @@ class Tracepoint(Spoken):
         record(self, stop, place, "  " * (len(frames) - 1) + f"-> {escape(place.code.qualname)}({shown})")
 
     def is_over(self) -> bool:
-        return super().is_over() and not any(self.inside.values())  # the last call that was told is told to its end
+        return super().is_over() and not any(self.inside.values())  # the last call that was printed is printed to its end
 
     def rest(self, stop: StopContext) -> None:
         if self.is_over():
@@ -271,7 +274,7 @@ class Tracepoint(Spoken):
         """Prints a return that is about to run in some frame; whether to stop, as `is_last`."""
         frames = self.inside.get((stop.process.pid, stop.tid), [])
         if all(stop.frame.address != address for address, _ in frames):
-            return False  # its call was not told: it began before, the condition did not hold, or the limit is reached
+            return False  # its call was not printed: it began before, the condition did not hold, or the limit is reached
         while frames:  # those above it were left by an exception
             address, began = frames.pop()
             if address == stop.frame.address:

@@ -1,6 +1,7 @@
-"""Stepping in Python by debug registers: the interpreter writes into a frame which of its instructions it is about to run, so a
-watch on that word stops at each instruction of this one frame and runs at full speed through everything that it calls. All
-threads are resumed.
+"""Steps in Python by debug registers. All threads are resumed.
+
+The interpreter writes into a frame which of its instructions it is about to run. A watch on that word stops at each instruction
+of this one frame. Everything that the frame calls runs at full speed.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class Run:
     def __init__(self, process: Process, label: str) -> None:
         self.process, self.rt, self.label = process, process.rt, label
         self.hw_breakpoints: list[WordWatchpoint | BytecodeWatchpoint] = []
-        self.ended: StopContext | int | None = None  # what ended it: the thread's stop, or the new value of a raw word
-        self.returned: str | None = None  # what the frame that was left gave, as text
+        self.ended: StopContext | int | None = None  # its end: the thread's stop, or the new value of a raw word
+        self.returned: str | None = None  # the value that the frame returned, as text
 
     def watch(self, address: int, hit: Callable[[Any], bool], size: int = 8, raw: bool = False) -> None:
         self.hw_breakpoints.append(
@@ -78,8 +79,8 @@ class Run:
         return False
 
     def go(self, alone: bool = False) -> StopContext | None:
-        """Resumes all threads, and unless `alone` the other attached processes, until one of them ends it, something else stops
-        the process, or it is gone; -> `StopContext` or None."""
+        """Resumes all threads, and unless `alone` the other attached processes, until a watchpoint ends the run, something else
+        stops the process, or it is gone. -> `StopContext` or None"""
         try:
             with every_thread_runs(), contextlib.nullcontext() if alone else others.run_beside():
                 gdb.execute("continue")
@@ -144,9 +145,9 @@ def over(label: str, only_forward: bool = False, until: int | None = None) -> St
 
 
 def _jumps(rt: Runtime, step: RawFrame) -> Callable[[], bool]:
-    """A function that says whether a frame's word was only moved on by a generator that ended: 3.12 adds `return_offset` to it
-    then (Python/ bytecodes.c, FOR_ITER_GEN and RETURN_VALUE), and no instruction runs there. To be asked at each change of the
-    word."""
+    """A function that says whether a frame's word was only advanced by a generator that ended, to be called at each change of the
+    word. In 3.12 a generator's end adds `return_offset` to it (Python/ bytecodes.c, FOR_ITER_GEN and RETURN_VALUE), and no
+    instruction runs there."""
     if rt.version != (3, 12):
         return lambda: False
 
@@ -169,8 +170,8 @@ def _is_at(address: int, now: StopContext) -> bool:
 
 
 def _left(now: StopContext, address: int, code: int) -> bool:
-    """Whether a frame's memory belongs to another function by now. (In the middle of a call the new frame may be the current one
-    already while the old one's place is still being written.)"""
+    """Whether a frame's memory already belongs to another function. (In the middle of a call the new frame may already be the
+    current one while the old frame's place is still being written.)"""
     rt, L = now.process.rt, now.process.rt.layout
     key = next(k for k in ("iframe.f_executable", "iframe.f_code", "frameobj.f_code") if k in L)
     try:
@@ -277,7 +278,8 @@ def _to_first_line(label: str, process: Process, caller: RawFrame, line: int | N
 
 
 def _current(rt: Runtime, tstate: int) -> tuple[int, int]:
-    """-> (address of the word that says which frame of a thread runs, of the one that changes with calls by way of C, or 0)."""
+    """-> (address of the word that names the current frame of a thread, address of the word that changes with calls by way of C,
+    or 0)"""
     L = rt.layout
     if "tstate.frame" in L:
         return tstate + L["tstate.frame"], 0

@@ -33,18 +33,18 @@ def register(name: str) -> int:
 
 
 def pthread(target: Target) -> int:
-    """What pthread_self() gives in the thread that gdb has selected."""
+    """The value of pthread_self() in the thread that gdb has selected."""
     pointer = register(THREAD_POINTER[target.arch])
     return pointer - target.cached("pthread size", lambda: _pthread_size(target)) if PTHREAD_BELOW[target.arch] else pointer
 
 
 def _pthread_size(target: Target) -> int:
-    """Bytes of glibc's struct pthread, as glibc tells debuggers (nptl_db/structs.def)."""
+    """Bytes of glibc's struct pthread, from glibc's own data for debuggers (nptl_db/structs.def)."""
     return target.u32(target.symbol("_thread_db_sizeof_pthread"))
 
 
 def arguments(target: Target, count: int) -> list[int]:
-    """The first arguments, integers or pointers, of a function at whose first instruction the selected thread stands."""
+    """The first arguments, integers or pointers, of a function. The selected thread must be at its first instruction."""
     return [register(name) for name in ARGUMENTS[target.arch][:count]]
 
 
@@ -83,11 +83,11 @@ def _block_at(function: int) -> Any:
 
 
 def dwarf_parameters(signature: Any, function: int, hosts: dict[int, Any]) -> list[Parameter] | None:
-    """[(name, type, size)] of a kernel's parameters by the debug information that gdb has read for its host function; None
-    without.
+    """[(name, type, size)] of a kernel's parameters, from the debug information that gdb has read for its host function; None
+    without it.
 
-    `function`: what the launch names, the host function's address or an opaque handle; `hosts`: {address: `Signature`} of host
-    functions."""
+    `function`: the launch's name for the kernel: the host function's address or an opaque handle. `hosts`: {address: `Signature`}
+    of host functions."""
     try:
         known = [a for a, s in hosts.items() if signature is not None and s.text == signature.text]
         block = next((b for b in map(_block_at, [function, *known]) if b is not None), None)

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 def resume(
     pids: Iterable[int] | None = None, background: bool = False, seconds: float = 0.0, until_logs: bool = False
 ) -> list[AttachedProcess]:
-    """Resumes the attached processes in `pids` (None: all) until one of them stops or the user presses Ctrl-C; with `background`
-    it returns at once, with `seconds` after so long, with `until_logs` when what pylog and its like have to say is said. Returns
-    the processes that it resumed.
+    """Resumes the attached processes in `pids` (None: all) until one of them stops or the user presses Ctrl-C. Returns the
+    processes that it resumed.
 
-    gdb's all-stop mode resumes one inferior or all of them: `schedule-multiple` is on for as long as they run."""
+    With `background` it returns at once, with `seconds` after that time, with `until_logs` when pylog and similar commands have
+    reached their limits. gdb's all-stop mode resumes one inferior or all of them: `schedule-multiple` is on for as long as they
+    run."""
     ours = attached_processes.attached()
     wanted = ours if pids is None else [p for p in ours if p.pid in set(pids)]
     if not wanted:
@@ -49,7 +50,7 @@ def resume(
             if until_logs:
                 block.enter_context(pylog.awaited())
             block.enter_context(interrupted_after(seconds))
-            if seconds and not pylog.spoken():  # what they print would not be seen either
+            if seconds and not pylog.spoken():  # their output would not be seen either
                 block.enter_context(unreported_stop())
             gdb.execute("continue &" if background else "continue")
         runs = background

@@ -27,10 +27,9 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 class SharedTempDir:
     """A new folder that only the process's user can enter (0700, owned by that user), inside the process's own root.
 
-    No link leads out of that root, and nothing is opened through one: the folder and its files are only used by descriptor.
-    Should this process be killed, `sweeper` removes it.
-
-    Raises `GdbextError` where the folder cannot be made, or where its place cannot be trusted."""
+    No link leads out of that root, and nothing is opened through one: the folder and its files are only used by descriptor. If
+    this process is killed, `sweeper` removes the folder. `GdbextError` where the folder cannot be made, or where its place cannot
+    be trusted."""
 
     def __init__(self, target: Target) -> None:
         pid = target.pid
@@ -66,8 +65,8 @@ class SharedTempDir:
         return self.root + self.path(name)
 
     def write(self, name: str, text: str) -> None:
-        """Makes a file, and gives it and the folder to the process's user. `GdbextError` where it cannot be written, or we may
-        not give them away."""
+        """Makes a file, and gives it and the folder to the process's user. `GdbextError` where it cannot be written, or its owner
+        may not be changed."""
         try:
             fd = os.open(name, _NEW, 0o600, dir_fd=self._folder)
             with os.fdopen(fd, "w", encoding="utf-8") as f:
@@ -111,7 +110,7 @@ class SharedTempDir:
         sweep(self._tmp, self.name, self._folder)
 
     def close(self) -> None:
-        """Lets go of it: what is there by now stays there."""
+        """Closes the folder; its present content stays."""
         self.sweeper.end()
         os.close(self._folder)
         os.close(self._tmp)
@@ -125,7 +124,7 @@ def _ids(pid: int) -> tuple[int, int]:
 
 
 def _check_tmp(pid: int, fd: int, user: int) -> None:
-    """Raises `GdbextError` where somebody else could rename what lies in a process's /tmp."""
+    """Raises `GdbextError` where another user could rename entries of a process's /tmp."""
     found, root = os.fstat(fd), os.stat(f"/proc/{pid}/root/")
     if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
         raise GdbextError(f"process {pid}: anybody may rename files in its /tmp (mode {found.st_mode & 0o7777:o}): chmod +t it")

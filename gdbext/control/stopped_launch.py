@@ -1,4 +1,4 @@
-"""The kernel launch that the selected thread stands at, or that the GPU's focus is in."""
+"""The kernel launch at which the selected thread is stopped, or that the GPU's focus is in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def launch_here(target: Target, registers: dict[str, int], rt: Runtime | None) -> Launch:
-    """The `Launch` of the thread with these registers; `NotFoundError` where it stands at none. `rt`: for what Triton
+    """The `Launch` of the thread with these registers; `NotFoundError` where it is at none. `rt`: for kernels that Triton
     compiled."""
     entry = launch.entry_at(target, registers["rip" if target.arch == "x86-64" else "pc"])
     function = launch.function_of(target, entry, registers) if entry else 0
@@ -45,8 +45,8 @@ def launch_here(target: Target, registers: dict[str, int], rt: Runtime | None) -
 
 
 def launch_on_device(device: CudaGdb, rt: Runtime | None) -> Launch:
-    """In cuda-gdb: the `Launch` of the kernel in focus, its arguments from its parameter memory. Their types are Triton's where
-    it compiled the kernel, else the signature's, as far as that tells their sizes. `NotFoundError` without a focus."""
+    """In cuda-gdb: the `Launch` of the kernel in focus, with its arguments from its parameter memory. Their types are Triton's
+    where Triton compiled the kernel, else the signature's, as far as it gives their sizes. `NotFoundError` without a focus."""
     kernel = next((k for k in device.kernels() if k.current), None)
     if kernel is None:
         raise NotFoundError("no kernel is in focus: llm-focus, or cuda kernel N (info cuda kernels lists them)")
@@ -75,4 +75,4 @@ def _by_triton(rt: Runtime, function: int) -> triton.Compiled | None:
         return triton.compiled(rt).get(function)
     except GdbextError as e:
         log.passed_over(e)
-        return None  # its objects cannot be read now
+        return None  # its objects cannot be read at this moment

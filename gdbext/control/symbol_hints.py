@@ -1,5 +1,5 @@
-"""Which library a function is in, where gdb, which has read only some libraries after llm-attach, makes a breakpoint on it
-pending."""
+"""Names the library of a function when gdb makes a breakpoint on it pending. After llm-attach gdb has read the symbols of some
+libraries only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOWN = 3
 
 
 def watch() -> None:
-    """From now on a pending breakpoint of the user's is followed by the line that says what it waits for."""
+    """From now on a pending breakpoint of the user is followed by a line that says what it waits for."""
     listen(breakpoint_created=_on_created)
 
 
@@ -54,7 +54,7 @@ def _is(symbol: str, name: str) -> bool:
 
 
 def _on_created(breakpoint: Any) -> None:
-    """gdb's event. Reads files only, and says one line."""
+    """gdb's event. It only reads files, and prints one line."""
     name = (breakpoint.location or "").strip()
     inferior = gdb.selected_inferior()
     if breakpoint.number <= 0 or not breakpoint.pending or not _NAME.match(name) or not inferior.pid:

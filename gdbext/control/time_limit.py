@@ -1,4 +1,4 @@
-"""An end to the time that a process runs while gdb waits for it: Ctrl-C, sent by gdb to itself; and stops that gdb does not
+"""A limit to the time that a process runs while gdb waits for it: gdb sends Ctrl-C to itself. Also stops that gdb does not
 report."""
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def interrupted_after(seconds: float) -> Iterator[Limit]:
 
 @contextlib.contextmanager
 def unreported_stop() -> Iterator[None]:
-    """Keeps gdb from printing a stop inside the block ("Program received signal SIGINT", a frame), which the command tells in its
-    own words.
+    """Keeps gdb from printing a stop inside the block ("Program received signal SIGINT", a frame). The command reports the stop
+    in its own words.
 
-    `to_string` does not, nor does the log: gdb writes such a report past both. Its standard output leads nowhere meanwhile. Where
-    a front end reads its records there (MI, DAP), or the TUI draws on it, the report stays.
+    Neither `to_string` nor the log catches such a report. So gdb's standard output leads to /dev/null meanwhile. Where a front
+    end reads its records there (MI, DAP), or the TUI draws on it, the report stays.
     """
     if FRONT_END or "not active" not in gdb.execute("info win", to_string=True):
         yield

@@ -1,8 +1,8 @@
-"""gdb's own thread comes first while a process runs with a debug register armed: a trap that gdb has not fetched when it is
-killed is given to the process, which SIGTRAP ends. On a machine whose processors are all taken gdb would wait with it for its
-turn.
+"""Gives gdb's own thread priority while a process runs with a debug register armed. If gdb is killed before it has fetched a
+trap, the process gets the trap, and SIGTRAP ends it. On a machine whose CPUs are all busy gdb would fetch it late.
 
-It is the lowest real-time priority, where this user may have it (root; RLIMIT_RTPRIO); what gdb starts does not inherit it."""
+It is the lowest real-time priority, where this user may have it (root; RLIMIT_RTPRIO). Processes that gdb starts do not inherit
+it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def first(yes: bool) -> None:
             os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
             _before.append(policy)
         else:
-            # who has RLIMIT_RTPRIO alone may not take that flag back (sched(7))
+            # with RLIMIT_RTPRIO alone that flag may not be cleared (sched(7))
             os.sched_setscheduler(0, _before.pop() | os.SCHED_RESET_ON_FORK, os.sched_param(0))
     except OSError:
         _refused = True

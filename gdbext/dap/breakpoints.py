@@ -1,4 +1,5 @@
-"""A breakpoint in the gutter of a `.py` is a `pybreak`, a log point a `pylog`; what a client hears of stops and breakpoints."""
+"""A breakpoint in a `.py` file is a `pybreak`, a log point a `pylog`. Also the messages to a client about stops and
+breakpoints."""
 
 from __future__ import annotations
 
@@ -28,20 +29,20 @@ if TYPE_CHECKING:
 
 NEVER = 1 << 62  # passes
 
-_sources: dict[str, dict[Wanted, PyBreakpoint]] = {}  # what the gutter of each file holds
+_sources: dict[str, dict[Wanted, PyBreakpoint]] = {}  # the breakpoints of each file
 _leaving: list[PyBreakpoint] = []  # no longer wanted, to be removed at the next stop
 _reached: set[tuple[int, int]] = set()  # (number of a breakpoint, pid): it was set there, or waits there
 
 
 class _State:
     launches = False  # the client starts the process
-    quiet = False  # what is set here is told in the answer
+    quiet = False  # breakpoints that are set here are in the answer
     stops: list[Body] | None = None  # of the step at work, kept back
 
 
 # ---- the gutter ------------------------------------------------------------------------------------------------------
 def set_breakpoints(source: Body, breakpoints: Any = (), **_: Any) -> Body | None:
-    """Makes the gutter of a `.py` what the client wants; other files are gdb's own."""
+    """Sets the breakpoints of a `.py` file as the client wants them; other files are gdb's own."""
     path = source.get("path") or ""
     if not path.endswith(".py"):
         return None
@@ -70,7 +71,7 @@ def _remove() -> None:
 
 
 def _fresh(inferior: Any, points: Iterable[PyBreakpoint]) -> list[PyBreakpoint]:
-    """Those of `points` that a process has not got."""
+    """Those of `points` that are not set in a process yet."""
     return [p for p in points if inferior.pid and p.number in PyBreakpoint.points and (p.number, inferior.pid) not in _reached]
 
 
@@ -102,7 +103,7 @@ def _make(path: str, key: Wanted) -> PyBreakpoint:
         point: PyBreakpoint = pylog.Logpoint(where, message, condition, count, "", pace=pylog.Pace())
     else:
         point = PyBreakpoint("pybreak", where, condition, count)
-    if server.is_running():  # no register is touched before it stands still
+    if server.is_running():  # no register is touched before it is stopped
         point.register()
         return point
     processes = _processes()
@@ -136,20 +137,20 @@ def descriptor(point: PyBreakpoint) -> Body:
 
 
 def _told(point: PyBreakpoint) -> None:
-    """It has got a place, perhaps while gdb asks whether to stop: the client is told."""
+    """Informs the client that a breakpoint has got a place, perhaps inside stop()."""
     if not _State.quiet:
         server.send("breakpoint", {"reason": "changed", "breakpoint": descriptor(point)})
 
 
-# ---- a process comes -------------------------------------------------------------------------------------------------
+# ---- new processes ---------------------------------------------------------------------------------------------------
 def launch(**_: Any) -> None:
-    """The client will start a process, which comes to Python later."""
+    """Prepares for a process that the client will start and that runs Python later."""
     _State.launches = True
     start()
 
 
 def start(**_: Any) -> None:
-    """As it starts, where it comes to Python is watched."""
+    """Watches, as the process starts, for the place where it begins to run Python."""
     if _State.launches and any(_sources.values()) and not any(i.pid for i in gdb.inferiors()):
         follow.watch_starts()
 
@@ -166,7 +167,7 @@ def _at_stop() -> None:
 
 
 def _set_in_new() -> None:
-    """Sets what waits in each process that has come since (gdb attached to it), or that ran when it was wanted."""
+    """Sets the waiting breakpoints in each process that gdb has attached since, or that ran when they were requested."""
     waiting = [p for held in _sources.values() for p in held.values()]
     labels: dict[int, str] | None = None
     for inferior in gdb.inferiors():
@@ -177,7 +178,7 @@ def _set_in_new() -> None:
         try:
             process = Process.of(inferior, labels.get(inferior.pid, ""))
         except NotFoundError as e:
-            log.passed_over(e)  # it has not come to Python yet
+            log.passed_over(e)  # it does not run Python yet
             follow.processes(labels)
             continue
         except GdbextError as e:
@@ -199,7 +200,7 @@ def _set_in_new() -> None:
 
 # ---- events ----------------------------------------------------------------------------------------------------------
 def change_event(event: str, body: Body) -> Body | None:
-    """The body with which an event of gdb's leaves; None for one that is not for the client."""
+    """The body to send for an event of gdb's; None for one that is not for the client."""
     if event == "breakpoint":
         return _breakpoint_event(body)
     if event == "stopped":
@@ -219,7 +220,7 @@ def _breakpoint_event(body: Body) -> Body | None:
 
 
 def _stop(body: Body) -> Body:
-    """A stop at one of our debug registers is one of the breakpoint that it belongs to, or the end of a step."""
+    """Reports a stop at one of our debug registers as a stop of its breakpoint, or as the end of a step."""
     numbers = body.get("hitBreakpointIds", [])
     registers = [n for n in numbers if n < 0]
     if not registers:

@@ -1,5 +1,4 @@
-"""What Python answers to a client of gdb's DAP server: scopes and variables of a Python frame, expressions, names of threads,
-steps.
+"""Python's answers to a client of gdb's DAP server: scopes and variables of a Python frame, expressions, names of threads, steps.
 
 The protocol: https://microsoft.github.io/debug-adapter-protocol/specification. gdb's frame filter gives the Python frames.
 """
@@ -37,7 +36,7 @@ FIRST = 1 << 30  # of our references to variables: gdb's count from 1
 READ_ONLY = {"attributes": ["readOnly"]}
 COMMANDS = {"next": "pynext", "stepIn": "pystep", "stepOut": "pyfinish"}
 
-_opened: list[Callable[[int, int], list[Body]]] = []  # by reference: what gives the rows below it
+_opened: list[Callable[[int, int], list[Body]]] = []  # by reference: a function for the rows below it
 _names: dict[int, str] = {}  # of threads by tid, as they were at the last stop
 _walked: set[int] = set()  # threads whose libraries are read, since the last stop
 _console: list[int] = []  # the frame that the console was last used in
@@ -76,8 +75,8 @@ def _forget(_: Any) -> None:
 
 
 def read_libraries(threadId: int, startFrame: int = 0, **_: Any) -> None:
-    """With `auto-solib-add off`, as launch.json has it: reads the symbols of the libraries that a thread's stack needs, before
-    gdb walks it."""
+    """With `auto-solib-add off`, as in launch.json: reads the symbols of the libraries that a thread's stack needs, before gdb
+    walks it."""
     thread = _thread(threadId)
     if thread is not None and startFrame == 0 and not gdb.parameter("auto-solib-add") and threadId not in _walked:
         _walked.add(threadId)
@@ -141,7 +140,7 @@ def _rows(shown: list[Variable], total: int, start: int, more: Callable[[int, in
 
 
 def _described(one: Variable) -> Body:
-    """A variable's fields beside its name and text."""
+    """A variable's fields other than its name and text."""
     named, indexed = one.counts()
     total = named + indexed
     body: Body = {"type": one.kind, "variablesReference": 0, "presentationHint": READ_ONLY}
@@ -173,15 +172,15 @@ def refuse_variable(variablesReference: int, **_: Any) -> None:
 
 
 def refuse_expression(frameId: int | None = None, **_: Any) -> None:
-    """As above, to what an expression names."""
+    """As above, for the names of an expression."""
     if _python(frameId) is not None:
         raise GdbextError("Python variables are read, never written")
 
 
 # ---- expressions -----------------------------------------------------------------------------------------------------
 def evaluate(expression: str, frameId: int | None = None, context: str = "variables", **_: Any) -> Body | None:
-    """The value of a Python expression in a Python frame. In the console what gdb knows as a command goes to gdb; our commands
-    then act in the frame that the client has selected."""
+    """The value of a Python expression in a Python frame. In the console a text that is a command of gdb goes to gdb; our
+    commands then act in the frame that the client has selected."""
     frame = _python(frameId)
     if frame is None:
         return None
@@ -216,7 +215,7 @@ def _is_python(text: str) -> bool:
 
 # ---- threads ---------------------------------------------------------------------------------------------------------
 def name_threads(body: Body) -> None:
-    """Names the threads as Python's `threading` does; of a process that runs as they were named when it stood."""
+    """Names the threads as Python's `threading` does. The threads of a running process keep the names of its last stop."""
     if not server.is_running():
         _names.clear()
         try:
@@ -242,7 +241,8 @@ def _stepper(name: str) -> Callable[..., Later | None]:
 
 
 def _steps_in_python(thread_id: int) -> bool:
-    """Selects a thread; whether its innermost frame is Python's, or one that Python called and whose source is not here."""
+    """Selects a thread. -> whether its innermost frame is Python's, or one that Python called and whose source is not on this
+    machine"""
     thread = _thread(thread_id)
     if thread is None:
         return False
@@ -262,7 +262,7 @@ def _steps_in_python(thread_id: int) -> bool:
 
 
 def _step(name: str) -> None:
-    """One step, by the command `name`; the client is told of one stop, at its end."""
+    """One step, by the command `name`; the client gets one stop, at its end."""
     said = ""
     with breakpoints.one_stop() as stops:
         try:

@@ -1,8 +1,8 @@
-"""gdb's DAP server as far as Python's part leans on it: its table of requests, its threads, its events.
+"""The parts of gdb's DAP server that Python's part uses: its table of requests, its threads, its events.
 
-gdb's handlers stand in a table by the request's name and run in a thread of their own (gdb/python/lib/gdb/dap/server.py). Ours
-stand before them: each is asked first, in gdb's thread, and leaves to gdb what is not Python's. Whatever of ours fails is said
-once, by name, and gdb's own answer is given. What a gdb does not have is found out when it is asked for.
+gdb's handlers are in a table by the request's name and run in a thread of their own (gdb/python/lib/gdb/dap/server.py). Each of
+ours is called first, in gdb's thread, and leaves requests that do not concern Python to gdb. If one of ours fails, that is
+reported once, by name, and gdb's own answer is given. Missing parts of a gdb are noticed at their first use.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _of_gdb(module: str, *names: str) -> Any:
 
 
 def _thread_function(name: str) -> Any:
-    """`send_gdb` and `send_gdb_with_response`, which gdb 14 has among what starts the server."""
+    """`send_gdb` and `send_gdb_with_response`, which gdb 14 has in the code that starts the server."""
     try:
         return _of_gdb("server", name)
     except GdbextError as e:
@@ -42,7 +42,7 @@ def _thread_function(name: str) -> Any:
 
 
 def refused(text: str) -> Exception:
-    """The exception whose text a client is told as the answer to its request."""
+    """The exception whose text the client gets as the answer to its request."""
     kind: Callable[[str], Exception] = _of_gdb("startup", "DAPException")
     return kind(text)
 
@@ -68,7 +68,7 @@ def frame(number: int) -> Any:
 
 
 def first_frame(newest: Any) -> Any:
-    """What the frame filters that are on make of a thread's innermost frame."""
+    """A thread's innermost frame, as the enabled frame filters make it."""
     return next(iter(importlib.import_module("gdb.frames").frame_iterator(newest, 0, -1)), None)
 
 
@@ -102,7 +102,7 @@ _failed: set[str] = set()
 
 
 def _off(name: str, error: Exception) -> None:
-    """Says once that Python has no part in the answers to a request."""
+    """Reports once that Python has no part in the answers to a request."""
     text = f"gdbext: no Python in {name}: {one_line(str(error)) or type(error).__name__}"
     log.note(text)
     if name not in _failed:
@@ -111,8 +111,8 @@ def _off(name: str, error: Exception) -> None:
 
 
 def before(name: str, ours: Callable[..., Body | Later | None], stopped: bool = True) -> None:
-    """`ours` answers the request `name` in gdb's thread, gdb's own handler where it gives None; `stopped`: only a process that
-    stands still is asked."""
+    """`ours` answers the request `name` in gdb's thread; where it returns None, gdb's own handler does. `stopped`: only for a
+    stopped process."""
     table = _of_gdb("server", "_commands")
     theirs, ask = table[name], _thread_function("send_gdb_with_response")
 
@@ -124,7 +124,7 @@ def before(name: str, ours: Callable[..., Body | Later | None], stopped: bool = 
                 found = ask(lambda: _expected(ours, arguments))
         except _of_gdb("startup", "DAPException"):
             raise
-        except Exception as e:  # whatever it is: gdb's own answer is better than none
+        except Exception as e:  # any error: gdb's own answer is better than none
             _off(name, e)
         if isinstance(found, Later):
             found.start()
@@ -135,7 +135,7 @@ def before(name: str, ours: Callable[..., Body | Later | None], stopped: bool = 
 
 
 def _expected(ours: Callable[..., Any], arguments: Body) -> Any:
-    """What `ours` answers; an expected failure is the client's answer."""
+    """The answer of `ours`; an expected failure is the client's answer."""
     try:
         return ours(**arguments)
     except (GdbextError, gdb.error) as e:
@@ -143,7 +143,7 @@ def _expected(ours: Callable[..., Any], arguments: Body) -> Any:
 
 
 def after(name: str, ours: Callable[[Body], None]) -> None:
-    """`ours`, in gdb's thread, changes the body with which gdb answers the request `name`."""
+    """`ours`, in gdb's thread, changes the body of gdb's answer to the request `name`."""
     table = _of_gdb("server", "_commands")
     theirs, ask = table[name], _thread_function("send_gdb_with_response")
 
@@ -160,8 +160,8 @@ def after(name: str, ours: Callable[[Body], None]) -> None:
 
 
 def on_events(change: Callable[[str, Body], Body | None]) -> None:
-    """`change(event, body)` gives the body with which an event about stops or breakpoints leaves, None for one that is kept
-    back."""
+    """`change(event, body)` gives the body to send for an event about stops or breakpoints; None for an event that is not
+    sent."""
     for module in map(importlib.import_module, ("gdb.dap.events", "gdb.dap.breakpoint")):
         for name in ("send_event", "send_event_maybe_later"):
             if hasattr(module, name):

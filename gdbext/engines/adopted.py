@@ -1,8 +1,8 @@
-"""Whether an engine's process has lost its parent: whoever started it has ended, and another one has adopted it.
+"""Whether an engine's process has lost its parent: the process that started it has ended, and another one has adopted it.
 
-A parent that lives and is no engine's (a launcher, a fork server, a test's own program) is no loss. proc(5) does not say who is a
-subreaper (PR_SET_CHILD_SUBREAPER of prctl(2)); who started a child of multiprocessing stands in its memory, and a session is
-left by setsid(2) alone.
+A live parent that is no engine's (a launcher, a fork server, a test's own program) is no loss. proc(5) does not say which process
+is a subreaper (PR_SET_CHILD_SUBREAPER of prctl(2)). But a child of multiprocessing has its parent's pid in its memory, and a
+session is left by setsid(2) alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def lost_parent(process: Process, table: ProcTable, runtime_of: Callable[[int], Runtime] | None) -> str:
-    """Why nobody who started it is there any more; '' where its parent lives, or where nothing proves that it does not."""
+    """Why the process that started this one is gone; '' where its parent lives, or where nothing proves that it does not."""
     parent = table.parent(process)
     if parent is None or is_init(parent):
         return "its parent is gone"
@@ -37,7 +37,7 @@ def lost_parent(process: Process, table: ProcTable, runtime_of: Callable[[int], 
 
 def _starter(process: Process, runtime_of: Callable[[int], Runtime] | None) -> int:
     """The pid, in its own pid namespace, of the process that started a child of multiprocessing (CPython 3.8 on:
-    `multiprocessing.process.parent_process`); 0 where it is none, or its memory may not be read."""
+    `multiprocessing.process.parent_process`). 0 where the process is no such child, or its memory may not be read."""
     if runtime_of is None:
         return 0
     runtime = None

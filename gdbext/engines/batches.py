@@ -1,4 +1,4 @@
-"""Thousands of requests of a process that runs on, read a batch at a time: only what changed meanwhile is read again."""
+"""Reads thousands of requests of a running process in batches: only those that changed meanwhile are read again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ MOMENT = 0.5  # seconds for which one member is read again
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Without garbage collection: it would look through a million new tuples again and again, and none of them is garbage."""
+    """A block without garbage collection: it would look through a million new tuples again and again, and none of them is
+    garbage."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -39,8 +40,8 @@ def uncollected() -> Iterator[None]:
 def read_in_batches(
     rt: Runtime, listed: Sequence[M], members: Callable[[], Collection[M]], read: Callable[[list[M]], list[T]]
 ) -> list[T]:
-    """What `read` makes of `listed`, in that order, without those that have left while they were read: they cannot be read, and
-    are no longer among the `members`. One that cannot be read and is still there is an error."""
+    """The results of `read` for the objects `listed`, in that order. Objects that left the `members` while they were read are
+    left out: they cannot be read any more. An object that cannot be read and is still a member is an error."""
     if rt.target.is_stopped:
         return read(list(listed))
     found: list[T] = []

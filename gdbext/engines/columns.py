@@ -1,7 +1,8 @@
-"""Many Python objects of one class read as columns: a million of them in a few large reads and slices, no `Object` each.
+"""Reads many Python objects of one class as columns: a million of them in a few large reads and slices, without an `Object` for
+each.
 
-Objects made one after the other lie in memory at one distance, in runs as long as an allocator's page; so does what they point
-at. A run is sliced out of a large read in one step.
+Objects made one after the other lie in memory at equal distances, in runs as long as an allocator's page. So do the objects that
+they point to. A run is sliced out of a large read in one step.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ GAP = 1 << 15  # bytes: pieces nearer than this are read in one
 PIECE = 1 << 20
 FAR = 1 << 12  # bytes: no allocator lays objects of one kind further apart
 MAX_NAME = 256
-MAX_KEYS = 1 << 14  # bytes of a dict's table of keys that are looked through
+MAX_KEYS = 1 << 14  # bytes of a dict's table of keys that are searched
 MAX_EXTENT = 1 << 12  # bytes of each of them that are read at once
 SHORT_TEXT = 48  # characters of strs that are read in one go: ids of requests
 FEW = 64  # objects that are read one by one
@@ -81,7 +82,7 @@ class Columns:
                 yield count, view[at : at + 1]
 
     def others(self, offset: int, value: int) -> list[tuple[int, int]]:
-        """`[(position, word)]` of those whose word at `offset` is not `value`: nothing is made of those whose word is."""
+        """`[(position, word)]` of the objects whose word at `offset` is not `value`. For all others no Python object is made."""
         found, at, same = [], 0, memoryview(array.array("Q", [value]) * max((count for _, count, _ in self.runs), default=0))
         for count, part in self._parts(offset, 8, self.pieces):
             if part != same[: len(part)]:
@@ -92,7 +93,7 @@ class Columns:
 
 
 def _are_scattered(addresses: Sequence[int]) -> bool:
-    """Whether objects lie all over the heap: their runs would be nearly as many as they are."""
+    """Whether objects are scattered over the heap, so that there would be nearly as many runs as objects."""
     if len(addresses) <= FEW or functools.reduce(operator.or_, addresses) & 7:
         return False
     differences = list(map(operator.sub, addresses[1:], addresses))
@@ -126,14 +127,15 @@ def _runs(addresses: Sequence[int]) -> list[Run]:
 
 
 def _near(start: int, count: int, step: int) -> list[Run]:
-    """The run itself; objects far from each other, that lie at one distance by chance, one by one."""
+    """The run itself; or its objects one by one if they are far from each other and have equal distances by chance."""
     if abs(step) <= FAR:
         return [(start, count, step)]
     return [(start + i * step, 1, 8) for i in range(count)]
 
 
 def _pieces(target: Target, runs: list[Run], size: int) -> list[Piece]:
-    """For each run (base address, view of words) of the piece of memory that holds it. `FaultError` names what cannot be read."""
+    """For each run (base address, view of words) of the piece of memory that holds it. `FaultError` names the address that cannot
+    be read."""
     spans = []
     for number, (start, count, step) in enumerate(runs):
         end = start + (count - 1) * step
@@ -156,16 +158,16 @@ def _pieces(target: Target, runs: list[Run], size: int) -> list[Piece]:
                 found[number] = (low, view)
         except FaultError as e:
             log.passed_over(e)
-            for start, end, number in spans[at:upto]:  # the gap between two was not there
+            for start, end, number in spans[at:upto]:  # the gap between two was not mapped
                 found[number] = (start, memoryview(target.read(start, end - start + -(end - start) % 8)).cast("Q"))
         at = upto
     return [found[number] for number in range(len(runs))]
 
 
 class Places:
-    """At which place of the list `addresses` a pointer leads; `marks`: `{other address: what to say of it}`.
+    """Translates pointers to places in the list `addresses`; `marks`: `{other address: its own mark}`.
 
-    Looked up by address / 16: an int hashes to itself and a dict goes by the low bits, which would be 0 in all of them.
+    The keys are address / 16: an int hashes to itself and a dict goes by the low bits, which would be 0 in all of them.
     """
 
     def __init__(self, addresses: Sequence[int], marks: dict[int, int]) -> None:
@@ -253,7 +255,7 @@ def strings(rt: Runtime, pointers: Sequence[int], limit: int) -> list[str]:
 
 
 def lengths(rt: Runtime, pointers: Sequence[int]) -> list[int]:
-    """How many elements the lists, tuples or arrays at some addresses say that they have."""
+    """The numbers of elements in the headers of the lists, tuples or arrays at some addresses."""
     at = rt.layout["varobj.ob_size"]
     return Columns(rt.target, pointers, at + 8).words(at) if pointers else []
 
@@ -267,7 +269,7 @@ class Records:
         self._whole: Columns | None = None  # of the tables of keys
         self._extent = 0  # bytes of such a table up to its last key
         self._dicts: dict[str, list[int]] | None = None
-        self.foreign: list[int] = []  # positions of what is another class
+        self.foreign: list[int] = []  # positions of objects of another class
         self.columns: Columns | None = None
         if not addresses:
             return
@@ -301,7 +303,7 @@ class Records:
         return found
 
     def integers(self, name: str, absent: int) -> list[int]:
-        """The plain ints that a member holds; `absent` for what is another class."""
+        """The plain ints that a member holds; `absent` for a value of another class."""
         if self.columns is not None and name in self.type.slots and not self.foreign:
             offset = self.type.slots[name][0]
             common = self.rt.target.u64(self.addresses[-1] + offset)
@@ -318,11 +320,11 @@ class Records:
         return [next(values) if p else absent for p in pointers]
 
     def _by_keys(self, name: str) -> list[int] | None:
-        """A member of objects that keep a dict each, as those of many attributes do; None where one has no dict.
+        """A member of objects that keep a dict each, as objects with many attributes do; None where one has no dict.
 
-        Dicts that were filled alike have a key at one and the same place: it is looked for in one of them and proved in the
-        others; those where it is not are asked again with one of them, and what is left after `KINDS` times is read one by
-        one."""
+        Dicts that were filled in the same order have a key at the same place. The place is found in one dict and checked in all
+        others. Dicts that do not match are tried again with the place of one of them. The dicts that are left after `KINDS`
+        rounds are read one by one."""
         if self._keys is None:
             self._keys = self._key_tables()
         found = [0] * len(self.addresses)
@@ -350,7 +352,7 @@ class Records:
         return found
 
     def _key_tables(self) -> list[int]:
-        """The address of the table of keys of each object's dict, 0 where it has none, or is of another class."""
+        """The address of the table of keys of each object's dict. 0 where the object has no dict, or is of another class."""
         at, keys_at = self.rt.dialect.dict_offset(self.rt, self.type), self.rt.layout["dict.ma_keys"]
         strangers = set(self.foreign)
         own = [i for i in range(len(self.addresses)) if i not in strangers] if strangers else range(len(self.addresses))
@@ -367,12 +369,13 @@ class Records:
         return found
 
     def _tables(self, places: list[int], size: int) -> Columns:
-        """The first `size` bytes of the tables of keys of the objects at some places of the list: read once for all of them."""
+        """The first `size` bytes of the tables of keys of the objects at some places of the list. They are read once for all of
+        them."""
         keys = self._keys or []
         if len(places) < len(self.addresses):
             return Columns(self.rt.target, [keys[i] for i in places], size)
         if self._whole is None or self._whole.size < size:
-            self._whole = Columns(self.rt.target, keys, max(size, self._extent))  # other members will be asked for
+            self._whole = Columns(self.rt.target, keys, max(size, self._extent))  # other members will be read
         return self._whole
 
     def _place_of_key(self, number: int, name: str) -> tuple[int, int] | None:
@@ -389,7 +392,7 @@ class Records:
         return None if at is None else (pair[0], 8 * at)
 
     def _entries(self) -> dict[str, list[int]]:
-        """Columns of objects with an instance dict: those of equal shape share their keys, so that only values differ."""
+        """Columns of objects with an instance dict. Dicts of equal shape share their keys, so that only values differ."""
         if self._dicts is None:
             self._dicts = {}
             names = [n for n, _ in self.rt.object(self.addresses[0]).instance_entries()] if self.addresses else []
@@ -405,7 +408,7 @@ class Records:
 
 
 def _index(words: memoryview, pair: tuple[int, int]) -> int | None:
-    """Where a key and its value lie one after the other."""
+    """The index of the first place at which a key and its value follow one another."""
     return next((i for i in range(len(words) - 1) if words[i] == pair[0] and words[i + 1] == pair[1]), None)
 
 

@@ -57,9 +57,12 @@ def survey(
 ) -> tuple[list[Rank], list[str], int]:
     """The engine processes that `proc_root` shows -> `([Rank], [reasons why that may not be all], processes looked at)`.
 
-    `engine`: only that one (a name in `SPECS`). `verify`: read the rank of every process from its memory. `runtime_of(pid)`:
-    how a Python runtime is opened (default: through /proc; none for a made-up `proc_root`). Indices count from 0 over the list.
-    `about`: the pid of the one process that is asked about: no rank at all, and no memory is read, where it is no engine's.
+    * `engine`: only that one (a name in `SPECS`)
+    * `verify`: read the rank of every process from its memory
+    * `runtime_of(pid)`: how a Python runtime is opened (default: through /proc; none for a made-up `proc_root`)
+    * `about`: the pid of the only process of interest; if it is no engine's, no ranks are returned and no memory is read
+
+    Indices count from 0 over the list.
     """
     if engine is not None and engine not in SPECS:
         raise GdbextError(f"no engine named {engine!r}; there are {', '.join(SPECS)}")
@@ -107,8 +110,8 @@ def _by_outside(search: Search) -> None:
 
 
 def _is_nobodys(search: Search, pid: int) -> bool:
-    """Whether a process, named by its number, can be no engine's, whatever the memory of others says: no process may be one in
-    the tree that it stands in, below init, and its number is too large for an index."""
+    """Whether a process can belong to no engine, without a look at any memory. It is named by its number, which is too large for
+    an index of the list. No process of its whole tree, below init, may be an engine's."""
     process = search.table.processes.get(pid)
     if process is None or pid < len(search.table):
         return False
@@ -129,8 +132,8 @@ def _is_nobodys(search: Search, pid: int) -> bool:
 
 
 def _gather(search: Search) -> None:
-    """Asks for what memory says where the outside leaves a doubt, and drops what nothing confirms."""
-    for spec in ENGINES:  # before memory: what argv proves needs no reading
+    """Reads memory where evidence from outside leaves a doubt, and drops processes that nothing confirms."""
+    for spec in ENGINES:  # before memory: facts that argv proves need no read
         ranks = [r for r in search.ranks.values() if r.engine == spec.name]
         for rank in ranks:
             rank.parent = search.ranks.get(rank.ppid)
@@ -142,13 +145,13 @@ def _gather(search: Search) -> None:
             del search.ranks[rank.pid]  # Foo::Worker of some other program
         elif rank.role == "child" and rank.parent is not None and rank.parent.role == "frontend" and rank.rank_source == "tree":
             if any(r.parent is rank.parent and r.rank_source in ("title", "memory") for r in search.ranks.values()):
-                del search.ranks[rank.pid]  # the user's own helper process, beside an engine that is up
+                del search.ranks[rank.pid]  # the user's own helper process, next to a running engine
         if rank.unconfirmed:
             rank.note(rank.unconfirmed)
 
 
 def _complete(number: int, group: list[Rank]) -> None:
-    """Fills in what only all processes of one engine tell: its number, global ranks, replicas, labels."""
+    """Fills in the facts that need all processes of one engine: its number, global ranks, replicas, labels."""
     SPECS[group[0].engine].infer_world(group)
     for rank in group:
         rank.family = number

@@ -1,7 +1,7 @@
-"""What an engine's own HTTP end points say, where its processes may not be read: on this machine alone, and only at the address
-of a socket on which it listens in this network namespace (listeners.py).
+"""Reports of an engine's own HTTP endpoints, for an engine whose processes may not be read. Only this machine is asked, and only
+the address of a socket on which the engine listens in this network namespace (listeners.py).
 
-Ports: the engine's command line (`--port`), else what its spec names as the default."""
+Ports: the engine's command line (`--port`), else the default of its spec."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .rank import Rank
 
 SERVERS = ("frontend", "api-server", "server")  # roles that answer HTTP
-SECONDS = 2.0  # for an answer: an event loop that stands gives none
+SECONDS = 2.0  # for an answer: a blocked event loop gives none
 MOST = 1 << 20  # bytes
 
 
@@ -37,7 +37,7 @@ def port_of(arguments: Sequence[str], default: int) -> int:
 
 
 def of_rank(rank: Rank | None) -> dict[str, Any] | None:
-    """What `ask` gives of the server that an engine's process is; None for every other process."""
+    """The result of `ask` for an engine's process that is a server; None for any other process."""
     spec = spec_of(rank.engine) if rank is not None and rank.role in SERVERS else None
     if rank is None or spec is None or not spec.port:
         return None
@@ -46,7 +46,7 @@ def of_rank(rank: Rank | None) -> dict[str, Any] | None:
 
 def ask(pid: int, port: int, pattern: str, proc: str = "/proc") -> dict[str, Any] | None:
     """`{port, health, metrics: {name: value}}`, `health`: the status or what went wrong; None where the process does not listen
-    on `port` here. `pattern`: of the metrics that tell of requests."""
+    on `port` here. `pattern`: of the metrics about requests."""
     row = next((row for row in listeners.of_process(pid, proc, by_user=True) if row.port == port and row.is_local), None)
     if row is None:
         return None
@@ -64,7 +64,7 @@ def ask(pid: int, port: int, pattern: str, proc: str = "/proc") -> dict[str, Any
 
 
 def get(row: listeners.Row, path: str) -> tuple[int | str, str]:
-    """(status or what went wrong, text) of a GET from whoever listens on this machine."""
+    """(status or what went wrong, text) of a GET from the server at a listening socket of this machine."""
     import http.client  # it loads ssl and email: megabytes, which llm-hang does without in an engine's full memory group
 
     try:
@@ -78,8 +78,8 @@ def get(row: listeners.Row, path: str) -> tuple[int | str, str]:
 
 @contextlib.contextmanager
 def answered_within(row: listeners.Row, seconds: float) -> Iterator[http.client.HTTPConnection]:
-    """An HTTP connection to a listening socket for a `with` block, which ends in `TimeoutError` after so many seconds, however
-    slowly an answer drips: a socket's own limit is of each piece."""
+    """An HTTP connection to a listening socket for a `with` block. After `seconds` it ends in `TimeoutError`, even if the answer
+    comes byte by byte: a socket's own limit applies to each piece."""
     import http.client
 
     with listeners.connected(row, seconds) as held:

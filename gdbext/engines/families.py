@@ -1,4 +1,4 @@
-"""Groups the processes that were found into running engines, and marks what is wrong with them."""
+"""Groups the processes that were found into running engines, and marks their faults."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sort_key(rank: Rank) -> tuple[Any, ...]:
 
 
 def mark(ranks: dict[int, Rank], table: ProcTable, runtime_of: Callable[[int], Runtime] | None) -> None:
-    """Fills in each rank's parent, and marks what is wrong with it: orphans, stopped, dead and forked processes. `runtime_of`: as
+    """Fills in each rank's parent, and marks faults: orphans, stopped, dead and forked processes. `runtime_of`: as
     `discover.survey` has it."""
     for rank in ranks.values():
         rank.parent = ranks.get(rank.ppid)
@@ -64,7 +64,7 @@ def mark(ranks: dict[int, Rank], table: ProcTable, runtime_of: Callable[[int], R
 
 
 def _inherited(rank: Rank) -> None:
-    """A child with the very title of its parent was forked by it and has not titled itself."""
+    """Handles a child with exactly its parent's title: the parent has forked it, and it has set no title of its own."""
     if SPECS[rank.engine].inherits_title(rank):
         return
     if rank.role != "engine-core" and rank.rank_source != "memory":
@@ -93,9 +93,7 @@ def families(ranks: dict[int, Rank]) -> list[list[Rank]]:
                 top[find(rank.pid)] = find(lost[key])
             else:
                 lost[key] = rank.pid
-    whole: dict[
-        Any, set[int]
-    ] = {}  # families with a living top, by process group: what an orphan there came from, where it is the only one
+    whole: dict[Any, set[int]] = {}  # families with a living top, by process group: the only one of a group is an orphan's family
     for rank in ranks.values():
         if rank.parent is None and not rank.orphan:
             whole.setdefault((rank.engine, rank.process.pgrp, rank.process.session), set()).add(find(rank.pid))

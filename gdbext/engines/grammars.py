@@ -1,5 +1,5 @@
-"""The grammar that a request's answer must follow (structured output: JSON, a regular expression), and the mask of tokens that it
-leaves for the next one. What an engine's `grammar` module reads."""
+"""The grammar that a request's answer must follow (structured output: JSON, a regular expression), and its mask of the tokens
+that may come next. The engines' `grammar` modules use it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ COMPILING, READY, ENDED, FAILED = "compiling", "ready", "ended", "failed"
 
 @dataclasses.dataclass
 class Grammar:
-    """`backend`: its class, '' while it is compiled; `state`: one of the above; `accepted`: how many tokens it has taken, None
-    where it does not count; `vocabulary`: of how many tokens the mask is; `allowed`: ids of those that it leaves, None where no
-    mask can be read, `why`."""
+    """The state of a request's grammar.
+
+    * `backend`: its class, '' while it is compiled
+    * `state`: one of the above
+    * `accepted`: how many tokens it has taken, None where it does not count
+    * `vocabulary`: the number of tokens in the mask
+    * `allowed`: ids of the tokens that the mask allows; None where no mask can be read, with the reason in `why`"""
 
     state: str
     backend: str = ""
@@ -55,7 +59,7 @@ def _is_set(value: Object) -> bool:
 
 
 def variables(rt: Runtime, *names: str) -> Iterator[dict[str, Object]]:
-    """{name: Object} of the local variables of these names, for each frame that has one that is not None."""
+    """{name: Object} of the local variables with the given names, for each frame in which one of them is not None."""
     for frames in settled_frames(rt):
         for frame in frames:
             try:
@@ -69,7 +73,7 @@ def variables(rt: Runtime, *names: str) -> Iterator[dict[str, Object]]:
 
 
 def compiled(made: Object) -> Object | None:
-    """A grammar that may be compiled in another thread (a Future): what came of it, None before."""
+    """The result of a grammar that may be compiled in another thread (a Future); None before it is ready."""
     if made.type_name != "Future":
         return made
     result = made.attr("_result")

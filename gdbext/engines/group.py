@@ -21,8 +21,8 @@ FRONT_ENDS = ("frontend", "api-server")
 
 
 class Engine:
-    """The processes of one running engine. `open_target` gives the Target of one: that of the debugger where it is
-    attached, else one that reads through /proc without stopping it."""
+    """The processes of one running engine. `open_target` gives the Target of a process: the debugger's where it is attached, else
+    one that reads through /proc without stopping it."""
 
     def __init__(self, ranks: Iterable[Rank], open_target: Callable[[ProcessRef], Target]) -> None:
         self.ranks = list(ranks)
@@ -49,7 +49,7 @@ class Engine:
         return [r.label for r in self.ranks]
 
     def rank(self, label: str) -> Rank:
-        """The process with that label, without regard to case; `NotFoundError` names those that there are."""
+        """The process with that label, without regard to case; `NotFoundError` lists the existing labels."""
         found = [r for r in self.ranks if label.lower() in (r.label.lower(), r.short.lower())]
         if not found:
             raise NotFoundError(f"no process {label} in this engine; it has {', '.join(self.labels()) or 'none'}")
@@ -73,13 +73,13 @@ class Engine:
         return self.with_role(*SHARDS) or self.with_role("engine-core")
 
     def schedulers_for(self, rank: Rank) -> list[Rank]:
-        """The processes that schedule for `rank`: the engine core that started it, else all that the engine has."""
+        """The processes that schedule for `rank`: the engine core that started it, else all of the engine's."""
         cores = [r for r in self.alive() if r.role in SCHEDULERS]
         return [r for r in cores if r.pid == rank.ppid] or cores
 
     def replicas(self) -> list[list[Rank]]:
-        """Its processes that schedule, one list for each KV cache: the ranks of one model (SGLang's) each have a scheduler, and
-        all of them do the same."""
+        """The processes that schedule, one list for each KV cache. Each rank of one SGLang model has a scheduler, and all of them
+        do the same."""
         found: list[list[Rank]] = []
         for rank in self.with_role(*SCHEDULERS):
             same = next((ranks for ranks in found if rank in self.shards_for(ranks[0])), None)

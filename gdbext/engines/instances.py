@@ -1,4 +1,4 @@
-"""Engine instances: the processes of one running engine as a thing with a name, by what its command line and environment say.
+"""Engine instances: the processes of one running engine under one name, from its command line and environment.
 
 Sources: vLLM's config/kv_transfer.py and envs.py, SGLang's srt/server_args.py.
 """
@@ -18,15 +18,21 @@ if TYPE_CHECKING:
 
     from .rank import Rank
 
-SHOWN = 120  # characters of a word that somebody has chosen
+SHOWN = 120  # characters of a word that a user has chosen
 
 
 @dataclasses.dataclass
 class Instance:
-    """One running engine. `number`: that of its processes (`Rank.family`); `role`: "prefill", "decode", "encode", "both", ''
-    where it does all by itself; `engine_id`: by which others know it; `ports`: {what: port}; `serves`: the model's name;
-    `dp_rank`: its own among data-parallel servers that are started one by one; `node`: the machine, '' for this one; `name`: what
-    no other instance here has."""
+    """One running engine.
+
+    * `number`: of its processes (`Rank.family`)
+    * `role`: "prefill", "decode", "encode", "both"; '' where one instance does everything
+    * `engine_id`: its id for other instances
+    * `ports`: {what: port}
+    * `serves`: the model's name
+    * `dp_rank`: its own among data-parallel servers that are started one by one
+    * `node`: the machine, '' for this one
+    * `name`: unique among the instances here"""
 
     number: int = 0
     engine: str = ""
@@ -39,7 +45,7 @@ class Instance:
     name: str = ""
 
     def words(self) -> list[str]:
-        """What may name it, the best first."""
+        """Words that may name it, the best first."""
         port = self.ports.get("http")
         words = [self.engine, self.role, f":{port}" if port else "", self.engine_id]
         return [word for word in words if word and ":" not in word[1:] and "/" not in word]
@@ -64,7 +70,7 @@ class Words:
         self.arguments = arguments
 
     def text(self, *names: str) -> str:
-        """The value of the last of the options that is there, ''."""
+        """The value of the last of the options that is given, else ''."""
         found = ""
         for i, word in enumerate(self.arguments):
             name, given, value = word.partition("=")
@@ -78,7 +84,7 @@ class Words:
         return int(value) if value.isdigit() and 0 < int(value) < 65536 else None
 
     def json(self, name: str) -> dict[str, Any]:
-        """An option whose value is a JSON object, with what `--name.key value` adds to it; {} where it is none."""
+        """An option whose value is a JSON object, with the additions of `--name.key value`; {} where it is none."""
         found: dict[str, Any] = {}
         try:
             value = json_of((self.text(name) or "{}").encode(), name)
@@ -109,7 +115,7 @@ def of_family(ranks: Sequence[Rank], spec: Any) -> Instance:
 
 
 def set_names(instances: Iterable[Instance]) -> None:
-    """Gives each instance a name that no other one has: the first of its words that is its alone, else its number."""
+    """Gives each instance a unique name: the first of its words that no other instance has, else its number."""
     known = list(instances)
     count = Counter(word for one in known for word in set(one.words()))
     for one in known:
@@ -117,7 +123,7 @@ def set_names(instances: Iterable[Instance]) -> None:
 
 
 def tell_apart(ranks: Sequence[Rank]) -> None:
-    """Labels that living processes of another instance have too get the name of their instance before them."""
+    """Puts the name of the instance before labels that live processes of another instance have too."""
     places: dict[str, set[int | None]] = {}
     for rank in ranks:
         if not rank.zombie:

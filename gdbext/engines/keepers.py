@@ -1,4 +1,4 @@
-"""The threads that move requests on: where each stands, and what tells whether it got on meanwhile."""
+"""The threads that move requests on: the place of each, and a value that shows whether it made progress meanwhile."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..cpython.frames import PyFrame
     from ..cpython.runtime import PyThread, Runtime
 
-WAITS = ("/threading.py", "/queue.py", "/selectors.py")  # of the standard library: who stands there is named by its caller
-LOOPS = ("/asyncio/runners.py", "/asyncio/base_events.py", "/uvicorn/_compat.py")  # whose loop has nothing to run stands there
+WAITS = ("/threading.py", "/queue.py", "/selectors.py")  # of the standard library: a thread in one is named by its caller's place
+LOOPS = ("/asyncio/runners.py", "/asyncio/base_events.py", "/uvicorn/_compat.py")  # the place of a loop with nothing to run
 
 
 def keeper(
@@ -27,8 +27,8 @@ def keeper(
     rests: Callable[[list[PyFrame]], bool],
     turns_in: Callable[[PyFrame], bool] = lambda frame: False,
 ) -> Keeper:
-    """A thread that moves requests on. `rests(frames)`, innermost first: whether it waits for more where it stands;
-    `turns_in(frame)`: whether the frame is of the loop that calls what moves them."""
+    """A thread that moves requests on. `rests(frames)`, innermost first: whether it is idle at its place; `turns_in(frame)`:
+    whether the frame is that of the loop which calls the work."""
     if thread is None:
         return Keeper(name, None)
     try:
@@ -63,7 +63,8 @@ def keeper_in(
 
 
 def inside(frames: list[PyFrame], turns_in: Callable[[PyFrame], bool]) -> int:
-    """How many frames are inside of a loop's own, which are the same at each turn: what tells two moments of its thread apart."""
+    """How many frames are above those of a thread's own loop. The loop's frames are the same at each turn, so only the others
+    distinguish two moments."""
     return next((i for i, f in enumerate(frames) if turns_in(f)), len(frames))
 
 

@@ -1,9 +1,11 @@
-"""What the values of KV blocks say: `llm-kv check -deep`. Needs numpy.
+"""Checks the values of KV blocks: `llm-kv check -deep`. Needs numpy.
 
-Reserved blocks are never written, or written with what nobody reads: a NaN in one of them reaches attention through masked
-positions all the same (0 times NaN is NaN). Blocks of one hash stand for the same tokens, and ranks that hold the same heads
-(fewer KV heads than ranks) for the same numbers. A block is looked at where all its slots are computed: the host has sampled a
-token after them, so that a GPU's work on them has ended whatever else runs there."""
+Reserved blocks are never written, or written with values that no kernel uses. Still a NaN in one of them reaches attention
+through masked positions (0 times NaN is NaN). Blocks of one hash stand for the same tokens. Ranks that hold the same heads (fewer
+KV heads than ranks) have the same numbers.
+
+A block is checked once all its slots are computed. The host has then sampled a token after them, so the GPU's work on them has
+ended whatever else runs there."""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ if TYPE_CHECKING:
     from ..kvcache.addresses import Layer, Part
     from ..kvcache.model import Cache, Request, Worker
 
-MAX_BLOCKS = 2048  # in use that are looked at
-SAMPLES = 64  # pairs of blocks that tell whether two ranks hold the same
+MAX_BLOCKS = 2048  # in use that are checked
+SAMPLES = 64  # pairs of blocks that decide whether two ranks hold the same
 
 
 def read(cache: Cache, workers: Sequence[Worker], notes: list[str]) -> Values:
-    """`Values` of all blocks that count. `notes`: what could not be looked at."""
+    """`Values` of all blocks that count. `notes`: what could not be read."""
     found = Values()
     blocks = _computed(cache)
     count = sum(map(len, blocks.values()))
@@ -72,8 +74,10 @@ def _computed(cache: Cache) -> dict[int, list[int]]:
 
 
 def _written(request: Request) -> int:
-    """How many of its tokens are in the cache of every rank, whatever step is being computed: those of a prefix that it shares,
-    and where it has sampled a token all before that one. Schedulers count a step's tokens as computed before they are."""
+    """How many of a request's tokens are certainly in the cache of every rank, whatever step is being computed.
+
+    They are the tokens of a prefix that it shares and, if it has sampled a token, all tokens before that one. Schedulers count a
+    step's tokens as computed too early."""
     if request.output_tokens is None:
         return request.computed_tokens or 0
     sure = (request.prompt_tokens or 0) + request.output_tokens - 1 if request.output_tokens else 0
@@ -114,8 +118,8 @@ def _of_worker(cache: Cache, worker: Worker, blocks: dict[int, list[int]], count
 
 
 def _of_pair(one: Worker, other: Worker, blocks: dict[int, list[int]]) -> tuple[list[ValueFault], int]:
-    """Where two ranks that hold the same differ, and how many pairs of blocks were compared. They do hold the same where most of
-    `SAMPLES` blocks are equal, and not all zeros."""
+    """Where two ranks that hold the same heads differ, and how many pairs of blocks were compared. They hold the same heads where
+    most of `SAMPLES` blocks are equal, and not all zeros."""
     pairs = []
     for group, numbers in blocks.items():
         mine, others = list(_parts(one, group)), list(_parts(other, group))
@@ -140,7 +144,7 @@ def _is_zero(layer: Layer, part: Part, block: int) -> bool:
 
 
 def _apart(layer: Layer, part: Part, block: int, layer2: Layer, part2: Part, block2: int) -> str:
-    """ "relatively 0.5" for two blocks that differ beyond what their dtype explains, "by NaN alone", "" for others."""
+    """ "relatively 0.5" for two blocks that differ by more than their dtype explains, "by NaN alone", "" for others."""
     a, b = (arrays.of_tensor(block_values(*one)) for one in ((layer, part, block), (layer2, part2, block2)))
     found = layer_compare.difference(a, b)
     if not found["different"]:

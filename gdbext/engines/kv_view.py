@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Values = Callable[[Cache, List[Worker], List[str]], BlockValues]
 
-CHECKS = 4  # a process that runs is read again so often, to see whether what looks broken is so each time ...
+CHECKS = 4  # a running process is read again so often, to see whether a violation appears each time ...
 MOST_CHECKS, CHECKING = 16, 2.0  # ... and then up to so often, for so many seconds
 
 
@@ -47,7 +47,7 @@ def has_engine(rt: Runtime) -> bool:
 
 
 def spec_of(rt: Runtime) -> EngineSpec:
-    """The engine whose KV cache this process may have; `NotFoundError` naming the engines that are known."""
+    """The engine whose KV cache this process may have; `NotFoundError` lists the known engines."""
     known = registry.with_kv()
     for spec in known:
         if any(rt.module(name) is not None for name in spec.packages):
@@ -66,8 +66,8 @@ def scheduler_of(rt: Runtime) -> Object | None:
 
 
 def _sought_in_frames(rt: Runtime, find: Callable[[], T]) -> T:
-    """`find()`, which looks into frames: again where a process runs on and it is not found, until all its threads could be read
-    so often that it is not in them."""
+    """The result of `find()`, which searches frames. Where the process runs on and nothing is found, the search is repeated,
+    until all its threads could be read often enough to prove that it is not there."""
     whole = 0
 
     def read() -> T:
@@ -83,9 +83,10 @@ def _sought_in_frames(rt: Runtime, find: Callable[[], T]) -> T:
 
 
 class View:
-    """The cache as seen from one process. `engine`: its siblings, None where only this process counts (a core); `root`: a
-    scheduler, manager or pool to read instead of the one that is found; `content`: also the requests' tokens. `partial`: what
-    is missing, filled while reading."""
+    """The cache as seen from one process.
+
+    `engine`: its siblings, None where only this process counts (a core). `root`: a scheduler, manager or pool to read instead of
+    the one that is found. `content`: also the requests' tokens. `partial`: what is missing, filled during the read."""
 
     def __init__(self, target: Target, engine: Engine | None = None, root: Object | None = None, content: bool = False) -> None:
         self.target, self._engine, self._root, self._content = target, engine, root, content
@@ -96,7 +97,7 @@ class View:
         self.reader: Any = self.spec.kv
 
     def _siblings(self, role: str) -> list[tuple[str, Target]]:
-        """`[(label, Target)]` of the processes that schedule, or that hold the model's parts ("shards"), for this one."""
+        """`[(label, Target)]` of this engine's other processes that schedule, or that hold the model's parts ("shards")."""
         engine, pid = self._engine, self.target.pid
         rank = engine.of_pid(pid) if engine is not None and pid is not None else None
         if engine is None or rank is None:
@@ -106,7 +107,7 @@ class View:
 
     def cache(self, requests: list[Request] | None = None) -> Cache:
         """The scheduler's `Cache`, of this process or of the sibling that has it. `requests`: those of this process, which were
-        read just now; where the engine's reader can, only what they hold is read, and filled in."""
+        read just now. Where the engine's reader can do so, it then reads only their blocks and fills them in."""
         root = self._root or self._scheduler(self.rt)
         if root is not None:
             return self._read(self.rt, root, requests)
@@ -118,7 +119,7 @@ class View:
             if root is not None:
                 self.unstopped(target)
                 return self._read(rt, root)
-        missing: Cache = self.reader.read(self.rt, None, self._content)  # says what is missing
+        missing: Cache = self.reader.read(self.rt, None, self._content)  # it notes what is missing
         return missing
 
     def _scheduler(self, rt: Runtime) -> Object | None:
@@ -152,7 +153,7 @@ class View:
         return cache
 
     def workers(self, num_blocks: int | None = None) -> list[Worker]:
-        """A `Worker` per shard that can be read; what is missing goes to `partial`."""
+        """A `Worker` per shard that can be read; the others are named in `partial`."""
         found: list[Worker] = []
         self.missed = []
         shards = self._siblings("shards")
@@ -200,12 +201,13 @@ def block_stats(layer: Layer, block: int) -> dict[str, Any]:
 def check(
     view: Any, view_again: Callable[[], Any], ranks: bool, values: Values | None = None
 ) -> tuple[Report, Cache, list[Worker], Any]:
-    """Checks the invariants of a view's cache, with `ranks` the workers' tables, with `values` (kv_deep.read) what is in the
-    blocks -> (report, cache, workers, the view read last).
+    """Checks the invariants of a view's cache. -> (report, cache, workers, the view read last)
 
-    A process that runs on is read again: what is not seen each time was a change under the reader. What two values that move are
-    told by has to stand still too, else it `changed` while it was read: the values may never have stood so at one moment. Where a
-    half-done update would explain it, it does so only in a process that stands in that very place each time."""
+    `ranks`: the workers' tables too. `values` (kv_deep.read): the content of the blocks too.
+
+    A process that runs on is read again. A violation that is not seen each time was a change during the read. A violation rests
+    on values; if these moved between two readings, it counts as `changed` while it was read, because they may never have been so
+    at one moment. A half-done update explains a violation only if the process is in that very place in each reading."""
     report, cache, workers = _checked(view, ranks, values)
     if "unstopped" not in view.partial:
         return report, cache, workers, view
@@ -221,8 +223,8 @@ def check(
 
 
 class _Suspects:
-    """What looks broken in a process that runs on, by `Violation.key`, reading after reading. `now`: those that every reading
-    since their first one had, or did not decide; `restless`: those that were told by other values in one of them."""
+    """Possible violations in a process that runs on, by `Violation.key`, over several readings. `now`: those that every reading
+    since their first one had, or did not decide. `restless`: those that rested on other values in one of the readings."""
 
     def __init__(self, report: Report) -> None:
         self.now = self.first = _by_key(report)
@@ -231,7 +233,8 @@ class _Suspects:
         self._places = {report.middle}
 
     def look(self, report: Report, joins: bool) -> None:
-        """One more reading. `joins`: what it has for the first time is a suspect too: what explained it so far has gone."""
+        """Takes one more reading. `joins`: a violation that appears for the first time is a suspect too: the update that
+        explained it so far is over."""
         seen = _by_key(report)
         moved = {key for key, v in self.now.items() if key in seen and seen[key].evidence != v.evidence}
         self.restless |= moved
@@ -246,7 +249,7 @@ class _Suspects:
         self.now = kept
 
     def judge(self, report: Report, times: int) -> None:
-        """Fills in the last report what the readings together say: `times` were made after the first."""
+        """Fills in the last report from all readings; `times` were made after the first."""
         wrong_once = {**self.first, **_by_key(report)}
         found = {key: v for key, v in self.now.items() if key in self.first or self._sightings[key] > CHECKS}
         unsure = {key for key in found if times and self._sightings[key] <= min(times, CHECKS)}  # its rule was often left out
@@ -255,7 +258,7 @@ class _Suspects:
         report.transient = [v for v in report.transient if v in sure and len(self._places) == 1]
         report.violations = [v for v in sure if v not in report.transient]
         said = {(one.label, one.what) for one in report.not_compared}
-        for key, v in wrong_once.items():  # a count of the whole pool, wrong once and right once: nobody knows which was torn
+        for key, v in wrong_once.items():  # a count of the whole pool, wrong once and right once: either may be torn
             if key not in found and v.block is None and v.request_id is None and (v.pool, v.rule) not in said:
                 report.not_compared.append(invariants.LeftOut(v.pool, v.rule, "it changed while it was read"))
 
@@ -291,8 +294,8 @@ class NativeView:
         return found
 
     def workers(self, num_blocks: int | None = None) -> list[Worker]:
-        """None: its layers are C++ torch tensors (RTP-LLM) or buffers of a type of its own (TensorRT-LLM), whose layout these
-        names do not tell."""
+        """None: its layers are C++ torch tensors (RTP-LLM) or buffers of a type of its own (TensorRT-LLM), and their layout is
+        not known from these names."""
         return []
 
     def unstopped(self, target: Target) -> None:

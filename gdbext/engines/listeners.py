@@ -1,8 +1,8 @@
-"""The sockets that a process listens on, as /proc has them, and connections to them that reach nobody else.
+"""The sockets that a process listens on, from /proc, and connections that certainly reach one of them.
 
-A port alone says nothing about who listens: another user may have the same port on the other address family, or on another
-address. So a connection goes to the address of a row of /proc/PID/net/tcp or tcp6, and what may take connections there is
-compared before it and after. Source: Documentation/networking/proc_net_tcp.rst.
+A port alone does not identify the listener: another user may have the same port on the other address family, or on another
+address. So a connection goes to the address of a row of /proc/PID/net/tcp or tcp6. The sockets that could accept it are compared
+before and after it. Source: Documentation/networking/proc_net_tcp.rst.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ LOOPBACK = {4: ipaddress.ip_address("127.0.0.1"), 6: ipaddress.ip_address("::1")
 
 
 class Row(NamedTuple):
-    """A TCP socket: `address` and `port`, those of the other end, whether it `listens`, its `user` and its `inode`, "0" for one
-    that no process holds."""
+    """A TCP socket: `address` and `port`, those of the other end, whether it `listens`, its `user`, and its `inode` ("0" for a
+    socket that no process holds)."""
 
     address: Address
     port: int
@@ -77,7 +77,8 @@ def rows(pid: int | str = "self", proc: str = "/proc") -> list[Row]:
 
 
 def user_of(pid: int, proc: str = "/proc") -> int | None:
-    """The effective user of a process: the owner of its folder is root's where it may not be dumped. None where it is gone."""
+    """The effective user of a process; None where it is gone. The owner of its folder will not do: it is root for a process that
+    may not be dumped."""
     try:
         with open(f"{proc}/{pid}/status", "rb") as f:
             return int(status_field(f.read(), b"Uid").split()[1])
@@ -86,15 +87,15 @@ def user_of(pid: int, proc: str = "/proc") -> int | None:
 
 
 def of_user(pid: int, proc: str = "/proc") -> list[Row]:
-    """What somebody of a process's user listens on, in its network namespace, where that is ours too; by port."""
+    """The listening sockets of a process's user in its network namespace, if that is ours too; by port."""
     user, here = user_of(pid, proc), {row.inode for row in rows("self", proc)}
     found = [r for r in rows(pid, proc) if r.listens and r.user == user and r.inode in here]
     return sorted(found, key=lambda row: row.port)
 
 
 def of_process(pid: int, proc: str = "/proc", by_user: bool = False) -> list[Row]:
-    """What a process itself listens on, as `of_user`. Where its descriptors may not be read: what its user does when `by_user`,
-    else nothing."""
+    """The listening sockets of a process itself, as `of_user`. Where its descriptors may not be read: those of its user when
+    `by_user`, else none."""
     held = set()
     try:
         for descriptor in os.listdir(f"{proc}/{pid}/fd"):
@@ -108,7 +109,7 @@ def of_process(pid: int, proc: str = "/proc", by_user: bool = False) -> list[Row
 @contextlib.contextmanager
 def connected(row: Row, seconds: float) -> Iterator[socket.socket]:
     """A connection to a listening socket, closed when the `with` block is left. `OSError` where there is none, where a socket of
-    another user may have taken it, or where the row's own has been closed meanwhile."""
+    another user may have accepted it, or where the row's own socket has been closed meanwhile."""
     made: socket.socket | None = None
     for host in row.hosts():
         _only(row, host)
@@ -126,7 +127,7 @@ def connected(row: Row, seconds: float) -> Iterator[socket.socket]:
 
 
 def _only(row: Row, host: Address, made: socket.socket | None = None) -> None:
-    """`PermissionError` where any other user's socket may be given a connection to `host`, or has been given `made`."""
+    """`PermissionError` where another user's socket may accept a connection to `host`, or has accepted `made`."""
     all_rows = rows()
     takers = [one for one in all_rows if one.may_take(host, row.port)]
     if row.inode not in {one.inode for one in takers} or any(one.user != row.user for one in takers):
@@ -139,8 +140,8 @@ def _only(row: Row, host: Address, made: socket.socket | None = None) -> None:
 
 
 def who_listens(pid: int, where: str, proc: str = "/proc") -> str:
-    """In words: who listens at HOST:PORT in a process's network namespace; '' where that is another machine's, or cannot be
-    told."""
+    """In words: the process that listens at HOST:PORT in a process's network namespace; '' where the host is another machine, or
+    it cannot be found."""
     host, _, port = where.rpartition(":")
     host = host.rpartition("/")[2].strip("[]")
     try:
@@ -159,7 +160,7 @@ def who_listens(pid: int, where: str, proc: str = "/proc") -> str:
 
 
 def _holders(found: list[Row], proc: str) -> dict[str, list[int]]:
-    """{inode: pids that have it}, of those that may be looked into."""
+    """{inode: pids that have it}, of the processes that may be read."""
     from ..observe.system_calls import holders_of
 
     if proc != "/proc":

@@ -1,5 +1,5 @@
-"""The model of an engine's process: the outermost torch.nn.Module, how its linear layers are cut over ranks, and how the engine
-is started so that each module is called from Python."""
+"""The model of an engine's process: the outermost torch.nn.Module, how its linear layers are cut over ranks, and how to start the
+engine so that each module is called from Python."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from .spec import EngineSpec
 
 ROWS = "RowParallelLinear"  # puts the ranks' parts together again
-COLUMNS = "ColumnParallelLinear"  # and what derives from it (Merged..., QKV...): its output is cut in the last dimension
+COLUMNS = "ColumnParallelLinear"  # and classes derived from it (Merged..., QKV...): its output is cut in the last dimension
 EMBEDDING = "VocabParallelEmbedding"  # each rank has a part of the rows; the ranks' results are added
 CUT = (  # attributes of these layers: (size of the whole, size of a rank's part)
     ("output_size", "output_size_per_partition"),
     ("input_size", "input_size_per_partition"),
     ("num_embeddings_padded", "num_embeddings_per_partition"),
 )
-WRAPPED = ("runnable", "model", "module", "_orig_mod")  # where what is around a model keeps it
+WRAPPED = ("runnable", "model", "module", "_orig_mod")  # where wrappers around a model keep it
 MAX_PARTS = 64
 
 
@@ -42,7 +42,8 @@ def model_of(rt: Runtime) -> Object | None:
 
 
 def inner_model(model: Object) -> Object | None:
-    """The torch.nn.Module in what an engine calls: itself, or what lies in a wrapper (of CUDA graphs, say); None."""
+    """The torch.nn.Module in the object that an engine calls: the object itself, or the one in a wrapper (of CUDA graphs, say);
+    else None."""
     for _ in range(4):
         if modules.is_module(model):
             return model
@@ -62,8 +63,10 @@ def eager_advice(spec: EngineSpec | None) -> str:
 
 
 def shard_of(module: Object) -> dict[str, Any] | None:
-    """How a layer's output is cut over the ranks of tensor parallelism: {dim, parts: [sizes of a rank's parts in that dimension],
-    copies: how many neighbouring ranks have the same of every part but the first}; None where each rank has the whole."""
+    """How a layer's output is cut over the ranks of tensor parallelism; None where each rank has the whole.
+
+    {dim, parts: [sizes of a rank's parts in that dimension], copies: how many neighbouring ranks have the same data, except for
+    the first part}"""
     if not any(base.name == COLUMNS for base in module.type.bases()):
         return None
     own = dict(module.instance_entries())
@@ -83,21 +86,22 @@ def shard_of(module: Object) -> dict[str, Any] | None:
 
 
 def adds_ranks(module: Object) -> bool:
-    """Whether what a layer returns is the sum of what the ranks of tensor parallelism computed."""
+    """Whether a layer's output is the sum of the results of the ranks of tensor parallelism."""
     return any(base.name in (ROWS, EMBEDDING) for base in module.type.bases()) and _is_cut(module)
 
 
 def _is_cut(module: Object) -> bool:
-    """Whether a parallel layer has a part of what it stands for. (Its `tp_size` does not tell in every release: SGLang 0.5.23's
-    linear layers have a group in its place.)"""
+    """Whether a parallel layer has only a part of its whole. (`tp_size` does not exist in every release: SGLang 0.5.23's linear
+    layers have a group instead.)"""
     sizes = [[optional(module, name) for name in names] for names in CUT]
     return any(part is not None and whole is not None and part < whole for whole, part in sizes)
 
 
 class Cuts:
-    """Follows a step's returns and says of each output how it is cut over the ranks. Between a layer that cuts its output and the
-    row-parallel one beside it that puts the ranks' results together, what their siblings return (an activation, attention) is cut
-    in its last dimension too."""
+    """Follows a step's returns, and says for each output how it is cut over the ranks.
+
+    A layer cuts its output, and the row-parallel layer beside it combines the ranks' results. The outputs of their siblings in
+    between (an activation, attention) are cut in their last dimension too."""
 
     def __init__(self, rt: Runtime, nodes: dict[int, modules.Node]) -> None:
         self.shards = {a: shard for a in nodes for shard in [shard_of(rt.object(a))] if shard is not None}

@@ -1,4 +1,4 @@
-"""What the readers of C++ engines share. The view of an object (`field`, `items`, `integer`) is the caller's: debug information
+"""Shared by the readers of C++ engines. The caller gives the view of an object (`field`, `items`, `integer`): debug information
 in gdb."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ READING = re.compile(
 
 
 def first(obj: Any, paths: Iterable[str]) -> Any:
-    """The first of the members that is there and not null; None."""
+    """The first of the members that exists and is not null; else None."""
     for path in paths:
         try:
             found = obj.field(path) if path else obj.object()

@@ -1,8 +1,8 @@
-"""What NCCL's RAS says of the communicators of a job whose processes may not be read: on this machine alone, and only at the
-address of a socket on which somebody of the engine's user listens in this network namespace (listeners.py).
+"""The communicators of a job whose processes may not be read, as NCCL's RAS reports them. Only this machine is asked, and only
+the address of a listening socket of the engine's user in this network namespace (listeners.py).
 
 The protocol, lines of text: src/ras/client.cc and client_support.cc of NCCL 2.24 to 2.30. JSON (`SET FORMAT json`) came with
-2.28; before that the answer is text for people, of which `Errors` and `Warnings` are taken.
+2.28. Before that the answer is text for people, of which `Errors` and `Warnings` are taken.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ SHOWN = 8  # ranks, and lines
 
 
 def ask(pid: int, proc: str = "/proc", port: int = PORT) -> dict[str, Any] | None:
-    """`{port, nccl, communicators, said: [text], error}` of the job that `pid` belongs to; None where nobody of its user listens
-    here. `error`: what went wrong, else None."""
+    """`{port, nccl, communicators, said: [text], error}` of the job that `pid` belongs to; None where no process of its user
+    listens here. `error`: what went wrong, else None."""
     row = next((row for row in listeners.of_user(pid, proc) if row.port == port and row.is_local), None)
     if row is None:
         return None
@@ -91,7 +91,7 @@ def _of_json(text: bytes) -> dict[str, Any]:
 
 
 def _of_communicator(one: dict[str, Any]) -> list[str]:
-    """What stands out in a communicator: ranks that do not answer, that report an error, and that lag behind in a collective."""
+    """The faults of a communicator: ranks that do not answer, that report an error, and that lag behind in a collective."""
     title = f"communicator {_word(one['hash'])} of {int(one['size'])} ranks"
     said = []
     for rank in one["missing_ranks"]:

@@ -1,4 +1,4 @@
-"""What the readers of engines' Python objects share: paths that differ by release, objects that frames hold, lists of numbers."""
+"""Shared by the readers of engines' Python objects: paths that differ by release, objects that frames hold, lists of numbers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 MAX_THREADS = 256
 MAX_NUMBERS = 1 << 28
-MAX_STEPS = 8  # of a scheduler that may lie between two readings of its counter, one after the other
+MAX_STEPS = 8  # of a scheduler, allowed between two consecutive readings of its counter
 MAX_TOKENS_SHOWN = 4096
 MOMENT = 0.5  # seconds for which frames of a process that runs on are read again
 
 
 # ---- attributes ----------------------------------------------------------------------------------------------------------
 def path(obj: Object, text: str) -> Object:
-    """The Object at a dotted path of attributes; `NotFoundError` where one is not there."""
+    """The Object at a dotted path of attributes; `NotFoundError` where one is missing."""
     for name in filter(None, text.split(".")):
         obj = obj.attr(name)
     return obj
@@ -49,7 +49,7 @@ def has(obj: Object, name: str) -> bool:
 
 
 def at(obj: Object, text: str) -> Object | None:
-    """The Object at a dotted path; None where it is not there, or is None, or a plain number."""
+    """The Object at a dotted path; None where it is missing, or is None, or a plain number."""
     try:
         found = path(obj, text)
     except (GdbextError, AttributeError) as e:
@@ -64,7 +64,7 @@ def is_set(obj: Object, name: str) -> bool:
 
 
 def optional(obj: Object, name: str, convert: str = "integer", default: Any = None) -> Any:
-    """A plain attribute, converted by a method of `Object`; `default` where it is not there, is None or of another type."""
+    """A plain attribute, converted by a method of `Object`; `default` where it is missing, is None or of another type."""
     try:
         value = obj.attr(name)
         if not hasattr(value, "attr"):
@@ -76,12 +76,13 @@ def optional(obj: Object, name: str, convert: str = "integer", default: Any = No
 
 
 def first_present(obj: Object, places: Places) -> Object | None:
-    """The Object at the first of `((first release, path), …)`, the newest release first, that is there and not None; None."""
+    """The Object at the first of `((first release, path), …)`, the newest release first, that exists and is not None;
+    else None."""
     return next((found for _, text in places for found in [at(obj, text)] if found is not None), None)
 
 
 def first_integer(obj: Object, places: Places) -> int | None:
-    """The int at the first of `((first release, path), …)` that is there, None."""
+    """The int at the first of `((first release, path), …)` that exists, else None."""
     for _, text in places:
         owner, _, name = text.rpartition(".")
         holder = at(obj, owner) if owner else obj
@@ -104,7 +105,7 @@ def address_of_none(rt: Runtime) -> int:
 
 
 def counted(rt: Runtime, obj: Object, names: Mapping[str, str]) -> dict[str, int]:
-    """What an object counts, `names`: {in words: attribute}, as `settled_counts`; without what it lacks."""
+    """An object's counters, `names`: {in words: attribute}, as `settled_counts`; missing ones are left out."""
 
     def read() -> dict[str, int]:
         values = ((what, optional(obj, name)) for what, name in names.items())
@@ -114,14 +115,14 @@ def counted(rt: Runtime, obj: Object, names: Mapping[str, str]) -> dict[str, int
 
 
 def at_once(rt: Runtime, read: Callable[[], T], lasts: Callable[[], bool] = lambda: True) -> T:
-    """`read()` of a part of what is read; where the process runs on and it does not hold together, it is read again by itself for
-    `MOMENT`, which costs less than to read all else anew. No more once `lasts()` says that what is read has gone."""
+    """`read()`, for one part of a larger read. If the process changes during it, only this part is read again, for `MOMENT`; that
+    costs less than to read everything again. The tries end once `lasts()` says that the object is gone."""
     return retry_reading(rt.target, read, MOMENT, MOMENT, rt.target.drop_pages, lasts)
 
 
 # ---- frames --------------------------------------------------------------------------------------------------------------
 def settled_frames(rt: Runtime) -> Iterator[list[PyFrame]]:
-    """Every thread's frames; those of a thread that runs on while it is read, and cannot be had, are left out."""
+    """Every thread's frames. Left out are threads that run on during the read and whose frames cannot be read."""
     for thread in rt.threads()[:MAX_THREADS]:
         try:
             yield rt.frames(thread)
@@ -132,17 +133,17 @@ def settled_frames(rt: Runtime) -> Iterator[list[PyFrame]]:
 
 
 def frames_are_whole(rt: Runtime) -> bool:
-    """Whether the frames of every thread can be had: else what is not found in them may be there. A main thread between two of
-    them, as it runs on, has none for a moment."""
+    """Whether the frames of every thread can be read; otherwise an object that is not found in them may still be there. A running
+    main thread has no frame for a moment when it is between two of them."""
     found = list(settled_frames(rt))
     return len(found) == len(rt.threads()[:MAX_THREADS]) and (rt.target.is_stopped or not found or bool(found[0]))
 
 
 def in_frames(rt: Runtime, roots: Mapping[str, str]) -> Object | None:
-    """The object that `roots` ({class name: where it leads}) finds from a variable of any frame, the outermost frames first;
-    None. It is looked for once until the process may have gone on.
+    """The object that `roots` ({class name: path}) finds from a variable of any frame, the outermost frames first; else None. The
+    result is kept until the process may have run.
 
-    Where it leads is a dotted path, or several with | between them: then the first that is there."""
+    A path is dotted, or several are separated by |: then the first that exists counts."""
     found: Object | None = rt.target.cached(
         ("in frames", tuple(roots.items())),
         lambda: next((found for frames in settled_frames(rt) for found in _among(reversed(frames), roots)), None),
@@ -151,8 +152,8 @@ def in_frames(rt: Runtime, roots: Mapping[str, str]) -> Object | None:
 
 
 def sought(rt: Runtime, find: Callable[[Runtime], Object | None]) -> Object | None:
-    """What `find` finds in frames, None. Frames of a thread that runs on are torn now and then: it is looked for again for
-    `MOMENT`, which costs less than to read all else anew."""
+    """The result of `find` in frames, or None. Frames of a thread that runs on are inconsistent now and then. So the search is
+    repeated for `MOMENT`, which costs less than to read everything again."""
 
     def read() -> Object:
         found = find(rt)
@@ -168,7 +169,7 @@ def sought(rt: Runtime, find: Callable[[Runtime], Object | None]) -> Object | No
 
 
 def needed_in_frames(rt: Runtime, roots: Mapping[str, str], missing: str) -> Object:
-    """As `in_frames`; where there is none a `NotFoundError` that says what is `missing`."""
+    """As `in_frames`; where there is no such object, a `NotFoundError` that says what is `missing`."""
     found = in_frames(rt, roots)
     if found is None:
         raise NotFoundError(f"{rt.target.describe()}: {missing}")
@@ -201,7 +202,7 @@ def _among(frames: Iterable[PyFrame], roots: Mapping[str, str]) -> Iterator[Obje
 
 
 def thread_in(rt: Runtime, function: str) -> PyThread | None:
-    """The first thread with a frame of a function of that (last part of a) name, None."""
+    """The first thread with a frame of a function of that name, or of that last part of a name; else None."""
     for thread in rt.threads()[:MAX_THREADS]:
         try:
             if any(f.function.rpartition(".")[2] == function for f in rt.frames(thread)):
@@ -214,7 +215,7 @@ def thread_in(rt: Runtime, function: str) -> PyThread | None:
 
 
 def _led_to(value: Object, places: str) -> Object | None:
-    """The object at the first of the places that is there; of a list its first element (one per pipeline stage); None."""
+    """The object at the first of the paths that exists; of a list its first element (one per pipeline stage); else None."""
     for place in places.split("|"):
         found = at(value, place)
         if found is not None:
@@ -223,8 +224,8 @@ def _led_to(value: Object, places: str) -> Object | None:
 
 
 def updating(rt: Runtime, folders: tuple[str, ...], reading: Collection[str], files: Collection[str] = ()) -> str:
-    """'' or where a thread stands inside functions that change what is read: those of `files` (none: all) in folders that end
-    so, but the functions of `reading`."""
+    """The function that a thread is in and that changes the data being read, in words, or ''. Its file is one of `files` (none:
+    all) in a folder with one of the given ends; functions of `reading` do not count."""
     for frames in settled_frames(rt):
         for frame in frames:
             folder, _, name = frame.file.rpartition("/")
@@ -237,7 +238,7 @@ def updating(rt: Runtime, folders: tuple[str, ...], reading: Collection[str], fi
 
 
 def stands_in(rt: Runtime, functions: Collection[str], folder: str = "") -> str:
-    """'' or where a thread stands inside one of the named functions, of files in a folder that ends so."""
+    """The named function that a thread is in, in words, or ''. The function's file must be in a folder with the given end."""
     for frames in settled_frames(rt):
         for frame in frames:
             above, _, name = frame.file.rpartition("/")
@@ -268,7 +269,7 @@ def numbers(rt: Runtime, obj: Object) -> list[int] | None:
 
 
 def left_out(tensor: Tensor) -> str:
-    """Why a tensor whose values are in doubt is not compared, in one clause."""
+    """Why a tensor with doubtful values is not compared, in one clause."""
     if tensor.unavailable and not (tensor.on_device and tensor.storage_data):
         return tensor.unavailable
     why = f" ({tensor.unfinished})" if not tensor.unavailable else ""
@@ -283,8 +284,8 @@ def numbers_until(rt: Runtime, obj: Object, limit: int) -> list[int]:
 
 
 def without_padding(slots: list[int]) -> list[int]:
-    """The slots of a step's tokens before the -1 that fill their buffer up; [] where it was never filled up: then their end is
-    not known."""
+    """The slots of a step's tokens before the -1 that pad their buffer; [] where the buffer was never padded, so that their end
+    is not known."""
     if not slots or slots[-1] != -1:
         return []
     while slots and slots[-1] == -1:
@@ -293,12 +294,12 @@ def without_padding(slots: list[int]) -> list[int]:
 
 
 def length(rt: Runtime, obj: Object) -> int:
-    """How many numbers a tensor, also one on a device, a list, a tuple or an array.array holds."""
+    """How many numbers a tensor (on a device too), a list, a tuple or an array.array holds."""
     return (read_tensor(rt, obj.address).numel or 0) if is_tensor(obj) else obj.len()
 
 
 def tokens(rt: Runtime, held: Iterable[tuple[str, Object | None]]) -> dict[str, list[int] | None]:
-    """`{name: token ids}` of a request, at most `MAX_TOKENS_SHOWN` of each; None for what cannot be read."""
+    """`{name: token ids}` of a request, at most `MAX_TOKENS_SHOWN` of each; None for those that cannot be read."""
     found: dict[str, list[int] | None] = {}
     for name, obj in held:
         try:

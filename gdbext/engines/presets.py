@@ -1,5 +1,5 @@
-"""Where each engine schedules, finishes, samples: what `llm-break request|step|oom|nan` stops at. The places are in each
-engine's spec."""
+"""The places where each engine schedules, finishes and samples, for `llm-break request|step|oom|nan`. They are in each engine's
+spec."""
 
 from __future__ import annotations
 

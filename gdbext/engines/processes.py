@@ -1,4 +1,4 @@
-"""`ProcessRef`: one process or core file that a command's WHAT names. The whole shell passes these, and nothing else, for one."""
+"""`ProcessRef`: one process or core file that a command's WHAT names. All commands pass processes in this form only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ProcessRef:
 
     @property
     def exact(self) -> str:
-        """The WHAT that names it and nothing else: its pid, or the path of the core file."""
+        """An unambiguous WHAT for it: its pid, or the path of the core file."""
         return str(self.pid) if self.pid is not None else self.core
 
     @property
@@ -39,5 +39,5 @@ class ProcessRef:
 
 
 def ranks_of(found: Iterable[ProcessRef]) -> list[Rank]:
-    """Those that are processes of engines, as `Rank`s."""
+    """Those of them that are processes of engines, as `Rank`s."""
     return [one.rank for one in found if one.rank is not None]

@@ -1,7 +1,7 @@
-"""The engine's own profiler, started and stopped through its HTTP server, which is found from the ranks: by the listening
-sockets of the front ends that belong to them. Only what has shown that it speaks HTTP is asked.
+"""Starts and stops the engine's own profiler through its HTTP server.
 
-End points: vLLM entrypoints/serve/profile/api_router.py, SGLang srt/entrypoints/http_server.py: POST /start_profile, POST
+The server is found from the ranks, by the listening sockets of their front ends. Only a server that has proved to speak HTTP is
+asked. Endpoints: vLLM entrypoints/serve/profile/api_router.py, SGLang srt/entrypoints/http_server.py: POST /start_profile, POST
 /stop_profile. Both act on all ranks of the engine at once.
 """
 
@@ -34,7 +34,7 @@ SAMPLED = "Without it: llm-stacks -samples 200 -folded FILE"
 
 
 def folder_of(profiler: Profiler, target: Target) -> str:
-    """Where an engine's traces land, as its process names it; '' when nothing says so."""
+    """The folder of an engine's traces, as its process names it; '' when it is not known."""
     argv = "\0".join(target.argv()) if profiler.option else ""  # an option of its own, or a key of JSON
     found = re.search(rf"{profiler.option}[\"']?[\0:= ]+(\"[^\"]*|'[^']*|[^\0,}}\"']+)", argv) if profiler.option else None
     folder = found.group(1).strip("\"'") if found else target.environ().get(profiler.variable, profiler.default)
@@ -42,16 +42,16 @@ def folder_of(profiler: Profiler, target: Target) -> str:
 
 
 class ProfilerResult:
-    """What one engine answered: `ranks` that it profiles, `port`, `folder` ('' where nothing says it), `files` written at a
-    stop."""
+    """One engine's answer: the `ranks` that it profiles, `port`, `folder` ('' where it is not given), `files` written at
+    a stop."""
 
     def __init__(self, ranks: list[Rank], port: int, folder: str, files: list[str]) -> None:
         self.ranks, self.port, self.folder, self.files = ranks, port, folder, files
 
 
-# ---- who listens -----------------------------------------------------------------------------------------------------
+# ---- listening processes ---------------------------------------------------------------------------------------------
 def _elsewhere(pid: int) -> bool:
-    """Whether a process lives in another network than we: its ports would be somebody else's here."""
+    """Whether a process is in another network namespace than we: its ports would be another process's here."""
     try:
         return os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net")
     except OSError:
@@ -59,8 +59,8 @@ def _elsewhere(pid: int) -> bool:
 
 
 def ask(row: listeners.Row, method: str, path: str, timeout: float, body: dict[str, Any] | None = None) -> int | None:
-    """A POST sends `body` as JSON. -> the HTTP status, None where nobody speaks HTTP; `GdbextError` when no answer came in
-    time."""
+    """A POST sends `body` as JSON. -> the HTTP status, None where the port does not speak HTTP; `GdbextError` when no answer came
+    in time."""
     try:
         text = json.dumps(body or {}).encode() if method == "POST" else None
         with answered_within(row, timeout) as connection:
@@ -75,7 +75,7 @@ def ask(row: listeners.Row, method: str, path: str, timeout: float, body: dict[s
 
 
 def speaks_http(row: listeners.Row) -> bool:
-    """Whether somebody answers HTTP on a port."""
+    """Whether a port answers HTTP."""
     try:
         return ask(row, "GET", "/health", PROBE) is not None
     except GdbextError as e:
@@ -87,9 +87,10 @@ def speaks_http(row: listeners.Row) -> bool:
 def switch(
     ranks: Sequence[Rank], everyone: Sequence[Rank], verb: str, options: dict[str, Any] | None = None
 ) -> tuple[list[ProfilerResult], list[str]]:
-    """Starts or stops the profiler of each engine that `ranks` belong to; `everyone`: all ranks of this machine; `options`:
-    {option of llm-profile: value}, refused by name where the engine's end point does not take it. -> (`[ProfilerResult]`, why
-    others could not be). `GdbextError` where none could be; it names what turns it on."""
+    """Starts or stops the profiler of each engine that `ranks` belong to. -> (`[ProfilerResult]`, why others failed)
+
+    `everyone`: all ranks of this machine. `options`: {option of llm-profile: value}, refused by name where the engine's endpoint
+    does not take it. `GdbextError` where all failed; it names the setting that turns the profiler on."""
     known = [r for r in ranks if SPECS[r.engine].profiler is not None]
     if not known:
         raise GdbextError(

@@ -34,10 +34,13 @@ STATES = {
 class Rank:
     """One engine process.
 
-    `ranks`: rank by group (`world` the global one, `tp pp dp ep pcp dcp ...`); a group that is not there is absent. `sizes`:
-    group sizes, where memory told. `rank_source`: what role and ranks rest on: "title", "memory", "environ", "argv" (its own, or
-    order of start and a parent's), "tree" (a parent or child of the engine), "libraries" or "comm". `marks`: what is wrong with
-    it: "orphan", "stopped", "zombie", "crashed", "fork". `notes`: sentences for people. `inferior` is filled in by the command.
+    * `ranks`: rank by group (`world` the global one, `tp pp dp ep pcp dcp ...`); a group that does not exist is absent
+    * `sizes`: group sizes, where they were read from memory
+    * `rank_source`: the evidence for role and ranks: "title", "memory", "environ", "argv" (its own, or order of start and a
+      parent's), "tree" (a parent or child of the engine), "libraries" or "comm"
+    * `marks`: its faults: "orphan", "stopped", "zombie", "crashed", "fork"
+    * `notes`: sentences for people
+    * `inferior`: filled in by the command
     """
 
     def __init__(self, process: Process, engine: str, match: Match, source: str) -> None:
@@ -45,8 +48,8 @@ class Rank:
         self.ranks: dict[str, int] = dict(match.ranks)
         self.sizes: dict[str, int] = {}
         self.prefix, self.unconfirmed, self.name = match.prefix, match.unconfirmed, match.name
-        self.rank_source = self.origin = source  # `origin` stays when memory is asked
-        self.label_ranks: dict[str, int] = dict(match.ranks)  # what its label is made of
+        self.rank_source = self.origin = source  # `origin` stays when memory is read
+        self.label_ranks: dict[str, int] = dict(match.ranks)  # the ranks in its label
         self.marks: list[str] = []
         self.notes: list[str] = []
         self.index: int | None = None
@@ -83,7 +86,7 @@ class Rank:
 
     @property
     def is_left(self) -> bool:
-        """Whether it, or what started it, is an orphan: nobody can reach it any more."""
+        """Whether it, or the process that started it, is an orphan: no process can reach it any more."""
         return self.orphan or self.parent is not None and self.parent.is_left
 
     @property
@@ -103,7 +106,7 @@ class Rank:
 
     @property
     def runs_model(self) -> bool:
-        """Whether it is one of the processes that hold a model's shard, as far as its role tells."""
+        """Whether its role is that of a process that holds a model's shard."""
         return self.role in ("worker", "scheduler", "rank")
 
     def mark(self, word: str, note: str = "") -> None:
@@ -123,7 +126,7 @@ class Rank:
         return str(self.pid) if self.ns_pid == self.pid else f"{self.pid} (ns {self.ns_pid})"
 
     def whose(self) -> str:
-        """', user NAME' of another user's process: anybody may give one the title of a rank."""
+        """', user NAME' of another user's process: any process may set the title of a rank."""
         return f", user {self.process.user}" if self.process.uid not in (None, os.geteuid()) else ""
 
     def data(self, host: str | None = None) -> dict[str, Any]:
@@ -176,8 +179,8 @@ _ROLE_LABELS = {
 def rank_label(rank: Rank) -> str:
     """The label from role and ranks alone: `TP0`, `DP1.TP3`, `EngineCore.DP1`, `scheduler`.
 
-    A process that holds a shard is named by the groups that multiply ranks; EP, DCP and the like only divide them and
-    name it only where nothing else does. Groups known to have one member name nothing.
+    The label of a process with a shard names the groups that multiply ranks. EP, DCP and the like only divide them: they are
+    named only where no other group is. Groups known to have one member are not named.
     """
     shown = {g: r for g, r in rank.label_ranks.items() if rank.sizes.get(g, 2) > 1}
     if rank.replica is not None:

@@ -1,7 +1,8 @@
-"""Parameters and buffers that every rank of an engine has whole, compared by hash: a rank with other weights. Needs numpy.
+"""Compares, by hash, the parameters and buffers that every rank of an engine has whole, to find a rank with other weights. Needs
+numpy.
 
-Norms, replicated layers, tables of rotary embeddings, the bias of a row-parallel layer are the same on every rank of tensor
-parallelism; the weights of layers that are cut over the ranks are left out, by their classes' names."""
+Norms, replicated layers, tables of rotary embeddings and the bias of a row-parallel layer are the same on every rank of tensor
+parallelism. The weights of layers that are cut over the ranks are left out, by their classes' names."""
 
 from __future__ import annotations
 
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
 
-CUT = ("ColumnParallelLinear", "RowParallelLinear", "VocabParallelEmbedding", "FusedMoE")  # and what derives from them
+CUT = ("ColumnParallelLinear", "RowParallelLinear", "VocabParallelEmbedding", "FusedMoE")  # and classes derived from them
 WHOLE_IN_CUT = {"RowParallelLinear": ("bias",)}
 MAX_CELLS = 16  # of a function
 PACKED_AWAY = "packed away, behind a handle of a library"
 
 
 def of_process(rt: Runtime) -> dict[str, dict[str, Any]]:
-    """{path: {shape, dtype, hash, min, max, mean, …}} of the whole tensors of the model that a process calls; of those that
-    cannot be seen `hash` is None and `why` says it. `GdbextError` where no frame leads to a model."""
+    """{path: {shape, dtype, hash, min, max, mean, …}} of the whole tensors of the model that a process calls. For those that
+    cannot be read `hash` is None and `why` gives the reason. `GdbextError` where no frame leads to a model."""
     model = model_of(rt)
     inner = inner_model(model) if model is not None else None
     if inner is None:
@@ -54,7 +55,7 @@ def of_model(model: Object) -> dict[str, dict[str, Any]]:
 
 
 def _packed(module: Object, path: str) -> dict[str, dict[str, Any]]:
-    """What stands for an empty parameter: the tensors that functions among a layer's attributes keep (their closures)."""
+    """The tensors in the place of an empty parameter: those that functions among a layer's attributes keep (their closures)."""
     held = []
     for _, address in module.instance_entries():
         function = module.rt.object(address)
@@ -70,7 +71,7 @@ def _packed(module: Object, path: str) -> dict[str, dict[str, Any]]:
 
 
 def unseen(ranks: list[tuple[str, dict[str, dict[str, Any]]]]) -> list[dict[str, Any]]:
-    """[{path, ranks: [labels], why}] of what could not be read on some ranks: it is not compared."""
+    """[{path, ranks: [labels], why}] of the tensors that could not be read on some ranks and are not compared."""
     found: dict[str, dict[str, Any]] = {}
     for label, tensors in ranks:
         for path, fact in tensors.items():
@@ -91,7 +92,7 @@ def compared(ranks: list[tuple[str, dict[str, dict[str, Any]]]]) -> dict[str, li
 
 def different(ranks: list[tuple[str, dict[str, dict[str, Any]]]]) -> list[dict[str, Any]]:
     """[{path, odd: [labels], ranks: [{label, shape, dtype, hash, min, max, mean}]}] of the tensors that are not the same on all
-    ranks that have them; `odd`: those that differ from most, all where no two are alike."""
+    ranks that have them. `odd`: the ranks that differ from the majority; all of them where no two are alike."""
     found = []
     paths: dict[str, None] = {}
     for _, tensors in ranks:

@@ -1,4 +1,4 @@
-"""Reads in a process's memory what tells whose it is: ranks of process groups, the outermost frames, the environment."""
+"""Reads the memory of a process that identifies it: ranks of process groups, the outermost frames, the environment."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def group_ranks(runtime: Runtime, module: str, names: Mapping[str, str]) -> tupl
 
 
 def bounded(scope: Object) -> Object:
-    """`scope`, a dict that is looked through name by name; `GdbextError` for one that no module has."""
+    """`scope`, a dict that is searched name by name; `GdbextError` for one larger than any module's."""
     if scope.len() > MAX_NAMES:
         raise GdbextError(f"a module with {scope.len()} names is nonsense")
     return scope
@@ -76,8 +76,8 @@ def outer_frame(runtime: Runtime, functions: Sequence[str]) -> PyFrame | None:
 
 
 def frame_local(frame: PyFrame, *names: str) -> Object:
-    """The Object at `names[0]` of the frame's locals, or at its attribute `names[1]`, and so on; `GdbextError` when it is not
-    there."""
+    """The Object at `names[0]` of the frame's locals, or at its attribute `names[1]`, and so on. `GdbextError` when it does not
+    exist."""
     value = dict(frame.locals()).get(names[0])
     for name in names[1:]:
         value = value.attr(name) if value is not None and hasattr(value, "attr") else None

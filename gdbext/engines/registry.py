@@ -1,4 +1,4 @@
-"""The specs of all engines, and what other rooms ask of all of them at once. The list itself is `engines.FOLDERS`."""
+"""The specs of all engines, and questions of other rooms to all engines at once. The list itself is `engines.FOLDERS`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPECS: dict[str, EngineSpec] = {spec.name: spec for spec in ENGINES}
 
 
 def spec_of(name: str | None) -> EngineSpec | None:
-    """The spec of the engine that `Rank.engine` names; None for '' and for what is no engine."""
+    """The spec of the engine that `Rank.engine` names; None for '' and for other names."""
     return SPECS.get(name or "")
 
 
@@ -37,14 +37,14 @@ def sensitive_names() -> frozenset[str]:
     return frozenset().union(*(spec.sensitive for spec in ENGINES))
 
 
-# ---- where processes stand, whosever they are ----------------------------------------------------------------------------
+# ---- places of processes of any engine -----------------------------------------------------------------------------------
 def starts_in(function: str) -> bool:
-    """Whether a process of any engine that stands in `function` is starting up."""
+    """Whether, in any engine, a process in `function` is starting up."""
     return named(joined(spec.starting for spec in ENGINES), function)
 
 
 def waits_for_answer_in(function: str) -> bool:
-    """Whether a process of any engine that stands in `function` waits for the answer of another process."""
+    """Whether, in any engine, a process in `function` waits for the answer of another process."""
     return named(joined(spec.answering for spec in ENGINES), function)
 
 
@@ -59,7 +59,7 @@ def schedules_nothing_in(function: str) -> bool:
 
 
 def spins_in(function: str, file: str) -> bool:
-    """Whether a process of any engine runs in a circle in this function until another rank has something for it."""
+    """Whether, in any engine, a process in this function polls in a loop until another rank has work for it."""
     return any(function == name and file.endswith(end) for spec in ENGINES for name, end in spec.spins)
 
 

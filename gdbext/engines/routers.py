@@ -1,8 +1,8 @@
-"""Routers between clients and engine instances: by their processes, what they listen on, and to which instances they are
-connected.
+"""Routers between clients and engine instances: their processes, their listening sockets, and the instances that they are
+connected to.
 
-Their tables are Rust's or Go's; one open connection to an instance is there for each leg of a request in flight, and some idle
-ones."""
+Their tables are in Rust or Go and are not read. A router has one open connection to an instance for each leg of a request in
+flight, and some idle ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..access.proctable import Process, ProcTable
     from .rank import Rank
 
-KINDS = (  # (what, pattern of the program's or module's name)
+KINDS = (  # (router, pattern of the program's or module's name)
     ("vllm-router", r"vllm[-_]router(\.launch_router)?"),
     ("sglang-router", r"sglang[-_]router(\.launch_router)?|smg|sgl-model-gateway|sglang\.srt\.disaggregation\.mini_lb"),
     ("dynamo", r"dynamo\.frontend|dynamo-run|dynamo\.router"),
@@ -45,7 +45,7 @@ def kind_of(process: Process) -> str:
 
 def of_table(table: ProcTable, ranks: Sequence[Rank]) -> list[dict[str, Any]]:
     """`[{router, pid, user, ports, connections: {instance: how many}}]` of the routers on this machine. Sockets that may not be
-    looked into are left out: `ports` is then None."""
+    read are left out: `ports` is then None."""
     known = {rank.pid for rank in ranks}
     served = {port: r.instance.name for r in ranks if r.instance is not None for port in r.instance.ports.values()}
     found: list[dict[str, Any]] = []
@@ -68,7 +68,7 @@ def _sockets(pid: int, served: dict[int, str]) -> dict[str, Any]:
 
 
 def _own(pid: int) -> set[str] | None:
-    """The inodes of a process's sockets; None where they may not be looked at."""
+    """The inodes of a process's sockets; None where they may not be read."""
     try:
         return {link[8:-1] for _, link in descriptors(pid) if link.startswith("socket:")}
     except (GdbextError, OSError) as e:

@@ -1,7 +1,7 @@
 """The evidence that a process belongs to an engine.
 
-Order of evidence: titles and command lines (one pass over /proc), the relatives of what was found, mapped libraries of the few
-large Pythons that are left, the environment; memory only where those leave a doubt, or when asked to verify. Memory wins.
+Order of evidence: titles and command lines (one pass over /proc), relatives of the processes found, mapped libraries of the few
+large Pythons that remain, the environment. Memory is read only where a doubt remains, or to verify. Memory has the last word.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LARGE = 64 << 20  # bytes of RSS: no engine is smaller, and the maps of anything
 
 def could_have_started(parent: Process, process: Process) -> bool:
     """Whether `parent` may have started this engine process, or is a reaper that adopted it. Engines start their processes from a
-    Python that has loaded them too, and in its own session."""
+    Python that has loaded the engine too, and in its own session."""
     if not parent.is_python or parent.session != process.session:
         return False
     return not parent.rss < LARGE <= process.rss
@@ -42,8 +42,8 @@ def is_init(process: Process) -> bool:
 
 
 class Search:
-    """The engine processes found so far (`ranks`, by pid), and the kinds of evidence, to be asked in the order of `survey`.
-    `partial`: why that may not be all; `hidden`: how many large processes could not be looked into."""
+    """The engine processes found so far (`ranks`, by pid), and the kinds of evidence, to be used in the order of `survey`.
+    `partial`: why that may not be all; `hidden`: how many large processes could not be read."""
 
     def __init__(self, table: ProcTable, runtime_of: Callable[[int], Runtime] | None, verify: bool) -> None:
         self.table, self.runtime_of, self.verify = table, runtime_of, verify
@@ -69,7 +69,7 @@ class Search:
                 self._argv(process)
 
     def _zombie(self, process: Process) -> None:
-        """A zombie keeps 15 bytes of its title (the kernel's comm), which tell the role and not the rank."""
+        """Judges a zombie by the 15 bytes of its title that remain (the kernel's comm): they give the role and not the rank."""
         for spec in ENGINES:
             for start, role in spec.zombies:
                 if process.comm.startswith(start):
@@ -77,8 +77,8 @@ class Search:
                     return
 
     def _title(self, process: Process) -> None:
-        """A title is believed of a Python only: others cannot have titled themselves so. setproctitle sets comm as well, so a
-        comm that differs (`exec -a TITLE python`) is a doubt."""
+        """Judges a process by its title. A title is believed of a Python only: other programs cannot have set such a title.
+        setproctitle sets comm as well, so a comm that differs (`exec -a TITLE python`) is a doubt."""
         title = process.title
         for spec in ENGINES:
             match = spec.match_title(title)
@@ -158,7 +158,8 @@ class Search:
 
     # ---- mapped libraries ----------------------------------------------------------------------------------------------
     def by_libraries(self) -> None:
-        """Large Pythons that nothing named yet: whoever maps an engine's own library, and their large or spawned relatives."""
+        """Adds large Pythons without other evidence that have an engine's own library mapped, and their large or spawned
+        relatives."""
         for process in self.table:
             if process.pid in self.ranks or process.rss < LARGE or process.state in "ZX" or not process.cmdline:
                 continue
@@ -194,7 +195,7 @@ class Search:
 
     # ---- memory ----------------------------------------------------------------------------------------------------------
     def by_memory(self) -> None:
-        """What Python's own objects say, where evidence from outside leaves a doubt, or of every process to verify."""
+        """Reads Python's own objects, where evidence from outside leaves a doubt, or of every process to verify."""
         for rank in list(self.ranks.values()):
             if rank.zombie or rank.process.state in "ZX":
                 continue
@@ -270,11 +271,11 @@ class Search:
         log.note("process %d is no %s: %s", rank.pid, SPECS[rank.engine].display, why)
         del self.ranks[rank.pid]
 
-    # ---- what is wrong, who belongs together ----------------------------------------------------------------------------
+    # ---- faults, families ------------------------------------------------------------------------------------------------
     def confirm_prefixes(self) -> None:
-        """A custom title prefix needs a second witness: a relative with the same prefix, or a Python that started an engine core.
-        The others' memory is asked. Workers whose title names no group while there are several have not titled themselves fully
-        yet.
+        """Confirms custom title prefixes: each needs a second witness. That is a relative with the same prefix, or a Python that
+        started an engine core. The memory of the other processes has to be read. So has that of workers whose title names no
+        group while there are several: they have not set their full title yet.
         """
         custom = [r for r in self.ranks.values() if r.prefix not in SPECS[r.engine].prefixes]
         confirmed = []

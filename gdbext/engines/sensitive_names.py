@@ -1,4 +1,4 @@
-"""Names under which engines keep users' prompts and tokens. What stands under them is shown only with -show-content."""
+"""Names under which engines keep users' prompts and tokens. Their values are shown only with -show-content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
 
 
-# What OpenAI-style servers call requests and their parts, whatever the engine: vllm/entrypoints/openai/*/protocol.py.
+# Names of requests and their parts in OpenAI-style servers of any engine: vllm/entrypoints/openai/*/protocol.py.
 HANDLERS = frozenset(
     "body raw_request _body _json request_dict payload messages conversation engine_prompt engine_prompts engine_inputs "
     "prompt prompts content contents text texts input_text output_text generated_text prompt_text delta_text delta_message "
@@ -28,6 +28,6 @@ def shown_name(rt: Runtime, name: str) -> str:
 
 
 def names_for(rt: Runtime) -> frozenset[str]:
-    """The sensitive names of a process: those of all engines and of their servers' handlers in a process of an engine, none
-    elsewhere."""
+    """The sensitive names of a process. In a process of an engine they are those of all engines and of their servers' handlers,
+    elsewhere none."""
     return registry.sensitive_names() | HANDLERS if rt.has_module(registry.packages()) else frozenset()

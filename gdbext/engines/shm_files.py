@@ -1,9 +1,9 @@
-"""An engine's rings of shared memory (shm_rings.py), read as the files that they are in /dev/shm: what may be read of a process
-that may not be traced.
+"""An engine's rings of shared memory (shm_rings.py), read as files in /dev/shm. That is possible even for a process that may not
+be traced.
 
-Which rings a process maps its maps tell (open to its own user under Yama too, proc(5)). Where those are refused, the files of its
-user in this /dev/shm are taken that are not older than the process and whose size is that of a ring: `chunks` × (whole MiB + 1 +
-readers).
+The process's maps list its rings (they are open to its own user under Yama too, proc(5)). Where the maps may not be read, files
+in this /dev/shm are taken by three conditions. They belong to the process's user, are not older than the process, and have the
+size of a ring: `chunks` × (whole MiB + 1 + readers).
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ NAME = re.compile(r"psm_[0-9a-f]{8}")  # multiprocessing.shared_memory names the
 CHUNKS = 10  # MessageQueue's default max_chunks, from vLLM 0.6.0 to 0.32 and in SGLang
 MIB = 1 << 20  # chunks are so many of these
 MAX_READERS, MAX_FILES = 4096, 256
-SECONDS = 0.5  # between two looks
+SECONDS = 0.5  # between two samples
 
 
 def readers_of(size: int) -> int:
-    """How many readers a ring has whose file is so long; 0 where it is no ring."""
+    """The number of a ring's readers, by its file's length; 0 where it is no ring."""
     each, rest = divmod(size, CHUNKS)
     return (each % MIB) - 1 if not rest and each >= MIB and 2 <= each % MIB <= MAX_READERS + 1 else 0
 
 
 def _open(pid: int, name: str) -> int:
-    """A descriptor of a ring's file: the process's own where its root may be entered, else of that name in our /dev/shm."""
+    """A descriptor of a ring's file: the process's own file where its root may be entered, else the file of that name in our
+    /dev/shm."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return in_root.open_in_root(pid, f"{FOLDER}/{name}", flags)
@@ -51,7 +52,7 @@ def _started(pid: int) -> float:
 
 
 def _look(pid: int, name: str, user: int, since: float = 0.0) -> tuple[int, bytes] | None:
-    """-> (readers, the flags of all chunks); None for a file that is no ring of that user, or was made before `since`."""
+    """-> (readers, the flags of all chunks). None for a file that is no ring of that user, or was made before `since`."""
     try:
         f = _open(pid, name)
     except OSError:
@@ -71,7 +72,7 @@ def _look(pid: int, name: str, user: int, since: float = 0.0) -> tuple[int, byte
 
 
 def names(pid: int) -> tuple[list[str], bool]:
-    """(names of what may be a ring, whether the process's own maps say so: else of all in our /dev/shm)."""
+    """(names of possible rings, whether they come from the process's own maps; otherwise they are all files in our /dev/shm)."""
     try:
         found, own = re.findall(rf" {FOLDER}/(\S+)", read_maps(pid)[0]), True
     except (GdbextError, OSError) as e:
@@ -82,7 +83,7 @@ def names(pid: int) -> tuple[list[str], bool]:
 
 def of_processes(pids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
     """{pid: [`{name, readers, unread, moved, mapped}`]}, each ring once, at the first process that has it. `unread`: how many
-    messages each reader has not read; `moved`: a flag changed between two looks; `mapped`: the process is known to map it."""
+    messages each reader has not read; `moved`: a flag changed between two samples; `mapped`: the process is known to map it."""
     first = {}
     for pid in pids:
         try:

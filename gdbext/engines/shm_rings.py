@@ -1,10 +1,9 @@
-"""The rings in shared memory through which an engine's core tells its workers what to do and they answer: MessageQueue over
-ShmRingBuffer.
+"""The rings in shared memory between an engine's core and its workers, for commands and answers: MessageQueue over ShmRingBuffer.
 
-Source: the docstring of ShmRingBuffer in distributed/device_communicators/shm_broadcast.py, the same from vLLM 0.6.0 to 0.32
-and in SGLang 0.4.3 to 0.5.23: `max_chunks` chunks of `max_chunk_bytes`, then for each chunk 1 + `n_reader` bytes: 1 once it is
-written, and for each local reader 1 once it has read it. A chunk that is written may be written again only when all have read
-it.
+A ring has `max_chunks` chunks of `max_chunk_bytes`, then for each chunk 1 + `n_reader` bytes. The first byte is 1 once the chunk
+is written, and each local reader's byte is 1 once that reader has read it. A chunk may be written again only when all readers
+have read it. Source: the docstring of ShmRingBuffer in distributed/device_communicators/shm_broadcast.py, the same from vLLM
+0.6.0 to 0.32 and in SGLang 0.4.3 to 0.5.23.
 """
 
 from __future__ import annotations
@@ -27,9 +26,13 @@ MAX_CHUNKS, MAX_READERS, MAX_FRAMES = 4096, 4096, 60
 
 
 class Ring:
-    """One end of a ring, as a process holds it. `name`: of the shared memory, the same at all ends; `reader`: its number, None
-    for the writer's end; `index`: the chunk that this end writes or reads next; `held`: under which attribute; `chunks`:
-    `[(written, [read])]`, all bool."""
+    """One end of a ring, as a process holds it.
+
+    * `name`: of the shared memory, the same at all ends
+    * `reader`: its number, None for the writer's end
+    * `index`: the chunk that this end writes or reads next
+    * `held`: the attribute that holds it
+    * `chunks`: `[(written, [read])]`, all bool"""
 
     def __init__(
         self, name: str, reader: int | None, index: int, held: str, chunks: Sequence[tuple[bool, Sequence[bool]]]
@@ -38,7 +41,7 @@ class Ring:
 
     @property
     def hands_out_work(self) -> bool:
-        """Whether it is the ring through which an engine's core tells its workers what to do."""
+        """Whether it is the ring through which an engine's core sends commands to its workers."""
         return any(spec.rings is not None and self.held and self.held == spec.rings.broadcast for spec in ENGINES)
 
     @property
@@ -51,18 +54,18 @@ class Ring:
 
     @property
     def full(self) -> list[int]:
-        """Numbers of the readers that the writer has to wait for before it can write its next message; [] where it can."""
+        """Numbers of the readers for which the writer has to wait before its next message; [] where it can write."""
         written, read = self.chunks[self.index]
         return [i for i, done in enumerate(read) if not done] if written else []
 
 
 def waits_in(function: str) -> bool:
-    """Whether a process that stands in `function` waits at a ring: for a message, or for room to write one."""
+    """Whether a process in `function` waits at a ring: for a message, or for room to write one."""
     return named("acquire_read|acquire_write", function)
 
 
 def waits_to_write_in(function: str) -> bool:
-    """Whether a process that stands in `function` waits until all readers of a ring have read its oldest message."""
+    """Whether a process in `function` waits until all readers of a ring have read its oldest message."""
     return named("acquire_write", function)
 
 

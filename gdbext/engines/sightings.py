@@ -1,5 +1,5 @@
-"""A request as one process knows it (`Sighting`), and what one process says of its requests (`Look`): what the engines' readers
-fill in."""
+"""A request as one process knows it (`Sighting`), and all requests that one process knows (`Look`). The engines' readers fill
+them in."""
 
 from __future__ import annotations
 
@@ -31,10 +31,13 @@ PAIRING, HANDSHAKE, BYTES, COMPLETION, KEPT = "pairing", "handshake", "transfer"
 
 @dataclasses.dataclass
 class Transfer:
-    """The KV of one request on its way between two instances, as one of them knows it. `key`: what is equal at both ends and
-    nowhere else; `sends`: this instance is the sender; `state`: what it waits for, '' where that is not known or it has not
-    begun; `peer`, `address` (HOST:PORT): of the other instance, '' where this one does not know it; `until`: seconds until the
-    lease on the blocks ends."""
+    """The KV of one request on its way between two instances, as one of the two knows it.
+
+    * `key`: the same at both ends and unique otherwise
+    * `sends`: this instance is the sender
+    * `state`: what it waits for; '' where that is not known or it has not begun
+    * `peer`, `address` (HOST:PORT): of the other instance, '' where this one does not know it
+    * `until`: seconds until the lease on the blocks ends"""
 
     key: tuple[str, ...]
     sends: bool
@@ -46,12 +49,20 @@ class Transfer:
 
 @dataclasses.dataclass
 class Sighting:
-    """One request in one process. `state`: the engine's word for where it is; `progress`: numbers that grow while it is worked
-    on; `tokens` of its answer that have come so far; `waits_for`: in words; `parked`: it waits for something that others deliver,
-    `keeper`: the thread that is to deliver it, `after`: ids of the requests that are served there first; `ended`: this process is
-    done with it; `tid`: of the thread that has it in its hands; `undelivered`: this process has not handed it on yet; `unowned`:
-    the engine asked itself, and need not wait for the answer; `replica`: number of the scheduler that a front end gave it to;
-    `transfer`: of its KV between this instance and another."""
+    """One request in one process.
+
+    * `state`: the engine's word for where it is
+    * `progress`: numbers that grow while it is worked on
+    * `tokens`: of its answer, so far
+    * `waits_for`: in words
+    * `parked`: it waits for something that another thread delivers; `keeper`: that thread
+    * `after`: ids of the requests that are served there first
+    * `ended`: this process is done with it
+    * `tid`: of the thread that works on it
+    * `undelivered`: this process has not handed it on yet
+    * `unowned`: the engine itself made it, and need not wait for the answer
+    * `replica`: number of the scheduler that a front end gave it to
+    * `transfer`: of its KV between this instance and another"""
 
     request_id: str
     stage: str
@@ -83,10 +94,10 @@ class Keeper:
     tid: int | None  # None: it has ended, or there never was one
     stands: str = ""  # where it is blocked or runs, '' at rest
     woken: bool = False  # it is where it rests, but the kernel has it ready to run
-    sample: ThreadSample | None = None  # of its thread, its stack inside of its loop's own frames; None: nothing to go by
+    sample: ThreadSample | None = None  # of its thread, its stack above its loop's own frames; None: no evidence
     turns: int | None = None  # a count that grows with each turn of its loop
     ring: str = ""  # where it waits for another process's message, of which there is none to read
-    kind: str = "thread"  # or "task": then `tid`, `stands` and `sample` are of the thread that runs its loop
+    kind: str = "thread"  # or "task": `tid`, `stands` and `sample` are then those of the thread that runs its loop
 
     @property
     def rests(self) -> bool:
@@ -96,12 +107,21 @@ class Keeper:
 
 @dataclasses.dataclass
 class Look:
-    """What one process says at one moment. `parts`: which of "frontend", "scheduler", "worker", "detokenizer" it is; `keepers`:
-    by the stage that they serve; `counters`: numbers that grow as it works; `notes`: what could not be read; `replica`: its
-    number among several schedulers; `rings`: those that it writes answers to; `transfers`: {request id: where its KV connector
-    has it}, `receiving`: {request id: what that waits for}, `leases`: {request id: seconds until its blocks are given back};
-    `stopped`: who has stopped it, in words; `broken`: why it serves nobody any more, by its own word; `serves`: what its
-    KV connector says of its instance; `stood`: {stage whose thread stood at all looks: where}."""
+    """One sample of one process's requests.
+
+    * `parts`: which of "frontend", "scheduler", "worker", "detokenizer" it is
+    * `keepers`: by the stage that they serve
+    * `counters`: numbers that grow as it works
+    * `notes`: what could not be read
+    * `replica`: its number among several schedulers
+    * `rings`: those that it writes answers to
+    * `transfers`: {request id: where its KV connector has it}
+    * `receiving`: {request id: what that waits for}
+    * `leases`: {request id: seconds until its blocks are given back}
+    * `stopped`: what has stopped the process, in words
+    * `broken`: why it serves no requests any more, by its own data
+    * `serves`: its KV connector's data on its instance
+    * `stood`: {stage whose thread was at the same place in all samples: that place}"""
 
     label: str
     pid: int
@@ -126,8 +146,8 @@ class Look:
 
 @dataclasses.dataclass
 class Connector:
-    """What a process says of its instance's part in transfers: `kind` (the class), `role` as the engine calls it, `engine_id` and
-    `address` (HOST:PORT) by which others know it; '' where it does not say."""
+    """A process's own data on its instance's part in transfers: `kind` (the class), `role` as the engine calls it, and
+    `engine_id` and `address` (HOST:PORT), by which other instances know it. '' for each that is missing."""
 
     kind: str
     role: str = ""

@@ -1,8 +1,7 @@
-"""What the other rooms may ask an engine: `EngineSpec`, which each engine's folder fills in.
+"""The interface of an engine for the other rooms: `EngineSpec`, which each engine's folder fills in.
 
-A spec is data and the little code that recognises the engine's processes. Patterns are text, compiled when they are first used
-(`re` keeps them), and readers of memory are loaded when they are first asked for: every gdb that loads the pack reads all
-specs.
+A spec is data and the little code that recognises the engine's processes. Every gdb that loads the pack reads all specs. So
+patterns are text, compiled at their first use (`re` keeps them), and readers of memory are loaded at their first use.
 """
 
 from __future__ import annotations
@@ -53,9 +52,14 @@ COMMUNICATORS = (
 
 
 class Match:
-    """What a title or a command line tells: `role`, `ranks` by group, `unconfirmed` ('' or why the memory should be asked),
-    `prefix` of the title, `name`: the label where it is not made from role and ranks, `needs_libraries`: it counts only with
-    the engine's mapped."""
+    """The facts from a title or a command line.
+
+    * `role`
+    * `ranks`: by group
+    * `unconfirmed`: why the memory should be read, or ''
+    * `prefix`: of the title
+    * `name`: the label where it is not made from role and ranks
+    * `needs_libraries`: the match counts only if the process has the engine's libraries mapped"""
 
     def __init__(
         self,
@@ -71,7 +75,7 @@ class Match:
 
 
 class Memory:
-    """What a process's Python objects say: `role` (or ''), `ranks`, `sizes`."""
+    """The facts from a process's Python objects: `role` (or ''), `ranks`, `sizes`."""
 
     def __init__(self, role: str = "", ranks: Mapping[str, int] | None = None, sizes: Mapping[str, int] | None = None) -> None:
         self.role, self.ranks, self.sizes = role, dict(ranks or {}), dict(sizes or {})
@@ -92,34 +96,34 @@ class EngineSpec:
     libraries: str = ""  # pattern of mapped files that only this engine has: for processes without a title
     zombies: tuple[tuple[str, str], ...] = ()  # (start of a zombie's comm, role): titles cut to 15 bytes, all that a zombie keeps
     environ_ranks: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (group, names of variables), tried in order
-    parent_roles: dict[str, str] = {}  # role of a child -> role of its Python parent when nothing else names that one
+    parent_roles: dict[str, str] = {}  # role of a child -> role of its Python parent when there is no other evidence of that
     prefixes: tuple[str, ...] = ("",)  # of titles, that need no second witness
 
-    # ---- where its processes stand: names of functions, as patterns of the last part of a qualified name ----
+    # ---- places of its processes: names of functions, as patterns of the last part of a qualified name ----
     resting: dict[str, str] = {}  # role -> functions in which a process of that role waits for work
     starting: str = ""  # functions in which a process starts up
     answering: str = ""  # functions in which a process waits for another one's answer
     collective_files: tuple[str, ...] = ()  # ends of the paths of files whose functions communicate with other ranks
-    spins: tuple[tuple[str, str], ...] = ()  # (function, end of its file's path) that run in a circle until another rank comes
+    spins: tuple[tuple[str, str], ...] = ()  # (function, end of its file's path) that poll in a loop until another rank arrives
     rings: Rings | None = None
 
-    # ---- what it says of itself by HTTP ----
-    port: int = 0  # on which its server listens where nobody names another
+    # ---- its HTTP endpoints ----
+    port: int = 0  # on which its server listens by default
     metrics: str = ""  # pattern of the metrics that count requests
 
-    # ---- what llm-kv, llm-requests, llm-break, llm-profile, llm-kernels know of it ----
+    # ---- its data for llm-kv, llm-requests, llm-break, llm-profile, llm-kernels ----
     kv_module: str = ""  # of its folder: the reader of its KV cache
     kv_releases: str = ""  # the releases whose KV cache was read, in words
     kv_newest: tuple[int, ...] = ()  # the newest of them
     kv_classes: tuple[str, ...] = ()  # C++ engines: classes whose methods' frames lead to the cache ...
     kv_types: tuple[str, ...] = ()  # ... and full names of types that its debug information has
-    requests_module: str = ""  # of its folder: what knows where a request stands in each of its processes
-    grammar_module: str = ""  # of its folder: what knows the grammar that a request's answer must follow
+    requests_module: str = ""  # of its folder: the module that reads where a request is in each of its processes
+    grammar_module: str = ""  # of its folder: the module that reads the grammar that a request's answer must follow
     sensitive: frozenset[str] = frozenset()  # names under which it keeps users' prompts and tokens
     presets: Presets | None = None
     profiler: Profiler | None = None
     compile_marks: tuple[str, ...] = ()  # attributes of a module that are False where the engine compiles its calls
-    eager: str = ""  # what to start it with so that each module is called from Python
+    eager: str = ""  # the option to start it with so that each module is called from Python
     kernels: str = ""  # its word in the catalogue of kernels, where it has some of its own in Triton
 
     # ---- recognising ----
@@ -136,46 +140,45 @@ class EngineSpec:
         return None
 
     def match_dead_child(self, parent: Rank, process: Process) -> Match | None:
-        """`Match` for a child that has ended, of which the kernel keeps 15 bytes of its title, or None."""
+        """`Match` for a child that has ended, by the 15 bytes of its title that the kernel keeps, or None."""
         return None
 
     def match_untitled_child(self, parent: Rank, process: Process) -> Match | None:
-        """`match_child` of the engines that never set titles: whatever their server spawned or forked."""
+        """`match_child` of the engines that never set titles: any child that their server spawned or forked."""
         if parent.role in ("frontend", "api-server") and (process.is_spawned or process.cmdline == parent.process.cmdline):
             return Match("child", {}, "no title")
         return None
 
     def inherits_title(self, rank: Rank) -> bool:
-        """Corrects a `rank` that has the very title of its parent, from which it was forked; False: it is a fork and nothing
-        more."""
+        """Corrects a `rank` that has exactly the title of its parent, which forked it. False: it is only a fork."""
         return False
 
     def infer_order(self, ranks: Sequence[Rank]) -> None:
-        """Fills in the ranks of processes without titles that their order of start and the command line prove."""
+        """Fills in the ranks of processes without titles where their order of start and the command line prove them."""
 
     def infer_world(self, ranks: Sequence[Rank]) -> None:
         """Fills in `world` where titles or the environment prove it."""
 
     def describe_instance(self, found: Instance, words: Words, environ: Mapping[str, str]) -> None:
-        """Fills in what the command line and the environment of its server say of an instance."""
+        """Fills in the facts about an instance from the command line and the environment of its server."""
         found.ports["http"] = words.port("--port") or self.port
         found.serves = words.text("--served-model-name") or words.text("--model", "--model-path")
 
     def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Memory | None:
-        """What Python's own objects say; None: this is no such engine. `GdbextError` when they cannot be read."""
+        """The facts from Python's own objects; None: this is no such engine. `GdbextError` when they cannot be read."""
         return None
 
-    # ---- where its processes stand ----
+    # ---- places of its processes ----
     def rests_in(self, role: str, function: str) -> bool:
-        """Whether a process of that role waits for work when it stands in `function` (a qualified name)."""
+        """Whether a process of that role is idle when it is in `function` (a qualified name)."""
         return named(self.resting.get(role, ""), function)
 
     def starts_in(self, function: str) -> bool:
-        """Whether a process that stands in `function` is starting up."""
+        """Whether a process in `function` is starting up."""
         return named(self.starting, function)
 
     def waits_for_answer_in(self, function: str) -> bool:
-        """Whether a process that stands in `function` waits for the answer of another process of the engine."""
+        """Whether a process in `function` waits for the answer of another process of the engine."""
         return named(self.answering, function)
 
     def owns(self, file: str) -> bool:
@@ -186,18 +189,26 @@ class EngineSpec:
     # ---- readers, loaded at the first use ----
     @property
     def kv(self) -> ModuleType | None:
-        """The reader of its KV cache, or None. Of a Python engine a module with `find_scheduler(rt)`, `read(rt, scheduler,
-        content)` -> `Cache`, `read_worker(rt, label, num_blocks)` -> `Worker` and, where they are known, `find_model(rt)` ->
-        the model that the process calls, or None, `STEP_COUNTER`, the attribute of a scheduler that counts its steps, and
-        `fill(rt, scheduler, requests)` -> `Cache` of requests that its `requests` read just now; of a C++ engine
-        (`kv_classes`) one with `read(found)`; and where workers keep requests by rows, `sampling_row(rt, request_id)` -> {name:
-        value} by which they draw a request's next token, or None."""
+        """The module that reads the engine's KV cache, or None.
+
+        For a Python engine it has:
+
+        * `find_scheduler(rt)`
+        * `read(rt, scheduler, content)` -> `Cache`
+        * `read_worker(rt, label, num_blocks)` -> `Worker`
+        * `find_model(rt)` -> the model that the process calls, or None; optional
+        * `STEP_COUNTER`: the attribute of a scheduler that counts its steps; optional
+        * `fill(rt, scheduler, requests)` -> `Cache` of requests that its `requests` read just now; optional
+        * `sampling_row(rt, request_id)` -> {name: value} that decide how a request's next token is drawn, or None; where workers
+          keep requests by rows
+
+        For a C++ engine (`kv_classes`) it has `read(found)`."""
         return self._module(self.kv_module)
 
     @property
     def requests(self) -> Any:
-        """The reader of where its requests stand, or None: a module with `look(rt, rank)` -> `sightings.Look`. Without one its
-        requests are those of `kv`."""
+        """The module that reads where the engine's requests are, or None. It has `look(rt, rank)` -> `sightings.Look`. Without
+        one its requests are those of `kv`."""
         return self._module(self.requests_module)
 
     @property

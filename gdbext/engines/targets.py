@@ -1,4 +1,5 @@
-"""The Target of each process and core file that commands read: opened once, and kept while it stands for the same thing."""
+"""The Target of each process and core file that commands read: opened once, and kept as long as it is the same process or
+file."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ class Targets:
 
     def __init__(self, debugger: Callable[[int], Target | None] = lambda pid: None) -> None:
         self._debugger = debugger
-        self._opened: dict[int | str, tuple[Any, Target]] = {}  # pid or path -> (what tells it from a later one, Target)
+        self._opened: dict[int | str, tuple[Any, Target]] = {}  # pid or path -> (a mark that differs for a later one, Target)
 
     def attached(self, one: ProcessRef) -> Target | None:
         """The debugger's own Target of a process; None where it has not attached it, and for a core file."""
@@ -55,7 +56,7 @@ class Targets:
         return target
 
     def running(self) -> list[Target]:
-        """Those of processes that run."""
+        """The Targets of running processes."""
         return [target for _, target in self._opened.values() if not target.is_stopped]
 
     @staticmethod
@@ -75,5 +76,5 @@ def _file_identity(path: str) -> Any:
     try:
         found = os.stat(path)
     except OSError:
-        return None  # opening it says why
+        return None  # the error of opening it says why
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,5 +1,5 @@
-"""What `WHAT` in a command names: an index, a label, a pid, all, or, with a slash in it, a file: who lays one into the current
-folder chooses no process by its name."""
+"""The processes that `WHAT` in a command names: by an index, a label, a pid or all, or a file, whose path must have a slash. So a
+file in the current folder cannot take the place of a process by its name."""
 
 from __future__ import annotations
 
@@ -36,11 +36,17 @@ def _thread_group(number: int) -> int | None:
 
 def resolve(what: str, ranks: Sequence[Rank]) -> list[ProcessRef]:
     """The processes, or the core file, that `WHAT` names: at least one `ProcessRef`; a pid that is in no list has no `rank`.
+    `GdbextError` lists the candidates of an ambiguous name.
 
-    `all`, a pid, an index of `ranks`, a label without regard to case (`TP0`, `DP1.TP3`, `sglang:scheduler`, or parts of one:
-    `EP3`), a title, an engine (`vllm`: all of its processes), an instance by its role, port or engine id (`decode`, `:8100`), one
-    before a label (`decode:TP0`), or the path of a file, which has a slash. A number that is both an index and a pid is the
-    index. `GdbextError` lists the candidates of an ambiguous name.
+    `WHAT` is one of these:
+
+    * `all`
+    * a pid, or an index of `ranks`; a number that is both is the index
+    * a label without regard to case (`TP0`, `DP1.TP3`, `sglang:scheduler`), or parts of one (`EP3`)
+    * a title
+    * an engine (`vllm`): all of its processes
+    * an instance by its role, port or engine id (`decode`, `:8100`), which may precede a label (`decode:TP0`)
+    * the path of a file, which has a slash
     """
     what = what.strip()
     if not what:
@@ -59,12 +65,12 @@ def resolve(what: str, ranks: Sequence[Rank]) -> list[ProcessRef]:
 
 
 def is_path(what: str) -> bool:
-    """Whether a WHAT means a file."""
+    """Whether a WHAT is the path of a file."""
     return "/" in what
 
 
 def _processes(what: str, ranks: Sequence[Rank]) -> list[ProcessRef]:
-    """As `resolve`, of what is no path."""
+    """As `resolve`, for a WHAT that is no path."""
     whole = [r for r in ranks if not r.zombie and "fork" not in r.marks]
     if what.lower() == "all":
         if not whole:

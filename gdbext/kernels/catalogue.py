@@ -1,7 +1,7 @@
-"""Which attention and cache kernels there are, by engine, backend and release, and which of them a process has.
+"""The attention and cache kernels that exist, by engine, backend and release, and those of them that a process has.
 
-The names are data (catalogue.json, with their sources). A library is looked through by its own symbol tables, mapped and
-searched for the mangled identifiers: nothing is loaded into gdb, a gigabyte of libraries takes a second or two.
+The names are data (catalogue.json, with their sources). A library's own symbol tables are mapped and searched for the mangled
+identifiers. Nothing is loaded into gdb; a gigabyte of libraries takes a second or two.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
 
-# Functions that every launch of a kernel passes, by what they take (kernels/launch.py knows how).
+# Functions that every launch of a kernel passes, by their parameters (kernels/launch.py decodes them).
 RUNTIME_ENTRIES = (
     "cudaLaunchKernel",
     "cudaLaunchKernelExC",
@@ -85,7 +85,7 @@ class Kernel:
 
     @property
     def needle(self) -> bytes:
-        """The part of a mangled name that stands for the kernel: the identifier with its length before it."""
+        """The part of a mangled name that identifies the kernel: the identifier with its length before it."""
         return (f"{len(self.word)}{self.word}" if not self.word.endswith("*") else self.word[:-1]).encode()
 
 
@@ -109,7 +109,7 @@ class Catalogue:
         return next((k for k in found if k.focus), found[0] if found else None)
 
     def named(self, name: str) -> list[Kernel]:
-        """The entries of a kernel's identifier, as Triton and the driver know it (its own suffixes cut off)."""
+        """The entries of a kernel's identifier, as Triton and the driver know it (their own suffixes cut off)."""
         found = [k for k in self.kernels if k.kernel == name or k.kernel.endswith("*") and name.startswith(k.kernel[:-1])]
         return found or [
             k
@@ -126,10 +126,10 @@ def catalogue() -> Catalogue:
 
 @dataclasses.dataclass
 class BreakpointSite:
-    """An address where one instance of a kernel can be stopped at.
+    """An address at which one instance of a kernel can be stopped.
 
-    `kind`: "stub" (nvcc's launching stub), "wrapper" (the kernel's host function, which calls the stub), "registered" (the same
-    of a stripped library: its stub may be anywhere), "function" (a launcher or a CPU function)."""
+    `kind`: "stub" (nvcc's launching stub), "wrapper" (the kernel's host function, which calls the stub), "registered" (the host
+    function in a stripped library, whose stub has no known address), "function" (a launcher or a CPU function)."""
 
     address: int
     size: int
@@ -139,7 +139,7 @@ class BreakpointSite:
 
     @property
     def is_local(self) -> bool:
-        """Whether its mangled name says that only its own object file could see it: static, or in a namespace without a name."""
+        """Whether its mangled name is visible to its own object file only: static, or in a namespace without a name."""
         base = self.signature.base
         return f"L{len(base)}{base}" in self.symbol or "_GLOBAL__N_1" in self.symbol
 
@@ -148,8 +148,8 @@ class BreakpointSite:
 class Row:
     """A kernel in a library.
 
-    `where`: "host" (sites to stop at), "device" (only its GPU code is there), "driver" (launched by name); `sites`: addresses of
-    the process; `module`: the Python module that has it."""
+    `where`: "host" (sites to stop at), "device" (only its GPU code is there), "driver" (launched by name). `sites`: addresses of
+    the process. `module`: the Python module that has it."""
 
     kernel: Kernel
     name: str
@@ -166,8 +166,8 @@ class Row:
 
     @property
     def inlined(self) -> set[str]:
-        """Signatures of the instances whose host code may be called by nobody: nvcc 13 makes that of templates static
-        (-static-global-template-stub), and compilers then put a copy of it where the launch is."""
+        """Signatures of the instances whose host code may never be called. nvcc 13 makes the host code of templates static
+        (-static-global-template-stub), and compilers then put a copy of it at the place of the launch."""
         stubs = {p.signature.text for p in self.sites if p.kind == "stub"}
         return {p.signature.text for p in self.sites if p.kind == "wrapper" and p.is_local} - stubs
 
@@ -175,8 +175,8 @@ class Row:
 def scan_library(elf: Elf, path: str, bias: int = 0, pattern: re.Pattern[str] | None = None, word: str = "") -> list[Row]:
     """The `Row`s of one library.
 
-    `pattern`: what demangled names must fit, those of kernels that the catalogue does not know included; `word`: a kernel's
-    identifier, in the catalogue or not; `bias`: what to add to the file's addresses."""
+    `pattern`: demangled names must match it; it also finds kernels that the catalogue does not know. `word`: a kernel's
+    identifier, in the catalogue or not. `bias`: the number to add to the file's addresses."""
     cache: dict[tuple[str, str | None, str], list[Row]] = elf.kept.setdefault("kernel_rows", {})
     key = path, pattern.pattern if pattern is not None else None, word
     if key not in cache:
@@ -199,7 +199,7 @@ class _Scan:
         self.engine = book.engine_of(path)
 
     def rows(self) -> list[Row]:
-        """One `Row` per kernel, with the sites of its instances; of a stripped library those that its GPU code names."""
+        """One `Row` per kernel, with the sites of its instances; in a stripped library the instances that its GPU code names."""
         needles = {k.needle for k in self.wanted}
         if self.launches and self.pattern is not None:
             needles.add(b"__device_stub_")
@@ -237,7 +237,7 @@ class _Scan:
         return {a: name for a, name in known if self.pattern is not None or any(w.decode() in name for w in words)}
 
     def _kernel_of(self, signature: signatures.Signature, is_registered: bool) -> Kernel | None:
-        """The catalogue's kernel that a symbol is an instance of, or one made for what `pattern` or `word` ask for."""
+        """The catalogue's kernel of which a symbol is an instance, or a new one where the symbol matches `pattern` or `word`."""
         if ".cold" in signature.clone or not signature.path:
             return None
         kernel = next((k for k in self.wanted if k.fits(signature)), None)
@@ -260,7 +260,7 @@ class _Scan:
 
 
 def _kind(kernel: Kernel, signature: signatures.Signature, is_registered: bool) -> str:
-    """What a `BreakpointSite` of a symbol is."""
+    """The kind of a symbol's `BreakpointSite`."""
     if is_registered:
         return "registered"
     if signature.stub:
@@ -269,7 +269,7 @@ def _kind(kernel: Kernel, signature: signatures.Signature, is_registered: bool) 
 
 
 def launches_kernels(elf: Elf) -> bool:
-    """Whether a library launches through the CUDA (or HIP) runtime, its own static copy included."""
+    """Whether a library launches through the CUDA (or HIP) runtime; its own static copy of the runtime counts too."""
     return (
         any(
             elf.data.find(word, base, min(base + size, len(elf.data))) >= 0
@@ -290,13 +290,13 @@ def _in_device_code(elf: Elf, wanted: list[Kernel]) -> list[Kernel]:
 
 
 def entries(module: Module, linked: bool = False) -> list[tuple[str, int]]:
-    """`[(entry's name, address in the process)]` of the launch functions that a module itself holds; `linked`: also those of a
-    stripped module's own runtime, which its code must be searched for."""
+    """`[(entry's name, address in the process)]` of the launch functions inside a module itself. `linked`: also those of a
+    stripped module's own runtime, for which its code must be searched."""
     return [(name, value + module.bias) for name, value in _entries(module.elf) or linked and linked_entries(module.elf) or ()]
 
 
 def entry_at(module: Module, address: int) -> str:
-    """The launch function of a module whose first instruction stands at an address of the process, '' for none."""
+    """The launch function of a module whose first instruction is at an address of the process, '' for none."""
     vaddr = address - module.bias
     found = next((name for name, value in _entries(module.elf) if value == vaddr), "")
     code = None if found or module.elf.has_static_symbols else code_of(module.elf)
@@ -326,8 +326,8 @@ def exports(elf: Elf, entry: str) -> bool:
 
 
 def passes(elf: Elf, entry: str) -> bool:
-    """Whether a library calls a launch function, as far as its symbol tables name it (CUDA 13 calls __cudaLaunchKernel, which
-    jumps on), or holds it."""
+    """Whether a library calls a launch function, according to its symbol tables, or holds one. (CUDA 13 calls __cudaLaunchKernel,
+    which jumps on.)"""
     if any(name == entry for name, _ in _entries(elf) or linked_entries(elf)):
         return True
     words = [
@@ -391,8 +391,8 @@ def _triton(rt: Runtime, pattern: re.Pattern[str] | None) -> list[Row]:
 
 
 def modules_with_kernels(rt: Runtime) -> Iterator[tuple[str, Object]]:
-    """(name, contents) of the imported modules that may define kernels of Triton, by their names: thousands of others are left
-    alone."""
+    """(name, contents) of the imported modules that may define kernels of Triton, by their names. Thousands of others are not
+    read."""
     for name in rt.modules():
         if not re.search(r"triton|attention|\bops\b|kernel|^__main__$", name):
             continue
@@ -405,7 +405,7 @@ def modules_with_kernels(rt: Runtime) -> Iterator[tuple[str, Object]]:
             yield name, contents
 
 
-PAGED = "paged-attention"  # of llm-break: whatever computes attention over the KV cache here
+PAGED = "paged-attention"  # of llm-break: the kernels that compute attention over the KV cache here
 
 
 def chosen(rows: Sequence[Row], name: str) -> list[Row]:

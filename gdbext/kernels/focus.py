@@ -1,8 +1,9 @@
-"""Which block of a kernel works on a given sequence and attention head: the arithmetic of each kernel, shown as it is done.
+"""The block of a kernel that works on a given sequence and attention head. The arithmetic of each kernel is shown with the
+result.
 
-Each rule is that of the kernels' sources (catalogue.json names them and which rule a kernel follows). What a rule needs beyond
-the grid (which request a block serves, how many heads share a block) it takes from what the kernel was launched with,
-kernels/parameters.py, or from the user.
+Each rule is that of the kernels' sources (catalogue.json names them, and the rule of each kernel). A rule may need more than the
+grid: the request that a block serves, how many heads share a block. It takes this from the launch's parameters
+(kernels/parameters.py) or from the user.
 """
 
 from __future__ import annotations
@@ -26,12 +27,17 @@ MAX_TABLE = 1 << 16  # entries of a table that is searched
 
 
 class Question:
-    """What is asked: `seq`, `head` and `part` (partition, KV split, segment or query block; None where not given), the kernel's
-    `grid` and `name` (with its template arguments), and what the user may tell: `heads` (of the query), `queries` (query heads
-    to a KV head), `rows` (query rows in a block, BLOCK_Q), `table`: the address of the kernel's index array on the device;
-    `read(address, size)` reads there. What the user does not tell comes from `launched()`, the bytes of the kernel's
-    parameters, from `facts()`, the `parameters.Facts` of a kernel that Triton compiled, and from `variable(name)`, a variable
-    by the kernel's own debug information or None."""
+    """The question: which block works on a sequence and a head.
+
+    * `seq`, `head`, `part` (partition, KV split, segment or query block): None where not given
+    * `grid`, `name`: of the kernel, the name with its template arguments
+    * `heads` (of the query), `queries` (query heads to a KV head), `rows` (query rows in a block, BLOCK_Q): the user may give
+      them
+    * `table`: the address of the kernel's index array on the device, which the user may give; `read(address, size)` reads there
+
+    Values that the user does not give come from three sources. `launched()`: the bytes of the kernel's parameters. `facts()`: the
+    `parameters.Facts` of a kernel that Triton compiled. `variable(name)`: a variable by the kernel's own debug information, or
+    None."""
 
     def __init__(
         self,
@@ -82,8 +88,8 @@ _SCHEDULER = re.compile(r"\w*TileScheduler\w*")
 
 
 def refusal(kernel: Kernel | None, name: str) -> str:
-    """Why no block of a running kernel can be named for a sequence and head, in one clause. `kernel`: its entry of the catalogue,
-    without a rule; `name`: with its template arguments."""
+    """Why the block of a running kernel cannot be determined, in one clause. `kernel`: its entry of the catalogue, without a
+    rule; `name`: with its template arguments."""
     advice = "focus a block by number with: cuda block (x,y,z)"
     if kernel is None:
         return f"it is none of the catalogue's kernels (llm-kernels): {advice}"
@@ -286,9 +292,10 @@ def _flash_splitkv(q: Question) -> Answer:
 
 
 def _flash_heads(q: Question) -> int | None:
-    """Query heads where the grid is (rows, splits, batch * heads), else None. By Flash_fwd_params, which begins with
-    Qkv_params: three pointers, nine strides of 64 bits, then h, h_k and their ratio (csrc/flash_attn/src/flash.h of 2.0.0 to
-    2.8.3)."""
+    """The number of query heads where the grid is (rows, splits, batch * heads), else None.
+
+    It is read from Flash_fwd_params, which begins with Qkv_params: three pointers, nine strides of 64 bits, then h, h_k and their
+    ratio (csrc/flash_attn/src/flash.h of 2.0.0 to 2.8.3)."""
     heads = q.variable("params.h")
     if heads is None and q.launched is not None:
         data = q.launched()
@@ -319,7 +326,7 @@ RULES: dict[str, Callable[[Question], Answer]] = {
 
 
 def works_on(rule: str, block: Sequence[int]) -> dict[str, int]:
-    """{"seq", "head", "part"} that a block works on, where the rule alone tells; {} where it takes a table."""
+    """{"seq", "head", "part"} that a block works on, where the rule alone gives them; {} where a table is needed."""
     x, y, z = block
     return {
         "heads-seqs": {"seq": y, "head": x},

@@ -1,11 +1,12 @@
 """CUDA core dumps, read with the standard library alone: devices, grids, blocks, faulting threads, program counters.
 
-Source of the format: cudacoredump.h of the public cuda-gdb sources ("Public format description"). The file is ELF64; tables are
-sections of type 0x80000000 + n whose sh_link names the parent table's section and sh_info the row in it. Rows grow from driver
-to driver: they are walked by sh_entsize, and only the fields that every release has (`_ROWS`) or that a row is long enough for
-(`_LATER`) are read.
+Source of the format: cudacoredump.h of the public cuda-gdb sources ("Public format description"). The file is ELF64. Tables are
+sections of type 0x80000000 + n; sh_link names the parent table's section and sh_info the row in it. Rows grow from driver to
+driver, so they are walked by sh_entsize. Only two kinds of fields are read: those that every release has (`_ROWS`), and those for
+which a row is long enough (`_LATER`).
 
-A core is untrusted: rows, lanes and names are bounded, whatever points out of the file is refused or left out with a reason.
+A core is untrusted: rows, lanes and names are bounded. An offset that points out of the file is refused, or the item is left out
+with a reason.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ if TYPE_CHECKING:
     Images = Optional[Sequence[int]]  # sections of a module's images
     Place = Tuple[int, int, str, Optional[int]]  # warps, pc, function, offset
 
-EM_CUDA, OSABI = 190, (0x33, 0x41)  # driver 580 (CUDA 13.0) writes 0x33; 0x41 is what CUDA 13 marks its code with
+EM_CUDA, OSABI = 190, (0x33, 0x41)  # driver 580 (CUDA 13.0) writes 0x33; CUDA 13 marks its code with 0x41
 MAX_ROWS = 1 << 20  # of one kind: a GPU of 256 SMs with 64 warps of 32 lanes has half of them
 MAX_FAULTS = 4096
-MAX_IMAGES = 2 << 30  # bytes of modules looked into for names
+MAX_IMAGES = 2 << 30  # bytes of modules searched for names
 NO_GRID = "no grid of that number is in the file"
 
 (GLOBAL, SHARED, REGISTERS, IMAGE, RELOCATED, DEVICES, CONTEXTS, SMS, GRIDS, BLOCKS, WARPS, LANES, MODULES, META) = (
     0x80000000 + n for n in (2, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15, 16, 22)
 )
 
-# table: (what it is called in messages, struct format, names of the fields)
+# table: (its name in messages, struct format, names of the fields)
 _ROWS = {
     DEVICES: (
         "device table",
@@ -94,21 +95,23 @@ EXCEPTIONS = {
 }
 
 
-LATEST = 64  # instructions between the one at fault and where the thread stands
+LATEST = 64  # instructions between the one at fault and the thread's current one
 LOADS = (0x381, 0x980, 0x981)
 
 
 def _overlap(written: int, register: int) -> bool:
-    """Whether an instruction that writes up to four registers from `written` on may change the address in `register` and the
-    next."""
+    """Whether an instruction that writes up to four registers, from `written` on, may change the address in `register` and the
+    next one."""
     return written <= register + 1 and written + 3 >= register
 
 
 def touches(code: bytes, major: int) -> tuple[int, int] | None:
-    """(register, offset) that a 16-byte instruction of compute capability 7.0 to 12.x addresses global memory by: the address
-    is in that register and the next one. None for any other than LDG, STG, RED and, from 8.0 on, the generic LD and ST with a
-    register, and for a load into its own address: the registers are those after it. The encoding is what nvdisasm 13.2 shows
-    of code that nvcc 13.0 makes for sm_75 to sm_120; in cores of an H100 LDG gave the address at fault."""
+    """(register, offset) by which a 16-byte instruction of compute capability 7.0 to 12.x addresses global memory: the address is
+    in that register and the next one.
+
+    None for any instruction other than LDG, STG, RED and, from 8.0 on, the generic LD and ST with a register. None also for a
+    load into its own address registers: the core has the registers after the load. The encoding is that of nvdisasm 13.2 for code
+    of nvcc 13.0 for sm_75 to sm_120. In cores of an H100 LDG gave the address at fault."""
     low = int.from_bytes(code[:8], "little")
     kinds = (
         (0x381, 0x386, 0x38E) if major < 8 else (0x381, 0x386, 0x38E, 0x980, 0x981, 0x985, 0x986, 0x98E, 0x9A6)
@@ -128,7 +131,7 @@ def exception_name(code: int | None) -> str | None:
 
 @dataclasses.dataclass
 class Device:
-    """`index`: its row; `name`, `architecture` (sm_90) as the file says; `sms`: how many are there; `major`: of its compute
+    """`index`: its row; `name`, `architecture` (sm_90): from the file; `sms`: their number; `major`: of its compute
     capability."""
 
     index: int
@@ -141,8 +144,8 @@ class Device:
 
 
 class Kernel:
-    """One grid. `grid`, `block`: extents (x, y, z); `blocks`, `warps`: how many of each were resident; `places`: where those
-    warps stand, `[(warps, pc, function, offset)]`, the most first; `exception`: that of its first faulting thread or None."""
+    """One grid. `grid`, `block`: extents (x, y, z). `blocks`, `warps`: how many of each were resident. `places`: of those warps,
+    `[(warps, pc, function, offset)]`, the most first. `exception`: that of its first faulting thread or None."""
 
     def __init__(self, device: Device, row: Row, name: str) -> None:
         self.device, self.id, self.name, self.entry = device, row.id, name, row.entry
@@ -158,10 +161,11 @@ class Kernel:
 class Fault:
     """A thread that raised an exception.
 
-    `pc`: of the instruction at fault where the warp says so (`precise`), else where the thread stands; `function` + `offset`
-    (bytes) are the same by the module's symbols; `lanes`: how many threads of the warp raised it, of which this is the first;
-    `address`: what it touched, None where neither the driver's `text` nor the instruction tells; `told_by`: which of both did
-    ("driver", "instruction", "")."""
+    * `pc`: of the instruction at fault where the warp gives it (`precise`), else the thread's current one
+    * `function` + `offset` (bytes): the same by the module's symbols
+    * `lanes`: how many threads of the warp raised it; this is the first of them
+    * `address`: the address that it accessed, None where neither the driver's `text` nor the instruction gives it
+    * `told_by`: the source of `address`: "driver", "instruction" or ''"""
 
     device: Device
     kernel: Kernel | None
@@ -224,7 +228,7 @@ class GpuCore:
 
     # ---- rows ----------------------------------------------------------------------------------------------------
     def _extent(self, index: int) -> tuple[int, int]:
-        """(file offset, size in bytes) of what the file has of a section."""
+        """(file offset, size in bytes) of the part of a section that the file has."""
         _, _, _, offset, size, _, _, _ = self._heads[index]
         if offset + size > len(self.elf.data):
             self._problem(f"section {self._heads[index][0] or index} is cut off")
@@ -265,7 +269,7 @@ class GpuCore:
         if text not in self.problems and len(self.problems) < 20:
             self.problems.append(text)
 
-    # ---- from tables to what they mean ---------------------------------------------------------------------------
+    # ---- the meaning of the tables -------------------------------------------------------------------------------
     def _device(self, table: int, row: int, raw: Row) -> None:
         architecture = self._text(raw.sm_type) or f"sm_{raw.sm_major}{raw.sm_minor}"
         device = Device(
@@ -313,7 +317,7 @@ class GpuCore:
                         kernel.warps += 1
                         self._warp(warps, j, warp, sm, block, device, kernel, images)
         if sm.exception and len(self.faults) == said:
-            # An SM's own exception that no lane tells of: the SM and perhaps the instruction are all there is.
+            # An SM's own exception, in no lane: only the SM and perhaps the instruction are known.
             function, offset = self._function(sm.error_pc, None) if sm.error_valid else ("", None)
             self._fault(
                 Fault(
@@ -378,8 +382,8 @@ class GpuCore:
         )
 
     def _touched(self, device: Device, images: Images, pc: int, stands: int, where: tuple[int, int]) -> int | None:
-        """The address that the instruction at fault was to touch, by its registers as the thread still has them; None where
-        they may have changed since."""
+        """The address that the instruction at fault was about to access, from the thread's registers; None where they may have
+        changed since."""
         code = self._code(pc, stands + 16 - pc, images) if pc <= stands <= pc + 16 * LATEST else b""
         found = touches(code[:16], device.major) if len(code) >= 16 else None
         registers = self._under(REGISTERS, *where)
@@ -415,7 +419,7 @@ class GpuCore:
             return
         if fault.kernel is not None and fault.kernel.exception is None:
             fault.kernel.exception = fault.exception
-        # No row of any release has a field for the address touched (cudacoredump.h up to r575 looked through); the text of
+        # No row of any release has a field for the address accessed (cudacoredump.h up to r575 checked); the text of
         # newer drivers may hold it.
         words = fault.text.replace(",", " ").split()
         near = [words[i + 1].rstrip(".") for i in range(len(words) - 1) if words[i].lower().rstrip(":") == "address"]
@@ -439,7 +443,7 @@ class GpuCore:
 
     # ---- names ---------------------------------------------------------------------------------------------------
     def _function(self, pc: int, images: Images) -> tuple[str, int | None]:
-        """(mangled name or '', offset in bytes or None) of a program counter; `images`: sections of the modules to look in
+        """(mangled name or '', offset in bytes or None) of a program counter; `images`: sections of the modules to search
         first."""
         if pc not in self._names:
             for index in list(images or ()) + [i for i in self._of_type[RELOCATED] if i not in (images or ())]:
@@ -468,8 +472,7 @@ class GpuCore:
         return self._images[index]
 
     def read(self, address: int, size: int) -> bytes:
-        """Bytes of global memory that the core holds; `GdbextError` where it does not (`skip_global_memory`, or not a device
-        address)."""
+        """Bytes of global memory in the core. `GdbextError` where it has none (`skip_global_memory`, or not a device address)."""
         for i in self._of_type[GLOBAL]:
             _, _, start, offset, length, _, _, _ = self._heads[i]
             if start <= address and address + size <= start + length and offset + address - start + size <= len(self.elf.data):
@@ -483,7 +486,7 @@ class GpuCore:
 
 
 def open_core(path: str) -> GpuCore:
-    """A `GpuCore`; `NotFoundError` or `LayoutError`, one line, for anything that is none or is too damaged to tell."""
+    """A `GpuCore`; `NotFoundError` or `LayoutError`, one line, for a file that is none or is too damaged to read."""
     try:
         return GpuCore(path)
     except struct.error as e:

@@ -1,8 +1,8 @@
-"""Which kernels an engine's attention is computed with, of all that its process could launch: on the device each instance takes
-a breakpoint of its own, and one library has more of them than cuda-gdb bears.
+"""The kernels that compute an engine's attention, out of all that its process could launch. On the device each instance takes a
+breakpoint of its own, and one library has more instances than cuda-gdb can handle.
 
-What Triton has loaded is in use: it compiles what is called. Of compiled libraries an engine calls its own rather than those of
-torch. Instances for another head size or element type than the KV cache's serve another model.
+Kernels that Triton has loaded are in use: it compiles a kernel when it is called. Of compiled libraries an engine calls its own
+rather than those of torch. Instances for another head size or element type than the KV cache's serve another model.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Collection, Sequence
 if TYPE_CHECKING:
     from .catalogue import Row
 
-# {kernel: what an instance for a head size and an element type has in its name}, by the order of the template parameters in
+# {kernel: the part of an instance's name for a head size and an element type}, by the order of the template parameters in
 # hopper/mainloop_fwd_sm90_tma_gmma_ws.hpp, flash_attn/src/kernel_traits.h
 _SERVES = {
     "FlashAttnFwdSm90": r"cute::C<{head}> >, {head}, cutlass::{element},",
@@ -25,7 +25,7 @@ _ELEMENT = {"bfloat16": "bfloat16_t", "float16": "half_t", "float8_e4m3fn": "flo
 
 
 def in_use(rows: Sequence[Row], loaded: Collection[str]) -> list[Row]:
-    """Of the `rows` of attention kernels those that are in use. `loaded`: names of the kernels that Triton has loaded."""
+    """Those of the `rows` of attention kernels that are in use. `loaded`: names of the kernels that Triton has loaded."""
     by_triton = [r for r in rows if r.where == "driver" and r.name in loaded]
     own = [r for r in rows if r.where != "driver" and r.engine]
     compiled = [r for r in rows if r.where != "driver"]
@@ -34,7 +34,7 @@ def in_use(rows: Sequence[Row], loaded: Collection[str]) -> list[Row]:
 
 def serving(rows: Sequence[Row], head_size: int, dtype: str) -> list[Row]:
     """The `rows` without the instances that are known to serve another head size or element type (torch's name of it, as
-    "bfloat16"). Rows of which nothing is known stay as they are, and so does a row of which nothing would be left."""
+    "bfloat16"). A row stays as it is where nothing is known of its instances, or where none would be left."""
     found = []
     for row in rows:
         form = next((form for name, form in _SERVES.items() if row.kernel.kernel.endswith(name)), "")

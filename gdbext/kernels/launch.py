@@ -1,8 +1,9 @@
 """A kernel launch, decoded at the first instruction of the function that performs it: kernel, grid, block, stream, arguments.
 
-Where each thing stands at that instruction comes from the procedure-call standards (System V AMD64, AAPCS64) and the public
-headers: cudaLaunchKernel, cudaLaunchConfig_t (cuda_runtime_api.h, driver_types.h), cuLaunchKernel, CUlaunchConfig (cuda.h),
-hipLaunchKernel and hipModuleLaunchKernel, which take the same. dim3 is three 32-bit words, passed in two general registers.
+The place of each value at that instruction comes from the procedure-call standards (System V AMD64, AAPCS64) and the public
+headers. These declare cudaLaunchKernel, cudaLaunchConfig_t (cuda_runtime_api.h, driver_types.h), cuLaunchKernel and
+CUlaunchConfig (cuda.h). hipLaunchKernel and hipModuleLaunchKernel take the same. dim3 is three 32-bit words, passed in two
+general registers.
 """
 
 from __future__ import annotations
@@ -113,9 +114,12 @@ _SP = {"x86-64": ("rsp", 8), "aarch64": ("sp", 0)}  # the stack pointer and how 
 class Argument:
     """One argument of a launch.
 
-    `type`: as the signature or DWARF has it, '' when not known; `value`: int, float, bool or text, None when it could not be
-    read; `raw`: whether it is just the bytes that stand there (hex text); `address`: where a parameter stands in the process,
-    None in a register; `why`: what could not be read; `points_to`: set by who looks it up."""
+    * `type`: as the signature or DWARF has it, '' when not known
+    * `value`: int, float, bool or text, None when it could not be read
+    * `raw`: whether it is just the bytes in memory (hex text)
+    * `address`: of the parameter in the process, None in a register
+    * `why`: why it could not be read
+    * `points_to`: set by the code that looks it up"""
 
     index: int
     type: str
@@ -173,7 +177,7 @@ def abi_of(entry: str, arch: str) -> Places:
 
 
 def function_of(target: Target, entry: str, registers: Registers) -> int:
-    """The kernel's handle or host address alone: what a breakpoint looks at first."""
+    """The kernel's handle or host address alone, which a breakpoint checks first."""
     place = abi_of(entry, target.arch)["function"]
     return registers[place[0]]
 
@@ -184,8 +188,8 @@ def return_address(target: Target, registers: Registers) -> int:
 
 
 def signature_at(target: Target, function: int, registers: Registers) -> signatures.Signature | None:
-    """The `Signature` of the kernel that is launched: by the symbol at its host address, else by the stub that launches it, or
-    by what a stripped library registers; None."""
+    """The `Signature` of the launched kernel, or None. It comes from the symbol at the kernel's host address, else from the stub
+    that launches it, or from the name that a stripped library registers."""
     for address, exact in ((function, True), (return_address(target, registers), False)):
         module = target.module_at(address)
         if module is None:
@@ -208,12 +212,12 @@ def signature_at(target: Target, function: int, registers: Registers) -> signatu
 
 
 def _registered(target: Target, module: Module, address: int, exact: bool, function: int) -> str:
-    """The mangled name of a kernel: of a stripped library by its host function, of any by the handle that the launching code
-    keeps; ''."""
+    """The mangled name of a kernel, or ''. In a stripped library it is found by the kernel's host function, in any by the handle
+    that the launching code stores."""
     code = code_of(module.elf)
     if code is None or exact and module.elf.has_static_symbols:
         return ""
-    if module.elf.has_static_symbols:  # its launching code stands where it is launched
+    if module.elf.has_static_symbols:  # its launching code is inlined at the launch
         for known in code.calls(address - 1 - module.bias):
             handle, host = (known.get(register) for register in code.ARGUMENTS[:2])
             if _holds(target, handle, module.bias, function) and host:
@@ -229,7 +233,7 @@ def _registered(target: Target, module: Module, address: int, exact: bool, funct
 
 
 def _holds(target: Target, slot: int | None, bias: int, handle: int) -> bool:
-    """Whether a word of a module, by its place in the file, holds a kernel's handle."""
+    """Whether a word of a module, at an offset in its file, holds a kernel's handle."""
     try:
         return slot is not None and target.u64(slot + bias) == handle
     except FaultError as e:
@@ -244,10 +248,10 @@ def decode(
     signature: signatures.Signature | None = None,
     parameters: Sequence[Parameter] | None = None,
 ) -> Launch:
-    """The `Launch` of a thread that stands at the first instruction of `entry`.
+    """The `Launch` of a thread at the first instruction of `entry`.
 
-    `registers`: {name: value} of general registers and the stack pointer; `signature`: of the kernel, looked up when not given;
-    `parameters`: [(name, type, size in bytes)] from DWARF where it is there. Memory that cannot be read is said in `problems`.
+    `registers`: {name: value} of general registers and the stack pointer. `signature`: of the kernel, looked up when not given.
+    `parameters`: [(name, type, size in bytes)] from DWARF where it exists. Memory that cannot be read is listed in `problems`.
     """
     places = abi_of(entry, target.arch)
     sp, above = _SP[target.arch]
@@ -292,7 +296,7 @@ def _config(target: Target, launch: Launch, at: int, driver: bool) -> None:
 
 
 def _arguments(target: Target, launch: Launch, pointers: int, parameters: Sequence[Parameter] | None) -> None:
-    """args[i] points to parameter i; its type says how much of what stands there is the parameter."""
+    """The arguments: args[i] points to parameter i, and its type says how many of the bytes there belong to it."""
     kinds = launch.signature.parameters if launch.signature is not None else None
     if parameters is None and kinds is not None:
         parameters = [("", kind, None) for kind in kinds]
@@ -310,7 +314,7 @@ def _arguments(target: Target, launch: Launch, pointers: int, parameters: Sequen
 
 
 def parameter(target: Target, index: int, kind: str, address: int, name: str = "", size: int | None = None) -> Argument:
-    """An `Argument` whose parameter stands at `address`."""
+    """An `Argument` whose parameter is at `address`."""
     known = signatures.scalar(kind)
     if known is None:
         raw = target.read_partial(address, min(size or 8, 64))
@@ -338,8 +342,8 @@ _REFERENCED = (
 def decode_call(target: Target, name: str, registers: Registers, vector: Callable[[int], bytes | None]) -> Launch:
     """The `Launch` of a plain C++ function at its first instruction, from its demangled parameter list.
 
-    `vector(i)`: the low 8 bytes of vector register i, or None where they are not known. Only debug information tells how a class
-    is passed by value, so the arguments end before the first such parameter."""
+    `vector(i)`: the low 8 bytes of vector register i, or None where they are not known. How a class is passed by value is known
+    from debug information only, so the arguments end before the first such parameter."""
     signature = signatures.parse(name)
     launch = Launch(signature.name, 0, signature)
     integers, sp, above = list(ARGUMENTS[target.arch]), *_SP[target.arch]
@@ -388,8 +392,8 @@ def decode_call(target: Target, name: str, registers: Registers, vector: Callabl
     return launch
 
 
-# ---- what a stopped thread stands at ---------------------------------------------------------------------------------------
-# (pid, address) -> launch function, of those that llm-break looks at; a symbol does not always name them
+# ---- the launch of a stopped thread ----------------------------------------------------------------------------------------
+# (pid, address) -> launch function, of those that llm-break watches; a symbol does not always name them
 watched: dict[tuple[int | None, int], str] = {}
 
 
@@ -436,8 +440,8 @@ def launch_at(
     parameters_of: Callable[[signatures.Signature, int], Sequence[Parameter] | None] | None = None,
     signature: signatures.Signature | None = None,
 ) -> Launch | None:
-    """The `Launch` that a thread with these registers is about to perform, None when it stands nowhere near one.
-    `parameters_of(signature, function)`: DWARF's word on the parameters, or None."""
+    """The `Launch` that a thread with these registers is about to perform, None when it is at no launch function.
+    `parameters_of(signature, function)`: the parameters by DWARF, or None."""
     pc = registers["rip" if target.arch == "x86-64" else "pc"]
     entry = entry_at(target, pc)
     if entry:

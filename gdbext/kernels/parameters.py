@@ -1,9 +1,11 @@
-"""What a kernel on the device was launched with, read from its parameter memory: the tables and numbers that its blocks go by.
+"""The tables and numbers that a kernel's blocks work by, read from the kernel's parameter memory on the device.
 
-FlashInfer passes one structure by value (layouts/flashinfer.json, from its sources): which of its layouts it is, and where the
-fields that count begin behind those of the attention variant, is proved by the launch itself: the grid is padded_batch_size by
-KV heads. Triton passes its arguments one after the other, each aligned to its own size; which they are, and what was compiled
-in, its own objects tell (kernels/triton.py).
+FlashInfer passes one structure by value (layouts/flashinfer.json, from its sources). It has several layouts, and the fields that
+are needed follow those of the attention variant. The launch itself proves which layout it is and where these fields begin: the
+grid is padded_batch_size by KV heads.
+
+Triton passes its arguments one after the other, each aligned to its own size. Its own objects say which arguments there are and
+which values were compiled in (kernels/triton.py).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from . import triton
 
-    Parameter = Tuple[str, str, Optional[int]]  # name, C type, size in bytes or None where the type tells
+    Parameter = Tuple[str, str, Optional[int]]  # name, C type, size in bytes or None where the type gives it
     Fields = Sequence[Tuple[str, str]]  # name, struct format
 
 MOST = 4096  # bytes of parameters a kernel can have (32764 from CUDA 12.1 on: attention kernels are far below)
@@ -29,8 +31,8 @@ _SIZE = {"I": 4, "i": 4, "f": 4, "?": 1, "Q": 8}
 
 
 def first_address(major: int) -> int:
-    """Where the parameters begin in a GPU's parameter memory, by the first number of its compute capability: EIATTR_PARAM_CBANK
-    of what nvcc 13.0 makes."""
+    """The offset at which the parameters begin in a GPU's parameter memory, by the first number of its compute capability:
+    EIATTR_PARAM_CBANK in code of nvcc 13.0."""
     return 0x160 if major < 9 else 0x210 if major == 9 else 0x380
 
 
@@ -41,7 +43,7 @@ def layouts(rule: str) -> list[dict[str, Any]]:
 
 
 def _fields(data: bytes, at: int, wanted: Fields) -> dict[str, Any] | None:
-    """{name: value} of fields in a row from `at` on, each aligned to its size; None where the bytes end before they do."""
+    """{name: value} of consecutive fields from `at` on, each aligned to its size; None where the bytes end too early."""
     found = {}
     for name, kind in wanted:
         at = -(-at // _SIZE[kind]) * _SIZE[kind]
@@ -53,8 +55,8 @@ def _fields(data: bytes, at: int, wanted: Fields) -> dict[str, Any] | None:
 
 
 def _plausible(fields: Fields, values: dict[str, Any], grid: Sequence[int], kv_heads: int) -> bool:
-    """Whether values can be those of a launch: the grid is padded_batch_size by KV heads, a row of q holds all heads, what is
-    an address lies where a GPU has its memory."""
+    """Whether values can be those of a launch: the grid is padded_batch_size by KV heads, a row of q holds all heads, and
+    addresses lie in the range of a GPU's memory."""
     heads, each, row = values["num_qo_heads"], values["q_stride_h"], values["q_stride_n"]
     if not (
         values["padded_batch_size"] == grid[0]
@@ -107,8 +109,8 @@ def flashinfer(rule: str, data: bytes, grid: Sequence[int], name: str = "") -> t
 
 
 def arguments(wanted: Sequence[Parameter], data: bytes) -> list[launch.Argument]:
-    """The `launch.Argument`s of `[(name, C type, size in bytes or None where the type tells)]` as they stand in parameter memory
-    (`data`): one after the other, each aligned to its own size. They end where the bytes do, or before a type of unknown size."""
+    """The `launch.Argument`s of `[(name, C type, size in bytes or None where the type gives it)]`, from parameter memory
+    (`data`): one after the other, each aligned to its own size. They end with the bytes, or before a type of unknown size."""
     found: list[launch.Argument] = []
     at = 0
     for name, kind, size in wanted:
@@ -125,7 +127,7 @@ def arguments(wanted: Sequence[Parameter], data: bytes) -> list[launch.Argument]
 
 
 def of_triton(compiled: triton.Compiled, data: bytes) -> dict[str, Any]:
-    """{name: value} of a compiled kernel: what was compiled in, and the arguments as they stand in parameter memory (`data`, b""
+    """{name: value} of a compiled kernel: the values that were compiled in, and the arguments in parameter memory (`data`, b""
     where it cannot be read)."""
     return {**compiled.constants, **{a.name: a.value for a in arguments(compiled.parameters, data) if not a.raw}}
 
@@ -146,7 +148,7 @@ class Facts:
         )
 
     def get(self, *names: str) -> Any:
-        """The value of the first of `names` that all have and agree on, else None."""
+        """The value of the first of `names` that is known and the same in all sources, else None."""
         for name in names:
             values = {c.get(name) for c in self.candidates}
             if len(values) == 1 and None not in values:

@@ -1,4 +1,4 @@
-"""What the arguments of a kernel launch point to: tensors, the KV cache, strings, mappings."""
+"""The targets of a kernel launch's arguments: tensors, the KV cache, strings, mappings."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from .launch import Argument
 
 
-MAX_TENSORS = 4096  # of the thread's Python variables, looked at for what an argument points to
+MAX_TENSORS = 4096  # of the thread's Python variables, searched for the target of an argument
 MAX_FRAMES = 64
 TEXT = 80  # bytes of a string that are shown
 
 
 class TensorVariables:
-    """The tensors in the Python variables of one thread, by the memory they cover; found when first asked.
+    """The tensors in the Python variables of one thread, by the memory they cover; they are searched at the first use.
 
     `rt`, `tid`: of the Python thread; `rt` None where the process runs no Python."""
 
@@ -63,7 +63,7 @@ class TensorVariables:
         return self._found
 
     def holder(self, address: int) -> tuple[Tensor, str, str] | None:
-        """(tensor, name, function) of a tensor that an address lies in: one that begins there if there is one; None."""
+        """(tensor, name, function) of a tensor that an address lies in, preferably one that begins there; None without any."""
         inside = None
         for tensor, name, function in self.found():
             start, length = tensor.storage_data or 0, tensor.storage_bytes or 0
@@ -74,7 +74,7 @@ class TensorVariables:
         return inside
 
     def text(self, impl: int) -> str:
-        """The values of a tensor as torch prints them, or why they cannot be."""
+        """The values of a tensor as torch prints them, or the reason why they cannot be read."""
         try:
             text: str = reprs.tensor_repr(self.tensor(impl), reprs.process_options(self.rt, self.table))
         except GdbextError as e:
@@ -90,7 +90,7 @@ class TensorVariables:
 
 
 def describe(argument: Argument, find: Callable[[int], Any], variables: TensorVariables) -> dict[str, Any] | None:
-    """What a pointer points to: {kind, text, …}; None where nothing is known of it. `find`: address -> its place in the KV cache,
+    """The target of a pointer: {kind, text, …}; None where it is unknown. `find`: address -> its place in the KV cache,
     or None."""
     target = variables.target
     kind = argument.type.replace(" const", "").replace(" ", "")
@@ -138,7 +138,8 @@ def kv_text(kv: dict[str, Any]) -> str:
 
 
 def tensor_at(impl: int, find: Callable[[int], Any], variables: TensorVariables) -> dict[str, Any]:
-    """An at::Tensor: what it is, the variable that holds the same one, and the layer of the KV cache that it begins in."""
+    """An at::Tensor in words: its kind, the variable that holds the same one, and the layer of the KV cache in which it
+    begins."""
     tensor = variables.tensor(impl)
     data = tensor_data(tensor)
     holder = next((h for h in variables.found() if h[0].impl == impl), None)

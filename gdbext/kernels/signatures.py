@@ -91,8 +91,8 @@ def _split_parameters(text: str) -> tuple[str, list[str] | None]:
 
 
 def _bracket(text: str, i: int, open_: list[str]) -> str | None:
-    """Keeps `open_`, the brackets that stand open before text[i]; -> "open" or "close" where text[i] is one, None elsewhere:
-    `>` in (8>0) and -> is none."""
+    """Maintains `open_`, the brackets that are open before text[i]. -> "open" or "close" where text[i] is one, None elsewhere:
+    `>` in (8>0) and -> is none"""
     c = text[i]
     if c in "<([{":
         open_.append(c)
@@ -134,7 +134,7 @@ def _path(head: str) -> tuple[list[str], list[str]]:
                 template = split(head[start + 1 : i])
         elif not open_:
             if c == " ":
-                parts, current, template = [], "", []  # what stood there was the return type
+                parts, current, template = [], "", []  # the text before was the return type
             elif c == ":" and head[i : i + 2] == "::":
                 parts.append(current)
                 current, template = "", []
@@ -146,7 +146,7 @@ def _path(head: str) -> tuple[list[str], list[str]]:
     return [p for p in parts if p], template
 
 
-# What a parameter is when it is passed: (size in bytes, struct format, how C passes it: "int", "float", "memory" or "reference").
+# How a parameter is passed: (size in bytes, struct format, class in C: "int", "float", "memory" or "reference").
 _SCALARS = {
     "bool": (1, "?"),
     "char": (1, "b"),
@@ -172,8 +172,8 @@ _SCALARS = {
 
 
 def scalar(kind: str) -> tuple[int, str] | None:
-    """(size in bytes, struct format) of a parameter's type, pointers and references included; None for anything whose size the
-    name does not tell (a struct or an enum by value)."""
+    """(size in bytes, struct format) of a parameter's type, pointers and references included. None for a type whose size does not
+    follow from its name (a struct or an enum by value)."""
     plain = re.sub(r"\b(const|volatile|__restrict__)\b", "", kind).strip()
     plain = re.sub(r"\s+", " ", plain)
     if plain.endswith(("*", "&")) or "(*)" in plain or re.search(r"\[\d*\]$", plain):

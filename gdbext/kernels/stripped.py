@@ -1,10 +1,9 @@
-"""Finds kernels in a stripped library from its own code (x86-64 here, aarch64 in `stripped_arm64.py`): which host function
-launches which kernel, and where the launch functions of a runtime that is linked into it begin.
+"""Finds kernels in a stripped library from its own code: the host function of each kernel, and the beginnings of the launch
+functions of a linked-in runtime. x86-64 is here, aarch64 in `stripped_arm64.py`.
 
-nvcc's registering code hands each kernel's host function and its mangled name to __cudaRegisterFunction, the host function as
-second, the name as fourth argument (crt/host_runtime.h). A function of the runtime holds its own name and its number in
-cupti_runtime_cbid.h, which it tells profilers; both together prove it. Where functions begin and end is told by .eh_frame,
-which strip cannot remove.
+nvcc's registering code calls __cudaRegisterFunction for each kernel, with its host function as second and its mangled name as
+fourth argument (crt/host_runtime.h). A function of the runtime holds its own name and its number in cupti_runtime_cbid.h, for
+profilers; both together prove it. The beginnings and ends of functions come from .eh_frame, which strip cannot remove.
 """
 
 from __future__ import annotations
@@ -35,13 +34,14 @@ CALLBACK_IDS = {
     "cudaLaunchKernelExC": 430,
     "cudaLaunchKernelExC_ptsz": 431,
 }
-MAX_FUNCTION = 1 << 22  # bytes of one function that are looked at
+MAX_FUNCTION = 1 << 22  # bytes of one function that are decoded
 PT_LOAD, PF_X = 1, 1
 _LEA = re.compile(rb"[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]", re.S)  # lea disp32(%rip), register
 
 
 class Code:
-    """The code of one file and what was found in it. `ARGUMENTS`: the numbers of the registers of a call's first four."""
+    """The code of one file and the results of its analysis. `ARGUMENTS`: the numbers of the registers of a call's first four
+    arguments."""
 
     ARGUMENTS = (RDI, RSI, RDX, RCX)
     R_GLOB_DAT, R_RELATIVE = 6, 8  # R_X86_64_*
@@ -86,7 +86,7 @@ class Code:
         )
 
     def calls(self, vaddr: int) -> Iterator[Known]:
-        """Each call in the function around `vaddr`, as {number of a register: what is known to be in it}."""
+        """Each call in the function around `vaddr`, as {number of a register: its known value}."""
         extent = self.frames.extent(vaddr)
         if extent is None or not 0 < extent[1] - extent[0] <= MAX_FUNCTION:
             return
@@ -113,8 +113,8 @@ class Code:
                 self._step(known, one, here)
 
     def _step(self, known: Known, one: Instruction, here: int) -> None:
-        """What an instruction does to the registers and stack slots that are known; what is not understood forgets what it may
-        write."""
+        """Applies an instruction to the known registers and stack slots. An instruction that is not decoded makes those that it
+        may write unknown."""
         wide, slot = one.rex & x86.REX_W, one.slot()
         if one.opcode == x86.LEA and one.relative is not None and wide:
             known[one.register] = here + one.length + one.relative
@@ -143,7 +143,7 @@ class Code:
             known.pop(RAX, None)
 
     def pointer(self, vaddr: int) -> int | None:
-        """What the loader puts into a word of the global offset table; None where the file does not tell."""
+        """The value that the loader puts into a word of the global offset table; None where the file does not give it."""
         if self._pointers is None:
             self._pointers = {}
             got, rela, symbols = (self.elf.sections.get(name) for name in (".got", ".rela.dyn", ".dynsym"))
@@ -210,7 +210,7 @@ class Code:
 
 
 def put(known: Known, place: Place, value: int | None) -> None:
-    """Notes what is in a register or stack slot; None: it is not known."""
+    """Notes the value of a register or stack slot; None: it is not known."""
     if value is None:
         known.pop(place, None)
     else:

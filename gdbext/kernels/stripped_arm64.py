@@ -24,7 +24,7 @@ class Arm64Code(Code):
     R_GLOB_DAT, R_RELATIVE = 1025, 1027  # R_AARCH64_*
 
     def mentions(self, wanted: Iterable[int]) -> list[tuple[int, int]]:
-        """As `Code.mentions`, by the adrp that makes an address's page and the add behind it."""
+        """As `Code.mentions`: an adrp makes the page of an address, and an add behind it the rest."""
         found, pages = [], {address >> 12 for address in wanted}
         for vaddr, offset, size in self.text:
             data = bytes(self.elf.data[offset : offset + size])
@@ -38,10 +38,10 @@ class Arm64Code(Code):
     def calls(self, vaddr: int) -> Iterator[Known]:
         """As `Code.calls`."""
         known: Known = {}
-        left: dict[int, Known] = {}  # {address: what was known where a branch goes there}
+        left: dict[int, Known] = {}  # {address: the state known at a branch to it}
         ended = False
         for here, word in self._words(self.frames.extent(vaddr)):
-            if ended:  # what follows is reached by a branch alone
+            if ended:  # the next instruction is reached by a branch only
                 known, ended = left.pop(here, {}), False
             to = _branch(word)
             if to > 0:
@@ -63,7 +63,7 @@ class Arm64Code(Code):
             yield extent[0] + at, int.from_bytes(code[at : at + 4], "little")
 
     def _follow(self, known: Known, word: int, here: int) -> None:
-        """As `Code._step`. Of an instruction that is not understood the lowest five bits name the register that it may write."""
+        """As `Code._step`. In an instruction that is not decoded the lowest five bits name the register that it may write."""
         target, source = word & 31, word >> 5 & 31
         if word & 0x9F000000 == 0x90000000:  # adrp
             known[target] = _page(word, here)
@@ -120,7 +120,7 @@ class Arm64Code(Code):
 
 
 def _branch(word: int) -> int:
-    """How far a b, b.cond, cbz, cbnz, tbz or tbnz goes, in bytes; 0 for another instruction."""
+    """The distance of a b, b.cond, cbz, cbnz, tbz or tbnz, in bytes; 0 for another instruction."""
     if word & 0xFC000000 == 0x14000000:
         return _signed(word & 0x3FFFFFF, 26) * 4
     if word & 0xFF000000 == 0x54000000 or word & 0x7E000000 == 0x34000000:
@@ -143,7 +143,7 @@ def _immediate(word: int) -> int:
 
 
 def _sums(data: bytes, at: int, register: int, page: int, vaddr: int) -> Iterator[tuple[int, int]]:
-    """`[(address of the add, sum)]` behind an adrp at `at`, until its register is made anew."""
+    """`[(address of the add, sum)]` behind an adrp at `at`, until its register gets a new value."""
     for place in range(at + 4, min(at + 4 * REACH, len(data) - 3), 4):
         word = int.from_bytes(data[place : place + 4], "little")
         if word & 0xFF8003E0 == 0x91000000 | register << 5:

@@ -1,4 +1,4 @@
-"""What a stripped library's own code tells, by the architecture that it is for."""
+"""Facts from a stripped library's own code, by the architecture of that code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BY_ARCHITECTURE = {"x86-64": Code, "aarch64": Arm64Code}
 
 
 def code_of(elf: Elf) -> Code | None:
-    """The `Code` of a file, None where it has none that can be looked at."""
+    """The `Code` of a file, None where it has none that can be decoded."""
     if "stripped_code" not in elf.kept:
         elf.kept["stripped_code"] = None
         if elf.arch in BY_ARCHITECTURE and ".nv_fatbin" in elf.sections:

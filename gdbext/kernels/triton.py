@@ -1,9 +1,12 @@
-"""Kernels that Triton compiled, read from the objects it keeps of them: which driver function is which kernel, and what it takes.
+"""Kernels that Triton compiled, read from its own objects: the kernel of each driver function, and its parameters.
 
-Source: triton/runtime/jit.py and triton/compiler/compiler.py of 3.0 to 3.9: a JITFunction keeps its compiled kernels in
-`device_caches` {device: (cache, …)}, before 3.3 in `cache` {device: cache}; a CompiledKernel has `function`, the driver's
-handle once it was loaded, `name`, and `src.signature` {argument: type}, where what was compiled in is a "constexpr" and is not
-passed, and `src.constants` {its place: value}.
+Source: triton/runtime/jit.py and triton/compiler/compiler.py of 3.0 to 3.9. A JITFunction keeps its compiled kernels in
+`device_caches` {device: (cache, …)}, before 3.3 in `cache` {device: cache}. A CompiledKernel has:
+
+* `function`: the driver's handle, once the kernel was loaded
+* `name`
+* `src.signature` {argument: type}: an argument whose value was compiled in has the type "constexpr" and is not passed
+* `src.constants` {its place: value}
 """
 
 from __future__ import annotations
@@ -50,15 +53,17 @@ _SUFFIX = re.compile(r"_0[0-9cde]*$")
 
 
 def without_suffix(name: str) -> str:
-    """A kernel's name without what Triton 2 adds to it (triton/compiler/code_generator.py, `kernel_suffix`): the number of each
+    """A kernel's name without the suffix of Triton 2 (triton/compiler/code_generator.py, `kernel_suffix`): the number of each
     argument, with c, d or e where it is 1 or divisible by 16 or 8."""
     return _SUFFIX.sub("", name)
 
 
 class Compiled:
-    """One compiled kernel. `function`: the driver's handle; `parameters`: [(name, C type, size in bytes or None where the type
-    tells)] of what is passed, in order; `whole`: whether these are all (a tensor descriptor or a tuple among them ends what can
-    be told); `constants`: {name: int} of what was compiled in."""
+    """One compiled kernel.
+
+    `function`: the driver's handle. `parameters`: [(name, C type, size in bytes or None where the type gives it)] of the passed
+    parameters, in order. `whole`: whether these are all; a tensor descriptor or a tuple ends the known part. `constants`: {name:
+    int} of the values that were compiled in."""
 
     def __init__(self, name: str, function: int, parameters: list[Parameter], whole: bool, constants: dict[str, int]) -> None:
         self.name, self.function, self.parameters, self.whole, self.constants = name, function, parameters, whole, constants

@@ -1,4 +1,5 @@
-"""One x86-64 instruction at a time: its length, and what following addresses through registers and the stack needs of it.
+"""Decodes one x86-64 instruction at a time: its length, and the parts of it that show how addresses pass through registers and
+the stack.
 
 Intel's Software Developer's Manual, volume 2: the instruction format (chapter 2) and the opcode maps (appendix A).
 """
@@ -26,7 +27,7 @@ REX, REX_W, REX_R, REX_B = 0x40, 8, 4, 1
 TWO_BYTES, MAP_0F38, MAP_0F3A = 0x0F, 0x0F38, 0x0F3A
 VEX3, VEX2, EVEX = 0xC4, 0xC5, 0x62  # AVX and AVX-512
 
-# What follows an opcode: sets by opcode map.
+# The bytes that follow an opcode: sets by opcode map.
 GROUP3 = (0xF6, 0xF7)  # test r/m, imm has an immediate, the group's others none
 IMM_WORD_MODRM = (0x69, 0x81, STORE_IMMEDIATE)  # imul, group 1, mov
 IMM_BYTE_MODRM = (0x6B, 0x80, 0x83, 0xC0, 0xC1, 0xC6)  # imul, group 1, shifts, mov
@@ -46,9 +47,15 @@ IMM_BYTE_0F = (0x70, 0x71, 0x72, 0x73, 0xA4, 0xAC, 0xBA, 0xC2, 0xC4, 0xC5, 0xC6)
 
 
 class Instruction:
-    """`opcode`: 0x0Fnn, 0x0F38nn, 0x0F3Ann for longer ones; `mode`, `operation`, `register`, `other`: of the ModRM byte (without
-    one None, -1, -1, -1), the two registers with REX's bits; `displacement`; `relative`: that of an address relative to the next
-    instruction; `immediate`; `plain`: whether the operand is the stack pointer or RBP plus a displacement alone."""
+    """One decoded instruction.
+
+    * `opcode`: 0x0Fnn, 0x0F38nn, 0x0F3Ann for longer ones
+    * `mode`, `operation`: of the ModRM byte; without one None, -1
+    * `register`, `other`: the two registers of the ModRM byte with REX's bits; without one -1, -1
+    * `displacement`
+    * `relative`: the displacement of an address relative to the next instruction
+    * `immediate`
+    * `plain`: whether the operand is the stack pointer or RBP plus a displacement alone"""
 
     __slots__ = (
         "length",
@@ -77,8 +84,8 @@ class Instruction:
 
 
 def decode(code: bytes, at: int) -> Instruction:
-    """The `Instruction` at `code[at]` (Intel's manual, volume 2): its length, and what `Code` follows of it. `IndexError` past
-    the end."""
+    """The `Instruction` at `code[at]` (Intel's manual, volume 2): its length, and the parts of it that `Code` uses. `IndexError`
+    past the end."""
     start, one, narrow = at, Instruction(), False
     while code[at] in PREFIXES:
         narrow = narrow or code[at] == OPERAND_SIZE

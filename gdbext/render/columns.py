@@ -1,4 +1,4 @@
-"""Text in the columns of a terminal: how many it takes, and lines cut or folded to as many as there are, colours kept."""
+"""Text in the columns of a terminal: its width, and lines cut or folded to the width of the terminal, colours kept."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _END, LINK, LINK_END = "\x1b[m", "\x1b]8;;", "\x1b]8;;\x1b\\"
 
 
 def columns_of(text: str) -> int:
-    """The columns that `text` takes: its colours and what combines with the character before take none, East Asia's wide
-    characters two (Unicode's annex 11)."""
+    """The number of columns of `text`. Colours and combining characters take none, East Asia's wide characters two (Unicode's
+    annex 11)."""
     if "\x1b" in text:
         text = COLOUR.sub("", text)
     return len(text) if text.isascii() else sum(map(_columns, text))
@@ -19,7 +19,7 @@ def columns_of(text: str) -> int:
 def _columns(c: str) -> int:
     if c.isascii():
         return 1
-    import unicodedata  # only for what is not ASCII: a library of its own
+    import unicodedata  # only for text that is not ASCII: a library of its own
 
     if unicodedata.category(c) in ("Mn", "Me", "Cf"):
         return 0
@@ -43,8 +43,8 @@ def fold(line: str, columns: int) -> list[str]:
 
 
 def _split(line: str, columns: int, least: int) -> tuple[str, str]:
-    """-> (what has room in so many columns, the rest), broken after the last space behind `least` columns, else in a word.
-    A colour that is on at the break ends there and begins again; a link ends."""
+    """-> (the part that fits into `columns`, the rest), broken after the last space behind `least` columns, else in a word. A
+    colour that is on at the break ends there and begins again; a link ends."""
     used, colour, link, place, broken = 0, "", "", 0, (0, "")
     for i, part in enumerate(COLOUR.split(line)):
         if i % 2:

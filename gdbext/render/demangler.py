@@ -1,5 +1,5 @@
-"""The C++ library's demangler, and a process of its own for names that may grow without end or nest too deeply: it has so much
-memory and so much time for each, and dies alone."""
+"""The C++ library's demangler. A name may expand without end or nest too deeply. So a process of its own demangles such names,
+with limits of memory and time for each; only that process dies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SECONDS = 0.5  # of a processor, for a name
+SECONDS = 0.5  # of CPU time, for a name
 MAX_NAME = 1 << 16  # bytes of a name, mangled or not
 MEMORY = 512 << 20  # bytes of address space; more than half are Python's own
 

@@ -1,4 +1,4 @@
-"""Files that commands write: complete or not there, whatever ends the command, and in nobody's place.
+"""Files that commands write: complete or absent, however the command ends, and never in the place of another user's file.
 
 Every command writes through a `Draft` (or `writing`, `drawing`, `write`, which use one)."""
 
@@ -27,14 +27,16 @@ KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}  # what open(2) says of O_TMPFILE where there is none
+NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}  # errors of open(2) where O_TMPFILE is not supported
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 CORE = b"\x7fELF"
 
 
 def may_write(path: str, option: str, force: bool, may_replace: Callable[[str], bool] | None = None) -> None:
-    """`GdbextError` where `path` may not be written: it is there and no regular file, another user's, a core, or anything
-    without `force`, or nothing can be written beside it. Asked before any work is done, and again when the file is kept.
+    """`GdbextError` where `path` may not be written.
+
+    That is the case for an existing file that is no regular one, another user's or a core, for any existing file without `force`,
+    and where nothing can be written to its folder. It is checked before any work is done, and again when the file is kept.
     `may_replace`: says of the path of a core whether it may be replaced all the same."""
     path = os.path.expanduser(path)
     folder = os.path.dirname(os.path.abspath(path))
@@ -63,7 +65,7 @@ def _is_core(path: str) -> bool:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as f:
             return f.read(len(CORE)) == CORE
     except OSError:
-        return False  # one's own, that one has taken one's right to read from
+        return False  # the user's own file, without the right to read it
 
 
 def _encoded(text: str) -> bytes:
@@ -75,10 +77,11 @@ def _hidden(folder: str) -> str:
 
 
 class Draft:
-    """A file that is written before it has a name: `file`, binary. `keep()` gives it its name; whatever ends the process before,
-    nothing is there. (On a file system without O_TMPFILE it has a hidden name meanwhile, which SIGKILL leaves there.)
+    """A file that is written before it has a name: `file`, binary. `keep()` gives it its name. If the process ends before,
+    however it does, no file remains. (On a file system without O_TMPFILE it has a hidden name meanwhile; SIGKILL leaves that file
+    behind.)
 
-    `path`, `option` (names it in errors), `force`, `may_replace` as for `may_write`; `mode`: its permissions, less the umask;
+    `path`, `option` (names it in errors), `force`, `may_replace` as for `may_write`. `mode`: its permissions, less the umask.
     `folders`: `keep()` makes the folder of `path` where it is missing, for its user alone."""
 
     def __init__(
@@ -111,7 +114,7 @@ class Draft:
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """Inside this block what the system refuses names the option and the path."""
+        """A block in which errors of the system name the option and the path."""
         try:
             yield
         except OSError as e:
@@ -122,8 +125,8 @@ class Draft:
         return self.file.fileno()
 
     def keep(self, path: str = "") -> str:
-        """Gives it its name, `path` where that is another one by now; -> the name. What it replaces is there until the moment
-        before."""
+        """Gives it its name, or `path` where that differs by now; -> the name. A file that it replaces exists until that
+        moment."""
         self.path = path or self.path
         with self.named():
             self.file.flush()
@@ -134,7 +137,7 @@ class Draft:
                 may_write(self.path, self.option, self.force, self._may_replace)
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self.path)  # a hidden name, to be renamed to this one, could be left by SIGKILL
-                self._link(self.path)  # an error where a file has come meanwhile
+                self._link(self.path)  # an error where a file has appeared meanwhile
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return self.path
@@ -155,17 +158,17 @@ class Draft:
             self.file.write(_encoded(text))
 
     def close(self) -> None:
-        """Lets go of it: without `keep()` nothing remains."""
+        """Closes it: without `keep()` nothing remains."""
         if self._name:
             with contextlib.suppress(OSError):
                 os.unlink(self._name)
             self._name = ""
-        with contextlib.suppress(OSError):  # what was not written yet, to a full disk
+        with contextlib.suppress(OSError):  # the rest of its buffer, to a full disk
             self.file.close()
 
 
 def own_folder(path: str, option: str, make: bool = False) -> str:
-    """A folder of the user's own to write files into, `path`, made (0700) where it is missing if that is to be; -> its full path.
+    """The full path of a folder of the user's own to write files into. With `make` it is made (0700) where it is missing.
 
     `GdbextError` where it is another user's, no folder, or cannot be made. `option` names it in errors."""
     path = os.path.abspath(os.path.expanduser(path))
@@ -187,11 +190,11 @@ def own_folder(path: str, option: str, make: bool = False) -> str:
 
 
 def new_folder(parent: str, name: str, option: str) -> str:
-    """Makes a folder `name` (`name`-2, ... where that is taken) that only we can enter, in `parent`, which is made where it is
-    missing; -> its path. One that is there already is never used: somebody else may have made it.
+    """Makes a folder `name` (`name`-2, ... where that is taken) in `parent`, which is made where it is missing. Only this user
+    can enter it. -> its path
 
-    `GdbextError` where it cannot be made, or where others could exchange it: `parent` is another user's, or all may rename in
-    it. `option` names it in errors."""
+    A folder that exists already is never used: another user may have made it. `GdbextError` where the folder cannot be made, or
+    where others could exchange it: `parent` is another user's, or all users may rename in it. `option` names it in errors."""
     parent = os.path.realpath(os.path.expanduser(parent))
     try:
         os.makedirs(parent, mode=0o700, exist_ok=True)
@@ -210,7 +213,7 @@ def new_folder(parent: str, name: str, option: str) -> str:
 
 @contextlib.contextmanager
 def writing(path: str, option: str, force: bool = False) -> Iterator[IO[bytes]]:
-    """A binary file to write, which appears as `path` when the block is left well, and not at all otherwise; errors as of
+    """A binary file to write. It appears as `path` when the block ends without an error, and not at all otherwise. Errors as of
     `may_write`. `option` names it in errors."""
     with contextlib.closing(Draft(path, option, force)) as draft, draft.named():
         yield draft.file
@@ -219,10 +222,10 @@ def writing(path: str, option: str, force: bool = False) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def drawing(path: str, option: str, size: tuple[float, float], force: bool = False) -> Iterator[Any]:
-    """A matplotlib Figure of `size` inches to draw on, written to `path` when the block is left well; the ending chooses the
-    format.
+    """A matplotlib Figure of `size` inches to draw on, written to `path` when the block ends without an error. The file's suffix
+    chooses the format.
 
-    Callers make sure that matplotlib is there. `GdbextError` for an ending that is no picture, and as `writing` says.
+    Callers make sure that matplotlib is installed. `GdbextError` for a suffix of no picture format, and as of `writing`.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""One self-contained page: no network, no script but the pack's own, everything that comes from a process escaped."""
+"""One self-contained page: no network, no script but the pack's own. All text that comes from a process is escaped."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""JSON for programs: one line, addresses as "0x…", NaN and infinities as strings, strings escaped as in text: no control
-character but newlines."""
+"""JSON for programs: one line, addresses as "0x…", NaN and infinities as strings. Strings are escaped as in text: no control
+characters but newlines."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def dumps(value: Any) -> str:
 
 
 def expect(value: Any, shape: Any, where: str = "the answer") -> None:
-    """Raises ValueError, naming the place, where parsed JSON is not of a shape.
+    """Raises ValueError, naming the place, where parsed JSON does not have a shape.
 
     `shape`: a type, or None for null; a tuple of shapes, one of which must fit; `[shape]`: a list of such; `{"key": shape}`: an
-    object that has at least these, those of "key?" if at all. A bool is no int, and no float is NaN or infinite."""
+    object that has at least these keys, where "key?" is optional. A bool is no int, and no float is NaN or infinite."""
     if isinstance(shape, tuple):
         for other in shape[:-1]:
             try:

@@ -1,4 +1,5 @@
-"""C++ names for people, each within a size and a time: 400 bytes of a symbol may stand for more text than there is memory."""
+"""C++ names for people, with limits of size and time for each: 400 bytes of a symbol may expand to more text than there is
+memory."""
 
 from __future__ import annotations
 
@@ -25,14 +26,15 @@ PLAIN, MAX_REFERENCES = (
     16,
 )  # bytes, and references of a name that can grow 360-fold at most (e ** (16 / e)), within milliseconds
 PATIENCE = 10.0  # seconds that the other process is waited for on a busy machine; it ends itself long before
-MAX_ENDS = 4  # processes that names have ended: those that follow are left as they are
-_REFERENCE = re.compile(r"S[0-9A-Z]*_|T[L0-9]?[0-9A-Z]*_")  # to what stood before, or an argument of the template
+MAX_ENDS = 4  # processes that names have ended: after so many, names are left as they are
+_REFERENCE = re.compile(r"S[0-9A-Z]*_|T[L0-9]?[0-9A-Z]*_")  # to an earlier part, or an argument of the template
 
 
 @functools.lru_cache(maxsize=65536)
 def demangle(name: str) -> str:
-    """`_ZN2at4_ops3mul4callE…` -> `at::_ops::mul::call(…)`, by the C++ library's own demangler; anything else as it is, and so a
-    name whose text does not fit MAX_NAME, or the time and memory of `demangler`. Cut at MAX_NAME characters."""
+    """`_ZN2at4_ops3mul4callE…` -> `at::_ops::mul::call(…)`, by the C++ library's own demangler, cut at MAX_NAME characters.
+
+    Other text is returned unchanged. So is a name whose text does not fit MAX_NAME, or the time and memory of `demangler`."""
     if not name.startswith("_Z"):
         return shorten(name, MAX_NAME)
     if len(name) <= PLAIN and sum(1 for _ in _REFERENCE.finditer(name)) <= MAX_REFERENCES:
@@ -43,7 +45,7 @@ def demangle(name: str) -> str:
 
 
 class _Apart:
-    """A process that demangles what may grow, and ends where one does; started with the first such name."""
+    """A process that demangles names which may expand, and ends where one does; started with the first such name."""
 
     def __init__(self) -> None:
         self._process: Any = None
@@ -104,7 +106,7 @@ class _Apart:
             try:
                 process.stdin.close()
             except OSError:
-                pass  # what it did not read
+                pass  # its unread input
 
 
 _apart = _Apart()

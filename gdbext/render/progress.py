@@ -1,4 +1,4 @@
-"""How far a command that takes its time is: one line on a terminal, which is gone when it is done."""
+"""The progress of a slow command: one line on a terminal, which is removed at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EVERY = 1.0  # seconds
 
 @contextlib.contextmanager
 def shown(stream: IO[str] | None, what: str, total: float) -> Iterator[Callable[[float], None]]:
-    """-> what takes the seconds that have passed of `total`. Nothing is written where `stream` is no terminal."""
+    """-> a function that takes the seconds that have passed of `total`. Nothing is written where `stream` is no terminal."""
     line = _Line(stream if stream is not None and stream.isatty() else None)
     due = 0.0
 
@@ -43,7 +43,7 @@ class _Line:
         try:
             self._stream.write("\r" + text.ljust(self._width) + ("" if text else "\r"))
             self._stream.flush()
-        except (OSError, ValueError) as e:  # the terminal is gone: what is under way goes on
+        except (OSError, ValueError) as e:  # the terminal is gone: the work goes on
             log.passed_over(e)
             self._stream = None
         self._width = len(text)

@@ -10,8 +10,8 @@ _SPELLED = {"…": "...", "–": "-", "—": "-", "→": "->", "×": "x", "·": 
 
 
 def make_whole() -> None:
-    """Opens those of the three that are closed on nothing, also for files that would get their number; and what an output's
-    encoding does not hold is spelled in ASCII."""
+    """Opens those of the three streams that are closed on /dev/null, also so that no other file gets their number. Characters
+    that an output's encoding does not have are spelled in ASCII."""
     while True:
         number = os.open(os.devnull, os.O_RDWR)
         if number > 2:

@@ -18,7 +18,7 @@ MAX_LINE = 2000  # characters of an error or of a reason why an answer is partia
 
 
 def escape(text: str, keep: str = "") -> str:
-    """`text` with control characters, terminal escapes, marks of direction, what cannot be seen and lone surrogates escaped.
+    """`text` with control characters, terminal escapes, marks of direction, invisible characters and lone surrogates escaped.
 
     Characters in `keep` (say a newline) stay. Printable text comes back unchanged.
     """
@@ -40,8 +40,8 @@ _SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 def escape_output(text: str, coloured: bool = False, links: bool = False) -> str:
-    """Text of several lines as it may go to a terminal: everything but its newlines and tabs (source lines have them), and
-    `Style`'s own colours where it is `coloured`, and its `links`, escaped."""
+    """Text of several lines, safe for a terminal. Everything is escaped but its newlines and tabs (source lines have them),
+    `Style`'s own colours where it is `coloured`, and its `links`."""
     if not coloured and not links:
         return escape(text, keep="\n\t")
     return "".join(
@@ -55,7 +55,7 @@ def one_line(text: str, limit: int = MAX_LINE) -> str:
 
 
 def beneath(text: str, indent: str = "  ") -> str:
-    """Somebody else's text of several lines beneath a heading: escaped, and each line indented, so that none passes for ours."""
+    """Foreign text of several lines below a heading: escaped, and each line indented, so that none looks like ours."""
     return "\n".join(indent + escape(line, keep="\t") for line in text.split("\n"))
 
 
@@ -65,8 +65,8 @@ def shorten(text: str, limit: int) -> str:
 
 
 def coloured(terminal: bool) -> bool:
-    """Whether output has colours. `terminal`: it goes to one. NO_COLOR turns them off, FORCE_COLOR turns them on, each where it
-    is not empty; TERM=dumb knows none."""
+    """Whether output has colours. `terminal`: it goes to one. NO_COLOR turns them off and FORCE_COLOR on, each where it is not
+    empty; TERM=dumb has none."""
     if os.environ.get("NO_COLOR"):
         return False
     return os.environ.get("FORCE_COLOR", "") not in ("", "0") or terminal and os.environ.get("TERM") != "dumb"
@@ -76,8 +76,8 @@ _LINKING = ("KITTY_WINDOW_ID", "WT_SESSION", "KONSOLE_VERSION", "DOMTERM", "ALAC
 
 
 def knows_links(terminal: bool) -> bool:
-    """Whether the terminal shows links (OSC 8), as what it puts into the environment tells; FORCE_HYPERLINK says so or not.
-    `terminal`: output goes to one. None where NO_COLOR or TERM=dumb want plain text."""
+    """Whether the terminal shows links (OSC 8), by the variables that it puts into the environment; FORCE_HYPERLINK overrides
+    that. `terminal`: output goes to one. None where NO_COLOR or TERM=dumb want plain text."""
     env = os.environ
     forced = env.get("FORCE_HYPERLINK", "")
     if env.get("NO_COLOR") or env.get("TERM") == "dumb" or forced == "0":
@@ -95,16 +95,19 @@ _TWICE = re.compile(r".*/([A-Za-z_]\w*)/(?:.*/)?(?=\1/)")
 
 
 def short_path(path: str) -> str:
-    """What identifies a source file: the path in the folder of packages or of the standard library, or in a source tree whose
-    package is named like the project (/src/vllm/vllm/v1/x.py: vllm/v1/x.py); another path is whole."""
+    """The part of a path that identifies a source file.
+
+    It is the path in the folder of packages or of the standard library, or in a source tree whose package is named like the
+    project (/src/vllm/vllm/v1/x.py: vllm/v1/x.py). Any other path is whole."""
     found = _PACKAGES.match(path) or _TWICE.match(path)
     return path[found.end() :] if found else path
 
 
 class Style:
-    """ANSI colour where `enabled`, else plain; `width`: the terminal's columns, 0 where there is no end to them; `full_paths`:
-    source files with all of their path; `links`: they are links, as the terminal knows them. Method names say the meaning, not
-    the colour."""
+    """ANSI colour where `enabled`, else plain. Method names are meanings, not colours.
+
+    `width`: the terminal's columns, 0 for no limit. `full_paths`: source files with all of their path. `links`: they are links,
+    as the terminal supports them."""
 
     _CODES = {"title": "1", "name": "33", "file": "32", "address": "34", "dim": "2", "bad": "31", "good": "32", "value": "36"}
 
@@ -126,7 +129,7 @@ class Style:
         return self.paint("file", text)
 
     def source(self, file: str, text: str) -> str:
-        """`text`, which names a source file, painted, and a link to it where that can be."""
+        """`text`, which names a source file, painted, and as a link to it where that is possible."""
         text = self.file(text)
         if not self.links or not file.startswith("/") or "\\" in file:  # one with an escaped name has another one
             return text
@@ -196,7 +199,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _narrowed(texts: dict[int, int], room: int, widths: dict[int, int], head: Sequence[str]) -> dict[int, int] | None:
-    """The widths of the columns `texts`, the widest narrowed until all of `widths` has room; None where it cannot."""
+    """The widths of the columns `texts`, the widest narrowed until all of `widths` fit; None where that is impossible."""
     over = sum(widths.values()) + len(_GAP) * (len(widths) - 1) - room
     kept = dict(texts)
     while over > 0:

@@ -1,6 +1,6 @@
-"""What a command is: its name, options and help as data, and one function from a session and arguments to an `Answer`.
+"""A command: its name, options and help as data, and one function from a session and arguments to an `Answer`.
 
-No gdb here: the same commands run under gdb (`gdb_session.py`) and outside (`python -m gdbext`).
+There is no gdb here: the same commands run under gdb (`gdb_session.py`) and outside (`python -m gdbext`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # which knows the arguments of commands
 
 
 def clean(doc: str) -> str:
-    """A docstring without its indentation (gdb before 13 shows it as it stands; `inspect` costs 40 ms to load)."""
+    """A docstring without its indentation (gdb before 13 shows it unchanged; `inspect` costs 40 ms to load)."""
     lines = doc.expandtabs().splitlines()
     margin = min((len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()), default=0)
     return "\n".join([lines[0].strip()] + [line[margin:].rstrip() for line in lines[1:]]).strip()
@@ -34,17 +34,17 @@ class UsageError(GdbextError):
 
 
 def error_line(command: str, error: Exception) -> str:
-    """The one line that says what failed: the command's name and the error's words, escaped."""
+    """The one line of an error: the command's name and the error's words, escaped."""
     text = one_line(str(error))
     return text if text.startswith(command) else f"{command}: {text}"
 
 
-MAX_DIGITS = 64  # of a number that somebody types: to read more costs their square
+MAX_DIGITS = 64  # of a number that a user types: to parse more costs their square
 
 
 def finite(word: str, kind: type = float) -> Any:
-    """The number that a word says, an `int` (0x too) or a `float`; `ValueError` for none, NaN, infinities and more digits than
-    any number needs."""
+    """The number in a word, an `int` (0x too) or a `float`. `ValueError` for no number, NaN, infinities and more digits than any
+    number needs."""
     number = float("nan") if len(word) > MAX_DIGITS or not word.isascii() else int(word, 0) if kind is int else float(word)
     if not abs(number) < float("inf"):
         raise ValueError(word[:MAX_DIGITS])
@@ -52,9 +52,11 @@ def finite(word: str, kind: type = float) -> Any:
 
 
 class Option:
-    """`-name VALUE`. `kind`: "flag", "int", "float", "str", or a list of allowed words. Repeatable ones collect a list.
-    `for_agents`: not for what names or writes files, starts something elsewhere, or shows what users sent. `was`: its name of
-    earlier releases, which goes on working."""
+    """`-name VALUE`.
+
+    `kind`: "flag", "int", "float", "str", or a list of allowed words. Repeatable ones collect a list. `for_agents`: not for
+    options that name or write files, start a program elsewhere, or show users' data. `was`: its name in earlier releases, which
+    still works."""
 
     def __init__(
         self,
@@ -75,7 +77,7 @@ class Option:
 
     @property
     def told(self) -> str:
-        """What help says of it, with its default."""
+        """Its text in the help, with its default."""
         if self.default in (None, False, "", []) or "default" in self.help:
             return self.help
         return (
@@ -103,7 +105,7 @@ class Option:
 
 
 class Args:
-    """Parsed options as attributes, `operand_text`: what follows the options, stripped."""
+    """Parsed options as attributes, `operand_text`: the text after the options, stripped."""
 
     def __init__(self, values: dict[str, Any], operand_text: str) -> None:
         self.__dict__.update(values)
@@ -123,8 +125,8 @@ IN_WORDS = {  # reasons that JSON has as one word
 
 
 class Answer:
-    """What a command found. `data`: the JSON fields; `text`: a function of `Style` that makes the text for people;
-    `partial`: reasons why the answer is not the whole truth."""
+    """The result of a command. `data`: the JSON fields; `text`: a function of `Style` that makes the text for people; `partial`:
+    reasons why the answer is not the whole truth."""
 
     def __init__(self, data: dict[str, Any], text: str | Callable[[Style], str], partial: Iterable[str] = ()) -> None:
         self.data, self.text, self.partial = data, text, list(dict.fromkeys(partial))
@@ -134,7 +136,7 @@ class Answer:
 
     @property
     def lacks(self) -> bool:
-        """Whether something that was asked for is missing: that a process was read while it runs is no such thing."""
+        """Whether a requested part is missing. A process that was read while it ran does not count as missing."""
         return any(reason not in IN_WORDS for reason in self._reasons())
 
     def _reasons(self) -> list[str]:
@@ -159,10 +161,11 @@ SELDOM = 20_000, 50, 100  # Python's own thresholds are 700 or 2,000, 10 and 10
 
 @contextlib.contextmanager
 def seldom_collected() -> Iterator[None]:
-    """The garbage collector runs seldom meanwhile: what an answer reads is held to its end, and to walk it anew each time that it
-    has grown by a few hundred objects was a third of the work. Not never: a command may run for an hour."""
+    """A block in which the garbage collector runs seldom. An answer holds everything that it reads until its end. To walk that
+    again after every few hundred new objects took a third of the time. The collector is not off: a command may run for an hour.
+    """
     before = gc.get_threshold()
-    if before[0]:  # 0: somebody has turned it off
+    if before[0]:  # 0: it has been turned off
         gc.set_threshold(*SELDOM)
     try:
         yield
@@ -170,7 +173,7 @@ def seldom_collected() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-SNAPSHOT_BYTES = 512 << 20  # of private memory in a snapshot, where nobody says otherwise
+SNAPSHOT_BYTES = 512 << 20  # of private memory in a snapshot, by default
 CONTENT = Option("show-content", help="also what users sent and got: prompts, texts, token ids", for_agents=False)
 COLUMNS = Option("columns", help="where in its line each Python frame stands (CPython 3.11 on)")
 JSON = Option("json", help="one line of JSON instead of text")
@@ -188,12 +191,12 @@ class Command:
     name = ""
     group = ""  # "ranks", "python", "tensors", …: how `llm` lists it
     options: Sequence[Option] = ()
-    operand = ""  # how the help names what follows the options
-    completion = ""  # "what", "expression", "file" or "": what the operand completes to
+    operand = ""  # the operand's name in the help
+    completion = ""  # "what", "expression", "file" or "": the completions of the operand
     takes_target = True  # takes -on WHAT
     resumes = False  # it resumes processes
     repeats = False  # Enter repeats it although it resumes
-    watches = False  # it looks more than once: one moment of a process that runs tells it nothing
+    watches = False  # it takes several samples: one moment of a running process is no use to it
     copies = 0  # how often `room.LOOK` bytes of memory it needs at least, for copies of processes
     standalone = False  # also runs outside gdb in `python -m gdbext`, without starting gdb
     tool = ""  # the name under which agents get it (`python -m gdbext mcp`); "": they do not
@@ -205,7 +208,7 @@ class Command:
         raise NotImplementedError
 
     def answer(self, session: Session, args: Args) -> Answer:
-        """`run`, again where a process that is read while it runs changed under the reader."""
+        """The answer of `run`. It is called again where a process that runs changed during the read."""
 
         def run() -> Answer:
             session.moving = False
@@ -230,12 +233,12 @@ class Command:
             raise
 
     def rehearsed(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The values of its options with which it reads all that it reads, and writes nothing."""
+        """The values of its options for a run that reads the same memory and writes nothing."""
         return {key: None if key in _FILES else value for key, value in values.items()}
 
     @classmethod
     def finds_engines(cls, args: Args) -> bool:
-        """Whether it finds its processes itself with these arguments, and needs neither -on nor a selected one."""
+        """Whether the command finds its processes itself with these arguments, and needs neither -on nor a selected one."""
         return cls.standalone
 
     def complete(self, session: Session, text: str) -> list[str]:
@@ -292,12 +295,12 @@ class Command:
 
     @classmethod
     def is_process(cls, word: str) -> bool:
-        """Whether a word that is all of the operand names the process, as after -on."""
+        """Whether a word that is the whole operand names the process, as -on does."""
         return not cls.operand
 
     @classmethod
     def with_process(cls, rest: str, values: dict[str, Any]) -> str:
-        """The operand with the process that -on names in the place of its WHAT; `UsageError` where it has one there already."""
+        """The operand with the process of -on in place of its WHAT; `UsageError` where the operand names one already."""
         if cls.takes_target or "WHAT" not in cls.operand or not values.get(ON_OPERAND.key):
             return rest
         before, _, behind = cls.operand.partition("WHAT")
@@ -314,7 +317,7 @@ _OPTION = re.compile(r"--?[A-Za-z][\w-]*$")
 
 
 def _word(text: str) -> tuple[Any, ...]:
-    """The first word of `text` (quotes respected) and what follows it."""
+    """The first word of `text` (quotes respected) and the rest."""
     if text[:1] in "'\"":
         end = text.find(text[0], 1)
         if end > 0:
@@ -324,8 +327,8 @@ def _word(text: str) -> tuple[Any, ...]:
 
 
 def matching(word: str, options: list[Option]) -> list[Option]:
-    """The options that a word like "-so" means. What nearly every command has makes no prefix of another one ambiguous. -p and
-    -pid name a process, as other tools have it."""
+    """The options that a word like "-so" means. Options of nearly every command make no prefix of another one ambiguous. -p and
+    -pid name a process, as in other tools."""
     name = word[2:] if word.startswith("--") else word[1:]
     if name in ("p", "pid") and not any(o.name == name for o in options):
         return [o for o in options if o in (ON, ON_OPERAND)]
@@ -335,7 +338,7 @@ def matching(word: str, options: list[Option]) -> list[Option]:
 
 
 def _unknown(command: type[Command], word: str, rest: str, options: list[Option]) -> str:
-    """What to do about an option that a command does not have."""
+    """Advice for an option that a command does not have."""
     name = word.lstrip("-")
     if name == "on":
         what = _word(rest)[0] if rest else "TP0"

@@ -1,4 +1,4 @@
-"""What the commands about an engine's KV cache and requests share: the running engine of a process, and the view of its cache."""
+"""Shared by the commands about an engine's KV cache and requests: the running engine of a process, and the view of its cache."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ CONTENT = Option("show-content", help="with token ids of prompts and outputs", f
 
 
 def engine_of(session: Any, target: Target) -> Engine | None:
-    """The running engine that a process belongs to, its siblings opened by the session; None for a core and for what is no
-    engine's."""
+    """The running engine that a process belongs to, with its siblings opened by the session. None for a core and for a process of
+    no engine."""
     if not session.is_running(target):
         return None
     ranks = session.ranks
@@ -39,8 +39,8 @@ def engine_of(session: Any, target: Target) -> Engine | None:
 
 
 def only_scheduler(session: Any) -> Rank:
-    """The process that schedules for the one engine that runs on this machine; `GdbextError` where there is none, or more than
-    one, naming them. Of schedulers that are the ranks of one model (SGLang's), which all do the same, it is the first."""
+    """The process that schedules for the one engine that runs on this machine. `GdbextError` where there is none, or more than
+    one, naming them. Where the ranks of one model each have a scheduler and all do the same (SGLang's), it is the first."""
     ranks, _ = discover.discover()
     session.ranks = session.ranks or ranks
     engines = groups.engines_of([r for r in ranks if r.family is not None], session.open)
@@ -54,10 +54,10 @@ def only_scheduler(session: Any) -> Rank:
 
 
 def view_of(session: Any, args: Any, target: Target | None = None) -> View | NativeView:
-    """A view of the KV cache of the engine that a command's process (or `target`) belongs to; `-pool` names an object of it
-    instead.
+    """A view of the KV cache of the engine that a command's process (or `target`) belongs to, or of the object that `-pool`
+    names.
 
-    Where no process is named and none is selected, the engine that runs alone on this machine is taken."""
+    Where no process is named and none is selected, it is the only engine that runs on this machine."""
     on = getattr(args, "on", None)
     if target is None:
         if on is None and session.selected_pid() is None:
@@ -81,7 +81,7 @@ def view_of(session: Any, args: Any, target: Target | None = None) -> View | Nat
 
 
 def engines_for(session: Any, what: str | None) -> tuple[list[Engine], list[Target]]:
-    """The running engines that a command about requests means, and the cores: those of `what`, else the selected process's,
+    """The running engines, and the cores, for a command about requests: those of `what`, else the selected process's,
     else all."""
     target = None
     if what:

@@ -28,9 +28,9 @@ _ADDRESS = re.compile(r"(0x[0-9a-fA-F]+|\d{5,})$")
 def value_of(session: Session, args: Args) -> tuple[Runtime, Resolved]:
     """Evaluate a command's expression. -> (Runtime, the value with the Python frame whose names gave it)
 
-    The selected frame counts; with -any, and with -on where no frame of that process was selected, the nearest outward in which
-    the whole expression resolves (of the main thread where the selected one runs no Python); -frame names the function whose
-    frame it starts from. An expression without names needs no frame."""
+    The selected frame counts. With -any, and with -on where no frame of that process was selected, frames are searched outward
+    for one in which the whole expression resolves. That search uses the main thread's frames if the selected thread runs no
+    Python. -frame names the function whose frame the search starts from. An expression without names needs no frame."""
     rt = session.runtime(args.on)
     outward = args.any or args.on is not None and not args.frame and not session.has_selected(args.on)
     try:
@@ -39,7 +39,7 @@ def value_of(session: Session, args: Args) -> tuple[Runtime, Resolved]:
         log.passed_over(e)
         if args.frame:
             raise
-        # the selected thread runs no Python, as the driver's own one at a stop on the GPU: the main thread's are what is outward
+        # the selected thread runs no Python, as the driver's own one at a stop on the GPU: the main thread's frames are searched
         frames = rt.frames(rt.threads()[0]) if outward and rt.threads() else []
     level = min(session.level(args.on), max(0, len(frames) - 1)) if frames else 0
     return rt, resolution.resolve(
@@ -48,8 +48,10 @@ def value_of(session: Session, args: Args) -> tuple[Runtime, Resolved]:
 
 
 class NamedTensor:
-    """The tensor that a command names: `tensor`; `how` its words were understood ("Python", "C++, address of a TensorImpl" ...);
-    `rt`: the process's `Runtime` or None; `frame`: the `PyFrame` whose names gave it, None where it needed none."""
+    """The tensor that a command names.
+
+    `tensor`. `how`: the meaning of its words ("Python", "C++, address of a TensorImpl" ...). `rt`: the process's `Runtime` or
+    None. `frame`: the `PyFrame` whose names gave it, None where it needed none."""
 
     def __init__(self, tensor: Tensor, how: str, rt: Runtime | None, frame: PyFrame | None = None) -> None:
         self.tensor, self.how, self.rt, self.frame = tensor, how, rt, frame
@@ -82,8 +84,8 @@ def tensor_of(session: Session, args: Args) -> NamedTensor:
 
 
 def tensor_value(rt: Runtime, value: Any) -> Tensor | None:
-    """The `Tensor` of a value that an expression gave: an object of the process, or a view that was made here (a slice); None for
-    what is none."""
+    """The `Tensor` of an expression's value: an object of the process, or a view that was made here (a slice). None for a value
+    that is no tensor."""
     if isinstance(value, objects.Object):
         if numpy_objects.is_array(value):
             return ndarrays.of_object(value)
@@ -94,14 +96,15 @@ def tensor_value(rt: Runtime, value: Any) -> Tensor | None:
 
 
 def hidden_names(session: Session, args: Args) -> AbstractSet[str]:
-    """The names whose content a command does not show: none with -show-content, nor where the process runs no Python engine."""
+    """The names whose content a command does not show. There are none with -show-content, or where the process runs no Python
+    engine."""
     rt = runtime_or_none(session, args.on)
     return frozenset() if rt is None else session.private(rt, args)
 
 
 def hides_values(text: str, tensor: Tensor, private: AbstractSet[str]) -> bool:
-    """Whether the values of the tensor that an expression names may be tokens: of an integer type, by way of a private name or of
-    none that says what they are."""
+    """Whether the values of an expression's tensor may be tokens: it has an integer type, and the expression uses a private name
+    or no name that says what the values are."""
     if not private or tensor.dtype.kind not in ("int", "raw"):
         return False
     return bool(content.names_in(text) & frozenset(private)) or content.is_unnamed(text)

@@ -1,4 +1,5 @@
-"""The commands as gdb knows them: name, class and help at the start; what a command does is loaded when it is typed or completed.
+"""The commands as gdb knows them: name, class and help at the start. A command's code is loaded when the command is typed or
+completed.
 
 gdbext/init.py loads this at every start of gdb: nothing else of the pack is imported at the top.
 """

@@ -1,5 +1,5 @@
-"""What the commands share that act on gdb's own inferiors: asking for gdb, the options of Python breakpoints, labels of what is
-attached."""
+"""Shared by the commands that act on gdb's own inferiors: the check for gdb, the options of Python breakpoints, labels of
+attached processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def require_gdb(session: Session, name: str) -> ModuleType:
 
 
 def labels_of_attached(session: Session) -> dict[int, str]:
-    """{pid: label} of what is attached, and of what the last llm-ranks found."""
+    """{pid: label} of the attached processes, and of those that the last llm-ranks found."""
     found = {r.pid: r.label for r in session.ranks if not r.process.fate()}
     found.update({p.pid: p.label for p in require_gdb(session, "attach").attached() if p.label})
     return found
@@ -46,8 +46,7 @@ PENDING = Option("pending", help="wait for the place also where something nearly
 
 
 def refuse_typos(session: Session, where: Any, processes: list[Any]) -> None:
-    """Raises `NotFoundError` for a place that is spelt nearly like one that is loaded, or that a process has which is not
-    attached."""
+    """Raises `NotFoundError` for a place that only an unattached process has, or whose spelling is close to a loaded one."""
     pids = {p.pid for p in processes}
     families = {r.family for r in session.ranks if r.pid in pids}
     others = [r for r in session.ranks if r.pid not in pids and not r.process.fate()]
@@ -56,8 +55,8 @@ def refuse_typos(session: Session, where: Any, processes: list[Any]) -> None:
 
 
 def breakpoint_doubts(session: Session, processes: Iterable[Any]) -> list[str]:
-    """Reasons for `partial` of a Python breakpoint: what the search for code left out, that a process that starts will not be
-    noticed, and that no guard watches."""
+    """Reasons for `partial` of a Python breakpoint: the search for code left something out, the start of a process will not be
+    noticed, no guard watches."""
     from ..cpython import codes
 
     found = [text for p in processes for text in codes.every(p.rt).left_out]

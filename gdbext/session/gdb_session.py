@@ -22,7 +22,7 @@ class GdbSession(Session):
     """The selected inferior, thread and frame of this gdb."""
 
     in_gdb = True
-    own_style: Style | None = None  # of a gdb that another process started, instead of what its terminal is like
+    own_style: Style | None = None  # of a gdb that another process started, instead of its terminal's
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class GdbSession(Session):
         return known
 
     def begin(self) -> None:
-        """A command begins: each process's GPU memory may be read anew, so far as one command may."""
+        """To be called when a command begins. Each process's GPU memory may be read anew, within the bounds of one command."""
         for target in self._inferiors.values():
             if target.device_memory is not None:
                 target.device_memory.begin()
@@ -99,7 +99,7 @@ class GdbSession(Session):
         return found
 
     def attached_inferior(self, what: str | None = None) -> Any:
-        """The inferior that a WHAT names, the selected one without; one that has no process is fine where none is named."""
+        """The inferior that a WHAT names, without one the selected inferior. Only in the second case it may have no process."""
         self._need_frames()
         if what is None:
             return gdb.selected_inferior()
@@ -127,8 +127,8 @@ class GdbSession(Session):
         return device()
 
     def focus_core(self, core: Any) -> str:
-        """In cuda-gdb: opens a GPU core where nothing is open yet and focuses its first fault; what was done, in words, ''
-        elsewhere."""
+        """In cuda-gdb: opens a GPU core where nothing is open yet and focuses its first fault. -> what it did, in words; ''
+        elsewhere"""
         from ..control import cudagdb
 
         if not cudagdb.is_cuda_gdb():
@@ -217,7 +217,7 @@ def _on_nodes(command: type[Command], args: Args) -> Any:
 
 
 def complete(command: type[Command], text: str, word: str | None) -> Any:
-    """Options after a dash, else what the operand completes to."""
+    """Options after a dash, else the completions of the operand."""
     last = text.split(" ")[-1]
     word = last if word is None else word  # gdb asks a first time only to learn where words break
     if last.startswith("-"):

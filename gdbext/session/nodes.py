@@ -1,8 +1,8 @@
-"""Commands on other machines: `-on TP0@ssh:HOST`, `llm-stacks pod/NS/NAME slurm:JOB`. kubectl, ssh and srun as the user has them
-carry the pack there, into memory alone, and run it; what they answer is put together here.
+"""Commands on other machines: `-on TP0@ssh:HOST`, `llm-stacks pod/NS/NAME slurm:JOB`. The user's own kubectl, ssh and srun carry
+the pack there, into memory alone, and run it. Their answers are merged here.
 
-Everything is a list of words: no shell of ours sees a name, and ssh, which joins its words for the shell there, gets them
-quoted."""
+Every command line is a list of words: no shell of ours sees a name. ssh joins its words for the shell on the other machine, so it
+gets them quoted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NODE = re.compile(rf"(?:(?P<what>.*?)@)?(?P<node>pod/{NAME}/{NAME}(?:/{NAME})?|s
 LIMIT = 120.0  # seconds for a node
 AT_ONCE = 32
 MOST, MOST_OF_ALL = 64 << 20, 256 << 20  # bytes that one node, and all together, may answer
-MOST_SAID = 64 << 10  # bytes of what a node's program complains
+MOST_SAID = 64 << 10  # bytes of the error output of a node's program
 # Reads the pack from standard input into memory and becomes it: nothing is written to a disk there.
 START = (
     "import os, sys\n"
@@ -45,8 +45,8 @@ START = (
 
 
 def plan(words: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """[(node, the command's words there)] for a command line that names nodes; [] for one that names none. `GdbextError` where it
-    names both a node and something else in one word."""
+    """[(node, the command's words there)] for a command line that names nodes; [] for one that names none. `GdbextError` where
+    one word names both a node and something else."""
     found = {}
     for number, word in enumerate(words):
         whole = NODE.fullmatch(word)
@@ -72,7 +72,7 @@ def plan(words: Sequence[str]) -> list[tuple[str, list[str]]]:
 
 
 def command_line(node: str, words: Sequence[str]) -> list[str]:
-    """The program and its words that run `words` on a node, with what it reads as its standard input."""
+    """The command line that runs `words` on a node, with its standard input."""
     kind = re.match(r"pod|ssh|slurm", node)
     if kind is None:
         raise GdbextError(f"{node}: no node")
@@ -91,13 +91,13 @@ READY_IN = 60.0  # seconds after which those that are ready begin without the ot
 
 
 def all_are_ready() -> None:
-    """On a node: says that the pack is here, and waits for the word that it is on all others too."""
+    """On a node: reports that the pack is here, and waits for the message that it is on all other nodes too."""
     print(READY, flush=True)
     sys.stdin.readline()
 
 
 class Start:
-    """The moment at which all nodes begin: when each has said that it is ready, or has failed, or after READY_IN seconds."""
+    """The moment at which all nodes begin: when each has reported that it is ready, or has failed, or after READY_IN seconds."""
 
     def __init__(self, count: int) -> None:
         self._waiting, self._lock, self._go = count, threading.Lock(), threading.Event()
@@ -122,7 +122,7 @@ class Start:
 
 
 class Room:
-    """What all nodes' answers together may take yet, in bytes."""
+    """The bytes that all nodes' answers together may still take."""
 
     def __init__(self, left: int = MOST_OF_ALL) -> None:
         self.left, self._lock = left, threading.Lock()
@@ -136,9 +136,9 @@ class Room:
 def ask(
     node: str, words: Sequence[str], pack: bytes, limit: float = LIMIT, room: Room | None = None, start: Start | None = None
 ) -> list[tuple[str, str]]:
-    """[(name, text)] of a node's answers, of a job's one for each task, under the name that was asked; `GdbextError` where there
-    is none, or where it does not end within `limit` seconds, MOST bytes and the `room` for all. `start`: the moment at which it
-    begins with all others."""
+    """[(name, text)] of a node's answers, one for each task of a job, under the node's name in the command. `start`: the moment
+    at which it begins with all others. `GdbextError` where there is no answer, or where it exceeds `limit` seconds, MOST bytes or
+    the `room` for all."""
     line = command_line(node, ["python3", "-c", START, str(len(pack)), *words])
     try:
         child = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -174,7 +174,7 @@ def ask(
 
 
 def _give(pipe: Any, pack: Any) -> None:
-    """Writes the pack to who may not want it."""
+    """Writes the pack to a program that may not read it."""
     try:
         with pipe:
             pipe.write(pack)
@@ -183,7 +183,7 @@ def _give(pipe: Any, pack: Any) -> None:
 
 
 def _read(child: Any, limit: float, room: Room, start: Start | None = None) -> tuple[bytes, bytes]:
-    """-> (standard output, the end of standard error) of a program, counted as they come; its first line is told to `start`."""
+    """-> (standard output, the end of standard error) of a program, counted as they arrive. `start` gets its first line."""
     try:
         return _read_all(child, limit, room, start)
     finally:
@@ -221,7 +221,7 @@ def _read_all(child: Any, limit: float, room: Room, start: Start | None) -> tupl
 
 
 def of_line(command: type[Command], args: Args) -> list[tuple[str, list[str]]]:
-    """`plan` of a line that was typed in gdb, where an expression is not cut into words: nodes stand in -on, or among the
+    """`plan` of a line that was typed in gdb, where an expression is not split into words: nodes are in -on, or among the
     operand's names of processes."""
     operands = args.operand_text.split() if command.completion == "what" else [args.operand_text] * bool(args.operand_text)
     if not (
@@ -240,8 +240,8 @@ def of_line(command: type[Command], args: Args) -> list[tuple[str, list[str]]]:
 
 
 def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[str]]]) -> Answer:
-    """The answers of all nodes as one: merged by the command where it knows how, else beside each other. A node that does not
-    answer is named in `failed`; `GdbextError` where none does."""
+    """The answers of all nodes as one. The command merges them where it can, otherwise they follow one another. A node that does
+    not answer is named in `failed`; `GdbextError` where none does."""
     if command.gdb_only or command.resumes:
         raise UsageError(f"{command.name} acts on gdb's own inferiors: run gdb there   (gdbext.pyz gdb prints what it sources)")
     for option in command.all_options():
@@ -282,7 +282,7 @@ def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[st
 
 
 def _answer(command: type[Command], text: str, budget: Any) -> Any:
-    """The JSON of a node's answer; `GdbextError` where it is none of this command."""
+    """The JSON of a node's answer; `GdbextError` where it is no answer of this command."""
     no_answer = "what it answered is no answer of gdbext"
     try:
         found = json_of(text.encode(), budget.path, budget)
@@ -294,8 +294,8 @@ def _answer(command: type[Command], text: str, budget: Any) -> Any:
 
 
 def beside(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
-    """Answers that are not merged: `{nodes: [{node, answer}], failed}`, as text one after the other, indented beneath the name
-    that was asked, so that no node can speak for another."""
+    """Answers that are not merged: `{nodes: [{node, answer}], failed}`. As text they follow one another, indented below the
+    node's name in the command, so that no node's text can look like another's."""
     partial = [f"{f['label']}: {f['reason']}" for f in failed]
 
     def text(style: Style) -> str:

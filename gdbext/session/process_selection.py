@@ -10,13 +10,13 @@ from .session import Session
 
 
 def resolve_processes(session: Session, text: str) -> list[ProcessRef]:
-    """Resolves `WHAT...`, each process once: names separated by blanks or commas, or one path of a file.
-    Empty text means the process that gdb has selected, else all engine processes."""
+    """Resolves `WHAT...`, each process once: names separated by blanks or commas, or one path of a file. Empty text means gdb's
+    selected process, else all engine processes."""
     if not text:
         pid = session.selected_pid()
         if pid is not None:
             return [session.process(pid)]
-        session.ranks = []  # "all" means now, not when llm-ranks last looked
+        session.ranks = []  # "all" means now, not at the last llm-ranks
         try:
             return session.resolve("all")
         except NotFoundError:

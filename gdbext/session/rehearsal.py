@@ -1,4 +1,5 @@
-"""The collector's reader for -still (stillness.py): it runs the command, in a process of its own, to learn what it reads."""
+"""The collector's reader for -still (stillness.py): it runs the command, in a process of its own, to learn which memory
+it reads."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ from .session import Session, register_adapters
 if TYPE_CHECKING:
     from ..access.base import Target
 
-WAYS = 4  # tries to go a command's way through what changes meanwhile
+WAYS = 4  # runs of a command on memory that changes meanwhile
 
 
 class _Alone(Session):
-    """What the collector runs the command in: every name means the process that is copied, and no other is looked at."""
+    """The session in which the collector runs the command. Every name means the process that is copied, and no other is read."""
 
     def __init__(self, target: Target) -> None:
         super().__init__()
@@ -38,15 +39,17 @@ class _Alone(Session):
 
 
 def read(target: Target, module: str, name: str, values: str, operand: str, once: str = "") -> str:
-    """The collector's reader: runs a command of `Copies` on `target`, and reads what another process's answer needs of this one.
-    `once`: its way need not be known exactly, for what lies around it is copied too.
-    '': where it fails, the command says so of the copy."""
+    """The collector's reader: runs a command of `Copies` on `target`. It also reads the memory that other processes' answers need
+    from this one.
+
+    `once`: the run is not repeated to learn its pages exactly, because the memory around them is copied too. Returns '' even
+    where it fails: the command itself then fails on the copy, and says why."""
     if once and target.read_log is not None and (target.read_log.repeated or target.read_log.of_copy):
         return ""
     command: Any = getattr(importlib.import_module(module), name)
     args = Args({**json.loads(values), "on": str(target.pid)}, operand)
     register_adapters()
-    # its way is wanted, not what it says: to read again until two readings agree would lead nowhere else
+    # only its pages matter, not its answer: repeated readings until two agree would read no other pages
     target.is_stopped = True
     for _ in range(WAYS):
         try:

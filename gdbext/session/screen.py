@@ -1,4 +1,4 @@
-"""A terminal that a live view has to itself: keys without Enter, its own screen, and everything as it was before at the end."""
+"""A terminal for one live view: keys without Enter, a screen of its own, and the former state restored at the end."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ _ARROWS = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down
 
 
 class Screen:
-    """`with Screen() as screen:` takes the terminal; however the block is left (^C, SIGTERM, an error), it is given back as it
-    was. `moves`: whether it has a cursor to move, by TERM; one without gets plain lines. `own_signals`: SIGTERM ends the block;
-    not inside gdb, whose signals are its own. `GdbextError` without a terminal."""
+    """`with Screen() as screen:` takes the terminal. However the block is left (^C, SIGTERM, an error), its former state is
+    restored.
+
+    `moves`: whether the terminal has a movable cursor, by TERM; one without gets plain lines. `own_signals`: SIGTERM ends the
+    block; not inside gdb, which has its own handlers. `GdbextError` without a terminal."""
 
     def __init__(self, own_signals: bool = True) -> None:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -73,8 +75,8 @@ class Screen:
         return found.columns or 80, found.lines or 24
 
     def show(self, lines: Sequence[str], coloured: bool) -> None:
-        """Shows the lines that have room, below what was shown before where the cursor cannot be moved; everything in them but
-        `Style`'s colours is escaped."""
+        """Shows the lines that fit, below the earlier ones where the cursor cannot be moved. Everything in them except `Style`'s
+        colours is escaped."""
         rows = self.size()[1]
         text = escape_output("\n".join(lines[: rows - 1]), coloured)
         if not self.moves:

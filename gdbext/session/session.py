@@ -1,6 +1,6 @@
-"""The surroundings of a command: the selected process, thread and Python frame, the last list of ranks, how to print.
+"""The environment of a command: the selected process, thread and Python frame, the last list of ranks, how to print.
 
-`Session` works outside gdb on processes named by -on; `gdb_session.GdbSession` adds what gdb has selected.
+`Session` works outside gdb on processes named by -on; `gdb_session.GdbSession` adds gdb's own selection.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from ..render.text import Style, coloured, knows_links
 from .command import Answer, Args, Command
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # loaded by who resolves a name: llm-ranks, the first that is run on a machine, does not
+if TYPE_CHECKING:  # loaded when a name is resolved: llm-ranks, the first command on a machine, resolves none
     from ..engines.processes import ProcessRef
     from ..engines.rank import Rank
     from .stillness import Copies
 
 
 def _torch() -> Any:
-    """What torch's room makes of objects, loaded with the first of them."""
+    """The objects of torch's room, loaded with the first of them."""
     from ..torch import adapter
 
     return adapter
 
 
 def register_adapters() -> None:
-    """Tells the Python room what torch's room knows of its objects."""
+    """Registers the adapters of torch's room in the Python room."""
     adapters.register(("torch._C.TensorBase", "torch._C._TensorBase"), lambda obj: _torch().TensorAdapter(obj))
     adapters.register(("torch.dtype",), lambda obj: _torch().Dtype.of_object(obj))
     adapters.register(("torch.device",), lambda obj: _torch().Device.of_object(obj))
@@ -56,7 +56,7 @@ class Session:
         self.ranks: list[Rank] = []  # the last llm-ranks
         self.last = None  # $py
         self.moving = False  # the command at work reads a process that runs
-        self.copies: Copies | None = None  # what it reads instead of those that run, with -still
+        self.copies: Copies | None = None  # read instead of the running processes, with -still
         self.targets = targets.Targets(self._attached)  # of every process and core file that a command reads
         self._levels: dict[Any, int] = {}  # target -> (epoch, tid, Python frame level)
 
@@ -101,7 +101,7 @@ class Session:
             raise NotFoundError(f"{named} {fate}; llm-ranks lists what runs now")
 
     def process(self, pid: int) -> ProcessRef:
-        """The process with that pid, as the engine's process that it is where the last llm-ranks lists it."""
+        """The process with that pid. Where the last llm-ranks lists it, it comes with its rank."""
         from ..engines import processes
 
         known = next((r for r in self.ranks if r.pid == pid), None)
@@ -124,7 +124,7 @@ class Session:
         return target.is_live or self.copies is not None and self.copies.holds(target)
 
     def still(self, command: Command, args: Args, run: Callable[[], Answer]) -> Answer:
-        """The answer of a command that reads copies of the processes that run, made anew where they lack something."""
+        """The answer of a command that reads copies of the running processes. Copies that lack something are made again."""
         from . import stillness
 
         copies = self.copies = stillness.Copies(command, args)
@@ -168,7 +168,7 @@ class Session:
         raise GdbextError(NEEDS_GDB)
 
     def attached_inferior(self, what: str | None = None) -> Any:
-        """gdb's inferior that a WHAT names, the selected one without."""
+        """gdb's inferior that a WHAT names, without one the selected inferior."""
         raise GdbextError(NEEDS_GDB)
 
     def target_of_inferior(self, inferior: Any) -> Target:

@@ -1,7 +1,8 @@
-"""-still: a command reads a running process in a copy of one moment, made in a stop of milliseconds, and not the process itself.
+"""-still: a command reads not a running process but a copy of it, of one moment, made in a pause of milliseconds.
 
-Which pages the copy has to hold the command says itself: the collector, which runs in a process of its own, runs the command on
-the running process before the stop, walks its way once more during the stop, and runs it on the copy (access/collector.py).
+The command itself determines which pages the copy has to hold. The collector, a process of its own, runs the command on the
+running process before the stop. It follows the same pointers once more during the stop, and runs the command on the copy
+(access/collector.py).
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from .command import SNAPSHOT_BYTES, Answer, Args, Command
 if TYPE_CHECKING:
     from ..access.base import Target
 
-READER = f"{__package__}.rehearsal"  # what the collector reads with
+READER = f"{__package__}.rehearsal"  # the collector's reader
 SECONDS = 600  # that a collector may take on a machine at full load
-TRIES = 3  # copies: the first has what the command reads, the others what a snapshot has
+TRIES = 3  # copies: the first has the pages that the command reads, the others those of a snapshot
 
 
 class Copies:
-    """The copies that one command reads in the place of processes that run: each made when the command first opens the process.
-    `pauses`: `[{pid, seconds, woken}]`, `partial`: what is missing in them; `made`: how often they were made anew, with what a
-    snapshot holds, for a process that changes faster than the command's way can be learnt."""
+    """The copies that one command reads in place of running processes. Each is made when the command first opens the process.
+
+    `pauses`: `[{pid, seconds, woken}]`. `partial`: what is missing in the copies. `made`: how often they were made again, with
+    the memory that a snapshot holds; that is for a process that changes faster than its pages can be learnt."""
 
     def __init__(self, command: Command, args: Args) -> None:
         values = {k: v for k, v in args.__dict__.items() if k != "operand_text"}
@@ -41,7 +43,7 @@ class Copies:
         self.made = 0
 
     def anew(self) -> None:
-        """Forgets the copies: what was missing in them may be in later ones."""
+        """Drops the copies: later ones may have the parts that were missing."""
         self._targets.clear()
         self.partial.clear()
         self.made += 1
@@ -69,7 +71,7 @@ class Copies:
         return self._targets[pid]
 
     def told(self, answer: Answer) -> Answer:
-        """An answer with `pauses`, and what is missing in the copies."""
+        """An answer with `pauses`, and the parts missing in the copies."""
         if not self.pauses:
             return answer
         text, stood = answer.in_style, ", ".join(f"{p['pid']} {seconds(p['seconds'])}" for p in self.pauses[:16])

@@ -1,1 +1,1 @@
-"""Set-up: what makes gdb ready for the pack (init files, wheels for gdb's own Python) and says what is missing (doctor)."""
+"""Set-up: prepares gdb for the pack (init files, wheels for gdb's own Python) and reports what is missing (doctor)."""

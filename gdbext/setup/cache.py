@@ -1,4 +1,4 @@
-"""`python -m gdbext cache clear`: removes what looks keep for later ones."""
+"""`python -m gdbext cache clear`: removes the results that commands keep for later ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def clear(say: Callable[[str], None]) -> dict[str, Any]:
-    """-> {folder, files, bytes} of what was removed; `GdbextError` where the folder is somebody else's."""
+    """-> {folder, files, bytes} of the removed files; `GdbextError` where the folder is another user's."""
     own, (files, size) = kept_symbols.folder(), kept_symbols.clear()
     where = f"from {own}" if own else "(neither XDG_CACHE_HOME nor HOME names a folder)"
     say(f"removed {files} files, {size / 1024:.1f} KiB, {where}")

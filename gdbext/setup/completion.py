@@ -10,7 +10,7 @@ ALWAYS = ("help", "version")
 
 
 def script(shell: str, setup: Mapping[str, str]) -> str:
-    """What the shell reads. `setup`: {command: what it does} of those that are not in the table."""
+    """The script for the shell. `setup`: {command: what it does} of those that are not in the table."""
     summaries = {e.name: e.summary for e in table.entries() if not e.gdb_only}
     options = {name: {o.name: o.told for o in table.load(name).all_options()} for name in summaries}
     return _SHELLS[shell]({**summaries, **setup}, options)

@@ -1,4 +1,4 @@
-"""`python -m gdbext doctor`: what works here and what does not, each with the line that mends it."""
+"""`python -m gdbext doctor`: what works here and what does not, each fault with the line that fixes it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _file(path: str) -> Any:
 
 
 def process_facts() -> dict[str, Any]:
-    """What /proc says about the right to trace: {scope, capabilities, seccomp, container, uid}."""
+    """The facts of /proc about the right to trace: {scope, capabilities, seccomp, container, uid}."""
     status = dict(re.findall(r"^(\w+):\s*(\S+)", _file("/proc/self/status") or "", re.M))
     scope = _file("/proc/sys/kernel/yama/ptrace_scope")
     cgroup = _file("/proc/1/cgroup") or ""
@@ -85,7 +85,7 @@ def try_trace() -> int:
 
 
 def check_trace(facts: dict[str, Any], error: int) -> Check:
-    """May one process of this user read and attach another? `error`: what `try_trace` found."""
+    """May one process of this user read and attach another? `error`: the result of `try_trace`."""
     may = bool(facts["capabilities"] >> SYS_PTRACE & 1)
     where = f"ptrace_scope {facts['scope']}, {'with' if may else 'without'} SYS_PTRACE" + (
         ", in a container" if facts["container"] else ""
@@ -175,8 +175,8 @@ def check_init_files() -> Check:
 
 
 def check_safe_path(gdb: gdbs.Gdb, python: str | None = None) -> Check:
-    """gdb prints nine lines of warning at every attach to a Python that has a python3.X-gdb.py beside it, unless told that it is
-    safe."""
+    """Checks that gdb trusts a python3.X-gdb.py next to a Python. Otherwise it prints nine lines of warning at every attach to
+    that Python."""
     real = os.path.realpath(python or sys.executable)
     script = real + "-gdb.py"
     allowed = [p for p in gdb.safe_path.split(":") if p and not p.startswith("$")]
@@ -191,7 +191,7 @@ def check_safe_path(gdb: gdbs.Gdb, python: str | None = None) -> Check:
 
 
 def check_calls(gdb: gdbs.Gdb) -> Check:
-    """Whether calls that others make with this gdb would harm the process on this CPU."""
+    """Whether calls that users make with this gdb would harm the process on this CPU."""
     flags = _file("/proc/cpuinfo")
     if flags is None:
         return Check(
@@ -220,7 +220,7 @@ def layouts() -> dict[str, list[str]]:
 
 
 def check_layouts(known: dict[str, list[str]]) -> Check:
-    """`known`: what `layouts` found."""
+    """`known`: the result of `layouts`."""
     gone = [k for k, names in known.items() if not names]
     said = "; ".join(f"{k} {', '.join(names)}" for k, names in known.items() if names)
     if gone:
@@ -234,7 +234,7 @@ def check_layouts(known: dict[str, list[str]]) -> Check:
 
 
 def run(gdb: str | None = None) -> list[Check]:
-    """Every check, in the order in which a user needs them; of the program `gdb` alone where it is named."""
+    """Every check, in the order in which a user needs them; only those of the program `gdb` where it is given."""
     checks = [Check("python", "ok", f"{sys.executable}: Python {sys.version.split()[0]}")]
     paths = gdbs.find(gdb)
     found = None

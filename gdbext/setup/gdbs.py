@@ -1,4 +1,4 @@
-"""The gdbs on this machine and what each can do, asked of themselves."""
+"""The gdbs on this machine and their features, as they report them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Gdb:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """What a gdb is started with: ours, but for where an interpreter that was unpacked somewhere has its library. gdb's own
-    Python is another one."""
+    """The environment for a gdb: ours without PYTHONHOME, which names the library of an interpreter that was unpacked somewhere.
+    gdb's own Python is another one."""
     return {**{name: value for name, value in os.environ.items() if name != "PYTHONHOME"}, **more}
 
 
@@ -95,7 +95,7 @@ def find(named: str | None = None) -> list[str]:
 
 
 def need(named: str | None = None) -> Gdb:
-    """The `Gdb` to run commands in: the first here that has Python; `GdbextError` that says how to get one."""
+    """The `Gdb` to run commands in: the first here that has Python. The `GdbextError` says how to get one."""
     paths = find(named)
     for path in paths:
         gdb = ask(path)

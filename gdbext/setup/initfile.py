@@ -1,7 +1,6 @@
-"""The pack's block in gdb's init files: put in, taken out, nothing else in the file touched by a single byte.
+"""The pack's block in gdb's init files: put in and taken out. No other byte of the file is changed.
 
-The first line of the block says what was done to make room for it, so that taking it out gives back the very bytes that were
-there."""
+The first line of the block records how room was made for it. So its removal restores exactly the bytes that were there."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ NO_PYTHON = (
 
 
 def load_script(init: str) -> str:
-    """The gdb script that loads the pack from `init`, the path of init.py; in a gdb without Python it says so in one line.
+    """The gdb script that loads the pack from `init`, the path of init.py. In a gdb without Python it prints one line about that.
 
     `$_streq` is one of the functions that gdb's own Python part defines: where there is no Python it is void.
     """
@@ -63,14 +62,14 @@ def remove_block(content: bytes | None, where: str = "init file") -> bytes | Non
         block = found[-1]
         begin = block.start("begin")
         if block["begin"] == BEGIN_UNENDED and block["joint"] and block.end() == len(content):
-            begin -= 1  # what the user has added behind the block since needs that line's end
+            begin -= 1  # lines that the user has added behind the block since need that line's end
         made = made or block["begin"] == BEGIN_NEW_FILE
         content = content[:begin] + content[block.end() :]
 
 
 def add_block(content: bytes | None, script: str | bytes, where: str = "init file") -> bytes:
-    """`content` (bytes, or None for no file) with the block that holds the gdb commands `script`, at its end. One that is there
-    already is renewed where it stands."""
+    """`content` (bytes, or None for no file) with the block that holds the gdb commands `script`, at its end. An existing block
+    is renewed in its place."""
     body = script.encode() if isinstance(script, str) else script
     found = _blocks(content, where) if content is not None else []
     if len(found) > 1:
@@ -87,8 +86,8 @@ def add_block(content: bytes | None, script: str | bytes, where: str = "init fil
 
 
 def init_files(environ: Mapping[str, str] = os.environ) -> tuple[list[tuple[str, str]], list[str]]:
-    """The init files to write to, [(program, path)], and all where a block may stand, [path]. gdb 11 and newer take the file in
-    the configuration folder when it is there, else the one in the home folder; cuda-gdb has files of its own."""
+    """The init files to write to, [(program, path)], and all files in which a block may be, [path]. gdb 11 and newer take the
+    file in the configuration folder where it exists, else the one in the home folder; cuda-gdb has files of its own."""
     home = environ.get("HOME") or os.path.expanduser("~")
     config = os.path.join(environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config"), "gdb")
     chosen, every = [], []
@@ -143,7 +142,7 @@ def write(path: str, content: bytes | None) -> None:
 
 
 def change(path: str, function: Callable[[bytes | None], bytes | None]) -> bool:
-    """Writes what `function` makes of the file's bytes. -> whether anything changed."""
+    """Writes the result of `function` on the file's bytes. -> whether anything changed."""
     before = read(path)
     after = function(before)
     if after == before:

@@ -27,9 +27,11 @@ def install(
     with_files: bool = True,
     say: Callable[[str], None] = print,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Adds the load line to gdb's and cuda-gdb's init files (or to the file `gdbinit` alone) and installs wheels for the Python
-    of each gdb here (or of `gdb` alone). -> the answer's data: `{files: [{program, path, changed}], wheels: [{gdb, python,
-    folder, missing}]}` and the reasons why it is partial."""
+    """Adds the load line to gdb's and cuda-gdb's init files (or to the file `gdbinit` alone), and installs wheels for the Python
+    of each gdb here (or of `gdb` alone).
+
+    -> the answer's data, `{files: [{program, path, changed}], wheels: [{gdb, python, folder, missing}]}`, and the reasons why it
+    is partial"""
     files, done, partial = [], [], []
     if with_files:
         init = init_script(os.path.join(wheels.data_folder(), UNPACKED))

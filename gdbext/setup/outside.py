@@ -1,7 +1,7 @@
-"""Commands outside gdb: `python -m gdbext COMMAND ...`, in this process where it can, else in a gdb of its own.
+"""Commands outside gdb: `python -m gdbext COMMAND ...`, in this process where possible, else in a gdb of its own.
 
-A gdb started here gets the command in the environment and writes what came of it to a file, because gdb -batch's own exit status
-is that of the last command only and its output may carry warnings."""
+A gdb started here gets the command in the environment and writes the result to a file. gdb -batch's own exit status is that of
+the last command only, and its output may carry warnings."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ OK, ERROR, PARTIAL = 0, 1, 3
 
 
 def line_of(command: type[Command], words: Sequence[str]) -> str:
-    """The shell's `words` as one gdb-style command line: values of options are quoted where they need it, the operand is left as
-    it is."""
+    """The shell's `words` as one gdb-style command line. Values of options are quoted where needed; the operand is left
+    as it is."""
     line, value_next = [], False
     for word in words:
         if value_next and (not word or " " in word or word[0] in "'\""):
@@ -49,14 +49,14 @@ def wants_json(command: type[Command], line: str) -> bool:
 
 
 def error_text(name: str, error: Exception, as_json: bool) -> str:
-    """The one line that says what failed."""
+    """The one line of an error."""
     if as_json:
         return jsonline.dumps({"schema": name + "/1", "partial": [], "error": one_line(str(error))})
     return error_line(name, error)
 
 
 def failure(name: str, error: Exception, as_json: bool) -> tuple[int, str, str]:
-    """An expected failure as `perform` gives it: JSON goes to standard output like any answer."""
+    """An expected failure in the form of `perform`: JSON goes to standard output like any answer."""
     text = error_text(name, error, as_json)
     return (ERROR, text, "") if as_json else (ERROR, "", text)
 
@@ -77,7 +77,7 @@ def perform(command: type[Command], line: str, session: Session) -> tuple[int, s
 
 
 def needs_gdb(command: type[Command], line: str) -> bool:
-    """Commands that read run here on what -on names or they find themselves; the others want gdb."""
+    """Whether a command needs gdb. Commands that read run here, on processes that -on names or that they find themselves."""
     if command.standalone:
         return False
     try:
@@ -160,7 +160,7 @@ def on_nodes(command: type[Command], words: Sequence[str], planned: Sequence[tup
 
 
 def shown(status: int, out: str, err: str) -> int:
-    """Prints what a command said. -> exit status."""
+    """Prints a command's result. -> exit status."""
     if out:
         print(out)
     if err:

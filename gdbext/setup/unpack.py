@@ -1,4 +1,4 @@
-"""`gdbext.pyz` for gdb, which sources files and no archives: the pack unpacked into a folder that nobody else can write."""
+"""`gdbext.pyz` for gdb, which sources files and no archives: the pack unpacked into a folder that no other user can write to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..render import files
 
 def init_script(folder: str = "") -> str:
     """The path of init.py for gdb's `source`. From an archive it is unpacked first, into `folder` or into one of our own below
-    the temporary folder; what is there already and is equal stays."""
+    the temporary folder. Existing files that are equal stay."""
     if package.in_archive():
         return os.path.join(_unpacked(folder or _default()), "gdbext", "init.py")
     return os.path.join(package.FOLDER, "init.py")
@@ -28,7 +28,8 @@ def _default() -> str:
 
 
 def private_folder(path: str) -> str:
-    """Makes a folder that only we can enter, or takes one that is so; `GdbextError` for a link, another's, or an open one."""
+    """Makes a folder that only this user can enter, or takes an existing one that is so. `GdbextError` for a link, another user's
+    folder, or one that others can enter."""
     path, elsewhere = os.path.abspath(path), "; name a folder: python3 gdbext.pyz gdb DIR"
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -46,8 +47,8 @@ def private_folder(path: str) -> str:
 
 
 def _unpacked(folder: Any) -> Any:
-    """Writes what `folder` lacks of the archive; -> the folder of this very archive in it. Each file is there whole or not at
-    all, so two that unpack at once do no harm."""
+    """Writes those files of the archive that `folder` lacks. -> the folder of this very archive in it. Each file is there whole
+    or not at all, so two processes that unpack at once do no harm."""
     with open(package.ROOT, "rb") as f:
         name = hashlib.sha256(f.read()).hexdigest()[:16]
     inside = private_folder(os.path.join(private_folder(folder), name))

@@ -1,9 +1,15 @@
-"""`python -m gdbext vscode [WHAT]`: what to put into VS Code's launch.json.
+"""`python -m gdbext vscode [WHAT]`: the configurations for VS Code's launch.json.
 
-Attributes: Microsoft's C/C++ extension (cppdbg), NVIDIA's Nsight Visual Studio Code Edition (cuda-gdb; its package.json),
-debugpy's extension (debugpy), and gdb's own Debug Adapter Protocol (attach in gdb/python/lib/gdb/dap/launch.py; `type` gdb is
-what editors call it that start `gdb -i=dap` themselves: debuggerPath and debuggerArgs say how). Only what the gdb here can do is
-printed: DAP came with gdb 14, and without Python there are neither DAP nor commands of ours."""
+Their attributes are those of four debuggers:
+
+* Microsoft's C/C++ extension (cppdbg)
+* NVIDIA's Nsight Visual Studio Code Edition (cuda-gdb; its package.json)
+* debugpy's extension (debugpy)
+* gdb's own Debug Adapter Protocol (attach in gdb/python/lib/gdb/dap/launch.py). Editors that start `gdb -i=dap` themselves call
+  this `type` gdb; debuggerPath and debuggerArgs say how.
+
+Only configurations that this gdb supports are printed: DAP came with gdb 14, and without Python there are neither DAP nor
+commands of ours."""
 
 from __future__ import annotations
 
@@ -33,7 +39,7 @@ CORE = {"id": "core", "type": "promptString", "description": "core file"}
 
 
 def commands() -> tuple[str, str]:
-    """The step of gdb's start that loads the pack: what it is for, and the command."""
+    """The step of gdb's start that loads the pack: its purpose, and the command."""
     return "gdbext's commands", f"source {init_script()}"
 
 
@@ -43,11 +49,11 @@ def load() -> list[tuple[str, str]]:
 
 
 def configurations(gdb: Gdb, cuda_gdb: str, what: str = "", command: Sequence[str] = (), pick: bool = False) -> str:
-    """The text of a launch.json: for each rank that `what` names (every one for nothing) the ways to attach, and one to open a
-    core; for a `command` that starts an engine the ways to start it instead.
+    """The text of a launch.json: for each rank that `what` names (every rank without it) the ways to attach, and one way to open
+    a core. For a `command` that starts an engine there are ways to start it instead.
 
-    `cuda_gdb`: a path. `pick`, or without any rank: VS Code's process picker asks for the pid. `GdbextError` where `what` or the
-    command's program is not there."""
+    `cuda_gdb`: a path. `pick`, or no rank at all: VS Code's process picker asks for the pid. `GdbextError` where `what` or the
+    command's program does not exist."""
     if command:
         found = start(gdb, cuda_gdb, command)
     else:
@@ -61,8 +67,8 @@ def configurations(gdb: Gdb, cuda_gdb: str, what: str = "", command: Sequence[st
 def start(gdb: Gdb, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any]]:
     """The configurations that start `command`, a program and its arguments.
 
-    Debuggers of native code stop before the first line of Python, so that `llm-follow on`, which keeps the processes that the
-    engine starts, and the first breakpoints can be typed in their console: cppdbg and Nsight at `main` (not at all where the
+    Debuggers of native code stop before the first line of Python. There the user can type `llm-follow on`, which keeps the
+    processes that the engine starts, and set the first breakpoints. cppdbg and Nsight stop at `main` (not at all where the
     interpreter is stripped of that name), gdb's own DAP at the first instruction (gdb 15 and later; 14 goes on)."""
     program = shutil.which(command[0])
     if program is None:
@@ -70,7 +76,7 @@ def start(gdb: Gdb, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any
             f"-launch: there is no program {command[0]!r} to start; give the engine's command line, such as: python3 serve.py"
         )
     with open(program, "rb") as f:
-        script = f.read(2) == b"#!"  # pip's start scripts and pyenv's shims: debuggers want the interpreter behind them
+        script = f.read(2) == b"#!"  # pip's start scripts and pyenv's shims: debuggers need the real interpreter
     words, python = list(command[1:]), os.path.basename(command[0]).startswith("python")
     if script:
         words, program = (words if python else [program, *words]), PYTHON
@@ -99,7 +105,8 @@ def start(gdb: Gdb, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any
 
 
 def ranks(what: str) -> list[tuple[str, int | None, str]]:
-    """`[(name, pid, path of the executable)]`; one whose pid VS Code asks for where `what` is empty and no engine runs."""
+    """`[(name, pid, path of the executable)]`. Where `what` is empty and no engine runs, it is one rank, for whose pid VS Code
+    asks."""
     session = Session()
     try:
         found = session.resolve(what or "all")
@@ -151,14 +158,14 @@ def attach(gdb: Gdb, cuda_gdb: str, name: str, pid: int | None, exe: str, number
 
 
 def cppdbg(gdb: Gdb, program: str, setup: Sequence[tuple[str, str]] | None = None) -> dict[str, Any]:
-    """What every configuration of that type holds. gdb's commands are typed in its debug console after `-exec `. `setup`: the
-    steps of gdb's start, `load()` where None; none of ours in a gdb without Python, which can load no pack."""
+    """The common part of every configuration of that type. gdb's commands are typed in its debug console after `-exec `. `setup`:
+    the steps of gdb's start, `load()` where None; none of ours in a gdb without Python, which can load no pack."""
     steps = [*(load() if setup is None else setup), FRAMES, MI_FRAMES] if gdb.python else [LAZILY]
     setup_commands = [{"description": why, "text": text} for why, text in steps]
     return {"type": "cppdbg", "MIMode": "gdb", "miDebuggerPath": gdb.path, "program": program, "setupCommands": setup_commands}
 
 
 def dap(gdb: Gdb, program: str, setup: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """What every configuration of gdb's own DAP holds; `setup`: the steps of gdb's start."""
+    """The common part of every configuration of gdb's own DAP; `setup`: the steps of gdb's start."""
     words = [word for _, text in [*setup, FRAMES] for word in ("-iex", text)]
     return {"type": "gdb", "program": program, "debuggerPath": gdb.path, "debuggerArgs": ["-i=dap", *words]}

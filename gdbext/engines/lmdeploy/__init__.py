@@ -1,4 +1,4 @@
-"""LMDeploy: what the other rooms know of it is `ENGINE`."""
+"""LMDeploy. `ENGINE` is its interface for the other rooms."""
 
 from .spec import LmDeploy
 

@@ -1,5 +1,6 @@
-"""LMDeploy: no titles; the server by its command line, its executors (multiprocessing name `ExecutorProc-{id}`,
-pytorch/engine/executor/mp_executor.py) by being its children, their ranks by Python's memory or the environment."""
+"""LMDeploy sets no titles. Its server is recognised by its command line, and its executors (multiprocessing name
+`ExecutorProc-{id}`, pytorch/engine/executor/mp_executor.py) by being the server's children. Their ranks come from Python's memory
+or the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RTP-LLM: what the other rooms know of it is `ENGINE`."""
+"""RTP-LLM. `ENGINE` is its interface for the other rooms."""
 
 from .spec import RtpLlm
 

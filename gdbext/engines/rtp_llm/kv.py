@@ -1,9 +1,9 @@
 """RTP-LLM's KV cache by its debug information: block pool, reference counters, streams (rtp_llm/cpp/cache, engine_base).
 
-Read from source only, and tried on a stand-in with the same type and member names: RTP-LLM itself could not be built where this
-was written. Each name is data below, so that a difference is one line to mend. Two forms: KVCacheManager with a BlockPool (2026
-on), and the older CacheManager, which keeps free blocks and counters itself. The view of an object (`field`, `items`,
-`integer`) is the caller's.
+Written from the source only, and tried on a stand-in with the same type and member names: RTP-LLM itself could not be built. Each
+name is data below, so that a difference is one line to fix. There are two forms: KVCacheManager with a BlockPool (2026 on), and
+the older CacheManager, which keeps free blocks and counters itself. The caller gives the view of an object (`field`, `items`,
+`integer`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Sequence
 
-# what -> paths from the object whose method runs; the first that is there counts
+# name -> paths from the object whose method runs; the first that exists counts
 MANAGER = ("resource_context_.cache_manager", "cache_manager_", "")
 POOL = ("allocator_.block_pool_", "block_pool_", "")  # from the KVCacheManager
 SCHEDULER = ("scheduler_", "")

@@ -1,6 +1,7 @@
-"""RTP-LLM: titles of both naming eras (rtp_llm/start_backend_server.py, start_frontend_server.py, start_dash_sc_server.py,
-multimodal/vit_*; before mid-2025 maga_transformer/start_*). A title gives the LOCAL rank; the global one is WORLD_RANK in the
-environment."""
+"""RTP-LLM: titles of both kinds. A title gives the LOCAL rank; the global one is WORLD_RANK in the environment.
+
+Sources: rtp_llm/start_backend_server.py, start_frontend_server.py, start_dash_sc_server.py, multimodal/vit_*; before mid-2025
+maga_transformer/start_*."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ class RtpLlm(EngineSpec):
     kv_types = (
         "rtp_llm::BlockPool",
         "rtp_llm::CacheManager",
-    )  # a process whose debug information has none of them is not looked at
+    )  # a process whose debug information has none of them is not read
     sensitive = words("messages prompt_text input_token_ids")
 
     def match_title(self, title: str) -> Match | None:

@@ -1,4 +1,4 @@
-"""SGLang: what the other rooms know of it is `ENGINE`."""
+"""SGLang. `ENGINE` is its interface for the other rooms."""
 
 from .spec import Sglang
 

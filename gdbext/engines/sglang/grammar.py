@@ -1,4 +1,4 @@
-"""The grammar of a SGLang request, and its row of the mask that is made as a step samples and dropped at once
+"""The grammar of a SGLang request, and its row of the mask. The mask is made when a step samples, and dropped at once
 (srt/sampling/sampling_batch_info.py, `update_regex_vocab_mask`; SGLang 0.5.23, before in `vocab_mask`)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SGLang's KV cache out of memory: what the engine's spec gives as its reader."""
+"""SGLang's KV cache from memory: the reader that the engine's spec names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEP_COUNTER = paths.STEP_COUNTER
 
 
 def version(rt: Runtime) -> str:
-    """The release as the process says, '' when it does not."""
+    """The release by the process's own data, '' when it is not known."""
     return rt.release(("sglang.version", "sglang", "sglang._version"))
 
 
@@ -27,7 +27,7 @@ def find_scheduler(rt: Runtime) -> Object | None:
 
 
 def find_model(rt: Runtime) -> Object | None:
-    """What the process's model runner calls: the model, or what is around it; None."""
+    """The object that the process's model runner calls: the model, or a wrapper around it; else None."""
     return in_frames(rt, MODELS)
 
 
@@ -37,7 +37,7 @@ def read(rt: Runtime, root: Object | None = None, content: bool = False) -> Cach
 
 
 def fill(rt: Runtime, scheduler: Object, requests: list[Request]) -> Cache:
-    """As `read`, of a Scheduler whose requests were read just now (requests.look): what they hold is filled in."""
+    """As `read`, of a Scheduler whose requests were read just now (requests.look): their slots are filled in."""
     return kv_scheduler.read(rt, scheduler, version(rt), False, requests)
 
 

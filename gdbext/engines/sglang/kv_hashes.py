@@ -1,9 +1,12 @@
-"""Page hashes of SGLang's prefix tree against the tokens that they stand for, recomputed as the release does.
+"""Compares the page hashes of SGLang's prefix tree with the tokens that they stand for. The hashes are recomputed as the release
+does.
 
-srt/mem_cache/utils.py, `compute_node_hash_values` (to 0.5.9 in radix_cache.py and hicache_storage.py), from the root on: SHA-256
-over the digest of the page before and the page's tokens, 4 bytes each, of bigrams both; a page with a token that needs more has
-0xff and 8 bytes each. The first page follows nothing or, since 0.5.23, the digest of its namespace (extra key, cache salt). A
-node has hashes where a storage backend or KV events are on; a tree in Rust keeps them where only it can read them.
+Source: srt/mem_cache/utils.py, `compute_node_hash_values` (to 0.5.9 in radix_cache.py and hicache_storage.py). From the root on,
+a page's hash is SHA-256 over the digest of the page before and the page's tokens, 4 bytes each; of bigrams both tokens count. In
+a page with a token that needs more bytes each token is 0xff and 8 bytes. The first page follows nothing or, since 0.5.23, the
+digest of its namespace (extra key, cache salt).
+
+A node has hashes where a storage backend or KV events are on. A tree in Rust keeps them in memory that only Rust can read.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ NAMESPACE = b"sglang-cache-namespace-v1"
 
 
 def check(rt: Runtime, cache: Cache) -> TokenHashes:
-    """What the hashes of all nodes of the tree say, against the tokens from the root to them."""
+    """The result of comparing the hashes of all nodes of the tree with the tokens from the root to them."""
     found, pool = TokenHashes(of="nodes of the prefix tree"), cache.pools[0]
     tree = pool.tree
     digests: dict[int, bytes] = {}  # of a node's last page, by its tokens
@@ -84,7 +87,7 @@ def _tokens(rt: Runtime, key: Object) -> list[int]:
 
 
 def pages(tokens: list[int], size: int, bigrams: bool = False) -> list[bytes]:
-    """What is hashed of each page of `size` tokens, or of pairs of neighbours."""
+    """The bytes that are hashed of each page of `size` tokens, or of pairs of neighbours."""
     units = list(zip(tokens, tokens[1:])) if bigrams else [(n,) for n in tokens]
     return [_packed([n for unit in units[at : at + size] for n in unit]) for at in range(0, len(units), size)]
 
@@ -105,7 +108,7 @@ def chain(parts: list[bytes], before: bytes = b"") -> list[bytes]:
 
 
 def namespace(parts: Sequence[str | None]) -> bytes:
-    """What the first page of a key with an (extra key, cache salt) follows."""
+    """The digest before the first page of a key with an (extra key, cache salt)."""
     if not any(part is not None for part in parts):
         return b""
     digest = hashlib.sha256(NAMESPACE)

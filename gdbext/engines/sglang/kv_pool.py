@@ -66,8 +66,10 @@ def waiting_frees(rt: Runtime, allocator: Object) -> list[int]:
 
 
 def moving(rt: Runtime, allocators: Iterable[Object | None]) -> list[tuple[int, int]]:
-    """What changes with each step: which tensors are the free lists, and how long they are. Until it can be read in one piece,
-    which is of the memory that the pools are read from then: a quick scheduler replaces them while all else is read once."""
+    """The state that changes with each step: the tensors that are the free lists, and their lengths.
+
+    It is read again until it is consistent; the pools are then read from the same memory. A quick scheduler replaces these
+    tensors within one read of everything."""
     holders = [one for one in allocators if one is not None]
 
     def read() -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""The requests of an SGLang scheduler out of memory, and what each one waits for (srt/managers/schedule_batch.py,
+"""The requests of an SGLang scheduler, from memory, and what each one waits for (srt/managers/schedule_batch.py,
 scheduler.py)."""
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def requests_of(
     content: bool,
     listed: list[Request] | None = None,
 ) -> list[Request]:
-    """The requests that a scheduler lists, those that run first, with what they hold. Request times are monotonic or missing, by
-    release: ages are not told. `listed`: they were read before."""
+    """The requests that a scheduler lists, running ones first, with their slots. Request times are monotonic or missing, by
+    release, so ages are not given. `listed`: they were read before."""
     rows = scheduler.attr("req_to_token_pool").attr("req_to_token")
     table = read_tensor(rt, rows.address)
     if table.shape is None or len(table.shape) != 2 or table.dtype.name != "int32":
@@ -105,7 +105,8 @@ def _listed(rt: Runtime, scheduler: Object) -> list[Request]:
 
 
 def _with_rows(rt: Runtime, listed: list[Request]) -> list[Request]:
-    """Those of some requests that had a row of the table and have one now, which is filled in: it may be another's by now."""
+    """Those of some requests that had a row of the table and still have one. The row is read again and filled in: the old one may
+    belong to another request now."""
     held = [request for request in listed if request.row is not None]
     try:
         fresh = requests_at(rt, [request.address for request in held])
@@ -128,7 +129,7 @@ def _still_there(rt: Runtime, request: Request) -> list[Request]:
 
 
 def _window(request: Request, mapping: list[int], page: int, own: dict[str, int]) -> None:
-    """The sliding-window pages of a request's tokens: 0 where it has none any more."""
+    """The sliding-window pages of a request's tokens: 0 for a token without one."""
     slots = (request.slots or [])[::page]
     if any(not 0 <= s < len(mapping) for s in slots):
         raise LayoutError(f"{request.request_id} holds slots beyond the mapping of {len(mapping)}")
@@ -145,7 +146,7 @@ def _with_states(rt: Runtime, requests: list[Request]) -> list[Request]:
 
 
 def _states(rt: Runtime, obj: Object) -> list[int]:
-    """Mamba states of a request: its own, and those in which it keeps track."""
+    """Mamba states of a request: its own, and those for tracking."""
     found = []
     for places in (STATES, TRACKED):
         held = first_present(obj, places)
@@ -158,7 +159,7 @@ def _states(rt: Runtime, obj: Object) -> list[int]:
 
 def requests_at(rt: Runtime, addresses: Sequence[int]) -> list[Request]:
     """The Reqs at some addresses, thousands in one go: names and counts, no tokens. `status`: finished, retracted, or '' where
-    its queue says it."""
+    its queue is its status."""
     if not addresses:
         return []
     records, none = Records(rt, addresses), address_of_none(rt)
@@ -212,8 +213,7 @@ def _integer(obj: Object) -> int | None:
 
 
 def _pointers(rt: Runtime, records: Records, places: Places, owners: Owners) -> list[int]:
-    """As `first_present`, of many objects: addresses, 0 for none. `owners`: who has what in members of the objects, filled
-    here."""
+    """As `first_present`, of many objects: addresses, 0 for none. `owners`: the owners of members of the objects, filled here."""
     found, none = [0] * len(records.addresses), address_of_none(rt)
     for _, text in places:
         owner, _, name = text.rpartition(".")
@@ -230,7 +230,7 @@ def _pointers(rt: Runtime, records: Records, places: Places, owners: Owners) -> 
 
 
 def _hold(rt: Runtime, request: Request, table: Tensor, page: int) -> None:
-    """Fills in which tokens and slots a request that has a row of the table holds."""
+    """Fills in the tokens and slots of a request that has a row of the table."""
     obj = rt.object(request.address)
     if request.allocated is None:  # before 0.5.6: all of it but the token just sampled
         request.allocated = (request.prompt_tokens or 0) + max(0, (request.output_tokens or 0) - 1)

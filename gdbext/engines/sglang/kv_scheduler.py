@@ -1,8 +1,8 @@
-"""SGLang's KV cache as its scheduler keeps it. The token slot is the unit at page size 1, the page otherwise; tensors on a
-device have only their lengths here.
+"""SGLang's KV cache as its scheduler keeps it. The unit is the token slot at page size 1, else the page. Of tensors on a device
+only the lengths are read here.
 
-Up to four pools: full attention; sliding-window layers, whose slot for a token is what a mapping gives for its full slot (0:
-none, it is outside the window); Mamba states; and the host memory of the hierarchical cache.
+There are up to four pools: full attention; sliding-window layers; Mamba states; the host memory of the hierarchical cache. A
+mapping gives the sliding-window slot of a token for its full slot (0: none, it is outside the window).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def read(rt: Runtime, scheduler: Object, version: str, content: bool, listed: list[Request] | None = None) -> Cache:
-    """`Cache` of a Scheduler. `GdbextError` where it is not as a release that is known has it. `listed`: its requests, where they
-    were read before."""
+    """`Cache` of a Scheduler. `GdbextError` where its structure is that of no known release. `listed`: its requests, if they were
+    read before."""
     if not rt.target.is_stopped:
-        rt.target.drop_pages()  # what was read before it would be of another moment than what is compared below
+        rt.target.drop_pages()  # earlier reads would be of another moment than the data compared below
     allocator, rows, tree = (scheduler.attr(n) for n in ("token_to_kv_pool_allocator", "req_to_token_pool", "tree_cache"))
     page = optional(allocator, "page_size", default=1) or 1
     kept = {"full": allocator, "swa": None, "mamba": first_present(rows, MAMBA_POOLS)}
@@ -58,7 +58,7 @@ def read(rt: Runtime, scheduler: Object, version: str, content: bool, listed: li
         waiting = sum(waiting_frees(rt, holder)) if holder is not None else 0
         middle = f"a group of frees that is still open: {waiting} wait in it" if waiting else middle
     if not rt.target.is_stopped:
-        rt.target.drop_pages()  # else it is what was read before
+        rt.target.drop_pages()  # else it is the earlier read
         if gone or before != (optional(scheduler, STEP_COUNTER), moving(rt, kept.values())):
             middle = middle or "a step that was made while it was read"
     numbered = {what: number for number, what in enumerate(pools)}
@@ -72,7 +72,7 @@ def read(rt: Runtime, scheduler: Object, version: str, content: bool, listed: li
     _limits(rt, cache, scheduler, rows)
     own = sum(max(0, -(-(r.allocated or 0) // page) * page - (r.private or 0)) for r in requests if r.row is not None)
     counters = pool.counters
-    if counters.get("evictable") is None:  # a tree that cannot be read: what is neither free nor a request's own is in it
+    if counters.get("evictable") is None:  # a tree that cannot be read: slots that are neither free nor a request's own are in it
         counters["cached"] = (pool.size * page - counters.get("available", 0) - own) // page
         cache.notes.append(
             f"the prefix tree is a {counters['tree']}, whose nodes only it can read: cached = total - available - requests' own"
@@ -82,7 +82,7 @@ def read(rt: Runtime, scheduler: Object, version: str, content: bool, listed: li
 
 
 def _limits(rt: Runtime, cache: Cache, scheduler: Object, rows: Object) -> None:
-    """Fills in how many requests and tokens there may be, and the free rows of the table of requests."""
+    """Fills in the maximum numbers of requests and tokens, and the free rows of the table of requests."""
     try:
         free = numbers(rt, rows.attr("free_slots"))
         if free is not None:

@@ -1,6 +1,6 @@
-"""SGLang's prefix tree out of memory, once for each pool that has a part of its nodes (srt/mem_cache/radix_cache.py,
-swa_radix_cache.py, mamba_radix_cache.py, hiradix_cache.py, unified_cache/unified_tree_core.py). The Rust core (0.5.23's
-default) keeps its nodes where only it can read them."""
+"""SGLang's prefix tree from memory, once for each pool that has a part of its nodes (srt/mem_cache/radix_cache.py,
+swa_radix_cache.py, mamba_radix_cache.py, hiradix_cache.py, unified_cache/unified_tree_core.py). The Rust core (0.5.23's default)
+keeps its nodes in memory that only Rust can read."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def read_tree(rt: Runtime, pools: dict[str, Pool], tree_cache: Object, page: int, mapping: list[int] | None) -> bool:
-    """The nodes, once for each pool that has a part of them, into `Pool.tree`. -> whether some went while they were read, which
-    the process did not stop for: they are left out."""
+    """Reads the nodes, once for each pool that has a part of them, into `Pool.tree`. -> whether some were deleted during the read
+    of a running process; they are left out"""
     core = tree_cache
     if is_set(tree_cache, "tree_core"):
         core = tree_cache.attr("tree_core")
@@ -127,7 +127,7 @@ def _is_listed(rt: Runtime, address: int, above: int | None) -> bool:
 
 
 def _size(core: Object, what: str, kind: str, unified: bool) -> int | None:
-    """How many tokens (Mamba: states) of a pool the tree counts as evictable or protected, None where it does not."""
+    """How many tokens (Mamba: states) of a pool the tree counts as evictable or protected, None where it has no such counter."""
     if not unified:
         names = (f"{kind}_size_", f"full_{kind}_size_") if what == "full" else (f"{what}_{kind}_size_",)
         return next((v for v in (optional(core, n) for n in names) if v is not None), None)
@@ -139,7 +139,7 @@ def _size(core: Object, what: str, kind: str, unified: bool) -> int | None:
 
 
 def _node(rt: Runtime, obj: Object, what: str, unified: bool, tokens: int, mapping: list[int] | None) -> TreeNode:
-    """What a node holds of one pool: a `TreeNode` without its links."""
+    """A node's part in one pool: a `TreeNode` without its links."""
     if unified:
         held = obj.attr("component_data").item(COMPONENTS.get(what, 0))
         value, lock = (
@@ -178,8 +178,8 @@ def _key_length(rt: Runtime, key: Object) -> int:
 
 
 def _filed_right(rt: Runtime, key: Object, child: int, page: int) -> bool:
-    """Whether a child's key begins with the dict key that it is filed under: an int at page size 1, a tuple of a page's tokens,
-    either with the key's namespace before it. True where the form is not known: no fault is made up."""
+    """Whether a child's key begins with its dict key: an int at page size 1, a tuple of a page's tokens, either with the key's
+    namespace before it. True where the form is not known, so that no false fault is reported."""
     try:
         plain = key.plain()
         own = rt.object(child).attr("key")

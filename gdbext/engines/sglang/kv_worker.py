@@ -1,9 +1,9 @@
-"""The memory of SGLang's layers (srt/mem_cache/memory_pool.py), and what a rank's batches say of their requests
+"""The memory of SGLang's layers (srt/mem_cache/memory_pool.py), and the data of a rank's batches about their requests
 (srt/managers/schedule_batch.py).
 
-The kernels find a request's slots by the batch's tensors: its row of req_to_token, and how many tokens it has. A batch keeps both
-on the device and, from 0.5.3 (lengths) and 0.5.23 (rows) on, in host memory too; with the overlap scheduler they are those of the
-step that is being computed, whose result the scheduler processes a step later."""
+The kernels find a request's slots by two tensors of the batch: its row of req_to_token, and its number of tokens. A batch keeps
+both on the device. It keeps them in host memory too, the lengths from 0.5.3 and the rows from 0.5.23 on. With the overlap
+scheduler they belong to the step that is being computed; the scheduler processes its result a step later."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def read_worker(rt: Runtime, scheduler: Object, label: str) -> Worker:
 
 
 def _batches(rt: Runtime, scheduler: Object, worker: Worker, page: int) -> None:
-    """Fills in the rows, lengths and block tables of the requests in a scheduler's batches, as the batches' tensors say."""
-    worker.steps, worker.ahead, worker.own_tree = BEHIND, 2, True  # a batch is one token before what was sampled
+    """Fills in the rows, lengths and block tables of the requests in a scheduler's batches, from the batches' tensors."""
+    worker.steps, worker.ahead, worker.own_tree = BEHIND, 2, True  # a batch does not count the last sampled token
     worker.mid_update = stands_in(rt, (*FORMING, *BATCHING))
     unread: dict[str, str] = {}
     for name in (name for _, name in BATCHES):

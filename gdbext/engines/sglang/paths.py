@@ -12,7 +12,7 @@ FIELDS = {
 }
 STATES = (("0.5.23", "kv.mamba_pool_idx"), ("0.5.6", "mamba_pool_idx"))
 TRACKED = (("0.5.23", "kv.mamba_ping_pong_track_buffer"), ("0.5.9", "mamba_ping_pong_track_buffer"))
-MAMBA_POOLS = (("0.5.16", "mamba_allocator"), ("0.5.3", "mamba_pool"))  # of the request pool: who keeps the free states
+MAMBA_POOLS = (("0.5.16", "mamba_allocator"), ("0.5.3", "mamba_pool"))  # of the request pool: the owner of the free states
 HOST_POOLS = (("0.5.16", "cache_controller.mem_pool_host"), ("0.4.6", "token_to_kv_pool_host"))  # of the prefix tree
 FREE = ("free_pages", "release_pages", "free_slots", "staged_pages")  # tensors, or lists of tensors (staged_pages, 0.5.23)
 GROUPS = ("free_group", "free_page_ids_group", "swa_free_group", "swa_page_ids_group")  # frees that wait for the end of a group
@@ -24,7 +24,7 @@ LOCKS = {
 # a batch that is being computed is in cur_batch, which 0.5.23 calls cur_batch_for_debug: a prefill's requests are nowhere
 # else then
 BATCHES = tuple(("running", name) for name in ("running_batch", "last_batch", "cur_batch", "cur_batch_for_debug"))
-FORMING = {"get_next_batch_to_run"}  # inside it, a batch has its slots already and stands in none of these
+FORMING = {"get_next_batch_to_run"}  # inside it, a batch has its slots already and is in none of these
 STEP_COUNTER = "forward_ct"  # of a scheduler
 MAX_REQUESTS = 100_000
 MAX_NODES = 2_000_000

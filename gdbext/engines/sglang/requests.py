@@ -1,6 +1,8 @@
-"""Where SGLang has its requests, process by process: tokenizer managers' `rid_to_state`, the scheduler's queues and batches,
-the detokenizer's `decode_status` (srt/managers/tokenizer_manager.py, multi_tokenizer_mixin.py, scheduler.py,
-detokenizer_manager.py, srt/disaggregation/*.py, srt/constrained/grammar_manager.py). Prompts are not read.
+"""Where SGLang has its requests, process by process: tokenizer managers' `rid_to_state`, the scheduler's queues and batches, the
+detokenizer's `decode_status`. Prompts are not read.
+
+Sources: srt/managers/tokenizer_manager.py, multi_tokenizer_mixin.py, scheduler.py, detokenizer_manager.py,
+srt/disaggregation/*.py, srt/constrained/grammar_manager.py.
 """
 
 from __future__ import annotations
@@ -36,11 +38,11 @@ SERVER = "sglang.srt.entrypoints.http_server"  # its module keeps the server's m
 DETOKENIZERS = {"DetokenizerManager": ""}
 PAUSED = "the engine, which is paused: /continue_generation lets it go on"
 MOMENT = 0.5  # seconds for which one table or queue of a process that runs on is read again, until it holds together
-MANY = 512  # tasks of one process that are looked through
+MANY = 512  # tasks of one process that are searched
 LOOPS = ("run_scheduler_process", "run_detokenizer_process")
 ANSWERS = "handle_loop"  # the task of a tokenizer manager that takes answers in
 ROUTER = "router_worker_obj"  # multi_tokenizer_mixin.py: the task that takes the tokenizer workers' requests in
-RECEIVES = {"sock_recv"}  # io_struct.py: the detokenizer waits in it for what the scheduler sends
+RECEIVES = {"sock_recv"}  # io_struct.py: the detokenizer waits in it for the scheduler's messages
 WORKS = {  # of the scheduler's loop, managers/scheduler.py: outside of them it has nothing to do
     "run_batch",
     "process_batch_result",
@@ -69,7 +71,7 @@ PLACES = (
 
 
 def look(rt: Runtime, rank: Rank) -> Look:
-    """What one process says of its requests. Parts that it does not have are not among `parts`."""
+    """The requests of one process. Parts that it does not have are not among `parts`."""
     found = Look(rank.label, rank.pid, rank.role, engine="sglang")
     parts = {
         "frontend": ("frontend", _front_end),
@@ -87,8 +89,8 @@ def look(rt: Runtime, rank: Rank) -> Look:
 
 
 def _front_end(rt: Runtime, found: Look) -> bool:
-    """The requests whose answer somebody awaits at a tokenizer manager. The router of several tokenizer workers has none; it
-    hands theirs to the scheduler."""
+    """The requests whose answers are awaited at a tokenizer manager. The router of several tokenizer workers has none; it hands
+    theirs to the scheduler."""
     manager = _manager(rt)
     if manager is None:
         return False
@@ -125,7 +127,7 @@ def _awaited(rt: Runtime, states: Object) -> list[Sighting]:
 
 
 def _at_one_moment(rt: Runtime, read: Callable[[], T]) -> T:
-    """What `read` reads of memory that changes meanwhile: anew, and again until it holds together."""
+    """The result of `read` for memory that changes meanwhile: read anew, and again until it is consistent."""
 
     def anew() -> T:
         rt.target.drop_pages()
@@ -135,7 +137,7 @@ def _at_one_moment(rt: Runtime, read: Callable[[], T]) -> T:
 
 
 def _listens(rt: Runtime, manager: Object) -> bool:
-    """Whether the task that takes answers in is still there: one that cannot be read counts as it."""
+    """Whether the task that takes answers in still exists. A task that cannot be read counts as that one."""
     held = at(manager, "asyncio_tasks")
     if held is None:
         return True
@@ -186,8 +188,8 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
 
 
 def _held(rt: Runtime, scheduler: Object, text: str, known: dict[int, Request]) -> list[int]:
-    """The addresses of the Reqs in one of the scheduler's queues or batches, none where it has no such queue. Those that are not
-    `known` are read at the same moment, and are then, by address."""
+    """The addresses of the Reqs in one of the scheduler's queues or batches, none where it has no such queue. Reqs that are not
+    in `known` are read at the same moment and added to it, by address."""
 
     def read() -> list[int]:
         name, _, rest = text.partition(".")

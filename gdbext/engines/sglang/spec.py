@@ -1,7 +1,7 @@
-"""SGLang: titles of every era (srt/managers/scheduler.py, detokenizer_manager.py, data_parallel_controller.py), the server that
-keeps its argv, releases without titles, and the rank that Python itself holds.
+"""SGLang: titles of every release (srt/managers/scheduler.py, detokenizer_manager.py, data_parallel_controller.py), the server,
+which keeps its argv, releases without titles, and the rank in Python's own memory.
 
-0.4.3: plain `sglang::scheduler`. 0.4.9 on: `sglang::scheduler[_DPn][_PPn][_ATTN_CPn][_MOE_DPn][_TPn][_EPn]`, the parts in an
+0.4.3: plain `sglang::scheduler`. 0.4.9 on: `sglang::scheduler[_DPn][_PPn][_ATTN_CPn][_MOE_DPn][_TPn][_EPn]`, with parts in an
 order that changed four times. From 0.5.16 on DP, TP and EP of the title may be display ranks.
 """
 
@@ -132,8 +132,8 @@ class Sglang(EngineSpec):
         return None
 
     def infer_order(self, ranks: Sequence[Rank]) -> None:
-        """Releases without titles start the schedulers in order of TP rank and then the detokenizer (srt/server.py of 0.3.6);
-        believed when their count is what the command line says."""
+        """Releases without titles start the schedulers in order of TP rank and then the detokenizer (srt/server.py of 0.3.6).
+        That order is believed when their count is the one on the command line."""
         for top in ranks:
             program = top.process.program()
             if top.role != "api-server" or program is None:

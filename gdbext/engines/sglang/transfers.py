@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from ...cpython.runtime import Runtime
     from ..sightings import Look
 
-STATES = {1: PAIRING, 2: HANDSHAKE, 3: BYTES, 4: COMPLETION}  # base/conn.py, KVPoll: the receiver has told where to write (2)
+STATES = {1: PAIRING, 2: HANDSHAKE, 3: BYTES, 4: COMPLETION}  # base/conn.py, KVPoll: the receiver has reported where to write (2)
 QUEUES = {  # the engine's word for where a request is -> (the queue whose manager knows more, whether it sends)
     "bootstrap": ("disagg_prefill_bootstrap_queue", True),
     "inflight": ("disagg_prefill_bootstrap_queue", True),
     "prealloc": ("disagg_decode_prealloc_queue", False),
     "transfer": ("disagg_decode_transfer_queue", False),
 }
-FIRST = {"bootstrap": PAIRING, "inflight": BYTES, "prealloc": PAIRING, "transfer": ""}  # where no manager says it
+FIRST = {"bootstrap": PAIRING, "inflight": BYTES, "prealloc": PAIRING, "transfer": ""}  # where no manager has it
 MAX_ROOMS = 10_000
 
 
 def fill(rt: Runtime, found: Look, scheduler: Object) -> None:
-    """Fills in what is on its way of each request, and the part that the scheduler has in it."""
+    """Fills in each request's KV transfer, and the scheduler's part in it."""
     args = at(scheduler, "server_args")
     role = optional(args, "disaggregation_mode", "string", "") if args is not None else ""
     if args is None or role not in ("prefill", "decode"):
@@ -57,7 +57,7 @@ def fill(rt: Runtime, found: Look, scheduler: Object) -> None:
 
 
 def _rooms(manager: Object | None) -> dict[int, int]:
-    """{room: its state} as a manager has it; {} where it cannot be read just now."""
+    """{room: its state} in a manager; {} where it cannot be read just now."""
     table = at(manager, "request_status") if manager is not None else None
     found: dict[int, int] = {}
     try:

@@ -1,4 +1,4 @@
-"""TensorRT-LLM: what the other rooms know of it is `ENGINE`."""
+"""TensorRT-LLM. `ENGINE` is its interface for the other rooms."""
 
 from .spec import TrtLlm
 

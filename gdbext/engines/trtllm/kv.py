@@ -1,7 +1,7 @@
 """TensorRT-LLM's C++ KV cache by its debug information: window block managers, blocks, sequences (batch_manager).
 
-Read from source only (batch_manager/kvCacheManager.h, evictionPolicy.h), and tried on a stand-in with the same type and member
-names. Each name is data below, so that a difference is one line to mend. The Python KVCacheManagerV2 is not read.
+Written from the source only (batch_manager/kvCacheManager.h, evictionPolicy.h), and tried on a stand-in with the same type and
+member names. Each name is data below, so that a difference is one line to fix. The Python KVCacheManagerV2 is not read.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""TensorRT-LLM: no titles; servers by their command line, MPI workers by what they run and by MPI's environment variables
-(Open MPI's OMPI_COMM_WORLD_*, PMIx, MPICH's PMI_RANK, Slurm's SLURM_PROCID)."""
+"""TensorRT-LLM sets no titles. Its servers are recognised by their command line, its MPI workers by the program that they run and
+by MPI's environment variables (Open MPI's OMPI_COMM_WORLD_*, PMIx, MPICH's PMI_RANK, Slurm's SLURM_PROCID)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""vLLM: what the other rooms know of it is `ENGINE`."""
+"""vLLM. `ENGINE` is its interface for the other rooms."""
 
 from .spec import Vllm
 

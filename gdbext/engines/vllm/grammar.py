@@ -40,8 +40,8 @@ def read(rt: Runtime, request: Object) -> Grammar | None:
 
 
 def _row(rt: Runtime, name: str) -> int | None:
-    """A request's first row of the step's mask, None where no step is under way that has one. Each request has a row for each of
-    its draft tokens and one more."""
+    """A request's first row of the step's mask, None where no step with such a row is being computed. Each request has a row for
+    each of its draft tokens and one more."""
     for held in variables(rt, "grammar_output", "scheduler_output"):
         order = at(held["grammar_output"], "structured_output_request_ids") if "grammar_output" in held else None
         names = [one.string() for one in order.elements(MASKED)] if order is not None else []

@@ -1,4 +1,4 @@
-"""vLLM's KV cache out of memory: what the engine's spec gives as its reader."""
+"""vLLM's KV cache from memory: the reader that the engine's spec names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEP_COUNTER = "current_step"  # of a scheduler
 
 
 def version(rt: Runtime) -> str:
-    """The release as the process says, '' when it does not."""
+    """The release by the process's own data, '' when it is not known."""
     return rt.release(("vllm.version", "vllm._version", "vllm"))
 
 
@@ -30,7 +30,7 @@ def find_scheduler(rt: Runtime) -> Object | None:
 
 
 def find_model(rt: Runtime) -> Object | None:
-    """What the process's model runner calls: the model, or what is around it; None."""
+    """The object that the process's model runner calls: the model, or a wrapper around it; else None."""
     runner = in_frames(rt, WORKER_ROOTS)
     return None if runner is None else at(runner, "model")
 
@@ -51,8 +51,8 @@ def fill(rt: Runtime, scheduler: Object, requests: list[Request]) -> Cache:
 
 
 def sampling_row(rt: Runtime, request_id: str) -> dict[str, Any] | None:
-    """{name: value} by which the process's model runner draws a request's next token; None where it has no row for it, or keeps
-    none (V1)."""
+    """{name: value} by which the process's model runner draws a request's next token. None where it has no row for the request,
+    or no such rows (V1)."""
     runner = sought(rt, lambda rt: in_frames(rt, WORKER_ROOTS))
     if runner is None or not kv_worker_v2.is_v2(runner):
         return None

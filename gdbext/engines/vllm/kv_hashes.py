@@ -1,10 +1,13 @@
-"""Block hashes of vLLM V1 against the tokens that they stand for, recomputed as the release does.
+"""Compares the block hashes of vLLM V1 with the tokens that they stand for. The hashes are recomputed as the release does.
 
-vllm/v1/core/kv_cache_utils.py, `hash_block_tokens`: H((hash of the block before, or NONE_HASH; the block's tokens; extra keys or
-None)). From 0.10.2 on a hash is bytes, H is SHA-256 or, from 0.12 on, XXH3-128 (where the package xxhash is there) of the pickle
-or of the canonical CBOR (vllm/utils/hashing.py), and a block carries it with its group's number behind it, 4 bytes. Earlier the
-hash is a tuple that has the block's tokens in it. A LoRA adapter and a cache salt are extra keys (`FORMS`); requests with
-others (images, embeddings) are left out.
+Source: vllm/v1/core/kv_cache_utils.py, `hash_block_tokens`: H((hash of the block before, or NONE_HASH; the block's tokens; extra
+keys or None)).
+
+* From 0.10.2 on a hash is bytes, and a block carries it followed by its group's number, 4 bytes. H is SHA-256 or, from 0.12 on,
+  XXH3-128 (where the package xxhash is installed). It hashes the pickle or the canonical CBOR (vllm/utils/hashing.py).
+* Earlier a hash is a tuple that contains the block's tokens.
+
+A LoRA adapter and a cache salt are extra keys (`FORMS`). Requests with other extra keys (images, embeddings) are left out.
 """
 
 from __future__ import annotations
@@ -85,7 +88,7 @@ class Keys:
         self.lora, self.salt = lora, salt
 
     def of_block(self, number: int, form: str) -> tuple[Any, ...] | None:
-        """Those of its block `number`: the salt is in the first one's alone."""
+        """The extra keys of its block `number`; only the first block's have the salt."""
         if not self:
             return None
         lora, salt = FORMS[form]
@@ -106,7 +109,7 @@ FORMS: dict[str, tuple[Callable[..., Any], Callable[[str], Any]]] = {
 
 class Chain(NamedTuple):
     """A request, its tokens, the hashes of its blocks and its extra keys. `whole`: how many of its tokens were its own from the
-    start: an engine that cut its prompt leaves the hash of what it cut."""
+    start: an engine that cut its prompt leaves the hashes of the part that it cut off."""
 
     request: Request
     tokens: list[int]
@@ -116,7 +119,7 @@ class Chain(NamedTuple):
 
 
 def check(rt: Runtime, cache: Cache) -> TokenHashes:
-    """What the hashes of all requests and their blocks say, against their tokens."""
+    """The result of comparing the hashes of all requests and their blocks with their tokens."""
     found = TokenHashes()
     none = _none_hash(rt)
     groups = [g for g in cache.groups if g.block_size and g.kind in ("full", "mla")]
@@ -173,8 +176,9 @@ def _chain(rt: Runtime, request: Request, none: bytes | None) -> Chain | None:
 
 
 def _whole(obj: Object, count: int) -> int:
-    """Of a request whose prompt a connector cut for a prefill (its parameters say `_p_side_truncated`), the prompt; else all of
-    its `count` tokens. Source: vllm/distributed/kv_transfer/kv_connector/v1/nixl/base_scheduler.py."""
+    """The number of tokens that were a request's own from the start: all of its `count` tokens. If a connector cut the prompt for
+    a prefill (its parameters say `_p_side_truncated`), only the prompt. Source:
+    vllm/distributed/kv_transfer/kv_connector/v1/nixl/base_scheduler.py."""
     parameters = at(obj, "kv_transfer_params")
     try:
         if parameters is not None and parameters.isa("dict") and parameters.item("_p_side_truncated").boolean():
@@ -217,7 +221,7 @@ def _expected(function: str, none: bytes, chain: Chain, size: int, form: str = "
 
 
 def _form(chains: list[Chain], none: bytes | None, size: int, function: str) -> str:
-    """How the release writes extra keys: the one of `FORMS` that gives most of the requests' first hashes; '' where none does."""
+    """The release's form of extra keys: the one of `FORMS` that gives most of the requests' first hashes; '' where none does."""
     if not function or none is None:
         return ""
     hashed = [chain for chain in chains if chain.keys and chain.own]
@@ -227,8 +231,8 @@ def _form(chains: list[Chain], none: bytes | None, size: int, function: str) -> 
 
 
 def _hash_size(cache: Cache, chains: list[Chain], none: bytes | None, found: TokenHashes) -> int:
-    """The tokens of a hash; sets `found.function`: the one that gives some hash of some request. Nothing is called wrong by a
-    function that gives none of them."""
+    """The number of tokens of a hash. It also sets `found.function`: the first function that gives a hash of some request. A
+    function that gives none of the hashes proves no fault."""
     sizes = sorted({g.block_size for g in cache.groups if g.block_size})
     if none is None or not sizes:
         return 0
@@ -285,7 +289,7 @@ def _compare_blocks(
 
 
 def _tokens_in(rt: Runtime, carried: Object) -> list[int] | None:
-    """The tokens that a hash of earlier releases has in it; None where it has none."""
+    """The tokens inside a hash of earlier releases; None where it has none."""
     inner = at(carried, "block_hash") or carried
     held = at(inner, "token_ids")
     return numbers_until(rt, held, MAX_TOKENS) if held is not None else None

@@ -61,7 +61,7 @@ def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> tuple[Pool, Pl
 
 
 def _marks(rt: Runtime, queue: Object) -> dict[int, int]:
-    """{address: mark} of what a link may be instead of a block."""
+    """{address: mark} of the objects that a link may lead to instead of a block."""
     marks = {address_of_none(rt): NONE, 0: NONE}
     if _name(queue, "head").startswith("fake"):
         marks.update({queue.attr(_name(queue, "head")).address: HEAD, queue.attr(_name(queue, "tail")).address: TAIL})
@@ -76,7 +76,7 @@ def _links(pool: Pool, queue: Object, records: Records, index: Places) -> None:
         pool.head_next = index.get(head.attr("next_free_block").address, DANGLING)
         pool.tail_prev = index.get(tail.attr("prev_free_block").address, DANGLING)
         return
-    # ends that are None are told as the ends of later releases, so that one walk serves both
+    # ends that are None are given as the ends of later releases, so that one walk serves both
     first, last = index.get(head.address, DANGLING), index.get(tail.address, DANGLING)
     pool.head_next = TAIL if first == NONE else first
     pool.tail_prev = HEAD if last == NONE else last
@@ -87,7 +87,7 @@ def _links(pool: Pool, queue: Object, records: Records, index: Places) -> None:
 
 
 def _ends(queue: Object) -> tuple[int | None, int, int]:
-    """(the counter, the addresses of the first and last block): a block that is taken or given back changes one of them."""
+    """(the counter, the addresses of the first and last block). Whenever a block is taken or given back, one of them changes."""
     head, tail = queue.attr(_name(queue, "head")), queue.attr(_name(queue, "tail"))
     if _name(queue, "head").startswith("fake"):
         head, tail = head.attr("next_free_block"), tail.attr("prev_free_block")
@@ -161,7 +161,7 @@ def _contents(rt: Runtime, addresses: Sequence[int]) -> list[Any]:
 
 
 def _hash_text(rt: Runtime, token: int) -> str:
-    """A hash for people: hex of its first bytes, or the repr of what older releases keep."""
+    """A hash for people: hex of its first bytes, or the repr of the value in older releases."""
     if not token:
         return "none"
     try:

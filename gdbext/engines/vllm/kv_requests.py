@@ -1,4 +1,4 @@
-"""The requests of a vLLM V1 scheduler out of memory, and what each one waits for (vllm/v1/core/sched/scheduler.py,
+"""The requests of a vLLM V1 scheduler, from memory, and what each one waits for (vllm/v1/core/sched/scheduler.py,
 vllm/v1/request.py)."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...kvcache.model import Cache
 
 
-REASONS = {  # status -> what a request of that status waits for
+REASONS = {  # status -> the object that a request of that status waits for
     "WAITING_FOR_REMOTE_KVS": "transfer: KV blocks from another process",
     "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR": waiting.GRAMMAR,
     "WAITING_FOR_FSM": waiting.GRAMMAR,
@@ -30,7 +30,7 @@ REASONS = {  # status -> what a request of that status waits for
 def requests_of(rt: Runtime, scheduler: Object, content: bool) -> dict[str, Request]:
     """{request id: Request} of everything the scheduler lists, running first, then as they wait."""
     if not rt.target.is_stopped:
-        rt.target.invalidate()  # requests come and go: what was read before them is old by now
+        rt.target.invalidate()  # requests come and go: earlier reads are outdated by now
     places, order = {}, []
     running = scheduler.attr("running")
     for name, queue in [("running", running)] + [(n, scheduler.attr(n)) for n in WAITING if has(scheduler, n)]:
@@ -116,7 +116,7 @@ def explain_waits(cache: Cache) -> None:
 
 
 def _head_waits(cache: Cache, request: Request) -> str:
-    """What the first of the queue waits for: a slot, blocks of some group, the step's budget of tokens."""
+    """What the first request of the queue waits for: a slot, blocks of some group, the step's budget of tokens."""
     count = len(waiting.running(cache))
     slots = cache.limits.get("max_num_active_reqs") or cache.limits.get("max_num_running_reqs")
     if slots and count >= slots:

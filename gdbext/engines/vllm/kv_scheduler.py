@@ -136,7 +136,7 @@ def _group(one: Object, group_id: int, pool: int, config: Object | None) -> Grou
 
 
 def _unjudged(one: Object) -> str:
-    """Why the blocks of a manager's tables may be free while they stand there; '' of one that counts a reference for each."""
+    """Why the blocks in a manager's tables may be free all the same; '' for a manager that counts a reference for each."""
     return "" if one.type_name in KEEPING else f"what a {one.type_name} gives back is not known here"
 
 
@@ -158,7 +158,7 @@ def _limits(cache: Cache, scheduler: Object) -> None:
 
 
 def _pins(cache: Cache, scheduler: Object | None, manager: Object | None, pools: list[tuple[Pool, Places]]) -> None:
-    """What may hold references beside tables: named, or counted where the engine keeps a list of it."""
+    """References to blocks other than those of tables: named, or counted where the engine keeps a list of them."""
     why = ""
     if manager is None:
         why = "requests were not read"
@@ -182,7 +182,7 @@ def _pins(cache: Cache, scheduler: Object | None, manager: Object | None, pools:
 
 
 def _has_host_pages(manager: Object | None) -> bool:
-    """Whether pages of requests go to the host and back (vllm/v1/hisparse): what is on its way is pinned on both sides."""
+    """Whether pages of requests go to the host and back (vllm/v1/hisparse): a page on its way is pinned on both sides."""
     single = known(manager, "managers") if manager is not None else None
     return single is not None and any(at(one, "coordinator.pending_spills") is not None for one in single.elements(1000))
 

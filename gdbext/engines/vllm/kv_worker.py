@@ -1,5 +1,5 @@
 """vLLM V1's KV cache as a worker keeps it: the layers' tensors, and the block tables of its batch in model runner V1
-(vllm/v1/worker/gpu_model_runner.py, block_table.py); those of model runner V2: kv_worker_v2."""
+(vllm/v1/worker/gpu_model_runner.py, block_table.py). kv_worker_v2 reads those of model runner V2."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def layer_of(
     num_blocks: int | None = None,
     isa: str = "",
 ) -> Layer | None:
-    """`addresses.Layer` of a layer's tensor, or None for a shape that is not known. `spec`: block size, heads, head size as the
-    engine says; `isa`: of the CPU backend, which decides how it orders K."""
+    """`addresses.Layer` of a layer's tensor, or None for an unknown shape. `spec`: the engine's own block size, heads and head
+    size; `isa`: of the CPU backend, which decides the order of K."""
     cpu, shape, stride = tensor.device.startswith("cpu"), tensor.shape or (), tensor.stride or ()
     order = order_of(
         shape,
@@ -228,8 +228,8 @@ def _worker_table(table: Object, number: int, request_ids: list[str | None]) -> 
 
 
 def _slot_mapping(table: Object) -> list[int]:
-    """Slots of the last step's tokens; [] where they lie on a device, or the buffer was never padded (then its end is not
-    known)."""
+    """Slots of the last step's tokens. [] where they lie on a device, or the buffer was never padded, so that its end is not
+    known."""
     try:
         obj = known(table, "slot tensor")
         if obj is None or not is_tensor(obj):

@@ -1,11 +1,14 @@
-"""The requests of a batch as vLLM's model runner V2 keeps them (vllm/v1/worker/gpu/states.py, block_table.py, buffer_utils.py,
-sample/states.py, sample/penalties.py; 0.12 on, on GPUs the default of dense models since 0.26).
+"""The requests of a batch as vLLM's model runner V2 keeps them (0.12 on; on GPUs the default of dense models since 0.26).
 
-A request has a row for as long as it runs. Of each array the runner keeps up to three copies: a numpy array in plain memory
-(`np`, which it fills), pinned host memory that the GPU reads (`pool._uva_bufs`, UVA), and memory of the device (`gpu` of a
-StagedWriteTensor: block tables, counts that kernels change). What is to be written to the device waits in lists
-(`_staged_write_…`) until the step's kernel applies it; it is part of the truth from then on. Up to 0.13 most of it is in plain
-tensors of the device."""
+A request has a row for as long as it runs. The runner keeps up to three copies of each array:
+
+* a numpy array in plain memory (`np`), which the runner fills
+* pinned host memory that the GPU reads (`pool._uva_bufs`, UVA)
+* memory of the device (`gpu` of a StagedWriteTensor: block tables, counts that kernels change)
+
+Values for the device wait in lists (`_staged_write_…`) until the step's kernel applies them; they are valid from then on. Up to
+0.13 most arrays are plain tensors of the device. Sources: vllm/v1/worker/gpu/states.py, block_table.py, buffer_utils.py,
+sample/states.py, sample/penalties.py."""
 
 from __future__ import annotations
 
@@ -30,12 +33,12 @@ MAX_STAGED = 1 << 20  # numbers that wait to be written
 MAX_COUNTS = 1 << 20
 STATES = "req_states"
 FOLDER = "/v1/worker/gpu"
-UPDATING = (  # functions in which what is read here does not hold together
+UPDATING = (  # functions in which the data read here is inconsistent
     *("add_requests", "finish_requests", "free_states", "_remove_request"),  # model_runner.py
     *("add_request", "remove_request", "append_block_ids", "stage_write", "stage_write_elem", "clear_staged_writes"),
 )
-SAMPLERS = ("sampler.sampling_states", "sampler.penalties_state", STATES)  # of a runner: what keeps parameters by row
-SAMPLING = {  # what SamplingParams calls it: what it is called there
+SAMPLERS = ("sampler.sampling_states", "sampler.penalties_state", STATES)  # of a runner: the owner of parameters by row
+SAMPLING = {  # its name in SamplingParams: its name in the sampler
     **{n: n for n in ("temperature", "top_p", "top_k", "min_p")},
     "seed": "seeds",
     "logprobs": "num_logprobs",
@@ -55,10 +58,10 @@ def rows_of(runner: Object) -> dict[str, int]:
 
 
 def read_rows(runner: Object, worker: Worker) -> None:
-    """Fills in a `Worker`'s tables and counts. A request whose row has become another's meanwhile is left out."""
+    """Fills in a `Worker`'s tables and counts. A request is left out if another one got its row during the read."""
     rt, states = runner.rt, runner.attr(STATES)
     if not rt.target.is_stopped:
-        rt.target.drop_pages()  # what was read before it would be of another moment than what is compared below
+        rt.target.drop_pages()  # earlier reads would be of another moment than the data compared below
     before = rows_of(runner)
     worker.rows = {name: Row(row) for name, row in before.items()}
     _check_rows(states, worker)
@@ -82,7 +85,7 @@ def read_rows(runner: Object, worker: Worker) -> None:
 
 # ---- which row is whose ----------------------------------------------------------------------------------------------------
 def _check_rows(states: Object, worker: Worker) -> None:
-    """Adds to the worker's faults where its two maps and its list of free rows do not agree."""
+    """Adds a fault to the worker where its two maps and its list of free rows disagree."""
     names = {row.integer(): name.string(1000) for row, name in states.attr("index_to_req_id").items(MAX_REQUESTS)}
     free = set(numbers_until(states.rt, states.attr("free_indices"), MAX_REQUESTS))
     owner: dict[int, str] = {}
@@ -99,9 +102,9 @@ def _check_rows(states: Object, worker: Worker) -> None:
         owner[number] = name
 
 
-# ---- what is counted by row ------------------------------------------------------------------------------------------------
+# ---- counters by row -------------------------------------------------------------------------------------------------------
 def _counts(rt: Runtime, states: Object, worker: Worker) -> None:
-    """Fills in what the runner counts of each request."""
+    """Fills in the runner's counters for each request."""
     for field, name in (("prompt", "prompt_len"), ("prefill", "prefill_len"), ("total", "total_len"), ("computed", "")):
         name = name or ("num_computed_tokens_np" if has(states, "num_computed_tokens_np") else "num_computed_tokens")
         held = at(states, name)
@@ -115,8 +118,8 @@ def _counts(rt: Runtime, states: Object, worker: Worker) -> None:
 
 
 def _at_row(rt: Runtime, held: Object, row: int) -> Any:
-    """The number of one row: of a numpy array, of a UvaBackedTensor by its numpy array, which is what it is filled from, of a
-    StagedWriteTensor or of a tensor. `GdbextError` for one on a device."""
+    """The number in one row of a numpy array, a UvaBackedTensor (by the numpy array that it is filled from), a StagedWriteTensor
+    or a tensor. `GdbextError` for one on a device."""
     array = held if numpy_objects.is_array(held) else at(held, "np")
     if array is not None:
         return numpy_objects.item(array, row)
@@ -126,7 +129,7 @@ def _at_row(rt: Runtime, held: Object, row: int) -> Any:
 
 
 def _staged(rt: Runtime, held: Object) -> tuple[Tensor, list[tuple[int, int, list[int]]]]:
-    """A StagedWriteTensor, or a plain tensor: what is in its memory, and what waits to be written there: [(row, first column,
+    """The memory of a StagedWriteTensor or a plain tensor, and the numbers that wait to be written there: [(row, first column,
     numbers)]."""
     plain = is_tensor(held)
     tensor = read_tensor(rt, (held if plain else held.attr("gpu")).address)
@@ -216,7 +219,7 @@ def _slots(rt: Runtime, tables: Object, group: int) -> list[int]:
 
 # ---- how a request is sampled ----------------------------------------------------------------------------------------------
 def sampling_of(runner: Object, request_id: str) -> dict[str, Any] | None:
-    """{name: value} of a request's row in the sampler: what its next token is drawn by. None where it has no row, or this rank
+    """{name: value} of a request's row in the sampler, by which its next token is drawn. None where it has no row, or this rank
     does not sample."""
     row = rows_of(runner).get(request_id)
     if row is None:

@@ -1,6 +1,7 @@
-"""Where things hang in vLLM V1's objects, by release: data (vllm/v1/core/block_pool.py, kv_cache_utils.py, kv_cache_manager.py,
-single_type_kv_cache_manager.py, sched/scheduler.py, worker/block_table.py). What an object has decides; the release says since
-when.
+"""The paths of vLLM V1's objects, by release: data. The attributes of an object decide; the release says since when they exist.
+
+Sources: vllm/v1/core/block_pool.py, kv_cache_utils.py, kv_cache_manager.py, single_type_kv_cache_manager.py, sched/scheduler.py,
+worker/block_table.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ...cpython.objects import Object
 
-# what -> ((first release, path), ...), the newest first
+# name -> ((first release, path), ...), the newest first
 PATHS = {
     "manager": (("0.6.6", "kv_cache_manager"),),
     "pool": (("0.9.2", "coordinator.block_pool"), ("0.8.5", "block_pool")),
@@ -97,5 +98,5 @@ MAX_REQUESTS = 100_000
 
 
 def known(obj: Object, what: str) -> Object | None:
-    """The first of `PATHS[what]` that is there, None when none is."""
+    """The first of `PATHS[what]` that exists, None when none does."""
     return first_present(obj, PATHS[what])

@@ -1,8 +1,9 @@
 """Where vLLM V1 has its requests, process by process: a front end's output processor, the engine core's input thread and queue,
-the scheduler's queues, a worker's batch (vllm/v1/engine/output_processor.py, core.py, vllm/v1/core/sched/scheduler.py,
-vllm/v1/worker/gpu_input_batch.py, gpu/states.py).
+the scheduler's queues, a worker's batch.
 
 Requests carry two ids since 0.12: the user's (`external_req_id`) and the engine's own, made from it. Prompts are not read.
+Sources: vllm/v1/engine/output_processor.py, core.py, vllm/v1/core/sched/scheduler.py, vllm/v1/worker/gpu_input_batch.py,
+gpu/states.py.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from ...cpython.runtime import PyThread, Runtime
     from ..rank import Rank
 
-CLIENTS = {  # objects that a frame or a task may hold -> the path from there to what has an output processor, or is one
+CLIENTS = {  # objects that a frame or a task may hold -> the path from there to an output processor or its owner
     "AsyncLLM": "",
     "LLMEngine": "",
     "LLM": "llm_engine",
@@ -49,12 +50,12 @@ INPUT_THREAD, OUTPUT_THREAD, LOOP = "process_input_sockets", "process_output_soc
 TURNING = (INPUT_THREAD, OUTPUT_THREAD, LOOP, "worker_busy_loop")
 RESTING = ("process_input_sockets", "process_output_sockets", "poll", "_poll", "get", "wait", "recv_multipart")
 HANDLER = "output_handler"  # the task of AsyncLLM that takes answers in
-LAUNCHER = "wait_for_completion_or_failure"  # what `vllm serve` does beside API servers in processes of their own
+LAUNCHER = "wait_for_completion_or_failure"  # of `vllm serve` itself when its API servers are processes of their own
 COMPILER = "_create_grammar"  # v1/structured_output/__init__.py
 
 
 def look(rt: Runtime, rank: Rank) -> Look:
-    """What one process says of its requests. Parts that it does not have are not among `parts`."""
+    """The requests of one process. Parts that it does not have are not among `parts`."""
     found = Look(rank.label, rank.pid, rank.role, engine="vllm")
     found.replica = getattr(rank, "ranks", {}).get("dp")
     if rank.role in ("frontend", "api-server", "engine-core"):
@@ -67,7 +68,7 @@ def look(rt: Runtime, rank: Rank) -> Look:
 
 
 def _part(found: Look, name: str, read: Callable[[], object]) -> None:
-    """Reads one part; what cannot be read is a note."""
+    """Reads one part; a failure is a note."""
     try:
         if read():
             found.parts += (name,)
@@ -77,7 +78,7 @@ def _part(found: Look, name: str, read: Callable[[], object]) -> None:
 
 # ---- front end -------------------------------------------------------------------------------------------------------------
 def _front_end(rt: Runtime, found: Look) -> bool:
-    """The requests whose answer somebody awaits here. `NotFoundError` where a process that should have some has none: it is read
+    """The requests whose answers are awaited here. `NotFoundError` where a process that should have some has none: it is read
     while it runs."""
     client = in_frames(rt, CLIENTS) or in_tasks(rt, CLIENTS)
     if client is None:
@@ -107,7 +108,7 @@ def _awaited(rt: Runtime, entries: list[tuple[int, int]]) -> list[Sighting]:
     """The requests of an output processor's `request_states`, thousands in one go. `entries`: addresses of ids and states."""
     states = Records(rt, [state for _, state in entries])
     if entries and (states.type.name != "RequestState" or states.foreign):
-        raise NotFoundError("its requests change while they are read")  # what was their table is another dict's by now
+        raise NotFoundError("its requests change while they are read")  # the memory of their table is another dict's by now
     stats, queues, externals = (_members(rt, states, name) for name in ("stats", "queue", "external_req_id"))
     prefills = states.integers("is_prefilling", 0) if states.has("is_prefilling") else []
     generated = stats.integers("num_generation_tokens", 0) if stats.has("num_generation_tokens") else []
@@ -128,7 +129,7 @@ def _awaited(rt: Runtime, entries: list[tuple[int, int]]) -> list[Sighting]:
 
 
 def _members(rt: Runtime, states: Records, name: str) -> Records:
-    """The objects that a member of all holds; none where a release lacks it, or where it is None in some."""
+    """The values of a member of all objects; none where a release lacks it, or where it is None in some."""
     held = Records(rt, states.column(name) if states.has(name) else [])
     kinds = {rt.object(held.addresses[i]).type_name for i in held.foreign} | ({held.type.name} if held.addresses else set())
     if len(kinds) > 1 and "NoneType" not in kinds:
@@ -147,7 +148,7 @@ def _output_handler(rt: Runtime, client: Object) -> tuple[Keeper, Keeper]:
 
 # ---- engine core -----------------------------------------------------------------------------------------------------------
 def _scheduler(rt: Runtime, found: Look) -> bool:
-    """The scheduler's queues, and what stands before and behind them."""
+    """The scheduler's queues, and the stages before and behind them."""
     scheduler = find_scheduler(rt)
     if scheduler is None or at(scheduler, "block_manager") is not None:
         return False
@@ -217,7 +218,7 @@ def _capacity(scheduler: Object) -> tuple[int | None, int]:
 
 
 def _around(rt: Runtime, found: Look, core: Object) -> None:
-    """What waits in the core's queues, and its threads that fill and empty them."""
+    """The requests that wait in the core's queues, and its threads that fill and empty them."""
     for stage, function in ((INPUT, INPUT_THREAD), (OUTPUT, OUTPUT_THREAD)):
         found.keepers[stage] = keeper_in(rt, function, function, _rests, _turns)
     for stage, name in ((INPUT, "input_queue"), (OUTPUT, "output_queue")):
@@ -236,7 +237,7 @@ def _around(rt: Runtime, found: Look, core: Object) -> None:
 
 
 def _short(found: Look, scheduler: Object, block_size: int) -> None:
-    """What the first of the queue waits for, where that is blocks."""
+    """Fills in the blocks that the first request of the queue waits for, if it waits for blocks."""
     head = next((s for s in found.sightings if s.stage == QUEUE and not s.ended and not s.parked and not s.waits_for), None)
     manager = known(scheduler, "manager") if head is not None and block_size else None
     pool = (known(manager, "pool") or manager) if manager is not None else None
@@ -252,7 +253,7 @@ def _short(found: Look, scheduler: Object, block_size: int) -> None:
 
 
 def _parked(rt: Runtime, found: Look) -> None:
-    """Who is to deliver what parked requests wait for: a thread that compiles a grammar."""
+    """Fills in the thread that parked requests wait for: one that compiles a grammar."""
     parked = [s for s in found.sightings if s.parked]
     if any(s.waits_for == waiting.GRAMMAR for s in parked):
         compiling = _compilers(rt)
@@ -276,7 +277,7 @@ def _compilers(rt: Runtime) -> dict[str, Keeper]:
 
 
 def _worker_at(rt: Runtime, thread: PyThread) -> Keeper:
-    """The main thread of a core or a worker: where it stands, and whether it works, rests or waits for another process."""
+    """The main thread of a core or a worker: its place, and whether it works, is idle or waits for another process."""
     frames = rt.frames(thread)
     if not frames or frames[0].function.rpartition(".")[2] in RESTING and "/threading.py" in frames[0].file:
         return Keeper("main", thread.tid)
@@ -289,7 +290,7 @@ def _worker_at(rt: Runtime, thread: PyThread) -> Keeper:
 
 
 def _turns(frame: PyFrame) -> bool:
-    """Whether a frame is of the loop that a thread of a core or a worker is made for."""
+    """Whether a frame is the main loop of a thread of a core or a worker."""
     return frame.function.rpartition(".")[2] in TURNING
 
 
@@ -322,7 +323,7 @@ def _ids_of(item: Object) -> list[tuple[str, str]]:
 
 # ---- worker ----------------------------------------------------------------------------------------------------------------
 def _worker(rt: Runtime, found: Look) -> bool:
-    """The requests of a worker's batch, where it stands, and to whom it answers."""
+    """The requests of a worker's batch, its place, and the process that it answers."""
     transfers.of_worker(rt, found)
     found.rings = tuple(ring.name for ring in shm_rings.find(rt) if ring.reader is None)
     main = thread_in(rt, "worker_busy_loop")

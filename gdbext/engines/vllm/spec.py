@@ -1,8 +1,9 @@
-"""vLLM: titles of every era (vllm/v1/engine/core.py, v1/executor/multiproc_executor.py, v1/utils.py, v1/engine/coordinator.py,
-entrypoints/launchers/dp_supervisor.py, utils/system_utils.py), processes without titles, and the rank that Python itself holds.
+"""vLLM: titles of every release, processes without titles, and the rank in Python's own memory.
 
-0.10.1: `VLLM::DPEngineCore_n`, workers append `_PPp_TPt` to the title they inherited. 0.10.2 on: `VLLM::EngineCore[_DPn]`,
-`VLLM::Worker[_DPn][_PPn][_PCPn][_TPn][_DCPn][_EPn]`; the prefix is VLLM_PROCESS_NAME_PREFIX.
+0.10.1: `VLLM::DPEngineCore_n`; workers append `_PPp_TPt` to the title that they inherited. 0.10.2 on: `VLLM::EngineCore[_DPn]`,
+`VLLM::Worker[_DPn][_PPn][_PCPn][_TPn][_DCPn][_EPn]`; the prefix is VLLM_PROCESS_NAME_PREFIX. Sources: vllm/v1/engine/core.py,
+v1/executor/multiproc_executor.py, v1/utils.py, v1/engine/coordinator.py, entrypoints/launchers/dp_supervisor.py,
+utils/system_utils.py.
 """
 
 from __future__ import annotations
@@ -184,7 +185,8 @@ class Vllm(EngineSpec):
 
     def infer_order(self, ranks: Sequence[Rank]) -> None:
         """Releases without titles start the workers in order of rank (v1/executor/multiproc_executor.py: `for rank in
-        range(self.world_size)`); V0's driver is rank 0 itself and starts the others. Believed when the count is what argv says.
+        range(self.world_size)`); V0's driver is rank 0 itself and starts the others. The order is believed when the count is the
+        one of argv.
         """
         for top in ranks:
             program = top.process.program()
@@ -257,7 +259,7 @@ class Vllm(EngineSpec):
                 ranks["world"] = checked_rank(frame_local(frame, "self", "rank").integer())
             return Memory("worker", ranks, sizes)
         if frame is not None:
-            ranks, sizes = found or ({}, {})  # the groups are there when the core runs the model itself
+            ranks, sizes = found or ({}, {})  # the groups exist when the core runs the model itself
             size = checked_rank(frame_local(frame, "self", "vllm_config", "parallel_config", "data_parallel_size").integer())
             index = checked_rank(frame_local(frame, "self", "engine_index").integer())
             if size > 1 or index > 0:

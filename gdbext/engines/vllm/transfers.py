@@ -1,8 +1,8 @@
-"""KV on its way between instances, as vLLM's connectors have it: the scheduler's and the worker's side of NIXL and Mooncake,
-alone or as parts of a MultiConnector (distributed/kv_transfer/kv_connector/v1, kv_transfer_state.py; v1/core/sched/scheduler.py).
+"""KV transfers between instances, from vLLM's connectors: the scheduler's and the worker's side of NIXL and Mooncake, alone or as
+parts of a MultiConnector (distributed/kv_transfer/kv_connector/v1, kv_transfer_state.py; v1/core/sched/scheduler.py).
 
-Both ends name a request alike: by `transfer_id` of `kv_transfer_params`, or by the sender's engine id and its own id there, which
-the receiver has as `remote_engine_id` and `remote_request_id`.
+Both ends name a request alike. The name is `transfer_id` of `kv_transfer_params`, or the sender's engine id and its own id there.
+The receiver has the latter two as `remote_engine_id` and `remote_request_id`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def parts_of(connector: Object) -> list[Object]:
 
 
 def of_scheduler(rt: Runtime, found: Look, scheduler: Object) -> None:
-    """Fills in what the scheduler's connector has: of each request what is on its way, of the instance who it is."""
+    """Fills in the data of the scheduler's connector: each request's transfers, and the identity of the instance."""
     connector = at(scheduler, "connector")
     if connector is None:
         return
@@ -89,8 +89,8 @@ def params_of(rt: Runtime, sighting: Sighting) -> dict[str, Any]:
 
 
 def _transfer(rt: Runtime, sighting: Sighting, serves: Connector) -> Transfer | None:
-    """What a request's parameters say of its transfer; None where it has none. One that was given up while it is read has it
-    still: its blocks are written to until the read has ended."""
+    """A request's transfer, by its parameters; None where it has none. A request that is aborted while its KV is received still
+    has one: its blocks are written to until that has ended."""
     params = params_of(rt, sighting)
     named, engine, request = (params.get(name) for name in ("transfer_id", "remote_engine_id", "remote_request_id"))
     key = ("transfer", str(named)) if named is not None else ()
@@ -124,8 +124,8 @@ def _leases(rt: Runtime, side: Object, found: Look) -> None:
 
 
 def of_worker(rt: Runtime, found: Look) -> None:
-    """The requests that the worker's side of a KV connector has in a set, list or dict of its own, or of an object of its own,
-    and what those wait for of which it receives the KV."""
+    """Fills in the requests that the worker's side of a KV connector holds in a set, list or dict, its own or that of one of its
+    objects. For requests whose KV it receives it also fills in what they wait for."""
     module = rt.module(CONNECTOR)
     try:
         agent = module.item("_KV_CONNECTOR_AGENT") if module is not None else None
