@@ -1,5 +1,4 @@
-"""The looks at one engine's processes, brought together by request: where each request is, whether it moves, and which process
-must act.
+"""The looks at one engine's processes, joined by request: where each request is, whether it moves, which process must act.
 
 Pure. Two looks distinguish movement from standstill; after one look only a request that is stuck by itself is judged. The rule is
 to say nothing rather than something wrong. So `lost` and `zombie` need every process that could have the request to have been
@@ -170,8 +169,7 @@ class _Context:
         return None
 
     def taking_in(self, sighting: Sighting) -> list[Look]:
-        """The processes whose threads take requests in. Where the process to which a front end gave the request is known: only
-        that one."""
+        """The processes whose threads take requests in; only the one that a front end gave the request to, where it is known."""
         found = [one for one in self.looks if sightings.INPUT in one.keepers]
         return [one for one in found if sighting.replica is not None and one.replica == sighting.replica] or found
 
