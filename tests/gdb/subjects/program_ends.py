@@ -24,8 +24,9 @@ def say(end, state, *right):
 
 def stays():
     """Sleeps for ever; well: waits for a client."""
-    while HANG:
-        time.sleep(100000)
+    if HANG:
+        while True:
+            time.sleep(100000)
     socket.create_server(("127.0.0.1", 0)).accept()
 
 
