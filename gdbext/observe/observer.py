@@ -107,7 +107,8 @@ class Observer:
         for tid, frames in stacks:
             thread = self.window.threads.setdefault(tid, ThreadWindow())
             if frames and not thread.stacks:
-                thread.stacks.append(stack_key(frames))
+                with log.passing_over(GdbextError):  # the copy may lack a page of them
+                    thread.stacks.append(stack_key(frames))
 
     @property
     def stands(self) -> bool:

@@ -6,6 +6,7 @@ import time
 
 from harness.facts import sample
 
+from gdbext.errors import FaultError
 from gdbext.observe import observer
 from gdbext.observe.clocks import Clock, clocks
 from gdbext.observe.effects import Effect
@@ -108,3 +109,14 @@ def test_the_clocks_of_this_process_tell_which_of_its_threads_ran():
             thread.join()
     assert one.window.thread(tids["computes"]).ran > LEAST and not one.stands and not one.sampled
     assert one.window.thread(tids["waits"]).ran < LEAST and one.window.seconds > 0
+
+
+def test_a_frame_that_the_copy_lacks_is_no_sample_and_no_error():
+    class Lost:
+        @property
+        def code(self):
+            raise FaultError(0x1000, 8, "not in the snapshot")
+
+    watched = observer.Observer(os.getpid(), None)
+    watched.resume([(1, [Lost()])])
+    assert watched.window.threads[1].stacks == []
