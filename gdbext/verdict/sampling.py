@@ -366,7 +366,8 @@ def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
                 s.tasks, s.loops = seen.tasks, seen.loops
         for th in view.threads:
             if th.python and s.window.thread(th.tid).stacks:
-                s.window.thread(th.tid).stacks.append(stack_key(th.python))
+                with log.passing_over(GdbextError):  # the copy may lack a page of them
+                    s.window.thread(th.tid).stacks.append(stack_key(th.python))
         # of a thread that makes progress it does not matter where it would have waited at that moment
         s.partial += [
             f"thread {tid}: {reason}" if tid else reason for tid, reason in why.items() if not s.window.thread(tid).moved
