@@ -399,25 +399,27 @@ def holders_of(inodes: Iterable[int], kinds: tuple[str, ...] = ("socket", "pipe"
     found: dict[int, list[tuple[int, bool]]] = {}
     if not wanted:
         return found
-    deadline = time.monotonic() + HOLDERS_SECONDS
-    for pid, fd, link in all_descriptors():
-        if time.monotonic() > deadline - 1:
-            log.note("the descriptors of all processes were not looked through in %.0f s", HOLDERS_SECONDS)
-            return {}
-        if link in wanted:
-            flags = re.search(r"flags:\s+([0-7]+)", _text(pid, f"fdinfo/{fd}"))
-            writes = flags is not None and int(flags.group(1), 8) & os.O_ACCMODE != os.O_RDONLY
-            found.setdefault(wanted[link], []).append((pid, writes))
+    try:
+        for pid, fd, link in all_descriptors():
+            if link in wanted:
+                flags = re.search(r"flags:\s+([0-7]+)", _text(pid, f"fdinfo/{fd}"))
+                writes = flags is not None and int(flags.group(1), 8) & os.O_ACCMODE != os.O_RDONLY
+                found.setdefault(wanted[link], []).append((pid, writes))
+    except GdbextError as e:
+        log.passed_over(e)
+        return {}
     return found
 
 
 def all_descriptors() -> Iterator[tuple[int, int, str]]:
-    """(pid, file descriptor, its link's target) of the processes that may be read, for `HOLDERS_SECONDS` at most. No file is
-    opened and none is asked for its status, so a mount that does not answer cannot block this."""
+    """(pid, file descriptor, its link's target) of the processes that may be read; `GdbextError` where that takes longer than
+    `HOLDERS_SECONDS`. No file is opened and none is asked for its status, so a mount that does not answer cannot block this."""
     deadline = time.monotonic() + HOLDERS_SECONDS
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        held: list[tuple[int, str]] = []
         with log.passing_over():  # it has ended, or may not be read: most of a machine's may not
-            for fd, link in descriptors(pid):
-                if time.monotonic() > deadline:  # the caller may have taken long with each
-                    return
-                yield pid, fd, link
+            held += descriptors(pid)
+        for fd, link in held:
+            if time.monotonic() > deadline:  # the caller may have taken long with each
+                raise GdbextError(f"the descriptors of all processes were not looked through in {HOLDERS_SECONDS:.0f} s")
+            yield pid, fd, link

@@ -124,20 +124,21 @@ def file_holders(paths: Iterable[str]) -> dict[tuple[int, int], tuple[list[int],
     wanted = {key: os.path.basename(_name(path)) for path in paths for key in [_file(path)] if key is not None}
     found: dict[tuple[int, int], tuple[list[int], list[int]]] = {key: ([], []) for key in wanted}
     names = set(wanted.values())
-    for pid, fd, link in all_descriptors() if wanted else ():
-        if os.path.basename(link.replace(" (deleted)", "")) not in names:
-            continue
-        key = _file(f"/proc/{pid}/fd/{fd}")
-        if key is None or key not in found:
-            continue
-        locked, opened = found[key]
-        opened.append(pid)
-        try:
-            if re.search(rb"^lock:\s*\S+\s+(FLOCK|POSIX|OFDLCK)", read_proc(pid, f"fdinfo/{fd}"), re.M):
-                locked.append(pid)
-        except GdbextError as e:
-            log.passed_over(e)
-            continue  # closed meanwhile
+    with log.passing_over():  # those that were found in time
+        for pid, fd, link in all_descriptors() if wanted else ():
+            if os.path.basename(link.replace(" (deleted)", "")) not in names:
+                continue
+            key = _file(f"/proc/{pid}/fd/{fd}")
+            if key is None or key not in found:
+                continue
+            locked, opened = found[key]
+            opened.append(pid)
+            try:
+                if re.search(rb"^lock:\s*\S+\s+(FLOCK|POSIX|OFDLCK)", read_proc(pid, f"fdinfo/{fd}"), re.M):
+                    locked.append(pid)
+            except GdbextError as e:
+                log.passed_over(e)
+                continue  # closed meanwhile
     return {key: (list(dict.fromkeys(locked)), list(dict.fromkeys(opened))) for key, (locked, opened) in found.items()}
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..stacks.async_waits import RUNNABLE
 from ..stacks.waits import Edge
 from .facts import LOCKS
-from .follow import OUTSIDE, awaited_pids
+from .follow import OUTSIDE, awaited_pids, ends_of
 from .turns import behind, taken_in_turn
 
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ def _of_call(facts: Facts, f: ProcessState, t: ThreadState, call: Call) -> tuple
             or source.unread
         ):
             return None
-        ends = f.peers.get(source.inode, ()) if source.kind == "pipe" else [e for p in source.peers for e in f.peers.get(p, ())]
-        writes = call.name == "write"
-        able = {pid for pid, to_write in ends if source.kind != "pipe" or to_write is not writes}
+        able = set(ends_of(f, call, source))
         if able <= {f.pid} and (able or source.kind != "pipe"):
             return None  # only this process has it; or the other end is on another machine, or in a process that cannot be read
         threads = _threads(facts, able, node=t.node)
@@ -224,12 +222,8 @@ def _at_other_ends(f: ProcessState, call: Call) -> set[int] | None:
     """The processes that have the other ends of everything that a call waits for; None where an end is not known."""
     found: set[int] = set()
     for source in call.sources:
-        if source.kind == "pipe":
-            ends = {pid for pid, writes in f.peers.get(source.inode, ()) if writes is not (call.name == "write")}
-        elif source.kind in ("unix", "served", "client") and not source.unread:
-            ends = {pid for peer in source.peers for pid, _ in f.peers.get(peer, ())}
-        else:
-            return None
+        known = source.kind == "pipe" or source.kind in ("unix", "served", "client") and not source.unread
+        ends = set(ends_of(f, call, source)) if known else set()
         if not ends:
             return None
         found |= ends
@@ -248,13 +242,10 @@ def _needed_for(facts: Facts, edge: Edge) -> set[int] | None:
     return set() if edge.kind in WITHIN else None
 
 
-def pipe_of_its_own(f: ProcessState, t: ThreadState) -> str:
-    """The pipe that a thread reads and that only its own process can write; '' where it reads none."""
-    if t.call is None or t.call.name != "read" or len(t.call.sources) != 1 or t.call.sources[0].kind != "pipe":
-        return ""
-    source = t.call.sources[0]
-    writers = {pid for pid, writes in f.peers.get(source.inode, ()) if writes}
-    return source.text if writers == {f.pid} else ""
+def reads_its_own_pipe(f: ProcessState, t: ThreadState) -> bool:
+    """Whether a thread reads a pipe that only its own process can write."""
+    reads = t.call is not None and t.call.name == "read" and [source.kind for source in t.call.sources] == ["pipe"]
+    return reads and t.call is not None and _at_other_ends(f, t.call) == {f.pid}
 
 
 def turns_in_vain(f: ProcessState, t: ThreadState) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..engines import shm_rings
-from ..observe.system_calls import Call
+from ..observe.system_calls import Call, Source
 from ..observe.window import STILL
 from .facts import LOCKS
 from .turns import behind, taken_in_turn
@@ -378,13 +378,15 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call, seen: _Way) 
 
 def peers_of(f: ProcessState, call: Call) -> list[int]:
     """The pids that have the other end of what a call waits for. Of a pipe: the writers, or the readers where the call writes."""
-    found = []
-    for source in call.sources:
-        pipe = source.kind == "pipe"
-        for inode in [source.inode] if pipe else source.peers:
-            ends = f.peers.get(inode, ())
-            found += [pid for pid, writes in ends if pid != f.pid and (not pipe or writes is not (call.name == "write"))]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(pid for source in call.sources for pid in ends_of(f, call, source) if pid != f.pid))
+
+
+def ends_of(f: ProcessState, call: Call, source: Source) -> list[int]:
+    """The pids that have the other end of one file that a call waits for, its own too. Of a pipe: the writers, or the readers where
+    the call writes."""
+    pipe, writing = source.kind == "pipe", call.name == "write"
+    held = (end for inode in ([source.inode] if pipe else source.peers) for end in f.peers.get(inode, ()))
+    return [pid for pid, writes in held if not pipe or writes is not writing]
 
 
 def awaited_pids(f: ProcessState) -> set[int]:

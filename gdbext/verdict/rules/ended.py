@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...engines import registry
 from ...engines.spec import SCHEDULERS
-from ..enders import pipe_of_its_own
+from ..enders import reads_its_own_pipe
 from ..facts import Verdict
 from ..follow import awaited_pids
 from ..words import describe_node, waiting
@@ -35,7 +35,7 @@ def crashed(facts: Facts) -> Verdict | None:
         return Verdict("crashed", [(f.name, None) for f in dead], evidence, waiting(facts, dead))
     for f in facts:
         awaited = awaited_pids(f) | _engines_own(facts, f)
-        if f.main is not None and f.main.still and len(f.threads) == 1 and pipe_of_its_own(f, f.main):
+        if f.main is not None and f.main.still and len(f.threads) == 1 and reads_its_own_pipe(f, f.main):
             awaited |= {pid for pid, _ in f.dead_children}
         missed = [(pid, what) for pid, what in f.dead_children if pid in awaited]
         if missed:

@@ -13,6 +13,8 @@ import sys
 import threading
 import time
 
+from situation_parts import met, notify
+
 keep = []
 
 
@@ -45,17 +47,8 @@ def of_an_event(wake):
 
 def of_a_condition(wake):
     condition = threading.Condition()
-
-    def give():
-        with condition:
-            condition.notify_all()
-
-    def wait():
-        with condition:
-            condition.wait()
-
-    wake.append(give)
-    return wait
+    wake.append(lambda: notify(condition))
+    return lambda: met(condition)
 
 
 def of_a_barrier(wake):

@@ -29,6 +29,16 @@ def thread(name, function, *args):
     return made
 
 
+def met(condition):
+    with condition:
+        condition.wait()
+
+
+def notify(condition):
+    with condition:
+        condition.notify_all()
+
+
 # ---- what the one who should end the wait does instead ---------------------------------------------------------------
 def sleeping():
     forever()

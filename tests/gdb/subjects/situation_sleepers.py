@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 
-from situation_parts import full, keep, thread, tids
+from situation_parts import full, keep, met, notify, thread, tids
 from situation_processes import child
 
 HOUR = 3600
@@ -72,16 +72,6 @@ class Giver:
             self.sleep(self.seconds)
             if self.state == "feeding" or self.due:
                 self.give(self.it)
-
-
-def notify(condition):
-    with condition:
-        condition.notify_all()
-
-
-def met(condition):
-    with condition:
-        condition.wait()
 
 
 def product(make, give, take):

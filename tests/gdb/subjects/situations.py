@@ -26,7 +26,7 @@ import situation_ranks
 import situation_sleepers
 import situation_workers
 from situation_decoys import DECOYS, FORKS
-from situation_parts import LATE, SPINNING, STUCK, children, forever, full, keep, listener, others, thread, tids
+from situation_parts import LATE, SPINNING, STUCK, children, forever, full, keep, listener, met, notify, others, thread, tids
 
 
 def truth(kind, drawn):
@@ -161,16 +161,6 @@ def a_product(give, take, make):
 def clear(event):
     event.wait()
     event.clear()
-
-
-def met(condition):
-    with condition:
-        condition.wait()
-
-
-def notify(condition):
-    with condition:
-        condition.notify_all()
 
 
 def a_join(draw, drawn):
