@@ -382,7 +382,7 @@ def peers_of(f: ProcessState, call: Call) -> list[int]:
 
 
 def ends_of(f: ProcessState, call: Call, source: Source) -> list[int]:
-    """The pids that have the other end of one file that a call waits for, its own too. Of a pipe: the writers, or the readers where
+    """The pids that have the other end of one file that a call waits for, its own too. Of a pipe: the writers, or the readers if
     the call writes."""
     pipe, writing = source.kind == "pipe", call.name == "write"
     held = (end for inode in ([source.inode] if pipe else source.peers) for end in f.peers.get(inode, ()))
