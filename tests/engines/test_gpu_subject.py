@@ -9,6 +9,8 @@ from harness.answers import answer
 from harness.gpu_engine import SUBJECTS, engine_at_work
 from harness.subjects import spawned
 
+from gdbext.errors import GdbextError
+
 
 @pytest.fixture(scope="module")
 def engine(torch_python):
@@ -34,8 +36,12 @@ def test_the_engine_answers_and_its_processes_say_what_they_have(engine):
 def test_the_fault_happens_and_is_found(engine):
     pid, _ = engine.one("scheduler")
     engine.fall(lasting=True)
-    for _ in range(5):  # of a process that runs, a worker's frames may not be found
-        found = answer(f"llm-kv check -ranks -on {pid} -json")
+    found = {"violations": []}
+    for _ in range(5):  # of a process that runs, a worker's frames may not be found, or a copy's next page may be another step's
+        try:
+            found = answer(f"llm-kv check -ranks -on {pid} -json")
+        except GdbextError:
+            continue
         if found["partial"] == ["unstopped"]:
             break
     assert "worker-table" in {v["rule"] for v in found["violations"]}, found

@@ -9,6 +9,7 @@ import pytest
 
 from gdbext.cpython.event_loops import EventLoop
 from gdbext.cpython.locks import handler_depth
+from gdbext.errors import GdbextError
 from gdbext.observe import system_calls
 from gdbext.stacks import async_waits, ipc_locks
 from gdbext.stacks.threads import Frame, ThreadView
@@ -58,7 +59,11 @@ def test_the_way_through_descriptors_ends_though_each_file_is_waited_for(monkeyp
     monkeypatch.setattr(system_calls.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(system_calls.os, "listdir", lambda path: ["1"] if path == "/proc" else list(map(str, range(1000))))
     monkeypatch.setattr(system_calls.os, "readlink", lambda path: "/mnt/lock")
-    assert len(list(system_calls.all_descriptors())) == system_calls.HOLDERS_SECONDS
+    seen = []
+    with pytest.raises(GdbextError, match="not looked through in 10 s"):
+        seen.extend(system_calls.all_descriptors())
+    assert len(seen) == system_calls.HOLDERS_SECONDS
+    assert system_calls.holders_of([7]) == {}  # a pass that was cut short proves nothing
 
 
 def test_a_long_chain_and_a_long_ring():
