@@ -52,6 +52,7 @@ class ThreadState:
     futile: bool = False  # it runs, and is known to change nothing
     kernel: str = ""  # of a thread in state D: the kernel function that it is blocked in
     for_good: bool = False  # when its sleep ends, its code only sleeps again
+    polls: bool = False  # its loop only asks, over and over, for what its `edge` or `call` says
 
     @property
     def blocked(self) -> bool:

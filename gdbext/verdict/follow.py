@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ..engines.shm_rings import Ring
-    from ..stacks.async_waits import TaskState
+    from ..stacks.async_waits import LoopState, TaskState
     from ..stacks.waits import Edge
     from .facts import Facts, Node, ProcessState, ThreadState
 
@@ -122,6 +122,8 @@ def _outlook(facts: Facts, node: Node, seen: _Way) -> Outlook:
     if node in f.moved_tasks:
         others = any(t.node in f.moved_tasks and t.loop == task.loop and t.kind != "sleep" for t in f.tasks)
         return Outlook("moves" if task.kind != "sleep" or others else "ticks", node)
+    if task.edge is not None and task.edge.polls:
+        return _edge(facts, task.edge, seen, False)
     loop = next((one for one in f.loops if one.address == task.loop), None)
     thread = next((t for t in f.threads if loop is not None and t.node[1] == loop.tid), None)
     if task.state == "running" and thread is not None:
@@ -170,7 +172,7 @@ def _thread(facts: Facts, t: ThreadState, seen: _Way) -> Outlook:
     if f is None:
         return Outlook("unknown")
     loop = f.loop_of(t.node[1])
-    if loop is not None and t.call is not None and t.call.name in ("epoll", "select", "poll"):
+    if loop is not None and (t.call is not None and t.call.name in ("epoll", "select", "poll") or asks_only(f, loop)):
         return _loop(facts, f, t, seen)
     if t.main and f.rings and t.stands_in(shm_rings.waits_in):
         return _ring(facts, f, t, seen)
@@ -181,13 +183,21 @@ def _thread(facts: Facts, t: ThreadState, seen: _Way) -> Outlook:
         return _edge(facts, t.edge, seen, False)
     if t.blocked:
         return Outlook("blocked", t.node)
-    if t.moved and t.advanced and not _turns_at_rest(t):
+    if t.moved and t.advanced and not t.polls and not _turns_at_rest(t):
         return Outlook("moves", t.node)
-    if t.works:
+    if t.works and not t.polls:
         return Outlook("spins" if t.futile and not t.collects and not t.calls else "works", t.node)
     if t.denied or asks:
         return Outlook("unknown", t.node)
     return _call(facts, f, t, seen)
+
+
+def asks_only(f: ProcessState, loop: LoopState) -> bool:
+    """Whether the task that a loop runs for only asks, over and over, and no task of the loop goes on."""
+    tasks = [task for task in f.tasks if task.loop == loop.address]
+    main = next((task for task in tasks if task.node == loop.main), None)
+    asks = main is not None and main.edge is not None and main.edge.polls
+    return asks and not any(task.node in f.moved_tasks and task.kind != "sleep" for task in tasks)
 
 
 def _was_given(edge: Edge, t: ThreadState) -> bool:

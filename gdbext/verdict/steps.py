@@ -12,7 +12,7 @@ from ..observe.system_calls import Call
 from ..observe.window import STILL
 from ..stacks.async_waits import RUNNABLE
 from .facts import LOCKS
-from .follow import from_outside, givers_of, naps, other_ends, peers_of, pool_at_work, streams_call
+from .follow import asks_only, from_outside, givers_of, naps, other_ends, peers_of, pool_at_work, streams_call
 from .turns import behind
 from .words import describe, describe_node, kept_line, name_of
 
@@ -94,7 +94,8 @@ def _unknown(waits_for: str, why: str) -> Step:
 # ---- threads ---------------------------------------------------------------------------------------------------------
 def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     loop = f.loop_of(t.node[1])
-    if loop is not None and t.call is not None and t.call.name in _SELECTS and loop.main is not None:
+    selects = t.call is not None and t.call.name in _SELECTS
+    if loop is not None and loop.main is not None and (selects or asks_only(f, loop)):
         return Step(f"its {loop.main[1]}, in the event loop", [loop.main])
     if t.main and f.rings and t.stands_in(shm_rings.waits_in):
         ends = [node for ring in f.rings for node in _ring_ends(facts, f, t, ring)]
@@ -106,6 +107,8 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
         return _edge(facts, t.edge)
     if t.blocked:
         return _does(t.node, BLOCKED, kept_line(t))
+    if t.polls:
+        return _call(facts, f, t)
     if t.moved and t.advanced:
         return _does(t.node, MOVES, describe(t))
     if t.works:
@@ -246,6 +249,8 @@ def _task(facts: Facts, f: ProcessState, task: TaskState) -> Step:
     node, text = task.node, describe_node(facts, task.node)
     if node in f.moved_tasks:
         return _does(node, SLEEPS if task.kind == "sleep" else MOVES, text)
+    if task.edge is not None and task.edge.polls:
+        return _edge(facts, task.edge)
     if task.state in RUNNABLE and thread is not None and loop is not None and loop.turned:
         return _does(node, RUNS, f"{text}: it yields and is run again, and nothing of it changes")
     if task.state == "running" and thread is not None:

@@ -1,0 +1,116 @@
+"""The waits of threads and tasks that ask over and over (`cpython.poll_loops`), as edges of the wait-for graph."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .. import log
+from ..errors import GdbextError
+from .givers import may_end
+from .python_waits import Wait, edge_of, last_part, path_of, text
+from .references import references_of
+from .waits import Edge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..cpython.poll_calls import Ask
+    from ..cpython.poll_loops import Poll
+    from .references import Reachable, References
+
+_WAITS = {"Queue": "get", "Event": "Event", "Future": "Future"}
+ANYBODY = ("File", "Value", "Flag")  # what code may change without an object that leads there
+
+
+def edge(node: Any, poll: Poll) -> Edge:
+    """The edge of a loop that only asks, for the first thing that it asks for; who could give it is not looked for here. It is made
+    once, while its process can be read."""
+    if poll.edge is None:
+        poll.edge = _edge(node, poll)
+    return replace(poll.edge, waiter=node)
+
+
+def _edge(node: Any, poll: Poll) -> Edge:
+    frame, ask = poll.where, poll.asks[0]
+    rt, references = frame.rt, references_of(frame.rt)
+    where = f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})"
+    found = _of_ask(node, ask, rt, references, frame, where)
+    more = [one for one in poll.asks[1:] if one.kind != ask.kind or one.key != ask.key]
+    if more:
+        found.lock += "".join(f", or {_words(one, references, frame)}" for one in more[:3])
+    found.polls, found.limit, found.where = True, poll.limit, where
+    return found
+
+
+def _of_ask(node: Any, ask: Ask, rt: Any, references: References, frame: Any, where: str) -> Edge:
+    address = ask.object.address if ask.object is not None else 0
+    kind = last_part(ask.kind)
+    if kind in _WAITS and ask.object is not None:
+        name = references.name_of(frame, address) or hex(address)
+        module = "asyncio." if ask.kind.startswith("asyncio.") else ""
+        found = edge_of(node, Wait(_WAITS[kind], rt.object(address), frame, False), name, where, module)
+        found.open = ""  # the loop looks at it itself
+        return found
+    found = Edge(node, _words(ask, references, frame), ask.kind, address=address, where=where)
+    found.pid = ask.number if ask.kind == "Process" else 0
+    if ask.kind == "File":
+        found.note = "any process may make it"
+    return found
+
+
+def _words(ask: Ask, references: References, frame: Any) -> str:
+    try:
+        name = references.name_of(frame, ask.object.address) if ask.object is not None else ""
+        if ask.kind == "Thread":
+            return f"the end of thread {text(ask.object, '_name')}"
+        if ask.kind == "Process":
+            return f"the end of process {ask.number}"
+        if ask.kind == "Flag":
+            owner = name + "." if name and ask.object.type.builtin_name != "dict" else ""
+            return f"a change of {owner}{ask.name}"
+        if ask.kind == "Items":
+            return f"a member of the {ask.object.type_name} {name or hex(ask.object.address)}"
+    except GdbextError as e:
+        log.passed_over(e)
+    return ask.text or f"the {ask.kind} {hex(ask.object.address) if ask.object is not None else ''}".strip()
+
+
+def offer(found: Edge, poll: Poll, agent: Any, others: Sequence[Any], reachable: Reachable, node: Callable[[Any], Any]) -> None:
+    """Sets the candidates of a loop that only asks: the agents that can reach what it asks for, and whose code names it. If none does,
+    and what it asks for may be changed without an object that leads there, all `others` may."""
+    references = reachable.references
+    able: dict[int, Any] = {}
+    for ask in poll.asks:
+        for one in _able(ask, others, reachable):
+            if one is not agent:
+                able[id(one)] = one
+    bystanders = [one for one in able.values() if not any(_names(references, one, found, ask) for ask in poll.asks)]
+    if not able and any(ask.kind in ANYBODY for ask in poll.asks):
+        able = {id(one): one for one in others if one is not agent}
+        found.doubted = True
+    found.candidates, found.bystanders = [node(one) for one in able.values()], [node(one) for one in bystanders]
+
+
+def _able(ask: Ask, others: Sequence[Any], reachable: Reachable) -> list[Any]:
+    if ask.object is None:
+        return []
+    if ask.kind == "Flag" and ask.object.type.builtin_name == "dict":
+        return [one for one in others if any(_globals(frame) == ask.object.address for frame in one.python)]
+    return reachable.agents_of(ask.object.address, lambda agent: False)
+
+
+def _globals(frame: Any) -> int:
+    try:
+        return int(frame.globals().address)
+    except GdbextError as e:
+        log.passed_over(e)
+        return 0
+
+
+def _names(references: References, agent: Any, found: Edge, ask: Ask) -> bool:
+    """Whether an agent's code may give what is asked for."""
+    if ask.kind != "Flag":
+        return may_end(references, agent.python, found)
+    return any(ask.name in references.names(frame) for frame in agent.python if not path_of(frame).endswith("threading.py"))
