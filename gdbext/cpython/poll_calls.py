@@ -40,8 +40,8 @@ UNREAD = ("Value", "Connection", "Lock")  # kinds of questions whose answer is n
 
 class Ask(NamedTuple):
     """What a loop asks for. `kind`: "Event", "Queue", "Future", "Thread", "Process", "Lock", "Items", "Flag", "File", "Value",
-    "Connection", "asyncio.Event" …; `object`: the one that is asked, or the one whose attribute is (a "Flag"); `name`: of the attribute
-    or file."""
+    "Connection", "asyncio.Event" …; `object`: the one that is asked, or the one whose attribute is (a "Flag"); `name`: of the
+    attribute or file."""
 
     kind: str
     object: Any
@@ -100,6 +100,17 @@ def closure(function: Object, code: Code) -> dict[str, Any]:
         inner = rt.target.u64(cell.address + rt.layout["cell.ob_ref"])
         if inner:
             found[name] = rt.object(inner)
+    return found
+
+
+def bound(function: Object, code: Code, arguments: list[Value], named: dict[str, Value]) -> dict[str, Any]:
+    """The variables of a function as it begins, by name."""
+    rt = function.rt
+    names = [name for name, _ in code.variables][: rt.target.i32(code.address + rt.layout["code.co_argcount"])]
+    found: dict[str, Any] = {**dict(zip(names, arguments)), **named, **closure(function, code)}
+    if any(name not in found for name in names):
+        for name, value in zip(reversed(names), reversed(defaults(function))):
+            found.setdefault(name, Value(value))
     return found
 
 
@@ -186,7 +197,7 @@ def truth(value: Value) -> Value:
     if held.type.builtin_name in _CONTAINERS:
         asks = (*value.asks, Ask("Items", held)) if held.type.builtin_name != "tuple" else value.asks
         return Value(bool(held.len()), asks)
-    if held.type.is_heap and all(held.type.lookup(name) is None for name in ("__bool__", "__len__")):
+    if all(held.type.lookup(name) is None for name in ("__bool__", "__len__")):
         return Value(True, value.asks)
     return Value(held.isa("function", "module", "type") or UNKNOWN, value.asks)
 
@@ -219,7 +230,8 @@ def _as_object(value: Value) -> Value:
 
 # ---- calls -----------------------------------------------------------------------------------------------------------
 _PURE = frozenset(
-    """len bool int float str repr abs min max round isinstance issubclass callable id type print format sum sorted tuple list dict set
+    """len bool int float str repr abs min max round isinstance issubclass callable id type print format sum sorted tuple list
+    dict set
     posix.getpid posix.getppid posix.sched_yield posix.times
     math.floor math.ceil math.sqrt _random.Random.random random.uniform _thread.get_ident _thread.get_native_id
     math.isnan str.format str.join hex datetime.datetime.now builtins.print""".split()
@@ -239,7 +251,7 @@ _TESTS = {"exists": os.path.exists, "isfile": os.path.isfile, "isdir": os.path.i
 
 
 def called(callee: Value, arguments: list[Value], named: dict[str, Value]) -> Value | None:
-    """The value of a call; None for a function of Python code that is not known here. `GdbextError` where the call may do more."""
+    """The value of a call; None for a function of Python code that is not known here. `GdbextError` where it may do more."""
     held = callee.held
     if isinstance(held, Object) and held.isa("method"):
         rt = held.rt

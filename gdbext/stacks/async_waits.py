@@ -39,6 +39,7 @@ _SLEEPS = ("sleep", "__sleep0")
 RUNNABLE = ("ready", "running")
 MAX_TASKS = 2000  # whose waits are read one by one
 MAX_TIMERS = 4096
+_ENGINE = "asyncio/base_events.py"  # a thread that runs a loop acts by its tasks
 MAX_ASKING = 64  # tasks whose loops are looked at
 
 
@@ -178,8 +179,8 @@ def used(rt: Runtime) -> bool:
 
 
 def _asking(tasks: Sequence[Any]) -> dict[int, Poll]:
-    """{address: the loop} of the tasks that only ask, over and over: they yield, or sleep in between. None is looked at where there are
-    too many."""
+    """{address: the loop} of the tasks that only ask, over and over: they yield, or sleep in between. Where there are too many, none
+    is looked at."""
     may = [t for t in tasks if t.state in RUNNABLE or t.waits is not None and t.waits.kind == "sleep"]
     found = {t.address: poll_loops.of_frames(t.frames) for t in may} if len(may) <= MAX_ASKING else {}
     return {address: poll for address, poll in found.items() if poll is not None}
@@ -187,7 +188,8 @@ def _asking(tasks: Sequence[Any]) -> dict[int, Poll]:
 
 def key_of(task: Any, poll: Poll | None = None) -> Any:
     """A key of a task that changes as the task makes progress: its state, and the places and variables of its frames. To yield by
-    sleep(0) and be run again is no progress. So, of a task that runs or could run, only its own frames' code and variables count, and of one that only asks (`poll`) its loop alone.
+    sleep(0) and be run again is no progress. So, of a task that runs or could run, only its own frames' code and variables count, and
+    of one that only asks (`poll`) its loop alone.
     """
     if poll is not None:
         return "asks", poll.key
@@ -289,7 +291,10 @@ def _poll(found: AsyncState, task: TaskState, poll: Poll, agents: list[Any], rea
         if asked is not None:
             edge.kind, edge.owner, edge.lock = "task", asked.node, f"the end of task {asked.name}"
         else:
-            polls.offer(edge, poll, task, agents, reachable, node)
+            others = [
+                one for one in agents if isinstance(one, TaskState) or not any(path_of(f).endswith(_ENGINE) for f in one.python)
+            ]
+            polls.offer(edge, poll, task, others, reachable, node)
         task.edge = edge
     except GdbextError as e:
         found.partial.append(f"task {task.name}: {e}")

@@ -168,8 +168,6 @@ class Finder:
             self._by_ident(edge, poll.asks[0].number)
         elif edge.kind != "Process" and not (edge.kind == "Future" and self._in_a_pool(edge)):
             polls.offer(edge, poll, thread, self.reachable.agents, self.reachable, self.node)
-            with log.passing_over(GdbextError):  # the copy may lack a class
-                edge.ended = self._ended_threads(thread, edge.address)
         return edge
 
     def _native_join(self, thread: ThreadView, futex: int) -> Edge | None:
@@ -489,8 +487,8 @@ class Finder:
 
 
 def find(view: ProcessView, loops: Mapping[int, Poll] | None = None) -> tuple[list[Edge], dict[int, str]]:
-    """-> (the edges of a process, {tid: why its edge is not known}; 0 for all of them). `loops`: the threads that only ask, over and
-    over, by tid."""
+    """-> (the edges of a process, {tid: why its edge is not known}; 0 for all of them). `loops`: the threads that only ask, by
+    tid."""
     if view.rt is None and not view.threads:
         return [], {0: "no thread could be read"}
     finder = Finder(view, loops)

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .. import log
+from ..cpython.task_waits import Futures, is_task
 from ..errors import GdbextError
 from .givers import may_end
-from .python_waits import Wait, edge_of, last_part, path_of, text
+from .python_waits import Wait, edge_of, last_part, number, path_of, text
 from .references import references_of
 from .waits import Edge
 
@@ -25,8 +26,8 @@ ANYBODY = ("File", "Value", "Flag")  # what code may change without an object th
 
 
 def edge(node: Any, poll: Poll) -> Edge:
-    """The edge of a loop that only asks, for the first thing that it asks for; who could give it is not looked for here. It is made
-    once, while its process can be read."""
+    """The edge of a loop that only asks, for the first thing that it asks for; who could give it is not looked for here. It is
+    made once, while its process can be read."""
     if poll.edge is None:
         poll.edge = _edge(node, poll)
     return replace(poll.edge, waiter=node)
@@ -40,8 +41,26 @@ def _edge(node: Any, poll: Poll) -> Edge:
     more = [one for one in poll.asks[1:] if one.kind != ask.kind or one.key != ask.key]
     if more:
         found.lock += "".join(f", or {_words(one, references, frame)}" for one in more[:3])
-    found.polls, found.limit, found.where = True, poll.limit, where
+    found.polls, found.limit, found.where, found.ended = True, poll.limit, where, _ended(frame, references)
     return found
+
+
+def _ended(frame: Any, references: References) -> list[str]:
+    """The names of threads and tasks that have ended and that a frame can name."""
+    found: dict[int, str] = {}
+    for reach in references.reaches(frame):
+        for _, obj in reach.named:
+            try:
+                if is_task(obj):
+                    if Futures(obj.rt).state_of(obj) != "PENDING":
+                        found[obj.address] = Futures(obj.rt).name_of(obj)
+                elif obj.type.is_heap and "Thread" in map(last_part, obj.mro_names()):
+                    ident = number(obj, "_ident")
+                    if isinstance(ident, int) and getattr(obj.rt.registered_threads().get(ident), "address", 0) != obj.address:
+                        found[obj.address] = text(obj, "_name")
+            except GdbextError as e:
+                log.passed_over(e)
+    return list(found.values())
 
 
 def _of_ask(node: Any, ask: Ask, rt: Any, references: References, frame: Any, where: str) -> Edge:
@@ -78,13 +97,13 @@ def _words(ask: Ask, references: References, frame: Any) -> str:
 
 
 def offer(found: Edge, poll: Poll, agent: Any, others: Sequence[Any], reachable: Reachable, node: Callable[[Any], Any]) -> None:
-    """Sets the candidates of a loop that only asks: the agents that can reach what it asks for, and whose code names it. If none does,
-    and what it asks for may be changed without an object that leads there, all `others` may."""
+    """Sets the candidates of a loop that only asks: the agents that can reach what it asks for, and whose code names it. If none
+    does, and what it asks for may be changed without an object that leads there, all `others` may."""
     references = reachable.references
     able: dict[int, Any] = {}
     for ask in poll.asks:
         for one in _able(ask, others, reachable):
-            if one is not agent:
+            if one is not agent and one in others:
                 able[id(one)] = one
     bystanders = [one for one in able.values() if not any(_names(references, one, found, ask) for ask in poll.asks)]
     if not able and any(ask.kind in ANYBODY for ask in poll.asks):

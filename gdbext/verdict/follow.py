@@ -180,7 +180,9 @@ def _thread(facts: Facts, t: ThreadState, seen: _Way) -> Outlook:
     if t.edge is not None and not asks and (t.held_up or not t.advanced):
         if _was_given(t.edge, t):
             return Outlook("works", t.node)
-        return _edge(facts, t.edge, seen, False)
+        found = _edge(facts, t.edge, seen, False)
+        spins = t.polls and t.works and t.futile and found.kind in ("unknown", "nobody", "dead", "answer")
+        return Outlook("spins", t.node) if spins and not t.main else found
     if t.blocked:
         return Outlook("blocked", t.node)
     if t.moved and t.advanced and not t.polls and not _turns_at_rest(t):
@@ -192,12 +194,13 @@ def _thread(facts: Facts, t: ThreadState, seen: _Way) -> Outlook:
     return _call(facts, f, t, seen)
 
 
-def asks_only(f: ProcessState, loop: LoopState) -> bool:
-    """Whether the task that a loop runs for only asks, over and over, and no task of the loop goes on."""
+def asks_only(f: ProcessState, loop: LoopState) -> TaskState | None:
+    """A task of a loop that only asks, over and over: the one that the loop runs for, or another; None where any goes on."""
     tasks = [task for task in f.tasks if task.loop == loop.address]
-    main = next((task for task in tasks if task.node == loop.main), None)
-    asks = main is not None and main.edge is not None and main.edge.polls
-    return asks and not any(task.node in f.moved_tasks and task.kind != "sleep" for task in tasks)
+    if any(task.node in f.moved_tasks and task.kind != "sleep" for task in tasks):
+        return None
+    asks = [task for task in tasks if task.edge is not None and task.edge.polls]
+    return next((task for task in asks if task.node == loop.main), asks[0] if asks else None)
 
 
 def _was_given(edge: Edge, t: ThreadState) -> bool:
@@ -256,8 +259,9 @@ def other_ends(facts: Facts, f: ProcessState, ring: Ring) -> list[Node]:
 def _loop(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
     """A loop that is blocked in its selector has the outlook of the task that it runs for."""
     loop = f.loop_of(t.node[1])
-    if loop is not None and loop.main is not None:
-        return outlook(facts, loop.main, seen)
+    asks = asks_only(f, loop) if loop is not None else None
+    if loop is not None and (loop.main is not None or asks is not None):
+        return outlook(facts, loop.main if asks is None else asks.node, seen)
     return _call(facts, f, t, seen)
 
 

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..access.base import Target
-    from ..cpython.runtime import Runtime
+    from ..cpython.poll_loops import Poll
+    from ..cpython.runtime import PyThread, Runtime
     from ..engines.processes import ProcessRef
     from ..engines.targets import Targets
     from ..stacks.snapshots import ProcessSnapshot
@@ -295,13 +296,24 @@ def _read_polls(s: ProcessState, rt: Runtime) -> None:
         thread = s.window.thread(py.tid)
         if not thread.stacks or py.tid not in s.window.threads:
             continue
-        thread.poll = poll_loops.of_frames(rt.frames(py))
-        if thread.poll is None:
-            continue
-        polls.edge((s.name, py.tid), thread.poll)
-        if thread.poll.asks[0].kind == "Connection":
+        thread.poll = _poll_of(s, rt, py)
+        if thread.poll is not None and thread.poll.asks[0].kind == "Connection":
             source = system_calls.Files(s.pid).source(thread.poll.asks[0].number)
             thread.call = system_calls.Call("poll", [source], thread.poll.limit)
+
+
+def _poll_of(s: ProcessState, rt: Runtime, py: PyThread) -> Poll | None:
+    """The loop of a thread that only asks; the stack of one that runs may change while it is read."""
+    for _ in range(TICKS):
+        try:
+            found = poll_loops.of_frames(rt.frames(py))
+            if found is not None:
+                polls.edge((s.name, py.tid), found)
+            return found
+        except GdbextError as e:
+            log.passed_over(e)
+            rt.target.invalidate()
+    return None
 
 
 def _unread(watched: Sequence[system_calls.Source]) -> set[int]:

@@ -95,8 +95,10 @@ def _unknown(waits_for: str, why: str) -> Step:
 def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     loop = f.loop_of(t.node[1])
     selects = t.call is not None and t.call.name in _SELECTS
-    if loop is not None and loop.main is not None and (selects or asks_only(f, loop)):
-        return Step(f"its {loop.main[1]}, in the event loop", [loop.main])
+    asks = asks_only(f, loop) if loop is not None else None
+    main = asks.node if asks is not None else loop.main if loop is not None and selects else None
+    if main is not None:
+        return Step(f"its {main[1]}, in the event loop", [main])
     if t.main and f.rings and t.stands_in(shm_rings.waits_in):
         ends = [node for ring in f.rings for node in _ring_ends(facts, f, t, ring)]
         return Step("its ring in shared memory", list(dict.fromkeys(ends)), None, True) if ends else _does(t.node, UNKNOWN, t.top)

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from ..facts import Facts, Node, ProcessState, ThreadState
 
 
+ASKED_ONCE = (
+    "Queue",
+    "Future",
+)  # what a loop asks for; a flag or event may be a pause, and a loop's timers set what tasks ask for
+
+
 def roots(facts: Facts) -> list[Node]:
     """The nodes whose waits count by themselves: main threads, and the tasks that loops run for."""
     mains = [f.main.node for f in facts if f.main is not None]
@@ -37,7 +43,7 @@ def dead_thread(facts: Facts) -> Verdict | None:
         for node, edge in waits:
             if edge is None or not edge.ended or edge.candidates or edge.owner is not None or edge.how == "put":
                 continue
-            if edge.kind == "Event" and (f.signals or not edge.named):
+            if edge.kind == "Event" and (f.signals or not edge.named) or edge.polls and edge.kind not in ASKED_ONCE:
                 continue
             names = ", ".join(edge.ended[:4])
             several = len(edge.ended) > 1
@@ -46,7 +52,7 @@ def dead_thread(facts: Facts) -> Verdict | None:
                 f"no thread that runs can end that wait; {names} {'have' if several else 'has'} ended",
             ]
             found = Verdict("dead-thread", [(f"thread {names}", None)], evidence, [name_of(facts, node)])
-            found.again = bool(polls)
+            found.again = bool(polls) or edge.polls
             return found
     return None
 

@@ -1,7 +1,7 @@
 """pollers.py KIND STATE PAUSE BODY: a main thread, or an asyncio task, that asks over and over for what another one is to give.
 
-KIND: what it asks (`ASKS`, `ASYNC`); STATE: what the giver does (`STATES`); PAUSE: seconds between two questions, "none" for no pause;
-BODY: what else its loop does ("bare", "counts", "times", "helper"). Says {"pid", "giver": tid or pid, "state"} as JSON when it asks.
+KIND: what it asks (`ASKS`, `ASYNC`); STATE: what the giver does (`STATES`); PAUSE: seconds between two questions, "none" for no
+pause; BODY: what else its loop does ("bare", "counts", "times"). Says {"pid", "giver": tid or pid, "state"} as JSON when it asks.
 """
 
 import asyncio
