@@ -179,8 +179,8 @@ def used(rt: Runtime) -> bool:
 
 
 def _asking(tasks: Sequence[Any]) -> dict[int, Poll]:
-    """{address: the loop} of the tasks that only ask, over and over: they yield, or sleep in between. Where there are too many, none
-    is looked at."""
+    """{address: the loop} of the tasks that only ask, over and over: they yield, or sleep in between. None is
+    looked at if there are too many."""
     may = [t for t in tasks if t.state in RUNNABLE or t.waits is not None and t.waits.kind == "sleep"]
     found = {t.address: poll_loops.of_frames(t.frames) for t in may} if len(may) <= MAX_ASKING else {}
     return {address: poll for address, poll in found.items() if poll is not None}
@@ -188,8 +188,8 @@ def _asking(tasks: Sequence[Any]) -> dict[int, Poll]:
 
 def key_of(task: Any, poll: Poll | None = None) -> Any:
     """A key of a task that changes as the task makes progress: its state, and the places and variables of its frames. To yield by
-    sleep(0) and be run again is no progress. So, of a task that runs or could run, only its own frames' code and variables count, and
-    of one that only asks (`poll`) its loop alone.
+    sleep(0) and be run again is no progress. So, of a task that runs or could run, only its own frames' code and variables
+    count; of one that only asks (`poll`), its loop alone.
     """
     if poll is not None:
         return "asks", poll.key

@@ -28,9 +28,9 @@ ANYBODY = ("File", "Value", "Flag")  # what code may change without an object th
 def edge(node: Any, poll: Poll) -> Edge:
     """The edge of a loop that only asks, for the first thing that it asks for; who could give it is not looked for here. It is
     made once, while its process can be read."""
-    if poll.edge is None:
-        poll.edge = _edge(node, poll)
-    return replace(poll.edge, waiter=node)
+    made: Edge = poll.edge or _edge(node, poll)
+    poll.edge = made
+    return replace(made, waiter=node)
 
 
 def _edge(node: Any, poll: Poll) -> Edge:
