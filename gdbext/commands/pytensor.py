@@ -102,7 +102,7 @@ class PyTensor(Command):
             "with X: an expression, a file (./F.npy, ./F.pt:NAME), WHAT:EXPR of another process or core",
             metavar="X",
         ),
-        Option("sample", "int", "look at about N elements, in pieces spread over the tensor", metavar="N"),
+        Option("sample", "int", "read about N elements, in pieces spread over the tensor", metavar="N"),
         Option("py", help="EXPR is a Python expression, no other"),
         Option("cxx", help="EXPR is a C++ expression of gdb, no other"),
         ANY,

@@ -99,7 +99,7 @@ class PyTensors(Command):
             else:
                 text = listing.difference_text(data["diff"], args.all, style)
             if args.nan:
-                more = "" if args.all or not rows else style.dim("(the first; -all looks at every tensor)")
+                more = "" if args.all or not rows else style.dim("(the first; -all reads every tensor)")
             else:
                 more = listing.totals_text(data, rows, style)
             return "\n".join(filter(None, (text, more)))

@@ -353,7 +353,7 @@ def test_the_table_and_its_summary(proc):
     ranks = proc.ranks()
     lines = [_row(r, PLAIN) for r in ranks]
     assert lines[2][1] == "TP0" and lines[2][4] == str(workers[0]) and lines[2][5] == str(core)
-    assert _summary(ranks, 7) == "vLLM: 4 processes, 2 ranks here (TP 2)\n7 processes looked at"
+    assert _summary(ranks, 7) == "vLLM: 4 processes, 2 ranks here (TP 2)\n7 processes read"
     assert "TP1" in table(lines, [str(i) for i in range(len(lines[0]))])
 
 

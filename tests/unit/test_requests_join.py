@@ -161,7 +161,7 @@ def test_a_dead_input_thread_is_named_and_a_busy_one_is_waited_for():
     found = join(dead, dead)
     assert [t.verdict for t in found] == [LOST, LOST]
     assert found[0].holder.thread == "process_input_sockets" and "has ended" in found[0].evidence[0]
-    in_hands = Sighting("a", INPUT, "in the hands of its input thread", tid=READER)
+    in_hands = Sighting("a", INPUT, "held by its input thread", tid=READER)
     loop = [front(awaited("a"), awaited("b")), core(in_hands, stands="LRU.touch (cache.py:7)")]
     found = {t.request_id: t for t in join(loop, loop)}
     assert found["a"].verdict == found["b"].verdict == BEHIND
@@ -256,7 +256,7 @@ def test_nobody_is_accused_while_something_on_the_way_gets_on_or_has_not_had_its
     second = [server(awaited("a")), scheduler(stands="forward (m.py:3)", variables=(2,)), detokenizer()]
     assert verdicts(second, first)["a"] == ""  # a long step: it takes in what came when that is done
     waiting = [server(awaited("a")), scheduler(), detokenizer(woken=True)]
-    assert verdicts(waiting, waiting)["a"] == ""  # its answer may lie in the socket of who waits for a processor
+    assert verdicts(waiting, waiting)["a"] == ""  # its answer may lie in the socket of a thread that waits for a CPU
     passes = [[server(awaited("a")), scheduler(stands="forward (m.py:3)", passes=n), detokenizer()] for n in (3, 4, 5)]
     assert verdicts(passes[1], passes[0])["a"] == "" and verdicts(passes[2], passes[0])["a"] == LOST
     long = [[server(awaited("a")), scheduler(runs("a"), stands="forward (m.py:3)", variables=(n,))] for n in (1, 2)]
