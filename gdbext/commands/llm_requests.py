@@ -54,8 +54,8 @@ class LlmRequests(Command):
     SGLang's detokenizer.
 
     moving: it made progress. queued: others that move are before it. behind: what it waits for is stuck itself. parked: it
-    waits for something that has not come. kept: it has ended, its blocks are kept for a reader in another instance. never-
-    fits: it needs more than there is in all. lost: a process waits for its answer, none works on it. zombie: the engine works
+    waits for something that has not come. kept: it has ended, its blocks are kept for a reader in another instance. never-fits:
+    it needs more than there is in all. lost: a process waits for its answer, none works on it. zombie: the engine works
     on it, no process waits for its answer. thrash: it is preempted over and over, and no request gives a token.
 
     llm-request ID shows the whole way of one. Token ids only with -show-content. Of several machines (ssh:A ssh:B, pod/NS/NAME,
