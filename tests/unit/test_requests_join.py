@@ -88,7 +88,7 @@ def test_a_thread_that_the_last_look_did_not_find_goes_on_all_the_same():
     for stage in (QUEUE, RUNNING):
         del looks[2][0].keepers[stage]
     for found in join(looks[2], looks[0], [looks[1]]):
-        assert found.verdict == "" and "goes on in a place that was not read" in found.evidence[0], found
+        assert found.verdict == "" and "a place that was not read" in found.evidence[0], found
 
 
 def test_a_scheduler_that_one_look_could_not_read_moves_nothing():
@@ -287,7 +287,8 @@ def test_a_task_that_has_ended_takes_no_answer_in():
     look = [server(awaited("a"), task=False), scheduler(), detokenizer()]
     (found,) = join(look, look)
     assert found.verdict == LOST and found.holder.data() == {"label": "server", "pid": 1, "thread": "handle_loop"}
-    assert found.evidence == ["server's task handle_loop, which takes answers in, has ended"]
+    (why,) = found.evidence
+    assert "handle_loop" in why and "has ended" in why
 
 
 def test_a_request_that_the_server_has_not_handed_on():
