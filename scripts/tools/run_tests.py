@@ -47,10 +47,7 @@ FEW = 3  # files of gdb that are named run one after the other, more at once
 ONCE_MORE = 10  # so many failures of a part at most are tried again, alone: more are no accident
 
 
-SAMPLED = (
-    "Each test of gdb that runs on several Pythons runs on the oldest, the newest and one that GDBEXT_TEST_SAMPLE draws; "
-    "GDBEXT_TEST_LONG=1 for all"
-)
+SAMPLED = "Of tests that are alike, GDBEXT_TEST_SAMPLE draws some (tests/harness/samples.py); GDBEXT_TEST_LONG=1 runs all"
 
 
 class Part:
@@ -276,7 +273,7 @@ def main(words: list[str]) -> int:
         if part == "arm" and not prepared.variables.get("GDBEXT_TEST_CORES"):
             results.append(Part(part, 0, 0.0, {"skipped": {"no qemu for arm64, or none of its interpreters": 1}}))
             continue
-        if part == "gdb" and not arguments and not environ.get("GDBEXT_TEST_LONG"):
+        if part in OWN_PIDS and not arguments and not environ.get("GDBEXT_TEST_LONG"):
             environ.setdefault("GDBEXT_TEST_SAMPLE", seed())
             say(SAMPLED)
         for name in sorted(k for k in environ if k.startswith("GDBEXT_")):
