@@ -273,9 +273,9 @@ def called(callee: Value, arguments: list[Value], named: dict[str, Value]) -> Va
         return _of_library(function, arguments)
     if function.isa("builtin_function_or_method") and not isinstance(held, Bound):
         rt = function.rt
-        owner = rt.target.u64(function.address + rt.layout["cfunc.m_self"])
-        if owner and not rt.object(owner).isa("module", "type"):
-            return called(Value(Bound(rt.object(owner), callees._own_name(function), function)), arguments, named)
+        bound_to = rt.target.u64(function.address + rt.layout["cfunc.m_self"])
+        if bound_to and not rt.object(bound_to).isa("module", "type"):
+            return called(Value(Bound(rt.object(bound_to), callees._own_name(function), function)), arguments, named)
     name = callees._name(function)
     if name == "len" and arguments and isinstance(arguments[0].held, Object):
         if arguments[0].held.type.builtin_name in _CONTAINERS:

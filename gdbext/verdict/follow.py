@@ -381,7 +381,7 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call, seen: _Way) 
     if any(p.pid in pids and any(n[0] == p.name for n in seen) for p in facts):
         return Outlook("unknown")  # that one waits for this one
     if kinds == {"unix"} and all(source.peers for source in call.sources) and not pids:
-        return Outlook("unknown" if call.limited else "sleeps", node)  # this process alone has the other end
+        return Outlook("unknown" if call.limited or f.hidden else "sleeps", node)  # this process alone has the other end
     if pids and all(pid in f.ancestors for pid in pids):
         return Outlook("rests")  # its parent's commands
     if "pipe" in kinds and not pids:

@@ -20,7 +20,7 @@ from ..cpython.runtime import open_runtime
 from ..engines import shm_rings
 from ..errors import GdbextError
 from ..observe import system_calls
-from ..observe.clocks import ancestors, descendants, ended_children, handled_signals, how_ended
+from ..observe.clocks import ancestors, descendants, ended_children, handled_signals, hidden_kin, how_ended
 from ..observe.observer import Observer, repeatedly
 from ..observe.stack_keys import stack_key
 from ..requests.model import Counter
@@ -156,7 +156,7 @@ def _open(live: list[ProcessState], targets: Targets, table: ProcTable) -> dict[
             s.ended = how_ended(process.exit_status) if process is not None and process.exit_status else ""
             continue
         s.ancestors, s.signals = ancestors(table, s.pid), handled_signals(s.pid)
-        s.dead_children = ended_children(table, s.pid)
+        s.dead_children, s.hidden = ended_children(table, s.pid), hidden_kin(table, s.pid)
         if s.snapshot is None:
             continue
         try:

@@ -95,8 +95,8 @@ def _unknown(waits_for: str, why: str) -> Step:
 def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     loop = f.loop_of(t.node[1])
     selects = t.call is not None and t.call.name in _SELECTS
-    asks = asks_only(f, loop) if loop is not None else None
-    main = asks.node if asks is not None else loop.main if loop is not None and selects else None
+    asking = asks_only(f, loop) if loop is not None else None
+    main = asking.node if asking is not None else loop.main if loop is not None and selects else None
     if main is not None:
         return Step(f"its {main[1]}, in the event loop", [main])
     if t.main and f.rings and t.stands_in(shm_rings.waits_in):
@@ -177,9 +177,9 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
     if not known:
         inodes = {source.inode for source in call.sources} | {peer for source in call.sources for peer in source.peers}
         own = any(pid == f.pid for inode in inodes for pid, _ in f.peers.get(inode, ()))
-        return _unknown(
-            said, "this process alone is seen to have the other end" if own else "the process at its other end is not seen"
-        )
+        why = "this process alone is seen to have the other end" if own else "the process at its other end is not seen"
+        more = f"; {', '.join(map(str, f.hidden[:8]))} may have it too, and may not be looked at" if f.hidden else ""
+        return _unknown(said, why + more)
     return _processes(facts, f, seen or known, said, {source.inode for source in call.sources if source.kind == "pipe"})
 
 
