@@ -94,7 +94,8 @@ def descendants(table: ProcTable, pid: int, limit: int = 4096) -> list[int]:
 
 
 def hidden_kin(table: ProcTable, pid: int) -> list[int]:
-    """The pids of its descendants, and of its parent's, whose descriptors may not be listed: each may have inherited what it has."""
+    """The pids of its descendants, and of its parent's, whose descriptors may not be listed: each may have inherited
+    what it has."""
     process = table.processes.get(pid)
     parent = process.ppid if process is not None and process.ppid > 1 else pid
     kin = dict.fromkeys([*descendants(table, pid), *([parent] if parent != pid else []), *descendants(table, parent)])

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..observe.window import LEAST
-from .facts import ThreadState
+from .facts import ProcessState, ThreadState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..stacks.async_waits import AsyncState
     from ..stacks.threads import ProcessView
-    from .facts import ProcessState
+    from ..stacks.waits import Edge
 
 MIN_GIL_LOOKS = 6
 
@@ -28,6 +31,15 @@ def threads_of(view: ProcessView) -> list[ThreadState]:
         )
         for th in view.threads
     ]
+
+
+def at_one_look(view: ProcessView, edges: Sequence[Edge], seen: AsyncState) -> ProcessState:
+    """A process as one copy shows it, with its `edges`: what its threads did before is not known."""
+    waits = {edge.waiter: edge for edge in edges}
+    found = ProcessState(view.name, pid=view.pid or 0, threads=threads_of(view), tasks=seen.tasks, loops=seen.loops)
+    for t in found.threads:
+        t.load, t.edge = None, waits.get(t.node)
+    return found
 
 
 def fill_in(s: ProcessState) -> None:
