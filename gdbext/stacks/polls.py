@@ -105,10 +105,10 @@ def offer(found: Edge, poll: Poll, agent: Any, others: Sequence[Any], reachable:
         for one in _able(ask, others, reachable):
             if one is not agent and one in others:
                 able[id(one)] = one
+    found.doubted = any(ask.kind in (*ANYBODY, "Items") for ask in poll.asks)
     bystanders = [one for one in able.values() if not any(_names(references, one, found, ask) for ask in poll.asks)]
     if not able and any(ask.kind in ANYBODY for ask in poll.asks):
         able = {id(one): one for one in others if one is not agent}
-        found.doubted = True
     found.candidates, found.bystanders = [node(one) for one in able.values()], [node(one) for one in bystanders]
 
 

@@ -286,7 +286,9 @@ def _edge(facts: Facts, edge: Edge, seen: _Way, every: bool) -> Outlook:
         found = _any(facts, givers, seen, edge.bystanders) if givers or not edge.candidates else Outlook("unknown")
         if found.kind == "nobody":
             found.ended = edge.ended
-        if edge.doubted and found.kind not in GOOD:
+        f = facts.process(edge.waiter)
+        handled = edge.polls and f is not None and bool(f.signals)  # a handler may give what a loop asks for
+        if (edge.doubted or handled) and found.kind not in GOOD:
             found = Outlook("unknown", None, found.way)
     if edge.kind in LOCKS and found.kind == "rests" and not taken_in_turn(facts, edge):
         found = Outlook("unknown", None, found.way)  # a thread that rests with a lock that others want does not give it back

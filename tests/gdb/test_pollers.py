@@ -1,4 +1,4 @@
-"""Threads and tasks that ask over and over for what another one is to give: to move is no progress; the chain says who owes it."""
+"""Threads and tasks that ask over and over for what another one is to give: to move is no progress; a chain says who owes it."""
 
 import os
 

@@ -43,7 +43,7 @@ def dead_thread(facts: Facts) -> Verdict | None:
         for node, edge in waits:
             if edge is None or not edge.ended or edge.candidates or edge.owner is not None or edge.how == "put":
                 continue
-            if edge.kind == "Event" and (f.signals or not edge.named) or edge.polls and edge.kind not in ASKED_ONCE:
+            if edge.kind == "Event" and (f.signals or not edge.named) or edge.polls and not _could_only_be(f, node, edge.kind):
                 continue
             names = ", ".join(edge.ended[:4])
             several = len(edge.ended) > 1
@@ -55,6 +55,12 @@ def dead_thread(facts: Facts) -> Verdict | None:
             found.again = bool(polls) or edge.polls
             return found
     return None
+
+
+def _could_only_be(f: ProcessState, node: Node, kind: str) -> bool:
+    """Whether only a thread that has ended could give what a loop asks for: no handler, and no other thread that may call back."""
+    others = [t for t in f.threads if t.node != node and not (t.python and t.idle)]
+    return kind in ASKED_ONCE and not f.signals and not others
 
 
 def _asks_for_what_is_given_once(f: ProcessState, t: ThreadState) -> bool:
