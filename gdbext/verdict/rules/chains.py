@@ -58,7 +58,7 @@ def dead_thread(facts: Facts) -> Verdict | None:
 
 
 def _could_only_be(f: ProcessState, node: Node, kind: str) -> bool:
-    """Whether only a thread that has ended could give what a loop asks for: no handler, and no other thread that may call back."""
+    """Whether only a thread that has ended could give what a loop asks for: no handler, no other thread that may call back."""
     others = [t for t in f.threads if t.node != node and not (t.python and t.idle)]
     return kind in ASKED_ONCE and not f.signals and not others
 
