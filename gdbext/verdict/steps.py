@@ -179,6 +179,10 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
         own = any(pid == f.pid for inode in inodes for pid, _ in f.peers.get(inode, ()))
         why = "this process alone is seen to have the other end" if own else "the process at its other end is not seen"
         more = f"; {', '.join(map(str, f.hidden[:8]))} may have it too, and may not be looked at" if f.hidden else ""
+        if own and len(f.threads) == 1 and not f.hidden and not f.signals:
+            return Step(
+                said, (), End(None, NOBODY, "this process alone has the other end, and no other thread that could use it")
+            )
         return _unknown(said, why + more)
     return _processes(facts, f, seen or known, said, {source.inode for source in call.sources if source.kind == "pipe"})
 
