@@ -226,6 +226,8 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
         return Step(said, (), End(None, ENDED, edge.note))
     if every or edge.every:
         return Step(said, edge.candidates, None, True)
+    if edge.kind == "Value" and f is not None:  # in memory that its children share
+        return _processes(facts, f, list(f.children), said)
     able = givers_of(facts, edge)
     nodes = [node for node in able if node not in edge.bystanders] or able
     if nodes:
@@ -234,6 +236,8 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
         return _unknown(said, edge.note or "all that could end that wait for the same")
     if edge.ended:
         return Step(said, (), End(None, ENDED, f"{', '.join(edge.ended[:4])}, which could have ended that, has ended"))
+    if edge.kind == "File":
+        return _unknown(said, edge.note)
     if edge.kind == "Future":
         return _unknown(said, "no frame that was read has it: work queued in a loop or pool is in no frame")
     none = "no thread and no task that was read can reach it"
