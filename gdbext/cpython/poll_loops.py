@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .frames import PyFrame
     from .poll_calls import Ask
 
+MAX_LOOPS = 4  # of a function
 MAX_FRAMES = 8  # innermost, of which one may have the loop
 _LIBRARY = ("/queue.py", "/threading.py", "/_base.py", "/connection.py", "/subprocess.py", "/synchronize.py", "/selectors.py",
             "/popen_fork.py", "/tasks.py", "/context.py", "/sharedctypes.py")  # fmt: skip
@@ -24,12 +25,11 @@ _ENGINE = ("asyncio/base_events.py", "asyncio/runners.py", "asyncio/events.py") 
 
 @dataclass
 class Poll:
-    """A loop that only asks: its `code` (address), its first and last instruction, `depth`: how many frames are outward of its
-    frame; `asks`: what it waits for."""
+    """A loop that only asks: its `code` (address), its instructions (where each begins and ends), `depth`: how many frames are
+    outward of its frame; `asks`: what it waits for."""
 
     code: int
-    start: int
-    end: int
+    places: list[tuple[int, int]]
     depth: int
     asks: list[Ask]
     where: Any = None  # the frame
@@ -41,11 +41,11 @@ class Poll:
         if not stack or not hasattr(stack[0], "lasti"):
             return True
         place = stack[-1 - self.depth] if len(stack) > self.depth else None
-        return place is not None and place.code == self.code and self.start <= place.lasti <= self.end
+        return place is not None and place.code == self.code and any(at <= place.lasti < end for at, end in self.places)
 
     @property
     def key(self) -> tuple[int, int, int]:
-        return self.code, self.start, self.depth
+        return self.code, min(self.places)[0], self.depth
 
 
 def of_frames(frames: Sequence[PyFrame]) -> Poll | None:
@@ -56,23 +56,32 @@ def of_frames(frames: Sequence[PyFrame]) -> Poll | None:
             return None
         if path.endswith(_LIBRARY):
             continue
-        try:
+        with log.passing_over(GdbextError):  # its stack changed while it was read
             for start, end in _around(frame):
-                found = Walk(frame.rt, frame.code, dict(frame.locals()), (frame.globals(), frame.builtins()))
-                asks = found.round(start, end, frame.raw.lasti)
-                if asks:
-                    poll = Poll(frame.code.address, start, end, len(frames) - n - 1, asks, frame)
-                    poll.limit = found.ends or found.unsure
-                    return poll
-        except (GdbextError, RecursionError) as e:
-            log.passed_over(e, "whether a loop only asks")
+                found = _of_loop(frame, start, end)
+                if found is not None:
+                    found.depth = len(frames) - n - 1
+                    return found
     return None
 
 
+def _of_loop(frame: PyFrame, start: int, end: int) -> Poll | None:
+    try:
+        walk = Walk(frame.rt, frame.code, dict(frame.locals()), (frame.globals(), frame.builtins()))
+        asks = walk.round(start, end, frame.raw.lasti)
+    except (GdbextError, RecursionError) as e:
+        log.passed_over(e, "whether a loop only asks")
+        return None
+    places = [(at, walk.steps[at].behind) for at in sorted(walk.visited)]
+    return Poll(frame.code.address, places, 0, asks, frame, limit=walk.ends or walk.unsure) if asks else None
+
+
 def _around(frame: PyFrame) -> list[tuple[int, int]]:
-    """The loops round a frame's instruction, the innermost first, those of one head as one."""
+    """The loops of a frame's function that may be round its instruction, the innermost first, those of one head as one. A handler's
+    code lies behind its loop."""
     ends: dict[int, int] = {}
     for start, end in loops._loops(frame.code):
         ends[start] = max(end, ends.get(start, 0))
-    found = [(start, end) for start, end in ends.items() if start <= frame.raw.lasti <= end]
-    return sorted(found, key=lambda one: one[1] - one[0])
+    at = frame.raw.lasti
+    found = [(start, end) for start, end in ends.items() if start <= at]
+    return sorted(found, key=lambda one: (one[1] < at, one[1] - one[0] if one[1] >= at else -one[0]))[:MAX_LOOPS]
