@@ -69,7 +69,7 @@ def _of_loop(frame: PyFrame, start: int, end: int) -> Poll | None:
     try:
         walk = Walk(frame.rt, frame.code, dict(frame.locals()), (frame.globals(), frame.builtins()))
         asks = walk.round(start, end, frame.raw.lasti)
-    except (GdbextError, RecursionError) as e:
+    except (GdbextError, RecursionError, IndexError) as e:
         log.passed_over(e, "whether a loop only asks")
         return None
     places = [(at, walk.steps[at].behind) for at in sorted(walk.visited)]
@@ -77,8 +77,8 @@ def _of_loop(frame: PyFrame, start: int, end: int) -> Poll | None:
 
 
 def _around(frame: PyFrame) -> list[tuple[int, int]]:
-    """The loops of a frame's function that may be round its instruction, the innermost first, those of one head as one. A handler's
-    code lies behind its loop."""
+    """The loops of a frame's function that may be round its instruction, the innermost first, those of one head as one. The code
+    of a handler lies behind its loop."""
     ends: dict[int, int] = {}
     for start, end in loops._loops(frame.code):
         ends[start] = max(end, ends.get(start, 0))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import GdbextError
 from . import codes, poll_calls
 from .objects import Object
@@ -60,11 +61,9 @@ class Walk:
         self.known = codes.opcodes(rt.version)
         self.steps: dict[int, Step] = rt.target.cached(("steps", code.address, code.first), lambda: steps(code))
         self.budget = budget if budget is not None else [MAX_STEPS]
-        self.depth = 0
-        self.pauses = False
-        self.ends = self.unsure = False  # it ends by itself; what it asks for cannot be read
+        self.pauses = self.ends = self.unsure = False  # it pauses; it ends by itself; what it asks for cannot be read
         self.probes = False  # it only asks whether another way leads out of the loop
-        self.head, self.last = -1, -1
+        self.head, self.last, self.depth = -1, -1, 0
         self.turned: set[int] = set()
         self.visited: set[int] = set()
         self.asks: list[Ask] = []
@@ -272,8 +271,9 @@ class Walk:
             return False
         try:
             other._run([way])
-        except (GdbextError, IndexError):
-            return True  # not a failure: it is the answer
+        except (GdbextError, IndexError) as e:
+            log.passed_over(e, "it is the answer")
+            return True
         return bool(other.returns)
 
     # ---- loads and the stack -------------------------------------------------------------------------------------
