@@ -17,6 +17,7 @@ from ..heap import collector, growth, listing, model
 from ..heap.collector import Sightings
 from ..heap.growth import Look
 from ..heap.listing import Census
+from ..render.files import may_write
 from ..render.text import Style
 from ..session import evaluation as frames
 from ..session.command import Answer, Args, Command, Option, UsageError
@@ -77,6 +78,8 @@ class PyHeap(Command):
         if not 1 <= args.deadline <= 86400:
             raise UsageError("pyheap: -deadline is 1 to 86400 seconds")
         need("numpy", "pyheap")
+        if args.save is not None:
+            may_write(args.save, "-save", args.force)
         before: Look | None = None
         moments: list[_Moment] = []
         sightings = collector.Sightings()

@@ -11,6 +11,7 @@ from ..answers.tensors import comparison_text, histogram_text, statistics_text, 
 from ..cpython.runtime import Runtime
 from ..engines import what as naming
 from ..errors import GdbextError
+from ..render.files import may_write
 from ..render.text import PLAIN, Style, escape, size
 from ..session.command import CONTENT, Answer, Args, Command, Option
 from ..session.evaluation import ANY, FRAME, hides_values, runtime_or_none, tensor_of
@@ -115,6 +116,9 @@ class PyTensor(Command):
             raise GdbextError("give an expression or an address, such as: pytensor kv_cache")
         if args.py and args.cxx:
             raise GdbextError("-py and -cxx exclude each other")
+        for option, path in (("-save", args.save), ("-plot", args.plot)):
+            if path is not None:
+                may_write(path, option, args.force)
         several = session.resolve(args.on) if args.on else []
         if len(several) > 1:
             return self.on_each(session, args, several)

@@ -57,6 +57,8 @@ class PyTensors(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if args.nan or args.ranks:
             need("numpy", "-nan" if args.nan else "-ranks")
+        if args.save:
+            files.may_write(args.save, "-save", args.force)
         if args.ranks:
             return _ranks(session, args)
         if args.nan and args.on and len(session.resolve(args.on)) > 1:
