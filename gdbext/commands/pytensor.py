@@ -112,13 +112,7 @@ class PyTensor(Command):
     )
 
     def run(self, session: Session, args: Args) -> Answer:
-        if not args.operand_text:
-            raise GdbextError("give an expression or an address, such as: pytensor kv_cache")
-        if args.py and args.cxx:
-            raise GdbextError("-py and -cxx exclude each other")
-        for option, path in (("-save", args.save), ("-plot", args.plot)):
-            if path is not None:
-                may_write(path, option, args.force)
+        _check(args)
         several = session.resolve(args.on) if args.on else []
         if len(several) > 1:
             return self.on_each(session, args, several)
@@ -247,6 +241,17 @@ class PyTensor(Command):
         other = _other(session, args, whole, tensor, partial)
         data["compare"] = found = comparing.compare(arrays.of_tensor(tensor), other)
         return lambda style: comparison_text(found, tensor.numel, args.compare, style)
+
+
+def _check(args: Args) -> None:
+    """`GdbextError` for words that cannot be answered, and names that cannot be written to."""
+    if not args.operand_text:
+        raise GdbextError("give an expression or an address, such as: pytensor kv_cache")
+    if args.py and args.cxx:
+        raise GdbextError("-py and -cxx exclude each other")
+    for option, path in (("-save", args.save), ("-plot", args.plot)):
+        if path is not None:
+            may_write(path, option, args.force)
 
 
 _BASES = {"torch": "torch.Tensor", "numpy": "numpy.ndarray"}
