@@ -91,6 +91,10 @@ class Target:
         """The folder under which this machine sees the process's own file system; '' where the two are the same."""
         return ""
 
+    def living(self) -> int | None:
+        """The pid of the process, if it is certain that it lives on this machine; None."""
+        return None
+
     def cwd(self) -> str:
         """The process's working folder as the process names it; '' where it is not known."""
         return ""

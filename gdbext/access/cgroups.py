@@ -98,6 +98,27 @@ def own_folders(controller: str, proc: str = "/proc", root: str = "") -> list[st
     return folders("self", controller, proc, root)
 
 
+def throttled(pid: int) -> tuple[str, float, int, int] | None:
+    """(folder, how many CPUs its quota is, scheduling periods, in how many of them it was used up) of the innermost group around
+    a process that has a quota of CPU time; None where none has. The numbers are of the group's whole life (cpu.stat)."""
+    for folder in folders(pid, "cpu"):
+        words = _words(f"{folder}/cpu.max") or _words(f"{folder}/cpu.cfs_quota_us") + _words(f"{folder}/cpu.cfs_period_us")
+        if len(words) != 2 or not words[0].isdigit() or not words[1].isdigit():
+            continue  # "max", and -1, are no quota
+        stat = _words(f"{folder}/cpu.stat")
+        counts = {name: int(value) for name, value in zip(stat[::2], stat[1::2]) if value.isdigit()}
+        return folder, int(words[0]) / max(int(words[1]), 1), counts.get("nr_periods", 0), counts.get("nr_throttled", 0)
+    return None
+
+
+def _words(path: str) -> list[str]:
+    try:
+        with open(path, encoding="ascii", errors="replace") as f:
+            return f.read(4096).split()
+    except OSError:
+        return []
+
+
 def number(path: str) -> int | None:
     """The number in a file; None for "max", and where there is none."""
     try:

@@ -349,13 +349,15 @@ class Collection:
 
     def _note(self, label: str) -> dict[str, Any]:
         root, user = self.live.root(), self.live.user()
+        process = {"pid": self.tid, "start": ptrace.start_time(self.tid), "boot": boot_id()}
         return {
             "user": [user.uid, sorted(user.groups)] if user is not None else None,
             "pid": self.pid,
             "label": label,
             "maps": self.stop.text,
             "threads": {str(t.tid): {"name": t.name, "state": t.state, "ns_tid": t.ns_tid} for t in self.threads.values()},
-            "root": {"pid": self.tid, "start": ptrace.start_time(self.tid), "boot": boot_id()} if root else None,
+            "root": process if root else None,  # to be looked for below its own root
+            "process": process,
             "cwd": self.live.cwd(),
             "pauses": self.pauses,
             "time": time.time(),

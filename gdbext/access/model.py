@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         def read_own(self, address: int, size: int) -> bytes: ...
         def u64(self, address: int) -> int: ...
         def words(self, address: int, count: int) -> tuple[int, ...]: ...
+        def living(self) -> int | None: ...
         def mapping_at(self, address: int) -> Mapping | None: ...
         def module_at(self, address: int) -> Module | None: ...
         def cached(self, key: object, make: Callable[[], T]) -> T: ...
@@ -158,9 +159,10 @@ class NativeFrame:
 
     `function`, `file`, `line`, `library` are '' or None where they are not known. `inline` frames share the physical frame of the
     next older one. `reliable` is False for a frame that rests on a guess, or lies in a file that is not proved to be the mapped
-    one. `doubt` says why the function is unknown or the frame unreliable; '' for neither."""
+    one. `doubt` says why the function is unknown or the frame unreliable; '' for neither. `cut`: the walk ended here though it is
+    not the outermost frame."""
 
-    __slots__ = ("level", "pc", "sp", "function", "file", "line", "library", "inline", "reliable", "doubt")
+    __slots__ = ("level", "pc", "sp", "function", "file", "line", "library", "inline", "reliable", "doubt", "cut")
 
     def __init__(
         self,
@@ -177,7 +179,7 @@ class NativeFrame:
         doubt: str = "",
     ) -> None:
         self.level, self.pc, self.sp, self.function, self.file, self.line = level, pc, sp, function, file, line
-        self.library, self.inline, self.reliable, self.doubt = library, inline, reliable, doubt
+        self.library, self.inline, self.reliable, self.doubt, self.cut = library, inline, reliable, doubt, False
 
     def __repr__(self) -> str:
         return f"NativeFrame(#{self.level} {self.pc:#x} {self.function})"

@@ -231,6 +231,10 @@ class ProcTarget(Target):
         """See `process_root`."""
         return process_root(self._carrier or self.pid)
 
+    def living(self) -> int | None:
+        """Itself, or the thread that has its memory."""
+        return self._carrier or self.pid
+
     def cwd(self) -> str:
         """The working folder, by its name inside the process's own root."""
         try:

@@ -56,6 +56,14 @@ class Death(NamedTuple):
         return self.signal + (f", sent by process {self.sender} (user {self.user})" if self.sender is not None else "")
 
 
+def _living(told: Any) -> int | None:
+    """The pid in an entry {pid, start, boot} of a note, if that very process lives."""
+    if not isinstance(told, dict) or told.get("boot") != boot_id():
+        return None
+    pid, start = told.get("pid"), told.get("start")
+    return pid if isinstance(pid, int) and isinstance(start, int) and ptrace.start_time(pid) == start else None
+
+
 def is_snapshot(path: str) -> bool:
     """Whether a file is a snapshot that our collector wrote, whole."""
     try:
@@ -166,13 +174,12 @@ class CoreFileTarget(Target):
         for a core."""
         if os.environ.get(SYSROOT, "").strip("/"):
             return os.environ[SYSROOT].rstrip("/")
-        told = self.note.get("root")
-        if not isinstance(told, dict) or told.get("boot") != boot_id():
-            return ""
-        pid, start = told.get("pid"), told.get("start")
-        if not isinstance(pid, int) or not isinstance(start, int) or ptrace.start_time(pid) != start:
-            return ""
-        return process_root(pid)
+        pid = _living(self.note.get("root"))
+        return process_root(pid) if pid is not None else ""
+
+    def living(self) -> int | None:
+        """The process that a snapshot was taken of, as long as it lives on this machine."""
+        return _living(self.note.get("process"))
 
     def user(self) -> readers.User | None:
         """For a snapshot that we or root have written: the user of the process. Otherwise the file's owner."""

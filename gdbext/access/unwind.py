@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
+from . import made_code
 from .cfi import MASK, Cursor, Row, table_of
 from .model import Module, NativeFrame
 
@@ -133,7 +134,7 @@ class Unwinder:
             if reliable and module is not None and module.doubt:
                 reliable, doubt = False, module.doubt
             path = module.path if module else ""
-            why = doubt or ("" if function else self._unknown(module, pc))
+            why = doubt or ("" if function and module is not None else self._unknown(module, pc, function))
             found.append(NativeFrame(len(found), pc, sp, function, library=path, reliable=reliable, doubt=why))
             ran = exact
             try:
@@ -154,12 +155,15 @@ class Unwinder:
                     reliable = exact = False
             except (KeyError, IndexError, GdbextError, struct.error) as e:
                 log.passed_over(e)
+                found[-1].cut = True
                 break
+            if not pc:
+                break  # the outermost frame
             new_sp = values.get(sp_number, 0)
             grows = new_sp > sp or (new_sp == sp and ran)  # a function that runs may have put nothing on the stack
-            if not pc or not grows and not (exact and len(found) > 1):
-                break  # the outermost frame, or a stack that does not grow: damage
-            if known.get((pc, exact), NOWHERE)[0] is None and self.memory.mapping_at(pc) is None:
+            is_code = known.get((pc, exact), NOWHERE)[0] is not None or self.memory.mapping_at(pc) is not None
+            if not is_code or not grows and not (exact and len(found) > 1):
+                found[-1].cut = True  # damage
                 break
         return found
 
@@ -197,13 +201,15 @@ class Unwinder:
             return None
         return found[1] if found else None
 
-    def _unknown(self, module: Module | None, pc: int) -> str:
-        """Why the function at `pc` has no name."""
+    def _unknown(self, module: Module | None, pc: int, function: str = "") -> str:
+        """Why the function at `pc` has no name, or none of a file."""
         if module is None:
             mapping = self.memory.mapping_at(pc)
             if mapping is None:
                 return "nothing is mapped at its pc"
-            return f"its code was made at run time, it lies in {mapping.path or 'memory of no file'}"
+            written = made_code.of(self.memory) if function else None
+            named = f"; the name is from {written.path}" if written is not None else ""
+            return f"its code was made at run time, it lies in {mapping.path or 'memory of no file'}{named}"
         try:
             return "" if module.elf is None else f"no symbol of {os.path.basename(module.path)} covers it"
         except NotFoundError as e:
@@ -213,7 +219,8 @@ class Unwinder:
         """`exact`: pc is an instruction that runs, not a return address."""
         module = self._module(pc)
         if module is None:
-            return NOWHERE
+            written = made_code.of(self.memory)
+            return (None, written.at(pc if exact else pc - 1), None) if written is not None else NOWHERE
         try:
             elf = module.elf
         except NotFoundError as e:

@@ -7,10 +7,12 @@ from typing import Any
 
 from ..access.base import Target
 from ..cpython.runtime import Runtime
+from ..engines import sensitive_names as privacy
 from ..render.jsonline import Address
 from ..render.text import Style, escape
 from ..stacks import ending
 from ..stacks.threads import ProcessView, ThreadView
+from .exceptions import HARMLESS
 
 
 def ends_data(views: Iterable[ProcessView]) -> list[dict[str, Any]]:
@@ -24,7 +26,11 @@ def end_data(target: Target, rt: Runtime | None, views: Sequence[ThreadView], la
     found = ending.read(target, rt, views)
     if found is None:
         return None
-    death = found.death
+    death, thrown = found.death, found.thrown
+    message = said(thrown.message, rt) if thrown is not None and thrown.message is not None else None
+    text = escape(found.text)
+    if thrown is not None:
+        text += f", for a C++ exception that nothing caught: {escape(thrown.type)}" + (f": {message}" if message else "")
     return {
         "label": escape(label or target.label),
         "pid": target.pid,
@@ -35,8 +41,15 @@ def end_data(target: Target, rt: Runtime | None, views: Sequence[ThreadView], la
         "sender": death.sender if death is not None else None,
         "user": death.user if death is not None else None,
         "waits_for": [{"tid": th.tid, "name": escape(th.name), "at": escape(str(th.top or ""))} for th in found.waits_for],
-        "text": escape(found.text),
+        "exception": {"type": escape(thrown.type), "message": message} if thrown is not None else None,
+        "text": text,
     }
+
+
+def said(message: str, rt: Runtime | None) -> str:
+    """An exception's message; of an engine only those that quote no user's data."""
+    hide = rt is not None and bool(privacy.names_for(rt)) and not HARMLESS.fullmatch(message)
+    return f"<{len(message)} characters, private>" if hide else escape(message)
 
 
 def ends_lines(ends: Sequence[dict[str, Any]], style: Style, named: bool) -> list[str]:

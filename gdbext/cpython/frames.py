@@ -112,12 +112,13 @@ class PyFrame:
     @property
     def line(self) -> int | None:
         """The source line; None where the instruction has no line, or its offset is unknown."""
-        found = self.code.line(self.raw.lasti)
-        return found if found is not None and self.raw.lasti >= 0 else self._kept_line() or found
+        found, lasti = self.code.line(self.raw.lasti), self.raw.lasti
+        tells = found is not None and lasti >= 0 and found != self.code.first
+        return found if tells else self._kept_line() or found
 
     def _kept_line(self) -> int:
-        """The line that the frame object keeps, 0 where it keeps none. Code without instructions (Nuitka's) has it.
-        `PyFrame_GetLineNumber` asks for it first (Objects/frameobject.c)."""
+        """The line that the frame object keeps, 0 where it keeps none. `PyFrame_GetLineNumber` asks for it first
+        (Objects/frameobject.c). Code without instructions of its own (Nuitka's: all it has is at its first line) keeps it."""
         rt, L = self.rt, self.rt.layout
         if rt.version < (3, 10):  # not kept up to date there
             return 0

@@ -14,7 +14,7 @@ from .. import log
 from ..access.secrets import is_secret_name
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ..render.text import escape
-from . import builtin_reprs, privacy, python_reprs
+from . import builtin_reprs, privacy, python_reprs, typing_reprs
 from .adapters import DAMAGED, Adapter
 from .builtin_reprs import default_repr
 from .objects import Object
@@ -31,6 +31,7 @@ class Limits:
         self.items, self.string, self.depth, self.total = items, string, depth, total
 
 
+_BY_NAME = {**builtin_reprs.BY_NAME, **typing_reprs.BY_NAME}
 SHORT = Limits(items=12, string=80, depth=3, total=120)
 NORMAL = Limits()
 FULL = Limits(items=1 << 24, string=1 << 24, depth=64, total=1 << 26)
@@ -202,7 +203,7 @@ class Repr:
         if flags & EXCEPTION:
             args = value.rt.object(value.rt.target.u64(value.address + value.rt.layout["exc.args"]))
             return f"{value.type.name}({self.members(args, depth, 'args')})"
-        for name, show in builtin_reprs.BY_NAME.items():
+        for name, show in _BY_NAME.items():
             if value.isa(name):
                 return show(self, value, depth)
         return default_repr(value)

@@ -8,6 +8,7 @@ Lib/asyncio/base_tasks.py.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -15,16 +16,17 @@ from .. import log
 from ..errors import GdbextError, LayoutError, NotFoundError
 from .dialects import RawFrame
 from .frames import PyFrame
+from .objects import Object
 from .task_waits import CANCELLED, FINISHED, PENDING, Futures, Waiting, is_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from .objects import Object
     from .runtime import Runtime
 
 MAX_TASKS = 1_000_000
 MAX_CHAIN = 20_000
+SHOWN = 4  # names
 YIELD_FROM = 72  # the opcode of 3.9 and 3.10 (Include/opcode.h)
 _GENERATORS = ("coroutine", "generator", "async_generator")
 _WRAPPERS = {  # awaitable -> the field with its target; the first word after the header where a table has no name for it
@@ -33,6 +35,13 @@ _WRAPPERS = {  # awaitable -> the field with its target; the first word after th
     "async_generator_athrow": "asyncgenathrow.agt_gen",
     "anext_awaitable": "object.__size",
     "_asyncio.FutureIter": "object.__size",
+}
+# Cython's own types of these kinds -> the members with what one awaits and with its code (Cython/Utility/Coroutine.c)
+_CYTHON = re.compile(r"_cython_\w+\.(\w+)$")
+_COMPILED = {
+    "coroutine": ("cr_await", "cr_code"),
+    "generator": ("gi_yieldfrom", "gi_code"),
+    "async_generator": ("ag_await", "ag_code"),
 }
 
 
@@ -182,9 +191,10 @@ def awaited(rt: Runtime, step: RawFrame, state: str) -> int:
     return found
 
 
-def chain(rt: Runtime, address: int) -> tuple[list[PyFrame], Object | None, bool]:
+def chain(rt: Runtime, address: int, compiled: list[str] | None = None) -> tuple[list[PyFrame], Object | None, bool]:
     """The frames in which a coroutine is suspended: -> (`[PyFrame]` outermost first, the `Object` at the end that is no coroutine
-    or None, whether the outermost frame is executing)."""
+    or None, whether the outermost frame is executing). `compiled`: the names of Cython's coroutines among them, which leave no
+    frames, are appended to it."""
     found: list[PyFrame] = []
     seen, executing = set(), False
     while address and address not in seen and len(found) < MAX_CHAIN:
@@ -193,6 +203,10 @@ def chain(rt: Runtime, address: int) -> tuple[list[PyFrame], Object | None, bool
         kind = obj.type.builtin_name
         if kind in _WRAPPERS:
             address = rt.target.u64(address + rt.layout[_WRAPPERS[kind]])
+            continue
+        cython = _CYTHON.match(obj.type.raw_name)
+        if cython is not None and (cython[1] in _COMPILED or cython[1] in _WRAPPERS):
+            address = _behind_compiled(obj, cython[1], [] if compiled is None else compiled)
             continue
         if kind not in _GENERATORS:
             return found, obj, executing
@@ -205,6 +219,25 @@ def chain(rt: Runtime, address: int) -> tuple[list[PyFrame], Object | None, bool
             break
         address = awaited(rt, step, state)
     return found, None, executing
+
+
+def _behind_compiled(obj: Object, kind: str, compiled: list[str]) -> int:
+    """The address of what a coroutine of Cython, or its wrapper, awaits; 0 where it awaits nothing."""
+    if kind in _WRAPPERS:
+        return obj.rt.target.u64(obj.address + obj.rt.layout["object.__size"])
+    awaited_one, code = (_optional(obj, name) for name in _COMPILED[kind])
+    known = obj.rt.code(code.address) if code is not None else None
+    compiled.append(f"{known.qualname} ({os.path.basename(known.file)}:{known.first})" if known is not None else kind)
+    return awaited_one.address if awaited_one is not None else 0
+
+
+def _optional(obj: Object, name: str) -> Object | None:
+    try:
+        found = obj.attr(name)
+    except NotFoundError as e:
+        log.passed_over(e)  # an async generator of Cython's has no ag_code
+        return None
+    return found if isinstance(found, Object) else None
 
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------
@@ -316,8 +349,14 @@ class _Reader(Futures):
             return
         with log.passing_over(GdbextError):
             task.awaited_by = self.awaiters(obj)
-        frames, end, executing = chain(self.rt, coro.address)
-        if frames:
+        compiled: list[str] = []
+        frames, end, executing = chain(self.rt, coro.address, compiled)
+        if compiled:
+            names = ", ".join(self.shown(name) for name in compiled[:SHOWN]) + (", …" if len(compiled) > SHOWN else "")
+            self.reasons.append(f"task {self.shown(task.name)}: in {names}, code of Cython, which leaves no frames")
+        if compiled and coro.type.builtin_name not in _GENERATORS:
+            task.coroutine = compiled[0].partition(" ")[0]
+        elif frames:
             task.coroutine = frames[0].function
         elif end is not None:
             task.coroutine = end.type.qualname

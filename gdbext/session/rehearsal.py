@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from .. import log
+from ..access import made_code
 from ..engines import kv_view
 from ..engines.processes import ProcessRef
 from ..errors import FaultError, GdbextError, LayoutError
@@ -51,6 +52,7 @@ def read(target: Target, module: str, name: str, values: str, operand: str, once
     register_adapters()
     # only its pages matter, not its answer: repeated readings until two agree would read no other pages
     target.is_stopped = True
+    made_code.read_small(target)
     for _ in range(WAYS):
         try:
             command().run(_Alone(target), args).in_style(Style())

@@ -13,6 +13,7 @@ from .. import log
 from ..access.snapshot import CoreFileTarget
 from ..cpython.runtime import all_runtimes
 from ..errors import GdbextError
+from . import cxx_exceptions
 from .waits import Edge
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ..access.base import Target
     from ..access.snapshot import Death
     from ..cpython.runtime import Runtime
+    from .cxx_exceptions import Thrown
     from .threads import ThreadView
 
 SHOWN = 4  # names of threads
@@ -37,12 +39,13 @@ STAGES = {
 @dataclass
 class Ending:
     """One process's end. `kind`: a key of `STAGES`; `thread`: the one in which the end happens, None where it was not read;
-    `waits_for`: the threads that delay it; `death`: of a core."""
+    `waits_for`: the threads that delay it; `death`, `thrown` (the C++ exception that nothing caught): of a core."""
 
     kind: str
     thread: ThreadView | None = None
     waits_for: list[ThreadView] = field(default_factory=list)
     death: Death | None = None
+    thrown: Thrown | None = None
 
     @property
     def text(self) -> str:
@@ -63,7 +66,8 @@ def read(target: Target, rt: Runtime | None, views: Sequence[ThreadView]) -> End
     """How a process ended or is ending; None where its threads `views` show no end."""
     death = target.death() if isinstance(target, CoreFileTarget) else None
     if death is not None:
-        return Ending("signal", next((th for th in views if th.tid == death.tid), None), death=death)
+        at = next((th for th in views if th.tid == death.tid), None)
+        return Ending("signal", at, death=death, thrown=cxx_exceptions.thrown(target, at) if at is not None else None)
     if rt is None:
         return _exits(views)
     try:

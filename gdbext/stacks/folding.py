@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 _INTERPRETER = re.compile(
     r"_?Py(?!Thread)|_TAIL_CALL|cfunction_|method_|slot_|vectorcall|object_vacall|type_call|run_mod|run_eval|pymain_|partial_|gen_|"
     r"bounded_lru|lru_cache|wrapper_|wrap_|function_code_fastcall|trampoline|tp_new|builtin___build_class|classmethod_|property_|"
-    r"call_|context_run|thread_run|t_bootstrap|pythread_wrapper|main$|_start$"
+    r"call_|py_trampoline_|context_run|thread_run|t_bootstrap|pythread_wrapper|main$|_start$"
 )
 # Names that no other program has: CPython's even where the linker put the function next to other code.
 _UNMISTAKABLE = re.compile(
     r"_PyEval_|_PyFunction_|_PyObject_|function_code_fastcall$|cfunction_(vectorcall|call|enter)|method_vectorcall|object_vacall$|"
     r"slot_tp_|run_eval_code_obj|pymain_|pythread_wrapper$"
 )
+_TRAMPOLINE = "py::"  # how CPython names its trampolines for perf (Python/perf_trampoline.c), in the place of a library's name
 _STARTS = re.compile(r"_start$|__libc_start|start_thread$|_*clone3?$")  # how threads and programs begin
 _C_LIBRARY = re.compile(r"(libc|libpthread|ld|ld-linux.*|ld-musl.*|libc\.musl.*)([-.][\d.]+)?\.so(\.\d+)*$")
 _CPYTHON_FILE = re.compile(r"(lib)?python(3(\.\d+)?)?[a-z]{0,3}(-(dbg|intel64))?(\.so[.\d]*)?( \(deleted\))?$")
@@ -45,6 +46,8 @@ class Folding:
         return self._rt is None or not frame.library or frame.library == self._path
 
     def is_interpreter(self, frame: NativeFrame) -> bool:
+        if not frame.library and frame.function.startswith(_TRAMPOLINE):
+            return self._rt is not None
         if frame.library != self._path or self._rt is None:
             return False
         if frame.function and not _INTERPRETER.match(frame.function):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import log
+from ..access import made_code
 from ..cpython import kept_secrets as secrets
 from ..errors import GdbextError
 from . import ending
@@ -13,8 +13,6 @@ from .threads import ProcessView, distributed_label
 
 if TYPE_CHECKING:
     from ..access.base import Target
-
-MOST_CODE = 1 << 20  # bytes of code of no file
 
 
 def read(target: Target) -> str:
@@ -37,7 +35,7 @@ def read(target: Target) -> str:
 def view_of(target: Target) -> tuple[ProcessView | None, str]:
     """-> (the view that every answer needs: threads, their frames and names, the GIL; the first error or ''). The view is None
     where the threads cannot be read."""
-    _code_of_no_file(target)
+    made_code.read_small(target)
     try:
         view = ProcessView(target)
     except GdbextError as e:
@@ -47,17 +45,6 @@ def view_of(target: Target) -> tuple[ProcessView | None, str]:
     )
     any(th.collects for th in view.threads)  # reads whether one collects garbage
     return view, error
-
-
-def _code_of_no_file(target: Target) -> None:
-    """Reads small pieces of code that was made at run time: a stack may lead through them (CPython's trampolines for perf)."""
-    left = MOST_CODE
-    with log.passing_over(GdbextError):
-        for mapping in target.mappings():
-            size = mapping.end - mapping.start
-            if "x" in mapping.perms and not mapping.path and size <= left:
-                target.read_partial(mapping.start, size)
-                left -= size
 
 
 def kept_secrets(target: Target) -> tuple[list[bytes], list[bytes], set[bytes], list[tuple[int, int, int]]]:

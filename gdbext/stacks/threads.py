@@ -271,6 +271,8 @@ def _merge(rt: Runtime | None, view: ThreadView) -> None:
     view.entries, reasons = merge.merge(rt, view.python, view.native)
     view.frames = [frame_of(e) for e in view.merged]
     view.reasons += reasons
+    if view.native and view.native[-1].cut and merge.CUT not in view.reasons:
+        view.reasons.append(merge.CUT)
 
 
 def reasons_of(views: list[ThreadView]) -> list[str]:

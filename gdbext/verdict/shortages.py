@@ -1,8 +1,8 @@
-"""Resources that have run out for a process: descriptors, connections that were not accepted, /dev/shm, threads. A shortage is
-evidence and names no culprit: code that gets no more of a resource reacts in many ways.
+"""Resources that have run out for a process: descriptors, connections that were not accepted, /dev/shm, threads, CPU time. A
+shortage is evidence and names no culprit: code that gets no more of a resource reacts in many ways.
 
 Sources: proc_pid_limits(5), proc_pid_mountinfo(5), net/tcp of proc(5) (of a listener, rx_queue counts the connections that were
-not accepted), cgroups(7) (pids.max).
+not accepted), cgroups(7) (pids.max), Linux, Documentation/admin-guide/cgroup-v2.rst (cpu.stat).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LEFT = 2  # of a limit: as good as none
 FULL = 1 << 20  # bytes left of /dev/shm
 WAITING = 2  # connections that wait: one may have come just now
+PERIODS = 10  # of a quota's life: fewer tell nothing
 SHOWN = 4
 MOST = 4096  # descriptors that are read
 
@@ -30,7 +31,7 @@ MOST = 4096  # descriptors that are read
 def of_process(pid: int) -> list[str]:
     """In words; [] where nothing is short, or nothing can be seen."""
     found: list[str] = []
-    for look in (_descriptors, _threads, _shared_memory):
+    for look in (_descriptors, _threads, _shared_memory, _processor):
         try:
             found += look(pid)
         except (GdbextError, OSError, ValueError) as e:
@@ -82,3 +83,14 @@ def _shared_memory(pid: int) -> Iterator[str]:
     if found.f_blocks and found.f_bavail * found.f_frsize < min(FULL, found.f_blocks * found.f_frsize // 50):
         free, every = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
         yield f"{size(free)} of {size(every)} of its /dev/shm are free: what is written there next may end it by SIGBUS"
+
+
+def _processor(pid: int) -> Iterator[str]:
+    """A control group's quota of CPU time that is used up more often than not."""
+    found = cgroups.throttled(pid)
+    if found is None:
+        return
+    folder, quota, periods, short = found
+    if periods >= PERIODS and short * 2 >= periods:
+        share = f"{quota * 100:.3g} % of a CPU"
+        yield f"its control group may use {share} and was throttled in {short:,} of {periods:,} periods ({folder}/cpu.stat)"

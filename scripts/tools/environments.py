@@ -57,8 +57,8 @@ UNIT = [("pip", "test tools", [w for w in TESTS[0][2] if not w.startswith(("ruff
 # What a user puts beside an engine for llm-inject debugpy.
 DEBUGPY = [("pip", "debugpy", ["debugpy==1.8.22"])]
 
-# What front ends with thousands of stacks in a thread run on.
-GREENLETS = [("pip", "greenlet and gevent", ["greenlet==3.5.6", "gevent==26.9.0"])]
+# What front ends with thousands of stacks in a thread run on, and what compiles coroutines.
+GREENLETS = [("pip", "greenlet, gevent and Cython", ["greenlet==3.5.6", "gevent==26.9.0", "cython==3.3.1"])]
 
 # What engines of several nodes run on.
 RAY = [("pip", "Ray", ["ray==2.60.0"])]

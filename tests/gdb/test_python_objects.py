@@ -92,7 +92,7 @@ def test_numpy_arrays_show_their_shape_and_type_or_as_numpy_does(subject):
 
 GENERIC = """
 import collections, ipaddress, json, operator, sys, typing
-kept = [collections.ChainMap({"a": 1}), ipaddress.ip_address("10.1.2.3"), operator.itemgetter(1), typing.Optional[int]]
+kept = [collections.ChainMap({"a": 1}), ipaddress.ip_address("10.1.2.3"), operator.itemgetter(1), typing.List[int]]
 print(json.dumps([[id(one), f"{type(one).__module__}.{type(one).__qualname__}"] for one in kept]), flush=True)
 sys.stdin.read()
 """

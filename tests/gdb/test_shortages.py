@@ -1,11 +1,17 @@
 """Resources that have run out are in llm-hang's evidence (subjects/shortages.py), and accuse nobody."""
 
+import os
 import sys
+import time
 
 import pytest
+from harness import cgroups
 from harness.answers import answer
 from harness.situations import ACCUSES
-from harness.subjects import running
+from harness.subjects import running, spawned
+
+from gdbext.access import cgroups as read_cgroups
+from gdbext.verdict import shortages
 
 WORDS = {"descriptors": "40 of 40 descriptors", "accept": "3 connections to", "shm": "of its /dev/shm are free"}
 
@@ -19,3 +25,22 @@ def test_what_has_run_out_is_evidence(what, how):
         said = answer(f"llm-hang {truth['pid']} -wait 0.6 -json")
     assert any(WORDS[what] in line for line in said["evidence"]) is (how == "hang"), said["evidence"]
     assert said["verdict"] not in ACCUSES, said
+
+
+@pytest.mark.parametrize("quota", [1000, 100_000])
+def test_a_quota_of_cpu_time_that_is_used_up_is_evidence(quota):
+    with cgroups.made(cgroups.hierarchy("cpu")) as folder:
+        if "cpu.max" in os.listdir(folder):
+            cgroups.write(folder + "/cpu.max", f"{quota} 10000")
+        else:
+            cgroups.write(folder + "/cpu.cfs_period_us", 10_000)
+            cgroups.write(folder + "/cpu.cfs_quota_us", quota)
+        spin = [sys.executable, "-c", "print('ready', flush=True)\nwhile True: pass"]
+        with spawned(spin, "ready", preexec_fn=cgroups.joining(folder)) as process:
+            end = time.monotonic() + 120
+            while (read_cgroups.throttled(process.pid) or (0, 0, 0, 0))[2] < 40 and time.monotonic() < end:
+                time.sleep(0.05)
+            _, share, periods, short = read_cgroups.throttled(process.pid)
+            found = shortages.of_process(process.pid)
+    assert share == quota / 10_000 and periods >= 40
+    assert (quota == 1000) is (short * 2 >= periods) is any("throttled in" in line for line in found), found

@@ -23,6 +23,7 @@ def test_a_stack_through_trampolines_is_whole(python, options, tmp_path):
             stacks, core = answer(f"llm-stacks {pid}"), str(tmp_path / "copy")
             answer(f"llm-snapshot {pid} -o {core}")
             threads = answer(f"llm-bt -raw -all -on {core}")["threads"]
+            still = answer(f"llm-bt -still -all {pid}")
     finally:
         if options and os.path.exists(f"/tmp/perf-{pid}.map"):
             os.unlink(f"/tmp/perf-{pid}.map")
@@ -33,3 +34,7 @@ def test_a_stack_through_trampolines_is_whole(python, options, tmp_path):
     made = [f for f in helper if f["kind"] == "native" and "made at run time" in (f.get("doubt") or "")]
     assert len(made) >= 3 if options else not made
     assert all(f["reliable"] for f in helper)
+    named = [f["function"].split(":")[2] for f in made]
+    assert named[:3] == [name.rpartition(".")[2] for name in truth["functions"]] if options else not named
+    assert not [reason for reason in still["partial"] if "incomplete" in reason]
+    assert not [f for th in still["threads"] for f in th["frames"] if "py::" in f["function"] or "trampoline" in f["function"]]

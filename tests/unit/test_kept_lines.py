@@ -9,13 +9,16 @@ from gdbext.cpython.dialects import RawFrame
 from gdbext.cpython.frames import PyFrame
 
 FRAME, OBJECT, FIRST, KEPT = 0x1000, 0x2000, 8, 10
+AT_FIRST = 2  # the offset of an instruction at the first line
 OLD = {"frameobj.f_lineno": 100}
 NEW = {"iframe.localsplus": 72, "iframe.frame_obj": 48, "frameobj.f_lineno": 40}
 
 
 class Code:
+    first = FIRST
+
     def line(self, lasti):
-        return FIRST if lasti < 0 else FIRST + lasti if lasti else None
+        return FIRST if lasti < 0 or lasti == AT_FIRST else FIRST + lasti if lasti else None
 
 
 class Runtime:
@@ -45,6 +48,8 @@ def memory(layout, held, kept):
         ((3, 12), NEW, False, KEPT, -2, FIRST),
         ((3, 11), NEW, True, KEPT, 0, KEPT),
         ((3, 11), NEW, False, KEPT, 0, None),
+        ((3, 12), NEW, True, KEPT, AT_FIRST, KEPT),  # Nuitka's: all its instructions are at the first line
+        ((3, 12), NEW, False, KEPT, AT_FIRST, FIRST),
         ((3, 14), NEW, True, KEPT, 4, FIRST + 4),  # it runs instructions: they tell
     ],
 )

@@ -16,6 +16,7 @@ from .paths import FOLDERS, KEEPING, KINDS, MAX_REQUESTS, READING, SPEC_FIELDS, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import List, Tuple
 
     from ...cpython.objects import Object
@@ -171,14 +172,23 @@ def _pins(cache: Cache, scheduler: Object | None, manager: Object | None, pools:
     for number, (pool, _) in enumerate(pools):
         lent = next((g.unjudged for g in cache.groups if g.pool == number and g.unjudged), "")
         pool.may_pin = why or lent or ("HiSparse's spills and publications" if _has_host_pages(manager) else "")
-    if scheduler is None or not has(scheduler, "deferred_frees"):
-        return
-    for entry in scheduler.attr("deferred_frees").elements(100_000):
-        for address in entry.item(1).element_addresses():
-            for pool, index in pools:
-                block = index.get(address, DANGLING)
-                if block >= 0:
-                    pool.pins[block] = pool.pins.get(block, 0) + 1
+    for address in _kept(scheduler, manager) if scheduler is not None else ():
+        for pool, index in pools:
+            block = index.get(address, DANGLING)
+            if block >= 0:
+                pool.pins[block] = pool.pins.get(block, 0) + 1
+
+
+def _kept(scheduler: Object, manager: Object | None) -> Iterator[int]:
+    """The addresses of blocks that are kept until a step has run: freed ones, and both ends of copies that are to be made."""
+    if has(scheduler, "deferred_frees"):
+        for entry in scheduler.attr("deferred_frees").elements(100_000):
+            yield from entry.item(1).element_addresses()
+    managers = known(manager, "managers") if manager is not None else None
+    for one in managers.elements(1000) if managers is not None else ():
+        if has(one, "_pending_cow_copies"):
+            for pair in one.attr("_pending_cow_copies").elements(100_000):
+                yield from pair.element_addresses()
 
 
 def _has_host_pages(manager: Object | None) -> bool:

@@ -1,0 +1,104 @@
+"""The reprs of C types about types and templates: unions, generic aliases, type parameters, `type` statements, t-strings.
+
+All that they show are C members, which the classes themselves describe. Each function of `BY_NAME` takes (printer, value,
+depth) and gives the text that tp_repr gives. Sources: Objects/genericaliasobject.c (ga_repr), unionobject.c (union_repr),
+typevarobject.c, templateobject.c, interpolationobject.c, sentinelobject.c of each minor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import NotFoundError
+from .builtin_reprs import default_repr
+from .types import LIST, TUPLE, TYPE
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .objects import Object
+    from .reprs import Repr
+
+
+def _member(printer: Repr, value: Object, name: str, depth: int) -> str:
+    held = value.attr(name)
+    return printer.show(held, depth + 1) if hasattr(held, "address") else repr(held)
+
+
+def _named(printer: Repr, value: Object, depth: int, name: str = "__name__") -> str:
+    """The name as it stands, not its repr."""
+    shown: str = value.attr(name).string(printer.limits.string)
+    return shown
+
+
+def _alias_name(printer: Repr, value: Object, depth: int) -> str:
+    """A `type` statement's: its name; from 3.15 on the qualified one."""
+    return _named(printer, value, depth, "__qualname__" if value.rt.version >= (3, 15) else "__name__")
+
+
+def _parameter(printer: Repr, value: Object, depth: int) -> str:
+    """A TypeVar or ParamSpec (3.12 on): with the sign of its variance, unless that is inferred."""
+    name = _named(printer, value, depth)
+    if value.attr("__infer_variance__"):
+        return name
+    return ("+" if value.attr("__covariant__") else "-" if value.attr("__contravariant__") else "~") + name
+
+
+def _part(printer: Repr, value: Object, depth: int) -> str:
+    """One argument: a class by its name, everything else by its repr."""
+    if value.isa("ellipsis"):
+        return "..."
+    if value.isa("typing.TypeAliasType") and value.rt.version >= (3, 15):
+        return default_repr(value)  # there it is named with its module, which only a call tells
+    if value.type.flags & TYPE:
+        info = value.rt.type(value.address)
+        if info.raw_name == "NoneType" and value.rt.version >= (3, 14):
+            return "None"
+        return info.qualname if info.module == "builtins" else info.full_name
+    if value.type.flags & LIST and depth < printer.limits.depth:
+        return "[" + ", ".join(_part(printer, held, depth + 1) for held in value.elements(printer.limits.items)) + "]"
+    return printer.show(value, depth + 1)
+
+
+def _parts(printer: Repr, value: Object, depth: int) -> list[str]:
+    held: Any = value.attr("__args__")
+    if not held.type.flags & TUPLE:
+        raise NotFoundError(f"the arguments of the {value.type_name} at {value.address:#x} are no tuple")
+    shown = [_part(printer, one, depth) for one in held.elements(printer.limits.items)]
+    if held.len() > len(shown):
+        printer.truncated = True
+        shown.append("...")
+    return shown
+
+
+def _union(printer: Repr, value: Object, depth: int) -> str:
+    return " | ".join("None" if part == "NoneType" else part for part in _parts(printer, value, depth))
+
+
+def _generic(printer: Repr, value: Object, depth: int) -> str:
+    star = "*" if value.rt.version >= (3, 11) and value.attr("__unpacked__") else ""
+    return f"{star}{_part(printer, value.attr('__origin__'), depth)}[{', '.join(_parts(printer, value, depth)) or '()'}]"
+
+
+def _template(printer: Repr, value: Object, depth: int) -> str:
+    held = (f"{name}={_member(printer, value, name, depth)}" for name in ("strings", "interpolations"))
+    return f"{value.type.name}({', '.join(held)})"
+
+
+def _interpolation(printer: Repr, value: Object, depth: int) -> str:
+    names = ("value", "expression", "conversion", "format_spec")
+    return f"{value.type.name}({', '.join(_member(printer, value, name, depth) for name in names)})"
+
+
+BY_NAME = {
+    "types.GenericAlias": _generic,
+    "types.UnionType": _union,  # up to 3.13
+    "typing.Union": _union,
+    "typing.TypeVar": _parameter,
+    "typing.ParamSpec": _parameter,
+    "typing.TypeVarTuple": _named,
+    "typing.TypeAliasType": _alias_name,
+    "string.templatelib.Template": _template,
+    "string.templatelib.Interpolation": _interpolation,
+    "sentinel": _named,
+}
