@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,9 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "requests_stuck": len(stuck) if found.requests is not None else None,
         "requests": [requests.stuck_data(r) for r in stuck],
         "requests_kept": [requests.stuck_data(r) for r in found.requests or () if r.verdict == KEPT],
+        "in_step": [
+            {"label": escape(f.name), "pid": f.pid, **dataclasses.asdict(f.in_step)} for f in seen if f.in_step is not None
+        ],
         "untraced": found.untraced,
         "ends": ends_data(s.view for s in seen if s.view),
         "ranks_read": sum(map(_is_read, seen)),

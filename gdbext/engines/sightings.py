@@ -121,7 +121,9 @@ class Look:
     * `stopped`: what has stopped the process, in words
     * `broken`: why it serves no requests any more, by its own data
     * `serves`: its KV connector's data on its instance
-    * `stood`: {stage whose thread was at the same place in all samples: that place}"""
+    * `stood`: {stage whose thread was at the same place in all samples: that place}
+    * `in_step`: how far it is among ranks that go in step
+    * `start`: the ranks whose start it waits for"""
 
     label: str
     pid: int
@@ -142,6 +144,8 @@ class Look:
     broken: str = ""
     serves: Connector | None = None
     stood: dict[str, str] = dataclasses.field(default_factory=dict)
+    in_step: InStep | None = None
+    start: Start | None = None
 
 
 @dataclasses.dataclass
@@ -153,3 +157,34 @@ class Connector:
     role: str = ""
     engine_id: str = ""
     address: str = ""
+
+
+@dataclasses.dataclass
+class InStep:
+    """A process's own numbers of ranks that go in step, one dummy step for each step of another.
+
+    * `rank` of `size`; None for a process that only counts with them (a coordinator, a front end)
+    * `wave`, `step` of that wave: how far it is
+    * `runs`: it takes part in a wave now"""
+
+    rank: int | None
+    size: int
+    wave: int = 0
+    step: int | None = None
+    runs: bool = False
+
+    def words(self) -> str:
+        """As evidence."""
+        step = f"step {self.step} of " if self.step is not None and self.runs else ""
+        return f"{'runs, at ' if self.runs else 'rests, at '}{step}wave {self.wave}"
+
+
+@dataclasses.dataclass
+class Start:
+    """Ranks whose start a process waits for: how many there are to be, and those that are not there. `here`: ranks to be started
+    on this machine; `elsewhere`: on another one; `starting`: those that have reported and are not ready."""
+
+    size: int
+    here: list[int] = dataclasses.field(default_factory=list)
+    elsewhere: list[int] = dataclasses.field(default_factory=list)
+    starting: list[int] = dataclasses.field(default_factory=list)

@@ -155,14 +155,14 @@ class _Context:
         return self._debtors[look.pid]
 
     def stopped(self, tracked: Tracked) -> Look | None:
-        """The first process on a request's way that was stopped at all looks."""
+        """The first process on a request's way that was stopped at all looks. Of replicas in step, all are on it."""
         if not self.stand_still:
             return None
-        hops = {look.pid for look, _ in tracked.hops}
-        inside = tracked.sighting(*sightings.IN_SCHEDULER)
-        for look in self.looks:
-            mine = inside is None or None in (inside[0].replica, look.replica) or inside[0].replica == look.replica
-            if look.pid not in hops and (not mine or FRONT in look.parts):
+        own = next((look.replica for look, one in tracked.hops if one.stage in sightings.IN_SCHEDULER), None)
+        in_step = any(look.in_step is not None and look.in_step.rank is not None for look in self.looks)
+        for look in sorted(self.looks, key=lambda one: (one.role == "coordinator", one.replica != own)):
+            mine = in_step or look.role != "coordinator" and (None in (own, look.replica) or own == look.replica)
+            if (not mine or FRONT in look.parts) and look.pid not in {one.pid for one, _ in tracked.hops}:
                 continue
             if all(one.stopped for each in self.history for one in each if one.pid == look.pid):
                 return look

@@ -12,7 +12,7 @@ from .. import log
 from .facts import Facts, Verdict
 from .follow import outlook
 from .kinds import GRAVITY, QUIET
-from .rules import ORDER, collectives, requests
+from .rules import ORDER, collectives, in_step, requests
 from .rules.chains import roots
 from .rules.collectives import count_lines
 from .rules.ended import notes
@@ -103,7 +103,7 @@ def judge_group(processes: Iterable[ProcessState]) -> Verdict:
         log.note("%s: %s, by %s; what stands before it in ORDER does not apply", _names(facts), found.kind, rule.__qualname__)
         more = _shortages(facts)
         if found.kind not in QUIET:
-            more = count_lines(facts) + ring_lines(facts) + notes(facts) + more
+            more = count_lines(facts) + in_step.lines(facts) + ring_lines(facts) + notes(facts) + more
         found.evidence += [line for line in more if line not in found.evidence]
         return found
     log.note(
@@ -127,7 +127,7 @@ def _unknown(facts: Facts) -> Verdict:
             evidence.append(f"{name_of(facts, node)} is at work; what it should move is not known")
     evidence += requests.queued(facts)
     evidence += [describe(f.main) for f in facts if f.main]
-    more = count_lines(facts) + ring_lines(facts) + notes(facts) + _shortages(facts) + _timers(facts)
+    more = count_lines(facts) + in_step.lines(facts) + ring_lines(facts) + notes(facts) + _shortages(facts) + _timers(facts)
     return Verdict("unknown", [], [*evidence, *more, "no evidence of why it is blocked here"])
 
 

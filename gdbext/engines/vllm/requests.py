@@ -22,7 +22,7 @@ from ..columns import Records, floats, strings
 from ..keepers import inside, keeper_in, loop_keeper
 from ..objects import at, counted, has, in_frames, in_tasks, optional, thread_in
 from ..sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
-from . import kv_worker_v2, transfers
+from . import kv_worker_v2, transfers, waves
 from .kv import STEP_COUNTER, find_scheduler
 from .kv_requests import REASONS, deferred_in, queued, requests_at
 from .paths import MAX_REQUESTS, WAITING, WORKER_ROOTS, known
@@ -58,7 +58,13 @@ def look(rt: Runtime, rank: Rank) -> Look:
     """The requests of one process. Parts that it does not have are not among `parts`."""
     found = Look(rank.label, rank.pid, rank.role, engine="vllm")
     found.replica = getattr(rank, "ranks", {}).get("dp")
+    if rank.role == "coordinator":
+        found.in_step = waves.of_coordinator(rt)
+        return found
     if rank.role in ("frontend", "api-server", "engine-core"):
+        found.start = waves.awaited(rt) if rank.role != "engine-core" else None
+        if found.start is not None:
+            return found  # it serves nothing yet
         _part(found, "frontend", lambda: _front_end(rt, found))
     if rank.role in ("frontend", "engine-core"):
         _part(found, "scheduler", lambda: _scheduler(rt, found))
@@ -179,6 +185,7 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
     found.counters.update(counted(rt, scheduler, {"scheduler steps": STEP_COUNTER}))
     core = in_frames(rt, CORES)
     if core is not None:
+        found.in_step = waves.of_core(core)
         _around(rt, found, core)
     return True
 

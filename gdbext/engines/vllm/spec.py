@@ -85,6 +85,7 @@ class Vllm(EngineSpec):
 
     kv_module = "kv"
     requests_module = "requests"
+    goes_in_step = True
     grammar_module = "grammar"
     kv_releases = "vLLM 0.6.6 to 0.32 (V1)"
     kv_newest = (0, 32)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...engines import registry
-from ...stacks import tree
 from .. import patterns
 from ..facts import Verdict
 from ..words import describe, place_of
-from .collectives import groups, missing
+from . import in_step
+from .collectives import groups, missing, nodes_of
 
 if TYPE_CHECKING:
-    from ..facts import Facts
+    from collections.abc import Iterable, Sequence
+
+    from ..facts import Facts, ProcessState
+
+SHOWN = 32
 
 
 def starting(facts: Facts) -> Verdict | None:
@@ -27,14 +31,15 @@ def starting(facts: Facts) -> Verdict | None:
             f"{f.name} is setting up its process group: {place_of(f.main, patterns.STORE)}" for f in waiting[:4] if f.main
         ]
         if absent and group[0].world:
-            names = tree.rank_set([f"R{r}" for r in absent])
-            evidence.append(f"{len(group)} of {group[0].world[1]} ranks are here; not among the processes looked at: {names}")
+            evidence += absent_lines(group, absent)
         evidence += [f"{f.name} has not come to it: {describe(f.main)}" for f in late]
         if not late and not absent and all(f.main.still for f in waiting if f.main):
             continue  # all are there and nothing moves: another rule may apply
         found = Verdict("startup", [f.main.node for f in late if f.main], evidence)
         found.not_asked = [f"R{r}" for r in absent]
         return found
+    if any(f.start is not None for f in facts):
+        return _cores(facts)
     loading = [f for f in facts if f.main and (f.main.stands_in(registry.starts_in) or f.main.find(patterns.STORE, "python"))]
     if not loading or any(t.collective for f in facts for t in f.threads[:1]):
         return None
@@ -47,3 +52,41 @@ def starting(facts: Facts) -> Verdict | None:
         [f"{t.node[0]} starts: {t.stands_in(registry.starts_in) or t.top}" for t in mains[:8]]
         + ["it is at work" if any(not t.still for t in mains) else "nothing of it moved"],
     )
+
+
+def absent_lines(group: Sequence[ProcessState], absent: Sequence[int]) -> list[str]:
+    """Who is here of a group of ranks, who is missing, and the nodes of which none was asked."""
+    size = next(f.world[1] for f in group if f.world)
+    said = [f"{len(group)} of {size} ranks are here; missing: {numbers(absent)} (not among the processes looked at)"]
+    return [*said, *nodes_of(group, absent)]
+
+
+def numbers(ranks: Iterable[int]) -> str:
+    """Ranks as text, at most SHOWN of them."""
+    known = list(ranks)
+    return ", ".join(map(str, known[:SHOWN])) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
+
+
+def _cores(facts: Facts) -> Verdict:
+    """The verdict on a server that waits for engine cores, on this machine or on others, which have not reported."""
+    evidence, absent = [], []
+    for f in facts:
+        if f.start is None:
+            continue
+        gone, there = [*f.start.here, *f.start.elsewhere], f.start.size - len(f.start.here) - len(f.start.elsewhere)
+        said = f"{f.name} waits for data-parallel engine cores: {there} of {f.start.size} are here"
+        said += f"; missing: {numbers(sorted(gone))}" if gone else ""
+        said += f"; {numbers(f.start.starting)} still start{'s' * (len(f.start.starting) == 1)}" if f.start.starting else ""
+        evidence.append(said)
+        if f.start.here:
+            evidence.append(f"{numbers(f.start.here)}: to be started on its own machine")
+        if f.start.elsewhere:
+            evidence.append(f"{numbers(f.start.elsewhere)}: to be started on another machine (--headless there)")
+        absent += gone
+    there_are = {place[0] for place in map(in_step.place_of, (f for f in facts if f.role == in_step.CORE)) if place}
+    there_are |= {f.replica for f in facts if f.role == in_step.CORE and f.replica is not None}
+    mains = [f.main for f in facts if f.main is not None and f.role == in_step.CORE]
+    evidence += [describe(t) for t in mains[:8]]
+    found = Verdict("startup", [], evidence)
+    found.not_asked = [f"DP{rank}" for rank in dict.fromkeys(absent) if rank not in there_are]
+    return found
