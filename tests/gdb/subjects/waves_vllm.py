@@ -1,5 +1,5 @@
-"""waves_vllm.py SEED [dense]: a STAND-IN of vLLM 0.32's data-parallel engine core, of their coordinator and of a server at its start,
-one in each thread, under the names of the real classes' attributes. Prints what each has of itself, as JSON."""
+"""waves_vllm.py SEED [dense]: a STAND-IN of vLLM 0.32's data-parallel engine core, of their coordinator and of a server at its
+start, one in each thread, under the names of the real classes' attributes. Prints what each has of itself, as JSON."""
 
 import enum
 import json
