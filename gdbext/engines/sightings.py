@@ -47,6 +47,27 @@ class Transfer:
     until: float | None = None
 
 
+# What a request waits for of a tier below the device: whether it has its blocks; its blocks; those of its prefix, ahead of time.
+LOOKUP, LOAD, PREFETCH = "lookup", "load", "prefetch"
+
+
+@dataclasses.dataclass
+class Offload:
+    """KV of one request on its way between the device and a tier below it, as its scheduler knows it.
+
+    * `state`: what it waits for
+    * `job`: its number there; `pending` of `workers` have not reported it
+    * `since`: seconds for which it has been put off
+    * `lost`: why nobody can bring it any more"""
+
+    state: str
+    job: int | None = None
+    pending: int | None = None
+    workers: int | None = None
+    since: float | None = None
+    lost: str = ""
+
+
 @dataclasses.dataclass
 class Sighting:
     """One request in one process.
@@ -62,7 +83,8 @@ class Sighting:
     * `undelivered`: this process has not handed it on yet
     * `unowned`: the engine itself made it, and need not wait for the answer
     * `replica`: number of the scheduler that a front end gave it to
-    * `transfer`: of its KV between this instance and another"""
+    * `transfer`: of its KV between this instance and another
+    * `offload`: of its KV between the device and a tier below it"""
 
     request_id: str
     stage: str
@@ -84,6 +106,7 @@ class Sighting:
     request: Request | None = None  # the scheduler's own numbers
     sampling: dict[str, Any] | None = None
     transfer: Transfer | None = None
+    offload: Offload | None = None
 
 
 @dataclasses.dataclass
@@ -118,6 +141,7 @@ class Look:
     * `transfers`: {request id: where its KV connector has it}
     * `receiving`: {request id: what that waits for}
     * `leases`: {request id: seconds until its blocks are given back}
+    * `loads`: {request id: where its connector has its load from a tier}; None where it has no such connector
     * `stopped`: what has stopped the process, in words
     * `broken`: why it serves no requests any more, by its own data
     * `serves`: its KV connector's data on its instance
@@ -140,6 +164,7 @@ class Look:
     transfers: dict[str, str] = dataclasses.field(default_factory=dict)
     receiving: dict[str, str] = dataclasses.field(default_factory=dict)
     leases: dict[str, float] = dataclasses.field(default_factory=dict)
+    loads: dict[str, str] | None = None
     stopped: str = ""
     broken: str = ""
     serves: Connector | None = None

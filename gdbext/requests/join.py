@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Sequence
 from ..engines import sightings
 from ..kvcache import waiting
 from ..observe.window import ThreadWindow, denied
-from . import model, thrash
+from . import model, offloads, thrash
 from .model import Counter, Place, Tracked
 
 if TYPE_CHECKING:
@@ -338,14 +338,14 @@ def _parked(tracked: Tracked, look: Look, sighting: Sighting, context: _Context)
     if keeper is not None:
         tracked.holder = Place(look.label, look.pid, keeper.tid, keeper.name)
         tracked.evidence.append(f"{look.label}'s thread {keeper.tid} is working on it, in {keeper.stands}")
-    holders = [one for one in context.looks if tracked.request_id in one.transfers]
-    if holders:
+    if holders := [one for one in context.looks if tracked.request_id in one.transfers]:
         tracked.holder = _place(holders[0], sightings.WORKER)
         tracked.evidence += [f"{one.label} has it in {one.transfers[tracked.request_id]}" for one in holders]
+    offloads.judge(tracked, look, context.history)
     if sighting.transfer is None:
         return
-    stages = [one.receiving[tracked.request_id] for one in context.looks if tracked.request_id in one.receiving]
-    sighting.transfer.state = sighting.transfer.state or next(iter(stages), "")
+    stages = (one.receiving[tracked.request_id] for one in context.looks if tracked.request_id in one.receiving)
+    sighting.transfer.state = sighting.transfer.state or next(stages, "")
     served = [(one, sightings.WORKER if sightings.WORKER in one.keepers else sightings.RUNNING) for one in holders]
     if any(context.stood(one, stage) for one, stage in served):
         return
