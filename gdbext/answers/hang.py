@@ -84,12 +84,13 @@ def _placer(seen: Sequence[ProcessState]) -> Callable[[Any, dict[str, int]], dic
     """-> a function that gives the `place` of a node, from the processes that were examined and from {name: pid} of children that
     were not."""
     by_name = {s.name: s for s in seen}
+    owners = {one.node: s for s in seen for one in (*s.threads, *s.tasks)}  # two jobs have processes of one name
     nodes = nodes_of([s.view for s in seen if s.view])
 
     def of(node: Any, children: dict[str, int]) -> dict[str, Any]:
         if node in nodes:
             return place(*nodes[node])
-        s = by_name.get(node[0])
+        s = owners.get(node) or by_name.get(node[0])
         if s is not None and s.node:
             return _place_there(s, node)
         data = {"host": os.uname().nodename, "label": escape(node[0]), "pid": s.pid if s is not None else children.get(node[0])}

@@ -255,12 +255,15 @@ class Facts:
         self._names: dict[str, ProcessState] = {}
         self._threads: dict[Node, ThreadState] = {}
         self._tasks: dict[Node, TaskState] = {}
+        self._owners: dict[Node, ProcessState] = {}  # two jobs beside each other have processes of one name
         for f in self._processes:
             self._names.setdefault(f.name, f)
             for thread in f.threads:
                 self._threads.setdefault(thread.node, thread)
+                self._owners.setdefault(thread.node, f)
             for task in f.tasks:
                 self._tasks.setdefault(task.node, task)
+                self._owners.setdefault(task.node, f)
         self.edges = [edge for f in self._processes for edge in f.edges]
 
     def __iter__(self) -> Iterator[ProcessState]:
@@ -280,7 +283,7 @@ class Facts:
 
     def process(self, node: Node) -> ProcessState | None:
         """The process of a node, None where there is none."""
-        return self._names.get(node[0])
+        return self._owners.get(node) or self._names.get(node[0])
 
     def thread(self, node: Node) -> ThreadState | None:
         """The thread of a node, None where there is none."""

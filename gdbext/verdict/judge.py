@@ -68,10 +68,11 @@ def families(facts: Facts) -> list[list[ProcessState]]:
         for pid in [*f.children, *(pid for peers in f.peers.values() for pid, _ in peers)]:
             if pid in by_pid and _linked(f, facts[by_pid[pid]]):
                 join(i, by_pid[pid])
-    for e in facts.edges:
-        for name in {node[0] for node in (e.owner, *e.candidates) if node is not None} - {e.waiter[0]}:
-            if name in by_name and e.waiter[0] in by_name:
-                join(by_name[e.waiter[0]], by_name[name])
+    by_node = {t.node: i for i, f in enumerate(facts) for t in f.threads}
+    for i, f in enumerate(facts):
+        for other in (node for e in f.edges for node in (e.owner, *e.candidates) if node is not None):
+            if other in by_node or other[0] != f.name and other[0] in by_name:
+                join(i, by_node[other] if other in by_node else by_name[other[0]])
     groups: dict[int, list[ProcessState]] = {}
     for i, f in enumerate(facts):
         groups.setdefault(top(i), []).append(f)

@@ -65,6 +65,7 @@ class Vllm(EngineSpec):
         "engine-core": "_process_input_queue|_get_input|wait_for_input|_recv_inputs?",
         "worker": "acquire_read|dequeue|recv_multipart|_recv",
         "coordinator": "process_input_socket",  # v1/engine/coordinator.py
+        "api-server": "wait_for_completion_or_failure",  # v1/utils.py: it has started API servers and waits for their end
     }
     # v1/engine/utils.py, v1/worker/*_worker.py, model_executor/model_loader, v1/executor/multiproc_executor.py
     starting = (
