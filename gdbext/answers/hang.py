@@ -84,7 +84,8 @@ def _placer(seen: Sequence[ProcessState]) -> Callable[[Any, dict[str, int]], dic
     """-> a function that gives the `place` of a node, from the processes that were examined and from {name: pid} of children that
     were not."""
     by_name = {s.name: s for s in seen}
-    owners = {one.node: s for s in seen for one in (*s.threads, *s.tasks)}  # two jobs have processes of one name
+    owners = {thread.node: s for s in seen for thread in s.threads}  # two jobs have processes of one name
+    owners.update({task.node: s for s in seen for task in s.tasks})
     nodes = nodes_of([s.view for s in seen if s.view])
 
     def of(node: Any, children: dict[str, int]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _NUMBER, _TEXT = (int, None), (str, None)
 FAULT = {"rule": str, "block": _NUMBER, "request_id": _TEXT, "detail": str, "rank": _TEXT, "more": int}
 ANSWER = {  # what is read of an answer of `llm-kv check -json`
-    "ok": bool,
+    "ok": (bool, None),
     "blocks": int,
     "engine": str,
     "version": str,
@@ -33,8 +33,8 @@ LISTS = ("violations", "passing", "changed", "compared", "not_compared")
 
 
 def merged(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
-    """-> (one answer, `node` in each place; why that is not all). `ok`: the caches of all machines are sound, and all were asked.
-    A damaged answer is named in `failed`; `GdbextError` where none is left."""
+    """-> (one answer, `node` in each place; why that is not all). `ok`: False: one cache is not sound; None: one was not told,
+    or not read; True: all are sound. A damaged answer is named in `failed`; `GdbextError` where none is left."""
     data: dict[str, Any] = {name: [] for name in LISTS}
     partial, nodes = [], []
     for name, answer in answers:
@@ -54,7 +54,8 @@ def merged(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> 
     if not nodes:
         raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
     partial += [f"{f['label']}: {f['reason']}" for f in failed]
-    ok, blocks = not failed and all(one["ok"] for one in nodes), sum(one["blocks"] for one in nodes)
+    said, blocks = [one["ok"] for one in nodes], sum(one["blocks"] for one in nodes)
+    ok = False if False in said else None if failed or None in said else True
     mid = any(one["mid_update"] for one in nodes)
     return {"ok": ok, "blocks": blocks, "mid_update": mid, **data, "nodes": nodes, "failed": failed}, partial
 

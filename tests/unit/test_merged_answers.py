@@ -137,4 +137,6 @@ def test_caches_of_several_machines_are_sound_only_if_each_is_and_all_were_asked
     for bad in ({"error": "no scheduler here"}, {**checked(), "violations": [3]}):
         failed = []
         data, partial = kv_nodes.merged([well, ("ssh:d", bad)], failed)
-        assert not data["ok"] and [f["label"] for f in failed] == ["ssh:d"] and len(partial) == 1
+        assert data["ok"] is None and [f["label"] for f in failed] == ["ssh:d"] and len(partial) == 1
+    assert kv_nodes.merged([well, ("ssh:c", {**checked(), "ok": None})], [])[0]["ok"] is None
+    assert kv_nodes.merged([ill, ("ssh:c", {**checked(), "ok": None})], [])[0]["ok"] is False
