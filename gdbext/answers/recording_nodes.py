@@ -19,13 +19,13 @@ def part_of(name: str, answer: Any, failed: list[dict[str, Any]]) -> Part:
     processes that failed there."""
     if "error" in answer:
         raise GdbextError(str(answer["error"]))
-    if not isinstance(answer.get("recording"), dict):
+    if not isinstance(answer.get("recording"), str):
         raise GdbextError("it sent no recording: another release of gdbext")
     node, moments = name.partition(":")[2] or name, answer.get("moments") or {}
     began = answer.get("began")
     if isinstance(began, bool) or not isinstance(began, (int, float)) or not math.isfinite(began) or not 0 <= began < 1e6:
         raise GdbextError("its recording is damaged: when it began is not told")
-    found = Part(node, store.of_plain(answer["recording"], name), moments.get("told") or 0.0, float(began), moments.get("way"))
+    found = Part(node, store.of_text(answer["recording"]), moments.get("told") or 0.0, float(began), moments.get("way"))
     for one in answer.get("failed") or ():
         if isinstance(one, dict):
             label, pid = str(one.get("label")), one.get("pid")

@@ -141,7 +141,7 @@ class LlmRecord(Command):
             with progress.shown(None if args.json else sys.stderr, "llm-record", seconds) as how["tell"]:
                 rec = recordings.record(watched, found, rate, seconds, failed, **how)
             if args.facts:
-                data = {"recording": store.plain_of(rec), "began": rec.clock - told, "failed": failed}
+                data = {"recording": store.text_of(rec), "began": rec.clock - told, "failed": failed}
                 return Answer(data, lambda style: f"{len(rec.processes)} processes; -json has the recording")
         return self._answer(args, rec, failed)
 

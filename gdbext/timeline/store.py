@@ -141,15 +141,15 @@ def _time(seconds: float) -> str:
     return repr(round(seconds, 6))
 
 
-def plain_of(rec: Recording) -> dict[str, Any]:
-    """A recording as JSON, as one machine sends it to another."""
-    found: dict[str, Any] = json.loads("".join(_pieces(rec)))
-    return found
+def text_of(rec: Recording) -> str:
+    """A recording as text, as one machine sends it to another."""
+    return "".join(_pieces(rec))
 
 
-def of_plain(plain: Any, source: str) -> Recording:
+def of_text(text: str) -> Recording:
     """A recording that another machine sent; `GdbextError` where it is damaged or of another release."""
     try:
+        plain = json_of(text.encode("utf-8", "surrogatepass"), "its recording")
         if plain["gdbext-record"] != VERSION:
             raise GdbextError("its recording is of another release of gdbext")
         return _recording(plain)
