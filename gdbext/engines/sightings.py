@@ -119,6 +119,7 @@ class Keeper:
     woken: bool = False  # it is where it rests, but the kernel has it ready to run
     sample: ThreadSample | None = None  # of its thread, its stack above its loop's own frames; None: no evidence
     turns: int | None = None  # a count that grows with each turn of its loop
+    meets: bool = False  # it waits for other ranks
     ring: str = ""  # where it waits for another process's message, of which there is none to read
     kind: str = "thread"  # or "task": `tid`, `stands` and `sample` are then those of the thread that runs its loop
 

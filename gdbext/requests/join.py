@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Sequence
 from ..engines import sightings
 from ..kvcache import waiting
 from ..observe.window import ThreadWindow, denied
-from . import model, offloads, thrash
+from . import model, offloads, owing, thrash
 from .model import Counter, Place, Tracked
 
 if TYPE_CHECKING:
@@ -385,11 +385,9 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
     if debtor is not None and stage in sightings.IN_SCHEDULER:
         _unanswered(tracked, look, sighting, debtor)
         return
-    tracked.verdict, tracked.holder, tracked.sure = model.BEHIND, _place(look, stage, sighting.tid), False
-    keeper = look.keepers.get(stage)
-    where = f", which is in {keeper.stands}" if keeper is not None and keeper.stands else ""
-    name = f"its thread {keeper.name}{where}" if keeper is not None else "that process"
-    tracked.evidence.append(f"{look.label} has it ({sighting.state}) and nothing that it schedules moves: {name} must act")
+    tracked.verdict, tracked.sure = model.BEHIND, False
+    tracked.holder, why = owing.blamed(look.keepers.get(stage), _place(look, stage, sighting.tid), workers)
+    tracked.evidence.append(f"{look.label} has it ({sighting.state}) and nothing that it schedules moves: {why}")
 
 
 def _kept(look: Look, sighting: Sighting) -> list[str]:

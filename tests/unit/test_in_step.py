@@ -164,3 +164,31 @@ def test_a_stopped_replica_and_a_stopped_coordinator_are_in_the_way_only_where_t
         assert (blamed == stopped) == in_step, tracked
     (tracked,) = join(looks("DP0"), looks("DP0"))
     assert tracked.holder.label == "DP0"
+
+
+def test_a_replica_whose_others_were_not_asked_waits_for_them():
+    alone = [core(0, 2, ANSWER, 1, runs=True), worker(0, inside(caller="_run_ar"))]
+    said = judge(alone)[0]
+    assert (said.kind, said.culprits, said.not_asked) == ("unknown", [], ["DP1"]), said.evidence
+    assert not any("every rank that was looked at is there" in line for line in said.evidence)
+
+
+@pytest.mark.parametrize(
+    "stands, blamed",
+    [
+        ({"TP0": ("all_reduce", True), "TP1": ("throttle", False)}, "TP1"),
+        ({"TP0": ("all_reduce", True), "TP1": ("all_reduce", True)}, ""),
+        ({"TP0": ("save", False), "TP1": ("throttle", False)}, ""),
+        ({}, "core"),
+    ],
+)
+def test_a_core_that_waits_for_its_workers_is_not_to_blame(stands, blamed):
+    from gdbext.engines.sightings import WORKER, Keeper
+    from gdbext.requests.model import Place
+    from gdbext.requests.owing import blamed as who
+
+    looks = [Look(name, n, "worker", ("worker",), rings=("r",)) for n, name in enumerate(stands)]
+    for look, (where, meets) in zip(looks, stands.values()):
+        look.keepers[WORKER] = Keeper("main", 9, where, meets=meets)
+    holder, why = who(Keeper("main", 3, "poll", ring="r"), Place("core", 1), looks)
+    assert (holder.label if holder is not None else "") == blamed, why

@@ -22,6 +22,7 @@ from ..columns import Records, floats, strings
 from ..keepers import inside, keeper_in, loop_keeper
 from ..objects import at, counted, has, in_frames, in_tasks, optional, thread_in
 from ..sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
+from ..spec import COMMUNICATORS
 from . import kv_worker_v2, transfers, waves
 from .kv import STEP_COUNTER, find_scheduler
 from .kv_requests import REASONS, deferred_in, queued, requests_at
@@ -50,6 +51,7 @@ INPUT_THREAD, OUTPUT_THREAD, LOOP = "process_input_sockets", "process_output_soc
 TURNING = (INPUT_THREAD, OUTPUT_THREAD, LOOP, "worker_busy_loop")
 RESTING = ("process_input_sockets", "process_output_sockets", "poll", "_poll", "get", "wait", "recv_multipart")
 HANDLER = "output_handler"  # the task of AsyncLLM that takes answers in
+MEETS, DEEP = ("torch/distributed/distributed_c10d.py", *COMMUNICATORS), 6  # files of a worker's innermost frames among ranks
 LAUNCHER = "wait_for_completion_or_failure"  # of `vllm serve` itself when its API servers are processes of their own
 COMPILER = "_create_grammar"  # v1/structured_output/__init__.py
 
@@ -293,7 +295,8 @@ def _worker_at(rt: Runtime, thread: PyThread) -> Keeper:
         unread = ring.reader is not None and ring.unread[ring.reader]
         return Keeper("main", thread.tid, _where(frames[0]), ring="" if unread else ring.name)
     sample = thread_sample(rt, thread, inside(frames, _turns))
-    return Keeper("main", thread.tid, _where(frames[0]), sample=sample)
+    meets = any(frame.file.endswith(MEETS) for frame in frames[:DEEP])
+    return Keeper("main", thread.tid, _where(frames[0]), sample=sample, meets=meets)
 
 
 def _turns(frame: PyFrame) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..facts import ProcessState, ThreadState
 
-MAX_RANKS = 1 << 16
+MAX_RANKS, SHOWN = 1 << 16, 32
 EXACT = "NCCL communicator"  # its name is unique to its job
 SOCKETS = ("listener", "served", "client", "unix")
 LOADS = 1 << 20  # bytes: a rank that read more in the window loads something
@@ -219,6 +219,13 @@ def _of_group(facts: Facts, group: Sequence[ProcessState]) -> Verdict | None:
     absent = missing(group)
     if absent and in_step.place_of(group[0]):
         return _not_asked(group, absent, seen)
+    replicas = in_step.absent(facts)
+    if replicas:
+        found = Verdict(
+            "unknown", [], [*seen, f"data-parallel ranks that go in step with these were not asked: {replicas[:SHOWN]}"]
+        )
+        found.not_asked = [f"DP{rank}" for rank in replicas]
+        return found
     return _different(group, ops, seen, victims)
 
 

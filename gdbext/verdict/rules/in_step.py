@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ..facts import Facts, ProcessState
 
+MOST = 1 << 16
 CORE, COORDINATOR = "engine-core", "coordinator"
 
 
@@ -33,6 +34,13 @@ def place_of(f: ProcessState) -> tuple[int, int] | None:
 def meet(f: ProcessState, other: ProcessState) -> bool:
     """Whether two ranks of one engine may wait for each other: not those of replicas that are independent."""
     return not (f.alone and other.alone and f.replica != other.replica)
+
+
+def absent(facts: Facts) -> list[int]:
+    """Ranks that go in step with those of an engine here and whose cores were not looked at; [] where none go in step."""
+    known = {f.in_step.rank: f.in_step.size for f in facts if f.in_step is not None and goes(f)}
+    size = next(iter(known.values()), 0)
+    return [rank for rank in range(min(size, MOST)) if rank not in known] if len(set(known.values())) == 1 else []
 
 
 def lines(facts: Facts) -> list[str]:
