@@ -57,7 +57,7 @@ class LlmTop(Command):
     standalone = True
     options = (
         Option("once", help="print one frame"),
-        Option("interval", "float", "seconds that a frame tells of", 1.0, "S"),
+        Option("interval", "float", "seconds that a frame covers", 1.0, "S"),
         Option("frames", "int", "end after so many frames", None, "N"),
         Option("sort", list(SORTS), "the order of the ranks", "order"),
     )

@@ -175,7 +175,7 @@ def seldom_collected() -> Iterator[None]:
 
 SNAPSHOT_BYTES = 512 << 20  # of private memory in a snapshot, by default
 CONTENT = Option("show-content", help="also what users sent and got: prompts, texts, token ids", for_agents=False)
-COLUMNS = Option("columns", help="where in its line each Python frame stands (CPython 3.11 on)")
+COLUMNS = Option("columns", help="the column of each Python frame (CPython 3.11 on)")
 JSON = Option("json", help="one line of JSON instead of text")
 FULL_PATHS = Option("full-paths", help="source files with all of their path, in the text too", for_agents=False)
 DEBUG = Option("debug", help="log on standard error why something is missing or unknown", for_agents=False)
@@ -229,7 +229,7 @@ class Command:
                 mend = (
                     f"-{STILL.name} reads a copy of one moment" if STILL in self.all_options() else "ask again, or llm-attach it"
                 )
-                raise GdbextError(f"{e}; the process runs on and changes while it is read: {mend}") from None
+                raise GdbextError(f"{e}; the process runs and changes while it is read: {mend}") from None
             raise
 
     def rehearsed(self, values: dict[str, Any]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def starting(facts: Facts) -> Verdict | None:
 def absent_lines(group: Sequence[ProcessState], absent: Sequence[int]) -> list[str]:
     """Who is here of a group of ranks, who is missing, and the nodes of which none was asked."""
     size = next(f.world[1] for f in group if f.world)
-    said = [f"{len(group)} of {size} ranks are here; missing: {numbers(absent)} (not among the processes looked at)"]
+    said = [f"{len(group)} of {size} ranks are here; missing: {numbers(absent)} (not among the processes read)"]
     return [*said, *nodes_of(group, absent)]
 
 
