@@ -141,6 +141,10 @@ def test_engine_cores_that_a_server_waits_for_are_named_with_where_they_are_to_c
     assert said.kind == "startup" and not said.culprits and said.not_asked == ["DP4", "DP5"]
     assert "APIServer waits for data-parallel engine cores: 3 of 6 are here; missing: 1, 4, 5; 2 still starts" in said.evidence
     assert any("4, 5: to be started on another machine" in line for line in said.evidence)
+    server.start = Start(2, starting=[0, 1])  # all are here: which worker does not load is told as without it
+    workers = [worker(0, python("load_model")), worker(1, python("throttle"), native=SLEEP)]
+    said = judge([server, there, *workers])[0]
+    assert said.kind == "startup" and [node[0] for node in said.culprits] == ["DP1"] and not said.not_asked, said
 
 
 @pytest.mark.parametrize("in_step", [True, False])

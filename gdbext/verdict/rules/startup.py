@@ -38,20 +38,18 @@ def starting(facts: Facts) -> Verdict | None:
         found = Verdict("startup", [f.main.node for f in late if f.main], evidence)
         found.not_asked = [f"R{r}" for r in absent]
         return found
-    if any(f.start is not None for f in facts):
-        return _cores(facts)
+    cores, unread = _cores(facts)
     loading = [f for f in facts if f.main and (f.main.stands_in(registry.starts_in) or f.main.find(patterns.STORE, "python"))]
-    if not loading or any(t.collective for f in facts for t in f.threads[:1]):
+    if not loading and not cores or any(t.collective for f in facts for t in f.threads[:1]):
         return None
     roles = {f.role for f in loading}
     others = [f for f in facts if f.main and f not in loading and f.role in roles and f.role]
     mains = [f.main for f in loading if f.main]
-    return Verdict(
-        "startup",
-        [f.main.node for f in others if f.main],
-        [f"{t.node[0]} starts: {t.stands_in(registry.starts_in) or t.top}" for t in mains[:8]]
-        + ["it is at work" if any(not t.still for t in mains) else "nothing of it moved"],
-    )
+    evidence = [*cores, *(f"{t.node[0]} starts: {t.stands_in(registry.starts_in) or t.top}" for t in mains[:8])]
+    evidence.append("it is at work" if any(not t.still for t in mains) else "nothing of it moved")
+    found = Verdict("startup", [f.main.node for f in others if f.main], evidence)
+    found.not_asked = unread
+    return found
 
 
 def absent_lines(group: Sequence[ProcessState], absent: Sequence[int]) -> list[str]:
@@ -67,15 +65,16 @@ def numbers(ranks: Iterable[int]) -> str:
     return ", ".join(map(str, known[:SHOWN])) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
 
 
-def _cores(facts: Facts) -> Verdict:
-    """The verdict on a server that waits for engine cores, on this machine or on others, which have not reported."""
-    evidence, absent = [], []
+def _cores(facts: Facts) -> tuple[list[str], list[str]]:
+    """-> (evidence of a server that waits for engine cores which have not reported, those of them that were not read)."""
+    evidence: list[str] = []
+    absent: list[int] = []
     for f in facts:
-        if f.start is None:
+        gone = [*f.start.here, *f.start.elsewhere] if f.start is not None else []
+        if f.start is None or f.start.size < 2 or not gone:
             continue
-        gone, there = [*f.start.here, *f.start.elsewhere], f.start.size - len(f.start.here) - len(f.start.elsewhere)
-        said = f"{f.name} waits for data-parallel engine cores: {there} of {f.start.size} are here"
-        said += f"; missing: {numbers(sorted(gone))}" if gone else ""
+        said = f"{f.name} waits for data-parallel engine cores: {f.start.size - len(gone)} of {f.start.size} are here"
+        said += f"; missing: {numbers(sorted(gone))}"
         said += f"; {numbers(f.start.starting)} still start{'s' * (len(f.start.starting) == 1)}" if f.start.starting else ""
         evidence.append(said)
         if f.start.here:
@@ -83,10 +82,5 @@ def _cores(facts: Facts) -> Verdict:
         if f.start.elsewhere:
             evidence.append(f"{numbers(f.start.elsewhere)}: to be started on another machine (--headless there)")
         absent += gone
-    there_are = {place[0] for place in map(in_step.place_of, (f for f in facts if f.role == in_step.CORE)) if place}
-    there_are |= {f.replica for f in facts if f.role == in_step.CORE and f.replica is not None}
-    mains = [f.main for f in facts if f.main is not None and f.role == in_step.CORE]
-    evidence += [describe(t) for t in mains[:8]]
-    found = Verdict("startup", [], evidence)
-    found.not_asked = [f"DP{rank}" for rank in dict.fromkeys(absent) if rank not in there_are]
-    return found
+    there = {f.replica for f in facts if f.role == in_step.CORE}
+    return evidence, [f"DP{rank}" for rank in dict.fromkeys(absent) if rank not in there]
