@@ -287,7 +287,7 @@ class Finder:
                         what, where = f"an item of the SimpleQueue {path}", outer_place(thread.python, frame)
                         edge = Edge(self.node(thread), what, "Queue", how="get", address=obj.address, where=where)
                         self._offer(edge, thread)
-                        edge.ended = self._ended_threads(thread, obj.address)
+                        edge.ended = self._ended_threads(thread)
                         return edge
                 except GdbextError as e:
                     log.passed_over(e)
@@ -392,7 +392,7 @@ class Finder:
         if wait.kind == "Future" and self._in_a_pool(edge):
             return edge
         self._offer(edge, thread)
-        edge.ended = self._ended_threads(thread, me.address)
+        edge.ended = self._ended_threads(thread)
         return edge
 
     def _in_a_pool(self, edge: Edge) -> bool:
@@ -405,7 +405,7 @@ class Finder:
             edge.lock += f", in the queue of a pool of {len(may)} thread{'s' * (len(may) != 1)}"
         return runs is not None or bool(may)
 
-    def _ended_threads(self, waiter: ThreadView, address: int) -> list[str]:
+    def _ended_threads(self, waiter: ThreadView) -> list[str]:
         """Names of the ended threads whose `threading.Thread` objects the waiter's frames can name."""
         found: dict[int, str] = {}
         for frame in waiter.python[:NAMING]:
