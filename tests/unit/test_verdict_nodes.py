@@ -153,7 +153,7 @@ def test_facts_that_are_damaged_are_named_and_the_others_judged():
         _, machines, data, _ = judged([whole[0], ("ssh:n1", broken)], failed)
         damaged += len(failed)
         assert json.dumps(data) and len(machines) + len(failed) == 2
-        assert all(f["label"] == "ssh:n1" and "\n" not in f["reason"] for f in failed)
+        assert all(f["label"] == "ssh:n1" and "\n" not in f["reason"] for f in failed), (failed, key, held[key])
     assert damaged
     _, machines, data, _ = judged([("ssh:n1", {"facts": {**whole[1][1]["facts"], "sides": 3}}), whole[0], whole[1]], [])
     assert [m.name for m in machines] == ["ssh:n0", "ssh:n1"]
