@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,9 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "requests_stuck": len(stuck) if found.requests is not None else None,
         "requests": [requests.stuck_data(r) for r in stuck],
         "requests_kept": [requests.stuck_data(r) for r in found.requests or () if r.verdict == KEPT],
+        "in_step": [
+            {"label": escape(f.name), "pid": f.pid, **dataclasses.asdict(f.in_step)} for f in seen if f.in_step is not None
+        ],
         "untraced": found.untraced,
         "ends": ends_data(s.view for s in seen if s.view),
         "ranks_read": sum(map(_is_read, seen)),
@@ -80,12 +84,14 @@ def _placer(seen: Sequence[ProcessState]) -> Callable[[Any, dict[str, int]], dic
     """-> a function that gives the `place` of a node, from the processes that were examined and from {name: pid} of children that
     were not."""
     by_name = {s.name: s for s in seen}
+    owners = {thread.node: s for s in seen for thread in s.threads}  # two jobs have processes of one name
+    owners.update({task.node: s for s in seen for task in s.tasks})
     nodes = nodes_of([s.view for s in seen if s.view])
 
     def of(node: Any, children: dict[str, int]) -> dict[str, Any]:
         if node in nodes:
             return place(*nodes[node])
-        s = by_name.get(node[0])
+        s = owners.get(node) or by_name.get(node[0])
         if s is not None and s.node:
             return _place_there(s, node)
         data = {"host": os.uname().nodename, "label": escape(node[0]), "pid": s.pid if s is not None else children.get(node[0])}

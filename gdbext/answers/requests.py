@@ -64,6 +64,7 @@ def custody_data(tracked: Tracked) -> dict[str, Any]:
         "evidence": [escape(line) for line in tracked.evidence],
         "transfer": transfer_data(tracked),
         "hops": hops_data(tracked),
+        **offload_data(tracked),
     }
 
 
@@ -80,6 +81,17 @@ def transfer_data(tracked: Tracked) -> dict[str, Any] | None:
         "request_id": escape(request) or None,
         "address": escape(transfer.address) or None,
         "until": round(transfer.until, 1) if transfer.until is not None else None,
+    }
+
+
+def offload_data(tracked: Tracked) -> dict[str, Any]:
+    """`offload`: what a request waits for of a tier below the device; nothing for one that does not."""
+    found = next((s.offload for _, s in tracked.hops if s.offload is not None), None)
+    if found is None:
+        return {}
+    since = round(found.since, 1) if found.since is not None else None
+    return {
+        "offload": {"state": found.state, "job": found.job, "pending": found.pending, "workers": found.workers, "since": since}
     }
 
 
@@ -128,6 +140,7 @@ def stuck_data(tracked: Tracked) -> dict[str, Any]:
         "transfer": transfer_data(tracked),
         "age": tracked.age,
         "evidence": [escape(line) for line in tracked.evidence],
+        **offload_data(tracked),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ..answers import kv as shapes
+from ..answers import kv_nodes
 from ..answers import kv_text as lines
 from ..engines import kv_deep, kv_view
 from ..engines.kv_view import View
@@ -71,6 +72,16 @@ class LlmKv(Command):
         import difflib  # only here: it costs 10 ms
 
         return not difflib.get_close_matches(word, cls.WORDS)
+
+    @staticmethod
+    def merges(args: Args) -> bool:
+        """Whether the answers of several machines are one: those of check are."""
+        return bool(args.operand_text.strip() == "check")
+
+    def merge(self, args: Args, answers: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
+        """The caches of several machines (session/nodes.py), `(node, answer)` each."""
+        data, partial = kv_nodes.merged(answers, failed)
+        return Answer(data, lambda style: "\n".join(kv_nodes.lines(data, style)), partial)
 
     def run(self, session: Session, args: Args) -> Answer:
         word, _, rest = args.operand_text.partition(" ")

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from ..access import proc
-from ..answers import recordings
+from ..answers import recording_nodes, recordings
 from ..errors import GdbextError
 from ..render import files, progress
-from ..render.text import escape
-from ..session import process_selection
+from ..render.text import Style, escape
+from ..session import nodes, process_selection
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
-from ..timeline import native, stalls, steps, store, torch_trace
+from ..timeline import merged, native, stalls, steps, store, torch_trace
 from ..timeline.recording import Recording
 from ..timeline.stalls import Stall
 
@@ -50,6 +51,8 @@ class LlmRecord(Command):
     adds the longest steps (those that an engine's scheduler counts, else the work of a main thread between two waits), with what
     each rank did meanwhile. -diff BEFORE AFTER compares two recordings (.record or .collapsed) and writes a differential flame
     graph.
+
+    Several machines (ssh:A ssh:B, pod/NS/NAME, slurm:JOB) are one recording on one time base, from when all were told to begin.
 
     Times are wall-clock times of threads, also of those that wait; -cpu takes only what ran. A stack that changed while it was
     read is dropped and counted, never mended; the answer tells the rate that was reached and what the recorder cost. On a full
@@ -99,7 +102,15 @@ class LlmRecord(Command):
         Option("diff", help="compare two recordings: BEFORE AFTER", for_agents=False),
         Option("from", "float", "of -read: only what comes after this second", metavar="S", for_agents=False),
         Option("to", "float", "of -read: only what comes before this second", metavar="S", for_agents=False),
+        Option("facts", help="the recording itself: what each of several machines is asked for", for_agents=False),
     )
+    node_words = ("--facts",)  # session/nodes.py
+    merged_options = ("o", "force")
+
+    @staticmethod
+    def node_seconds(args: Args) -> float:
+        """Seconds that a node's answer takes beyond its usual ones."""
+        return float(getattr(args, "for"))
 
     def run(self, session: Session, args: Args) -> Answer:
         rate = args.rate if args.rate is not None else native.RATE if args.native else RATE
@@ -122,10 +133,41 @@ class LlmRecord(Command):
         else:
             found = process_selection.resolve_processes(session, args.operand_text)
             watched = _targets(session, found, failed)
+            if args.facts:
+                nodes.all_are_ready()
+            told = time.monotonic()
             how: dict[str, Any] = {"frames": args.native, "realtime": args.realtime}
             seconds = getattr(args, "for")
             with progress.shown(None if args.json else sys.stderr, "llm-record", seconds) as how["tell"]:
                 rec = recordings.record(watched, found, rate, seconds, failed, **how)
+            if args.facts:
+                data = {"recording": store.text_of(rec), "began": rec.clock - told, "failed": failed}
+                return Answer(data, lambda style: f"{len(rec.processes)} processes; -json has the recording")
+        return self._answer(args, rec, failed)
+
+    def merge(self, args: Args, answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
+        """The recordings of several machines as one, `(node, answer)` each (session/nodes.py)."""
+        parts = []
+        for name, answer in answers:
+            try:
+                parts.append(recording_nodes.part_of(name, answer, failed))
+            except GdbextError as e:
+                failed.append({"label": name, "pid": None, "reason": str(e)})
+        if not parts:
+            raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
+        one = merged.merged(parts, time.time() - max(part.offset + part.recording.seconds for part in parts))
+        answer = self._answer(args, one.recording, failed)
+        answer.data = {**recording_nodes.there(answer.data, one.places), "nodes": recording_nodes.nodes_data(parts)}
+        said = answer.text
+
+        def text(style: Style) -> str:
+            return "\n".join([said(style) if callable(said) else said, *recording_nodes.lines(answer.data["nodes"])])
+
+        answer.text = text
+        return answer
+
+    @staticmethod
+    def _answer(args: Args, rec: Recording, failed: list[dict[str, Any]]) -> Answer:
         written = _write([path for path in args.o if path.endswith(".record")], rec, (), args, failed)
         beside = _beside(args, rec, failed)  # of this very time perhaps
         shown = stalls.find(rec)  # which takes a while: what cannot be done again is written by now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from ..answers.stack_tree import folded_stacks, html_tree, stacks_data, text_lin
 from ..errors import GdbextError
 from ..observe.loop import rounds
 from ..render import files, html
-from ..render.text import Style
+from ..render.text import Style, escape
 from ..session import process_selection
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
@@ -134,7 +135,12 @@ class LlmStacks(Command):
                 merged.add(answer, node)
             except GdbextError as e:
                 merged.failed.append({"label": node, "pid": None, "reason": str(e)})
-        return self._merged(args, merged.finish())
+        found = self._merged(args, merged.finish())
+        for one in [m for group in found.data["groups"] for m in group["members"]]:
+            one["node"] = one["host"].partition(":")[2] or one["host"]
+        count = Counter(p.host for p in merged.processes)
+        found.data["nodes"] = [{"node": escape(node), "processes": count[node]} for node, _ in answers if count[node]]
+        return found
 
     def _answer(self, args: Args, views: Any, data: dict[str, Any], partial: Any) -> Answer:
         if data["failed"]:

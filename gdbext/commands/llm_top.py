@@ -9,6 +9,7 @@ from typing import Any
 
 from ..access import proc
 from ..answers import top as answers
+from ..answers import top_nodes
 from ..engines import group as groups
 from ..engines import processes, targets
 from ..errors import GdbextError
@@ -60,6 +61,13 @@ class LlmTop(Command):
         Option("frames", "int", "end after so many frames", None, "N"),
         Option("sort", list(SORTS), "the order of the ranks", "order"),
     )
+
+    node_words = ("-once",)  # of several machines one frame (session/nodes.py)
+
+    def merge(self, args: Args, answers: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
+        """One frame of several machines, `(node, answer)` each."""
+        data, partial = top_nodes.merged(answers, failed, args.sort)
+        return Answer(data, lambda style: "\n".join(top_nodes.lines(data, style)), partial)
 
     def run(self, session: Session, args: Args) -> Answer:
         if not 0.05 <= args.interval <= 3600 or args.frames is not None and args.frames < 1:

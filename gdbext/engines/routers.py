@@ -1,22 +1,27 @@
 """Routers between clients and engine instances: their processes, their listening sockets, and the instances that they are
 connected to.
 
-Their tables are in Rust or Go and are not read. A router has one open connection to an instance for each leg of a request in
-flight, and some idle ones."""
+Tables in Rust or Go are not read. A router has one open connection to an instance for each leg of a request in flight, and some
+idle ones. A Python program that listens and is given the address of an instance is a router too; its objects are read
+(python_routers.py). No router is asked anything."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from .. import log
+from ..access.proc import ProcTarget
 from ..access.procfs import descriptors
+from ..cpython.runtime import open_runtime
 from ..errors import GdbextError
+from . import python_routers
 from .listeners import of_process, rows
 
 if TYPE_CHECKING:
-    from typing import Iterable, Sequence
+    from typing import Iterable, Mapping, Sequence
 
     from ..access.proctable import Process, ProcTable
     from .rank import Rank
@@ -50,10 +55,33 @@ def of_table(table: ProcTable, ranks: Sequence[Rank]) -> list[dict[str, Any]]:
     served = {port: r.instance.name for r in ranks if r.instance is not None for port in r.instance.ports.values()}
     found: list[dict[str, Any]] = []
     for process in table.processes.values():
-        kind = kind_of(process) if process.pid not in known and process.state not in ("Z", "X") else ""
-        if kind and len(found) < MOST:
-            found.append({"router": kind, "pid": process.pid, "user": process.user, **_sockets(process.pid, served)})
+        if process.pid in known or process.state in ("Z", "X") or len(found) >= MOST:
+            continue
+        kind, program = kind_of(process), process.program()
+        toy = not kind and program is not None and bool(candidates(program[2], served))
+        if kind or toy:
+            row = {"router": kind or "python", "pid": process.pid, "user": process.user, **_sockets(process.pid, served)}
+            if program is not None and row["ports"]:
+                row["knows"] = _objects(process.pid, served)
+            if kind or row["ports"]:
+                found.append(row)
     return found
+
+
+def candidates(words: Sequence[str], served: Mapping[int, str]) -> list[str]:
+    """The instances whose port is a word of a program's arguments, or the end of a URL among them."""
+    ports = (re.fullmatch(r"(?:.*?[=/@])?(?:[A-Za-z0-9._-]+:)?([0-9]{2,5})/?", word[:300]) for word in words)
+    return sorted({served[int(port[1])] for port in ports if port and int(port[1]) in served})
+
+
+def _objects(pid: int, served: Mapping[int, str]) -> list[dict[str, Any]]:
+    """The instances that a Python router's objects name; [] where it cannot be read, or is no Python."""
+    try:
+        with contextlib.closing(ProcTarget(pid)) as target:
+            return python_routers.known_to(open_runtime(target), served)
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
+        return []
 
 
 def _sockets(pid: int, served: dict[int, str]) -> dict[str, Any]:
@@ -82,5 +110,6 @@ def lines(found: Iterable[dict[str, Any]]) -> list[str]:
     for one in found:
         words = [f"port{'s' * (len(one['ports']) != 1)} {', '.join(map(str, one['ports']))}"] if one["ports"] else []
         words += [f"{n} connection{'s' * (n != 1)} to {name}" for name, n in one["connections"].items()]
+        words += [f"knows {k['instance'] or k['address']} ({k['where']})" for k in one.get("knows", ())[:8]]
         said.append(f"router {one['router']} (pid {one['pid']})" + (f": {', '.join(words)}" if words else ""))
     return said

@@ -47,6 +47,27 @@ class Transfer:
     until: float | None = None
 
 
+# What a request waits for of a tier below the device: whether it has its blocks; its blocks; those of its prefix, ahead of time.
+LOOKUP, LOAD, PREFETCH = "lookup", "load", "prefetch"
+
+
+@dataclasses.dataclass
+class Offload:
+    """KV of one request on its way between the device and a tier below it, as its scheduler knows it.
+
+    * `state`: what it waits for
+    * `job`: its number there; `pending` of `workers` have not reported it
+    * `since`: seconds for which it has been put off
+    * `lost`: why nobody can bring it any more"""
+
+    state: str
+    job: int | None = None
+    pending: int | None = None
+    workers: int | None = None
+    since: float | None = None
+    lost: str = ""
+
+
 @dataclasses.dataclass
 class Sighting:
     """One request in one process.
@@ -62,7 +83,8 @@ class Sighting:
     * `undelivered`: this process has not handed it on yet
     * `unowned`: the engine itself made it, and need not wait for the answer
     * `replica`: number of the scheduler that a front end gave it to
-    * `transfer`: of its KV between this instance and another"""
+    * `transfer`: of its KV between this instance and another
+    * `offload`: of its KV between the device and a tier below it"""
 
     request_id: str
     stage: str
@@ -84,6 +106,7 @@ class Sighting:
     request: Request | None = None  # the scheduler's own numbers
     sampling: dict[str, Any] | None = None
     transfer: Transfer | None = None
+    offload: Offload | None = None
 
 
 @dataclasses.dataclass
@@ -96,6 +119,7 @@ class Keeper:
     woken: bool = False  # it is where it rests, but the kernel has it ready to run
     sample: ThreadSample | None = None  # of its thread, its stack above its loop's own frames; None: no evidence
     turns: int | None = None  # a count that grows with each turn of its loop
+    meets: bool = False  # it waits for other ranks
     ring: str = ""  # where it waits for another process's message, of which there is none to read
     kind: str = "thread"  # or "task": `tid`, `stands` and `sample` are then those of the thread that runs its loop
 
@@ -118,10 +142,13 @@ class Look:
     * `transfers`: {request id: where its KV connector has it}
     * `receiving`: {request id: what that waits for}
     * `leases`: {request id: seconds until its blocks are given back}
+    * `loads`: {request id: where its connector has its load from a tier}; None where it has no such connector
     * `stopped`: what has stopped the process, in words
     * `broken`: why it serves no requests any more, by its own data
     * `serves`: its KV connector's data on its instance
-    * `stood`: {stage whose thread was at the same place in all samples: that place}"""
+    * `stood`: {stage whose thread was at the same place in all samples: that place}
+    * `in_step`: how far it is among ranks that go in step
+    * `start`: the ranks whose start it waits for"""
 
     label: str
     pid: int
@@ -138,10 +165,13 @@ class Look:
     transfers: dict[str, str] = dataclasses.field(default_factory=dict)
     receiving: dict[str, str] = dataclasses.field(default_factory=dict)
     leases: dict[str, float] = dataclasses.field(default_factory=dict)
+    loads: dict[str, str] | None = None
     stopped: str = ""
     broken: str = ""
     serves: Connector | None = None
     stood: dict[str, str] = dataclasses.field(default_factory=dict)
+    in_step: InStep | None = None
+    start: Start | None = None
 
 
 @dataclasses.dataclass
@@ -153,3 +183,34 @@ class Connector:
     role: str = ""
     engine_id: str = ""
     address: str = ""
+
+
+@dataclasses.dataclass
+class InStep:
+    """A process's own numbers of ranks that go in step, one dummy step for each step of another.
+
+    * `rank` of `size`; None for a process that only counts with them (a coordinator, a front end)
+    * `wave`, `step` of that wave: how far it is
+    * `runs`: it takes part in a wave now"""
+
+    rank: int | None
+    size: int
+    wave: int = 0
+    step: int | None = None
+    runs: bool = False
+
+    def words(self) -> str:
+        """As evidence."""
+        step = f"step {self.step} of " if self.step is not None and self.runs else ""
+        return f"{'runs, at ' if self.runs else 'rests, at '}{step}wave {self.wave}"
+
+
+@dataclasses.dataclass
+class Start:
+    """Ranks whose start a process waits for: how many there are to be, and those that are not there. `here`: ranks to be started
+    on this machine; `elsewhere`: on another one; `starting`: those that have reported and are not ready."""
+
+    size: int
+    here: list[int] = dataclasses.field(default_factory=list)
+    elsewhere: list[int] = dataclasses.field(default_factory=list)
+    starting: list[int] = dataclasses.field(default_factory=list)

@@ -211,7 +211,7 @@ def looks_at(engine: Engine) -> tuple[list[Look], list[str]]:
     """A look at each process of the engine, and why those are not all."""
     found, running, partial = [], [], []
     for rank in engine.alive():
-        if engine.spec is None or rank.role == "coordinator":
+        if engine.spec is None or rank.role == "coordinator" and not engine.spec.goes_in_step:
             continue
         try:
             target = engine.target(rank)

@@ -39,6 +39,13 @@ class Side:
         schedulers = [look for look in self.looks if "scheduler" in look.parts]
         return bool(schedulers) and not any(look.notes for look in self.looks if look.role not in TAKES_IN)
 
+    @property
+    def taking_in(self) -> list[str]:
+        """The requests that a front end has and no scheduler."""
+        inside = {s.request_id for look in self.looks for s in look.sightings if s.stage != sightings.FRONTEND}
+        fronts = (s for look in self.looks for s in look.sightings if s.stage == sightings.FRONTEND and not s.ended)
+        return [s.request_id for s in fronts if s.request_id not in inside]
+
 
 class _Index:
     """The ends of all transfers by key, and the instances by the names that others use for them."""
@@ -124,10 +131,14 @@ def _joined(tracked: Tracked, transfer: Transfer, other: Side, look: Look, end: 
         tracked.evidence.append(f"it waits for its {transfer.state}; nothing of {other.name} was seen to be stuck")
 
 
-def _standing(side: Side, scheduler: Look) -> tuple[Place, str] | None:
-    """The blocked process of an instance, in the same replica as the scheduler that has the request."""
-    mine = [one for one in side.looks if one.role not in TAKES_IN and None in (one.replica, scheduler.replica)]
-    mine += [one for one in side.looks if one.role not in TAKES_IN and one not in mine and one.replica == scheduler.replica]
+def _standing(side: Side, scheduler: Look | None) -> tuple[Place, str] | None:
+    """The blocked process of an instance, in the same replica as the scheduler that has the request; any process of it, a front
+    end too, where no scheduler has it."""
+    if scheduler is None:
+        mine = list(side.looks)
+    else:
+        mine = [one for one in side.looks if one.role not in TAKES_IN and None in (one.replica, scheduler.replica)]
+        mine += [one for one in side.looks if one.role not in TAKES_IN and one not in mine and one.replica == scheduler.replica]
     for look in mine:
         if look.stopped:
             return Place(look.label, look.pid), f"{look.label} of {side.name} is stopped by {look.stopped}"
@@ -153,8 +164,18 @@ def _not_asked(tracked: Tracked, transfer: Transfer, listens: Callable[[int, str
 
 
 def _missing(tracked: Tracked, transfer: Transfer, other: Side, sure: bool) -> None:
-    """Notes that the instance at the other end was looked at and has no such request. `sure`: nor had it at the first look."""
-    if not other.whole or not sure:
+    """Notes that the instance at the other end was looked at and has no such request. `sure`: nor had it at the first look. A
+    request that stands before a blocked process, or in a front end, is not in a scheduler's queues yet."""
+    who = _standing(other, None)
+    if who is not None and transfer.state in UNANSWERED:
+        tracked.evidence.append(f"no queue of {other.name} has such a request, which it cannot take in: {who[1]}")
+        tracked.holder = tracked.holder or who[0]
+    elif other.taking_in and transfer.state in UNANSWERED:
+        ids = ", ".join(other.taking_in[:4])
+        tracked.evidence.append(
+            f"{other.name} has requests that no scheduler has taken in yet ({ids}): whether this can still come is not known"
+        )
+    elif not other.whole or not sure:
         why = "was not read whole" if not other.whole else "had the request a moment ago"
         tracked.evidence.append(f"{other.name}, at the other end, {why}: whether this can still come is not known")
     elif transfer.state in UNANSWERED:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Sequence
 from ..engines import sightings
 from ..kvcache import waiting
 from ..observe.window import ThreadWindow, denied
-from . import model, thrash
+from . import model, offloads, owing, thrash
 from .model import Counter, Place, Tracked
 
 if TYPE_CHECKING:
@@ -155,14 +155,14 @@ class _Context:
         return self._debtors[look.pid]
 
     def stopped(self, tracked: Tracked) -> Look | None:
-        """The first process on a request's way that was stopped at all looks."""
+        """The first process on a request's way that was stopped at all looks. Of replicas in step, all are on it."""
         if not self.stand_still:
             return None
-        hops = {look.pid for look, _ in tracked.hops}
-        inside = tracked.sighting(*sightings.IN_SCHEDULER)
-        for look in self.looks:
-            mine = inside is None or None in (inside[0].replica, look.replica) or inside[0].replica == look.replica
-            if look.pid not in hops and (not mine or FRONT in look.parts):
+        own = next((look.replica for look, one in tracked.hops if one.stage in sightings.IN_SCHEDULER), None)
+        in_step = any(look.in_step is not None and look.in_step.rank is not None for look in self.looks)
+        for look in sorted(self.looks, key=lambda one: (one.role == "coordinator", one.replica != own)):
+            mine = in_step or look.role != "coordinator" and (None in (own, look.replica) or own == look.replica)
+            if (not mine or FRONT in look.parts) and look.pid not in {one.pid for one, _ in tracked.hops}:
                 continue
             if all(one.stopped for each in self.history for one in each if one.pid == look.pid):
                 return look
@@ -338,14 +338,14 @@ def _parked(tracked: Tracked, look: Look, sighting: Sighting, context: _Context)
     if keeper is not None:
         tracked.holder = Place(look.label, look.pid, keeper.tid, keeper.name)
         tracked.evidence.append(f"{look.label}'s thread {keeper.tid} is working on it, in {keeper.stands}")
-    holders = [one for one in context.looks if tracked.request_id in one.transfers]
-    if holders:
+    if holders := [one for one in context.looks if tracked.request_id in one.transfers]:
         tracked.holder = _place(holders[0], sightings.WORKER)
         tracked.evidence += [f"{one.label} has it in {one.transfers[tracked.request_id]}" for one in holders]
+    offloads.judge(tracked, look, context.history)
     if sighting.transfer is None:
         return
-    stages = [one.receiving[tracked.request_id] for one in context.looks if tracked.request_id in one.receiving]
-    sighting.transfer.state = sighting.transfer.state or next(iter(stages), "")
+    stages = (one.receiving[tracked.request_id] for one in context.looks if tracked.request_id in one.receiving)
+    sighting.transfer.state = sighting.transfer.state or next(stages, "")
     served = [(one, sightings.WORKER if sightings.WORKER in one.keepers else sightings.RUNNING) for one in holders]
     if any(context.stood(one, stage) for one, stage in served):
         return
@@ -385,11 +385,9 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
     if debtor is not None and stage in sightings.IN_SCHEDULER:
         _unanswered(tracked, look, sighting, debtor)
         return
-    tracked.verdict, tracked.holder, tracked.sure = model.BEHIND, _place(look, stage, sighting.tid), False
-    keeper = look.keepers.get(stage)
-    where = f", which is in {keeper.stands}" if keeper is not None and keeper.stands else ""
-    name = f"its thread {keeper.name}{where}" if keeper is not None else "that process"
-    tracked.evidence.append(f"{look.label} has it ({sighting.state}) and nothing that it schedules moves: {name} must act")
+    tracked.verdict, tracked.sure = model.BEHIND, False
+    tracked.holder, why = owing.blamed(look.keepers.get(stage), _place(look, stage, sighting.tid), workers)
+    tracked.evidence.append(f"{look.label} has it ({sighting.state}) and nothing that it schedules moves: {why}")
 
 
 def _kept(look: Look, sighting: Sighting) -> list[str]:

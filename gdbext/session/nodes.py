@@ -22,11 +22,12 @@ from ..access.background import background_thread
 from ..access.files import JSON_SIZE, Budget, json_of
 from ..errors import GdbextError
 from ..render.text import Style, beneath
-from .command import Answer, Args, Command, UsageError
+from .command import Answer, Args, Command, UsageError, matching
 
 NAME = r"[A-Za-z0-9][\w.-]*"
 NODE = re.compile(rf"(?:(?P<what>.*?)@)?(?P<node>pod/{NAME}/{NAME}(?:/{NAME})?|ssh:(?:{NAME}@)?{NAME}|slurm:\d[\w.+]*)")
 LIMIT = 120.0  # seconds for a node
+FACTS = "--facts"  # the word by which a node is asked for what it sees, at the moment at which all others are
 AT_ONCE = 32
 MOST, MOST_OF_ALL = 64 << 20, 256 << 20  # bytes that one node, and all together, may answer
 MOST_SAID = 64 << 10  # bytes of the error output of a node's program
@@ -86,21 +87,25 @@ def command_line(node: str, words: Sequence[str]) -> list[str]:
     return ["srun", "--overlap", f"--jobid={job}", "--ntasks-per-node=1", "--label", *words]
 
 
-READY, GO = "ready", "go"
+READY, GO, BEGUN = "ready", "go", "begun"
 READY_IN = 60.0  # seconds after which those that are ready begin without the others
 
 
 def all_are_ready() -> None:
-    """On a node: reports that the pack is here, and waits for the message that it is on all other nodes too."""
+    """On a node: reports that the pack is here, waits for the message that it is on all other nodes too, and reports that."""
     print(READY, flush=True)
     sys.stdin.readline()
+    print(BEGUN, flush=True)
 
 
 class Start:
-    """The moment at which all nodes begin: when each has reported that it is ready, or has failed, or after READY_IN seconds."""
+    """The moment at which all nodes begin: when each has reported that it is ready, or has failed, or after READY_IN seconds.
+    `told`: {node: when it was told to begin}; `heard`: {node: when it reported that}, both on the monotonic clock."""
 
     def __init__(self, count: int) -> None:
         self._waiting, self._lock, self._go = count, threading.Lock(), threading.Event()
+        self.told: dict[str, float] = {}
+        self.heard: dict[str, float] = {}
 
     def arrived(self) -> None:
         """One of the nodes is ready, or will never be."""
@@ -109,13 +114,21 @@ class Start:
             if self._waiting <= 0:
                 self._go.set()
 
-    def give(self, pipe: Any, pack: Any) -> None:
+    def moments(self, node: str) -> dict[str, float | None]:
+        """`told`: seconds after the first node at which this one was told to begin; `way`: seconds until its report of that."""
+        told, heard = self.told.get(node), self.heard.get(node)
+        if told is None:
+            return {"told": None, "way": None}
+        return {"told": told - min(self.told.values()), "way": heard - told if heard is not None else None}
+
+    def give(self, node: str, pipe: Any, pack: Any) -> None:
         """Writes the pack, and the word to begin when it is time."""
         try:
             with pipe:
                 pipe.write(pack)
                 pipe.flush()
                 self._go.wait(READY_IN)
+                self.told[node] = time.monotonic()
                 pipe.write(f"{GO}\n".encode())
         except OSError as e:
             log.note("a node took the pack no further: %s", e)
@@ -147,8 +160,11 @@ def ask(
             start.arrived()
         raise GdbextError(f"{line[0]}: {e.strerror}") from None
     try:
-        background_thread(start.give if start is not None else _give, child.stdin, pack)
-        out, err = _read(child, limit, room or Room(), start)
+        if start is not None:
+            background_thread(start.give, node, child.stdin, pack)
+        else:
+            background_thread(_give, child.stdin, pack)
+        out, err = _read(child, limit, room or Room(), start, node)
         status = child.wait(limit)  # it has closed its ends
     except subprocess.TimeoutExpired:
         raise GdbextError(f"no answer in {limit:g} s") from None
@@ -163,7 +179,7 @@ def ask(
     )
     parts: dict[str, list[str]] = {}
     for row in text.splitlines():
-        if start is not None and row.rpartition(" ")[2] == READY:
+        if start is not None and row.rpartition(" ")[2] in (READY, BEGUN):
             continue
         task = re.match(r"\s*(\d{1,9}): ?", row) if node.startswith("slurm:") else None
         parts.setdefault(f"{node} task {task[1]}" if task else node, []).append(row[task.end() :] if task else row)
@@ -182,16 +198,16 @@ def _give(pipe: Any, pack: Any) -> None:
         pass
 
 
-def _read(child: Any, limit: float, room: Room, start: Start | None = None) -> tuple[bytes, bytes]:
-    """-> (standard output, the end of standard error) of a program, counted as they arrive. `start` gets its first line."""
+def _read(child: Any, limit: float, room: Room, start: Start | None = None, node: str = "") -> tuple[bytes, bytes]:
+    """-> (standard output, the end of standard error) of a program, counted as they arrive. `start` gets its first lines."""
     try:
-        return _read_all(child, limit, room, start)
+        return _read_all(child, limit, room, start, node)
     finally:
         if start is not None and not getattr(child, "is_ready", False):
             start.arrived()
 
 
-def _read_all(child: Any, limit: float, room: Room, start: Start | None) -> tuple[bytes, bytes]:
+def _read_all(child: Any, limit: float, room: Room, start: Start | None, node: str) -> tuple[bytes, bytes]:
     end, kept = time.monotonic() + limit, {child.stdout: bytearray(), child.stderr: bytearray()}
     out = kept[child.stdout]
     with selectors.DefaultSelector() as waiting:
@@ -211,6 +227,8 @@ def _read_all(child: Any, limit: float, room: Room, start: Start | None) -> tupl
                 if start is not None and not getattr(child, "is_ready", False) and READY.encode() + b"\n" in bytes(out[:4096]):
                     child.is_ready = True
                     start.arrived()
+                if start is not None and node not in start.heard and BEGUN.encode() + b"\n" in bytes(out[:4096]):
+                    start.heard[node] = time.monotonic()
                 del kept[child.stderr][:-MOST_SAID]
                 if key.fileobj is child.stdout and (len(out) > MOST or not room.take(len(part))):
                     room.take(-len(out))
@@ -244,23 +262,28 @@ def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[st
     not answer is named in `failed`; `GdbextError` where none does."""
     if command.gdb_only or command.resumes:
         raise UsageError(f"{command.name} acts on gdb's own inferiors: run gdb there   (gdbext.pyz gdb prints what it sources)")
+    own = getattr(command, "merged_options", ())  # of the merged answer: this machine's
     for option in command.all_options():
-        if not option.for_agents and option.name not in ("show-content", "debug") and getattr(args, option.key) != option.default:
+        if (
+            not option.for_agents
+            and option.name not in ("show-content", "debug", *own)
+            and getattr(args, option.key) != option.default
+        ):
             raise UsageError(f"{command.name}: -{option.name} is for this machine, not for another")
     import concurrent.futures
 
-    merge, failed = getattr(command, "merge", None), []
+    merge, failed = getattr(command, "merge", None) if getattr(command, "merges", lambda args: True)(args) else None, []
     texts: list[tuple[str, str]] = []
     pack, as_json, room = archive.made(), args.json or merge is not None, Room()
     budget = Budget("the nodes' answers", JSON_SIZE, seconds=10 * LIMIT)
-    more = getattr(command, "node_words", ())
-    start = Start(len(planned)) if more else None
+    more = getattr(command, "node_words", ()) if merge is not None else ()
+    start = Start(len(planned)) if FACTS in more else None
+    limit = LIMIT + getattr(command, "node_seconds", lambda args: 0.0)(args)
     with concurrent.futures.ThreadPoolExecutor(len(planned) if more else min(AT_ONCE, len(planned))) as pool:
         asked = []
         for node, words in planned:
-            words = [w for w in words if w not in ("-json", "--json")]
-            line = [command.name, *["--json"] * as_json, *more, *words]
-            asked.append((node, pool.submit(ask, node, line, pack, LIMIT, room, start)))
+            line = [command.name, *["--json"] * as_json, *more, *_without(command, words, own)]
+            asked.append((node, pool.submit(ask, node, line, pack, limit, room, start)))
         for node, one in asked:
             try:
                 texts += one.result()
@@ -270,6 +293,8 @@ def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[st
     for name, text in sorted(texts, key=lambda one: len(one[1])):  # the small ones first: no node takes the others' room
         try:
             read[name] = _answer(command, text, budget) if as_json else text
+            if start is not None:
+                read[name]["moments"] = start.moments(name.partition(" task ")[0])
         except GdbextError as e:
             failed.append({"label": name, "pid": None, "reason": str(e)})
     answers = [(name, read[name]) for name, _ in texts if name in read]
@@ -279,6 +304,17 @@ def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[st
         merged: Answer = merge(command(), args, answers, failed)
         return merged
     return beside(answers, failed)
+
+
+def _without(command: type[Command], words: Sequence[str], own: Sequence[str]) -> list[str]:
+    """The words for a node: without -json and the options of the merged answer."""
+    found, skip, options = [], False, command.all_options()
+    for word in words:
+        known = [o for o in matching(word, options) if o.name in own] if own and word.startswith("-") else []
+        if not skip and word not in ("-json", "--json") and not known:
+            found.append(word)
+        skip = bool(known) and known[0].kind != "flag" and not skip
+    return found
 
 
 def _answer(command: type[Command], text: str, budget: Any) -> Any:

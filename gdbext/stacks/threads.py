@@ -374,3 +374,13 @@ def world(rt: Runtime) -> tuple[int, int] | None:
     except (GdbextError, KeyError, AttributeError) as e:
         log.passed_over(e)
     return None
+
+
+def ranks_of_a_node(rt: Runtime) -> int:
+    """How many ranks torchrun has started on each node, 0 where it was not torchrun."""
+    try:
+        said = memory_environ(rt, ("LOCAL_WORLD_SIZE",)).get("LOCAL_WORLD_SIZE", "")
+    except GdbextError as e:
+        log.passed_over(e)
+        return 0
+    return int(said) if said.isdigit() and len(said) < 6 else 0

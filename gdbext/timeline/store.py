@@ -141,6 +141,22 @@ def _time(seconds: float) -> str:
     return repr(round(seconds, 6))
 
 
+def text_of(rec: Recording) -> str:
+    """A recording as text, as one machine sends it to another."""
+    return "".join(_pieces(rec))
+
+
+def of_text(text: str) -> Recording:
+    """A recording that another machine sent; `GdbextError` where it is damaged or of another release."""
+    try:
+        plain = json_of(text.encode("utf-8", "surrogatepass"), "its recording")
+        if plain["gdbext-record"] != VERSION:
+            raise GdbextError("its recording is of another release of gdbext")
+        return _recording(plain)
+    except DAMAGE as e:
+        raise GdbextError(f"its recording is damaged: {type(e).__name__}") from None
+
+
 _PROCESS = ("label", "pid", "kept", "counters", "samples", "dropped", "torn", "splits", "unstopped", "cpu", "finish")
 _LATER = ("splits", "unstopped")  # which recordings of before do not have
 _THREAD = ("tid", "name", "ended", "cpu")

@@ -26,7 +26,7 @@ from .judge import judge
 from .kinds import QUIET
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ..access.base import Target
     from ..engines.sightings import Look
@@ -52,18 +52,21 @@ class Examination:
     * `untraced`: what is known of processes that may not be traced
     * `sides`: the engine instances
 
-    `broken`: {pid: why the process serves no requests any more}."""
+    `looks`: the last one at each process of the engines."""
 
     def __init__(
         self,
         seen: list[ProcessState],
         custodies: Sequence[tuple[set[int], list[Any], list[Any]]] = (),
-        broken: Mapping[int, str] | None = None,
+        looks: Iterable[Look] = (),
     ) -> None:
         self.seen = seen
+        by_pid = {look.pid: look for look in looks}
         for f in seen:
             f.requests = next((requests for pids, requests, _ in reversed(custodies) if f.pid in pids), None)
-            f.broken = (broken or {}).get(f.pid, "")
+            look = by_pid.get(f.pid)
+            if look is not None:
+                f.broken, f.in_step, f.start = look.broken, look.in_step, look.start
         self.requests = [r for _, requests, _ in custodies for r in requests] if custodies else None
         self.progress = [c for _, _, counted in custodies for c in counted]
         self.verdicts: list[Verdict] = judge(seen)
@@ -81,7 +84,7 @@ def judge_machines(machines: Sequence[Machine]) -> Examination:
     for side in sides:
         if any(look.parts for look in side.looks):
             custodies.append(({look.pid for look in side.looks}, list(side.requests), []))
-    return Examination(seen, custodies, {look.pid: look.broken for side in sides for look in side.looks if look.broken})
+    return Examination(seen, custodies, [look for side in sides for look in side.looks])
 
 
 def examine(
@@ -204,8 +207,7 @@ class _Look:
             requests = _requests_in(s.view.target) if s.view is not None and not s.view.live else []
             if requests:
                 custodies.append(({s.pid}, requests, []))
-        broken = {look.pid: look.broken for side in sides for look in side.looks if look.broken}
-        found = Examination(self.sampling.seen, custodies, broken)
+        found = Examination(self.sampling.seen, custodies, [look for side in sides for look in side.looks])
         found.sides = sides
         return found
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ..engines.rank import Rank
+    from ..engines.sightings import InStep, Start
     from ..observe.system_calls import Call
     from ..requests.model import Counter
     from ..stacks.async_waits import LoopState, TaskState
@@ -215,6 +216,11 @@ class ProcessState:
     clients: int = 0  # connections that clients have to its event loops
     unread: int = 0  # how many of them, and of its listeners, have something that was not read
     broken: str = ""  # why it serves no requests any more, by its own word
+    in_step: InStep | None = None  # how far it is among ranks that go in step
+    start: Start | None = None  # the ranks whose start it waits for
+    replica: int | None = None  # its number among data-parallel replicas
+    alone: bool = False  # its replica never waits for another
+    per_node: int = 0  # ranks of its job on each node, 0 where that is not known
     signals: Sequence[str] = ()  # that it has handlers of its own for
     read: int = 0  # bytes that it read in the window
     short: list[str] = field(default_factory=list)  # resources that have run out
@@ -251,12 +257,15 @@ class Facts:
         self._names: dict[str, ProcessState] = {}
         self._threads: dict[Node, ThreadState] = {}
         self._tasks: dict[Node, TaskState] = {}
+        self._owners: dict[Node, ProcessState] = {}  # two jobs beside each other have processes of one name
         for f in self._processes:
             self._names.setdefault(f.name, f)
             for thread in f.threads:
                 self._threads.setdefault(thread.node, thread)
+                self._owners.setdefault(thread.node, f)
             for task in f.tasks:
                 self._tasks.setdefault(task.node, task)
+                self._owners.setdefault(task.node, f)
         self.edges = [edge for f in self._processes for edge in f.edges]
 
     def __iter__(self) -> Iterator[ProcessState]:
@@ -276,7 +285,7 @@ class Facts:
 
     def process(self, node: Node) -> ProcessState | None:
         """The process of a node, None where there is none."""
-        return self._names.get(node[0])
+        return self._owners.get(node) or self._names.get(node[0])
 
     def thread(self, node: Node) -> ThreadState | None:
         """The thread of a node, None where there is none."""

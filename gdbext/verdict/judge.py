@@ -12,7 +12,7 @@ from .. import log
 from .facts import Facts, Verdict
 from .follow import outlook
 from .kinds import GRAVITY, QUIET
-from .rules import ORDER, collectives, requests
+from .rules import ORDER, collectives, in_step, requests
 from .rules.chains import roots
 from .rules.collectives import count_lines
 from .rules.ended import notes
@@ -68,10 +68,11 @@ def families(facts: Facts) -> list[list[ProcessState]]:
         for pid in [*f.children, *(pid for peers in f.peers.values() for pid, _ in peers)]:
             if pid in by_pid and _linked(f, facts[by_pid[pid]]):
                 join(i, by_pid[pid])
-    for e in facts.edges:
-        for name in {node[0] for node in (e.owner, *e.candidates) if node is not None} - {e.waiter[0]}:
-            if name in by_name and e.waiter[0] in by_name:
-                join(by_name[e.waiter[0]], by_name[name])
+    by_node = {t.node: i for i, f in enumerate(facts) for t in f.threads}
+    for i, f in enumerate(facts):
+        for other in (node for e in f.edges for node in (e.owner, *e.candidates) if node is not None):
+            if other in by_node or other[0] != f.name and other[0] in by_name:
+                join(i, by_node[other] if other in by_node else by_name[other[0]])
     groups: dict[int, list[ProcessState]] = {}
     for i, f in enumerate(facts):
         groups.setdefault(top(i), []).append(f)
@@ -103,7 +104,7 @@ def judge_group(processes: Iterable[ProcessState]) -> Verdict:
         log.note("%s: %s, by %s; what stands before it in ORDER does not apply", _names(facts), found.kind, rule.__qualname__)
         more = _shortages(facts)
         if found.kind not in QUIET:
-            more = count_lines(facts) + ring_lines(facts) + notes(facts) + more
+            more = count_lines(facts) + in_step.lines(facts) + ring_lines(facts) + notes(facts) + more
         found.evidence += [line for line in more if line not in found.evidence]
         return found
     log.note(
@@ -127,7 +128,7 @@ def _unknown(facts: Facts) -> Verdict:
             evidence.append(f"{name_of(facts, node)} runs; whether it makes progress is not known")
     evidence += requests.queued(facts)
     evidence += [describe(f.main) for f in facts if f.main]
-    more = count_lines(facts) + ring_lines(facts) + notes(facts) + _shortages(facts) + _timers(facts)
+    more = count_lines(facts) + in_step.lines(facts) + ring_lines(facts) + notes(facts) + _shortages(facts) + _timers(facts)
     return Verdict("unknown", [], [*evidence, *more, "no evidence of why it is blocked here"])
 
 

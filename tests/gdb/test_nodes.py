@@ -43,7 +43,7 @@ def subject():
 
 def gdbext(place, *words):
     env = {**os.environ, "PATH": f"{place}:{os.environ['PATH']}"}
-    command = [sys.executable, "-m", "gdbext", *words]
+    command = [sys.executable, "-m", "gdbext", *map(str, words)]
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
 
 
@@ -59,8 +59,48 @@ def test_the_answers_of_all_nodes_are_one_tree_and_who_fails_is_named(place, sub
     }
     (group,) = [g for g in said["groups"] if any(f["function"] == "waiting_here" for f in g["frames"])]
     assert [m["pid"] for m in group["members"]] == [pid] * 3
+    assert {m["node"] for m in group["members"]} == {"pod/prod/vllm-0/engine", "me@gpu17", "4711 task 1"}
     words = (place / "kubectl.words").read_text().split("\n")
     assert words[:9] == ["exec", "-i", "-n", "prod", "vllm-0", "-c", "engine", "--", "python3"]
+
+
+def test_a_recording_of_several_nodes_is_one_on_one_time_base(place, subject, tmp_path):
+    page, kept = tmp_path / "all.html", tmp_path / "all.record"
+    with spawned([sys.executable, "-c", SUBJECT.replace("waiting_here", "elsewhere")], ready="{") as other:
+        named = [f"{subject.pid}@ssh:one", f"{other.pid}@pod/prod/two", f"{subject.pid}@slurm:7", "ssh:dead"]
+        done = gdbext(place, "llm-record", "-for", "1.5", "-rate", "20", "-o", page, "-o", kept, *named, "--json")
+        said = json.loads(done.stdout)
+        assert done.returncode == 3 and [f["label"] for f in said["failed"]] == ["ssh:dead"], done.stderr
+        assert {(p["node"], p["pid"]) for p in said["processes"]} == {
+            ("one", subject.pid),
+            ("pod/prod/two", other.pid),
+            ("7 task 1", subject.pid),
+        }
+        assert len({p["label"] for p in said["processes"]}) == 3 and said["files"] == [str(page), str(kept)]
+        assert [n["node"] for n in said["nodes"]] == ["one", "pod/prod/two", "7 task 1"]
+        for one in said["nodes"]:  # the word was on its way for less than the node's whole answer took
+            assert 0 <= one["offset"] < 120 and one["exact"] is not None and 0 <= one["exact"] < 60, one
+        assert said["seconds"] >= 1.4 and {"elsewhere", "waiting_here"} <= {
+            f["function"].partition(" ")[0] for f in said["functions"]
+        }, said["functions"]
+        again = gdbext(place, "llm-record", "-read", kept, "--json")
+        assert len(json.loads(again.stdout)["processes"]) == 3
+        text = gdbext(place, "llm-record", "-for", "0.3", f"{other.pid}@ssh:one", f"{other.pid}@ssh:two").stdout
+    assert "one time base, from when all were told to begin: one from " in text and "two from " in text
+
+
+def test_llm_top_over_nodes_is_one_frame(place, subject):
+    done = gdbext(
+        place, "llm-top", f"{subject.pid}@ssh:one", f"{subject.pid}@pod/prod/two", "ssh:dead", "-interval", "0.2", "--json"
+    )
+    said = json.loads(done.stdout)
+    assert done.returncode == 3 and [f["label"] for f in said["failed"]] == ["ssh:dead"], done.stderr
+    assert [(r["node"], r["pid"], r["function"]) for r in said["ranks"]] == [
+        ("one", subject.pid, "waiting_here"),
+        ("pod/prod/two", subject.pid, "waiting_here"),
+    ]
+    text = gdbext(place, "llm-top", f"{subject.pid}@ssh:one", f"{subject.pid}@ssh:two", "-once", "-interval", "0.2").stdout
+    assert [line.split()[:2] for line in text.split("\n")[1:3]] == [["one", str(subject.pid)], ["two", str(subject.pid)]], text
 
 
 def test_llm_hang_gives_one_verdict_over_nodes_and_names_who_gave_no_facts(place, subject):

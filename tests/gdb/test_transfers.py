@@ -37,7 +37,7 @@ def parked(name, engine, other, port, stage="", **params):
     }
 
 
-def said(connector="nixl", prefill=(), decode=(), ask=("prefill", "decode"), stands=()):
+def said(connector="nixl", prefill=(), decode=(), ask=("prefill", "decode"), stands=(), workers=1):
     """{instance: {request id: Tracked}} of two instances, of which `ask` are looked at."""
     sides, roles = (
         [],
@@ -46,7 +46,7 @@ def said(connector="nixl", prefill=(), decode=(), ask=("prefill", "decode"), sta
     with contextlib.ExitStack() as stack:
         for name, (engine, port, role, requests) in roles.items():
             scenario = {"engine": engine, "port": port, "role": role, "connector": connector, "requests": list(requests)}
-            scenario["stands"] = name in stands
+            scenario.update(stands=name in stands, workers=workers)
             subject, _ = stack.enter_context(running(sys.executable, "transfers_vllm.py", json.dumps(scenario)))
             looks = []
             for number in range(2):
@@ -171,6 +171,53 @@ def test_each_of_many_requests_is_what_it_was_made(seed):
     assert readers == {f"p{n[1:]}": None if k == "kept" else ("decode", n) for n, k in truth.items() if k != "never"}
 
 
+def load(name, job, stage="", **more):
+    return {"id": name, "status": "WAITING_FOR_REMOTE_KVS", "job": job, "keys": [name], "stage": stage, **more}
+
+
+def put_off(name, key):
+    return {"id": name, "status": "WAITING", "keys": [key], "put_off": 40.0}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_load_from_a_tier_is_at_a_worker_or_lost_and_who_shares_its_blocks_waits_for_it(seed):
+    draw, made, truth = random.Random(seed), [], {}
+    for n in range(12):
+        name, kind = f"r{n}", draw.choice(["load", "lost", "stored", "shares", "lookup", "plain"])
+        parked = [one["id"] for one in made if one["status"] == "WAITING_FOR_REMOTE_KVS"]
+        if kind == "shares" and not parked:
+            kind = "lookup"
+        truth[name] = kind, ""
+        if kind in ("load", "lost"):
+            made.append(load(name, n, "load" if kind == "load" else ""))
+        elif kind == "stored":  # its blocks are written for a request that has ended
+            made.append({"id": f"s{n}", "status": "FINISHED_LENGTH_CAPPED", "job": 100 + n, "keys": [name], "stores": True})
+            made.append(put_off(name, name))
+            truth[name] = kind, f"s{n}"
+        elif kind == "shares":
+            truth[name] = kind, draw.choice(parked)
+            made.append(put_off(name, truth[name][1]))
+        else:
+            made.append(put_off(name, "x") if kind == "lookup" else {"id": name, "status": "WAITING"})
+    draw.shuffle(made)
+    found = said("offloading", made, (), ask=["prefill"])["prefill"]
+    for name, (kind, after) in truth.items():
+        one = found[name]
+        job = one.hops[0][1].offload
+        want = {"lost": ("lost",), "plain": ("", "queued", "behind")}.get(kind, ("parked",))
+        assert one.verdict in want, (name, kind, one)
+        assert (job.state if job else "") == {"load": "load", "lost": "load", "plain": ""}.get(kind, "lookup")
+        assert list(one.behind) == ([after] if after else []) and (
+            kind == "plain" or (one.holder is not None) == (kind == "load")
+        ), (kind, one)
+        assert kind not in ("stored", "shares", "lookup") or "put off for 4" in one.evidence[-1]
+
+
+def test_a_load_is_not_lost_while_a_worker_was_not_read():
+    found = said("offloading", [load("r1", 7, pending=1)], (), ask=["prefill"], workers=2)["prefill"]["r1"]
+    assert found.verdict == "parked" and found.holder is None and "1 of 2 workers" in found.waits_for
+
+
 ROOM = 1 << 61  # as the router draws them
 
 
@@ -221,3 +268,39 @@ def test_sglangs_two_ends_meet_in_their_room_and_one_alone_never_ends():
     assert "10.9.8.7:8998, was not asked" in found["decode"]["elsewhere"].evidence[-1]
     assert "no instance that was asked has its other end" in found["prefill"]["unpaired"].evidence[-1]
     assert "127.0.0.1:8998, was not asked" in sglang_said(prefill, decode, ["decode"])["decode"]["lone"].evidence[-1]
+
+
+@pytest.mark.parametrize("policy", ["wait_complete", "timeout", "best_effort"])
+def test_a_prefetch_of_sglangs_is_at_a_thread_behind_another_or_nobodys(policy):
+    requests = [
+        {"id": "asked", "queue": "waiting", "prefetch": "prefetch_thread_func"},
+        {"id": "read", "queue": "waiting", "prefetch": "prefetch_io_aux_func"},
+        {"id": "next", "queue": "waiting", "prefetch": "queued"},
+        {"id": "over", "queue": "waiting", "prefetch": "over"},
+        {"id": "plain", "queue": "waiting"},
+    ]
+    found = hicache_said({"policy": policy, "requests": requests})
+    if policy == "best_effort":  # the scheduler takes what has come
+        assert not any(t.hops[0][1].offload for t in found.values())
+        return
+    for name, function in (("asked", "prefetch_thread_func"), ("read", "prefetch_io_aux_func")):
+        one = found[name]
+        assert (one.verdict, one.holder.thread) == ("parked", function) and "storage tier" in one.waits_for, one
+        assert ("no time limit" in one.waits_for) == (policy == "wait_complete") and "in_storage" in one.evidence[-1]
+    assert found["next"].verdict == "parked" and sorted(found["next"].behind) == ["asked", "read"], found["next"]
+    assert found["over"].verdict == "parked" and not found["over"].behind  # its scheduler takes note of it at its next turn
+    assert found["plain"].hops[0][1].offload is None
+    gone = hicache_said({"policy": policy, "requests": requests[2:], "ended": True})
+    assert gone["next"].verdict == "lost" and "no thread prefetch_thread_func" in gone["next"].evidence[-1], gone["next"]
+
+
+def hicache_said(scenario):
+    """{request id: Tracked} of a SGLang scheduler with a hierarchical cache."""
+    with running(sys.executable, "transfers_sglang.py", json.dumps({"mode": "null", "port": 1, **scenario})) as (target, _):
+        role = Role("scheduler", target.pid)
+        role.role, looks = "scheduler", []
+        for _ in range(2):
+            target.invalidate()
+            looks.append(SPECS["sglang"].requests.look(open_runtime(target), role))
+            assert looks[-1].notes == []
+    return {t.request_id: t for t in join(looks[1:], looks[:1])}

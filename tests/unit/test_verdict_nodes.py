@@ -153,7 +153,7 @@ def test_facts_that_are_damaged_are_named_and_the_others_judged():
         _, machines, data, _ = judged([whole[0], ("ssh:n1", broken)], failed)
         damaged += len(failed)
         assert json.dumps(data) and len(machines) + len(failed) == 2
-        assert all(f["label"] == "ssh:n1" and "\n" not in f["reason"] for f in failed)
+        assert all(f["label"] == "ssh:n1" and "\n" not in f["reason"] for f in failed), (failed, key, held[key])
     assert damaged
     _, machines, data, _ = judged([("ssh:n1", {"facts": {**whole[1][1]["facts"], "sides": 3}}), whole[0], whole[1]], [])
     assert [m.name for m in machines] == ["ssh:n0", "ssh:n1"]
@@ -275,3 +275,18 @@ def test_a_request_that_is_kept_is_so_while_a_workers_batch_still_has_it():
     (scheduler, _), worker = pair_of(), Look("Worker", 101, "worker", ("worker",), [Sighting("p1", "worker", "in the batch")])
     found = {t.request_id: t.verdict for t in join([scheduler, worker], [scheduler, worker])}
     assert found == {"p1": "kept", "forgotten": "kept"}
+
+
+@pytest.mark.parametrize("kind", ["lock", "sleep", "crossed"])
+def test_two_jobs_of_one_node_have_ranks_of_one_name_and_the_right_ones_are_placed(kind):
+    ill, verdict, blamed = a_job(kind, 2)
+    well, _, _ = a_job("work", 2)
+    for rank in well:
+        rank.job, rank.pid = "10.0.0.2:29500", 700
+        rank.threads[0].node = (rank.name, 700)
+    for first, second in ((ill, well), (well, ill)):
+        machines = [(f"n{i}", [first[i], second[i]]) for i in range(2)]
+        _, data, _ = said_of(answers_of(machines))
+        assert data["verdict"] == verdict
+        accused = [(c["node"], c["pid"]) for v in data["verdicts"] if v["verdict"] == verdict for c in v["culprits"]]
+        assert accused == [(f"n{name[1:]}", 100) for name in (blamed or ["R0", "R1"])], data["culprits"]

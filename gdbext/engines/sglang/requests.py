@@ -17,7 +17,7 @@ from ..columns import Records, lengths, strings
 from ..keepers import keeper_in, loop_keeper
 from ..objects import at, counted, has, in_frames, in_tasks, optional, path, sought
 from ..sightings import DETOKENIZER, FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, Keeper, Look, Sighting
-from . import transfers
+from . import hicache, transfers
 from .kv import STEP_COUNTER, find_scheduler
 from .kv_requests import requests_at
 from .paths import MAX_REQUESTS
@@ -184,6 +184,7 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
                 continue  # it ended in the last step
             _scheduled(found, request, ended, stage, state, reason or (PAUSED if paused else ""), total)
     transfers.fill(rt, found, scheduler)
+    hicache.fill(rt, found, scheduler)
     return True
 
 

@@ -22,7 +22,8 @@ from ..columns import Records, floats, strings
 from ..keepers import inside, keeper_in, loop_keeper
 from ..objects import at, counted, has, in_frames, in_tasks, optional, thread_in
 from ..sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
-from . import kv_worker_v2, transfers
+from ..spec import COMMUNICATORS
+from . import kv_worker_v2, transfers, waves
 from .kv import STEP_COUNTER, find_scheduler
 from .kv_requests import REASONS, deferred_in, queued, requests_at
 from .paths import MAX_REQUESTS, WAITING, WORKER_ROOTS, known
@@ -50,6 +51,7 @@ INPUT_THREAD, OUTPUT_THREAD, LOOP = "process_input_sockets", "process_output_soc
 TURNING = (INPUT_THREAD, OUTPUT_THREAD, LOOP, "worker_busy_loop")
 RESTING = ("process_input_sockets", "process_output_sockets", "poll", "_poll", "get", "wait", "recv_multipart")
 HANDLER = "output_handler"  # the task of AsyncLLM that takes answers in
+MEETS, DEEP = ("torch/distributed/distributed_c10d.py", *COMMUNICATORS), 6  # files of a worker's innermost frames among ranks
 LAUNCHER = "wait_for_completion_or_failure"  # of `vllm serve` itself when its API servers are processes of their own
 COMPILER = "_create_grammar"  # v1/structured_output/__init__.py
 
@@ -58,7 +60,13 @@ def look(rt: Runtime, rank: Rank) -> Look:
     """The requests of one process. Parts that it does not have are not among `parts`."""
     found = Look(rank.label, rank.pid, rank.role, engine="vllm")
     found.replica = getattr(rank, "ranks", {}).get("dp")
+    if rank.role == "coordinator":
+        found.in_step = waves.of_coordinator(rt)
+        return found
     if rank.role in ("frontend", "api-server", "engine-core"):
+        found.start = waves.awaited(rt) if rank.role != "engine-core" else None
+        if found.start is not None:
+            return found  # it serves nothing yet
         _part(found, "frontend", lambda: _front_end(rt, found))
     if rank.role in ("frontend", "engine-core"):
         _part(found, "scheduler", lambda: _scheduler(rt, found))
@@ -179,6 +187,7 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
     found.counters.update(counted(rt, scheduler, {"scheduler steps": STEP_COUNTER}))
     core = in_frames(rt, CORES)
     if core is not None:
+        found.in_step = waves.of_core(core)
         _around(rt, found, core)
     return True
 
@@ -286,7 +295,8 @@ def _worker_at(rt: Runtime, thread: PyThread) -> Keeper:
         unread = ring.reader is not None and ring.unread[ring.reader]
         return Keeper("main", thread.tid, _where(frames[0]), ring="" if unread else ring.name)
     sample = thread_sample(rt, thread, inside(frames, _turns))
-    return Keeper("main", thread.tid, _where(frames[0]), sample=sample)
+    meets = any(frame.file.endswith(MEETS) for frame in frames[:DEEP])
+    return Keeper("main", thread.tid, _where(frames[0]), sample=sample, meets=meets)
 
 
 def _turns(frame: PyFrame) -> bool:

@@ -65,6 +65,7 @@ class Vllm(EngineSpec):
         "engine-core": "_process_input_queue|_get_input|wait_for_input|_recv_inputs?",
         "worker": "acquire_read|dequeue|recv_multipart|_recv",
         "coordinator": "process_input_socket",  # v1/engine/coordinator.py
+        "api-server": "wait_for_completion_or_failure",  # v1/utils.py: it has started API servers and waits for their end
     }
     # v1/engine/utils.py, v1/worker/*_worker.py, model_executor/model_loader, v1/executor/multiproc_executor.py
     starting = (
@@ -85,6 +86,7 @@ class Vllm(EngineSpec):
 
     kv_module = "kv"
     requests_module = "requests"
+    goes_in_step = True
     grammar_module = "grammar"
     kv_releases = "vLLM 0.6.6 to 0.32 (V1)"
     kv_newest = (0, 32)

@@ -14,6 +14,7 @@ from ... import log
 from ...errors import GdbextError, NotFoundError
 from ..objects import at, has, optional
 from ..sightings import BYTES, COMPLETION, HANDSHAKE, KEPT, OUTPUT, Connector, Transfer
+from . import offloading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def of_scheduler(rt: Runtime, found: Look, scheduler: Object) -> None:
     arrived = _names(at(scheduler, "finished_recving_kv_req_ids"))
     for side in sides:
         _leases(rt, side, found)
+        offloading.of_scheduler(rt, found, side)
     concerned = (s for s in found.sightings if s.request is not None and (s.parked or s.stage == OUTPUT or not s.ended))
     for sighting in islice(concerned, MAX_TRANSFERS):
         waits = sighting.parked and sighting.waits_for.startswith("transfer")
@@ -142,12 +144,13 @@ def of_worker(rt: Runtime, found: Look) -> None:
         if side is not None:
             _leases(rt, side, found)
             _receiving(side, found)
+            offloading.of_worker(found, side, part.type_name)
 
 
 def _holders(part: Object) -> Iterator[tuple[str, Object]]:
     yield "", part
     for name, one in part.fields():
-        if name.startswith("connector_") and hasattr(one, "fields") and one.type.is_heap:
+        if name.startswith("connector_") and name != "connector_scheduler" and hasattr(one, "fields") and one.type.is_heap:
             yield f"{name}.", one
 
 

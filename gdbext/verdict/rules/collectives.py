@@ -11,6 +11,7 @@ from ..chains import chain_of
 from ..facts import Facts, Verdict
 from ..follow import outlook
 from ..words import caller_of, describe
+from . import in_step
 from .load import waits_end
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..facts import ProcessState, ThreadState
 
-MAX_RANKS = 1 << 16
+MAX_RANKS, SHOWN = 1 << 16, 32
 EXACT = "NCCL communicator"  # its name is unique to its job
 SOCKETS = ("listener", "served", "client", "unix")
 LOADS = 1 << 20  # bytes: a rank that read more in the window loads something
@@ -40,17 +41,20 @@ def disown(facts: Facts) -> None:
 
 
 def groups(facts: Facts) -> list[list[ProcessState]]:
-    """Processes that should do the same: the shards of an engine, the ranks of one group."""
+    """Processes that should do the same: the shards of an engine, the ranks of one group; last the engine cores that go in
+    step, since a core that has not come may only wait for its workers."""
     found: dict[tuple[str, str], list[ProcessState]] = {}
+    jobs = {f.job for f in facts if f.role and f.job}
     for f in facts:
         if f.role in ("worker", "scheduler", "rank") or not f.role and f.world is not None:
-            found.setdefault((f.role, "" if f.role else f.job), []).append(f)
-    return list(found.values())
+            found.setdefault((f.role, f.job if not f.role or len(jobs) > 1 else ""), []).append(f)
+    cores = [f for f in facts if in_step.goes(f)]
+    return [*found.values(), *([cores] if cores else [])]
 
 
 def missing(group: Sequence[ProcessState]) -> list[int]:
     """Ranks of the group that are not among the sampled processes, where the group's size is known; [] where all are there."""
-    worlds = [f.world for f in group if f.world]
+    worlds = [place for place in map(in_step.place_of, group) if place]
     if len(worlds) != len(group) or len({size for _, size in worlds}) != 1:
         return []
     there, size = {rank for rank, _ in worlds}, worlds[0][1]
@@ -59,17 +63,18 @@ def missing(group: Sequence[ProcessState]) -> list[int]:
 
 def counters(facts: Iterable[ProcessState]) -> list[tuple[str, str, dict[str, int]]]:
     """`[(group, operation, {process: how many it has begun})]` of the groups that have several of the processes as members."""
-    found: dict[tuple[str, str], dict[str, int]] = {}
-    members: dict[str, list[str]] = {}
+    found: dict[tuple[str, str, str], dict[str, int]] = {}
+    members: dict[tuple[str, str], list[str]] = {}
     for f in facts:
         for count in f.counts:
-            members.setdefault(count.group, []).append(f.name)
+            job = "" if count.group.startswith(EXACT) else f.job  # torch's names of groups are those of every job
+            members.setdefault((job, count.group), []).append(f.name)
             for operation, begun in count.begun.items():
-                found.setdefault((count.group, operation), {})[f.name] = begun
+                found.setdefault((job, count.group, operation), {})[f.name] = begun
     return [
-        (group, operation, {name: by.get(name, 0) for name in members[group]})
-        for (group, operation), by in found.items()
-        if len(members[group]) > 1
+        (group, operation, {name: by.get(name, 0) for name in members[job, group]})
+        for (job, group, operation), by in found.items()
+        if len(members[job, group]) > 1
     ]
 
 
@@ -204,26 +209,49 @@ def _of_group(facts: Facts, group: Sequence[ProcessState]) -> Verdict | None:
     awaited = _awaited(group, set(victims))
     if awaited:  # a rank that is not in the groups in which they wait does not matter
         outside = [(f, t) for f, t in outside if f.name in awaited] or outside
+    else:  # nor does one of a replica of its own
+        outside = [(f, t) for f, t in outside if any(in_step.meet(f, other) for other, _ in inside)]
     if outside and _awaits_input(facts, inside, outside):
         return None
     if outside:
-        return _outside(facts, seen, outside, victims)
+        outside = in_step.responsible(facts, outside)
+        return _outside(facts, seen, outside, victims) if outside else None
     absent = missing(group)
-    if absent and group[0].world:
+    if absent and in_step.place_of(group[0]):
         return _not_asked(group, absent, seen)
+    replicas = in_step.absent(facts)
+    if replicas:
+        found = Verdict(
+            "unknown", [], [*seen, f"data-parallel ranks that go in step with these were not asked: {replicas[:SHOWN]}"]
+        )
+        found.not_asked = [f"DP{rank}" for rank in replicas]
+        return found
     return _different(group, ops, seen, victims)
 
 
 def _not_asked(group: Sequence[ProcessState], absent: Sequence[int], seen: list[str]) -> Verdict:
     """An "unknown" verdict: ranks that were not sampled are no culprits."""
-    size = group[0].world[1] if group[0].world else 0
-    names = tree.rank_set([f"R{r}" for r in absent])
+    place, letters = in_step.place_of(group[0]), "DP" if in_step.goes(group[0]) else "R"
+    size = place[1] if place else 0
+    names = tree.rank_set([f"{letters}{r}" for r in absent])
     one = len(absent) == 1
     who = f"rank {absent[0]} of {size} was" if one else f"{names} of {size} ranks were"
     line = f"{who} not asked: {'it has' if one else 'they have'} ended, or {'is' if one else 'are'} elsewhere or not named here"
-    found = Verdict("unknown", [], [*seen, line])
-    found.not_asked = [f"R{r}" for r in absent]
+    found = Verdict("unknown", [], [*seen, line, *nodes_of(group, absent)])
+    found.not_asked = [f"{letters}{r}" for r in absent]
     return found
+
+
+def nodes_of(group: Sequence[ProcessState], absent: Sequence[int]) -> list[str]:
+    """One line for each node all of whose ranks are absent, where torchrun has given each node the same number of ranks."""
+    each = {(f.per_node, f.world[1]) for f in group if f.world}
+    count, size = each.pop() if len(each) == 1 else (0, 0)
+    nodes = range(size // count) if count and size % count == 0 and size < MAX_RANKS else range(0)
+    gone = [node for node in nodes if set(range(node * count, (node + 1) * count)) <= set(absent)]
+    return [
+        f"{tree.rank_set([f'R{node * count + i}' for i in range(count)])}: on node {node} of {len(nodes)}, not asked"
+        for node in gone
+    ]
 
 
 def _awaited(group: Sequence[ProcessState], inside: set[str]) -> set[str]:

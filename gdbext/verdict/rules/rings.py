@@ -92,6 +92,7 @@ def _absent_worker(facts: Facts) -> Verdict | None:
     ]
     workers = [f for f in facts if f.role == "worker" and f.main]
     late = [f for f in workers if f.main and not f.main.stands_in(shm_rings.waits_in) and f.main.still]
+    late = [f for f in late if any(None in (c.replica, f.replica) or c.replica == f.replica for c in cores)]
     if not cores or not late:
         return None
     return _starved(late, facts, [f"{c.name} waits for its workers: {c.main.top}" for c in cores if c.main])

@@ -1,8 +1,9 @@
 """transfers_vllm.py SCENARIO: a STAND-IN of a vLLM 0.32 engine core and its worker in one process, with requests whose KV is on
 its way between instances, and a main thread that goes round as one with such requests does.
 
-SCENARIO, JSON: {"engine": id, "port", "role", "connector": "nixl", "mooncake" or "multi", "requests": [{"id", "status", "params",
-"stage": what the worker has of it, "lease": seconds or null}], "stands": whether the main thread stands}."""
+SCENARIO, JSON: {"engine": id, "port", "role", "connector": "nixl", "mooncake", "multi" or "offloading", "requests": [{"id",
+"status", "params", "stage": what the worker has of it, "lease": seconds or null, "job", "stores", "keys": of offloading,
+"put_off": seconds}], "stands": whether the main thread stands, "workers": how many report a job}."""
 
 import asyncio  # noqa: F401  (as the engine's process has)
 import collections
@@ -28,7 +29,7 @@ class Request:
         self.num_prompt_tokens, self.num_computed_tokens, self.num_preemptions = one.get("tokens", 64), 64, 0
         self._output_token_ids, self.arrival_time, self.priority = [], time.time() - 20, 0
         self.spec_token_ids, self.num_output_placeholders = [], 0
-        self.kv_transfer_params = one["params"]
+        self.kv_transfer_params = one.get("params")
 
 
 class ConnectorScheduler:
@@ -63,6 +64,41 @@ class MultiConnector:
         self._connectors = [types.SimpleNamespace(), NixlConnector()]
 
 
+class TransferJobStatus:
+    __slots__ = ("req_id", "pending_count", "keys", "is_store")
+
+    def __init__(self, one):
+        self.req_id, self.pending_count, self.is_store = one["id"], one.get("pending", 1), bool(one.get("stores"))
+        self.keys = {key.encode() for key in one["keys"]}
+
+
+class RequestOffloadState:
+    __slots__ = ("transfer_jobs", "deferred_lookup_start_time", "group_states")
+
+    def __init__(self, one):
+        self.transfer_jobs = {one["job"]} if "job" in one else set()
+        self.deferred_lookup_start_time = time.monotonic() - one["put_off"] if "put_off" in one else None
+        self.group_states = (types.SimpleNamespace(offload_keys=[key.encode() for key in one.get("keys", ())]),)
+
+
+class OffloadingConnectorScheduler:
+    def __init__(self):
+        made = SCENARIO["requests"]
+        self.config = types.SimpleNamespace(num_workers=SCENARIO.get("workers", 1))
+        self._jobs = {one["job"]: TransferJobStatus(one) for one in made if "job" in one}
+        self._req_status = {one["id"]: RequestOffloadState(one) for one in made}
+
+
+class OffloadingConnectorWorker:
+    def __init__(self):
+        self._load_jobs = {one["job"]: one["id"] for one in SCENARIO["requests"] if one.get("stage") == "load"}
+
+
+class OffloadingConnector:
+    def __init__(self):
+        self.connector_scheduler, self.connector_worker = OffloadingConnectorScheduler(), OffloadingConnectorWorker()
+
+
 class FullAttentionSpec:
     pass
 
@@ -78,7 +114,8 @@ class Scheduler:
         self.running = [r for r in made if r.status == RequestStatus.RUNNING]
         self.waiting = collections.deque(r for r in made if r.status.name.startswith("WAITING"))
         self.current_step = 5
-        self.connector = {"nixl": NixlConnector, "mooncake": MooncakeConnector, "multi": MultiConnector}[SCENARIO["connector"]]()
+        kinds = (NixlConnector, MooncakeConnector, MultiConnector, OffloadingConnector)
+        self.connector = next(kind for kind in kinds if kind.__name__.lower().startswith(SCENARIO["connector"]))()
         self.finished_recving_kv_req_ids = {one["id"] for one in SCENARIO["requests"] if one.get("stage") == "completion"}
         self.vllm_config = types.SimpleNamespace(kv_transfer_config=types.SimpleNamespace(kv_role=SCENARIO["role"]))
         free = types.SimpleNamespace(num_free_blocks=SCENARIO.get("free", 50))
@@ -108,6 +145,7 @@ class EngineCoreProc:
             self._process_engine_step(rounds)
 
     def _process_engine_step(self, number):
+        self.scheduler.current_step += SCENARIO["connector"] == "offloading"
         time.sleep(0.001 * (number % 3))
 
     def stand(self, lock):

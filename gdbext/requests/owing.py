@@ -1,0 +1,36 @@
+"""Who must act where nothing of a scheduler moves: its own thread, or one of the workers for whose answer it waits.
+
+Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..engines import sightings
+from .model import Place
+
+if TYPE_CHECKING:
+    from typing import Sequence
+
+    from ..engines.sightings import Keeper, Look
+
+
+def blamed(keeper: Keeper | None, place: Place, workers: Sequence[Look]) -> tuple[Place | None, str]:
+    """-> (who must act, why). `keeper`: the scheduler's thread, which is at `place`; `workers`: the processes of its replica.
+
+    A thread that waits for its workers' answer need not act, nor a worker that waits for other ranks: the one worker that stands
+    elsewhere must. None where there is no such worker, or several."""
+    if keeper is None:
+        return place, "that process must act"
+    if keeper.ring and any(keeper.ring in one.rings for one in workers):
+        known = [(one, one.keepers[sightings.WORKER]) for one in workers if sightings.WORKER in one.keepers]
+        stand = [(one, own) for one, own in known if own.stands and not own.ring]
+        late = [(one, own) for one, own in stand if not own.meets]
+        said = "; ".join(f"{one.label} stands in {own.stands}" for one, own in (late or stand)[:4])
+        if len(late) == 1:
+            one, own = late[0]
+            return Place(one.label, one.pid, own.tid or None, own.name), f"it waits for its workers' answer: {said}, and must act"
+        if stand:
+            return None, f"it waits for its workers' answer: {said}" + (", for other ranks" if not late else "")
+    where = f", which is in {keeper.stands}" if keeper.stands else ""
+    return place, f"its thread {keeper.name}{where} must act"
