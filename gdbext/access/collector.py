@@ -88,6 +88,7 @@ class Collection:
         self.pauses: list[float] = []
         self.partial: list[str] = []
         self.woken = 0  # threads that slept and were stopped all the same
+        self.left_out = 0  # bytes of private memory
         self.stop = Stop()
         self.learnt: int | None = None  # the process's CPU time when all wanted pages were known
         self.rehearsed = False
@@ -181,8 +182,9 @@ class Collection:
                 self.heap, why = max(fits, 0), f"{where} has {text_size(max(left, 0))} to spare"
             chosen = resident.select(self.tid, self.maps, self.heap)
             self.heap_spans = chosen.spans
-            big = [(a, n) for a, n in chosen.left_out if n > NAMED]
-            self.partial += [f"{text_size(n)} at {a:#x} left out ({why})" for a, n in big]
+            self.left_out = sum(n for _, n in chosen.left_out)
+            if self.heap != resident.SMALL:  # else it was not asked for
+                self.partial += [f"{text_size(n)} at {a:#x} left out ({why})" for a, n in chosen.left_out if n > NAMED]
             least += chosen.size
         room.need(least, f"a copy of process {self.pid}")
         return least
@@ -360,6 +362,7 @@ class Collection:
             "pauses": self.pauses,
             "time": time.time(),
             "partial": self.partial,
+            "left_out": self.left_out,
         }
 
 
@@ -419,6 +422,7 @@ def take(
         "bytes": size,
         "pauses": collection.pauses,
         "partial": collection.partial,
+        "left_out": collection.left_out,
         "threads": len(collection.stop.registers),
     }
 

@@ -9,7 +9,7 @@ from ..answers.places import woken_text
 from ..errors import GdbextError
 from ..render.text import Style, escape, seconds, size
 from ..session import process_selection
-from ..session.command import SNAPSHOT_BYTES, Answer, Args, Command, Option, UsageError
+from ..session.command import HEAP, MAX_BYTES, Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import prefetch, snapshots
 
@@ -18,13 +18,17 @@ class LlmSnapshot(Command):
     """Write a small core of one or all ranks and let them run on; it is opened later like any core.
 
     Each process is stopped without a signal, copied and released; it runs on while the copy is written, also when gdb or the
-    collector dies half-way. A snapshot holds registers and stacks of all threads, the interpreter, the private memory that
-    Python's objects live in and the memory map, without the command line and the environment, which may hold secrets. Big
-    mappings, where tensors are, stay out as soon as the whole would be more than -max-bytes; -with adds what an expression
-    names, values of tensors included.
+    collector dies half-way. A snapshot holds registers and stacks of all threads, the interpreter, locks, tasks, the engine's
+    queues and tables, the objects that the variables of each frame lead to, tensors of up to 64 KiB with their values, and the
+    memory map; of a process with less than 32 MiB all private memory. It leaves out the command line and the environment, which
+    may hold secrets.
+
+    That answers every command about stacks, locks, requests and caches. What it leaves out is said, and a command that needs it
+    says so: pyheap, pytensors, values of big tensors and objects far from every frame need -heap; shared memory needs -all. -with
+    adds what an expression names, values of tensors included.
 
       (gdb) llm-snapshot TP0
-      TP0  gdbext-TP0-4242.core  48.2 MiB  (41.7 MiB on disk)  paused 61.20 ms
+      TP0  gdbext-TP0-4242.core  48.2 MiB  (41.7 MiB on disk)  paused 21.20 ms  left out: 391.4 MiB (-heap)
       (gdb) core-file gdbext-TP0-4242.core         or: llm-bt -all -on ./gdbext-TP0-4242.core
 
     The file holds what the memory holds, prompts too: it is readable by you alone. It is complete or not there at all, and is
@@ -39,13 +43,9 @@ class LlmSnapshot(Command):
     standalone = True
     options = (
         Option("o", "str", "the file to write; for several processes a folder", metavar="FILE"),
-        Option(
-            "max-bytes",
-            "int",
-            "of private memory to copy, big mappings left out first (default 512 MiB; 0: stacks and interpreter only)",
-            SNAPSHOT_BYTES,
-            "N",
-        ),
+        HEAP,
+        Option("all", help="as -heap, and memory that is shared with other processes"),
+        MAX_BYTES,
         Option(
             "with",
             "str",
@@ -59,15 +59,16 @@ class LlmSnapshot(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if not args.operand_text:
             raise UsageError("llm-snapshot: which process? an index or label of llm-ranks, a pid, several of these, or all")
-        if args.max_bytes < 0:
+        if args.max_bytes is not None and args.max_bytes < 0:
             raise UsageError("llm-snapshot: -max-bytes is 0 or more")
         found = process_selection.resolve_processes(session, args.operand_text)
         if any(one.pid is None for one in found):
             raise GdbextError(f"{args.operand_text} is a core file already")
         taken = snapshots.snapshots_of(found)
         paths = _paths(taken, args.o)
-        words = [prefetch.KV, *getattr(args, "with")]
-        snapshots.collect(taken, paths, words, args.max_bytes, force=args.force, folders=len(taken) > 1)
+        words = [*prefetch.ANSWERS, *getattr(args, "with")]
+        limit = snapshots.limit(args.heap, args.max_bytes, args.all)
+        snapshots.collect(taken, paths, words, limit, force=args.force, folders=len(taken) > 1)
         done = [look for look in taken if look.target]
         if not done:
             raise GdbextError("; ".join(dict.fromkeys(look.reason for look in taken)))
@@ -78,6 +79,7 @@ class LlmSnapshot(Command):
                 "pid": look.pid,
                 "bytes": look.bytes,
                 "disk_bytes": os.stat(look.file).st_blocks * 512,
+                "left_out_bytes": look.left_out,
             }
             for look in done
         ]
@@ -92,6 +94,7 @@ class LlmSnapshot(Command):
                 lines.append(
                     f"{style.name(escape(look.name).ljust(width))}  {style.file(escape(look.file))}  {size(look.bytes)}"
                     f"  ({size(shot['disk_bytes'])} on disk)  paused {seconds(sum(look.pauses))}"
+                    + (f"  left out: {size(look.left_out)} (-heap)" if look.left_out else "")
                 )
             woken = sum(look.woken for look in done)
             lines += [style.dim(woken_text(woken))] if woken else []

@@ -11,7 +11,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from ..access import elf
+from ..access import elf, resident
 from ..access.collect import Running
 from ..access.room import LOOK, OWN, nameless_file, need, spare
 from ..access.snapshot import CoreFileTarget, is_snapshot
@@ -41,13 +41,14 @@ class ProcessSnapshot:
     * `pauses`: seconds for which the process was paused
     * `woken`: number of threads that slept and were paused too
     * `partial`: what the copy lacks
+    * `left_out`: bytes of private memory that were not asked for
     """
 
     def __init__(self, ref: ProcessRef) -> None:
         self.ref, self.label, self.pid, self.rank = ref, ref.label, ref.pid, ref.rank
         self.target: Any = None
         self.pauses: list[float] = []
-        self.woken = 0
+        self.woken = self.left_out = 0
         self.partial: list[str] = []
         self.reason, self.file, self.bytes = "", ref.core, 0
 
@@ -66,6 +67,13 @@ def snapshots_of(found: Sequence[ProcessRef]) -> list[ProcessSnapshot]:
             if snap.rank is not None and count[snap.label] > 1:
                 snap.label = same.format(engine=snap.rank.engine, label=snap.rank.short or snap.rank.label, pid=snap.pid)
     return taken
+
+
+def limit(heap: bool = False, bound: int | None = None, everything: bool = False) -> int:
+    """How many bytes of private memory a snapshot holds: few, or `heap`: all, at most `bound`; `everything`: shared memory too."""
+    if everything:
+        return resident.EVERYTHING
+    return bound if bound is not None else resident.EVERYTHING - 1 if heap else resident.SMALL
 
 
 def file_name(snap: ProcessSnapshot) -> str:
@@ -133,7 +141,7 @@ def collect(
             try:
                 result = work.finish(seconds)
                 snap.pauses, snap.partial, snap.file, snap.bytes = result.pauses, result.partial, result.file, result.bytes
-                snap.woken = result.woken
+                snap.woken, snap.left_out = result.woken, result.left_out
                 _copied(snap, file)
             except GdbextError as e:
                 snap.reason = str(e).replace(f"/proc/self/fd/{file.fileno()}", getattr(file, "path", "the copy"))
