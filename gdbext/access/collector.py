@@ -81,7 +81,7 @@ class Collection:
         self.maps = parse_maps(read_maps(pid)[0])
         self.auxv = read_proc(self.tid, "auxv")
         self.stopper = Stopper(self.live, self.tid, timeout)
-        self.recorder = Recorder(pid, limit=MAX_PAGES + heap // PAGE)
+        self.recorder = Recorder(pid, limit=2 * MAX_PAGES + heap // PAGE)
         self.wanted: set[int] = set()
         self.moving: set[int] = set()  # those that are read each time
         self.heap_spans: list[tuple[int, int]] = []
@@ -195,7 +195,8 @@ class Collection:
         if self.heap:  # chosen anew: on a machine at full load seconds have passed
             self.maps = parse_maps(read_maps(self.pid)[0])
             growth = resident.Growth(self.tid, self.maps)
-            self.heap_spans = resident.select(self.tid, self.maps, self.heap).spans
+            chosen = resident.select(self.tid, self.maps, self.heap)
+            self.heap_spans, self.left_out = chosen.spans, sum(n for _, n in chosen.left_out)
         writable = Writable(self.maps)
         pages = {p for p in self.wanted if p in writable}
         # Memory that grows, a frame stack say, grows next to its end.

@@ -79,8 +79,8 @@ class Growth:
 
 
 def select(tid: int, maps: Sequence[Mapping], limit: int) -> Selection:
-    """Selects private memory in use to copy, at most `limit` bytes; with `EVERYTHING` also shared memory. `tid`: a thread that has
-    the memory.
+    """Selects private memory in use to copy, at most `limit` bytes; with `EVERYTHING` also shared memory. `tid`: a thread that
+    has the memory.
 
     The pages are counted by pagemap entries, a few hundred MiB of addresses at a time. Memory that is not copied needs no list of
     its pages."""
@@ -122,9 +122,7 @@ def _size(parts: Sequence[tuple[int, int]]) -> int:
     return sum(end - start for start, end in parts)
 
 
-def spans(
-    fd: int, start: int, end: int, enough: int | None = None, table: bytes = pagemap.OWN
-) -> list[tuple[int, int]] | None:
+def spans(fd: int, start: int, end: int, enough: int | None = None, table: bytes = pagemap.OWN) -> list[tuple[int, int]] | None:
     """`[(start, end)]` of adjoining pages in use. None as soon as they are more than `enough` bytes, or more than `MAX_SPANS`, or
     where the search takes too long. `fd`: /proc/PID/pagemap; `table`: of pagemap.py, which pages count."""
     try:

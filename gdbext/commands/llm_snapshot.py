@@ -12,6 +12,7 @@ from ..session import process_selection
 from ..session.command import HEAP, MAX_BYTES, Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import prefetch, snapshots
+from .snapshot_reader import READER
 
 
 class LlmSnapshot(Command):
@@ -68,7 +69,7 @@ class LlmSnapshot(Command):
         paths = _paths(taken, args.o)
         words = [*prefetch.ANSWERS, *getattr(args, "with")]
         limit = snapshots.limit(args.heap, args.max_bytes, args.all)
-        snapshots.collect(taken, paths, words, limit, force=args.force, folders=len(taken) > 1)
+        snapshots.collect(taken, paths, words, limit, reader=READER, force=args.force, folders=len(taken) > 1)
         done = [look for look in taken if look.target]
         if not done:
             raise GdbextError("; ".join(dict.fromkeys(look.reason for look in taken)))

@@ -22,6 +22,7 @@ from ..session import process_selection
 from ..session.command import HEAP, MAX_BYTES, Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import prefetch, snapshots, standstill
+from .snapshot_reader import READER
 
 FINE = ("idle", "busy")
 
@@ -108,6 +109,7 @@ class LlmWatch(Command):
             [os.path.join(folder, snapshots.file_name(s)) for s in shots],
             prefetch.ANSWERS,
             snapshots.limit(args.heap, args.max_bytes),
+            reader=READER,
         )
         pauses = {p["pid"]: p["seconds"] for p in data["pauses"]}
         for p in snapshots.pauses(shots):

@@ -34,7 +34,8 @@ CHUNK = 1 << 20
 
 def read(target: Target, *words: str) -> str:
     """Reads it from `target`; returns the first error, or ''. `words`: `KV` for the engine's KV cache and versions, `REACH` for
-    the objects that expressions lead to, else Python expressions (names of any frame of the main thread). The values of tensors that expressions give are read too."""
+    the objects that expressions lead to, else Python expressions (names of any frame of the main thread). The values of tensors
+    that expressions give are read too."""
     view, error = prefetch_threads.view_of(target)
     if view is None:
         return error

@@ -1,7 +1,8 @@
 """Reads the objects that expressions about a stack lead to, so that a small snapshot answers them.
 
-Breadth first from the variables of all frames, then from the globals of their modules: attributes, items, the values of small
-tensors, and the code of properties. Modules, functions and classes end the way: behind them lies everything that was imported.
+Breadth first from the variables of all frames, then from the globals of their modules and of the engine's: attributes, items, the
+values of small tensors, and the code of properties. Modules, functions and classes end the way: behind them lies everything that
+was imported.
 """
 
 from __future__ import annotations
@@ -15,19 +16,22 @@ from ..cpython.objects import Object, is_property
 from ..cpython.reprs import NORMAL, SHORT, Repr
 from ..cpython.value_attributes import attribute
 from ..cpython.values import length
+from ..engines import registry
 from ..errors import GdbextError
 from ..torch import tensor_impl as tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from ..cpython.frames import PyFrame
     from ..cpython.runtime import Runtime
     from .threads import ProcessView
 
-OBJECTS = 20_000  # that are read of one process
+OBJECTS, MORE = 16_000, 4_000  # that are read of one process
 ITEMS = 256  # of one container, from which the way goes on
 NAMES = 4096  # of one module
 STORAGE = 64 << 10  # bytes of a tensor's storage, up to which its values are read
+STATE = ("__main__", "sys", "os", "threading", "asyncio", "logging", "multiprocessing", "signal", "gc")
 ENDS = (
     *("module", "type", "function", "builtin_function_or_method", "method_descriptor", "wrapper_descriptor", "code"),
     *("getset_descriptor", "member_descriptor", "classmethod", "staticmethod", "property", "str", "int", "float", "bool"),
@@ -36,13 +40,20 @@ ENDS = (
 
 
 def read(view: ProcessView) -> None:
-    """Reads up to `OBJECTS` objects of a process."""
+    """Reads up to `OBJECTS` objects of a process for its frames, and up to `MORE` for the modules."""
     if view.rt is None:
         return
     seen: set[int] = set()
     types: set[int] = set()
-    todo = collections.deque((one, NORMAL) for one in _variables(view))
-    while todo and len(seen) < OBJECTS:
+    frames = [frame for thread in view.threads for frame in thread.python]
+    _breadth_first(view.rt, _variables(frames), OBJECTS, seen, types)
+    _breadth_first(view.rt, _globals(view.rt, frames), len(seen) + MORE, seen, types)
+
+
+def _breadth_first(rt: Runtime, roots: Iterable[Object], most: int, seen: set[int], types: set[int]) -> None:
+    """Reads objects until `most` are `seen`; of the first of each of the `types` its properties too."""
+    todo = collections.deque((one, NORMAL) for one in roots)
+    while todo and len(seen) < most:
         value, limits = todo.popleft()
         if value.address in seen:
             continue
@@ -52,23 +63,32 @@ def read(view: ProcessView) -> None:
             if value.type.address not in types:
                 types.add(value.type.address)
                 _properties(value)
-            todo.extend((one, SHORT) for one in _behind(view.rt, value))
+            todo.extend((one, SHORT) for one in _behind(rt, value))
         except (GdbextError, *DAMAGED) as e:
             log.note(f"not read for a snapshot: the object at {value.address:#x}: {e}")
 
 
-def _variables(view: ProcessView) -> Iterator[Object]:
-    """The values of the variables of all frames, then those of their modules."""
-    frames = [frame for thread in view.threads for frame in thread.python]
-    modules: dict[int, Object] = {}
+def _variables(frames: Iterable[PyFrame]) -> Iterator[Object]:
     for frame in frames:
         with log.passing_over(GdbextError):
             yield from (value for _, value in frame.locals() if value is not None)
-            names = frame.globals()
-            modules.setdefault(names.address, names)
+
+
+def _globals(rt: Runtime, frames: Iterable[PyFrame]) -> Iterator[Object]:
+    """The variables of the modules that frames are of, of an engine's, of `torch.distributed`, and of those with a program's own
+    state."""
+    modules: dict[int, Object] = {}
+    packages = (*registry.packages(), "torch.distributed", *STATE)
+    with log.passing_over(GdbextError):
+        modules = {names.address: names for names in (frame.globals() for frame in frames)}
+        for name, module in rt.modules().items():
+            if any(name == package or name.startswith(package + ".") for package in packages):
+                names = rt.module_dict(module)
+                if names is not None:
+                    modules.setdefault(names.address, names)
     for names in modules.values():
         with log.passing_over(GdbextError):
-            yield from (value for _, value in names.items(NAMES))
+            yield from (value for _, value in names.items(NAMES) if not value.isa(*ENDS))
 
 
 def _behind(rt: Runtime, value: Object) -> Iterable[Object]:

@@ -70,7 +70,8 @@ def snapshots_of(found: Sequence[ProcessRef]) -> list[ProcessSnapshot]:
 
 
 def limit(heap: bool = False, bound: int | None = None, everything: bool = False) -> int:
-    """How many bytes of private memory a snapshot holds: few, or `heap`: all, at most `bound`; `everything`: shared memory too."""
+    """How many bytes of private memory a snapshot holds: few, or with `heap` all, at most `bound`; `everything`: shared memory
+    too."""
     if everything:
         return resident.EVERYTHING
     return bound if bound is not None else resident.EVERYTHING - 1 if heap else resident.SMALL

@@ -87,7 +87,7 @@ def test_the_file_is_private_and_takes_no_disk_for_zeros(tmp_path):
     )
     with spawned([sys.executable, "-c", code], ready="") as child:
         os.umask(os.umask(0))
-        said = answer(f"llm-snapshot {child.pid} -o {tmp_path / 'shot'} -json")["snapshots"][0]
+        said = answer(f"llm-snapshot {child.pid} -heap -o {tmp_path / 'shot'} -json")["snapshots"][0]
         status = os.stat(said["file"])
         assert status.st_mode & 0o777 == 0o600 and status.st_size > 64 << 20 and said["disk_bytes"] < 32 << 20
 
@@ -102,7 +102,7 @@ def test_big_memory_stays_out_unless_asked_for(torch_python, tmp_path):
         files = [str(tmp_path / n) for n in "abc"]
         trimmed = answer(f"llm-snapshot {child.pid} -max-bytes {150 << 20} -o {files[0]} -json")
         asked = answer(f"llm-snapshot {child.pid} -max-bytes {150 << 20} -with t -o {files[1]} -json")
-        wrong = answer(f"llm-snapshot {child.pid} -with zork -o {files[2]} -json")
+        wrong = answer(f"llm-snapshot {child.pid} -heap -with zork -o {files[2]} -json")
         assert any("left out" in reason for reason in trimmed["partial"]) and any("zork" in reason for reason in wrong["partial"])
         assert asked["snapshots"][0]["bytes"] - trimmed["snapshots"][0]["bytes"] > 150 << 20
         for file, there in zip(files, (False, True, True)):
@@ -117,6 +117,72 @@ def test_big_memory_stays_out_unless_asked_for(torch_python, tmp_path):
                     target.read(data + (100 << 20), 8)
 
 
+BIG = """
+import asyncio, collections, sys, threading, time
+class Part:
+    def __init__(self, n):
+        self.n, self.text, self.table = n, f"part {n}", {"k": [n] * 3}
+    @property
+    def twice(self):
+        return 2 * self.n
+    def __len__(self):
+        return self.n
+class Whole:
+    def __init__(self):
+        self.parts = [Part(n) for n in range(50)]
+        self.queue = collections.deque(self.parts[:5])
+far = {}
+for n in range(400000):
+    far.setdefault(n % 7, {}).setdefault(n % 11, []).append(f"far away {n}")
+def wait(whole, lock):
+    nothing = {}
+    print("up", flush=True)
+    with lock:
+        time.sleep(1000)
+lock = threading.Lock()
+threading.Thread(target=lambda: asyncio.run(asyncio.sleep(900)), daemon=True).start()
+wait(Whole(), lock)
+"""
+OF_BIG = [
+    "pybt -all -locals -on {F} -json",
+    "llm-bt -all -locals -on {F} -json",
+    "pylocals -on {F} -json",
+    "pythreads -on {F} -json",
+    "pytasks -all -on {F} -json",
+    "llm-locks {F} -json",
+    "llm-stacks {F} -json",
+    *(
+        f"pyprint -any -on {{F}} -json {one}"
+        for one in (
+            *("whole", "whole.parts[3]", "whole.parts[49].table['k'][2]", "len(whole.parts[7])", "whole.parts[7].twice"),
+            *("[p.text for p in whole.parts]", "whole.queue", "vars(whole.parts[0])", "lock", "threading:main_thread"),
+        )
+    ),
+]
+
+
+def test_a_small_snapshot_answers_what_one_with_all_memory_answers(pythons, tmp_path):
+    """Of a process with more memory than a small one holds; what it lacks it names, with the option that brings it."""
+    for name, python in enumerate(pythons):
+        files = {one: str(tmp_path / f"{name}-{one}") for one in ("heap", "small")}
+        with spawned([python, "-c", BIG], ready="up") as child:
+            asleep(child.pid)
+            shots = {
+                one: answer(f"llm-snapshot {child.pid} -o {file} {'-heap' * (one == 'heap')} -json")
+                for one, file in files.items()
+            }
+        small, heap = shots["small"]["snapshots"][0], shots["heap"]["snapshots"][0]
+        assert small["left_out_bytes"] > 16 << 20 and not heap["left_out_bytes"], (name, small)
+        assert small["bytes"] < heap["bytes"] / 2, (name, small, heap)
+        assert not shots["small"]["partial"], shots["small"]["partial"]
+        for line in OF_BIG:
+            whole, part = (json.dumps(answer(line.format(F=file))).replace(file, "F") for file in (files["heap"], files["small"]))
+            assert whole == part, (name, line)
+        assert answer(f"pyprint -on {files['heap']} -json far[3][5][-1]")["repr"].startswith("'far away")
+        with pytest.raises(GdbextError, match="left out of the snapshot: take it with -heap"):
+            answer(f"pyprint -on {files['small']} -json far[3][5][-1]")
+
+
 def test_the_kv_cache_in_a_snapshot_is_that_of_the_live_process(torch_python, tmp_path):
     if subprocess.run(
         [torch_python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"], check=False
@@ -125,7 +191,7 @@ def test_the_kv_cache_in_a_snapshot_is_that_of_the_live_process(torch_python, tm
     words = [torch_python, os.path.join(SUBJECTS, "blockpools.py"), "100"]
     with spawned(words, ready='{"pid"', stderr=subprocess.DEVNULL) as child:
         file = str(tmp_path / "shot")
-        said = answer(f"llm-snapshot {child.pid} -o {file} -json")
+        said = answer(f"llm-snapshot {child.pid} -heap -o {file} -json")
         assert said["pauses"][0]["seconds"] < 60
         for line in (
             "llm-kv -pool pools['used']",
@@ -400,7 +466,7 @@ def test_what_a_process_began_to_use_just_before_it_stood_still_is_in_its_snapsh
     with spawned([sys.executable, "-c", AT_WORK], ready="up") as child:
         for number in range(3):
             time.sleep(0.5)  # it needs ever more memory
-            answer(f"llm-snapshot {child.pid} -o {tmp_path}/{number} -json")
+            answer(f"llm-snapshot {child.pid} -heap -o {tmp_path}/{number} -json")
     for number in range(3):
         said = answer(f"pytasks -on {tmp_path}/{number} -json")
         assert not [reason for reason in said["partial"] if "not in the snapshot" in reason], said["partial"][:3]
