@@ -19,11 +19,11 @@ from .render import jsonline, streams
 from .render.text import Style, coloured, one_line
 
 SETUP = {
-    "doctor": "what works on this machine, what does not, and the line that mends it",
+    "doctor": "what works on this machine, what does not, and the line that fixes it",
     "install": "load gdbext in gdb and cuda-gdb from now on, and get numpy and the rest for gdb's own Python",
-    "uninstall": "take that out again",
+    "uninstall": "remove that again",
     "gdb": "print the line that loads gdbext in gdb; gdbext.pyz unpacks itself first, into [DIR] or a private folder",
-    "cache": "clear: remove what is kept of libraries' symbols between looks",
+    "cache": "clear: remove the cached symbols of libraries",
     "completion": "print what completes commands and options in a shell: bash, zsh or fish",
     "mcp": "serve the answers to agents by the Model Context Protocol over stdio: needs pip install 'gdbext[mcp]'",
     "skill": "write a skill folder, the guide and the commands for an agent with a shell, into DIR",

@@ -10,7 +10,7 @@ GDBEXT_TEST_GDB           gdbs with Python, ':' between them, the default first
 GDBEXT_TEST_PYTHONS       interpreters 3.9 to the newest here, one of each minor, ':' between them
 GDBEXT_TEST_GREENLET_PYTHONS  interpreters that have greenlet and gevent, ':' between them
 GDBEXT_DATA               where gdbext keeps the wheels for gdb's Python
-GDBEXT_TEST_SAMPLE        by which tests of gdb draw one Python of many, beside the oldest and the newest; without it all run
+GDBEXT_TEST_SAMPLE        by which a whole run draws some of the tests that are alike (harness/samples.py); without it all run
 GDBEXT_TEST_COUNTS        a file for what came of the run: {"passed": N, "failures": {test: why}, "skipped":
                           {reason: N}}
 """
@@ -54,6 +54,7 @@ def _hear_signals():
 _hear_signals()
 _load_harness()
 from harness import failures  # noqa: E402
+from harness.samples import of_a_sample  # noqa: E402
 from tools import own_pids  # noqa: E402  (from `scripts`, which is on the path now)
 
 
@@ -79,6 +80,15 @@ def _paths(name):
 def root():
     """The repository's folder."""
     return ROOT
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by -m
+def pytest_collection_modifyitems(config, items):
+    seed = os.environ.get("GDBEXT_TEST_SAMPLE")
+    if seed:
+        kept = of_a_sample(items, seed, _paths("GDBEXT_TEST_GDB"))
+        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+        items[:] = kept
 
 
 def pytest_generate_tests(metafunc):

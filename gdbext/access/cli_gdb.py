@@ -29,7 +29,7 @@ def command(template: str, *values: str | int) -> str:
     """
     for value in values:
         if isinstance(value, str) and _CONTROL.search(value):
-            raise GdbextError(f"not given to gdb, as it holds control characters or is not UTF-8: {ascii(value)}")
+            raise GdbextError(f"not passed to gdb: it holds control characters or is not UTF-8: {ascii(value)}")
     return template.format(*values)
 
 

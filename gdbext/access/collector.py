@@ -261,7 +261,7 @@ class Collection:
                     self.stop.memory.setdefault(address + i, data[i : i + PAGE])
         if sizes["late"]:
             late = text_size(sizes["late"])
-            self.partial.append(f"{late} were copied while it ran on: it stands still for {LONGEST:g} s at most")
+            self.partial.append(f"{late} were copied while it ran: it is paused for {LONGEST:g} s at most")
         if sizes["away"]:
             self.partial.append(f"{text_size(sizes['away'])} were not in memory: they were copied while it ran on")
         for address, size, why in lost[:1]:
@@ -431,7 +431,7 @@ def take(
 def _byte_of(descriptor: int) -> None:
     """Returns when there is a byte to read; `GdbextError` where none will come."""
     if not os.read(descriptor, 1):
-        raise GdbextError("nobody wants the copy any more")
+        raise GdbextError("the copy is no longer wanted")
 
 
 def main(words: Sequence[str] | None = None) -> int:

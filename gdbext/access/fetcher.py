@@ -79,7 +79,7 @@ class Fetcher:
         raise FaultError(address, size)
 
 
-AWAY = f"the page is not in memory, and what it is asked of did not give it in {PATIENCE:g} s"
+AWAY = f"the page is not in memory, and its source did not deliver it in {PATIENCE:g} s"
 fetcher = Fetcher()
 
 

@@ -232,7 +232,7 @@ class LiveGdbTarget(GdbTarget):
                     Mapping(int(parts[0], 16), int(parts[1], 16), parts[4] if has_perms else "", int(parts[3], 16), path)
                 )
         if not found:
-            raise GdbextError(f"{self.describe()}: gdb cannot tell its memory map")
+            raise GdbextError(f"{self.describe()}: gdb does not report its memory map")
         return found
 
     def _threads(self) -> list[Thread]:

@@ -134,7 +134,7 @@ def entries(fd: int, start: int, end: int, table: bytes, count: int) -> Iterator
         size = (stop - at) // KERNEL_PAGE * 8
         found = os.pread(fd, size, at // KERNEL_PAGE * 8)
         if len(found) != size:
-            raise GdbextError(f"the pages from {at:#x} on are not told")
+            raise GdbextError(f"the pages from {at:#x} on are not known")
         yield at, found[7::8].translate(table)
 
 
@@ -143,7 +143,5 @@ def _pieces(start: int, end: int) -> Iterator[tuple[int, int]]:
     deadline = time.monotonic() + SECONDS
     for at in range(start, end, BIG):
         if time.monotonic() > deadline:
-            raise GdbextError(
-                f"{end - at >> 30} GiB of addresses from {at:#x} on were not looked at: this kernel cannot pass over them"
-            )
+            raise GdbextError(f"{end - at >> 30} GiB of addresses from {at:#x} on were not read: this kernel cannot skip them")
         yield at, min(at + BIG, end)

@@ -301,7 +301,7 @@ class ProcTable:
                 continue  # it has ended meanwhile
             self.processes[process.pid] = process
         if denied:
-            self.reasons.append(f"{denied} processes may not be looked at")
+            self.reasons.append(f"{denied} processes may not be read")
         if root == "/proc" and names and "1" not in names:
             self.reasons.append("/proc hides other users' processes (hidepid): run as root to see them")
         for process in self.processes.values():

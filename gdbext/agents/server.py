@@ -26,7 +26,7 @@ MISSING = "mcp needs the package mcp, 2 or newer, in this Python: pip install 'g
 INSTRUCTIONS = (
     "Inspects LLM inference engines (vLLM, SGLang, …) on this machine. Nothing is changed: processes stand still for "
     "milliseconds at most. Begin with why (why it hangs, with evidence), or ranks (which processes there are; their labels are "
-    "what `on` and `what` name); guide tells which tool helps in which trouble. Answers are at most 8 kB; a longer one ends with "
+    "what `on` and `what` name); guide names the tools for each trouble. Answers are at most 8 kB; a longer one ends with "
     "the cursor of its next page."
 )
 

@@ -31,7 +31,7 @@ Run a command in the shell:
 
     {how} COMMAND [OPTION]... [WHAT]
 
-It only reads: processes stand still for milliseconds at most, and run on also if the command is killed. Exit status 0; 1 for an
+It only reads: processes are paused for milliseconds at most, and run on also if the command is killed. Exit status 0; 1 for an
 error, told in one line that says what to do; 3 where something asked for is missing. `--json` gives one line of
 JSON, `COMMAND --help` tells more. WHAT is a label, index or pid of `llm-ranks`, a core or snapshot file, or `all`; commands about
 one process take `-on WHAT`. Never show what users sent (`-show-content`) unless the user asks for it.

@@ -104,7 +104,7 @@ def words_of(command: type[Command], given: Mapping[str, Any], limit: float = 60
     if any(ord(c) < 32 for word in [*words, operand] for c in word):
         raise UsageError(f"{command.tool}: an argument holds a control character")
     if nodes.plan([*words, operand]):
-        raise UsageError(f"{command.tool} looks at this machine alone: run the server on the other one")
+        raise UsageError(f"{command.tool} reads this machine only: run the server on the other one")
     if name in required(command) and not operand:
         raise UsageError(f"{command.tool} needs {name}: {command.operand}")
     words += _waits(command, given, max(limit - SPARE, limit / 2))

@@ -156,7 +156,7 @@ def kernel_frame_line(frame: dict[str, Any], style: Style) -> str:
 
 def device_kernel_lines(running: list[dict[str, Any]], style: Style) -> list[str]:
     """One line for each kernel that runs on the device."""
-    lines = [style.title("Kernels on the device") + style.dim(" (which thread launched one, cuda-gdb does not tell)")]
+    lines = [style.title("Kernels on the device") + style.dim(" (cuda-gdb does not say which thread launched each)")]
     for k in running:
         where = "device {} grid ({},{},{}) block ({},{},{})".format(k["device"], *k["grid"], *k["block"])
         lines.append(

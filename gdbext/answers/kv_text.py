@@ -154,7 +154,7 @@ def check_lines(cache: Cache, data: dict[str, Any], style: Style) -> list[str]:
     else:
         unseen = data["looked_at"] is not None and not any(data["looked_at"].values())
         what = "no block's values could be read" if unseen else "no rank's block tables were compared"
-        said = f"no fault found, {style.bad('not told' if data['changed'] or not data['blocks'] else what)}"
+        said = f"no fault found, {style.bad('not known' if data['changed'] or not data['blocks'] else what)}"
     counts = f"{data['blocks']} {cache.pools[0].unit}s, {len(data['rules'])} rules"
     lines = [f"{cache.engine} {escape(cache.version)}: {counts}: {said}"]
     for one in data["compared"][1:]:
@@ -163,7 +163,7 @@ def check_lines(cache: Cache, data: dict[str, Any], style: Style) -> list[str]:
         words += [f"{one['slots']} slots of its last step"] if one["slots"] else []
         lines.append(f"compared: {escape(one['label'])}: {', '.join(words)}")
     for rank, count in (data["looked_at"] or {}).items():
-        lines.append(f"looked at: {escape(rank)}: {count} pieces of blocks' values, by layer and part")
+        lines.append(f"read: {escape(rank)}: {count} pieces of blocks' values, by layer and part")
     lines += [style.bad(f"not compared: {escape(one['label'])}: {one['what']}: {one['why']}") for one in data["not_compared"]]
     lines += [f"  changed while it was read: {v['rule']}: {v['detail']}" for v in data["changed"]]
     if cache.mid_update:

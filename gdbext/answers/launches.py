@@ -147,7 +147,7 @@ def breakpoint_lines(breakpoint: KernelBreakpoint, data: dict[str, Any], style: 
         lines.append(f"no library here has {escape(breakpoint.name)} yet: it is set when one that has it is loaded")
     if breakpoint.by_name:
         lines.append(
-            "every launch of the process is looked at for a moment (llm-break alone tells the cost): these kernels have no "
+            "every launch of the process stops for a moment (llm-break alone shows the cost): these kernels have no "
             "launching "
             "code with a name to stop at"
         )
@@ -178,14 +178,14 @@ def row_lines(rows: list[dict[str, Any]], style: Style) -> list[str]:
 def cost_line(cost: dict[str, Any]) -> str:
     """The cost of examining launches, in words."""
     if not cost["launches_looked_at"]:
-        return "no launch was looked at yet"
-    line = f"{cost['stops']} stops, {cost['launches_looked_at']} launches looked at, "
-    line += f"{seconds(cost['seconds_each'])} each in our hands"
+        return "no launch was examined yet"
+    line = f"{cost['stops']} stops, {cost['launches_looked_at']} launches examined, "
+    line += f"{seconds(cost['seconds_each'])} each in gdbext"
     if cost["seconds_each_at_most"]:
         line += (
             f", {seconds(cost['seconds_each_at_most'])} from one to the next at best, gdb's own part and the program's included"
         )
     if cost["unnamed"]:
         line += f"; {cost['unnamed']} of functions without a known name passed "
-        line += "(the driver handed them out before llm-break was set)"
+        line += "(looked up before llm-break was set)"
     return line

@@ -98,4 +98,4 @@ def lines(data: dict[str, Any], style: Style) -> list[str]:
         word = "rank" if len(one["ranks"]) == 1 else "ranks"
         said.append(f"{escape(one['engine'])}: {word} {shown} of {one['size']}: on no machine that was asked")
     said += [style.bad(f"{escape(one['label'])}: not read: {escape(one['reason'])}") for one in data["failed"]]
-    return [*said, f"{data['processes']} processes looked at on {len(data['nodes'])} machines"]
+    return [*said, f"{data['processes']} processes read on {len(data['nodes'])} machines"]

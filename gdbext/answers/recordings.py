@@ -205,7 +205,7 @@ def recording_text(data: dict[str, Any], style: Style) -> str:
 def _pause_text(process: dict[str, Any]) -> str:
     own = process["native"]
     median, longest = 1000 * own["pause"]["median"], 1000 * own["pause"]["longest"]
-    text = f"{process['label']} paused at {own['stops']} of {process['looks']} looks: median {median:.2f} ms, longest "
+    text = f"{process['label']} paused at {own['stops']} of {process['looks']} samples: median {median:.2f} ms, longest "
     text += f"{longest:.2f} ms, {own['pause']['part']:.2%} of the time"
     return text + (f"; {own['unstopped']} stacks without native frames" if own["unstopped"] else "")
 

@@ -40,7 +40,7 @@ def page(data: dict[str, Any], seen: list[ProcessState], views: list[ProcessView
     )
     body = [
         f"<h2>Verdict: <span class={'good' if quiet else 'bad'}>{t(data['verdict'])}</span></h2><p>{t(data['meaning'])}</p>",
-        f"<p>{'At work' if quiet else 'Culprits'}: {t(culprits)}</p>" if culprits else "",
+        f"<p>{'Running' if quiet else 'Culprits'}: {t(culprits)}</p>" if culprits else "",
         "<ul>" + "".join(f"<li>{t(e)}</li>" for e in data["evidence"]) + "</ul>",
         f"<p>Victims: {t(', '.join(data['victims']))}</p>" if data["victims"] else "",
         "<h2>Processes</h2>",
@@ -102,7 +102,7 @@ def requests_table(data: dict[str, Any]) -> str:
         [r["request_id"], r["verdict"], (r["at"] or {}).get("label", ""), r["waits_for"], (r["holder"] or {}).get("label", "")]
         for r in data["requests"]
     ]
-    return html.table(["request", "verdict", "at", "waits for", "who must act"], rows)
+    return html.table(["request", "verdict", "at", "waits for", "must act"], rows)
 
 
 def kv_table(views: list[ProcessView]) -> str:

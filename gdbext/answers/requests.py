@@ -224,7 +224,7 @@ def requests_lines(found: Sequence[dict[str, Any]], counts: dict[str, int], styl
         lines.append(table(rows, HEAD, style, right=HEAD[HEAD.index("tokens") : HEAD.index("waits for")]))
     for r in found:
         if r.get("verdict") in (*STUCK, KEPT):
-            holder = f"; who must act: {_where(r['holder'])}" if r["holder"] else ""
+            holder = f"; must act: {_where(r['holder'])}" if r["holder"] else ""
             lines.append(f"{r['request_id']} {style.bad(r['verdict'])}: {'; '.join(r['evidence'])}{holder}")
         lines += [f"{r['request_id']} {key}: {tokens}" for key, tokens in (r.get("content") or {}).items()]
     return lines
@@ -275,7 +275,7 @@ def request_lines(
     waits = data["blocked_by"] or data["waits_for"]
     lines += [f"  waits for {waits}"] if waits else []
     lines += [f"  {line}" for line in data["evidence"]]
-    lines += [f"  who must act: {_where(data['holder'])}"] if data["holder"] else []
+    lines += [f"  must act:  {_where(data['holder'])}"] if data["holder"] else []
     lines += [f"  {name}: {text}" for name, text in sampling.items()]
     for one in sampled:
         shown = {k: v for k, v in one.items() if k not in ("label", "pid", "row", "differs")}

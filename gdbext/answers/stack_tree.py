@@ -185,7 +185,7 @@ def text_lines(
             lines.append(style.name(f"{escape(name) or 'no engine'}:"))
         lines += _tree_lines(members, [p for p in data["common"] if p["engine"] == name], len(views) == 1, style, everything)
     for one in data["collecting"]:
-        thread = f" {one['tid']} {escape(one['name'])}" if one["tid"] else ", in a thread that cannot be told"
+        thread = f" {one['tid']} {escape(one['name'])}" if one["tid"] else ", in an unknown thread"
         lines.append(style.bad(f"collects garbage: {escape(one['label']) or one['pid']}{thread}"))
     return lines + ends_lines(data["ends"], style, len(views) > 1) + _movement_lines(data) + closing(data, names, style)
 
@@ -247,7 +247,7 @@ def _movement_lines(data: dict[str, Any]) -> list[str]:
     moved, count = data["samples"]["moved"], data["samples"]["count"]
     some = ", ".join(f"{escape(m['label'])} {m['tid']} {escape(m['name'])} ({m['changes']} of {count - 1})" for m in moved[:8])
     return [
-        f"moved between {count} looks: {some or 'nobody'}" + (", …" if len(moved) > 8 else ""),
+        f"moved between {count} samples: {some or 'none'}" + (", …" if len(moved) > 8 else ""),
         f"did not move: {data['samples']['still']} threads",
     ]
 

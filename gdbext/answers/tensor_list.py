@@ -181,8 +181,8 @@ HEAD = ["owner", "type", "shape", "dtype", "device", "bytes", "nan"]
 def no_nan_text(looked_at: int, style: Style, where: str = "") -> str:
     """That no NaN was found among `looked_at` tensors."""
     if not looked_at:
-        return style.bad("no tensor's values were looked at: whether one holds a NaN is not known")
-    return f"no tensor holds a NaN{where}: the values of {looked_at} were looked at"
+        return style.bad("no tensor's values were read: whether one holds a NaN is not known")
+    return f"no tensor holds a NaN{where}: the values of {looked_at} were read"
 
 
 def rows_text(rows: list[dict[str, Any]], every: bool, style: Style, looked_at: int | None = None) -> str:

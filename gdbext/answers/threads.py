@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..cpython.frames import PyFrame
 
-UNTOLD = "a garbage collection is under way, in a thread that cannot be told"
+UNTOLD = "a garbage collection is under way, in an unknown thread"
 
 
 def thread_frames(

@@ -3,12 +3,12 @@
 GUIDE = {
     "hang": """It hangs: requests do not come back, or a rank waits in a collective.
   llm-ranks                    which processes there are; a missing or stopped (T) rank is named
-  llm-hang all                 the verdict with its evidence, in well under a second of standstill
+  llm-hang all                 the verdict with its evidence, with a pause of well under a second
   (gdb) llm-hang 27541 27543 27545
   collective: ranks wait in a collective for others that are not there
   culprit: R1 27543 MainThread
     R0,2 wait in all_reduce, called from loop (train.py:11)
-    R1 has not come to it: R1 thread 27543 (MainThread) stands in <module> (train.py:12), 0 % CPU
+    R1 has not come to it: R1 thread 27543 (MainThread) is in <module> (train.py:12), 0 % CPU
   victims: R0, R2
   paused: R0 25.62 ms, R1 16.72 ms, R2 6.67 ms; all resumed
 On GPUs the rank that is missing may wait on the host; vLLM with two ranks, one of which left out an all-reduce (H200):
@@ -16,31 +16,31 @@ On GPUs the rank that is missing may wait on the host; vLLM with two ranks, one 
     TP0 waits for its device: cuEventSynchronize (libcuda.so.580.159.04)
     NCCL communicator 0x5e69fd93298692ca: collectives counted in memory (AllReduce): TP0 has begun 2602, TP1 has begun 2601
   llm guide kernel             the GPU's side of it, in cuda-gdb
-  llm-stacks all               equal stacks folded: the rank that is elsewhere stands alone
+  llm-stacks all               equal stacks folded: the rank that is elsewhere is alone
   llm-bt -all -on TP1          Python frames of the odd one out; attached (llm-attach TP1), native and kernel frames too
-  llm-locks                    who waits for whom: GIL, pthread and Python locks; a cycle as one sentence
-Before anybody restarts it:    llm-snapshot all -o DIR, and look later, on another machine
+  llm-locks                    which thread waits for which: GIL, pthread and Python locks; a cycle as one sentence
+Before a restart:              llm-snapshot all -o DIR, to be read later, on another machine
 It will happen again:          llm-watch -after 60 -o DIR   captures before the engine's own watchdog kills the evidence""",
     "stuck-request": """My request does not come back: /health says 200, the metrics read 0, the processes look fine.
-  llm-hang all                 one verdict per engine, and what moved between two looks. Nothing that hangs is called busy or idle
-    livelock                   others wait for a thread that is at work and changes nothing: an eviction that evicts nothing, say
+  llm-hang all                 one verdict per engine, what moved between two samples. Nothing that hangs is called busy or idle
+    livelock                   others wait for a thread that runs but makes no progress: an eviction that evicts nothing, say
     loop-blocked               an API server cannot run its ready tasks: the callback that keeps its loop, and how many wait
-    dead-thread                somebody waits for a thread that has ended: its name, and for what
+    dead-thread                a thread waits for one that has ended: its name, and for what
     uninterruptible            a thread is blocked in the kernel (state D), and where: a disk, a file server, a driver
     stuck-requests             no thread is stuck, requests are: each with its place, its holder and what it waits for
     unknown                    not enough evidence; it says what each thread waits for
-  llm-requests                 every request over all processes that know it: where it is, since when, who must act.
+  llm-requests                 every request over all processes that know it: where it is, since when, what must act.
                                Of SGLang 0.5.23 with two tokenizer workers:
   request                   verdict  at                  state
   request-0-45530102415898  behind   tokenizer-worker    awaited
   router-loops              behind   tokenizer-worker#2  awaited
-  router-loops behind: server's task router_worker_obj takes no further messages: it is in loops_for_ever
-    (sglang_faults.py:25); who must act: server thread 17378 (router_worker_obj)
+  router-loops behind: server's task router_worker_obj reads no more messages: it is in loops_for_ever
+    (sglang_faults.py:25); must act: server thread 17378 (router_worker_obj)
   llm-request ID               the whole way of one of them; -sampling adds its parameters
-  llm-locks                    who waits for whom; asyncio tasks and their locks too
+  llm-locks                    which thread waits for which; asyncio tasks and their locks too
   pytasks -on server           what each task of a front end awaits (llm-ranks lists what it is called)
   llm-kv                       a prompt that needs more blocks than there are in all never fits
-It will happen again:          llm-watch -after 60 -o DIR   captures a report and snapshots while it stands""",
+It will happen again:          llm-watch -after 60 -o DIR   captures a report and snapshots while it hangs""",
     "crash": """It crashed, or left a core.
   gdb -ex 'set auto-solib-add off' -ex 'core-file core.4242'   gdbext needs no symbols of libtorch
   llm-bt                       the thread that died, Python and native together
@@ -115,7 +115,7 @@ Is it the engine? Attached to a plain program of transformers, model(tokens), wi
   first difference: model.layers.2.mlp.gate_up_proj[0] (MergedColumnParallelLinear): by up to 0.0143981, relatively 0.00727317,
     most at [16, 825] (against gate_proj, up_proj side by side; the most in up_proj)            with a weight of TP1 1 % larger
   pytensors -ranks             a rank with other norms, buffers, replicated layers; what is packed away is named, not compared
-  pytensor -compare FILE EXPR  a tensor of two runs or two ranks beside each other""",
+  pytensor -compare FILE EXPR  a tensor of two runs or two ranks, side by side""",
     "request": """One request: where is it, and what happens to it.
   llm-requests                 its state, and what blocks it
   llm-break request ID         stops when it was computed for the first time, and when it is freed
@@ -131,31 +131,31 @@ The others wait meanwhile: llm-detach, or delete and llm-continue, before their 
     "memory": """Memory grows, or runs out.
   llm-memory                   where each rank's resident memory is: Python, malloc, tensors, shared memory, libraries, files;
                                for each GPU what torch's allocator has given out, keeps, and how often it ran out
-  pyheap -save FILE            remembers the Python heap, frozen objects too; the process stands still while it is copied
+  pyheap -save FILE            remembers the Python heap, frozen objects too; the process is paused while it is copied
   pyheap -diff FILE            later: what grew since, by path, the largest growth first; -watch 60 does both
   more   length or count      bytes  type  owner
   +2000     1000 -> 3000  +441.2 KiB  dict  __main__:eng.reqs
   +2000     1000 -> 3000  +266.8 KiB  list  __main__:store['x']
-  pyheap -type T, -path ADDR   who holds the instances of a type; every way to one object
-  pytensors -sort bytes        every live tensor, storage counted once, with who holds it
+  pyheap -type T, -path ADDR   what holds the instances of a type; every way to one object
+  pytensors -sort bytes        every live tensor, storage counted once, with its holders
   pytensors -diff FILE         what grew since FILE: an earlier answer of pytensors -json
-  llm-kv                       blocks used, cached, free; llm-kv check: blocks no thread owns and nobody freed
+  llm-kv                       blocks used, cached, free; llm-kv check: blocks that no request owns and that are not free
   llm-break oom                stops where the KV cache is full and a request's blocks are taken back, or at an OutOfMemoryError
   (gdb) llm-break oom
   pycatch 2: OutOfMemoryError  (1 debug register)
   llm-break 3: vllm/v1/core/sched/scheduler.py:1571  Scheduler._preempt_request  (1 debug register)
   pytrace Scheduler._free_request       is it called for every request?
-  pylog FILE:LINE "{len(self.requests)}"  a container's length, each time a line runs; nobody edits the engine""",
+  pylog FILE:LINE "{len(self.requests)}"  a container's length, each time a line runs, without editing the engine""",
     "slow": """It is slow, or its pauses are too long.
-  llm-hang all                 busy: who is at work, how far each rank came between two looks; a thread that starves the others
+  llm-hang all                 busy: which threads run, how far each rank came; a thread that starves the others
   llm-stacks all -samples 200 -folded FILE   where the time goes, without a profiler and without a restart: lines for flame graphs
-  pythreads -samples 50        who holds the GIL for how long, who waits for it
+  pythreads -samples 50        which threads hold the GIL for how long, which wait
   llm-top all                  live: what each rank does, its GIL, CPU, memory; requests, tokens a second, blocks of each engine
   llm-record all -for 30 -o slow.json.gz    what every rank did when, unstopped, on one time base: open the file in Perfetto
   llm-record all -for 30 -o slow.record     the recording itself; later: llm-record -read slow.record -from 12 -to 14 -o part.html
   llm-profile start TP0        the engine's own profiler (torch's traces); stop ends it and names the files
   (gdb) llm-profile start sglang:TP0 -activities CPU,GPU -steps 10 -o /tmp/traces
-  pytrace FUNCTION             each call with its arguments and result, nobody edits the engine
+  pytrace FUNCTION             each call with its arguments and result, without editing the engine
   pytrace -calls vllm.v1.core  every call of some modules, indented, with durations; ends after 1,000 calls
 Under another profiler, from the start; gdbext attaches to the ranks meanwhile as always (debuggers of the GPU cannot):
   nsys profile -t cuda,nvtx,osrt --trace-fork-before-exec=true -o trace COMMAND   the timeline, with the engine's own NVTX ranges
@@ -166,8 +166,8 @@ Under another profiler, from the start; gdbext attaches to the ranks meanwhile a
 What gdbext adds there: llm-ranks says which rank a trace's pid is, llm-stacks what its host threads do at that moment.
 rocgdb: the host side is gdb's; that it works there was never tried.""",
     "start-up": """It does not start, or a worker is missing.
-  llm-ranks                    who is there, by title, command line or memory
-  llm-stacks all               who waits in init_process_group, who has not come
+  llm-ranks                    which ranks are there, by title, command line or memory
+  llm-stacks all               which ranks wait in init_process_group, which have not come
 From the beginning:            gdb --args python serve.py
   (gdb) llm-follow on          children stay with this gdb through fork and exec
   (gdb) pybreak -on TP1 GPUModelRunner.execute_model     waits for the import, in every child
@@ -180,5 +180,5 @@ From the beginning:            gdb --args python serve.py
   8         19192  EngineCore  stopped
   11        21469  TP0         stopped
   12        21470  TP1         stopped
--non-stop lets the others run while one stands still: they wait for it in their next collective, until that times out.""",
+-non-stop lets the others run while one is stopped: they wait for it in their next collective, until that times out.""",
 }

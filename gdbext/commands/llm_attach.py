@@ -60,14 +60,14 @@ class LlmAttach(Command):
     """Attach to engine processes, one inferior each, with the shortest pause that gdb can do. They stay stopped.
 
     WHAT is an index or label of llm-ranks, a pid, several of these (TP0,TP1), or all. What the main thread's stack needs is
-    read before the process is stopped; no other library is read, so that a process with libtorch stands still for a fraction of
+    read before the process is stopped; no other library is read, so that a process with libtorch is stopped for a fraction of
     a second, not for half a minute. -libraries says what to read: main (the default; leaves out files above 100 MB and names
     them), stacks (whatever the stacks of all threads need), all (as gdb's own attach does), none. A guard process makes
     everything run on if gdb is killed.
 
         (gdb) llm-attach TP0
         TP0  pid 4242  inferior 1  stopped  (attach took 312.40 ms)
-        it stands still until llm-continue or llm-detach
+        it is stopped until llm-continue or llm-detach
 
     In cuda-gdb: its own detach can end a process that launches kernels just then (one in five on the GPU where it was tried).
 
@@ -147,7 +147,7 @@ def _attached_text(done: Any, several: Any, style: Style) -> str:
             lines.append(
                 style.dim(f"  thread {number}: in gdb's own bt, frames from #{level} on are not to be believed: {escape(why)}")
             )
-    lines.append(("it stands" if len(done) == 1 else "they stand") + " still until llm-continue or llm-detach")
+    lines.append(("it is" if len(done) == 1 else "they are") + " stopped until llm-continue or llm-detach")
     if several:
         lines.append("gdb's own continue resumes the selected process alone; llm-continue resumes all that are attached")
     return "\n".join(lines)
@@ -195,7 +195,7 @@ class LlmContinue(Command):
     """Resume attached engine processes together, until one stops or Ctrl-C (R).
 
     WHAT is one label or pid, or all (the default): gdb's all-stop mode resumes one inferior or every one. A trailing &
-    resumes in the background, as gdb's own continue does. With -for they stand still again after so many seconds, with
+    resumes in the background, as gdb's own continue does. With -for they are stopped again after so many seconds, with
     -until-logs when what pylog, pytrace and llm-save have to say is said, as a script wants it; with both whichever comes first.
 
         (gdb) llm-continue

@@ -54,11 +54,11 @@ class LlmBreak(Command):
     gdb_only = True
     options = (
         Option("on", "str", "in this attached process instead of the selected one", metavar="WHAT", was="rank"),
-        Option("trace", "int", "log N launches and go on instead of stopping", metavar="N"),
-        Option("layers", help="with nan: look at what each torch.nn.Module returns, from now on (about 1 ms for each call)"),
+        Option("trace", "int", "log N launches instead of stopping", metavar="N"),
+        Option("layers", help="with nan: check what each torch.nn.Module returns, from now on (about 1 ms for each call)"),
         Option("host", help="in cuda-gdb: at the launch, as in plain gdb, instead of in the kernel"),
         PENDING,
-        Option("delete", help="take NAME (or everything) away"),
+        Option("delete", help="remove NAME (or all)"),
     )
 
     def complete(self, session: Session, text: str) -> list[str]:

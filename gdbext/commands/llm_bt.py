@@ -22,7 +22,7 @@ from ..stacks import threads
 class LlmBt(Command):
     """Show one backtrace of Python and native frames of the selected thread, innermost first.
 
-    Each Python frame stands where the interpreter runs it; the interpreter's own C frames are folded away (-raw shows them).
+    Each Python frame is shown where the interpreter runs it; the interpreter's own C frames are folded away (-raw shows them).
     No symbols are loaded and nothing is called: native frames come from the libraries' call-frame information.
 
       (gdb) llm-bt

@@ -16,8 +16,8 @@ class LlmFollow(Command):
     rank. In each process gdb plants two breakpoints of its own (PyEval_EvalCode, PyOS_AfterFork_Child) while this is on.
 
     -all-stop (the default): when one process stops, all stop, and continue resumes all. -non-stop, given before run: only the
-    thread that stopped stands still; the other ranks run on, thread N.M goes to one that stopped, continue & resumes it alone;
-    for a terminal, a script goes on too early. Either way a rank that stands still holds the others in their next collective, and
+    thread that stopped stays so; the other ranks run on, thread N.M goes to one that stopped, continue & resumes it alone;
+    for a terminal, a script goes on too early. Either way a stopped rank holds the others in their next collective, and
     their clocks go on: vLLM ends a step after 300 s (VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS), SGLang's watchdog a scheduler after 300
     s (--watchdog-timeout), torch's NCCL heartbeat a rank after 480 s, a collective ends after 600 s.
 

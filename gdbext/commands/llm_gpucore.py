@@ -19,7 +19,7 @@ class LlmGpuCore(Command):
         block (5,3,0) thread (39,0,0)  device 0 SM 17 warp 1 lane 7
         at 0x7f1234500100 <vllm::paged_attention_v1_kernel<…>+0x100>
 
-    A dump on request of a hung engine has no fault: then the kernels and where their warps stand are what tells. -setup prints
+    A dump on request of a hung engine has no fault: then the kernels and where their warps are is what counts. -setup prints
     the environment that makes an engine write such files, for each CUDA release, and how to get one from a hung engine.
 
     In cuda-gdb the core is opened where nothing else is (target cudacore FILE), and the focus moves to its first fault."""

@@ -1,4 +1,4 @@
-"""llm-hang: why it hangs, with evidence, or that this cannot be told."""
+"""llm-hang: why it hangs, with evidence, or that there is not enough."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LlmHang(Command):
       collective: ranks wait in a collective for others that are not there
       culprit: TP3 4245 MainThread
         TP0-2 wait in all_reduce, called from forward (llama.py:212)
-        TP3 has not come to it: TP3 thread 4245 (MainThread) stands in throttle (limits.py:17), 0 % of a processor
+        TP3 has not come to it: TP3 thread 4245 (MainThread) is in throttle (limits.py:17), 0 % CPU
       victims: TP0, TP1, TP2
 
     Verdicts: lock-cycle, lock-held, gil, collective, kernel (a device kernel), livelock, loop-blocked, dead-thread,

@@ -18,7 +18,7 @@ class LlmInject(Command):
     """Run debugpy, pdb, faulthandler or a script inside a running rank (U: runs code in the process; needs -unsafe).
 
     TOOL: debugpy (listens on a port of each rank; prints the configuration with which VS Code attaches), pdb (waits on a port for
-    `nc`; the main thread goes on until you connect and stands still while you talk; quit lets it go on), faulthandler (enabled,
+    `nc`; the main thread runs until you connect and waits while you talk; quit lets it run on), faulthandler (enabled,
     with a dump of all threads in a file), or PYFILE, a file that is run. On CPython 3.14 and later by its own remote execution,
     attached or not; earlier by a call from gdb, so llm-attach it first. It runs in the main thread: refused with the reason when
     that is stuck in C, or gdb cannot call functions here. Where the engine's environment has no debugpy: pip install --target
@@ -40,7 +40,7 @@ class LlmInject(Command):
     options = [
         Option("unsafe", help="yes, write to the process and run code in it"),
         Option("port", "int", "the port to listen on, N+1 in the second rank, ... (default: any free one)", 0, metavar="N"),
-        Option("path", "str", "a folder to look for modules in after the engine's own", metavar="FOLDER", repeat=True),
+        Option("path", "str", "a folder with modules, searched after the engine's own", metavar="FOLDER", repeat=True),
         Option("timeout", "float", "seconds to wait for the main thread, and for the script", 10.0, metavar="S"),
     ]
 
@@ -118,5 +118,5 @@ def result_text(said: dict[str, Any]) -> str:
             + jsonline.dumps(attach_configuration(said["label"] or said["pid"], said["port"]))
         )
     if said["tool"] == "pdb":
-        return head + f": nc 127.0.0.1 {said['port']} (its main thread goes on until you connect)"
+        return head + f": nc 127.0.0.1 {said['port']} (its main thread runs until you connect)"
     return head

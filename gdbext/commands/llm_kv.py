@@ -31,7 +31,7 @@ class LlmKv(Command):
 
     check says what it compared: tables that are on a GPU are named as not compared, and a rank is listed only where its tables
     were; vLLM's model runner V2 keeps lengths in host memory, which are compared all the same. A process that runs is read again
-    until what looks broken stands still; what does not "changed while it was read".
+    until a fault looks the same twice; what does not "changed while it was read".
 
     check recomputes each block's hash from its request's tokens (of SGLang's prefix tree in Python each page's), as the release
     does; with -deep it also reads the blocks' values: NaN in reserved and in computed blocks, copies of one prefix that differ,

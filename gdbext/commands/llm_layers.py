@@ -54,7 +54,7 @@ class LlmLayers(Command):
         Option("step", "int", "the Nth whole step from now", 1, metavar="N"),
         ATTACHED,
         Option("o", "str", "write the record to FILE (JSON lines), for -compare", metavar="FILE", for_agents=False),
-        Option("save", help="the values too, in a .safetensors beside FILE"),
+        Option("save", help="the values too, in a .safetensors next to FILE"),
         Option("force", help="replace files that are there"),
         Option("compare", help="the operands are two records, or lists of those of several ranks, with commas"),
         Option(
@@ -75,7 +75,7 @@ class LlmLayers(Command):
         if args.step < 1 or getattr(args, "for") <= 0:
             raise UsageError("llm-layers: -step is 1 or more, -for is more than 0 seconds")
         if args.save and not args.o:
-            raise UsageError("llm-layers: -save writes beside the record: name one with -o FILE.jsonl")
+            raise UsageError("llm-layers: -save writes next to the record: name one with -o FILE.jsonl")
         need("numpy", "llm-layers")
         steps = require_gdb(session, "layer_steps")
         processes = require_gdb(session, "follow").processes(labels_of_attached(session), args.on or "")

@@ -18,7 +18,7 @@ class LlmLocks(Command):
 
     asyncio tasks are waiters and owners like threads. Python Lock, RLock, Condition, Semaphore, Event, Barrier, Queue,
     Thread.join, futures, the import lock and logging's locks are known by the frames and the address that a thread waits on. A
-    plain Lock keeps no owner: it is found by the frame that stands inside its `with`, or between its acquire and its release;
+    plain Lock keeps no owner: it is found by the frame that is inside its `with`, or between its acquire and its release;
     else the threads that can reach it are listed. A cycle is said as a sentence, and so is an owner that does not exist in this
     process, as after a fork.
 

@@ -29,7 +29,7 @@ OWNERS = {  # what a part of a GPU's reserved memory is called in text, and what
     "pending": ("freed, waits for an event", ""),
     "private-pool-free": ("private pool {}, free", "no other pool gets it"),
     "split": ("free pieces", "in segments with blocks in use: what fragmentation keeps; the largest is {}"),
-    "free": ("free segments", "torch.cuda.empty_cache() gives them back"),
+    "free": ("free segments", "torch.cuda.empty_cache() releases them"),
 }
 
 
@@ -60,7 +60,7 @@ class LlmMemory(Command):
           KV caches                        64.0 MiB   20 %
           private pool 0,1                 24.0 MiB    7 %  of CUDA graphs or torch.cuda.MemPool
           free pieces                      29.7 MiB    9 %  in segments with blocks in use: what fragmentation keeps
-          free segments                    84.3 MiB   26 %  torch.cuda.empty_cache() gives them back
+          free segments                    84.3 MiB   26 %  torch.cuda.empty_cache() releases them
 
     The lines below a GPU tell its reserved bytes apart, by the allocator's own blocks and the live Python tensors in them; they
     add up. What NCCL, cuBLAS and the driver allocate themselves torch does not know: it is in no line.

@@ -73,7 +73,7 @@ def _summary(ranks: Any, looked: Any) -> str:
             if count:
                 words.append(f"{count} {mark}")
         lines.append(", ".join(words))
-    return "\n".join(lines + [f"{looked} processes looked at"])
+    return "\n".join(lines + [f"{looked} processes read"])
 
 
 class LlmRanks(Command):
@@ -93,7 +93,7 @@ class LlmRanks(Command):
 
     Other commands take the number (#), the label or the pid: llm-attach TP0, pybt -on 2. A pid shown as 812 (ns 7) is 7 in its
     container. Labels that two engines have are told apart by their instance: decode:TP0, :8100:TP0; decode, :8100 or an engine
-    id name all processes of one. orphan: whoever started it is gone. T stopped: it does not run; a debugger that was killed
+    id name all processes of one. orphan: its parent is gone. T stopped: it does not run; a debugger that was killed
     leaves that behind. user: whose it is, where it is not yours: anybody may give a process the title of a rank.
 
     WHERE is other machines, ssh:A ssh:B, pod/NS/NAME or slurm:JOB: their processes are one list, with the machine of each, and
@@ -126,7 +126,7 @@ class LlmRanks(Command):
         def text(style: Any) -> str:
             said = "".join(escape(line) + "\n" for line in routers.lines(found))
             if not ranks:
-                return f"{said}no engine processes found (looked at {looked} processes)"
+                return f"{said}no engine processes found ({looked} processes read)"
             return table([_row(r, style) for r in ranks], _HEAD, style, _RIGHT) + f"\n{said}" + _summary(ranks, looked)
 
         return Answer(data, text, partial)

@@ -46,7 +46,7 @@ class LlmRecord(Command):
 
     Stalls are times of 100 ms and more in which a thread or a rank did not get on: gc (the collector at work), gil (one thread
     kept the GIL while another waited for it), loop (a callback kept an asyncio loop), disk, lock, spin (it ran on in a function),
-    processor (it got none), stopped (by a signal or a debugger), late-rank (others waited for it where they meet). -slowest N
+    CPU (it got none), stopped (by a signal or a debugger), late-rank (others waited for it where they meet). -slowest N
     adds the longest steps (those that an engine's scheduler counts, else the work of a main thread between two waits), with what
     each rank did meanwhile. -diff BEFORE AFTER compares two recordings (.record or .collapsed) and writes a differential flame
     graph.
@@ -57,7 +57,7 @@ class LlmRecord(Command):
     early and keeps what there is. A terminal shows how far it is.
 
     -read of a trace that torch.profiler wrote (.json, .json.gz; llm-profile starts it) is a table of what took the time in it.
-    -with TRACE puts its operators and kernels beside the recording, on one time base, in what -o FILE.json writes.
+    -with TRACE puts its operators and kernels next to the recording, on one time base, in what -o FILE.json writes.
 
     -native records native frames too, 10 times a second unless -rate says otherwise. For that the threads that went on since
     the look before, and no others, stand still for the time that copying their stacks takes, without a signal; should the
@@ -83,7 +83,7 @@ class LlmRecord(Command):
         ),
         Option("o", "str", "write the recording; the ending chooses the format", metavar="FILE", repeat=True, for_agents=False),
         Option("force", help="-o replaces a file that is there", for_agents=False),
-        Option("idle", help="the list of functions and the page's flame graph: also threads that rest (below 1 % of a CPU)"),
+        Option("idle", help="the list of functions and the page's flame graph: also idle threads (below 1 % of a CPU)"),
         Option("cpu", help="flame graphs, stacks and the list of functions: only while threads ran"),
         Option(
             "read",
@@ -114,7 +114,7 @@ class LlmRecord(Command):
         if args.read is not None and torch_trace.is_trace(args.read):
             return _table(args)
         if getattr(args, "with") and not any(map(torch_trace.is_trace, args.o)):
-            raise UsageError("llm-record: -with puts a trace of torch beside the recording in a trace: add -o FILE.json")
+            raise UsageError("llm-record: -with puts a trace of torch and the recording into one file: add -o FILE.json")
         if args.read is not None:
             rec = _read(args)
         elif getattr(args, "from") is not None or args.to is not None:
@@ -145,7 +145,7 @@ class LlmRecord(Command):
 def _table(args: Args) -> Answer:
     """What took the time in a trace of torch.profiler."""
     if args.o or getattr(args, "with") or args.operand_text:
-        raise UsageError("llm-record: -read of a trace gives a table; -with TRACE -o FILE.json puts it beside a recording")
+        raise UsageError("llm-record: -read of a trace gives a table; -with TRACE -o FILE.json combines it with a recording")
     data = recordings.trace_data(torch_trace.read(args.read))
     return Answer(data, lambda style: recordings.trace_text(data, style))
 
@@ -157,7 +157,7 @@ def _beside(args: Args, rec: Recording, failed: list[dict[str, Any]]) -> list[to
         try:
             trace = torch_trace.read(path)
             if not trace.has_base:
-                raise GdbextError("its times count from a moment that it does not tell: they cannot be put beside others")
+                raise GdbextError("its times count from an unknown moment and cannot be combined with others")
         except GdbextError as e:
             failed.append({"label": path, "pid": None, "reason": str(e)})
             continue

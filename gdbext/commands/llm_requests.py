@@ -32,7 +32,7 @@ from ..verdict import examine as examining
 from ..verdict.exchange import sides_data
 
 BETWEEN = Option(
-    "between", "float", "seconds between two looks; 0: one look, what moves is then not known (default 1)", metavar="S"
+    "between", "float", "seconds between two samples; 0: one sample, movement is then not known (default 1)", metavar="S"
 )
 
 
@@ -40,7 +40,7 @@ FACTS = Option("facts", help="also what one answer over several machines is made
 
 
 class LlmRequests(Command):
-    __doc__ = f"""List the requests of the engines here: where each is, whether it moves, what it waits for, and who must act.
+    __doc__ = f"""List the requests of the engines here: where each is, whether it moves, what it waits for, and what must act.
 
       (gdb) llm-requests
       2 running, 1 waiting
@@ -53,10 +53,10 @@ class LlmRequests(Command):
     that may know a request is read twice, a second apart, without stopping it: front ends, the scheduler's queues, workers,
     SGLang's detokenizer.
 
-    moving: it got on. queued: others that move are before it. behind: what it waits for is stuck itself. parked: it waits for
-    something that has not come. kept: it has ended, its blocks are kept for a reader in another instance. never-fits: it needs
-    more than there is in all. lost: a process waits for its answer, none works on it. zombie: the engine works on it, no process
-    waits for its answer. thrash: it is preempted over and over, and no request gives a token.
+    moving: it made progress. queued: others that move are before it. behind: what it waits for is stuck itself. parked: it
+    waits for something that has not come. kept: it has ended, its blocks are kept for a reader in another instance. never-fits:
+    it needs more than there is in all. lost: a process waits for its answer, none works on it. zombie: the engine works
+    on it, no process waits for its answer. thrash: it is preempted over and over, and no request gives a token.
 
     llm-request ID shows the whole way of one. Token ids only with -show-content. Of several machines (ssh:A ssh:B, pod/NS/NAME,
     slurm:JOB) there is one answer: both ends of each transfer are joined over all.

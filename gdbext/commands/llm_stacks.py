@@ -38,7 +38,7 @@ class LlmStacks(Command):
       pauses: TP0 1.21 ms, …
 
     WHAT is all (the default), or ranks, pids and snapshot files, separated by blanks. Where only some answer, the others are
-    named with the reason. -samples N looks N times and names the threads that moved between two looks and those that did
+    named with the reason. -samples N takes N samples and names the threads that moved between two and those that did
     not; on a machine too busy for it, fewer times, and says so.
     -html F writes one page that needs no network, -folded F one line per thread for flame graphs.
 
@@ -56,8 +56,8 @@ class LlmStacks(Command):
     takes_target = False
     standalone = True
     options = (
-        Option("samples", "int", "look N times and show who moves in between", 1, "N"),
-        Option("interval", "float", "seconds between two looks", 0.5, "S"),
+        Option("samples", "int", "take N samples and show the threads that moved", 1, "N"),
+        Option("interval", "float", "seconds between two samples", 0.5, "S"),
         Option("all", help="also every thread of idle pools, and long runs of frames in full"),
         Option("html", "str", "write a page with the tree", metavar="F", for_agents=False),
         Option("folded", "str", "write lines for flame graphs", metavar="F", for_agents=False),
@@ -69,7 +69,7 @@ class LlmStacks(Command):
             metavar="DIR",
             for_agents=False,
         ),
-        Option("ray", help="look at every node of the Ray cluster", for_agents=False),
+        Option("ray", help="read every node of the Ray cluster", for_agents=False),
     )
 
     def run(self, session: Session, args: Args) -> Answer:
@@ -94,7 +94,7 @@ class LlmStacks(Command):
             for one in snapshots.pauses(taken):
                 pauses.setdefault(one["pid"], []).append(one)
         if looks < args.samples:
-            partial.append(f"{looks} of {args.samples} looks: this machine was too busy for more in {limit:.0f} s")
+            partial.append(f"{looks} of {args.samples} samples: this machine was too busy for more in {limit:.0f} s")
         data = stacks_data(views)
         data.update(
             ranks_read=len(views),

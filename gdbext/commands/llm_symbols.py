@@ -16,7 +16,7 @@ class LlmSymbols(Command):
 
     After llm-attach gdb has read only what the stacks needed: `break f` waits (is pending) where f is in another library, and
     says in which; it is set once that library is read. LIB is a part of the library's path. Without LIB: the libraries that
-    are loaded, and whether gdb has read them. A large one (libtorch_cpu) takes seconds, and the process stands still meanwhile.
+    are loaded, and whether gdb has read them. A large one (libtorch_cpu) takes seconds, and the process is stopped meanwhile.
 
         (gdb) break cpu_attention_with_kv_cache
         Breakpoint 1 (cpu_attention_with_kv_cache) pending.

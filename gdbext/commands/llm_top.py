@@ -24,7 +24,6 @@ from ..session.session import Session
 from ..stacks import prefetch, snapshots
 from ..timeline import live
 from ..timeline.live import Live
-from .snapshot_reader import READER
 
 KEYS = "q quit  s sort  up/down choose  enter stack  w snapshot"
 SORTS = ("order", "cpu", "rss", "gil")
@@ -57,7 +56,7 @@ class LlmTop(Command):
     standalone = True
     options = (
         Option("once", help="print one frame"),
-        Option("interval", "float", "seconds that a frame tells of", 1.0, "S"),
+        Option("interval", "float", "seconds that a frame covers", 1.0, "S"),
         Option("frames", "int", "end after so many frames", None, "N"),
         Option("sort", list(SORTS), "the order of the ranks", "order"),
     )
@@ -186,7 +185,7 @@ class _View:
         shots = snapshots.snapshots_of([processes.ProcessRef(pid)])
         name = f"{pid}-{time.strftime('%H%M%S')}.core"
         try:
-            snapshots.collect(shots, [name], prefetch.ANSWERS, snapshots.limit(), reader=READER)
+            snapshots.collect(shots, [name], [prefetch.KV], snapshots.limit())
         except (GdbextError, OSError) as e:
             return f"no snapshot of {pid}: {e}"
         return f"snapshot: {name}" if shots[0].target is not None else f"no snapshot of {pid}: {shots[0].reason}"

@@ -19,7 +19,7 @@ from ..render import files
 from ..render.text import Style, escape, seconds
 from ..requests import watch as requests
 from ..session import process_selection
-from ..session.command import HEAP, MAX_BYTES, Answer, Args, Command, Option, UsageError
+from ..session.command import MAX_BYTES, SMALL, Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import prefetch, snapshots, standstill
 from .snapshot_reader import READER
@@ -32,13 +32,13 @@ class LlmWatch(Command):
 
     Reads states, CPU clocks and the main threads' Python stacks through /proc every -poll seconds, and of engines their open
     requests, four times in -after seconds; nothing is stopped. When a process has ended, is stopped, or its main thread has stood
-    in the same place for -after seconds, or an open request has not moved for so long, llm-hang looks at all of them (a pause of
+    in the same place for -after seconds, or an open request has not moved for so long, llm-hang examines all of them (a pause of
     milliseconds). A verdict of idle or busy is no hang: the watch goes on. Any other is captured into -o DIR:
     report.html and a snapshot of each process, and the watch ends.
 
       (gdb) llm-watch all -after 60 -o /var/tmp/hangs
       llm-watch: 4 processes are watched; ^C ends it
-      TP0 has stood in the same place for 60.12 s
+      TP0 has been in the same place for 60.12 s
       collective: ranks wait in a collective for others that are not there
       culprit: TP1 21470 MainThread
       …
@@ -57,10 +57,10 @@ class LlmWatch(Command):
     options = (
         Option("after", "float", "seconds without progress", 60.0, "S"),
         Option("o", "str", "the folder for what is captured (default: here)", ".", "DIR"),
-        Option("poll", "float", "seconds between two looks", 1.0, "S"),
+        Option("poll", "float", "seconds between two samples", 1.0, "S"),
         Option("for", "float", "end the watch after this many seconds", None, "S"),
         Option("counter", "str", "a Python expression that changes with progress", None, "EXPR"),
-        HEAP,
+        SMALL,
         MAX_BYTES,
     )
 
@@ -107,9 +107,9 @@ class LlmWatch(Command):
         snapshots.collect(
             shots,
             [os.path.join(folder, snapshots.file_name(s)) for s in shots],
-            prefetch.ANSWERS,
-            snapshots.limit(args.heap, args.max_bytes),
-            reader=READER,
+            prefetch.ANSWERS if args.small else [prefetch.KV],
+            snapshots.limit(args.small, bound=args.max_bytes),
+            reader=READER if args.small else snapshots.READER,
         )
         pauses = {p["pid"]: p["seconds"] for p in data["pauses"]}
         for p in snapshots.pauses(shots):

@@ -26,7 +26,7 @@ class PyBt(Command):
 
     `calls time.sleep` behind a frame: the function of C code that it has called, where memory proves it.
     `pyframe 1` selects a frame for pylist, pylocals and pyprint. Greenlets (gevent's too) of the thread follow, each with its
-    state and the frames in which it is suspended; -all also shows those whose thread cannot be told."""
+    state and the frames in which it is suspended; -all also shows those whose thread is unknown."""
 
     name = "pybt"
     group = "python"

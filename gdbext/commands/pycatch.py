@@ -31,7 +31,7 @@ class PyCatch(Command):
     takes_target = False
     resumes = True
     gdb_only = True
-    options = [Option("uncaught", help="only those that nobody catches"), ATTACHED, COUNT, PENDING]
+    options = [Option("uncaught", help="only uncaught ones"), ATTACHED, COUNT, PENDING]
 
     def run(self, session: Session, args: Args) -> Answer:
         pycatch, follow = require_gdb(session, "pycatch"), require_gdb(session, "follow")

@@ -14,8 +14,8 @@ from ..session.session import Session
 
 MEANING = {
     "raised": "on its way up",
-    "handled": "being handled: an except, finally or __exit__ is at work",
-    "unhandled": "the last one that nobody caught (sys.last_exc)",
+    "handled": "being handled: an except, finally or __exit__ runs",
+    "unhandled": "the last uncaught one (sys.last_exc)",
 }
 
 
@@ -23,14 +23,14 @@ class PyExc(Command):
     """Show the exceptions in flight in every Python thread, with tracebacks, causes and contexts.
 
       (gdb) pyexc
-      Thread 4123 "MainThread": being handled: an except, finally or __exit__ is at work
+      Thread 4123 "MainThread": being handled: an except, finally or __exit__ runs
       Traceback (most recent call last):
         File "…/vllm/v1/engine/core.py", line 1203, in run_busy_loop
           self._process_engine_step()
       KeyError: 'req-7'
 
     In flight is what is on its way up through the calls, what an except, finally or __exit__ block is working on right now, and
-    the last exception that nobody caught. Works on a core of a process that aborted. -locals shows the variables of the
+    the last uncaught exception. Works on a core of a process that aborted. -locals shows the variables of the
     traceback's frames as they were left. Frames in JSON run innermost first, in the text as Python prints them."""
 
     name = "pyexc"

@@ -17,6 +17,7 @@ from ..heap import collector, growth, listing, model
 from ..heap.collector import Sightings
 from ..heap.growth import Look
 from ..heap.listing import Census
+from ..render.files import may_write
 from ..render.text import Style
 from ..session import evaluation as frames
 from ..session.command import Answer, Args, Command, Option, UsageError
@@ -51,7 +52,7 @@ class PyHeap(Command):
     what hangs on a container by the shortest ways from modules and frames.
 
     A process that runs is copied in one short stop, and the copy is read ("paused" says for how long). With -unstopped,
-    or where it cannot be copied, it is read while it runs: objects that come and go meanwhile may be missing. Either way the look
+    or where it cannot be copied, it is read while it runs: objects that come and go meanwhile may be missing. Either way the walk
     ends after -deadline seconds, and says what it has not read by then; a million objects take about a second of CPU. Needs
     numpy."""
 
@@ -60,15 +61,15 @@ class PyHeap(Command):
     tool = "heap"
     group = "python"
     options = (
-        Option("type", "str", "the instances of this type, and who holds each", metavar="T"),
+        Option("type", "str", "the instances of this type, and the holders of each", metavar="T"),
         Option("path", "str", "the ways from modules and frames to the object at this address", metavar="ADDR"),
         Option("save", "str", "remember this heap in a file, for -diff", metavar="FILE", for_agents=False),
         Option("force", help="-save replaces a file that is there", for_agents=False),
         Option("diff", "str", "what grew since the heap in FILE", metavar="FILE", for_agents=False),
-        Option("watch", "float", "look twice, so many seconds apart: what grew between", metavar="S"),
+        Option("watch", "float", "walk twice, so many seconds apart: what grew", metavar="S"),
         Option("all", help="every row, however many"),
         Option("unstopped", help="read the process while it runs, without a copy"),
-        Option("deadline", "float", "how many seconds one look may take", 120.0, "S"),
+        Option("deadline", "float", "seconds per walk, at most", 120.0, "S"),
     )
 
     def run(self, session: Session, args: Args) -> Answer:
@@ -77,6 +78,8 @@ class PyHeap(Command):
         if not 1 <= args.deadline <= 86400:
             raise UsageError("pyheap: -deadline is 1 to 86400 seconds")
         need("numpy", "pyheap")
+        if args.save is not None:
+            may_write(args.save, "-save", args.force)
         before: Look | None = None
         moments: list[_Moment] = []
         sightings = collector.Sightings()
@@ -102,7 +105,7 @@ class PyHeap(Command):
             parts = [lambda style: listed.paths_text(data, args.all, style)]
         if before is not None:
             if before.process != _process(target):
-                partial.append("the earlier look is of another process: containers are not the same ones, types are compared")
+                partial.append("the earlier walk is of another process: only types are compared")
                 before.containers.clear()
                 before.complete = False
             data["growth"] = [listed.growth_data(row) for row in growth.compare(before, census)]

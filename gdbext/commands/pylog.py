@@ -24,9 +24,7 @@ from ..session.session import Session
 
 LIMIT = Option("limit", "int", "says nothing more after N lines", 0, metavar="N")
 EVERY = Option("every", "int", "says something of the first pass and then of every Nth only", 1, metavar="N")
-FOR = Option(
-    "for", "float", "says nothing more S seconds after the first pass, and gives the debug registers back", 0.0, metavar="S"
-)
+FOR = Option("for", "float", "says nothing more S seconds after the first pass, and frees the debug registers", 0.0, metavar="S")
 
 
 MAX_CALLS = 1000  # that -calls follows where -limit does not say
@@ -117,7 +115,7 @@ class PyTrace(Command):
     far. delete N removes it. What becomes of the process if gdb is killed meanwhile: help pybreak.
 
     -calls follows every call of some modules (and of those inside them) in the selected thread, indented. It takes one register,
-    and the thread stands still for about a millisecond at each Python call and return, also at those of other modules: so it
+    and the thread stops for about a millisecond at each Python call and return, also at those of other modules: so it
     ends after 1,000 calls, or what -limit and -for say, and the thread runs at full speed again.
 
         (gdb) pytrace Scheduler.get_num_unfinished_requests
@@ -180,7 +178,7 @@ class LlmSave(Command):
     """Write tensors to files whenever Python reaches a place, and go on (R). Nothing is written to the process.
 
     Each NAME=EXPR is a tensor in the frame that is about to run; every pass (-every N: every Nth) writes DIR/NAME-PID-NUMBER.pt
-    for each, which torch.load reads. WHERE is as pybreak takes it. The rank stands still while its tensors are written: some 1 GB
+    for each, which torch.load reads. WHERE is as pybreak takes it. The rank is stopped while its tensors are written: some 1 GB
     in a second. GPU memory cannot be read from here. delete N removes it.
 
         (gdb) llm-save hidden=hidden_states res=residual -at llama.py:312 -every 10 -limit 5 -o /tmp/hidden

@@ -52,8 +52,8 @@ class PyNext(_Step):
     """Run to the next line of Python in this function, or to its caller (R). Calls run at full speed; all threads run.
 
     Enter repeats it. Two debug registers are needed. A line of a loop in one line counts as one. The other attached processes run
-    meanwhile, as a collective needs it; where one of them stands at a breakpoint of its own they stay, and after two seconds it
-    is said who stands still. pystep, pyfinish and pyuntil do the same.
+    meanwhile, as a collective needs it; where one of them is at a breakpoint of its own they stay, and after two seconds it
+    is said which ranks are stopped. pystep, pyfinish and pyuntil do the same.
 
     Settings: schedule-multiple, while they run; then it is as before.
 

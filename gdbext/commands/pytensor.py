@@ -11,6 +11,7 @@ from ..answers.tensors import comparison_text, histogram_text, statistics_text, 
 from ..cpython.runtime import Runtime
 from ..engines import what as naming
 from ..errors import GdbextError
+from ..render.files import may_write
 from ..render.text import PLAIN, Style, escape, size
 from ..session.command import CONTENT, Answer, Args, Command, Option
 from ..session.evaluation import ANY, FRAME, hides_values, runtime_or_none, tensor_of
@@ -102,7 +103,7 @@ class PyTensor(Command):
             "with X: an expression, a file (./F.npy, ./F.pt:NAME), WHAT:EXPR of another process or core",
             metavar="X",
         ),
-        Option("sample", "int", "look at about N elements, in pieces spread over the tensor", metavar="N"),
+        Option("sample", "int", "read about N elements, in pieces spread over the tensor", metavar="N"),
         Option("py", help="EXPR is a Python expression, no other"),
         Option("cxx", help="EXPR is a C++ expression of gdb, no other"),
         ANY,
@@ -111,10 +112,7 @@ class PyTensor(Command):
     )
 
     def run(self, session: Session, args: Args) -> Answer:
-        if not args.operand_text:
-            raise GdbextError("give an expression or an address, such as: pytensor kv_cache")
-        if args.py and args.cxx:
-            raise GdbextError("-py and -cxx exclude each other")
+        _check(args)
         several = session.resolve(args.on) if args.on else []
         if len(several) > 1:
             return self.on_each(session, args, several)
@@ -252,6 +250,17 @@ class PyTensor(Command):
         other = _other(session, args, whole, tensor, partial)
         data["compare"] = found = comparing.compare(arrays.of_tensor(tensor), other)
         return lambda style: comparison_text(found, tensor.numel, args.compare, style)
+
+
+def _check(args: Args) -> None:
+    """`GdbextError` for words that cannot be answered, and names that cannot be written to."""
+    if not args.operand_text:
+        raise GdbextError("give an expression or an address, such as: pytensor kv_cache")
+    if args.py and args.cxx:
+        raise GdbextError("-py and -cxx exclude each other")
+    for option, path in (("-save", args.save), ("-plot", args.plot)):
+        if path is not None:
+            may_write(path, option, args.force)
 
 
 _BASES = {"torch": "torch.Tensor", "numpy": "numpy.ndarray"}

@@ -57,6 +57,8 @@ class PyTensors(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if args.nan or args.ranks:
             need("numpy", "-nan" if args.nan else "-ranks")
+        if args.save:
+            files.may_write(args.save, "-save", args.force)
         if args.ranks:
             return _ranks(session, args)
         if args.nan and args.on and len(session.resolve(args.on)) > 1:
@@ -99,7 +101,7 @@ class PyTensors(Command):
             else:
                 text = listing.difference_text(data["diff"], args.all, style)
             if args.nan:
-                more = "" if args.all or not rows else style.dim("(the first; -all looks at every tensor)")
+                more = "" if args.all or not rows else style.dim("(the first; -all reads every tensor)")
             else:
                 more = listing.totals_text(data, rows, style)
             return "\n".join(filter(None, (text, more)))

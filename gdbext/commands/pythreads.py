@@ -19,21 +19,20 @@ MAX_SAMPLES = 100_000
 class PyThreads(Command):
     """List the Python threads: who holds the GIL, who waits for it, and where each one is.
 
-      (gdb) pythreads
-        tid  name       GIL   state at
-      > 4123 MainThread waits S     run_busy_loop (vllm/v1/engine/core.py:1203)
-        4140 monitor    holds R     spin (vllm/monitor.py:12)
+        (gdb) pythreads
+          tid  name       GIL   state at
+        > 4123 MainThread waits S     run_busy_loop (vllm/v1/engine/core.py:1203)
+          4140 monitor    holds R     spin (vllm/monitor.py:12)
 
-    GIL: holds, waits, none (it neither has nor wants it now), disabled (a free-threaded build), unknown. Who waits is told by the
-    address that the thread's futex call waits on; of a process that runs a thread on its way is unknown.
-    -samples N looks N times at a process that runs, without stopping it, and names the threads that wait and never get the
-    GIL."""
+      GIL: holds, waits, none (it neither has nor wants it now), disabled (a free-threaded build), unknown. A waiter is known by
+      the address of its futex call; in a running process a thread between two states is unknown.
+    -samples N samples a running process N times, without stopping it, and names the threads that wait and never get the GIL."""
 
     name = "pythreads"
     group = "python"
     options = (
-        Option("samples", "int", "look N times at a running process: who never gets the GIL", 0, "N"),
-        Option("interval", "float", "seconds between two looks, on average", 0.005, "S"),
+        Option("samples", "int", "sample a running process N times: threads that never get the GIL", 0, "N"),
+        Option("interval", "float", "seconds between two samples, on average", 0.005, "S"),
     )
 
     def run(self, session: Session, args: Args) -> Answer:
@@ -49,9 +48,9 @@ class PyThreads(Command):
         found = [_thread(view, daemon) for view in views]
         unknown = sum(th["gil"] == "unknown" for th in found)
         if unknown and target.pid is not None and not target.is_stopped:
-            partial.append(f"{unknown} of {len(found)} threads moved at each look: llm-snapshot's file tells what they want")
+            partial.append(f"{unknown} of {len(found)} threads moved in each sample: llm-snapshot's file shows what they want")
         elif unknown:
-            partial.append("who waits for the GIL cannot be told here: neither registers nor /proc say what the threads wait on")
+            partial.append("which threads wait for the GIL is not known: neither registers nor /proc say what they wait on")
         data = {"threads": found, "holder": next((th["tid"] for th in found if th["gil"] == "holds"), None)}
         if args.samples:
             data["samples"] = _sampled(rt, args, found)

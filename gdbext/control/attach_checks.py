@@ -43,7 +43,7 @@ def check(pid: int, force: bool = False) -> bool:
                 f"the main thread of process {pid} has ended (pthread_exit) while others run, and gdb cannot attach that: "
                 f"llm-stacks {pid}, llm-hang {pid} and pybt -all -on {pid} read it, llm-snapshot {pid} makes a core"
             )
-        raise GdbextError(f"process {pid} is a zombie: it has ended and only waits for its parent to take notice")
+        raise GdbextError(f"process {pid} is a zombie: it has ended, and its parent has not reaped it")
     if state["tgid"] != pid:
         raise GdbextError(f"{pid} is a thread of process {state['tgid']}: attach that")
     if state["kthread"]:
@@ -105,8 +105,7 @@ def _refuse_uninterruptible(pid: int) -> None:
         many = ", ".join(names[:SHOWN]) + (f" and {len(tids) - SHOWN} more" if len(tids) > SHOWN else "")
         raise GdbextError(
             f"process {pid}: in uninterruptible sleep: thread{'s' if len(tids) > 1 else ''} {many}: gdb would wait for its end, "
-            "and the "
-            "process stand still that long; llm-stacks reads it without waiting, llm-attach -force attaches all the same"
+            "with the process stopped; llm-stacks reads it without waiting, llm-attach -force attaches anyway"
         )
 
 
@@ -137,7 +136,7 @@ def _refuse_odd_files(pid: int, force: bool) -> None:
         for mode in () if force else _modes(pid, path):
             if not stat.S_ISREG(mode):
                 kind = "a FIFO" if stat.S_ISFIFO(mode) else "no regular file"
-                raise GdbextError(f"{which} {kind}, and gdb would open it; {reads}, llm-attach -force attaches all the same")
+                raise GdbextError(f"{which} {kind}, and gdb would open it; {reads}, llm-attach -force attaches anyway")
 
 
 def _modes(pid: int, path: str) -> Iterator[int]:

@@ -238,7 +238,7 @@ class CudaGdb:
             found = re.search(r"sm_(\d+)(\d)", row.get("sm_type", "") or row.get("smType", ""))
             if found and (current is None or row.get("device") in (None, str(current.device))):
                 return int(found.group(1)), int(found.group(2))
-        raise GdbextError("cuda-gdb does not tell the compute capability of the device in focus (info cuda devices)")
+        raise GdbextError("cuda-gdb does not report the compute capability of the device in focus (info cuda devices)")
 
     def pc(self) -> int | None:
         """The focused thread's program counter, or None."""

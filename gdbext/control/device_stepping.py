@@ -111,7 +111,7 @@ def step(device: CudaGdb, focus: Focus, kind: str) -> tuple[dict[str, Any], str]
         )
         pc = device.pc()
         if pc is None:
-            raise GdbextError("cuda-gdb does not tell the program counter of the thread in focus: step by line or instruction")
+            raise GdbextError("cuda-gdb does not report the program counter of the thread in focus: step by line or instruction")
         device.execute("tbreak *{} if {}", hex(pc), where)
         device.execute("continue")
     now = device.focus()

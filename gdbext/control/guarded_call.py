@@ -149,7 +149,7 @@ def _prepare(target: Target, tid: int, text: bytes) -> tuple[list[tuple[int, byt
 def _floating(raw: bytes) -> bytes:
     """The floating-point part of a signal frame: XSTATE_SIZE bytes of an XSAVE area, its software words and the end's mark."""
     if len(raw) < XSTATE_SIZE:
-        raise GdbextError("this processor saves no AVX registers: gdb makes no calls on it")
+        raise GdbextError("this CPU saves no AVX registers: gdb makes no calls on it")
     used = struct.unpack_from("<Q", raw, XSTATE_HEADER)[0] & XSTATE
     software = struct.pack("<IIQI", MAGIC1, XSTATE_SIZE + 4, XSTATE, XSTATE_SIZE).ljust(48, b"\0")
     header = struct.pack("<Q", used).ljust(64, b"\0")

@@ -97,7 +97,7 @@ def _by_remote_execution(rt: Runtime, target: ProcTarget, folder: SharedTempDir,
         if inferior is not None and not any(t.is_running() for t in inferior.threads()):
             return {
                 "ok": None,
-                "waits": "it runs once the process is continued and its main thread reaches a safe point, and tells in "
+                "waits": "it runs once the process is continued and its main thread reaches a safe point; its result: "
                 f"{folder.here('result')}",
             }
         over = _over(folder, timeout)
@@ -135,7 +135,7 @@ def _said(folder: SharedTempDir) -> dict[str, Any]:
     return {
         "ok": None,
         "waits": "it has not ended yet (or the process may not read it), and goes on whenever the process runs, attached or not; "
-        f"it tells in {folder.here('result')}",
+        f"its result: {folder.here('result')}",
     }
 
 

@@ -13,7 +13,7 @@ TOOLS = {
 try:
     import debugpy
 except ImportError as error:
-    way = "pip install debugpy beside the engine, or pip install --target FOLDER debugpy and add -path FOLDER"
+    way = "pip install debugpy for the engine, or pip install --target FOLDER debugpy and add -path FOLDER"
     raise ImportError(str(error) + ": " + way) from None
 said["port"] = debugpy.listen(("127.0.0.1", port))[1]
 """,

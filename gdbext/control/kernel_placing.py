@@ -41,9 +41,8 @@ def place(breakpoint: KernelBreakpoint, shape_of: Callable[[], tuple[int, str] |
             target = breakpoint.target
             if not target.is_live:
                 raise GdbextError(
-                    f"{target.describe()} does not run: nothing can be stopped in it (llm-launch decodes a launch that its "
-                    "threads "
-                    "stood at)"
+                    f"{target.describe()} does not run: nothing can be stopped in it (llm-launch decodes the launch at "
+                    "which a thread stopped)"
                 )
             breakpoint.rt = kernel_breakpoints.runtime_or_none(target)
             rows, entries, partial = _search(breakpoint, target)
@@ -54,10 +53,7 @@ def place(breakpoint: KernelBreakpoint, shape_of: Callable[[], tuple[int, str] |
             _place_in_device(breakpoint, rows, shape_of)
     kernel_breakpoints.add(breakpoint)
     if not inferior.pid and not gdb.parameter("auto-solib-add"):
-        partial.append(
-            "auto-solib-add is off: gdb tells of no library of a process that does not run yet; give this again once it stands "
-            "at main"
-        )
+        partial.append("auto-solib-add is off: gdb knows no library of a process that does not run yet; repeat this at main")
     driver = shape_of is None and any(r.kernel.launch == "driver" for r in breakpoint.kernels)
     if driver and not any(launch.is_driver(one.entry) for one in breakpoint.numbered):
         partial.append("no driver is loaded yet: kernels launched by it are waited for")

@@ -83,7 +83,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
         if not self.dormant:
             found = [(process, self.where.places(process.rt)) for process in processes]
             if not any(places for _, places in found):
-                raise NotFoundError("no attached process has imported torch.nn: there are no modules to look at")
+                raise NotFoundError("no attached process has imported torch.nn: there are no modules to check")
         self.register(" ".join(["llm-break", self.where.text] + (["if", self.condition] if self.condition else [])))
         try:
             for process in [] if self.dormant else processes:
@@ -100,7 +100,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
             self.arm(stop.process, self.where.places(stop.process.rt))
             return f"from now on llm-break {self.number} stops at the first module of a step that returns a NaN"
         except GdbextError as e:
-            return f"the modules are not looked at: {e}"
+            return f"the modules are not checked: {e}"
 
     def reached(self, stop: StopContext, place: BytecodeLocation) -> bool:
         thread = (stop.process.pid, stop.tid)
@@ -147,7 +147,7 @@ class ModuleNanBreakpoint(pybreak.PyBreakpoint):
             except GdbextError as e:
                 if process.pid not in self.passed_over:
                     self.passed_over.add(process.pid)
-                    say(escape(f"{self.title}: outputs of modules of {process.name} are not looked at: {e}"))
+                    say(escape(f"{self.title}: outputs of modules of {process.name} are not checked: {e}"))
                 continue
             where = f" in {place}" if place else ""
             found.append(f"{count} NaN of {tensor.numel}{escape(where)} ({list(tensor.shape or ())} {tensor.dtype.name})")
@@ -192,9 +192,7 @@ def _note_origin(stop: StopContext, passed_on: bool) -> None:
     if found:
         hw_breakpoints.note(escape(f"of its own tensors these hold NaN: {', '.join(found)}"))
     elif not passed_on and models.adds_ranks(module):
-        hw_breakpoints.note(
-            "it adds up what all ranks computed: the NaN may be another rank's; pytensors -nan -on all looks there"
-        )
+        hw_breakpoints.note("it adds up what all ranks computed: the NaN may be another rank's; pytensors -nan -on all checks")
 
 
 def _inputs(stop: StopContext) -> tuple[list[str], list[str]]:

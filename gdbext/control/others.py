@@ -91,8 +91,8 @@ def _said(held: list[Any], others: list[Any]) -> str:
     labels = {one.pid: one.label for one in attached_processes.attached()}
     names = ", ".join(labels.get(i.pid) or f"process {i.pid}" for i in others)
     at = ", ".join(labels.get(i.pid) or f"process {i.pid}" for i in held)
-    verb = "stand" if len(others) > 1 else "stands"
+    verb = "are" if len(others) > 1 else "is"
     return (
-        f"the step goes on; {names} {verb} still meanwhile ({at} at a breakpoint): "
+        f"the step goes on; {names} {verb} stopped meanwhile ({at} at a breakpoint): "
         "if it waits for them, Ctrl-C, then llm-continue resumes all\n"
     )

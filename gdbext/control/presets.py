@@ -53,7 +53,7 @@ class RequestBreakpoint(pybreak.PyBreakpoint):
         try:
             found = [one for one in plain(evaluate(stop.process.rt, self.ids, stop.frame)) if self._part.search(one)]
         except hw_breakpoints.READ_ERRORS as e:
-            found = [f"{self.ids} cannot be told: {e}"]
+            found = [f"{self.ids} cannot be read: {e}"]
         if not found or (self.condition and not self.holds(stop)):
             return False
         self.hits += 1
@@ -79,7 +79,7 @@ class NanBreakpoint(pybreak.PyBreakpoint):
             bad = not_finite(stop.process.rt, evaluate(stop.process.rt, self.expression, stop.frame))
         except hw_breakpoints.READ_ERRORS as e:
             if self.hits == 0:
-                hw_breakpoints.note(f"{self.expression} cannot be looked at: {e}; delete {self.number} if that stays so")
+                hw_breakpoints.note(f"{self.expression} cannot be read: {e}; delete {self.number} if that stays so")
                 self.hits += 1
                 return self.act(stop, place)
             return False
@@ -106,7 +106,7 @@ def not_finite(rt: Runtime, value: Any) -> str:
     if name not in EXPONENTS:
         return ""
     if not found.numel or found.numel > MAX_ELEMENTS:
-        raise GdbextError(f"{found.numel} elements are not looked through")
+        raise GdbextError(f"{found.numel} elements are too many to check")
     contiguous, step = True, 1
     for size, stride in zip(reversed(found.shape or ()), reversed(found.stride or ())):
         contiguous, step = contiguous and (size == 1 or stride == step), step * size

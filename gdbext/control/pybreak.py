@@ -203,7 +203,7 @@ class PyBreakpoint:
         try:
             return condition(stop.process.rt, self.condition, stop.frame)
         except hw_breakpoints.READ_ERRORS as e:
-            hw_breakpoints.note(f"its condition cannot be told: {e}")
+            hw_breakpoints.note(f"its condition cannot be evaluated: {e}")
             return True
 
     def act(self, stop: StopContext, place: BytecodeLocation) -> bool:

@@ -118,7 +118,7 @@ class Catchpoint(pybreak.PyBreakpoint):
         text = escape(exceptions.class_name(rt.type(kind)))
         self.hits += 1
         where = f"thread {stop.tid}" if stop else "a thread that has left its last Python frame"
-        self.last = f"{self.title}: {text} was caught by nobody, {where}, hit {self.hits}; pyprint {value:#x} shows it"
+        self.last = f"{self.title}: {text} was not caught, {where}, hit {self.hits}; pyprint {value:#x} shows it"
         return self.hits >= self.count
 
     def wanted(self, rt: Runtime, kind: int) -> bool:

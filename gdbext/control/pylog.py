@@ -130,7 +130,7 @@ class Pace:
             return
         which = f"{self.limit} lines" if self.limit and self.said >= self.limit else f"{self.seconds:g} s"
         more = "; the process runs on (Ctrl-C stops it)" if runs_on else ""
-        write(f"{title}: over after {which}: {self.said} of {self.passes} passes told{more}\n")
+        write(f"{title}: over after {which}: {self.said} of {self.passes} passes shown{more}\n")
         gdb.flush()
 
 

@@ -38,7 +38,7 @@ def launch_here(target: Target, registers: dict[str, int], rt: Runtime | None) -
         signature = own.signature
     found = launch.launch_at(target, registers, vector_register(target.arch), parameters_of, signature)
     if found is None:
-        raise NotFoundError("this thread is at no launch: llm-break paged-attention, continue, and llm-launch where it stops")
+        raise NotFoundError("this thread is not at a launch: llm-break paged-attention, continue, and llm-launch where it stops")
     if own is not None:
         found.counted = own.whole
     return found

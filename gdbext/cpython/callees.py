@@ -56,7 +56,7 @@ def _callee(frame: PyFrame) -> str:
         return ""
     found = _Call(frame, every, before[at], every[at]).callable()
     if not rt.target.is_stopped and at != _lasti_now(frame):
-        raise NotFoundError(f"{frame.function} went on while its call was read")
+        raise NotFoundError(f"{frame.function} ran while its call was read")
     return _name(found) if found is not None else ""
 
 

@@ -139,7 +139,7 @@ def _getattr(rt: Runtime | None, value: Any, name: Any, *default: Any) -> Any:
 def _sorted(rt: Runtime | None, value: Any) -> list[Any]:
     found = spending.gathered(members(value))
     if any(_is_nan(v) for v in found):
-        raise GdbextError("a nan among them: sorted(), min() and max() would give anything")
+        raise GdbextError("a nan among them: sorted(), min() and max() have no defined result")
     return sorted(found, key=_Key)
 
 
@@ -156,7 +156,7 @@ def _is_nan(value: Any) -> bool:
 def _range(rt: Runtime | None, *args: Any) -> range:
     found = range(*(plain(a) for a in args))
     if len(found) > MAX_RANGE:
-        raise GdbextError(f"a range of {len(found)} is more than is looked at here ({MAX_RANGE})")
+        raise GdbextError(f"a range of {len(found)} is more than gdbext reads ({MAX_RANGE})")
     return found
 
 

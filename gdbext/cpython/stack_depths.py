@@ -87,7 +87,7 @@ def steps(code: Code) -> dict[int, Step]:
     found, high = {}, 0
     raw = codes.instructions(code)
     if len(raw) > MAX_INSTRUCTIONS:
-        raise LayoutError(f"{code.qualname} has {len(raw)} instructions: where its stack stands is not reckoned")
+        raise LayoutError(f"{code.qualname} has {len(raw)} instructions: its stack depth is not computed")
     for offset, opcode, argument in raw:
         told = known["effects"].get(str(opcode))
         if told is None:

@@ -40,7 +40,7 @@ def read(cache: Cache, workers: Sequence[Worker], notes: list[str]) -> Values:
             notes.append(f"{worker.rank}: its blocks' values {how} read: {e}")
         else:
             if not found.looked_at[worker.rank]:
-                notes.append(f"{worker.rank}: no block's values were looked at: {'; '.join(worker.notes) or 'it has no layers'}")
+                notes.append(f"{worker.rank}: no block's values were read: {'; '.join(worker.notes) or 'it has no layers'}")
     for i, one in enumerate(workers):
         for other in workers[i + 1 :]:
             try:
@@ -51,7 +51,7 @@ def read(cache: Cache, workers: Sequence[Worker], notes: list[str]) -> Values:
             found.faults += faults
             found.pairs += pairs
     if count >= MAX_BLOCKS:
-        notes.append(f"the values of {MAX_BLOCKS} blocks were looked at, of those in use")
+        notes.append(f"of the blocks in use, the values of {MAX_BLOCKS} were read")
     return found
 
 

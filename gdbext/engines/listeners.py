@@ -154,7 +154,7 @@ def who_listens(pid: int, where: str, proc: str = "/proc") -> str:
     if not known or not ours:
         return ""
     if not takers:
-        return f"nobody listens at {where} any more"
+        return f"nothing listens at {where} any more"
     holders = [pid for _, pids in _holders(takers, proc).items() for pid in pids]
     return f"process {holders[0]} here listens at {where}" if len(set(holders)) == 1 else ""
 

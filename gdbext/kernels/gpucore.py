@@ -437,7 +437,7 @@ class GpuCore:
             self._problem(
                 "which address was touched is not known: a CUDA core has no field for it"
                 + (", the text its driver wrote names none" if fault.text else ", its driver wrote no text (newer ones do)")
-                + ", and the instruction at fault does not tell"
+                + ", and the faulting instruction does not show it"
             )
         self.faults.append(fault)
 

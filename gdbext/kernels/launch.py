@@ -384,8 +384,8 @@ def decode_call(target: Target, name: str, registers: Registers, vector: Callabl
             )
         else:
             launch.problems.append(
-                f"argument {index} is a {kind} by value, whose passing only debug information tells: "
-                f"nothing is said from there on"
+                f"argument {index} is a {kind} by value, and only debug information says how it is "
+                "passed: later arguments are not shown"
             )
             launch.counted = False
             break

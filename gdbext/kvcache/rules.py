@@ -51,7 +51,7 @@ NEGATIVE_REF = _rule("negative-ref", "no reference count is negative", _ALL)
 FREE_OWNED = _rule("free-owned", "a free block is in no request's block table", _ALL + ", " + _SGL)
 FREE_REFERENCED = _rule("free-referenced", "a free block has no references", _ALL, transient=True)
 LEAKED = _rule("leaked", "a block without references is in the free queue", _ALL, transient=True)
-OWNED_TWICE = _rule("owned-twice", "a block stands once in a request's table", _ALL + ", " + _SGL)
+OWNED_TWICE = _rule("owned-twice", "a block is in a request's table once", _ALL + ", " + _SGL)
 REF_BELOW_OWNERS = _rule("ref-below-owners", "a block has at least a reference for each table that holds it", _ALL)
 REF_ABOVE_OWNERS = _rule(
     "ref-above-owners",
@@ -79,7 +79,7 @@ REQUEST_UNKNOWN = _rule(
 )
 FREE_LEVEL = _rule("free-level", "a free block waits in the queue of its own memory level", "TensorRT-LLM")
 FREE_ITERATOR = _rule(
-    "free-iterator", "a block knows its place in a free queue exactly while it stands in one", "TensorRT-LLM", transient=True
+    "free-iterator", "a block has a place in a free queue exactly while it is in one", "TensorRT-LLM", transient=True
 )
 BUSY_COUNT = _rule("busy-count", "the counter of busy blocks is the number of blocks with references", "RTP-LLM", transient=True)
 TREE_LINK = _rule(

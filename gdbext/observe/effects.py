@@ -125,7 +125,7 @@ class _Reached:
             if obj.address in self.seen:
                 continue
             if len(self.seen) >= MAX_OBJECTS:
-                raise Hidden("more objects than are looked through")
+                raise Hidden("too many objects")
             self.seen.add(obj.address)
             yield self._own(obj)
             self.todo += self._within(obj)
@@ -221,7 +221,7 @@ class _Reached:
         elif obj.isa("list", "tuple", "set", "frozenset", "collections.deque"):
             found += [rt.object(a) for a in obj.element_addresses(MAX_ITEMS + 1) if a]
         if len(found) > 2 * MAX_ITEMS:
-            raise Hidden("more members than are looked through")
+            raise Hidden("too many members")
         if obj.type.is_heap:
             found += [value for name, value in obj.fields() if name in self.names and isinstance(value, Object)]
             for info in obj.type.bases():

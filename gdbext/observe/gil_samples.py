@@ -52,7 +52,7 @@ def sample(rt: Runtime, count: int, interval: float = 0.005) -> Samples:
     target = rt.target
     if target.is_stopped:
         raise GdbextError(
-            f"{target.describe()} is stopped: who gets the GIL shows only while it runs; "
+            f"{target.describe()} is stopped: the GIL can be sampled only while it runs; "
             f"detach, then add -on {target.pid or 'PID'}"
         )
     found, began = Samples(), time.monotonic()

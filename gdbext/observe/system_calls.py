@@ -49,7 +49,7 @@ TIMER_ABSTIME = 1  # include/uapi/linux/time.h
 ESTABLISHED = "01"
 MAPPED = "0000000000000000FFFF0000"  # before an address of IPv4, ::ffff:0:0/96
 LOOPBACK = re.compile("[0-9A-F]{6}7F:|0{24}01000000:")
-PENDING = ", which nobody has accepted"  # of a connection whose other end is still in its listener's queue
+PENDING = ", not accepted yet"  # of a connection whose other end is still in its listener's queue
 LISTEN = "0A"  # TCP_LISTEN, include/net/tcp_states.h
 ACCEPTS = 0x10000  # __SO_ACCEPTCON in /proc/net/unix
 EPHEMERAL = 32768  # the first port that a kernel chooses by itself: ip(7), ip_local_port_range
@@ -421,5 +421,5 @@ def all_descriptors() -> Iterator[tuple[int, int, str]]:
             held += descriptors(pid)
         for fd, link in held:
             if time.monotonic() > deadline:  # the caller may have taken long with each
-                raise GdbextError(f"the descriptors of all processes were not looked through in {HOLDERS_SECONDS:.0f} s")
+                raise GdbextError(f"not all processes' descriptors were read in {HOLDERS_SECONDS:.0f} s")
             yield pid, fd, link

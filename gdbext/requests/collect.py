@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..engines.spec import EngineSpec
     from .model import Counter, Tracked
 
-BETWEEN = 1.0  # seconds between two looks
+BETWEEN = 1.0  # seconds between two samples
 LONGER = 3.0  # times as long, for a step that is only slow
 READ = 3.0  # seconds for one process: what cannot be read by then is reported
 SCHEDULES = ("engine-core", "scheduler")  # roles that have a scheduler; one look at running frames misses it now and then
@@ -69,7 +69,7 @@ class Custody:
 
 
 def collect(engine: Engine, between: float = BETWEEN, sleep: Callable[[float], None] = time.sleep) -> Custody:
-    """The `Custody` of an engine. `between`: seconds between two looks, 0 for one look only."""
+    """The `Custody` of an engine. `between`: seconds between two samples, 0 for one look only."""
     return collect_all([engine], between, sleep)[0]
 
 

@@ -88,13 +88,13 @@ def relate(sides: Sequence[Side], listens: Callable[[int, str], str] | None = No
             if found is not None:
                 _joined(tracked, transfer, *found)
             elif transfer.sends and transfer.state == sightings.KEPT:
-                tracked.evidence.append("no instance that was looked at has a request that reads them")
+                tracked.evidence.append("no instance that was asked has a request that reads them")
             elif transfer.state == sightings.COMPLETION:
                 _consumed(tracked)
             elif (other := index.other_side(transfer)) is not None:
                 _missing(tracked, transfer, other, side.whole and not index.had(other, transfer))
             elif transfer.sends:
-                tracked.evidence.append("no instance that was looked at has its other end")
+                tracked.evidence.append("no instance that was asked has its other end")
             elif transfer.address or transfer.peer:
                 _not_asked(tracked, transfer, listens)
 
@@ -121,7 +121,7 @@ def _joined(tracked: Tracked, transfer: Transfer, other: Side, look: Look, end: 
         tracked.holder = who[0]
         tracked.evidence.append(who[1])
     elif transfer.state:
-        tracked.evidence.append(f"it waits for its {transfer.state}; nothing of {other.name} was seen to stand")
+        tracked.evidence.append(f"it waits for its {transfer.state}; nothing of {other.name} was seen to be stuck")
 
 
 def _standing(side: Side, scheduler: Look) -> tuple[Place, str] | None:
@@ -138,7 +138,7 @@ def _standing(side: Side, scheduler: Look) -> tuple[Place, str] | None:
         for stage, where in look.stood.items():
             keeper = look.keepers[stage]
             place = Place(look.label, look.pid, keeper.tid or None, keeper.name)
-            return place, f"{look.label} of {side.name} stands in {where}"
+            return place, f"{look.label} of {side.name} is in {where}"
     return None
 
 
@@ -148,7 +148,7 @@ def _not_asked(tracked: Tracked, transfer: Transfer, listens: Callable[[int, str
         return
     who = " at ".join(filter(None, (transfer.peer, transfer.address)))
     said = listens(tracked.at.pid, transfer.address) if listens is not None and tracked.at is not None else ""
-    line = f"its {'reader' if transfer.sends else 'sender'}, {who}, was not asked: that one must act"
+    line = f"its {'reader' if transfer.sends else 'sender'}, {who}, was not asked: it must act"
     tracked.evidence.append(f"{line}; {said}" if said else line)
 
 
@@ -161,9 +161,7 @@ def _missing(tracked: Tracked, transfer: Transfer, other: Side, sure: bool) -> N
         transfer.state = NEVER
         tracked.evidence.append(f"{other.name} has no such request: what it waits for will never come")
     elif transfer.state == sightings.BYTES:
-        tracked.evidence.append(
-            f"{other.name} has given the blocks back: they were read to the end, or their lease has ended and others have them"
-        )
+        tracked.evidence.append(f"{other.name} has released the blocks: they were read to the end, or their lease has ended")
 
 
 def _consumed(tracked: Tracked) -> None:

@@ -375,7 +375,7 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
     working = [(one, stage) for one, stage in steps if context.goes_on(one, stage)]
     if working:  # a long step, or a loop without an end: two looks do not show which
         one, stage = working[0]
-        tracked.evidence.append(f"no step of {look.label} has ended; {one.label} goes on in {_stands(one, stage)}")
+        tracked.evidence.append(f"no step of {look.label} has ended; {one.label} runs on in {_stands(one, stage)}")
         return
     if sighting.tid is not None and context.at_work(look, stage):
         tracked.verdict, tracked.holder = model.BEHIND, tracked.at
@@ -414,7 +414,7 @@ def _unanswered(tracked: Tracked, look: Look, sighting: Sighting, debtor: Look) 
     tracked.verdict = model.LOST if sighting.stage == sightings.RUNNING else model.BEHIND
     tracked.holder = _place(debtor, sightings.WORKER)
     tracked.evidence.append(
-        f"{look.label} waits for the answer of {debtor.label} in {_stands(look, sightings.RUNNING)}; that one waits for "
+        f"{look.label} waits for the answer of {debtor.label} in {_stands(look, sightings.RUNNING)}, which waits for "
         "the next step, and nothing is unread in their ring: the answer was lost between them"
     )
 
@@ -431,16 +431,14 @@ def _outside(tracked: Tracked, look: Look, sighting: Sighting, context: _Context
         return
     for one, stage in on_its_way:
         keeper = one.keepers[stage]
-        takes = "takes requests in" if stage == sightings.INPUT else "takes answers in"
+        takes = "reads requests" if stage == sightings.INPUT else "reads answers"
         if context.ended(one, stage):
             tracked.verdict, tracked.holder = model.LOST, Place(one.label, one.pid, None, keeper.name)
             tracked.evidence.append(f"{one.label}'s {keeper.kind} {keeper.name}, which {takes}, has ended")
             return
         if context.two and context.at_work(one, stage):
             tracked.verdict, tracked.holder = model.BEHIND, Place(one.label, one.pid, keeper.tid or None, keeper.name)
-            tracked.evidence.append(
-                f"{one.label}'s {keeper.kind} {keeper.name} takes no further messages: it is in {keeper.stands}"
-            )
+            tracked.evidence.append(f"{one.label}'s {keeper.kind} {keeper.name} reads no more messages: it is in {keeper.stands}")
             return
     within = [stage for stage in sightings.STAGES if stage not in (sightings.FRONTEND, sightings.DETOKENIZER)]
     if not context.two or not context.whole[SCHEDULER] or not context.was_not_at(tracked.request_id, *within):
@@ -459,7 +457,7 @@ def _undelivered(tracked: Tracked, look: Look, context: _Context) -> None:
         return
     tracked.verdict, tracked.holder, keeper = model.BEHIND, tracked.at, look.keepers.get(sightings.FRONTEND)
     where = f": its event loop is in {keeper.stands}" if keeper is not None and keeper.stands else ""
-    tracked.evidence.append(f"{look.label} has not handed it to the engine yet{where}")
+    tracked.evidence.append(f"{look.label} has not sent it to the engine yet{where}")
 
 
 # ---- requests that wait for others -----------------------------------------------------------------------------------------

@@ -30,5 +30,5 @@ def mark(found: Sequence[Tracked], earlier: dict[str, list[tuple[Look, Sighting]
         if times >= MANY_PREEMPTIONS:
             tracked.verdict, tracked.holder, tracked.sure = THRASH, tracked.at, False
             tracked.evidence.append(
-                f"preempted {times} times between two looks ({after.preemptions} in all), and no request gave a token meanwhile"
+                f"preempted {times} times between two samples ({after.preemptions} in all), and no request produced a token"
             )

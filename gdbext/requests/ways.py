@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ROUTER, TRANSFER = "router", "transfer"
 SENDER, READER = "prefill", "decode"  # where an instance does not say what it is
-_NO_SENDER = {instances.NEVER: "it has no such request", sightings.BYTES: "not asked, or it has given the blocks back"}
+_NO_SENDER = {instances.NEVER: "it has no such request", sightings.BYTES: "not asked, or it has released the blocks"}
 
 
 @dataclasses.dataclass
@@ -66,7 +66,7 @@ def _unseen(transfer: Transfer) -> Stop:
     """The stop at an end that no looked-at instance has."""
     who = " at ".join(filter(None, (transfer.peer, transfer.address)))
     if transfer.sends:
-        return Stop(READER, who, "", "no request that was looked at reads them")
+        return Stop(READER, who, "", "no request here reads them")
     return Stop(SENDER, who, "", _NO_SENDER.get(transfer.state, "not asked"))
 
 

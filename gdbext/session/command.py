@@ -174,6 +174,7 @@ def seldom_collected() -> Iterator[None]:
 
 
 SNAPSHOT_BYTES = 512 << 20  # of private memory in a copy that is to hold all of Python's objects
+SMALL = Option("small", help="only what stacks lead to; what it lacks is named")
 HEAP = Option("heap", help="all private memory too: Python's objects, malloc's heaps, tensors; -max-bytes bounds it")
 MAX_BYTES = Option(
     "max-bytes",
@@ -183,7 +184,7 @@ MAX_BYTES = Option(
     "N",
 )
 CONTENT = Option("show-content", help="also what users sent and got: prompts, texts, token ids", for_agents=False)
-COLUMNS = Option("columns", help="where in its line each Python frame stands (CPython 3.11 on)")
+COLUMNS = Option("columns", help="the column of each Python frame (CPython 3.11 on)")
 JSON = Option("json", help="one line of JSON instead of text")
 FULL_PATHS = Option("full-paths", help="source files with all of their path, in the text too", for_agents=False)
 DEBUG = Option("debug", help="log on standard error why something is missing or unknown", for_agents=False)
@@ -237,7 +238,7 @@ class Command:
                 mend = (
                     f"-{STILL.name} reads a copy of one moment" if STILL in self.all_options() else "ask again, or llm-attach it"
                 )
-                raise GdbextError(f"{e}; the process runs on and changes while it is read: {mend}") from None
+                raise GdbextError(f"{e}; the process runs and changes while it is read: {mend}") from None
             raise
 
     def rehearsed(self, values: dict[str, Any]) -> dict[str, Any]:

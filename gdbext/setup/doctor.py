@@ -181,7 +181,7 @@ def check_safe_path(gdb: gdbs.Gdb, python: str | None = None) -> Check:
     script = real + "-gdb.py"
     allowed = [p for p in gdb.safe_path.split(":") if p and not p.startswith("$")]
     if not os.path.exists(script) or any(script == p or script.startswith(p.rstrip("/") + "/") for p in allowed):
-        return Check("auto-load", "ok", f"nothing beside {real} that gdb would refuse to load")
+        return Check("auto-load", "ok", f"nothing next to {real} that gdb would refuse to load")
     return Check(
         "auto-load",
         "warning",
@@ -195,7 +195,7 @@ def check_calls(gdb: gdbs.Gdb) -> Check:
     flags = _file("/proc/cpuinfo")
     if flags is None:
         return Check(
-            "calls", "info", "not looked at: /proc/cpuinfo cannot be read; gdbext calls no function of the process it reads"
+            "calls", "info", "not checked: /proc/cpuinfo cannot be read; gdbext calls no function of the process it reads"
         )
     if "amx_tile" in flags and gdb.base and gdb.base < (14, 0):
         return Check(
@@ -279,7 +279,7 @@ def text(checks: list[Check], style: Style) -> str:
     for c in checks:
         lines.append(f"{marks[c.status]}  {c.name}: {c.detail}")
         if c.mend:
-            lines.append(f"           mend it: {c.mend}" if c.status in ("failed", "warning") else f"           {c.mend}")
+            lines.append(f"           fix: {c.mend}" if c.status in ("failed", "warning") else f"           {c.mend}")
     failed = [c.name for c in checks if c.status == "failed"]
     lines.append("")
     if not failed and not _loads(checks):

@@ -44,7 +44,7 @@ def _blocks(content: Any, where: Any) -> Any:
     found = list(_BLOCK.finditer(content))
     if len(_MARK.findall(content)) != 2 * len(found):
         raise GdbextError(
-            f"{where}: a marker of gdbext's block is damaged; take the block out by hand ({BEGIN.decode()} ... {END.decode()})"
+            f"{where}: a marker of gdbext's block is damaged; remove the block by hand ({BEGIN.decode()} ... {END.decode()})"
         )
     return found
 
@@ -73,9 +73,7 @@ def add_block(content: bytes | None, script: str | bytes, where: str = "init fil
     body = script.encode() if isinstance(script, str) else script
     found = _blocks(content, where) if content is not None else []
     if len(found) > 1:
-        raise GdbextError(
-            f"{where}: gdbext's block stands in it {len(found)} times; take it out first: {package.how()} uninstall"
-        )
+        raise GdbextError(f"{where}: gdbext's block is in it {len(found)} times; remove it first: {package.how()} uninstall")
     if found and content is not None:
         return content[: found[0].start("body")] + body + content[found[0].end("body") :]
     if content is None:

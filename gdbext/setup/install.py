@@ -90,5 +90,5 @@ def uninstall(gdbinit: str | None = None, with_wheels: bool = True, say: Callabl
         if not os.listdir(data):
             os.rmdir(data)
     if not any(f["changed"] for f in files) and not removed:
-        say("nothing to take out: no init file of gdb or cuda-gdb loads gdbext")
+        say("nothing to remove: no init file of gdb or cuda-gdb loads gdbext")
     return {"files": files, "removed": removed}

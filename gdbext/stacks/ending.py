@@ -29,7 +29,7 @@ STAGES = {
     "signal": "it died",
     "joins": "the interpreter is ending: threading._shutdown waits for threads that are no daemons",
     "atexit": "the interpreter is ending: callbacks of atexit run",
-    "finalizing": "the interpreter is ending: it takes its modules apart",
+    "finalizing": "the interpreter is ending: it clears its modules",
     "exit-handlers": "the process is ending: handlers of exit() run",
 }
 
@@ -56,7 +56,7 @@ class Ending:
 
 def _standing(thread: ThreadView) -> str:
     top = thread.top
-    return f"thread {thread.tid} ({thread.name})" + (f", which stands in {top}" if top is not None else "")
+    return f"thread {thread.tid} ({thread.name})" + (f", which is in {top}" if top is not None else "")
 
 
 def read(target: Target, rt: Runtime | None, views: Sequence[ThreadView]) -> Ending | None:

@@ -173,10 +173,10 @@ def resolve(views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
         kind, key = edge.shared
         if kind == "mutex":
             found = [(v.name, th.tid) for v in views for th in v.threads if th.thread is not None and th.thread.ns_tid == key]
-            set_owner(edge, found, f"its owner, thread {key}, is of none of the processes looked at")
+            set_owner(edge, found, f"its owner, thread {key}, is in none of the processes read")
         elif kind == "semaphore":
             found = [node for node in taken.get(key, ()) if node != edge.waiter]
-            set_owner(edge, found, "a semaphore keeps no owner, and no process looked at says that it has it")
+            set_owner(edge, found, "a semaphore keeps no owner, and no process that was read says that it has it")
         else:
             set_file_owner(edge, held, by_name)
 
@@ -196,7 +196,7 @@ def set_file_owner(edge: Edge, holders: dict[Any, Any], by_name: dict[str, Proce
     kind, path = edge.shared
     key = _file(path)
     if key is None:
-        edge.note = "the file is gone, or cannot be looked at from here"
+        edge.note = "the file is gone, or cannot be seen from here"
         return
     mine = by_name[edge.waiter[0]]
     locked, opened = holders.get(key, ([], []))
@@ -204,12 +204,12 @@ def set_file_owner(edge: Edge, holders: dict[Any, Any], by_name: dict[str, Proce
     known = [(v.name, v.main.tid) for v in by_name.values() if v.pid in held and v.main is not None]
     if len(held) == 1 and known:
         edge.owner = known[0]
-        edge.note = "the kernel tells the process that has it, not the thread" if locked else "it has the file open"
+        edge.note = "the kernel names the process that has it, not the thread" if locked else "it has the file open"
     elif held:
         edge.outside = [f"{_comm(pid)} ({pid})" for pid in held]
         edge.note = f"{', '.join(edge.outside[:4])} {'has' if len(held) == 1 else 'have'} {'it' if locked else 'the file open'}"
     else:
-        edge.note = "no process that may be looked into has it"
+        edge.note = "no readable process has it"
 
 
 def _comm(pid: int) -> str:

@@ -103,7 +103,7 @@ class Finder:
                 edge = self._edge(thread)
             except GdbextError as e:
                 late = isinstance(e, FaultError) and isinstance(self.target, CoreFileTarget)
-                came = "what it waits for, if it waits, is not in the copy, as it had just come there" if late else str(e)
+                came = "its wait, if it waits, is not in the copy: it had just begun" if late else str(e)
                 self.partial[thread.tid] = came
                 log.passed_over(e, f"what thread {thread.tid} waits for")
                 continue
@@ -210,7 +210,7 @@ class Finder:
         word, owner, kind = self.target.u32(futex), self.target.u32(futex + MUTEX_OWNER), self.target.u32(futex + MUTEX_KIND)
         edge = Edge(self.node(thread), f"the mutex at {futex:#x}", "mutex", address=futex, where=str(thread.top or ""))
         if kind > MUTEX_KINDS or not word & 0x3FFFFFFF:
-            edge.note = "it was just being given back" if not word else "its owner cannot be told: no mutex of a kind known here"
+            edge.note = "it was just being released" if not word else "its owner is unknown: not a known kind of mutex"
             return edge
         found = next((th for th in self.view.threads if th.thread is not None and th.thread.ns_tid == owner), None)
         if found is not None:
@@ -309,7 +309,7 @@ class Finder:
             self.node(thread), f"the {info.kind} {what or hex(info.address)}", info.kind, address=info.address, where=where
         )
         if not info.locked:
-            edge.note, edge.open = "it was just being given back", "it is open"
+            edge.note, edge.open = "it was just being released", "it is open"
             return edge
         if info.kind != "RLock":
             return self._holder_of(edge, info.address, thread)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LIBRARY = ("threading.py", "queue.py", "_bootstrap>", "thread.py", "_base.py", "logging/__init__.py", "synchronize.py")
 ASYNCIO = ("asyncio/locks.py", "asyncio/queues.py", "asyncio/mixins.py", "asyncio/tasks.py", "asyncio/timeouts.py")
 FRAMES = 8  # innermost frames in which a wait of the library is looked for
-ORPHANED = "it was held when this process was forked, or the thread has ended without giving it back"
+ORPHANED = "it was held when this process was forked, or the thread has ended without releasing it"
 
 # (end of the file, function) -> the kind of the wait for the frame's `self`
 _WAITING = {

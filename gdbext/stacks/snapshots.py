@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 READER = "gdbext.stacks.prefetch"
 THREADS = "gdbext.stacks.prefetch_threads"  # the reader where only threads and their frames are needed
+BYTES = 512 << 20  # of private memory in a snapshot, by default
 MOST_HELD = 32  # collectors: each is a process
 TIMEOUT = 600  # seconds for one collector on a machine at full load; the process itself is paused for milliseconds
 
@@ -69,12 +70,14 @@ def snapshots_of(found: Sequence[ProcessRef]) -> list[ProcessSnapshot]:
     return taken
 
 
-def limit(heap: bool = False, bound: int | None = None, everything: bool = False) -> int:
-    """How many bytes of private memory a snapshot holds: few, or with `heap` all, at most `bound`; `everything`: shared memory
-    too."""
+def limit(small: bool = False, heap: bool = False, everything: bool = False, bound: int | None = None) -> int:
+    """How many bytes of private memory a snapshot holds at most: `bound`, or with `small` few, with `heap` all; `everything`:
+    shared memory too."""
     if everything:
         return resident.EVERYTHING
-    return bound if bound is not None else resident.EVERYTHING - 1 if heap else resident.SMALL
+    if bound is not None:
+        return bound
+    return resident.EVERYTHING - 1 if heap else resident.SMALL if small else BYTES
 
 
 def file_name(snap: ProcessSnapshot) -> str:

@@ -49,9 +49,7 @@ COLLECTING = frozenset(
     "gc_collect_with_callback gc_collect_generations collect_with_callback collect".split()
 )
 _SWITCHES_STACKS = "_greenlet."  # the library of the greenlet package
-INSIDE_A_GREENLET = (
-    "a greenlet runs in it: frames outward of it may be another's, those of the others are not here (pybt has them)"
-)
+INSIDE_A_GREENLET = "a greenlet runs in it: outer frames may belong to another greenlet; pybt shows the rest"
 _GIVES = re.compile(r"_*(write|writev|send|sendto|sendmsg|send_bytes|sendall|put)$")
 _MUST_WAIT = ("Queue._feed", "_feed")  # they wait for work in a function that they call
 MOST_READ = 4096  # threads of a process: more would be an answer of gigabytes
@@ -207,8 +205,8 @@ def read_threads(
         system = sorted(system, key=lambda th: (th.tid != target.pid, th.state != "R", th.tid not in pythons, th.tid))[:MOST_READ]
         lone = lone[: MOST_READ - len(system)]
         partial.append(
-            f"{many - MOST_READ:,} of {many:,} threads were not looked at: {MOST_READ:,} are, the main one, those that run, "
-            "then those of Python first"
+            f"{many - MOST_READ:,} of {many:,} threads were not read: {MOST_READ:,} are, first the main thread, then running "
+            "threads, then those of Python"
         )
     system = sorted(system, key=lambda th: (th.tid != target.pid, th.tid not in pythons, th.tid))
     found = [read_thread(target, rt, th, pythons.get(th.tid), native) for th in system]

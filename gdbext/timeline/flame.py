@@ -51,8 +51,8 @@ def resting(rec: Recording) -> int:
 
 
 def left_out(count: int) -> str:
-    """The text about threads that rest."""
-    return f"{count} thread{'s' * (count != 1)} that rest{'s' * (count == 1)} left out: -idle takes them in"
+    """The text about idle threads."""
+    return f"{count} idle thread{'s' * (count != 1)} left out: -idle includes them"
 
 
 def stacks(rec: Recording, cpu: bool = False, idle: bool = True) -> dict[tuple[str, ...], float]:

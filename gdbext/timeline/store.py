@@ -221,4 +221,4 @@ def _process(plain: dict[str, Any], nodes: int) -> ProcessTrack:
 
 def _check_looks(numbers: Sequence[int], end: int) -> None:
     if any(not 0 <= look <= end for look in numbers) or any(a > b for a, b in zip(numbers, numbers[1:])):
-        raise ValueError("looks that are none")
+        raise ValueError("samples out of order")

@@ -322,7 +322,7 @@ def _reduced(t: Tensor) -> dict[str, Any]:
         return small.statistics(small.elements(t), t.dtype.kind)
     source = arrays.of_tensor(t)
     if source.distinct()[0].numel > MAX_REDUCED:
-        raise GdbextError(f"{t.name}: {t.numel} elements are more than are looked at here ({MAX_REDUCED}): take a slice")
+        raise GdbextError(f"{t.name}: {t.numel} elements are more than gdbext reads ({MAX_REDUCED}): take a slice")
     found: dict[str, Any] = stats.statistics(source)[0]
     return found
 

@@ -65,13 +65,25 @@ def _of_torch(rt: Runtime) -> list[Count]:
         return []
     found: list[Count] = []
     names = {pg.address: name.string(256) for pg, name in contents.item("_pg_names").items(MAX_GROUPS)}
-    for number, (pg, ranks) in enumerate(contents.item("_pg_group_ranks").items(MAX_GROUPS)):
+    default = _default_group(contents)
+    for pg, ranks in contents.item("_pg_group_ranks").items(MAX_GROUPS):
         try:
-            found += _of_group(rt, pg, names.get(pg.address, "?"), ranks.len(), number == 0)
+            found += _of_group(rt, pg, names.get(pg.address, "?"), ranks.len(), pg.address == default)
         except (GdbextError, struct.error) as e:
             log.passed_over(e)
             continue  # a group that this rank is not in has a plain object for its key
     return found
+
+
+def _default_group(contents: Object) -> int:
+    """The address of torch's default group, 0 where it has none. Any group can become it (`_update_default_pg`), so its place
+    among the groups says nothing."""
+    try:
+        group = contents.item("_world").attr("_default_pg")
+    except GdbextError as e:
+        log.passed_over(e)
+        return 0
+    return 0 if group.is_none() else group.address
 
 
 def store_of(rt: Runtime) -> str:
@@ -79,8 +91,10 @@ def store_of(rt: Runtime) -> str:
     or one that is no TCPStore."""
     try:
         contents = rt.module(MODULE) if rt.has_module((MODULE,)) else None
-        for _, held in contents.item("_pg_map").items(1) if contents is not None else ():
-            return _address_in(rt.target, rt.target.u64(held.item(1).address + rt.layout["object.__size"]), 4)
+        default = _default_group(contents) if contents is not None else 0
+        for pg, held in contents.item("_pg_map").items(MAX_GROUPS) if contents is not None and default else ():
+            if pg.address == default:
+                return _address_in(rt.target, rt.target.u64(held.item(1).address + rt.layout["object.__size"]), 4)
     except (GdbextError, struct.error, UnicodeError) as e:
         log.passed_over(e)
     return ""

@@ -70,7 +70,7 @@ def _pieces(source: Source, sample: int | None) -> Iterator[Any]:
     boxes = source.boxes()
     if sample is not None and sample < source.numel:
         if sample < 1:
-            raise GdbextError(f"-sample {sample}: at least one element must be looked at")
+            raise GdbextError(f"-sample {sample}: at least one element must be read")
         every = list(boxes)
         wanted = min(len(every), max(8, -(-sample * len(every) // source.numel)))
         picked, each = [every[i * len(every) // wanted] for i in range(wanted)], max(1, sample // wanted)

@@ -146,7 +146,7 @@ def _of_threads(facts: Facts) -> list[Chain]:
 
 def _resting(f: ProcessState, t: ThreadState) -> Chain:
     """The chain of a pool's worker that waits where it gets its work."""
-    return Chain(t.node, f"work in {t.top}", [], End(t.node, INPUT, "it is at rest"), rests=True)
+    return Chain(t.node, f"work in {t.top}", [], End(t.node, INPUT, "it is idle"), rests=True)
 
 
 def _of_requests(facts: Facts, requests: Iterable[Any]) -> list[Chain]:
@@ -156,7 +156,7 @@ def _of_requests(facts: Facts, requests: Iterable[Any]) -> list[Chain]:
 def chain_of_request(facts: Facts, r: Any) -> Chain:
     """The chain of one request (`requests.model.Tracked`): from the process that has it, along those that must act."""
     at = (r.at.label, r.at.tid) if r.at is not None else (r.request_id, None)
-    said = r.waits_for or (f"the next step of {r.at.label}" if r.at is not None else "what cannot be told")
+    said = r.waits_for or (f"the next step of {r.at.label}" if r.at is not None else "an unknown object")
     if r.behind:
         said += f", behind {', '.join(r.behind[:4])}"
     node = _holder(facts, r.holder or r.at)

@@ -124,7 +124,7 @@ def _unknown(facts: Facts) -> Verdict:
         found = outlook(facts, node)
         evidence += found.way
         if found.kind == "spins" and found.culprit == node:
-            evidence.append(f"{name_of(facts, node)} is at work; what it should move is not known")
+            evidence.append(f"{name_of(facts, node)} runs; whether it makes progress is not known")
     evidence += requests.queued(facts)
     evidence += [describe(f.main) for f in facts if f.main]
     more = count_lines(facts) + ring_lines(facts) + notes(facts) + _shortages(facts) + _timers(facts)

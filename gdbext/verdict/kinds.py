@@ -30,7 +30,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("uninterruptible", "a thread is blocked in the kernel, where no signal reaches it (state D)"),
     Kind("starved", "a thread waits for data that another one does not produce"),
     Kind("stuck-requests", "no thread is stuck, but requests are"),
-    Kind("thrash", "requests are preempted over and over, and none gives a token"),
+    Kind("thrash", "requests are preempted over and over, and none produces a token"),
     Kind("orphaned", "processes of an engine whose parent is gone"),
     Kind("unknown", "not enough evidence"),
     Kind("startup", "the engine has not started up yet", quiet=True),

@@ -266,7 +266,7 @@ def _last_look(s: ProcessState, rt: Runtime, first: dict[str, Any], counted: dic
     gone = sum(address not in now for address in before)
     s.moved_tasks = {t.node for t in seen.tasks if t.address in changed}
     if before or now:
-        s.counters.append(Counter(s.name, s.pid, "asyncio tasks that went on or ended", 0, len(changed - slept) + gone))
+        s.counters.append(Counter(s.name, s.pid, "asyncio tasks that made progress or ended", 0, len(changed - slept) + gone))
 
 
 def _read_calls(s: ProcessState, rt: Runtime, tids: Sequence[int]) -> None:

@@ -57,7 +57,7 @@ def _descriptors(pid: int) -> Iterator[str]:
     sources = [files.source(fd) for fd, link in held[:MOST] if link.startswith("socket:")]
     waiting = {s.inode: s for s in sources if s.kind == "listener" and s.tcp and s.unread >= WAITING}
     for source in list(waiting.values())[:SHOWN]:
-        yield f"{source.unread} {source.text} wait that nobody has accepted"
+        yield f"{source.unread} {source.text} wait to be accepted"
 
 
 def _threads(pid: int) -> Iterator[str]:

@@ -29,19 +29,19 @@ MOVES, RUNS, SPINS = "moves", "runs", "spins"
 SLEEPS, BLOCKED, STOPPED, ENDED = "sleeps", "blocked", "stopped", "ended"
 INPUT, THERE, NOBODY, RING, SEVERAL, UNKNOWN = "input", "there", "nobody", "ring", "several", "unknown"
 STATES = {
-    MOVES: "it goes on",
-    RUNS: "it runs; what it should move is not known",
-    SPINS: "it runs, and changes nothing",
-    SLEEPS: "it stands in a sleep",
+    MOVES: "it makes progress",
+    RUNS: "it runs; whether it makes progress is not known",
+    SPINS: "it runs but makes no progress",
+    SLEEPS: "it sleeps",
     BLOCKED: "it is blocked in the kernel, where no signal reaches it",
     STOPPED: "it is stopped, or its control group is frozen",
     ENDED: "it has ended",
-    INPUT: "it waits for input from outside, which nobody here owes",
+    INPUT: "it waits for input from outside, which no process here owes",
     THERE: "what it waits for is there, and it was not woken",
-    NOBODY: "nobody who was looked at is seen to reach what could end the wait",
-    RING: "it waits for one that stands earlier in the chain",
+    NOBODY: "no thread that was read can reach what could end the wait",
+    RING: "it waits for an earlier one in the chain",
     SEVERAL: "any of several could end the wait, and they do not do the same",
-    UNKNOWN: "what it waits for, or who could end that, cannot be told",
+    UNKNOWN: "what it waits for, or what could end that, is not known",
 }
 _SELECTS = ("epoll", "select", "poll")
 
@@ -80,7 +80,7 @@ def step(facts: Facts, node: Node) -> Step:
         return _thread(facts, f, t)
     if f is not None and task is not None:
         return _task(facts, f, task)
-    return _does(node, UNKNOWN, "it was not looked at")
+    return _does(node, UNKNOWN, "it was not read")
 
 
 def _does(node: Node, state: str, why: str) -> Step:
@@ -111,7 +111,7 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     if t.works:
         return _does(t.node, SPINS if t.futile and not t.collects and not t.calls else RUNS, describe(t))
     if t.denied:
-        return _does(t.node, UNKNOWN, f"{describe(t)}: it wants a processor, and gets hardly any")
+        return _does(t.node, UNKNOWN, f"{describe(t)}: it wants a CPU and hardly gets one")
     if t.collective:
         return _collective(facts, t)
     return _call(facts, f, t)
@@ -135,7 +135,7 @@ def _collective(facts: Facts, t: ThreadState) -> Step:
     """The step to the other ranks, those that are not in the collective."""
     absent = [main.node for main in facts.elsewhere if main is not t]
     said = f"the other ranks in {t.collective}"
-    return Step(said, absent, None, True) if absent else _unknown(said, "no rank that was looked at is elsewhere")
+    return Step(said, absent, None, True) if absent else _unknown(said, "no rank that was read is elsewhere")
 
 
 def _call(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
@@ -168,11 +168,13 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
     if {source.kind for source in call.sources} <= {"event", "other", "file"}:
         return Step(said, (), End(node, UNKNOWN, describe_node(facts, node)))
     if known and not seen and all(pid in f.ancestors for pid in known):
-        return Step(said, (), End(node, INPUT, f"it waits for its parent, {known[0]}, which was not looked at", known[0]))
+        return Step(said, (), End(node, INPUT, f"it waits for its parent, {known[0]}, which was not read", known[0]))
     if not known:
         inodes = {source.inode for source in call.sources} | {peer for source in call.sources for peer in source.peers}
         own = any(pid == f.pid for inode in inodes for pid, _ in f.peers.get(inode, ()))
-        return _unknown(said, "this process alone is seen to have the other end" if own else "who has the other end is not seen")
+        return _unknown(
+            said, "this process alone is seen to have the other end" if own else "the process at its other end is not seen"
+        )
     return _processes(facts, f, seen or known, said, {source.inode for source in call.sources if source.kind == "pipe"})
 
 
@@ -187,10 +189,10 @@ def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, in
     if dead:
         return Step(said, (), End(None, ENDED, f"that process has ended: {dead[0]}", pids[0]))
     if not pids:
-        return _unknown(said, "which process that is cannot be told")
+        return _unknown(said, "which process that is, is not known")
     ran = sum(f.children.get(pid, 0.0) for pid in pids)
-    did = f"used {ran:.2f} s of a processor meanwhile, and was" if ran > STILL else "was"
-    return Step(said, (), End(None, RUNS if ran > STILL else UNKNOWN, f"process {who} {did} not looked at", pids[0]))
+    did = f"used {ran:.2f} s of CPU meanwhile, and was" if ran > STILL else "was"
+    return Step(said, (), End(None, RUNS if ran > STILL else UNKNOWN, f"process {who} {did} not read", pids[0]))
 
 
 def _at_end(f: ProcessState, inodes: set[int]) -> list[Node]:
@@ -220,12 +222,12 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
     if nodes:
         return Step(said, nodes)
     if edge.kind in LOCKS or edge.candidates:
-        return _unknown(said, edge.note or "all who could end that wait for the same")
+        return _unknown(said, edge.note or "all that could end that wait for the same")
     if edge.ended:
         return Step(said, (), End(None, ENDED, f"{', '.join(edge.ended[:4])}, which could have ended that, has ended"))
     if edge.kind == "Future":
-        return _unknown(said, "no frame that was looked at has it: what was given to a loop or a pool stands in none")
-    none = "no thread and no task that was looked at can reach it"
+        return _unknown(said, "no frame that was read has it: work queued in a loop or pool is in no frame")
+    none = "no thread and no task that was read can reach it"
     if f is not None and f.signals:
         what = f"the process's own handler of {', '.join(f.signals[:4])} may, which is not read"
         return _unknown(said, f"{none}; {what}")
@@ -262,13 +264,13 @@ def _task(facts: Facts, f: ProcessState, task: TaskState) -> Step:
         return _does(node, SLEEPS, text + (" (a short one)" if naps(facts, node) else ""))
     if task.kind == "executor":
         pool = [t.node for t in pool_at_work(f)]
-        return Step(task.text, pool) if pool else _unknown(task.text, "no thread of a pool is at work")
+        return Step(task.text, pool) if pool else _unknown(task.text, "no thread of a pool runs")
     if "serve_forever" in task.text:
         return Step(task.text, (), End(node, INPUT, text))
     call = task.call or streams_call(f, task, thread)
     if call is not None:
         return _sources(facts, f, node, call)
-    return _unknown(task.text or "what cannot be told", f"who is to end that is not known: {text}" if text else "")
+    return _unknown(task.text or "an unknown object", f"what could end that is not known: {text}" if text else "")
 
 
 def short(facts: Facts, end: End) -> str:

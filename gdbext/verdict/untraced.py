@@ -47,7 +47,7 @@ def lines(one: dict[str, Any]) -> list[str]:
     woke = [t for t in threads if t not in busy and t["woke"]]
     still = len(threads) - len(busy) - len(woke)
     found = [
-        f"{one['label']} may not be traced; this is what /proc tells without, in {one['seconds']:.1f} s: "
+        f"{one['label']} may not be traced; this is from /proc, in {one['seconds']:.1f} s: "
         f"{len(busy)} of {len(threads)} threads ran, {len(woke)} woke and slept, {still} did not run"
     ]
     for t in sorted(busy, key=lambda t: -t["cpu"])[:SHOWN]:

@@ -22,7 +22,7 @@ _AWAITED = {  # what a function of the kernel waits for: kernel/fork.c (vfork)
 def name_of(facts: Facts, node: Node) -> str:
     """`TP0 thread 4242 (MainThread)`, or `TP0 task worker-3`."""
     if node is None:
-        return "nobody"
+        return "no thread"
     if node[1] is None:
         return str(node[0])
     t = facts.thread(node)
@@ -36,7 +36,7 @@ def describe(t: ThreadState | None) -> str:
     if t is None:
         return ""
     load = "" if t.load is None else f", {100 * t.load:.0f} % CPU"
-    how = "moves, last" if t.moved else "stands"
+    how = "moves, last" if t.moved else "is"
     wait = f", waits for {t.edge.lock}" if t.edge is not None else ""
     return f"{t.node[0]} thread {t.node[1]}{f' ({t.name})' if t.name else ''} {how} in {t.top}{wait}{load}"
 

@@ -47,10 +47,7 @@ FEW = 3  # files of gdb that are named run one after the other, more at once
 ONCE_MORE = 10  # so many failures of a part at most are tried again, alone: more are no accident
 
 
-SAMPLED = (
-    "Each test of gdb that runs on several Pythons runs on the oldest, the newest and one that GDBEXT_TEST_SAMPLE draws; "
-    "GDBEXT_TEST_LONG=1 for all"
-)
+SAMPLED = "Of tests that are alike, GDBEXT_TEST_SAMPLE draws some (tests/harness/samples.py); GDBEXT_TEST_LONG=1 runs all"
 
 
 class Part:
@@ -126,7 +123,7 @@ def in_own_pids(python: str) -> list[str]:
 def runs(part: str, arguments: list[str], workers: int, python: str) -> list[list[str]]:
     """The pytests of a part, by the arguments that each gets besides: on all processors where tests share no machine-wide state,
     that is all of unit, and of gdb those not marked alone, which come after them, one at a time. Tests of gdb often wait for a
-    process: there are two workers more than processors, each with processes of its own."""
+    process: there are three workers more than processors, each with processes of its own."""
     own = any(a in ("-s", "--pdb", "--capture=no") or a.startswith(("-n", "-p")) for a in arguments)
     many = not arguments or len(arguments) > FEW and all(part_of(a) and "::" not in a for a in arguments)
     if part == "unit" and workers > 1 and not own:
@@ -135,7 +132,7 @@ def runs(part: str, arguments: list[str], workers: int, python: str) -> list[lis
         return [["-n", str(workers), "--dist", "loadfile"]]
     if part == "gdb" and workers > 1 and many:
         worker = f"popen//python={shlex.join([*in_own_pids(python), python])}"
-        shared = ["--tx", f"{workers + 2}*{worker}", "--dist", "loadfile", "--no-loadscope-reorder"]  # conftest.py orders them
+        shared = ["--tx", f"{workers + 3}*{worker}", "--dist", "loadfile", "--no-loadscope-reorder"]  # conftest.py orders them
         return [["-m", "not alone", *shared], ["-m", "alone"]]
     return [[]]
 
@@ -276,7 +273,7 @@ def main(words: list[str]) -> int:
         if part == "arm" and not prepared.variables.get("GDBEXT_TEST_CORES"):
             results.append(Part(part, 0, 0.0, {"skipped": {"no qemu for arm64, or none of its interpreters": 1}}))
             continue
-        if part == "gdb" and not arguments and not environ.get("GDBEXT_TEST_LONG"):
+        if part in OWN_PIDS and not arguments and not environ.get("GDBEXT_TEST_LONG"):
             environ.setdefault("GDBEXT_TEST_SAMPLE", seed())
             say(SAMPLED)
         for name in sorted(k for k in environ if k.startswith("GDBEXT_")):

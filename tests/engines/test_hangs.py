@@ -55,6 +55,7 @@ def test_an_engine_at_work_is_busy_and_one_tree(vllm):
     assert all(advances(pids[n]) for n in ("Worker_TP0", "Worker_TP1"))
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("process", ["Worker_TP1", "EngineCore", "frontend"])
 def test_a_process_of_vllm_that_keeps_its_gil(vllm, truth, process):
     pids = processes(vllm)
@@ -66,6 +67,7 @@ def test_a_process_of_vllm_that_keeps_its_gil(vllm, truth, process):
     assert advances(pids["Worker_TP0"])
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("process", ["Worker_TP0", "EngineCore"])
 def test_a_stopped_process_of_vllm(vllm, process):
     pids = processes(vllm)
@@ -75,6 +77,7 @@ def test_a_stopped_process_of_vllm(vllm, process):
     assert advances(pids["Worker_TP1"])
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("process", ["scheduler_TP0", "scheduler_TP1", "detokenizer", "frontend"])
 def test_a_process_of_sglang_that_keeps_its_gil(sglang, truth, process):
     pids = processes(sglang)
@@ -84,6 +87,7 @@ def test_a_process_of_sglang_that_keeps_its_gil(sglang, truth, process):
     assert advances(pids["scheduler_TP0"])
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("process", ["scheduler_TP1", "detokenizer", "frontend"])
 def test_a_stopped_process_of_sglang(sglang, process):
     pids = processes(sglang)
@@ -93,6 +97,7 @@ def test_a_stopped_process_of_sglang(sglang, process):
     assert advances(pids["scheduler_TP1"])
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name,parent,process", [("vllm", "EngineCore", "Worker_TP1"), ("sglang", "frontend", "scheduler_TP1")])
 def test_a_dead_worker_whose_parent_does_not_notice(running, truth, name, parent, process):
     """The last that is done to an engine (see conftest.py)."""

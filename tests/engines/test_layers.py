@@ -152,6 +152,7 @@ def on_blocks(tell, masks):
     }
 
 
+@pytest.mark.drawn(1, group="wrong tokens of an engine")
 def test_wrong_tokens_are_traced_to_layer_rank_and_block(engine, plain, gdb_path, tmp_path):
     told = []
 
@@ -414,6 +415,7 @@ def as_plain(rested, running, truth, gdb_path, tmp_path):
     return pids
 
 
+@pytest.mark.drawn(1, group="wrong tokens of an engine")
 def test_wrong_tokens_of_sglang_are_traced_to_layer_rank_and_slot(rested, as_plain, running, truth, gdb_path, tmp_path):
     pids = as_plain
     steps = Steps(rested.said["port"], tmp_path)

@@ -63,6 +63,7 @@ def in_flight(text):
     return [r["request_id"] for r in json.loads(text)["requests"] if r["queue"] == "running"]
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
 def test_stop_on_a_request_step_log_each_pass_and_go_on(running, name, gdb_path):
     engine, at = running.get(name), PLACES[name]
@@ -104,6 +105,7 @@ def test_stop_on_a_request_step_log_each_pass_and_go_on(running, name, gdb_path)
     answers_all(engine, in_flight(out[13]))
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
 def test_the_presets_step_and_request(running, name, gdb_path):
     engine, at = running.get(name), PLACES[name]
@@ -122,6 +124,7 @@ def test_the_presets_step_and_request(running, name, gdb_path):
     answers_all(engine, in_flight(out[-3]))
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
 def test_nan_stops_the_rank_that_samples_from_it(running, name, truth, gdb_path):
     """A NaN in one weight of the running model, put there behind its back and taken away again."""

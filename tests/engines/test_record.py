@@ -13,6 +13,7 @@ from harness.engines import pid_of
 STOOD = 1.5  # seconds: several of its steps, on a loaded machine too
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     "name,title,scheduler", [("vllm", "VLLM::Worker_TP1", "EngineCore"), ("sglang", "sglang::scheduler_TP0", "TP")]
 )

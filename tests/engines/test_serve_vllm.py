@@ -50,6 +50,7 @@ def test_a_prompt_that_is_larger_than_the_pool(served, agent):
     served.until(lambda found: not found)
 
 
+@pytest.mark.drawn(2, group="faults of one that serves")
 def test_a_transfer_that_never_comes_and_a_grammar_that_is_never_compiled(served, agent, tmp_path):
     rule = {"structured_outputs": {"regex": "w[0-9]+"}}
     with served.fault("connector"), served.fault("grammar"), served.asked("remote", prompt=40), served.asked("compiled", **rule):
@@ -70,6 +71,7 @@ def test_a_transfer_that_never_comes_and_a_grammar_that_is_never_compiled(served
     served.until(lambda found: not found)
 
 
+@pytest.mark.drawn(2, group="faults of one that serves")
 def test_an_input_thread_in_an_endless_loop(served, agent):
     with served.fault("input-loops"), served.asked("poison"):
         served.until(lambda found: any("poison" in n and r["verdict"] == "behind" for n, r in found.items()))
@@ -86,6 +88,7 @@ def test_an_input_thread_in_an_endless_loop(served, agent):
     served.until(lambda found: not found)
 
 
+@pytest.mark.drawn(2, group="faults of one that serves")
 def test_a_callback_that_keeps_the_event_loop(served, agent):
     with served.fault("connector"), served.asked("remote-kept", prompt=40):
         served.until(lambda found: any(r["verdict"] == "parked" for r in found.values()))
@@ -103,6 +106,7 @@ def test_a_callback_that_keeps_the_event_loop(served, agent):
     served.until(lambda found: not found)
 
 
+@pytest.mark.drawn(2, group="faults of one that serves")
 def test_an_answer_that_is_lost_between_a_worker_and_its_core(served, agent, tmp_path):
     """From here on one fault is left in the engine after the other."""
     open(os.path.join(served.faults, "lost-answer"), "w").close()
@@ -120,6 +124,7 @@ def test_an_answer_that_is_lost_between_a_worker_and_its_core(served, agent, tmp
             assert one["request_id"] in f.read()
 
 
+@pytest.mark.drawn(2, group="faults of one that serves")
 def test_an_input_thread_that_died_and_a_task_that_took_answers_in(served, agent):
     open(os.path.join(served.faults, "input-dies"), "w").close()
     with served.asked("poison"):

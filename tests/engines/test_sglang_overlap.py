@@ -4,8 +4,11 @@ itself; faults in its batch and its table; and what a request counts before its 
 import os
 import time
 
+import pytest
 from harness.answers import answer
 from harness.engines import kv_said, pid_of
+
+pytestmark = pytest.mark.drawn(2, group="engines of one file", unit="sglang_overlap")
 
 FIND = """
 while type(frame.f_locals.get("self")).__name__ != "Scheduler":

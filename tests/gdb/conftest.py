@@ -3,7 +3,6 @@
 import collections
 import functools
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -14,7 +13,6 @@ from harness import gpucores
 from harness.breakpoints import OFF, started
 from harness.gdb_run import fetched, run_gdb
 from harness.launches import small_program
-from harness.subjects import PYTHONS
 from tools import own_pids
 
 # Files whose tests need the machine for themselves, and why; scripts/test runs the others several at once.
@@ -35,33 +33,8 @@ HERE = set(os.listdir(os.path.dirname(os.path.abspath(__file__))))
 assert {*ALONE, *LONG} <= HERE, "ALONE or LONG names a file that is not here"
 
 
-def of_a_sample(items, seed):
-    """The tests without those of Pythons that are not drawn: each that runs on several runs on the oldest and the newest of
-    them, and one more, by its name and the seed."""
-    variants = {}
-    for item in items:
-        params = dict(item.callspec.params) if hasattr(item, "callspec") else {}
-        if params.get("python") in PYTHONS:
-            params.pop("python")
-            variants.setdefault(f"{item.path.name} {item.originalname} {sorted(params.items(), key=repr)}", []).append(item)
-    left = set()
-    for name, several in variants.items():
-        several.sort(key=lambda item: PYTHONS.index(item.callspec.params["python"]))
-        middle = several[1:-1]
-        if middle:
-            middle.remove(random.Random(f"{seed} {name}").choice(middle))
-            left.update(middle)
-    return [item for item in items if item not in left]
-
-
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by -m
 def pytest_collection_modifyitems(config, items):
-    seed = os.environ.get("GDBEXT_TEST_SAMPLE")
-    if seed:
-        kept = of_a_sample(items, seed)
-        left = set(items) - set(kept)
-        config.hook.pytest_deselected(items=list(left))
-        items[:] = kept
     for item in items:
         if item.path.name in ALONE:
             item.add_marker(pytest.mark.alone)

@@ -50,6 +50,14 @@ def test_gloo_groups_count_as_torch_does(torch_python, tmp_path):
         group.close()
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_store_and_the_world_are_those_of_the_default_group(which, torch_python):
+    with running(torch_python, "second_default_group.py", str(which), stdin=subprocess.PIPE) as (target, truth):
+        rt = open_runtime(target)
+        assert collectives.store_of(rt) == truth["store"]
+        assert [one.group.split()[2] for one in collectives.find(rt) if one.default] == [truth["group"]]
+
+
 @pytest.fixture(scope="module")
 def fake_nccl(tmp_path_factory):
     if not shutil.which("gcc"):

@@ -17,6 +17,7 @@ from gdbext.agents import skill
 from gdbext.commands import table
 from gdbext.errors import GdbextError
 from gdbext.kvcache import plot
+from gdbext.session.session import Session
 from gdbext.torch import layer_records
 
 SUBJECT = """
@@ -166,6 +167,19 @@ def test_a_door_of_a_command(process, recording, tmp_path, name):
 
         return holds(record, end, tmp_path)
     holds(snapshot if name[0] == "llm-snapshot" else door, end, tmp_path)
+
+
+@pytest.mark.parametrize("name", [name for name in DOORS if name[0] != "llm-snapshot"], ids="-".join)
+def test_a_name_that_is_taken_is_refused_before_any_process_is_read(recording, tmp_path, monkeypatch, name):
+    def read(*_):
+        raise AssertionError("a process is read")
+
+    for way in ("target", "runtime", "open", "resolve"):
+        monkeypatch.setattr(Session, way, read)
+    line, end = DOORS[name]
+    (tmp_path / ("taken" + end)).write_text("kept")
+    with pytest.raises(GdbextError, match="the file is there already; -force replaces it"):
+        run(line.format(P=os.getpid(), F=tmp_path / ("taken" + end), R=recording))
 
 
 @pytest.mark.parametrize("name", BY_FUNCTION, ids="-".join)

@@ -449,6 +449,7 @@ def killing(python, folder):
 QUIET = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
+@pytest.mark.drawn(1, group="killed while it injects")
 @pytest.mark.parametrize("python", TWO_WAYS, ids=os.path.basename)
 def test_a_gdb_that_is_killed_at_random_moments_of_injecting_costs_no_rank(python, gdb_path, tmp_path):
     """From the attach to after the call: before it, at the call's own breakpoint, in the script, on the way back."""
@@ -464,6 +465,7 @@ def test_a_gdb_that_is_killed_at_random_moments_of_injecting_costs_no_rank(pytho
     print(f"{begun} of {ROUNDS} had begun the script, {ended_early} had ended")
 
 
+@pytest.mark.drawn(1, group="killed while it injects")
 @pytest.mark.parametrize("python", TWO_WAYS, ids=os.path.basename)
 def test_a_gdb_that_is_killed_at_any_line_of_injecting_costs_no_rank(python, gdb_path, tmp_path):
     """At each of the lines that write to the process, and at some of the others."""

@@ -189,7 +189,7 @@ def test_the_first_module_with_a_nan_is_named_with_its_inputs(gdb_path, torch_py
         assert "layers.1.0 (Linear) returned 5 NaN of 320 ([5, 64] float32)" in output, said.text
         assert "none of its inputs holds a NaN" in output and "without: args[0] [5, 64] float32" in output
     assert said.outputs[6] == "tensor(nan)" and said.json(8)["breakpoints"][0]["hits"] == 2
-    (why,) = re.findall("outputs of modules of .* are not looked at: .*", said.text)  # once
+    (why,) = re.findall("outputs of modules of .* are not checked: .*", said.text)  # once
     assert "a meta tensor has no values" in why
     rows = {row["path"]: row["nan"] for row in said.json(11)["modules"]}
     assert rows["layers.1.0"] == 5 and rows["layers.0"] == 0 and rows[""] == 5 * 64

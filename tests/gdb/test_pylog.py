@@ -85,7 +85,7 @@ def test_nothing_is_said_after_its_time_and_the_register_is_free_again(session):
     )
     assert len(re.findall(r"breakpoints\.py:\d+  \d+$", said.outputs[3], re.M)) == 1
     over = re.findall("^pylog 1: over after .*", said.outputs[3], re.M)  # else it would run on in silence, with no prompt
-    assert over == ["pylog 1: over after 1e-06 s: 1 of 1 passes told; the process runs on (Ctrl-C stops it)"]
+    assert over == ["pylog 1: over after 1e-06 s: 1 of 1 passes shown; the process runs on (Ctrl-C stops it)"]
     assert said.json(4)["breakpoints"][0]["hits"] <= 2
 
 
@@ -161,7 +161,7 @@ def test_the_budget_of_followed_calls_and_names_of_modules(session):
     calls = [e["text"] for e in said.json(6)["events"]]
     assert sum("->" in text for text in calls) == 6 and len(calls) <= 12
     assert tally["run"] == 300
-    assert said.outputs[5].count("pytrace 1: over after 6 lines: 6 of 6 passes told") == 1
+    assert said.outputs[5].count("pytrace 1: over after 6 lines: 6 of 6 passes shown") == 1
 
 
 def test_tensors_are_written_at_each_pass_and_torch_reads_them(gdb_path, torch_python, tmp_path):
@@ -181,7 +181,7 @@ def test_tensors_are_written_at_each_pass_and_torch_reads_them(gdb_path, torch_p
     assert "(1 debug register)" in said.outputs[0] and "nothing is made" in said.outputs[1], said.text
     assert os.stat(folder).st_mode & 0o777 == 0o700
     assert sorted(os.listdir(folder)) == sorted(f"{name}-{one.pid}-00000{n}.pt" for name in ("h", "rows") for n in (1, 2, 3))
-    assert said.text.count("it is no tensor") == 3 and "llm-save 1: over after 3 lines: 3 of 7 passes told" in said.text
+    assert said.text.count("it is no tensor") == 3 and "llm-save 1: over after 3 lines: 3 of 7 passes shown" in said.text
     code = (
         "import sys, torch\n"
         "for i, n in enumerate((0, 3, 6), 1):\n"

@@ -49,6 +49,7 @@ def asked(*pids):
     return answer(f"llm-hang {' '.join(map(str, pids))} -wait 1 -json")
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("kind", ["reads", "helper", "loader", "waits"])
 def test_who_gets_on_or_waits_for_a_client_is_not_missing(kind, torch_python, tmp_path):
     with job(torch_python, kind, tmp_path) as pids:
@@ -61,6 +62,7 @@ def test_who_gets_on_or_waits_for_a_client_is_not_missing(kind, torch_python, tm
         assert not alone["culprits"] and (kind == "waits" or alone["not_asked"] == ["R1"]), alone
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("kind", ["sleeps", "stuck", "helper_late"])
 def test_who_stands_is_missing_and_no_fork_of_it(kind, torch_python, tmp_path):
     with job(torch_python, kind, tmp_path) as pids:

@@ -1,20 +1,12 @@
-"""A small snapshot, of a process with more memory than it holds, answers what one with all memory answers, or names the option."""
+"""A small snapshot of a process with more memory answers what one with all memory answers, or names the option."""
 
 import json
 
+from harness.answers import answer
 from harness.heartbeats import asleep
 from harness.subjects import spawned
 
-from gdbext.commands import table
 from gdbext.errors import GdbextError
-from gdbext.session.session import Session
-
-
-def answer(line):
-    name, _, rest = line.partition(" ")
-    command = table.load(name)
-    return json.loads(command().answer(Session(), command.parse(rest)).json(name))
-
 
 BIG = """
 import asyncio, collections, sys, threading, time
@@ -66,10 +58,7 @@ def test_a_small_snapshot_answers_what_one_with_all_memory_answers(pythons, tmp_
         files = {one: str(tmp_path / f"{name}-{one}") for one in ("heap", "small")}
         with spawned([python, "-c", BIG], ready="up") as child:
             asleep(child.pid)
-            shots = {
-                one: answer(f"llm-snapshot {child.pid} -o {file} {'-heap' * (one == 'heap')} -json")
-                for one, file in files.items()
-            }
+            shots = {one: answer(f"llm-snapshot {child.pid} -o {file} -{one} -json") for one, file in files.items()}
         small, heap = shots["small"]["snapshots"][0], shots["heap"]["snapshots"][0]
         assert small["left_out_bytes"] > 16 << 20 and not heap["left_out_bytes"], (name, small)
         assert small["bytes"] < heap["bytes"] / 2, (name, small, heap)

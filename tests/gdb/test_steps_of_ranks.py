@@ -57,7 +57,7 @@ def test_one_that_stands_at_its_own_breakpoint_stays_there_and_is_named(gdb_path
     ends = "import threading, os, signal; threading.Timer(12, os.kill, (os.getpid(), signal.SIGINT)).start()"
     commands += [f"python {ends}", "pyfinish", "python print('held', one.pid, one.threads()[0].is_running())"]
     said = run_gdb(gdb_path, commands, timeout=150, before=OFF)
-    assert re.search(rf"process {second} stands still meanwhile.*llm-continue resumes all", said.text), said.text
+    assert re.search(rf"process {second} is stopped meanwhile.*llm-continue resumes all", said.text), said.text
     assert f"held {second} False" in said.text
 
 

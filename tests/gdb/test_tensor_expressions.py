@@ -76,7 +76,7 @@ def test_conditions(subject):
 
 def test_a_reduction_is_bounded(subject, monkeypatch):
     monkeypatch.setattr(adapter, "MAX_REDUCED", 10)
-    with pytest.raises(GdbextError, match="12 elements are more than are looked at here"):
+    with pytest.raises(GdbextError, match="12 elements are more than gdbext reads"):
         subject.text("x.max()")
     assert subject.text("expanded.max()") == "tensor(2.)"  # two elements, a million times each
 

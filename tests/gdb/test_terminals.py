@@ -90,6 +90,7 @@ def parts_of(seen):
         yield name.decode(), terminals.Shown(0, data, seen.columns)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("width,coloured", [(60, True), (80, False), (120, True), (200, False)])
 def test_every_command_on_a_terminal(place, tmp_path, width, coloured):
     env = environment(**({} if coloured else {"NO_COLOR": "1"}))
@@ -145,6 +146,7 @@ IN_GDB = {  # what follows each command's name inside gdb, on a process that it 
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("width,coloured", [(60, True), (80, False), (120, True), (200, False)])
 def test_every_command_in_gdb_on_a_terminal(plain_gdb, gdb_path, place, tmp_path, width, coloured):
     """gdb with a terminal, where its own styling and width are on."""

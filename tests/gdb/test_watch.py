@@ -107,6 +107,7 @@ def test_bad_words_give_one_clear_line(tmp_path):
         assert "\n" not in str(e.value)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_a_watch_that_is_ended_leaves_no_empty_folder_and_no_half_file(tmp_path, number):
     """While it waits, looks, and writes what it has captured: each folder has a whole page, and whole snapshots."""

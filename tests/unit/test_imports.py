@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from harness.gdb_run import ROOT
+from tools import own_pids
 
 LIST = """
 import runpy, sys
@@ -20,7 +21,16 @@ NEEDLESS = {"asyncio", "concurrent.futures", "decimal", "logging", "pathlib", "s
 
 def test_llm_ranks_loads_nothing_that_only_other_commands_need():
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, sys.argv.pop(1))\n" + LIST, ROOT],
+        [  # without the machine's engines: what they are decides what is needed to read them
+            sys.executable,
+            own_pids.__file__,
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            "import sys; sys.path.insert(0, sys.argv.pop(1))\n" + LIST,
+            ROOT,
+        ],
         capture_output=True,
         text=True,
         check=True,

@@ -30,7 +30,7 @@ def test_a_hundred_thousand_threads(tmp_path, unmatched):
     found = threads.read_threads(core(tmp_path, 100_000), None, partial, unmatched=unmatched)
     assert len(found) == threads.MOST_READ and found[0].tid == MAIN
     (said,) = [line for line in partial if "threads" in line]
-    assert said.startswith(f"{100_000 - threads.MOST_READ:,} of 100,000 threads were not looked at"), partial
+    assert said.startswith(f"{100_000 - threads.MOST_READ:,} of 100,000 threads were not read"), partial
 
 
 def test_who_runs_is_among_those_that_are_read_and_one_that_is_named_too(tmp_path, monkeypatch):
@@ -38,7 +38,7 @@ def test_who_runs_is_among_those_that_are_read_and_one_that_is_named_too(tmp_pat
     target, partial = core(tmp_path, 50, running=(MAIN + 31, MAIN + 49)), []
     found = threads.read_threads(target, None, partial)
     assert [one.tid for one in found] == [MAIN, *range(MAIN + 1, MAIN + 6), MAIN + 31, MAIN + 49]
-    assert partial[0].startswith("42 of 50 threads were not looked at"), partial
+    assert partial[0].startswith("42 of 50 threads were not read"), partial
     (one,) = threads.read_threads(target, None, partial := [], only=MAIN + 40)
     assert one.tid == MAIN + 40 and not partial
 

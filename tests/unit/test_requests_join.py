@@ -88,7 +88,7 @@ def test_a_thread_that_the_last_look_did_not_find_goes_on_all_the_same():
     for stage in (QUEUE, RUNNING):
         del looks[2][0].keepers[stage]
     for found in join(looks[2], looks[0], [looks[1]]):
-        assert found.verdict == "" and "goes on in a place that was not read" in found.evidence[0], found
+        assert found.verdict == "" and "a place that was not read" in found.evidence[0], found
 
 
 def test_a_scheduler_that_one_look_could_not_read_moves_nothing():
@@ -161,7 +161,7 @@ def test_a_dead_input_thread_is_named_and_a_busy_one_is_waited_for():
     found = join(dead, dead)
     assert [t.verdict for t in found] == [LOST, LOST]
     assert found[0].holder.thread == "process_input_sockets" and "has ended" in found[0].evidence[0]
-    in_hands = Sighting("a", INPUT, "in the hands of its input thread", tid=READER)
+    in_hands = Sighting("a", INPUT, "held by its input thread", tid=READER)
     loop = [front(awaited("a"), awaited("b")), core(in_hands, stands="LRU.touch (cache.py:7)")]
     found = {t.request_id: t for t in join(loop, loop)}
     assert found["a"].verdict == found["b"].verdict == BEHIND
@@ -256,7 +256,7 @@ def test_nobody_is_accused_while_something_on_the_way_gets_on_or_has_not_had_its
     second = [server(awaited("a")), scheduler(stands="forward (m.py:3)", variables=(2,)), detokenizer()]
     assert verdicts(second, first)["a"] == ""  # a long step: it takes in what came when that is done
     waiting = [server(awaited("a")), scheduler(), detokenizer(woken=True)]
-    assert verdicts(waiting, waiting)["a"] == ""  # its answer may lie in the socket of who waits for a processor
+    assert verdicts(waiting, waiting)["a"] == ""  # its answer may lie in the socket of a thread that waits for a CPU
     passes = [[server(awaited("a")), scheduler(stands="forward (m.py:3)", passes=n), detokenizer()] for n in (3, 4, 5)]
     assert verdicts(passes[1], passes[0])["a"] == "" and verdicts(passes[2], passes[0])["a"] == LOST
     long = [[server(awaited("a")), scheduler(runs("a"), stands="forward (m.py:3)", variables=(n,))] for n in (1, 2)]
@@ -287,7 +287,8 @@ def test_a_task_that_has_ended_takes_no_answer_in():
     look = [server(awaited("a"), task=False), scheduler(), detokenizer()]
     (found,) = join(look, look)
     assert found.verdict == LOST and found.holder.data() == {"label": "server", "pid": 1, "thread": "handle_loop"}
-    assert found.evidence == ["server's task handle_loop, which takes answers in, has ended"]
+    (why,) = found.evidence
+    assert "handle_loop" in why and "has ended" in why
 
 
 def test_a_request_that_the_server_has_not_handed_on():

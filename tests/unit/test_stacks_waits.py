@@ -60,7 +60,7 @@ def test_the_way_through_descriptors_ends_though_each_file_is_waited_for(monkeyp
     monkeypatch.setattr(system_calls.os, "listdir", lambda path: ["1"] if path == "/proc" else list(map(str, range(1000))))
     monkeypatch.setattr(system_calls.os, "readlink", lambda path: "/mnt/lock")
     seen = []
-    with pytest.raises(GdbextError, match="not looked through in 10 s"):
+    with pytest.raises(GdbextError, match="descriptors .* in 10 s"):
         seen.extend(system_calls.all_descriptors())
     assert len(seen) == system_calls.HOLDERS_SECONDS
     assert system_calls.holders_of([7]) == {}  # a pass that was cut short proves nothing

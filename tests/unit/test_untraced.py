@@ -126,8 +126,7 @@ def test_words_for_what_proc_tells():
     woke = {**thread, "tid": 10, "woke": 3}
     one = {"label": "EngineCore", "pid": 7, "state": "S", "seconds": 1.0, "threads": [thread, busy, late, woke]}
     assert untraced.lines(one) == [
-        "EngineCore may not be traced; this is what /proc tells without, in 1.0 s: 1 of 4 threads ran, 1 woke and slept, "
-        "2 did not run",
+        "EngineCore may not be traced; this is from /proc, in 1.0 s: 1 of 4 threads ran, 1 woke and slept, 2 did not run",
         "  8 loop: 98 % CPU",
         "  7 main, its main thread: sleeps in futex_wait",
     ]

@@ -201,7 +201,7 @@ def test_requests_of_several_machines_are_joined():
             ("decode", "b:vllm", "d1"),
         ]
         assert rows["d1"]["way"] == rows["p1"]["way"] and rows["p1"]["verdict"] == "kept"
-        assert rows["forgotten"]["way"][-1]["state"] == "no request that was looked at reads them"
+        assert rows["forgotten"]["way"][-1]["state"] == "no request here reads them"
     alone = Merged([decode], []).rows[0]
     assert alone["holder"] is None and "10.0.0.7:5600, was not asked" in alone["evidence"][-1]
     failed = []

@@ -87,10 +87,6 @@ def _pool(manager: Any, name: str) -> Pool:
     for number, block in enumerate(blocks):
         engaged = block.field(ITERATOR).engaged()
         if engaged != (pool.ids[number] in free):
-            said = (
-                "has a place in a free queue and stands in none"
-                if engaged
-                else "stands in a free queue and does not know its place"
-            )
+            said = "has a place in a free queue but is in none" if engaged else "is in a free queue but has no place"
             pool.faults.append((FREE_ITERATOR, number, f"block {number} {said}"))
     return pool

@@ -36,7 +36,7 @@ def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> tuple[Pool, Pl
     pool.foreign = records.foreign
     index = Places(addresses, _marks(rt, queue) if queue is not None else {})
     if index.different != len(addresses):
-        pool.notes.append("a block stands in the pool's list more than once")
+        pool.notes.append("a block is in the pool's list more than once")
     try:
         null = index.get(holder.attr("null_block").address, DANGLING)
         pool.reserved = (null,) if null >= 0 else ()

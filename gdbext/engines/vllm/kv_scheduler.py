@@ -137,7 +137,7 @@ def _group(one: Object, group_id: int, pool: int, config: Object | None) -> Grou
 
 def _unjudged(one: Object) -> str:
     """Why the blocks in a manager's tables may be free all the same; '' for a manager that counts a reference for each."""
-    return "" if one.type_name in KEEPING else f"what a {one.type_name} gives back is not known here"
+    return "" if one.type_name in KEEPING else f"which blocks a {one.type_name} releases is not known"
 
 
 def _req_to_blocks(owner: Object) -> Tables:

@@ -86,7 +86,7 @@ def _layers(
     for index, ((_, name, group), obj) in enumerate(zip(names, caches)):
         spec = groups[group][1] if groups else {}
         if not is_tensor(obj):
-            worker.notes.append(f"layer {index} keeps a {obj.type_name}, no tensor: its addresses are not told")
+            worker.notes.append(f"layer {index} keeps a {obj.type_name}, no tensor: its addresses are unknown")
             continue
         tensor = read_tensor(rt, obj.address)
         if tensor.shape is None or tensor.stride is None or not tensor.storage_data:

@@ -93,7 +93,7 @@ def _check_rows(states: Object, worker: Worker) -> None:
         number = row.row
         if names.get(number) != name:
             other = names.get(number)
-            whose = f"is {other}'s by index_to_req_id" if other is not None else "is nobody's by index_to_req_id"
+            whose = f"is {other}'s by index_to_req_id" if other is not None else "belongs to no request by index_to_req_id"
             worker.faults.append((WORKER_ROWS, name, f"row {number} of {name} {whose}"))
         if number in owner:
             worker.faults.append((WORKER_ROWS, name, f"row {number} belongs to {owner[number]} and to {name}"))

@@ -233,7 +233,7 @@ def _around(rt: Runtime, found: Look, core: Object) -> None:
         request_id = held.attr("request_id").string(1000)
         if not any(s.request_id == request_id and s.stage != FRONTEND for s in found.sightings):
             external = optional(held, "external_req_id", "string", "") or ""
-            found.sightings.append(Sighting(request_id, INPUT, "in the hands of its input thread", external, tid=thread.tid))
+            found.sightings.append(Sighting(request_id, INPUT, "held by its input thread", external, tid=thread.tid))
 
 
 def _short(found: Look, scheduler: Object, block_size: int) -> None:
@@ -261,7 +261,7 @@ def _parked(rt: Runtime, found: Look) -> None:
             s.keeper = compiling.get(s.request_id)
             if s.keeper is None and compiling:
                 s.after = tuple(compiling)
-                s.waits_for = f"grammar: it waits for a thread that compiles; they are at those of {', '.join(compiling)}"
+                s.waits_for = f"grammar: it waits for a compiling thread; they compile those of {', '.join(compiling)}"
 
 
 def _compilers(rt: Runtime) -> dict[str, Keeper]:

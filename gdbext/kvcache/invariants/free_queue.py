@@ -55,7 +55,7 @@ def check_queue(found: Findings, pool: Pool) -> None:
     found.checks(NULL_FREED)
     for i in pool.reserved:
         if pool.valid(i) and walk.reached[i]:
-            found.add(NULL_FREED, f"{pool.unit} {i} is reserved and stands in the free queue", i)
+            found.add(NULL_FREED, f"{pool.unit} {i} is reserved and is in the free queue", i)
     if pool.torn:
         found.leave_out(pool.name, FREE_COUNT.name, "it changed while it was read")
     elif pool.num_free is not None:

@@ -75,5 +75,5 @@ def _check_too_many(found: Findings, pool: Pool, refs: list[int], reserved: set[
             held += 1
         if count > tables + pool.pins.get(i, 0) and not pool.may_pin and not bits[i]:
             who = f"{tables} tables hold it" if tables else "no table holds it"
-            found.add(REF_ABOVE_OWNERS, f"block {i} has {count} references and {who}: the others were never given back", i)
+            found.add(REF_ABOVE_OWNERS, f"block {i} has {count} references and {who}: the others were never released", i)
     return held

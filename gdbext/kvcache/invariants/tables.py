@@ -51,7 +51,7 @@ def _check_table(
             found.add(TABLE_RANGE, f"place {index} of the table of {name} holds {what}", None if block < 0 else block, name)
             continue
         if block in own:
-            detail = f"{pool.unit} {block} stands in the table of {name} at {own[block]} and {index}"
+            detail = f"{pool.unit} {block} is in the table of {name} at {own[block]} and {index}"
             found.add(OWNED_TWICE, detail, block, name)
         own[block] = index
         before = seen.get(block)
@@ -76,5 +76,5 @@ def check_free(found: Findings, pool: Pool, owners: Owners) -> None:
     for i, held_by in sorted(owners.items()):
         if pool.valid(i) and bits[i]:
             request, _, index = held_by[0]
-            detail = f"{pool.unit} {i} is free and stands in the table of {request.request_id} at {index}"
+            detail = f"{pool.unit} {i} is free and is in the table of {request.request_id} at {index}"
             found.add(FREE_OWNED, detail, i, request.request_id)

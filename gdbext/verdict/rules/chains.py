@@ -62,7 +62,7 @@ def livelock(facts: Facts) -> Verdict | None:
     """A main thread, or a task that a loop runs for, waits for a thread that uses a CPU without making progress."""
     for node, found in outlooks(facts):
         if found.kind == "spins" and found.culprit is not None and found.culprit != node:
-            line = f"{describe_node(facts, found.culprit)}: it is at work, and changes nothing"
+            line = f"{describe_node(facts, found.culprit)}: it runs but makes no progress"
             return Verdict("livelock", [found.culprit], [*found.way, line], _victims(facts, found.culprit, "spins"))
     return None
 
@@ -80,7 +80,7 @@ def starved(facts: Facts) -> Verdict | None:
     """A main thread, or a task that a loop runs for, waits for a thread that sleeps and does nothing else."""
     for node, found in outlooks(facts):
         if found.kind == "sleeps" and found.culprit is not None and found.culprit != node and found.way:
-            line = f"who could end that wait: {describe_node(facts, found.culprit)}"
+            line = f"could end that wait: {describe_node(facts, found.culprit)}"
             kind = "lock-held" if found.lock else "starved"
             return Verdict(kind, [found.culprit], [*found.way, line], _victims(facts, found.culprit, "sleeps"))
     return None

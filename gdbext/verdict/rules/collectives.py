@@ -157,7 +157,7 @@ def _begun_unseen(facts: Facts) -> Verdict | None:
         ahead = [(f, f.main) for f in facts if f.main is not None and begun.get(f.name) == most and _waits_in_torch(f.main)]
         late = [(f, f.main) for f in facts if f.main is not None and begun.get(f.name, most) < most]
         if ahead and late:
-            seen = [f"{f.name} has begun {most} collectives of {group} and stands in {t.top}" for f, t in ahead]
+            seen = [f"{f.name} has begun {most} collectives of {group} and is in {t.top}" for f, t in ahead]
             return _outside(facts, seen, late, [f.name for f, _ in ahead])
     return None
 
@@ -276,7 +276,7 @@ def _outside(
     evidence = seen + [f"{f.name} has not come to it: {describe(t)}" for f, t in outside]
     if any(t.works for _, t in outside):
         if any(c.moved for f, _ in outside for c in f.counters) or any(t.advanced for _, t in outside):
-            return Verdict("unknown", [], [*evidence, "it is at work: it may only be slow"])
+            return Verdict("unknown", [], [*evidence, "it is running: it may only be slow"])
         evidence.append("it runs but makes no progress")
     slow = [f.name for f, t in outside if _only_slow(facts, f, t)]
     if slow:
@@ -300,7 +300,7 @@ def _different(group: Sequence[ProcessState], ops: dict[Any, Any], seen: list[st
         line = "they are in different collectives: none of these can end"
         return Verdict("collective", [t.node for _, t in culprits], [*seen, line], [v for v in victims if v not in names])
     line = (
-        "every rank that was looked at is there: what holds it up is not in these processes' stacks "
+        "every rank that was read is there: the cause is not in these processes' stacks "
         "(the network, the device, or unequal shapes)"
     )
     return Verdict("unknown", [], [*seen, line])

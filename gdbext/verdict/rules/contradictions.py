@@ -31,7 +31,7 @@ def ring(facts: Facts) -> Verdict | None:
     for node in list(nodes)[:SHOWN]:
         who = ", ".join(name_of(facts, one) for one in nodes[node][:SHOWN])
         evidence.append(f"{name_of(facts, node)} waits for {step(facts, node).waits_for}: for {who}")
-    evidence.append("none of them can continue, and nobody else can end one of these waits")
+    evidence.append("none of them can continue, and nothing else can end one of these waits")
     waiters = [e.waiter for e in facts.edges if e.waiter not in nodes]
     victims = [name_of(facts, node) for node in waiters if chain_of(facts, node).end.node in nodes]
     return Verdict("lock-cycle", nodes, evidence, victims[:SHOWN])
@@ -48,7 +48,7 @@ def asleep(facts: Facts) -> Verdict | None:
             count = loop.ready or len(given)
             evidence = [
                 f"{describe(t)}: its event loop sleeps in its selector, though {count} of its callbacks or tasks could run",
-                "what another thread gives a loop wakes it only by call_soon_threadsafe or run_coroutine_threadsafe",
+                "another thread wakes a loop only by call_soon_threadsafe or run_coroutine_threadsafe",
             ]
             evidence += [
                 f"{describe_node(facts, task.node)}: {task.edge.open}" for task in given[:SHOWN] if task.edge is not None
@@ -79,7 +79,7 @@ def there(facts: Facts) -> Verdict | None:
         for t in f.threads:
             if t.edge is None or not t.edge.open or t.load is None or t.woke or not t.held_up or not t.still:
                 continue
-            evidence = [f"{describe(t)}: {t.edge.open}", "it was not woken, and stands all the same"]
+            evidence = [f"{describe(t)}: {t.edge.open}", "it was not woken, and is still blocked"]
             found = Verdict("starved", [t.node], evidence)
             found.again = True
             return found
@@ -108,5 +108,9 @@ def nobody(facts: Facts) -> Verdict | None:
     evidence = [f"{name_of(facts, node)} waits for {what}" for node, what in waits]
     alone = len(stand) == 1 and len(stand[0].threads) == 1 and not stand[0].loops
     names = ", ".join(f.name for f in stand[:SHOWN])
-    why = "it is the only thread of its process" if alone else f"all threads and tasks of {names} wait for what none gives"
-    return Verdict("starved", [], [*evidence, f"{why}: nobody can end that wait"], [name_of(facts, node) for node, _ in waits])
+    why = (
+        "it is the only thread of its process"
+        if alone
+        else f"all threads and tasks of {names} wait for what none of them provides"
+    )
+    return Verdict("starved", [], [*evidence, f"{why}: nothing can end that wait"], [name_of(facts, node) for node, _ in waits])

@@ -14,7 +14,7 @@ from ..words import describe_node, waiting
 if TYPE_CHECKING:
     from ..facts import Facts, ProcessState
 
-_ENDED = {"Z": "is a zombie: it has ended and its parent has not asked why", "X": "ended while it was looked at"}
+_ENDED = {"Z": "is a zombie: it has ended and its parent has not reaped it", "X": "ended while it was sampled"}
 _STOPPED = {
     "T": "is stopped (T): SIGSTOP, or a debugger that was killed; SIGCONT makes it run on",
     "t": "is stopped by a tracer (t)",
@@ -42,7 +42,7 @@ def crashed(facts: Facts) -> Verdict | None:
             found = Verdict(
                 "crashed",
                 [(f"{what} ({pid})", None) for pid, what in missed],
-                [f"{f.name} waits for what its child {pid} is to give, and that one has ended: {what}" for pid, what in missed],
+                [f"{f.name} waits for data of its child {pid}, which has ended: {what}" for pid, what in missed],
                 waiting(facts, ()),
             )
             found.children = {f"{what} ({pid})": pid for pid, what in missed}
@@ -57,7 +57,7 @@ def crashed(facts: Facts) -> Verdict | None:
 def notes(facts: Facts) -> list[str]:
     """Children that have ended and that no thread of their parent waits for."""
     return [
-        f"{f.name}'s child {pid} ({what}) has ended and was not asked about"
+        f"{f.name}'s child {pid} ({what}) has ended and was not reaped"
         for f in facts
         for pid, what in f.dead_children
         if pid not in awaited_pids(f)

@@ -37,7 +37,7 @@ def busy(facts: Facts) -> Verdict | None:
     goes = [node for node, o in found if o.kind == "moves"]
     collecting = [t for f in facts for t in f.threads[:1] if t.collects and t.works and t.node not in owed(facts)]
     if collecting and all(o.kind in ("moves", "rests", "works") for _, o in found):
-        line = f"the garbage collector is at work: {name_of(facts, collecting[0].node)} in {collecting[0].top}"
+        line = f"the garbage collector runs: {name_of(facts, collecting[0].node)} in {collecting[0].top}"
         return Verdict("busy", [collecting[0].node], [line])
     counted = [c for f in facts for c in f.counters if c.moved]
     mains = [t for f in facts for t in f.threads[:1] if t.node in goes]

@@ -33,7 +33,7 @@ def cycle(facts: Facts) -> Verdict | None:
         return None
     nodes = [e.waiter for c in found for e in c]
     evidence = [waits.sentence(c, lambda n: name_of(facts, n)) for c in found]
-    evidence += [f"{name_of(facts, e.waiter)} stands in {e.where}" for c in found for e in c if e.where]
+    evidence += [f"{name_of(facts, e.waiter)} is in {e.where}" for c in found for e in c if e.where]
     return Verdict("lock-cycle", nodes, evidence, blocked(facts, nodes))
 
 

@@ -53,7 +53,7 @@ def idle(facts: Facts) -> Verdict | None:
         turns = known is not None and found.kind in ("ticks", "moves") and facts.task(found.culprit) is not None
         if found.kind != "rests" and not turns and not (known is not None and _sleeps_through(facts, node)):
             return None
-        does = "waits for input from outside" if found.kind == "rests" else "looks at the time, and nothing is asked of it"
+        does = "waits for input from outside" if found.kind == "rests" else "polls the clock, and has no work"
         evidence.append(f"{name_of(facts, node)} {does}" + (f": {found.way[-1]}" if found.way else ""))
     if known is not None:  # an engine owes its requests only: helpers that wait for each other do not matter
         return Verdict("idle", [], [*evidence, "nothing is owed"])

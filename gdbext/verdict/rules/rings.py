@@ -49,7 +49,7 @@ def _lines(name: str, writer: Any, readers: dict[int, Any]) -> list[str]:
         for n, who in sorted(by_count.items())
         if n
     ]
-    title = f"{writer[0].name if writer else 'somebody'}'s ring {name}"
+    title = f"{writer[0].name if writer else 'an unknown process'}'s ring {name}"
     if behind:
         rest = [f"{called(by_count[0])} all read"] if 0 in by_count else []
         stuck = [f"its writer cannot write before {called(ring.full)} has read"] if writer and ring.full else []

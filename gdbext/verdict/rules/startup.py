@@ -28,7 +28,7 @@ def starting(facts: Facts) -> Verdict | None:
         ]
         if absent and group[0].world:
             names = tree.rank_set([f"R{r}" for r in absent])
-            evidence.append(f"{len(group)} of {group[0].world[1]} ranks are here; not among the processes looked at: {names}")
+            evidence.append(f"{len(group)} of {group[0].world[1]} ranks are here; not among the processes read: {names}")
         evidence += [f"{f.name} has not come to it: {describe(f.main)}" for f in late]
         if not late and not absent and all(f.main.still for f in waiting if f.main):
             continue  # all are there and nothing moves: another rule may apply

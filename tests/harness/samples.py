@@ -1,0 +1,38 @@
+"""What one whole run draws of the tests that prove the same on many inputs: by a seed, so that the run of another commit draws
+others.
+
+A test that runs on several Pythons runs on the oldest, the newest and one more; a test of every gdb with the default one and one
+more. Of the tests marked `drawn(count, group=…, unit=…)` it draws `count` units of the group. Without a name the group is the
+variants of one test, and a unit is one test; tests of one unit share what takes long to set up."""
+
+import random
+
+from .subjects import PYTHONS
+
+
+def of_a_sample(items, seed, gdbs=()):
+    """The tests without those that are not drawn. `gdbs`: paths, the default first."""
+    groups = {}  # {(how, name): {unit: [test]}}
+    for item in items:
+        for how, name, unit in _groups_of(item, list(gdbs)):
+            groups.setdefault((how, name), {}).setdefault(unit, []).append(item)
+    left = set()
+    for (how, name), units in groups.items():
+        order = sorted(units)
+        always, count = {"python": ([order[0], order[-1]], 3), "gdb": (order[:1], 2)}.get(how, ([], how))
+        others = [unit for unit in order if unit not in always]
+        drawn = random.Random(f"{seed} {name}").sample(others, min(len(others), max(0, count - len(always))))
+        left.update(item for unit in others if unit not in drawn for item in units[unit])
+    return [item for item in items if item not in left]
+
+
+def _groups_of(item, gdbs):
+    """(how many are drawn or which parameter it is, the group's name, the unit) of each draw that a test takes part in."""
+    params = dict(item.callspec.params) if hasattr(item, "callspec") else {}
+    for mark in item.iter_markers("drawn"):
+        name = f"{item.path.name} {item.originalname}"
+        yield mark.args[0], mark.kwargs.get("group", name), mark.kwargs.get("unit", item.nodeid)
+    for how, parameter, values in (("python", "python", PYTHONS), ("gdb", "gdb_path", gdbs)):
+        if params.get(parameter) in values:
+            rest = sorted(((k, v) for k, v in params.items() if k != parameter), key=repr)
+            yield how, f"{item.path.name} {item.originalname} {rest}", values.index(params[parameter])

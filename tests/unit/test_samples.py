@@ -1,0 +1,65 @@
+"""What a whole run draws of tests that are alike."""
+
+from types import SimpleNamespace
+
+import pytest
+from harness import samples
+
+PYTHONS = [f"python3.{minor}" for minor in range(9, 16)]
+GDBS = ["gdb", "gdb-16", "gdb-17"]
+
+
+class Item(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+def item(name, params=None, *marks):
+    one = Item(path=SimpleNamespace(name="test_x.py"), originalname=name, nodeid=f"{name}{params}")
+    one.iter_markers = lambda wanted: (mark.mark for mark in marks if mark.name == wanted)
+    if params is not None:
+        one.callspec = SimpleNamespace(params=params)
+    return one
+
+
+def drawn(items, seed=1):
+    return samples.of_a_sample(items, seed, GDBS)
+
+
+@pytest.fixture(autouse=True)
+def pythons(monkeypatch):
+    monkeypatch.setattr(samples, "PYTHONS", PYTHONS)
+
+
+def test_the_oldest_the_newest_and_one_more_python():
+    each = [item("test_a", {"python": python, "case": case}) for case in "xy" for python in PYTHONS]
+    seen = set()
+    for seed in range(50):
+        found = [one.callspec.params for one in drawn(each, seed)]
+        for case in "xy":
+            of_case = [one["python"] for one in found if one["case"] == case]
+            assert len(of_case) == 3 and of_case[0] == PYTHONS[0] and of_case[-1] == PYTHONS[-1]
+            seen.add(of_case[1])
+    assert seen == set(PYTHONS[1:-1])
+
+
+def test_the_default_gdb_and_one_more():
+    each = [item("test_a", {"gdb_path": gdb}) for gdb in GDBS]
+    kept = {tuple(one.callspec.params["gdb_path"] for one in drawn(each, seed)) for seed in range(50)}
+    assert kept == {("gdb", "gdb-16"), ("gdb", "gdb-17")}
+
+
+def test_of_a_group_so_many_units_and_each_whole():
+    group = [item(f"test_{unit}{n}", None, pytest.mark.drawn(2, group="g", unit=unit)) for unit in "abc" for n in range(2)]
+    alone = [item("test_alone"), item("test_variant", {"case": 1}, pytest.mark.drawn(1))]
+    seen = set()
+    for seed in range(50):
+        kept = drawn([*alone, *group], seed)
+        assert kept[:2] == alone and len(kept) == 6 and kept == drawn([*alone, *group], seed)
+        seen.add("".join(one.originalname[5] for one in kept[2::2]))
+    assert seen == {"ab", "ac", "bc"}
+
+
+def test_variants_of_one_test_are_a_group():
+    each = [item("test_a", {"case": n}, pytest.mark.drawn(3)) for n in range(9)]
+    kept = {frozenset(one.callspec.params["case"] for one in drawn(each, seed)) for seed in range(50)}
+    assert {len(one) for one in kept} == {3} and frozenset.union(*kept) == set(range(9))
