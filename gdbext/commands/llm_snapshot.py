@@ -24,9 +24,9 @@ class LlmSnapshot(Command):
     mappings, where tensors are, stay out as soon as the whole would be more than 512 MiB, or -max-bytes; -heap takes all private
     memory, -all shared memory too; -with adds what an expression names, values of tensors included.
 
-    -small copies a fifth: stacks, locks, tasks, the engine's tables, the objects that the variables of each frame lead to, tensors
-    of up to 64 KiB. What it leaves out is said, and a command that needs it says so: pyheap, pytensors, values of big tensors,
-    objects far from every frame, and of an engine at work its tables, where they changed meanwhile.
+    -small copies a fifth: stacks, locks, tasks, the engine's tables, the objects that the variables of each frame lead to,
+    tensors of up to 64 KiB. What it leaves out is said, and a command that needs it says so: pyheap, pytensors, values of big
+    tensors, objects far from every frame, and of an engine at work its tables, where they changed meanwhile.
 
       (gdb) llm-snapshot TP0
       TP0  gdbext-TP0-4242.core  448.2 MiB  (441.7 MiB on disk)  paused 61.20 ms
