@@ -156,15 +156,6 @@ def stopper(tracer: int) -> str:
     return f"process {tracer} ({name}), which traces it"
 
 
-def thread_cpu(pid: int, tid: int) -> float | None:
-    """CPU seconds of a thread so far; None when it is gone."""
-    try:
-        return procfs.read_schedstat(pid, tid).ran / 1e9
-    except (GdbextError, OSError) as e:  # a kernel without schedstat too
-        log.passed_over(e)
-        return None
-
-
 def uninterruptible(pid: int) -> list[int]:
     """Threads in state D (uninterruptible sleep): neither a signal nor a tracer stops them until their wait in the kernel
     ends."""

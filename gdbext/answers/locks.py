@@ -9,6 +9,9 @@ from ..errors import GdbextError
 from ..render.jsonline import Address, expect
 from ..render.text import Style, escape
 from ..stacks.waits import Edge
+from ..verdict.chains import chains_of
+from ..verdict.facts import LOCKS, Facts, ProcessState
+from .chains import chains_data
 from .places import Nodes, node_text, place
 
 
@@ -35,6 +38,20 @@ def edge_data(edge: Edge, nodes: Nodes) -> dict[str, Any]:
     }
 
 
+def lock_chains(states: list[ProcessState], nodes: Nodes) -> list[dict[str, Any]]:
+    """The JSON of `chains`, as llm-hang's: each wait to its end, as far as one look at the processes tells it."""
+
+    def at(node: Any) -> dict[str, Any]:
+        if node in nodes:
+            return place(*nodes[node])
+        view = next((view for view, _ in nodes.values() if view.name == node[0]), None)
+        if view is None:
+            return {"label": escape(str(node[0])), "pid": None}
+        return {**place(view), "task": escape(str(node[1]).partition(" ")[2])} if node[1] else place(view)
+
+    return chains_data([chain for chain in chains_of(Facts(states)) if chain.waits_for and not chain.rests], at)
+
+
 def edge_lines(edges: list[Edge], nodes: Nodes, style: Style) -> list[str]:
     """Two lines for each edge: the thread and the lock that it waits for, and the lock's owner or possible owners."""
     lines = []
@@ -53,7 +70,7 @@ def edge_lines(edges: list[Edge], nodes: Nodes, style: Style) -> list[str]:
         elif e.note:
             lines.append("  " + (style.bad(escape(e.note)) if e.orphan else escape(e.note)))
         if e.candidates:
-            word = "can reach it" if e.kind in ("Queue", "Event", "Condition", "Barrier", "Future") else "one of"
+            word = "can reach it" if e.kind not in LOCKS else "one of"
             some = ", ".join(node_text(c, nodes) for c in e.candidates[:6])
             lines.append(f"  {word}: {some}" + (", …" if len(e.candidates) > 6 else ""))
     return lines
@@ -62,9 +79,12 @@ def edge_lines(edges: list[Edge], nodes: Nodes, style: Style) -> list[str]:
 # ---- over several machines -------------------------------------------------------------------------------------------------
 _PLACE = {"label": str, "pid": (int, None), "tid?": (int, None), "name?": str, "task?": str}
 _EDGE = {"waiter": _PLACE, "lock": str, "owner": (_PLACE, None), "kind": str, "where": str, "note": str, "orphan": bool}
+_END = {"place": (_PLACE, None), "state": str, "why": str}
+_CHAIN = {"waiter": _PLACE, "waits_for": str, "through": [{"place": _PLACE, "waits_for": str}], "end": _END, "also": [_PLACE]}
 ANSWER = {  # the fields read from an answer of `llm-locks -json`
     "edges": [{**_EDGE, "candidates": [_PLACE]}],
     "cycles": [{"edges": [{**_EDGE, "candidates": [_PLACE]}], "sentence": str}],
+    "chains?": [{**_CHAIN, "end": {**_END, "any_of?": [_END]}}],
     "ranks_read": int,
     "ranks_total": int,
     "pauses": [{"pid": int, "seconds": (int, float), "woken?": int}],
@@ -76,7 +96,15 @@ ANSWER = {  # the fields read from an answer of `llm-locks -json`
 def merged_edges(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
     """-> (the JSON of llm-locks of several machines, `node` in each place; why that is not all). An answer that is damaged is
     named in `failed`; `GdbextError` where none is left."""
-    found: dict[str, Any] = {"edges": [], "cycles": [], "ranks_read": 0, "ranks_total": 0, "pauses": [], "failed": failed}
+    found: dict[str, Any] = {
+        "edges": [],
+        "cycles": [],
+        "chains": [],
+        "ranks_read": 0,
+        "ranks_total": 0,
+        "pauses": [],
+        "failed": failed,
+    }
     partial, hosts = [], 0
     for name, answer in answers:
         node = name.partition(":")[2] or name
@@ -87,12 +115,14 @@ def merged_edges(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]
             for edge in [*answer["edges"], *(e for c in answer["cycles"] for e in c["edges"])]:
                 for at in filter(None, (edge["waiter"], edge["owner"], *edge["candidates"])):
                     at.update(node=escape(node), host=escape(name))
+            for at in (at for chain in answer.setdefault("chains", []) for at in _places(chain)):
+                at.update(node=escape(node), host=escape(name))
         except (GdbextError, ValueError) as e:
             failed.append({"label": name, "pid": None, "reason": str(e)})
             continue
         for cycle in answer["cycles"]:
             cycle["sentence"] = f"{escape(node)}: {escape(cycle['sentence'])}"
-        for key in ("edges", "cycles", "pauses"):
+        for key in ("edges", "cycles", "chains", "pauses"):
             found[key] += answer[key]
         for key in ("ranks_read", "ranks_total"):
             found[key] += answer[key]
@@ -102,6 +132,13 @@ def merged_edges(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]
     if not hosts:
         raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
     return {**found, "hosts": hosts}, partial + [f"{f['label']}: {f['reason']}" for f in failed if f["pid"] is None]
+
+
+def _places(chain: dict[str, Any]) -> list[dict[str, Any]]:
+    """All places of a chain."""
+    ends = [chain["end"], *chain["end"].get("any_of", ())]
+    found = [chain["waiter"], *chain["also"], *(link["place"] for link in chain["through"]), *(end["place"] for end in ends)]
+    return [at for at in found if at is not None]
 
 
 def merged_lines(data: dict[str, Any], style: Style) -> list[str]:

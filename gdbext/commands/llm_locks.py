@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..answers.locks import edge_data, edge_lines, merged_edges, merged_lines
+from ..answers.locks import edge_data, edge_lines, lock_chains, merged_edges, merged_lines
 from ..answers.places import closing, node_text, nodes_of
 from ..render.text import Style
 from ..session import process_selection
 from ..session.command import Answer, Args, Command
 from ..session.session import Session
 from ..stacks import async_waits, ipc_locks, locks, snapshots, waits
+from ..verdict import from_samples
 
 
 class LlmLocks(Command):
@@ -45,10 +46,11 @@ class LlmLocks(Command):
     def run(self, session: Session, args: Args) -> Answer:
         taken = snapshots.take_snapshots(process_selection.resolve_processes(session, args.operand_text), session.targets)
         views, partial, failed = snapshots.read_all(taken)
-        edges = []
+        edges, states = [], []
         for view in views:
             found, why = locks.find(view)
             tasks = async_waits.read(view.name, view.rt, view.threads) if view.rt is not None else async_waits.AsyncState()
+            states.append(from_samples.at_one_look(view, found, tasks))
             edges += found + [task.edge for task in tasks.tasks if task.edge is not None]
             partial += [f"{view.name} thread {tid}: {reason}" if tid else f"{view.name}: {reason}" for tid, reason in why.items()]
             partial += [f"{view.name}: {reason}" for reason in tasks.partial]
@@ -61,6 +63,7 @@ class LlmLocks(Command):
                 {"edges": [edge_data(e, nodes) for e in c], "sentence": waits.sentence(c, lambda n: node_text(n, nodes))}
                 for c in cycles
             ],
+            "chains": lock_chains(states, nodes),
             "ranks_read": len(views),
             "ranks_total": len(taken),
             "pauses": snapshots.pauses(taken),

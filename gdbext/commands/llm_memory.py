@@ -92,7 +92,7 @@ class LlmMemory(Command):
             target = session.open(one)
             label = one.label or str(target.pid or one.core)
             try:
-                row, why, snapshot = _rank(session, target, label)
+                row, why, snapshot = _rank(target, label)
             except GdbextError as e:
                 failed.append({"label": label, "pid": target.pid, "reason": str(e)})
                 continue
@@ -113,7 +113,7 @@ class LlmMemory(Command):
         return Answer({"ranks": ranks, "failed": failed}, lambda style: "\n".join(_text(r, style) for r in ranks), partial)
 
 
-def _rank(session: Session, target: Target, label: str) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
+def _rank(target: Target, label: str) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
     """One rank's row, why it is not whole, and its GPUs' blocks (cuda_blocks.snapshot)."""
     why: list[str] = []
     rt: Runtime | None = None

@@ -60,7 +60,7 @@ class LlmRecord(Command):
     -with TRACE puts its operators and kernels next to the recording, on one time base, in what -o FILE.json writes.
 
     -native records native frames too, 10 times a second unless -rate says otherwise. For that the threads that went on since
-    the look before, and no others, stand still for the time that copying their stacks takes, without a signal; should the
+    the sample before, and no others, are paused for the time that copying their stacks takes, without a signal; should the
     recorder be killed they run on. The answer says how long each process was paused."""
 
     name = "llm-record"

@@ -133,20 +133,11 @@ class PyTensor(Command):
             work.append(self.compare(session, args, whole, tensor, data, partial))
         if not tensor.unavailable and tensor.unfinished:
             partial.append(tensor.unfinished)
-        text: str | None = None
-        why = ""
+        text, why = None, ""
         if private:
             why = f"{args.operand_text} holds tokens, private: -show-content shows them"
         elif args.repr or not (args.json or work):
-            if tensor.own_repr:
-                base = _BASES[tensor.library]
-                partial.append(f"{tensor.type} has a __repr__ of its own, which is not run: this is how {base}'s prints it")
-            try:
-                text = _settled_repr(tensor, rt)
-            except GdbextError as e:
-                why = str(e)
-                if not tensor.unavailable:
-                    partial.append(why)
+            text, why = _text_or_why(tensor, rt, partial)
         if args.repr:
             if text is None:
                 raise GdbextError(why)
@@ -264,6 +255,19 @@ def _check(args: Args) -> None:
 
 
 _BASES = {"torch": "torch.Tensor", "numpy": "numpy.ndarray"}
+
+
+def _text_or_why(tensor: Tensor, rt: Any, partial: list[str]) -> tuple[str | None, str]:
+    """-> (the repr, ""), or (None, why there is none)."""
+    if tensor.own_repr:
+        base = _BASES[tensor.library]
+        partial.append(f"{tensor.type} has a __repr__ of its own, which is not run: this is how {base}'s prints it")
+    try:
+        return _settled_repr(tensor, rt), ""
+    except GdbextError as e:
+        if not tensor.unavailable:
+            partial.append(str(e))
+        return None, str(e)
 
 
 def _repr(tensor: Tensor, rt: Any) -> str:

@@ -62,4 +62,4 @@ def instruction_word(rt: Runtime, frame: int) -> tuple[int, int]:
     L = rt.layout
     if "frameobj.f_lasti" in L:
         return frame + L["frameobj.f_lasti"], 4
-    return frame + L["iframe.instr_ptr" if "iframe.instr_ptr" in L else "iframe.prev_instr"], 8
+    return frame + L.frame_instruction, 8

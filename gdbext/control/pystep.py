@@ -173,9 +173,8 @@ def _left(now: StopContext, address: int, code: int) -> bool:
     """Whether a frame's memory already belongs to another function. (In the middle of a call the new frame may already be the
     current one while the old frame's place is still being written.)"""
     rt, L = now.process.rt, now.process.rt.layout
-    key = next(k for k in ("iframe.f_executable", "iframe.f_code", "frameobj.f_code") if k in L)
     try:
-        if rt.target.u64(address + L[key]) & ~rt.dialect.tag_mask == code:
+        if rt.target.u64(address + L.frame_code) & ~rt.dialect.tag_mask == code:
             return False
     except FaultError as e:
         log.passed_over(e)

@@ -232,8 +232,7 @@ def _walk_shims(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> list[RawFr
     group: list[RawFrame] = []
     found: list[RawFrame] = []
     size = L["iframe.__size"]
-    code_key = "iframe.f_executable" if "iframe.f_executable" in L else "iframe.f_code"
-    at_key = "iframe.instr_ptr" if "iframe.instr_ptr" in L else "iframe.prev_instr"
+    code_at, instruction_at = L.frame_code, L.frame_instruction
     while address and address not in seen and len(seen) < 2 * MAX_FRAMES and len(found) < limit:  # a shim for each at most
         seen.add(address)
         blob = t.read(address, size)
@@ -243,8 +242,8 @@ def _walk_shims(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> list[RawFr
                 step.anchor = address
             group = []
         else:
-            code = _word(blob, L[code_key]) & ~rt.dialect.tag_mask
-            lasti = _word(blob, L[at_key]) - (code + L["code.co_code_adaptive"])
+            code = _word(blob, code_at) & ~rt.dialect.tag_mask
+            lasti = _word(blob, instruction_at) - (code + L["code.co_code_adaptive"])
             group.append(_step(rt, address, code, lasti, owner, 0))
             found.append(group[-1])
         address = _word(blob, L["iframe.previous"])
@@ -288,8 +287,8 @@ def raw_frame(rt: Runtime, address: int) -> RawFrame:
         lasti = t.i32(address + L["frameobj.f_lasti"]) * (2 if rt.version >= (3, 10) else 1)
         return RawFrame(address, t.u64(address + L["frameobj.f_code"]), lasti, 0, 0)
     blob = t.read(address, L["iframe.__size"])
-    code = _word(blob, L["iframe.f_executable" if "iframe.f_executable" in L else "iframe.f_code"]) & ~rt.dialect.tag_mask
-    at = _word(blob, L["iframe.instr_ptr" if "iframe.instr_ptr" in L else "iframe.prev_instr"])
+    code = _word(blob, L.frame_code) & ~rt.dialect.tag_mask
+    at = _word(blob, L.frame_instruction)
     return _step(rt, address, code, at - (code + L["code.co_code_adaptive"]), blob[L["iframe.owner"]], 0)
 
 

@@ -288,8 +288,7 @@ def code_of_object(rt: Runtime, frame: int) -> int:
         raise LayoutError(f"no frame object at {frame:#x}")
     if "frameobj.f_code" in L:
         return t.u64(frame + L["frameobj.f_code"])
-    key = "iframe.f_executable" if "iframe.f_executable" in L else "iframe.f_code"
-    return t.u64(t.u64(frame + L["frameobj.f_frame"]) + L[key]) & ~rt.dialect.tag_mask
+    return t.u64(t.u64(frame + L["frameobj.f_frame"]) + L.frame_code) & ~rt.dialect.tag_mask
 
 
 # ---- texts -----------------------------------------------------------------------------------------------------------

@@ -45,6 +45,16 @@ class Layout:
         return self.offsets.get(key, default)
 
     @property
+    def frame_code(self) -> int:
+        """Where a frame has its code object: in the frame object until 3.10; `f_executable` since 3.13."""
+        return self[next((k for k in ("iframe.f_executable", "iframe.f_code") if k in self), "frameobj.f_code")]
+
+    @property
+    def frame_instruction(self) -> int:
+        """Where an interpreter frame has the address of its instruction: `instr_ptr` since 3.13."""
+        return self["iframe.instr_ptr" if "iframe.instr_ptr" in self else "iframe.prev_instr"]
+
+    @property
     def name(self) -> str:
         return "{}.{}{}".format(*self.version, "t" if self.free_threaded else "")
 

@@ -108,8 +108,8 @@ def frame_of(rt: Runtime, gen: int) -> tuple[RawFrame | None, str]:
     if state == "finished":
         return None, state
     frame = gen + L["gen.gi_iframe"]
-    code = t.u64(frame + L["iframe.f_executable" if "iframe.f_executable" in L else "iframe.f_code"]) & ~rt.dialect.tag_mask
-    at = t.u64(frame + L["iframe.instr_ptr" if "iframe.instr_ptr" in L else "iframe.prev_instr"])
+    code = t.u64(frame + L.frame_code) & ~rt.dialect.tag_mask
+    at = t.u64(frame + L.frame_instruction)
     lasti = at - (code + L["code.co_code_adaptive"])
     if state == "suspended" and rt.version < (
         3,

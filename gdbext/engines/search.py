@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..access.proctable import Process
     from ..cpython.runtime import Runtime
-    from .spec import EngineSpec
+    from .spec import EngineSpec, Memory
 
 _ZOMBIE = "its memory is gone and comm is cut to 15 bytes: rank not known"
 LARGE = 64 << 20  # bytes of RSS: no engine is smaller, and the maps of anything smaller are not worth reading
@@ -208,64 +208,21 @@ class Search:
             self._ask(rank, self.runtime_of)
 
     def _ask(self, rank: Rank, runtime_of: Callable[[int], Runtime]) -> None:
-        spec, said, why = SPECS[rank.engine], None, ""
-        for attempt in range(5):  # it runs on while we read: a torn read is tried again
-            runtime = None
-            try:
-                runtime = runtime_of(rank.pid)
-                said, why = spec.ranks_in_memory(runtime, rank), ""
-                if (
-                    said is None
-                    or said.role
-                    or said.ranks
-                    or rank.role in ("frontend", "api-server", "child")
-                    or rank.from_libraries
-                ):
-                    break
-                why = f"no rank found in its {spec.display} objects"
-                if attempt:
-                    break
-            except NotFoundError as e:
-                why = str(e)
-                if not os.path.exists(f"/proc/{rank.pid}"):
-                    break
-            except GdbextError as e:
-                why = str(e)
-                if "permission" in why:
-                    break
-            finally:
-                close = getattr(getattr(runtime, "target", None), "close", None)
-                if close:
-                    close()
+        said, why = _in_memory(rank, runtime_of)
         if why.startswith("no rank found") and rank.rank_source in ("tree", "argv"):
             rank.unconfirmed = f"{rank.unconfirmed}, no rank in its memory: starting?"
         elif why:
             rank.note(f"rank not read from memory: {why}")
-        if why:
-            return
-        if said is None:
-            if rank.unconfirmed and (
-                rank.from_libraries or not rank.title_is_comm or rank.prefix not in SPECS[rank.engine].prefixes
-            ):
-                self._drop(rank, "neither its title nor its memory is the engine's")
-            elif rank.rank_source == "title":
-                rank.note(f"its Python has not loaded {spec.display}: its title is not confirmed")
-            return
-        if rank.from_libraries and not said.role and not said.ranks:
+        elif said is not None and not (rank.from_libraries and not said.role and not said.ranks):
+            _believe(rank, said)
+        elif said is not None:
             self._drop(rank, "it has the engine's libraries loaded and runs none: a client, a notebook")
-            return
-        for group in sorted(g for g, r in said.ranks.items() if rank.ranks.get(g, r) != r):
-            rank.note(f"{rank.rank_source} says {group.upper()}{rank.ranks[group]}, memory {group.upper()}{said.ranks[group]}")
-        if said.role and said.role != rank.role:
-            if rank.role not in ("child", "frontend", "engine-core") or rank.process.single:
-                rank.note(f"its title says {rank.role}, its memory {said.role}")
-            rank.role, rank.name = said.role, ""
-        rank.ranks.update(said.ranks)
-        rank.sizes.update(said.sizes)
-        rank.label_ranks.update({g: n for g, n in said.ranks.items() if g not in ("world", "local")})
-        if said.role or said.ranks:
-            rank.rank_source = "memory"
-        rank.unconfirmed, rank.from_libraries = "", False
+        elif rank.unconfirmed and (
+            rank.from_libraries or not rank.title_is_comm or rank.prefix not in SPECS[rank.engine].prefixes
+        ):
+            self._drop(rank, "neither its title nor its memory is the engine's")
+        elif rank.rank_source == "title":
+            rank.note(f"its Python has not loaded {SPECS[rank.engine].display}: its title is not confirmed")
 
     def _drop(self, rank: Rank, why: str) -> None:
         log.note("process %d is no %s: %s", rank.pid, SPECS[rank.engine].display, why)
@@ -299,3 +256,48 @@ class Search:
             if rank.role == "worker" and rank.rank_source == "title" and not rank.label_ranks and not rank.unconfirmed:
                 if any(r is not rank and r.role == "worker" and r.ppid == rank.ppid for r in self.ranks.values()):
                     rank.unconfirmed = "its title names no group yet"
+
+
+def _in_memory(rank: Rank, runtime_of: Callable[[int], Runtime]) -> tuple[Memory | None, str]:
+    """-> (the facts of a process's own objects, why they were not read). (None, ""): it is no process of the engine."""
+    spec, said, why = SPECS[rank.engine], None, ""
+    for attempt in range(5):  # it runs on while we read: a torn read is tried again
+        runtime = None
+        try:
+            runtime = runtime_of(rank.pid)
+            said, why = spec.ranks_in_memory(runtime, rank), ""
+            known = said is None or said.role or said.ranks
+            if known or rank.role in ("frontend", "api-server", "child") or rank.from_libraries:
+                break
+            why = f"no rank found in its {spec.display} objects"
+            if attempt:
+                break
+        except NotFoundError as e:
+            why = str(e)
+            if not os.path.exists(f"/proc/{rank.pid}"):
+                break
+        except GdbextError as e:
+            why = str(e)
+            if "permission" in why:
+                break
+        finally:
+            close = getattr(getattr(runtime, "target", None), "close", None)
+            if close:
+                close()
+    return said, why
+
+
+def _believe(rank: Rank, said: Memory) -> None:
+    """Takes over what a process's own objects say, and notes where its title or tree says something else."""
+    for group in sorted(g for g, r in said.ranks.items() if rank.ranks.get(g, r) != r):
+        rank.note(f"{rank.rank_source} says {group.upper()}{rank.ranks[group]}, memory {group.upper()}{said.ranks[group]}")
+    if said.role and said.role != rank.role:
+        if rank.role not in ("child", "frontend", "engine-core") or rank.process.single:
+            rank.note(f"its title says {rank.role}, its memory {said.role}")
+        rank.role, rank.name = said.role, ""
+    rank.ranks.update(said.ranks)
+    rank.sizes.update(said.sizes)
+    rank.label_ranks.update({g: n for g, n in said.ranks.items() if g not in ("world", "local")})
+    if said.role or said.ranks:
+        rank.rank_source = "memory"
+    rank.unconfirmed, rank.from_libraries = "", False

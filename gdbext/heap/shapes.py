@@ -55,7 +55,7 @@ class Shape:
     def __init__(self, rt: Runtime, info: TypeInfo) -> None:
         self.rt, self.info, self.layout = rt, info, rt.layout
         flags = info.flags
-        self.kind = _kind(rt, info)
+        self.kind = _kind(info)
         leaf = bool(flags & (STR | LONG | BYTES)) or not info.builtin_bases().isdisjoint(LEAVES)
         self.leaf = leaf and not info.is_python  # an instance of a class of Python code has attributes
         self.head = _presize(rt, flags)
@@ -133,7 +133,7 @@ def counted(rt: Runtime, word: Any) -> Any:
     return (word > 0) & (word <= 0xFFFFFFFF)
 
 
-def _kind(rt: Runtime, info: TypeInfo) -> str:
+def _kind(info: TypeInfo) -> str:
     flags, names = info.flags, info.builtin_bases()
     if flags & TYPE:
         return "type"
@@ -198,8 +198,7 @@ def _capacity(rt: Runtime, info: TypeInfo) -> int:
 def _frame_words(s: Shape, frame: Columns, at: int) -> tuple[Any, Any]:
     """How many words the interpreter's frame at byte `at` of each record has for variables, and for its stack."""
     L = s.layout
-    key = "iframe.f_executable" if "iframe.f_executable" in L else "iframe.f_code"
-    code = frame.follow(frame.word(at + L[key]) & ~7, L["code.__size"])
+    code = frame.follow(frame.word(at + L.frame_code) & ~7, L["code.__size"])
     variables, stack = code.u32(L["code.co_nlocalsplus"]), code.u32(L["code.co_stacksize"])
     good = variables + stack < 1 << 24
     return variables * good, stack * good

@@ -115,22 +115,10 @@ class Code:
     def _step(self, known: Known, one: Instruction, here: int) -> None:
         """Applies an instruction to the known registers and stack slots. An instruction that is not decoded makes those that it
         may write unknown."""
-        wide, slot = one.rex & x86.REX_W, one.slot()
-        if one.opcode == x86.LEA and one.relative is not None and wide:
-            known[one.register] = here + one.length + one.relative
-        elif one.opcode == x86.MOV_LOAD and wide and one.mode == 3:
-            put(known, one.register, known.get(one.other))
-        elif one.opcode == x86.MOV_STORE and wide and one.mode == 3:
-            put(known, one.other, known.get(one.register))
-        elif one.opcode == x86.MOV_LOAD and wide and one.relative is not None:
-            put(known, one.register, self.pointer(here + one.length + one.relative))
-        elif one.opcode == x86.MOV_LOAD and wide and slot is not None:
-            put(known, one.register, known.get(slot))
-        elif one.opcode == x86.MOV_STORE and slot is not None:
-            put(known, slot, known.get(one.register) if wide else None)
-        elif one.opcode in x86.MOV_IMMEDIATE:
-            known[one.opcode & 7 | (one.rex & x86.REX_B) << 3] = one.immediate & 0xFFFFFFFF
-        elif one.opcode in x86.PUSH_POP or one.opcode in x86.PUSH_IMMEDIATE or (one.mode == 3 and one.other == RSP):
+        slot = one.slot()
+        if self._moved(known, one, here):
+            return
+        if one.opcode in x86.PUSH_POP or one.opcode in x86.PUSH_IMMEDIATE or (one.mode == 3 and one.other == RSP):
             for key in [k for k in known if isinstance(k, tuple) and k[0] == RSP]:
                 del known[key]
             if one.opcode in x86.POP:
@@ -141,6 +129,29 @@ class Code:
                 known.pop(one.other if slot is None else slot, None)
         elif one.mode is None and one.opcode & 0xC7 == 0x05 or one.opcode in x86.WIDEN_RAX:  # 05: eax with an immediate
             known.pop(RAX, None)
+
+    def _moved(self, known: Known, one: Instruction, here: int) -> bool:
+        """Applies a move whose result is known; False for another instruction."""
+        wide, slot = one.rex & x86.REX_W, one.slot()
+        if one.opcode in x86.MOV_IMMEDIATE:
+            known[one.opcode & 7 | (one.rex & x86.REX_B) << 3] = one.immediate & 0xFFFFFFFF
+        elif one.opcode == x86.MOV_STORE and slot is not None:
+            put(known, slot, known.get(one.register) if wide else None)
+        elif not wide:
+            return False
+        elif one.opcode == x86.LEA and one.relative is not None:
+            known[one.register] = here + one.length + one.relative
+        elif one.opcode == x86.MOV_STORE and one.mode == 3:
+            put(known, one.other, known.get(one.register))
+        elif one.opcode == x86.MOV_LOAD and one.mode == 3:
+            put(known, one.register, known.get(one.other))
+        elif one.opcode == x86.MOV_LOAD and one.relative is not None:
+            put(known, one.register, self.pointer(here + one.length + one.relative))
+        elif one.opcode == x86.MOV_LOAD and slot is not None:
+            put(known, one.register, known.get(slot))
+        else:
+            return False
+        return True
 
     def pointer(self, vaddr: int) -> int | None:
         """The value that the loader puts into a word of the global offset table; None where the file does not give it."""

@@ -206,13 +206,11 @@ class StackReader:
         self._chunk_at = L.get("tstate.datastack_chunk")
         if self._objects:
             self._start_at = L["tstate.frame"]
-            fields = [L["frameobj.f_code"], L["frameobj.f_back"], L["frameobj.f_lasti"], 0]
+            fields = [L.frame_code, L["frameobj.f_back"], L["frameobj.f_lasti"], 0]
             self._size = (max(fields) + 15) & ~7
         else:
             self._start_at = L["cframe.current_frame"] if self._cframe_at is not None else L["tstate.current_frame"]
-            code = L["iframe.f_executable"] if "iframe.f_executable" in L else L["iframe.f_code"]
-            at = L["iframe.instr_ptr"] if "iframe.instr_ptr" in L else L["iframe.prev_instr"]
-            fields = [code, L["iframe.previous"], at, L["iframe.owner"]]
+            fields = [L.frame_code, L["iframe.previous"], L.frame_instruction, L["iframe.owner"]]
             self._size = (L["iframe.__size"] + 7) & ~7
         self._code_word, self._back_word, self._at_word = (n // 8 for n in fields[:3])
         self._owner_at = fields[3]

@@ -5,6 +5,7 @@ Source: proc(5), Documentation/scheduler/sched-stats.
 
 from __future__ import annotations
 
+import os
 import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -90,6 +91,16 @@ def descendants(table: ProcTable, pid: int, limit: int = 4096) -> list[int]:
                 found.append(child.pid)
                 todo.append(child.pid)
     return found
+
+
+def hidden_kin(table: ProcTable, pid: int) -> list[int]:
+    """The pids of its descendants, and of its parent's, whose descriptors may not be listed: each may have inherited
+    what it has."""
+    process = table.processes.get(pid)
+    parent = process.ppid if process is not None and process.ppid > 1 else pid
+    kin = dict.fromkeys([*descendants(table, pid), *([parent] if parent != pid else []), *descendants(table, parent)])
+    alive = [one for one in kin if one != pid and table.processes[one].state != "Z"]
+    return [one for one in alive if not os.access(f"/proc/{one}/fd", os.R_OK)]
 
 
 def ancestors(table: ProcTable, pid: int) -> set[int]:

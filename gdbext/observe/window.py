@@ -11,6 +11,7 @@ from .stack_keys import advanced
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ..cpython.poll_loops import Poll
     from .clocks import Clock
     from .effects import Effect
     from .gil_samples import Samples
@@ -48,6 +49,14 @@ class ThreadWindow:
     call: Call | None = None  # the system call that it is in at the last sample
     kernel: str = ""  # the function of the kernel that it is in at the last one, in state D
     for_good: bool = False  # when its sleep ends, its code only sleeps again
+    poll: Poll | None = None  # its loop at the last sample, where that only asks
+
+    @property
+    def asks(self) -> Poll | None:
+        """Its loop, where that only asks and all samples are in it."""
+        if self.poll is None or not all(self.poll.covers(stack) for stack in self.stacks):
+            return None
+        return self.poll
 
     @classmethod
     def of(cls, samples: Iterable[ThreadSample]) -> ThreadWindow:

@@ -45,7 +45,7 @@ def join(looks: Sequence[Look], earlier: Sequence[Look] | None = None, between: 
     if earlier is not None:
         thrash.mark(found, _gathered(earlier))
     _note_standing(context)
-    _behind(found, context)
+    _behind(found)
     _behind_parked(found, context)
     return found
 
@@ -461,7 +461,7 @@ def _undelivered(tracked: Tracked, look: Look, context: _Context) -> None:
 
 
 # ---- requests that wait for others -----------------------------------------------------------------------------------------
-def _behind(found: Sequence[Tracked], context: _Context) -> None:
+def _behind(found: Sequence[Tracked]) -> None:
     """Marks requests in a queue whose head never fits: they wait for it."""
     heads: dict[int, Tracked] = {}
     for tracked in found:

@@ -13,12 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import log
-from ..cpython import loops
+from ..cpython import loops, poll_loops
 from ..cpython import tasks as asyncio_tasks
 from ..cpython.event_loops import EventLoop, event_loops
 from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
 from ..observe.stack_keys import stack_key
+from . import polls
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
 from .locks import outer_place
@@ -29,6 +30,7 @@ from .waits import Edge
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..cpython.poll_loops import Poll
     from ..cpython.runtime import Runtime
     from ..observe.system_calls import Call
     from .threads import ThreadView
@@ -37,6 +39,8 @@ _SLEEPS = ("sleep", "__sleep0")
 RUNNABLE = ("ready", "running")
 MAX_TASKS = 2000  # whose waits are read one by one
 MAX_TIMERS = 4096
+_ENGINE = "asyncio/base_events.py"  # a thread that runs a loop acts by its tasks
+MAX_ASKING = 64  # tasks whose loops are looked at
 
 
 @dataclass(eq=False)
@@ -58,6 +62,7 @@ class TaskState:
     * `seconds`: of a sleep
     * `yields`: it is in asyncio.sleep(0)
     * `for_good`: when its sleep ends, its code only sleeps again
+    * `poll`: its loop, where that only asks, over and over
     """
 
     node: Any
@@ -77,6 +82,7 @@ class TaskState:
     seconds: float | None = None
     yields: bool = False
     for_good: bool = False
+    poll: Poll | None = None
 
 
 @dataclass(eq=False)
@@ -136,6 +142,7 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
         found.listed = False
         return found
     nodes = _nodes(name, tasks)
+    asks = _asking(tasks)
     for task in tasks[:MAX_TASKS]:
         state = TaskState(nodes[task.address], task.name, task.state, task.loop, list(task.frames))
         state.address = task.address
@@ -143,7 +150,8 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
             state.top = _where(task.frames)
         except GdbextError as e:
             found.partial.append(f"task {task.name}: {e}")
-        state.key, state.yields = key_of(task), _yields(task)
+        state.poll = asks.get(task.address)
+        state.key, state.yields = key_of(task, state.poll), _yields(task)
         if task.waits is not None:
             state.text, state.kind, state.seconds = task.waits.text, task.waits.kind, task.waits.seconds
             state.for_good = state.kind == "sleep" and sleeps_for_good(task.frames)
@@ -170,10 +178,21 @@ def used(rt: Runtime) -> bool:
         return True  # `read` says what is wrong
 
 
-def key_of(task: Any) -> Any:
+def _asking(tasks: Sequence[Any]) -> dict[int, Poll]:
+    """{address: the loop} of the tasks that only ask, over and over: they yield, or sleep in between. None is
+    looked at if there are too many."""
+    may = [t for t in tasks if t.state in RUNNABLE or t.waits is not None and t.waits.kind == "sleep"]
+    found = {t.address: poll_loops.of_frames(t.frames) for t in may} if len(may) <= MAX_ASKING else {}
+    return {address: poll for address, poll in found.items() if poll is not None}
+
+
+def key_of(task: Any, poll: Poll | None = None) -> Any:
     """A key of a task that changes as the task makes progress: its state, and the places and variables of its frames. To yield by
-    sleep(0) and be run again is no progress. So, of a task that runs or could run, only its own frames' code and variables count.
+    sleep(0) and be run again is no progress. So, of a task that runs or could run, only its own frames' code and variables
+    count; of one that only asks (`poll`), its loop alone.
     """
+    if poll is not None:
+        return "asks", poll.key
     try:
         if task.state not in RUNNABLE:
             return task.state, stack_key(task.frames)
@@ -206,7 +225,8 @@ def keys(rt: Runtime) -> dict[int, Any] | None:
         if not rt.has_module(("asyncio.tasks",)):
             return {}
         found, _ = asyncio_tasks.tasks(rt)
-        return {task.address: key_of(task) for task in found[:MAX_TASKS]}
+        asks = _asking(found)
+        return {task.address: key_of(task, asks.get(task.address)) for task in found[:MAX_TASKS]}
     except GdbextError as e:
         log.passed_over(e)
         return None
@@ -236,7 +256,9 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
         return agent.node if isinstance(agent, TaskState) else (found.tasks[0].node[0], agent.tid)
 
     for task in found.tasks:
-        if task.state != "waiting":
+        if task.poll is not None:
+            _poll(found, task, task.poll, agents, reachable, node)
+        if task.state != "waiting" or task.poll is not None:
             continue
         try:
             wait = find_async(task.python)
@@ -259,6 +281,23 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
                 edge.bystanders = [node(a) for a in others if not may_end(references, a.python, edge)]
         except GdbextError as e:
             found.partial.append(f"task {task.name}: {e}")
+
+
+def _poll(found: AsyncState, task: TaskState, poll: Poll, agents: list[Any], reachable: Reachable, node: Any) -> None:
+    """Sets the edge of a task that only asks."""
+    try:
+        edge = polls.edge(task.node, poll)
+        asked = next((one for one in found.tasks if one.address == edge.address), None)
+        if asked is not None:
+            edge.kind, edge.owner, edge.lock = "task", asked.node, f"the end of task {asked.name}"
+        else:
+            others = [
+                one for one in agents if isinstance(one, TaskState) or not any(path_of(f).endswith(_ENGINE) for f in one.python)
+            ]
+            polls.offer(edge, poll, task, others, reachable, node)
+        task.edge = edge
+    except GdbextError as e:
+        found.partial.append(f"task {task.name}: {e}")
 
 
 def _able(reachable: Reachable, address: int) -> list[Any]:

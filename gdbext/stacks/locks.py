@@ -15,7 +15,7 @@ from ..access.model import PAGE
 from ..access.snapshot import CoreFileTarget
 from ..cpython import gil, lock_objects
 from ..errors import FaultError, GdbextError
-from . import ipc_locks
+from . import ipc_locks, polls
 from .ending import shutdown_edge
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
@@ -26,6 +26,9 @@ from .references import Reach, Reachable, references_of
 from .waits import Edge
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..cpython.poll_loops import Poll
     from ..cpython.runtime import Runtime
     from .threads import ProcessView, ThreadView
 
@@ -83,8 +86,9 @@ def _owner_in(obj: Any, futex: int) -> int | None:
 class Finder:
     """Finds the edges of one `ProcessView`."""
 
-    def __init__(self, view: ProcessView) -> None:
+    def __init__(self, view: ProcessView, loops: Mapping[int, Poll] | None = None) -> None:
         self.view, self.rt, self.target = view, view.rt, view.target
+        self.loops = loops or {}
         self.partial: dict[int, str] = {}
         self.references = references_of(view.rt)
         self.reachable = Reachable(self.references, [th for th in view.threads if not th.idle])
@@ -127,6 +131,8 @@ class Finder:
             start, end = gil.gil_range(thread.py.rt, thread.py.interp)
             if futex and start <= futex < end:
                 return self._gil(thread, thread.py.rt, thread.py.interp)
+        if thread.tid in self.loops:
+            return self._poll(thread, self.loops[thread.tid])
         wait = find_wait(thread.python)
         semantic = self._built(thread, wait) if wait is not None else None
         if thread is self.view.main and semantic is None:
@@ -154,6 +160,15 @@ class Finder:
             return Edge(self.node(thread), what, "condition", address=futex, where=str(thread.top or ""))
         log.note("thread %d waits for the futex %#x in %s: no lock that is known here", thread.tid, futex, thread.top)
         return None
+
+    def _poll(self, thread: ThreadView, poll: Poll) -> Edge:
+        """The edge of a thread whose loop only asks."""
+        edge = polls.edge(self.node(thread), poll)
+        if edge.kind == "Thread":
+            self._by_ident(edge, poll.asks[0].number)
+        elif edge.kind != "Process" and not (edge.kind == "Future" and self._in_a_pool(edge)):
+            polls.offer(edge, poll, thread, self.reachable.agents, self.reachable, self.node)
+        return edge
 
     def _native_join(self, thread: ThreadView, futex: int) -> Edge | None:
         """The edge to the thread that a pthread_join waits for. It waits on the `tid` in that thread's descriptor (glibc's struct
@@ -287,7 +302,7 @@ class Finder:
                         what, where = f"an item of the SimpleQueue {path}", outer_place(thread.python, frame)
                         edge = Edge(self.node(thread), what, "Queue", how="get", address=obj.address, where=where)
                         self._offer(edge, thread)
-                        edge.ended = self._ended_threads(thread, obj.address)
+                        edge.ended = self._ended_threads(thread)
                         return edge
                 except GdbextError as e:
                     log.passed_over(e)
@@ -392,7 +407,7 @@ class Finder:
         if wait.kind == "Future" and self._in_a_pool(edge):
             return edge
         self._offer(edge, thread)
-        edge.ended = self._ended_threads(thread, me.address)
+        edge.ended = self._ended_threads(thread)
         return edge
 
     def _in_a_pool(self, edge: Edge) -> bool:
@@ -405,7 +420,7 @@ class Finder:
             edge.lock += f", in the queue of a pool of {len(may)} thread{'s' * (len(may) != 1)}"
         return runs is not None or bool(may)
 
-    def _ended_threads(self, waiter: ThreadView, address: int) -> list[str]:
+    def _ended_threads(self, waiter: ThreadView) -> list[str]:
         """Names of the ended threads whose `threading.Thread` objects the waiter's frames can name."""
         found: dict[int, str] = {}
         for frame in waiter.python[:NAMING]:
@@ -471,9 +486,10 @@ class Finder:
         return edge
 
 
-def find(view: ProcessView) -> tuple[list[Edge], dict[int, str]]:
-    """-> (the edges of a process, {tid: why its edge is not known}; 0 for all of them)"""
+def find(view: ProcessView, loops: Mapping[int, Poll] | None = None) -> tuple[list[Edge], dict[int, str]]:
+    """-> (the edges of a process, {tid: why its edge is not known}; 0 for all of them). `loops`: the threads that only ask, by
+    tid."""
     if view.rt is None and not view.threads:
         return [], {0: "no thread could be read"}
-    finder = Finder(view)
+    finder = Finder(view, loops)
     return finder.edges(), finder.partial

@@ -25,7 +25,7 @@ MAX_FIELDS = 64  # attributes of an object
 MAX_ITEMS = 32  # members of a container
 STEPS = 2
 _BUILTIN = "builtin_function_or_method"
-_LEAVES = frozenset(("int", "float", "str", "bytes", "bool", "NoneType", "complex", "function", "code", "type"))  # lead nowhere
+_LEAVES = frozenset(("int", "float", "str", "bytes", "bool", "NoneType", "complex", "code", "type"))  # lead nowhere
 
 
 def references_of(rt: Runtime | None) -> References:
@@ -160,6 +160,8 @@ class References:
             return found + [(f"[{i}]", rt.object(a)) for i, a in enumerate(obj.element_addresses(MAX_ITEMS)) if a]
         if obj.isa("dict"):
             return found + [(f"[{_short(rt, key)}]", rt.object(value)) for key, value in obj.dict_entries(MAX_ITEMS)]
+        if obj.type.builtin_name == "function":
+            return _cells(obj)
         if obj.type.builtin_name == _BUILTIN:
             owner = rt.target.u64(obj.address + rt.layout["cfunc.m_self"])
             return [(".__self__", rt.object(owner))] if owner else []
@@ -220,10 +222,28 @@ class Reachable:
 def _is_leaf(obj: Any) -> bool:
     """Whether an object's type is no lock and leads to none; true also of an object that cannot be read."""
     try:
-        return obj.type.builtin_name in _LEAVES
+        kind = obj.type.builtin_name
+        return kind in _LEAVES or kind == "function" and not _closure_of(obj)
     except GdbextError as e:
         log.passed_over(e)
         return True
+
+
+def _closure_of(function: Any) -> int:
+    """The address of the tuple of a function's cells, 0 where it has none."""
+    return int(function.rt.target.u64(function.address + function.rt.layout["func.func_closure"]))
+
+
+def _cells(function: Any) -> list[tuple[str, Any]]:
+    """The variables of the functions around a function: of a callback, what it was made for."""
+    rt = function.rt
+    cells = _closure_of(function)
+    held = (
+        [rt.target.u64(cell + rt.layout["cell.ob_ref"]) for cell in rt.object(cells).element_addresses(MAX_ITEMS)]
+        if cells
+        else []
+    )
+    return [(f"[{i}]", rt.object(inner)) for i, inner in enumerate(held) if inner]
 
 
 def _short(rt: Any, key: int) -> str:

@@ -193,18 +193,7 @@ def _process(plain: dict[str, Any], nodes: int) -> ProcessTrack:
     if found.pauses and (len(found.pauses) != looks or any(not 0 <= pause < 1e9 for pause in found.pauses)):
         raise ValueError("pauses that are none")
     found.counters = {str(name): [(float(t), float(v)) for t, v in values] for name, values in plain["counters"].items()}
-    for one in plain["threads"]:
-        thread = ThreadTrack(int(one["tid"]), str(one["name"]))
-        thread.cpu, thread.ended = float(one["cpu"]), None if one["ended"] is None else int(one["ended"])
-        thread.looks, thread.nodes, thread.states = (array(code, one[key]) for key, code in _ARRAYS.items())
-        if not len(thread.looks) == len(thread.nodes) == len(thread.states) or any(s >= len(STATES) for s in thread.states):
-            raise ValueError("a thread that is none")
-        if thread.ended is not None and thread.ended > looks:
-            raise ValueError("an end that is none")
-        _check_looks(thread.looks, looks + 1 if thread.ended is None else thread.ended)
-        if any(n >= nodes and n != 0xFFFFFFFF for n in thread.nodes):
-            raise ValueError("a stack that is none")
-        found.threads.append(thread)
+    found.threads = [_thread(one, looks, nodes) for one in plain["threads"]]
     if any(not 0 <= at < 1e9 or not math.isfinite(value) for values in found.counters.values() for at, value in values):
         raise ValueError("a counter that is none")
     found.gil = Changes((int(look), int(index)) for look, index in plain["gil"])
@@ -216,6 +205,20 @@ def _process(plain: dict[str, Any], nodes: int) -> ProcessTrack:
         raise ValueError("a holder that is none")
     if any(not -1 <= index < len(found.threads) for _, index in found.gil):
         raise ValueError("a holder that is none")
+    return found
+
+
+def _thread(plain: dict[str, Any], looks: int, nodes: int) -> ThreadTrack:
+    found = ThreadTrack(int(plain["tid"]), str(plain["name"]))
+    found.cpu, found.ended = float(plain["cpu"]), None if plain["ended"] is None else int(plain["ended"])
+    found.looks, found.nodes, found.states = (array(code, plain[key]) for key, code in _ARRAYS.items())
+    if not len(found.looks) == len(found.nodes) == len(found.states) or any(s >= len(STATES) for s in found.states):
+        raise ValueError("a thread that is none")
+    if found.ended is not None and found.ended > looks:
+        raise ValueError("an end that is none")
+    _check_looks(found.looks, looks + 1 if found.ended is None else found.ended)
+    if any(n >= nodes and n != 0xFFFFFFFF for n in found.nodes):
+        raise ValueError("a stack that is none")
     return found
 
 

@@ -119,19 +119,11 @@ def _compare_rows(left: Pieces, right: Pieces, limit_of: Callable[[str], float])
     """Compares the pieces of one output. A side's pieces that are the same on all its ranks count once. `limit_of`: the tolerance
     of a dtype at this output."""
     left, right = _once(left), _once(right)
-    if len(left) == len(right) == 1 and left[0][0].label != right[0][0].label and left[0][1].get("shard"):
-        return _left_out("each rank has its own part")
+    early = _without_values(left, right)
+    if early is not None:
+        return early
     rows = [row for _, row in left + right]
-    if all(row["hash"] is None for row in rows):
-        why = next((row["why"] for row in rows if row.get("why")), "")
-        return _left_out("neither could be read" + (f": {why}" if why else ""))
-    if any(row["hash"] is None for row in rows):
-        bad = next(row for row in rows if row["hash"] is None)
-        return _result(False, True, f"one of them has no values: {bad.get('why') or 'no tensor'}")
-    if all(0 in row["shape"] for row in rows):
-        return _left_out("they have no elements")
-    dtype = _coarser([row["dtype"] for row in rows])
-    limit = limit_of(dtype)
+    limit = limit_of(_coarser([row["dtype"] for row in rows]))
     if len(left) == len(right) and all(_same(x, y) for (_, x), (_, y) in zip(left, right)):
         return _result(True, False)
     if len(left) > 1 and len(left) == len(right) and all(x["shape"] == y["shape"] for (_, x), (_, y) in zip(left, right)):
@@ -147,6 +139,20 @@ def _compare_rows(left: Pieces, right: Pieces, limit_of: Callable[[str], float])
         return _result(False, True, f"the shapes differ: {shapes[0]} against {shapes[1]}")
     a, b = _values(left, right), _values(right, left)
     return _by_range(left, right, limit) if a is None or b is None else _by_values(a, b, limit)
+
+
+def _without_values(left: Pieces, right: Pieces) -> Row | None:
+    """The row of an output of which one side has no values to compare; None where both have."""
+    if len(left) == len(right) == 1 and left[0][0].label != right[0][0].label and left[0][1].get("shard"):
+        return _left_out("each rank has its own part")
+    rows = [row for _, row in left + right]
+    if all(row["hash"] is None for row in rows):
+        why = next((row["why"] for row in rows if row.get("why")), "")
+        return _left_out("neither could be read" + (f": {why}" if why else ""))
+    if any(row["hash"] is None for row in rows):
+        bad = next(row for row in rows if row["hash"] is None)
+        return _result(False, True, f"one of them has no values: {bad.get('why') or 'no tensor'}")
+    return _left_out("they have no elements") if all(0 in row["shape"] for row in rows) else None
 
 
 def _added_up(left: Pieces, right: Pieces, limit: float) -> Row | None:

@@ -14,7 +14,7 @@ from .steps import ENDED, INPUT, MOVES, NOBODY, RING, RUNS, SEVERAL, UNKNOWN, En
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from .facts import Facts, Node, ProcessState, ThreadState
+    from .facts import Facts, Node, ThreadState
 
 MAX_CHAINS = 48  # kinds of chains
 MAX_LINKS = 32
@@ -71,7 +71,7 @@ def _walk(facts: Facts, node: Node, first: Step | None, before: Sequence[Node], 
             return links, now.end
         nodes = [n for n in now.nodes if n not in passed]
         if not nodes:
-            return links, _ring(facts, links, now.nodes)
+            return links, _ring(links, now.nodes)
         if len(links) >= MAX_LINKS:
             return links, End(None, UNKNOWN, f"the chain is longer than {MAX_LINKS}")
         if len(nodes) == 1:
@@ -82,7 +82,7 @@ def _walk(facts: Facts, node: Node, first: Step | None, before: Sequence[Node], 
         return links + more, end
 
 
-def _ring(facts: Facts, links: Sequence[tuple[Node, str]], back: Sequence[Node]) -> End:
+def _ring(links: Sequence[tuple[Node, str]], back: Sequence[Node]) -> End:
     """The end of a chain whose last wait is for a node earlier in the chain."""
     node = next(iter(back), None)
     if node == links[-1][0]:
@@ -141,10 +141,10 @@ def _of_threads(facts: Facts) -> list[Chain]:
             found.append(chain)
         elif node in mains and chain.end.state not in (MOVES, ENDED):
             found.append(Chain(node, "", [], chain.end))
-    return found + [_resting(f, t) for f in roles for t in f.threads[1:] if t.idle and t.python]
+    return found + [_resting(t) for f in roles for t in f.threads[1:] if t.idle and t.python]
 
 
-def _resting(f: ProcessState, t: ThreadState) -> Chain:
+def _resting(t: ThreadState) -> Chain:
     """The chain of a pool's worker that waits where it gets its work."""
     return Chain(t.node, f"work in {t.top}", [], End(t.node, INPUT, "it is idle"), rests=True)
 

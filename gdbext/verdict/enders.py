@@ -65,7 +65,7 @@ def _ends_of(facts: Facts, f: ProcessState, pids: Sequence[int]) -> tuple[list[N
 def _of_call(facts: Facts, f: ProcessState, t: ThreadState, call: Call) -> tuple[list[Node], bool] | None:
     if call.name == "wait":
         return _ends_of(facts, f, call.peers)
-    if call.name not in ("read", "recv", "write", "poll", "select") or not call.sources or f.signals:
+    if call.name not in ("read", "recv", "write", "poll", "select") or not call.sources or f.signals or f.hidden:
         return None
     found: list[Node] = []
     for source in call.sources:
@@ -221,6 +221,8 @@ def _needed_by(facts: Facts, f: ProcessState, t: ThreadState) -> set[int] | None
 def _at_other_ends(f: ProcessState, call: Call) -> set[int] | None:
     """The processes that have the other ends of everything that a call waits for; None where an end is not known."""
     found: set[int] = set()
+    if f.hidden:
+        return None
     for source in call.sources:
         known = source.kind == "pipe" or source.kind in ("unix", "served", "client") and not source.unread
         ends = set(ends_of(f, call, source)) if known else set()

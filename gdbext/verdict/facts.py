@@ -52,6 +52,7 @@ class ThreadState:
     futile: bool = False  # it runs, and is known to change nothing
     kernel: str = ""  # of a thread in state D: the kernel function that it is blocked in
     for_good: bool = False  # when its sleep ends, its code only sleeps again
+    polls: bool = False  # its loop only asks, over and over, for what its `edge` or `call` says
 
     @property
     def blocked(self) -> bool:
@@ -208,6 +209,7 @@ class ProcessState:
     died: tuple[int, str] | None = None  # of a core: (tid, signal) of the thread whose error ended it
     ancestors: set[int] = field(default_factory=set)  # pids
     peers: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)  # {inode: [(pid that has it, whether for writing)]}
+    hidden: list[int] = field(default_factory=list)  # pids of kin that may have the other ends too, and may not be looked at
     orphan: str = ""  # why nothing can reach it any more
     requests: list[Any] | None = None  # of its engine (`requests.model.Tracked`), None where they are not known
     clients: int = 0  # connections that clients have to its event loops

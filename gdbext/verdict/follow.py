@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ..engines.shm_rings import Ring
-    from ..stacks.async_waits import TaskState
+    from ..stacks.async_waits import LoopState, TaskState
     from ..stacks.waits import Edge
     from .facts import Facts, Node, ProcessState, ThreadState
 
@@ -122,6 +122,8 @@ def _outlook(facts: Facts, node: Node, seen: _Way) -> Outlook:
     if node in f.moved_tasks:
         others = any(t.node in f.moved_tasks and t.loop == task.loop and t.kind != "sleep" for t in f.tasks)
         return Outlook("moves" if task.kind != "sleep" or others else "ticks", node)
+    if task.edge is not None and task.edge.polls:
+        return _edge(facts, task.edge, seen, False)
     loop = next((one for one in f.loops if one.address == task.loop), None)
     thread = next((t for t in f.threads if loop is not None and t.node[1] == loop.tid), None)
     if task.state == "running" and thread is not None:
@@ -170,7 +172,7 @@ def _thread(facts: Facts, t: ThreadState, seen: _Way) -> Outlook:
     if f is None:
         return Outlook("unknown")
     loop = f.loop_of(t.node[1])
-    if loop is not None and t.call is not None and t.call.name in ("epoll", "select", "poll"):
+    if loop is not None and (t.call is not None and t.call.name in ("epoll", "select", "poll") or asks_only(f, loop)):
         return _loop(facts, f, t, seen)
     if t.main and f.rings and t.stands_in(shm_rings.waits_in):
         return _ring(facts, f, t, seen)
@@ -178,16 +180,27 @@ def _thread(facts: Facts, t: ThreadState, seen: _Way) -> Outlook:
     if t.edge is not None and not asks and (t.held_up or not t.advanced):
         if _was_given(t.edge, t):
             return Outlook("works", t.node)
-        return _edge(facts, t.edge, seen, False)
+        found = _edge(facts, t.edge, seen, False)
+        spins = t.polls and t.works and t.futile and found.kind in ("unknown", "nobody", "dead", "answer")
+        return Outlook("spins", t.node) if spins and not t.main else found
     if t.blocked:
         return Outlook("blocked", t.node)
-    if t.moved and t.advanced and not _turns_at_rest(t):
+    if t.moved and t.advanced and not t.polls and not _turns_at_rest(t):
         return Outlook("moves", t.node)
-    if t.works:
+    if t.works and not t.polls:
         return Outlook("spins" if t.futile and not t.collects and not t.calls else "works", t.node)
     if t.denied or asks:
         return Outlook("unknown", t.node)
     return _call(facts, f, t, seen)
+
+
+def asks_only(f: ProcessState, loop: LoopState) -> TaskState | None:
+    """A task of a loop that only asks, over and over: the one that the loop runs for, or another; None where any goes on."""
+    tasks = [task for task in f.tasks if task.loop == loop.address]
+    if any(task.node in f.moved_tasks and task.kind != "sleep" for task in tasks):
+        return None
+    asks = [task for task in tasks if task.edge is not None and task.edge.polls]
+    return next((task for task in asks if task.node == loop.main), asks[0] if asks else None)
 
 
 def _was_given(edge: Edge, t: ThreadState) -> bool:
@@ -246,8 +259,9 @@ def other_ends(facts: Facts, f: ProcessState, ring: Ring) -> list[Node]:
 def _loop(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
     """A loop that is blocked in its selector has the outlook of the task that it runs for."""
     loop = f.loop_of(t.node[1])
-    if loop is not None and loop.main is not None:
-        return outlook(facts, loop.main, seen)
+    asks = asks_only(f, loop) if loop is not None else None
+    if loop is not None and (loop.main is not None or asks is not None):
+        return outlook(facts, loop.main if asks is None else asks.node, seen)
     return _call(facts, f, t, seen)
 
 
@@ -272,7 +286,9 @@ def _edge(facts: Facts, edge: Edge, seen: _Way, every: bool) -> Outlook:
         found = _any(facts, givers, seen, edge.bystanders) if givers or not edge.candidates else Outlook("unknown")
         if found.kind == "nobody":
             found.ended = edge.ended
-        if edge.doubted and found.kind not in GOOD:
+        f = facts.process(edge.waiter)
+        handled = edge.polls and f is not None and bool(f.signals)  # a handler may give what a loop asks for
+        if (edge.doubted or handled) and found.kind not in GOOD:
             found = Outlook("unknown", None, found.way)
     if edge.kind in LOCKS and found.kind == "rests" and not taken_in_turn(facts, edge):
         found = Outlook("unknown", None, found.way)  # a thread that rests with a lock that others want does not give it back
@@ -367,7 +383,7 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call, seen: _Way) 
     if any(p.pid in pids and any(n[0] == p.name for n in seen) for p in facts):
         return Outlook("unknown")  # that one waits for this one
     if kinds == {"unix"} and all(source.peers for source in call.sources) and not pids:
-        return Outlook("unknown" if call.limited else "sleeps", node)  # this process alone has the other end
+        return Outlook("unknown" if call.limited or f.hidden else "sleeps", node)  # this process alone has the other end
     if pids and all(pid in f.ancestors for pid in pids):
         return Outlook("rests")  # its parent's commands
     if "pipe" in kinds and not pids:

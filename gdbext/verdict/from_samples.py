@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..observe.window import LEAST
-from .facts import ThreadState
+from .facts import ProcessState, ThreadState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..stacks.async_waits import AsyncState
     from ..stacks.threads import ProcessView
-    from .facts import ProcessState
+    from ..stacks.waits import Edge
 
 MIN_GIL_LOOKS = 6
 
@@ -30,6 +33,15 @@ def threads_of(view: ProcessView) -> list[ThreadState]:
     ]
 
 
+def at_one_look(view: ProcessView, edges: Sequence[Edge], seen: AsyncState) -> ProcessState:
+    """A process as one copy shows it, with its `edges`: what its threads did before is not known."""
+    waits = {edge.waiter: edge for edge in edges}
+    found = ProcessState(view.name, pid=view.pid or 0, threads=threads_of(view), tasks=seen.tasks, loops=seen.loops)
+    for t in found.threads:
+        t.load, t.edge = None, waits.get(t.node)
+    return found
+
+
 def fill_in(s: ProcessState) -> None:
     """Fills in what the window says of the threads of a process that was copied. A process without a copy is not judged."""
     if s.view is None:
@@ -42,6 +54,7 @@ def fill_in(s: ProcessState) -> None:
         t.load, t.wanted = s.window.load(seen.ran), s.window.load(seen.wanted)
         t.state = seen.after.state if seen.after else th.state or "S"
         t.call, t.kernel, t.for_good = seen.call, seen.kernel, seen.for_good
+        t.polls = seen.asks is not None
         t.waited = s.window.waited and t.main
         t.holds = bool(gil and gil.count and gil.held.get(th.tid, 0) == gil.count and len(gil.switches) == 1)
     s.gil_hog = _unreleased_gil(s)

@@ -3,10 +3,6 @@ of them."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
-
 
 class Kind:
     """`name` in JSON, `meaning` for people; `quiet`: nothing is wrong that calls for more evidence."""

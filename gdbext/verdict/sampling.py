@@ -15,16 +15,16 @@ from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
 from ..access.retry import settled_counts
 from ..access.snapshot import CoreFileTarget
-from ..cpython import event_loops
+from ..cpython import event_loops, poll_loops
 from ..cpython.runtime import open_runtime
 from ..engines import shm_rings
 from ..errors import GdbextError
 from ..observe import system_calls
-from ..observe.clocks import ancestors, descendants, ended_children, handled_signals, how_ended
+from ..observe.clocks import ancestors, descendants, ended_children, handled_signals, hidden_kin, how_ended
 from ..observe.observer import Observer, repeatedly
 from ..observe.stack_keys import stack_key
 from ..requests.model import Counter
-from ..stacks import async_waits, ipc_locks, locks, snapshots, threads
+from ..stacks import async_waits, ipc_locks, locks, polls, snapshots, threads
 from ..stacks.python_waits import path_of
 from ..torch import collectives
 from . import from_samples, possessions, shortages
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..access.base import Target
-    from ..cpython.runtime import Runtime
+    from ..cpython.poll_loops import Poll
+    from ..cpython.runtime import PyThread, Runtime
     from ..engines.processes import ProcessRef
     from ..engines.targets import Targets
     from ..stacks.snapshots import ProcessSnapshot
@@ -155,7 +156,7 @@ def _open(live: list[ProcessState], targets: Targets, table: ProcTable) -> dict[
             s.ended = how_ended(process.exit_status) if process is not None and process.exit_status else ""
             continue
         s.ancestors, s.signals = ancestors(table, s.pid), handled_signals(s.pid)
-        s.dead_children = ended_children(table, s.pid)
+        s.dead_children, s.hidden = ended_children(table, s.pid), hidden_kin(table, s.pid)
         if s.snapshot is None:
             continue
         try:
@@ -236,6 +237,7 @@ def _last_look(s: ProcessState, rt: Runtime, first: dict[str, Any], counted: dic
         tids = [th.tid for th in rt.target.threads()]
         s.window.enter(system_calls.read(rt.target, tids), anew=True)
         _read_sleeps(s, rt)
+        _read_polls(s, rt)
         light = threads.read_threads(rt.target, rt, [], native=False) if async_waits.used(rt) else []
         seen = async_waits.read(s.name, rt, light, time.monotonic())
         _read_calls(s, rt, [loop.tid for loop in seen.loops if loop.tid])
@@ -286,6 +288,32 @@ def _read_sleeps(s: ProcessState, rt: Runtime) -> None:
     for py in rt.threads() if asleep else ():
         if py.tid in asleep:
             s.window.threads[py.tid].for_good = async_waits.sleeps_for_good(rt.frames(py))
+
+
+def _read_polls(s: ProcessState, rt: Runtime) -> None:
+    """Fills in, for each thread that ran or woke, whether its loop only asks, and for what."""
+    for py in rt.threads()[:MAX_QUEUES]:
+        thread = s.window.thread(py.tid)
+        if not thread.stacks or py.tid not in s.window.threads:
+            continue
+        thread.poll = _poll_of(s, rt, py)
+        if thread.poll is not None and thread.poll.asks[0].kind == "Connection":
+            source = system_calls.Files(s.pid).source(thread.poll.asks[0].number)
+            thread.call = system_calls.Call("poll", [source], thread.poll.limit)
+
+
+def _poll_of(s: ProcessState, rt: Runtime, py: PyThread) -> Poll | None:
+    """The loop of a thread that only asks; the stack of one that runs may change while it is read."""
+    for _ in range(TICKS):
+        try:
+            found = poll_loops.of_frames(rt.frames(py))
+            if found is not None:
+                polls.edge((s.name, py.tid), found)
+            return found
+        except GdbextError as e:
+            log.passed_over(e)
+            rt.target.invalidate()
+    return None
 
 
 def _unread(watched: Sequence[system_calls.Source]) -> set[int]:
@@ -348,7 +376,8 @@ def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
     try:
         s.view = view = threads.view_of(snap)
         s.name, s.threads = view.name, from_samples.threads_of(view)
-        edges, why = locks.find(view)
+        asks = {tid: th.asks for tid, th in s.window.threads.items()}
+        edges, why = locks.find(view, {tid: poll for tid, poll in asks.items() if poll and poll.asks[0].kind != "Connection"})
         waits = {e.waiter: e for e in edges}
         for t in s.threads:
             t.edge = waits.get(t.node)

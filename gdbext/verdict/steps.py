@@ -12,7 +12,7 @@ from ..observe.system_calls import Call
 from ..observe.window import STILL
 from ..stacks.async_waits import RUNNABLE
 from .facts import LOCKS
-from .follow import from_outside, givers_of, naps, other_ends, peers_of, pool_at_work, streams_call
+from .follow import asks_only, from_outside, givers_of, naps, other_ends, peers_of, pool_at_work, streams_call
 from .turns import behind
 from .words import describe, describe_node, kept_line, name_of
 
@@ -94,8 +94,11 @@ def _unknown(waits_for: str, why: str) -> Step:
 # ---- threads ---------------------------------------------------------------------------------------------------------
 def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     loop = f.loop_of(t.node[1])
-    if loop is not None and t.call is not None and t.call.name in _SELECTS and loop.main is not None:
-        return Step(f"its {loop.main[1]}, in the event loop", [loop.main])
+    selects = t.call is not None and t.call.name in _SELECTS
+    asking = asks_only(f, loop) if loop is not None else None
+    main = asking.node if asking is not None else loop.main if loop is not None and selects else None
+    if main is not None:
+        return Step(f"its {main[1]}, in the event loop", [main])
     if t.main and f.rings and t.stands_in(shm_rings.waits_in):
         ends = [node for ring in f.rings for node in _ring_ends(facts, f, t, ring)]
         return Step("its ring in shared memory", list(dict.fromkeys(ends)), None, True) if ends else _does(t.node, UNKNOWN, t.top)
@@ -106,6 +109,8 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
         return _edge(facts, t.edge)
     if t.blocked:
         return _does(t.node, BLOCKED, kept_line(t))
+    if t.polls:
+        return _call(facts, f, t)
     if t.moved and t.advanced:
         return _does(t.node, MOVES, describe(t))
     if t.works:
@@ -172,9 +177,13 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
     if not known:
         inodes = {source.inode for source in call.sources} | {peer for source in call.sources for peer in source.peers}
         own = any(pid == f.pid for inode in inodes for pid, _ in f.peers.get(inode, ()))
-        return _unknown(
-            said, "this process alone is seen to have the other end" if own else "the process at its other end is not seen"
-        )
+        why = "this process alone is seen to have the other end" if own else "the process at its other end is not seen"
+        more = f"; {', '.join(map(str, f.hidden[:8]))} may have it too, and may not be looked at" if f.hidden else ""
+        if own and len(f.threads) == 1 and not f.hidden and not f.signals:
+            return Step(
+                said, (), End(None, NOBODY, "this process alone has the other end, and no other thread that could use it")
+            )
+        return _unknown(said, why + more)
     return _processes(facts, f, seen or known, said, {source.inode for source in call.sources if source.kind == "pipe"})
 
 
@@ -217,6 +226,8 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
         return Step(said, (), End(None, ENDED, edge.note))
     if every or edge.every:
         return Step(said, edge.candidates, None, True)
+    if edge.kind == "Value" and f is not None:  # in memory that its children share
+        return _processes(facts, f, list(f.children), said)
     able = givers_of(facts, edge)
     nodes = [node for node in able if node not in edge.bystanders] or able
     if nodes:
@@ -225,6 +236,8 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
         return _unknown(said, edge.note or "all that could end that wait for the same")
     if edge.ended:
         return Step(said, (), End(None, ENDED, f"{', '.join(edge.ended[:4])}, which could have ended that, has ended"))
+    if edge.kind == "File":
+        return _unknown(said, edge.note)
     if edge.kind == "Future":
         return _unknown(said, "no frame that was read has it: work queued in a loop or pool is in no frame")
     none = "no thread and no task that was read can reach it"
@@ -248,6 +261,8 @@ def _task(facts: Facts, f: ProcessState, task: TaskState) -> Step:
     node, text = task.node, describe_node(facts, task.node)
     if node in f.moved_tasks:
         return _does(node, SLEEPS if task.kind == "sleep" else MOVES, text)
+    if task.edge is not None and task.edge.polls:
+        return _edge(facts, task.edge)
     if task.state in RUNNABLE and thread is not None and loop is not None and loop.turned:
         return _does(node, RUNS, f"{text}: it yields and is run again, and nothing of it changes")
     if task.state == "running" and thread is not None:

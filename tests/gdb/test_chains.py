@@ -17,8 +17,11 @@ def first_chain(said, truth):
 def test_a_chain_goes_from_each_to_the_next_and_says_what_the_last_one_does(seed, python):
     with running(python, "wait_chains.py", str(seed), start_new_session=True) as (_, truth):
         asleep(truth["pid"], seconds=0.3)
-        got = answer(f"llm-hang {' '.join(map(str, [truth['pid'], *truth['pids']]))} -wait 0.6 -json")
-    chain = first_chain(got, truth)
+        for _ in range(20):
+            got = answer(f"llm-hang {' '.join(map(str, [truth['pid'], *truth['pids']]))} -wait 0.6 -json")
+            chain = first_chain(got, truth)
+            if chain["end"]["state"] != "unknown" or "wants a CPU" not in chain["end"]["why"]:
+                break  # on a full machine a thread that works may get no CPU: that is said, and asked again
     passed = [link["place"]["tid"] for link in chain["through"]]
     end = chain["end"]
     assert passed in (truth["links"][1:], truth["links"][1:-1]), (truth["drawn"], chain)

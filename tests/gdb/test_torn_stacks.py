@@ -263,6 +263,15 @@ def test_threads_that_sleep_are_whole_at_once(python, tmp_path):
             assert names[0] == "rests" and names[-1] in ("<module>", "_bootstrap")
 
 
+def _first_accepted(rt, thread):
+    """The frames of the first reading that is believed: on a full machine the time of one command is too short for a proof."""
+    for _ in range(100):
+        rt.target.invalidate()
+        with contextlib.suppress(GdbextError):
+            return rt.frames(thread)
+    raise AssertionError("no reading was believed")
+
+
 @pytest.mark.parametrize("python", PYTHONS)
 def test_a_thread_without_a_frame_is_known_to_have_none(python):
     """By construction: the state reads as one that runs no frame, and goes on to."""
@@ -271,8 +280,7 @@ def test_a_thread_without_a_frame_is_known_to_have_none(python):
         rt = open_runtime(target)
         thread = rt.thread(truth["threads"]["calls"])
         target.places, target.part = links(rt, thread)[-1:], 1.0
-        target.invalidate()
-        assert rt.frames(thread) == []
+        assert _first_accepted(rt, thread) == []
         begun = target.torn
         target.invalidate()
         assert rt.frames(thread) == [] and target.torn - begun <= 4, "what is known is not proven again"

@@ -36,6 +36,17 @@ def test_a_main_thread_that_keeps_its_process_alive_starves_nobody():
     assert said(accepts) == "unknown" == said(signals=["SIGUSR1"])
 
 
+def test_an_end_that_a_process_which_may_not_be_read_may_have_is_no_proof():
+    def said(hidden):
+        reads = Call("read", [Source("pipe", "pipe:[7]", 7)])
+        alone = process("p", python("main"), ("read",), role="", call=reads)
+        alone.pid, alone.peers, alone.hidden = 6, {7: [(6, True), (6, False)]}, hidden
+        return judge([alone])
+
+    assert said([]).kind == "starved" and "nothing can end" in said([]).evidence[-1]
+    assert said([8]).kind == "unknown"
+
+
 def test_an_engine_rests_with_its_detokenizer_and_the_helpers_of_its_processes():
     def engine(requests):
         reads = Call("read", [Source("pipe", "pipe:[7]", 7)])

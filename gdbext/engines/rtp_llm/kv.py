@@ -60,7 +60,7 @@ def read(found: Any) -> Cache:
             f"a {holder.type_name} has none of {', '.join(FREE)}: its member names are the data of engines/rtp_llm/kv.py"
         )
     pool, busy = _pool(manager, holder, free)
-    requests = _streams(name, this)
+    requests = _streams(this)
     tokens = first(holder, TOKENS) or first(manager, TOKENS)
     size = tokens.integer() if tokens is not None else 1
     pool.block_size = size
@@ -126,7 +126,7 @@ def _pool(manager: Any, holder: Any, free: Any) -> tuple[Pool, int | None]:
     return pool, told
 
 
-def _streams(name: str, this: Any) -> list[Request]:
+def _streams(this: Any) -> list[Request]:
     found: list[Request] = []
     try:
         scheduler = first(this, SCHEDULER)

@@ -34,7 +34,7 @@ def requests_of(rt: Runtime, scheduler: Object, content: bool) -> dict[str, Requ
     places, order = {}, []
     running = scheduler.attr("running")
     for name, queue in [("running", running)] + [(n, scheduler.attr(n)) for n in WAITING if has(scheduler, n)]:
-        for address in queued(rt, queue):
+        for address in queued(queue):
             if address not in places:
                 places[address] = "running" if name == "running" else "waiting"
                 order.append(address)
@@ -64,7 +64,7 @@ def deferred_in(scheduler: Object) -> set[int]:
     return set(scheduler.attr("deferred_waiting").element_addresses(MAX_REQUESTS))
 
 
-def queued(rt: Runtime, queue: Object) -> list[int]:
+def queued(queue: Object) -> list[int]:
     """Addresses of the requests of a queue in its order: a deque or list, or a priority queue's heap of requests or (…,
     request)."""
     if queue.isa("collections.deque", "list"):

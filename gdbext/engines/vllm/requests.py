@@ -157,7 +157,7 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
         found.keepers[QUEUE] = found.keepers[RUNNING] = _worker_at(rt, main)
     total, block_size = _capacity(scheduler)
     running = scheduler.attr("running").element_addresses(MAX_REQUESTS)
-    waiting = [a for name in WAITING if has(scheduler, name) for a in queued(rt, scheduler.attr(name))]
+    waiting = [a for name in WAITING if has(scheduler, name) for a in queued(scheduler.attr(name))]
     rest = [a for _, a in scheduler.attr("requests").dict_entries(MAX_REQUESTS)]
     deferred = deferred_in(scheduler)
     stages: dict[int, str] = {}

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ..sightings import Look, Sighting
 
 CONNECTOR = "vllm.distributed.kv_transfer.kv_transfer_state"  # the module that keeps a worker's KV connector
-RECEIVING = "WAITING_FOR_REMOTE_KVS"
 MAX_TRANSFERS, MAX_PARTS = 1000, 16
 ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
 LEASES = ("_reqs_need_send", "_reqs_to_send")  # {request id: when its lease ends, by perf_counter}, of scheduler and worker

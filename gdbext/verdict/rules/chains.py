@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from ..facts import Facts, Node, ProcessState, ThreadState
 
 
+ASKED_ONCE = (
+    "Queue",
+    "Future",
+)  # what a loop asks for; a flag or event may be a pause, and a loop's timers set what tasks ask for
+
+
 def roots(facts: Facts) -> list[Node]:
     """The nodes whose waits count by themselves: main threads, and the tasks that loops run for."""
     mains = [f.main.node for f in facts if f.main is not None]
@@ -37,7 +43,7 @@ def dead_thread(facts: Facts) -> Verdict | None:
         for node, edge in waits:
             if edge is None or not edge.ended or edge.candidates or edge.owner is not None or edge.how == "put":
                 continue
-            if edge.kind == "Event" and (f.signals or not edge.named):
+            if edge.kind == "Event" and (f.signals or not edge.named) or edge.polls and not _could_only_be(f, node, edge.kind):
                 continue
             names = ", ".join(edge.ended[:4])
             several = len(edge.ended) > 1
@@ -46,9 +52,15 @@ def dead_thread(facts: Facts) -> Verdict | None:
                 f"no thread that runs can end that wait; {names} {'have' if several else 'has'} ended",
             ]
             found = Verdict("dead-thread", [(f"thread {names}", None)], evidence, [name_of(facts, node)])
-            found.again = bool(polls)
+            found.again = bool(polls) or edge.polls
             return found
     return None
+
+
+def _could_only_be(f: ProcessState, node: Node, kind: str) -> bool:
+    """Whether only a thread that has ended could give what a loop asks for: no handler, no other thread that may call back."""
+    others = [t for t in f.threads if t.node != node and not (t.python and t.idle)]
+    return kind in ASKED_ONCE and not f.signals and not others
 
 
 def _asks_for_what_is_given_once(f: ProcessState, t: ThreadState) -> bool:

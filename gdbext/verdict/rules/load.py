@@ -88,7 +88,7 @@ def _at_work(facts: Facts, t: ThreadState) -> bool:
     f = next(f for f in facts if t in f.threads)
     if f.role and (rests(f) or registry.spec_of(f.engine) is not None):
         return False  # the progress of an engine's process shows in its counters
-    if not t.advanced or t.node in owed(facts) or turns_in_vain(f, t):
+    if not t.advanced or t.polls or t.node in owed(facts) or turns_in_vain(f, t):
         return False
     came = any(c.moved and c.what.startswith("items through") for c in f.counters)
     if not came and any(frame.kind == "python" and frame.file.endswith("/queue.py") for frame in t.frames):

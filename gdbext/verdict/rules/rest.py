@@ -37,16 +37,15 @@ def idle(facts: Facts) -> Verdict | None:
     for f in facts:
         if f.main is None:
             return None
+        why = ""
         if f.name in following:
-            evidence.append(f"{f.name} waits for the next command in {f.main.collective}")
-            nodes = [n for n in nodes if n != f.main.node]
+            why = f"{f.name} waits for the next command in {f.main.collective}"
         elif kept and _polls(facts, f):
-            evidence.append(f"{f.name} goes round without work: it asks the connector whether they have been read")
-            nodes = [n for n in nodes if n != f.main.node]
-        elif known is not None and _helps(f):
-            nodes = [n for n in nodes if n != f.main.node]
-        elif f.role and rests(f):
-            evidence.append(f"{f.name} waits for work in {f.main.top}")
+            why = f"{f.name} goes round without work: it asks the connector whether they have been read"
+        elif f.role and rests(f) and not (known is not None and _helps(f)):
+            why = f"{f.name} waits for work in {f.main.top}"
+        evidence += [why] * bool(why)
+        if why or known is not None and _helps(f):
             nodes = [n for n in nodes if n != f.main.node]
     for node in nodes:
         found = outlook(facts, node)

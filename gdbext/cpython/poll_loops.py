@@ -1,0 +1,87 @@
+"""Loops that only ask: a thread or task that asks over and over for what another one is to give, and does nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .. import log
+from ..errors import GdbextError
+from . import loops
+from .poll_walk import Walk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .frames import PyFrame
+    from .poll_calls import Ask
+
+MAX_LOOPS = 4  # of a function
+MAX_FRAMES = 8  # innermost, of which one may have the loop
+_LIBRARY = ("/queue.py", "/threading.py", "/_base.py", "/connection.py", "/subprocess.py", "/synchronize.py", "/selectors.py",
+            "/popen_fork.py", "/tasks.py", "/context.py", "/sharedctypes.py")  # fmt: skip
+_ENGINE = ("asyncio/base_events.py", "asyncio/runners.py", "asyncio/events.py")  # run other code in turn
+
+
+@dataclass
+class Poll:
+    """A loop that only asks: its `code` (address), its instructions (where each begins and ends), `depth`: how many frames are
+    outward of its frame; `asks`: what it waits for."""
+
+    code: int
+    places: list[tuple[int, int]]
+    depth: int
+    asks: list[Ask]
+    where: Any = None  # the frame
+    edge: Any = None  # what `stacks.polls` makes of it
+    limit: bool = False  # it ends by itself, or rests on what cannot be read
+
+    def covers(self, stack: Any) -> bool:
+        """Whether a sample of the stack (`observe.stack_keys`) is in the loop. One that was torn is not looked at."""
+        if not stack or not hasattr(stack[0], "lasti"):
+            return True
+        place = stack[-1 - self.depth] if len(stack) > self.depth else None
+        return place is not None and place.code == self.code and any(at <= place.lasti < end for at, end in self.places)
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        return self.code, min(self.places)[0], self.depth
+
+
+def of_frames(frames: Sequence[PyFrame]) -> Poll | None:
+    """The loop of a thread or task that only asks; None where its loop may do anything else. `frames`: innermost first."""
+    for n, frame in enumerate(frames[:MAX_FRAMES]):
+        path = str(frame.file).replace("\\", "/")
+        if path.endswith(_ENGINE):
+            return None
+        if path.endswith(_LIBRARY):
+            continue
+        with log.passing_over(GdbextError):  # its stack changed while it was read
+            for start, end in _around(frame):
+                found = _of_loop(frame, start, end)
+                if found is not None:
+                    found.depth = len(frames) - n - 1
+                    return found
+    return None
+
+
+def _of_loop(frame: PyFrame, start: int, end: int) -> Poll | None:
+    try:
+        walk = Walk(frame.rt, frame.code, dict(frame.locals()), (frame.globals(), frame.builtins()))
+        asks = walk.round(start, end, frame.raw.lasti)
+    except (GdbextError, RecursionError, IndexError) as e:
+        log.passed_over(e, "whether a loop only asks")
+        return None
+    places = [(at, walk.steps[at].behind) for at in sorted(walk.visited)]
+    return Poll(frame.code.address, places, 0, asks, frame, limit=walk.ends or walk.unsure) if asks else None
+
+
+def _around(frame: PyFrame) -> list[tuple[int, int]]:
+    """The loops of a frame's function that may be round its instruction, the innermost first, those of one head as one. The code
+    of a handler lies behind its loop."""
+    ends: dict[int, int] = {}
+    for start, end in loops._loops(frame.code):
+        ends[start] = max(end, ends.get(start, 0))
+    at = frame.raw.lasti
+    found = [(start, end) for start, end in ends.items() if start <= at]
+    return sorted(found, key=lambda one: (one[1] < at, one[1] - one[0] if one[1] >= at else -one[0]))[:MAX_LOOPS]

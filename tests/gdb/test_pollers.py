@@ -1,0 +1,60 @@
+"""Threads and tasks that ask over and over for what another one is to give: to move is no progress; a chain says who owes it."""
+
+import os
+
+import pytest
+from harness.answers import answer
+from harness.subjects import PYTHONS, running
+
+LONG = bool(os.environ.get("GDBEXT_TEST_LONG"))
+# (what is asked, what its giver does, seconds between two questions, what else the loop does)
+HUNG = [
+    ("get_nowait", "raises", "none", "counts"),
+    ("async_event", "raises", "none", "times"),
+    ("attribute", "sleeps", "0.01", "counts"),
+    ("child_alive", "blocked", "none", "counts"),
+    ("done", "raises", "0.001", "counts"),
+    ("task_done", "blocked", "0.1", "counts"),
+    ("global_flag", "raises", "none", "times"),
+    ("empty", "blocked", "0", "counts"),
+]
+WELL = [("is_set", "works", "0.01", "counts"), ("async_queue", "gives", "none", "bare"), ("poll", "slow", "0", "bare")]
+
+
+def look(python, case):
+    with running(python, "pollers.py", *case, start_new_session=True) as (_, truth):
+        return truth, answer(f"llm-hang {truth['pid']} -wait 0.8 -json")
+
+
+def some(python, cases):
+    """All of them in a long run; else two, others on each Python."""
+    first = 2 * PYTHONS.index(python) % len(cases)
+    return cases if LONG else (cases + cases)[first : first + 2]
+
+
+def ends(said):
+    found = [chain["end"] for chain in said["chains"]]
+    return [*found, *(one for end in found for one in end.get("any_of", ()))]
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_who_asks_in_vain_is_not_at_work_and_the_chain_names_the_giver(python):
+    for case in some(python, HUNG):
+        truth, said = look(python, case)
+        assert said["verdict"] not in ("busy", "idle"), (case, said["evidence"])
+        if case[1] == "raises":
+            assert any(end["state"] == "ended" for end in ends(said)), (case, said["chains"])
+            assert said["verdict"] in ("unknown", "dead-thread"), (case, said["culprits"])
+            continue
+        places = [link["place"] for chain in said["chains"] for link in chain["through"]]
+        places += [end["place"] for end in ends(said) if end["place"]]
+        named = {place.get(key) for place in places for key in ("tid", "pid", "task")}
+        assert truth.get("giver", "giver") in named, (case, said["chains"])
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_who_waits_for_one_that_works_accuses_nobody(python):
+    for case in some(python, WELL):
+        _, said = look(python, case)
+        assert said["verdict"] in ("busy", "unknown"), (case, said["verdict"], said["evidence"])
+        assert not said["culprits"] or said["verdict"] == "busy", (case, said["culprits"])
