@@ -29,11 +29,12 @@ class Result:
     """One snapshot of a process, by its collector's report.
 
     `file`, `bytes`. `pause`: seconds of all stops together; `pauses`: of each. `woken`: how many threads slept and were stopped.
-    `partial`: what is missing and why. `threads`: count."""
+    `partial`: what is missing and why. `left_out`: bytes of private memory that were not asked for. `threads`: count."""
 
     def __init__(self, pid: int, file: str, said: dict[str, Any]) -> None:
         self.pid, self.file, self.bytes, self.pauses = pid, file, int(said["bytes"]), list(said["pauses"])
         self.partial, self.threads, self.woken = list(said["partial"]), int(said["threads"]), int(said["woken"])
+        self.left_out = int(said["left_out"])
         self.pause = sum(self.pauses)
 
 

@@ -81,13 +81,14 @@ class Collection:
         self.maps = parse_maps(read_maps(pid)[0])
         self.auxv = read_proc(self.tid, "auxv")
         self.stopper = Stopper(self.live, self.tid, timeout)
-        self.recorder = Recorder(pid, limit=MAX_PAGES + heap // PAGE)
+        self.recorder = Recorder(pid, limit=2 * MAX_PAGES + heap // PAGE)
         self.wanted: set[int] = set()
         self.moving: set[int] = set()  # those that are read each time
         self.heap_spans: list[tuple[int, int]] = []
         self.pauses: list[float] = []
         self.partial: list[str] = []
         self.woken = 0  # threads that slept and were stopped all the same
+        self.left_out = 0  # bytes of private memory
         self.stop = Stop()
         self.learnt: int | None = None  # the process's CPU time when all wanted pages were known
         self.rehearsed = False
@@ -181,8 +182,9 @@ class Collection:
                 self.heap, why = max(fits, 0), f"{where} has {text_size(max(left, 0))} to spare"
             chosen = resident.select(self.tid, self.maps, self.heap)
             self.heap_spans = chosen.spans
-            big = [(a, n) for a, n in chosen.left_out if n > NAMED]
-            self.partial += [f"{text_size(n)} at {a:#x} left out ({why})" for a, n in big]
+            self.left_out = sum(n for _, n in chosen.left_out)
+            if self.heap != resident.SMALL:  # else it was not asked for
+                self.partial += [f"{text_size(n)} at {a:#x} left out ({why})" for a, n in chosen.left_out if n > NAMED]
             least += chosen.size
         room.need(least, f"a copy of process {self.pid}")
         return least
@@ -193,7 +195,8 @@ class Collection:
         if self.heap:  # chosen anew: on a machine at full load seconds have passed
             self.maps = parse_maps(read_maps(self.pid)[0])
             growth = resident.Growth(self.tid, self.maps)
-            self.heap_spans = resident.select(self.tid, self.maps, self.heap).spans
+            chosen = resident.select(self.tid, self.maps, self.heap)
+            self.heap_spans, self.left_out = chosen.spans, sum(n for _, n in chosen.left_out)
         writable = Writable(self.maps)
         pages = {p for p in self.wanted if p in writable}
         # Memory that grows, a frame stack say, grows next to its end.
@@ -362,6 +365,7 @@ class Collection:
             "pauses": self.pauses,
             "time": time.time(),
             "partial": self.partial,
+            "left_out": self.left_out,
         }
 
 
@@ -421,6 +425,7 @@ def take(
         "bytes": size,
         "pauses": collection.pauses,
         "partial": collection.partial,
+        "left_out": collection.left_out,
         "threads": len(collection.stop.registers),
     }
 

@@ -29,8 +29,11 @@ IS_MMAPPED, SIZE_BITS = 2, 7
 MIN_BLOCK = 128 << 10  # glibc maps no smaller block by itself
 WALK_SECONDS = 2.0  # that looking for blocks in one mapping may take
 BATCH = 1024
+SHARED = ("/dev/shm/", "/dev/zero", "/memfd:", "/SYSV")  # memory, no file and no device
 BLOCK = 64  # pages that are compared at once
 MAX_SPANS = 1 << 20  # pieces that one mapping is cut into at most
+SMALL = 32 << 20  # bytes of it in a snapshot that was not asked for more: mappings that are small as a whole
+EVERYTHING = 1 << 62  # bytes: also what is shared with other processes
 
 
 class Selection:
@@ -76,16 +79,18 @@ class Growth:
 
 
 def select(tid: int, maps: Sequence[Mapping], limit: int) -> Selection:
-    """Selects private memory in use to copy, at most `limit` bytes. `tid`: a thread that has the memory.
+    """Selects private memory in use to copy, at most `limit` bytes; with `EVERYTHING` also shared memory. `tid`: a thread that
+    has the memory.
 
     The pages are counted by pagemap entries, a few hundred MiB of addresses at a time. Memory that is not copied needs no list of
     its pages."""
     found = Selection()
     private = [m for m in maps if "r" in m.perms and "p" in m.perms and not m.path.startswith(("/dev/", "[v"))]
+    shared = [m for m in maps if limit >= EVERYTHING and m.perms.startswith("rw-s") and m.path.startswith(SHARED)]
     try:
         file = open(f"/proc/{tid}/pagemap", "rb", buffering=0)
     except OSError:
-        found.left_out = [(m.start, m.end - m.start) for m in private]
+        found.left_out = [(m.start, m.end - m.start) for m in private + shared]
         return found
     with file:
         fd = file.fileno()
@@ -95,11 +100,14 @@ def select(tid: int, maps: Sequence[Mapping], limit: int) -> Selection:
             if used is not None:
                 pieces.append((False, _size(used), m.start, used))
             else:
-                parts = spans(fd, m.start, m.end)
+                parts = spans(fd, m.start, m.end) if limit > SMALL else None
                 if parts is None:
                     found.left_out.append((m.start, m.end - m.start))
                 else:
                     pieces += split(tid, parts, m.start, m.end)
+        for m in shared:
+            used = spans(fd, m.start, m.end, table=pagemap.THERE)
+            pieces.append((True, _size(used or []), m.start, used or []))
     for _, size, start, used in sorted(pieces):  # blocks that malloc mapped by themselves come last
         if found.size + size > limit:
             found.left_out.append((start, size))
@@ -114,20 +122,20 @@ def _size(parts: Sequence[tuple[int, int]]) -> int:
     return sum(end - start for start, end in parts)
 
 
-def spans(fd: int, start: int, end: int, enough: int | None = None) -> list[tuple[int, int]] | None:
+def spans(fd: int, start: int, end: int, enough: int | None = None, table: bytes = pagemap.OWN) -> list[tuple[int, int]] | None:
     """`[(start, end)]` of adjoining pages in use. None as soon as they are more than `enough` bytes, or more than `MAX_SPANS`, or
-    where the search takes too long. `fd`: /proc/PID/pagemap."""
+    where the search takes too long. `fd`: /proc/PID/pagemap; `table`: of pagemap.py, which pages count."""
     try:
-        return _spans(fd, start, end, enough)
+        return _spans(fd, start, end, enough, table)
     except GdbextError as e:
         log.passed_over(e)
         return None
 
 
-def _spans(fd: int, start: int, end: int, enough: int | None) -> list[tuple[int, int]] | None:
+def _spans(fd: int, start: int, end: int, enough: int | None, table: bytes) -> list[tuple[int, int]] | None:
     found: list[tuple[int, int]] = []
     total = 0
-    for base, flags in pagemap.entries(fd, start, end, pagemap.OWN, CHUNK):
+    for base, flags in pagemap.entries(fd, start, end, table, CHUNK):
         total += pagemap.KERNEL_PAGE * flags.count(1)
         if enough is not None and total > enough:
             return None

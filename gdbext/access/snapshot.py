@@ -215,7 +215,7 @@ class CoreFileTarget(Target):
         """As `read`, but nothing of the files that were mapped."""
         s = self._segment_at(address)
         if s is None or address + size > s.vaddr + s.filesz:
-            raise FaultError(address, size, f"not in the {self.kind}")
+            raise FaultError(address, size, self._absent(address))
         return self._read(address, size)
 
     def populated(self, start: int, end: int) -> list[tuple[int, int]]:
@@ -230,6 +230,13 @@ class CoreFileTarget(Target):
                     found.append((at, low))
                 at = high
         return [*found, (at, end)] if at < end else found
+
+    def _absent(self, address: int) -> str:
+        """Why memory that the process could write to is not in the file."""
+        if not self.note.get("left_out"):
+            return f"not in the {self.kind}"
+        m = self.mapping_at(address)
+        return f"left out of the snapshot: take it with {'-all' if m is not None and 's' in m.perms else '-heap'}"
 
     def _segment_at(self, address: int) -> elf.Segment | None:
         i = bisect.bisect_right(self._starts, address) - 1
@@ -251,7 +258,7 @@ class CoreFileTarget(Target):
                 raise FaultError(address, size, f"the core {self.path} is cut short")
             return data
         if s.flags & 2:
-            raise FaultError(address, size, f"not in the {self.kind}")
+            raise FaultError(address, size, self._absent(at))
         return self._from_file(at, min(left, s.memsz - inside), address, size)
 
     def _from_file(self, at: int, left: int, address: int, size: int) -> bytes:
@@ -259,7 +266,7 @@ class CoreFileTarget(Target):
         if m is None:
             raise FaultError(address, size, "the core is cut short" if self.cut_short and not self._loads else "not mapped")
         if not m.path.startswith("/"):
-            raise FaultError(address, size, f"not in the {self.kind}")
+            raise FaultError(address, size, self._absent(at))
         path = self.local_file(m.path)
         left = min(left, m.end - at)
         try:

@@ -9,9 +9,10 @@ from ..answers.places import woken_text
 from ..errors import GdbextError
 from ..render.text import Style, escape, seconds, size
 from ..session import process_selection
-from ..session.command import SNAPSHOT_BYTES, Answer, Args, Command, Option, UsageError
+from ..session.command import HEAP, MAX_BYTES, SMALL, Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import prefetch, snapshots
+from .snapshot_reader import READER
 
 
 class LlmSnapshot(Command):
@@ -20,11 +21,15 @@ class LlmSnapshot(Command):
     Each process is stopped without a signal, copied and released; it runs on while the copy is written, also when gdb or the
     collector dies half-way. A snapshot holds registers and stacks of all threads, the interpreter, the private memory that
     Python's objects live in and the memory map, without the command line and the environment, which may hold secrets. Big
-    mappings, where tensors are, stay out as soon as the whole would be more than -max-bytes; -with adds what an expression
-    names, values of tensors included.
+    mappings, where tensors are, stay out as soon as the whole would be more than 512 MiB, or -max-bytes; -heap takes all private
+    memory, -all shared memory too; -with adds what an expression names, values of tensors included.
+
+    -small copies a fifth: stacks, locks, tasks, the engine's tables, the objects that the variables of each frame lead to,
+    tensors of up to 64 KiB. What it leaves out is said, and a command that needs it says so: pyheap, pytensors, values of big
+    tensors, objects far from every frame, and of an engine at work its tables, where they changed meanwhile.
 
       (gdb) llm-snapshot TP0
-      TP0  gdbext-TP0-4242.core  48.2 MiB  (41.7 MiB on disk)  paused 61.20 ms
+      TP0  gdbext-TP0-4242.core  448.2 MiB  (441.7 MiB on disk)  paused 61.20 ms
       (gdb) core-file gdbext-TP0-4242.core         or: llm-bt -all -on ./gdbext-TP0-4242.core
 
     The file holds what the memory holds, prompts too: it is readable by you alone. It is complete or not there at all, and is
@@ -39,13 +44,10 @@ class LlmSnapshot(Command):
     standalone = True
     options = (
         Option("o", "str", "the file to write; for several processes a folder", metavar="FILE"),
-        Option(
-            "max-bytes",
-            "int",
-            "of private memory to copy, big mappings left out first (default 512 MiB; 0: stacks and interpreter only)",
-            SNAPSHOT_BYTES,
-            "N",
-        ),
+        SMALL,
+        HEAP,
+        Option("all", help="as -heap, and memory that is shared with other processes"),
+        MAX_BYTES,
         Option(
             "with",
             "str",
@@ -59,15 +61,17 @@ class LlmSnapshot(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if not args.operand_text:
             raise UsageError("llm-snapshot: which process? an index or label of llm-ranks, a pid, several of these, or all")
-        if args.max_bytes < 0:
+        if args.max_bytes is not None and args.max_bytes < 0:
             raise UsageError("llm-snapshot: -max-bytes is 0 or more")
         found = process_selection.resolve_processes(session, args.operand_text)
         if any(one.pid is None for one in found):
             raise GdbextError(f"{args.operand_text} is a core file already")
         taken = snapshots.snapshots_of(found)
         paths = _paths(taken, args.o)
-        words = [prefetch.KV, *getattr(args, "with")]
-        snapshots.collect(taken, paths, words, args.max_bytes, force=args.force, folders=len(taken) > 1)
+        words = [*(prefetch.ANSWERS if args.small else (prefetch.KV,)), *getattr(args, "with")]
+        limit = snapshots.limit(args.small, args.heap, args.all, args.max_bytes)
+        reader = READER if args.small else snapshots.READER
+        snapshots.collect(taken, paths, words, limit, reader=reader, force=args.force, folders=len(taken) > 1)
         done = [look for look in taken if look.target]
         if not done:
             raise GdbextError("; ".join(dict.fromkeys(look.reason for look in taken)))
@@ -78,6 +82,7 @@ class LlmSnapshot(Command):
                 "pid": look.pid,
                 "bytes": look.bytes,
                 "disk_bytes": os.stat(look.file).st_blocks * 512,
+                "left_out_bytes": look.left_out,
             }
             for look in done
         ]
@@ -92,6 +97,7 @@ class LlmSnapshot(Command):
                 lines.append(
                     f"{style.name(escape(look.name).ljust(width))}  {style.file(escape(look.file))}  {size(look.bytes)}"
                     f"  ({size(shot['disk_bytes'])} on disk)  paused {seconds(sum(look.pauses))}"
+                    + (f"  left out: {size(look.left_out)} (-heap)" if look.left_out else "")
                 )
             woken = sum(look.woken for look in done)
             lines += [style.dim(woken_text(woken))] if woken else []

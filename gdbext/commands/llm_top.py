@@ -19,7 +19,7 @@ from ..requests import meter
 from ..requests.meter import EngineMeter
 from ..session import process_selection
 from ..session import screen as screens
-from ..session.command import SNAPSHOT_BYTES, Answer, Args, Command, Option, UsageError
+from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.screen import Screen
 from ..session.session import Session
 from ..stacks import prefetch, snapshots
@@ -193,7 +193,7 @@ class _View:
         shots = snapshots.snapshots_of([processes.ProcessRef(pid)])
         name = f"{pid}-{time.strftime('%H%M%S')}.core"
         try:
-            snapshots.collect(shots, [name], [prefetch.KV], SNAPSHOT_BYTES)
+            snapshots.collect(shots, [name], [prefetch.KV], snapshots.limit())
         except (GdbextError, OSError) as e:
             return f"no snapshot of {pid}: {e}"
         return f"snapshot: {name}" if shots[0].target is not None else f"no snapshot of {pid}: {shots[0].reason}"

@@ -19,9 +19,10 @@ from ..render import files
 from ..render.text import Style, escape, seconds
 from ..requests import watch as requests
 from ..session import process_selection
-from ..session.command import SNAPSHOT_BYTES, Answer, Args, Command, Option, UsageError
+from ..session.command import MAX_BYTES, SMALL, Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import prefetch, snapshots, standstill
+from .snapshot_reader import READER
 
 FINE = ("idle", "busy")
 
@@ -59,11 +60,12 @@ class LlmWatch(Command):
         Option("poll", "float", "seconds between two samples", 1.0, "S"),
         Option("for", "float", "end the watch after this many seconds", None, "S"),
         Option("counter", "str", "a Python expression that changes with progress", None, "EXPR"),
-        Option("max-bytes", "int", "of memory per snapshot, as for llm-snapshot", SNAPSHOT_BYTES, "N"),
+        SMALL,
+        MAX_BYTES,
     )
 
     def run(self, session: Session, args: Args) -> Answer:
-        if args.after <= 0 or not 0.01 <= args.poll <= 3600 or args.max_bytes < 0:
+        if args.after <= 0 or not 0.01 <= args.poll <= 3600 or (args.max_bytes or 0) < 0:
             raise UsageError("llm-watch: -after is above 0, -poll 0.01 to 3600 seconds, -max-bytes 0 or more")
         found = process_selection.resolve_processes(session, args.operand_text)
         if any(one.pid is None for one in found):
@@ -105,8 +107,9 @@ class LlmWatch(Command):
         snapshots.collect(
             shots,
             [os.path.join(folder, snapshots.file_name(s)) for s in shots],
-            [prefetch.KV],
-            args.max_bytes,
+            prefetch.ANSWERS if args.small else [prefetch.KV],
+            snapshots.limit(args.small, bound=args.max_bytes),
+            reader=READER if args.small else snapshots.READER,
         )
         pauses = {p["pid"]: p["seconds"] for p in data["pauses"]}
         for p in snapshots.pauses(shots):

@@ -173,7 +173,16 @@ def seldom_collected() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-SNAPSHOT_BYTES = 512 << 20  # of private memory in a snapshot, by default
+SNAPSHOT_BYTES = 512 << 20  # of private memory in a copy that is to hold all of Python's objects
+SMALL = Option("small", help="only what stacks lead to; what it lacks is named")
+HEAP = Option("heap", help="all private memory too: Python's objects, malloc's heaps, tensors; -max-bytes bounds it")
+MAX_BYTES = Option(
+    "max-bytes",
+    "int",
+    "as -heap, but at most N bytes, big mappings left out first (0: stacks and interpreter only)",
+    None,
+    "N",
+)
 CONTENT = Option("show-content", help="also what users sent and got: prompts, texts, token ids", for_agents=False)
 COLUMNS = Option("columns", help="the column of each Python frame (CPython 3.11 on)")
 JSON = Option("json", help="one line of JSON instead of text")

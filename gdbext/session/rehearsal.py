@@ -47,12 +47,23 @@ def read(target: Target, module: str, name: str, values: str, operand: str, once
     where it fails: the command itself then fails on the copy, and says why."""
     if once and target.read_log is not None and (target.read_log.repeated or target.read_log.of_copy):
         return ""
-    command: Any = getattr(importlib.import_module(module), name)
-    args = Args({**json.loads(values), "on": str(target.pid)}, operand)
+    run(getattr(importlib.import_module(module), name), Args({**json.loads(values), "on": str(target.pid)}, operand), target)
+    return ""
+
+
+def run(command: Any, args: Args, target: Target) -> None:
+    """Runs a command on `target` alone for the memory that it reads."""
     register_adapters()
-    # only its pages matter, not its answer: repeated readings until two agree would read no other pages
-    target.is_stopped = True
+    before = target.is_stopped
+    target.is_stopped = True  # only its pages matter: repeated readings until two agree would read no other pages
     made_code.read_small(target)
+    try:
+        _run(command, args, target)
+    finally:
+        target.is_stopped = before
+
+
+def _run(command: Any, args: Args, target: Target) -> None:
     for _ in range(WAYS):
         try:
             command().run(_Alone(target), args).in_style(Style())
@@ -66,4 +77,3 @@ def read(target: Target, module: str, name: str, values: str, operand: str, once
     if command.group == "kv":
         with log.passing_over(GdbextError):
             kv_view.View(target).workers()
-    return ""

@@ -14,7 +14,7 @@ from ..engines import kv_view, registry, shm_rings
 from ..errors import GdbextError
 from ..torch import collectives
 from ..torch import tensor_impl as tensors
-from . import async_waits, ipc_locks, locks, prefetch_threads
+from . import async_waits, ipc_locks, locks, prefetch_threads, reach
 from .holders import BY_SOURCE, WITH, Holders
 from .prefetch_threads import kept_secrets as kept_secrets
 from .references import references_of
@@ -26,14 +26,16 @@ if TYPE_CHECKING:
     from ..access.base import Target
     from ..cpython.runtime import Runtime
 
-KV = "-kv"  # no expression begins so
+KV, REACH = "-kv", "-reach"  # no expression begins so
+ANSWERS = (KV, REACH)  # what a small snapshot holds
 PACKAGES = ("torch", "triton", "transformers", "numpy")  # in addition to the engines'
 CHUNK = 1 << 20
 
 
 def read(target: Target, *words: str) -> str:
-    """Reads it from `target`; returns the first error, or ''. `words`: `KV` for the engine's KV cache and versions, else Python
-    expressions (names of any frame of the main thread). The values of tensors that expressions give are read too."""
+    """Reads it from `target`; returns the first error, or ''. `words`: `KV` for the engine's KV cache and versions, `REACH` for
+    the objects that expressions lead to, else Python expressions (names of any frame of the main thread). The values of tensors
+    that expressions give are read too."""
     view, error = prefetch_threads.view_of(target)
     if view is None:
         return error
@@ -71,10 +73,15 @@ def _more(view: ProcessView, words: Sequence[str]) -> str:
             prefetch.read(target)
     except GdbextError as e:
         error = str(e)
+    of_copy = target.read_log is not None and target.read_log.of_copy
     for word in words:
+        if word == REACH and of_copy:
+            continue  # nothing of it is worth another stop
         try:
             if word == KV:
                 _cache(target)
+            elif word == REACH:
+                reach.read(view)
             else:
                 _value(open_runtime(target), word)
         except GdbextError as e:

@@ -11,7 +11,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from ..access import elf
+from ..access import elf, resident
 from ..access.collect import Running
 from ..access.room import LOOK, OWN, nameless_file, need, spare
 from ..access.snapshot import CoreFileTarget, is_snapshot
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 READER = "gdbext.stacks.prefetch"
 THREADS = "gdbext.stacks.prefetch_threads"  # the reader where only threads and their frames are needed
+BYTES = 512 << 20  # of private memory in a snapshot, by default
 MOST_HELD = 32  # collectors: each is a process
 TIMEOUT = 600  # seconds for one collector on a machine at full load; the process itself is paused for milliseconds
 
@@ -41,13 +42,14 @@ class ProcessSnapshot:
     * `pauses`: seconds for which the process was paused
     * `woken`: number of threads that slept and were paused too
     * `partial`: what the copy lacks
+    * `left_out`: bytes of private memory that were not asked for
     """
 
     def __init__(self, ref: ProcessRef) -> None:
         self.ref, self.label, self.pid, self.rank = ref, ref.label, ref.pid, ref.rank
         self.target: Any = None
         self.pauses: list[float] = []
-        self.woken = 0
+        self.woken = self.left_out = 0
         self.partial: list[str] = []
         self.reason, self.file, self.bytes = "", ref.core, 0
 
@@ -66,6 +68,16 @@ def snapshots_of(found: Sequence[ProcessRef]) -> list[ProcessSnapshot]:
             if snap.rank is not None and count[snap.label] > 1:
                 snap.label = same.format(engine=snap.rank.engine, label=snap.rank.short or snap.rank.label, pid=snap.pid)
     return taken
+
+
+def limit(small: bool = False, heap: bool = False, everything: bool = False, bound: int | None = None) -> int:
+    """How many bytes of private memory a snapshot holds at most: `bound`, or with `small` few, with `heap` all; `everything`:
+    shared memory too."""
+    if everything:
+        return resident.EVERYTHING
+    if bound is not None:
+        return bound
+    return resident.EVERYTHING - 1 if heap else resident.SMALL if small else BYTES
 
 
 def file_name(snap: ProcessSnapshot) -> str:
@@ -133,7 +145,7 @@ def collect(
             try:
                 result = work.finish(seconds)
                 snap.pauses, snap.partial, snap.file, snap.bytes = result.pauses, result.partial, result.file, result.bytes
-                snap.woken = result.woken
+                snap.woken, snap.left_out = result.woken, result.left_out
                 _copied(snap, file)
             except GdbextError as e:
                 snap.reason = str(e).replace(f"/proc/self/fd/{file.fileno()}", getattr(file, "path", "the copy"))

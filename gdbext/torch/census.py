@@ -40,6 +40,8 @@ def _base_type(rt: Runtime) -> int:
     torch = rt.module("torch")
     try:
         own = rt.type(torch.item("Tensor").address) if torch is not None else None
+    except FaultError:
+        raise  # what cannot be read is not absent
     except GdbextError as e:
         log.passed_over(e)
         return 0

@@ -45,7 +45,7 @@ def probed(probe, pids, folder, scheduler, cores=()):
     probe.memory(scheduler)
     report(probe)
     for pid in pids:
-        (shot,) = answer(f"llm-snapshot {pid} -o {folder}/{pid}.core -json")["snapshots"]
+        (shot,) = answer(f"llm-snapshot {pid} -heap -o {folder}/{pid}.core -json")["snapshots"]
         probe.memory(shot["file"])
         report(probe)
     for core in cores:

@@ -87,7 +87,7 @@ def test_the_file_is_private_and_takes_no_disk_for_zeros(tmp_path):
     )
     with spawned([sys.executable, "-c", code], ready="") as child:
         os.umask(os.umask(0))
-        said = answer(f"llm-snapshot {child.pid} -o {tmp_path / 'shot'} -json")["snapshots"][0]
+        said = answer(f"llm-snapshot {child.pid} -heap -o {tmp_path / 'shot'} -json")["snapshots"][0]
         status = os.stat(said["file"])
         assert status.st_mode & 0o777 == 0o600 and status.st_size > 64 << 20 and said["disk_bytes"] < 32 << 20
 
@@ -102,7 +102,7 @@ def test_big_memory_stays_out_unless_asked_for(torch_python, tmp_path):
         files = [str(tmp_path / n) for n in "abc"]
         trimmed = answer(f"llm-snapshot {child.pid} -max-bytes {150 << 20} -o {files[0]} -json")
         asked = answer(f"llm-snapshot {child.pid} -max-bytes {150 << 20} -with t -o {files[1]} -json")
-        wrong = answer(f"llm-snapshot {child.pid} -with zork -o {files[2]} -json")
+        wrong = answer(f"llm-snapshot {child.pid} -heap -with zork -o {files[2]} -json")
         assert any("left out" in reason for reason in trimmed["partial"]) and any("zork" in reason for reason in wrong["partial"])
         assert asked["snapshots"][0]["bytes"] - trimmed["snapshots"][0]["bytes"] > 150 << 20
         for file, there in zip(files, (False, True, True)):
@@ -125,7 +125,7 @@ def test_the_kv_cache_in_a_snapshot_is_that_of_the_live_process(torch_python, tm
     words = [torch_python, os.path.join(SUBJECTS, "blockpools.py"), "100"]
     with spawned(words, ready='{"pid"', stderr=subprocess.DEVNULL) as child:
         file = str(tmp_path / "shot")
-        said = answer(f"llm-snapshot {child.pid} -o {file} -json")
+        said = answer(f"llm-snapshot {child.pid} -heap -o {file} -json")
         assert said["pauses"][0]["seconds"] < 60
         for line in (
             "llm-kv -pool pools['used']",
@@ -400,7 +400,7 @@ def test_what_a_process_began_to_use_just_before_it_stood_still_is_in_its_snapsh
     with spawned([sys.executable, "-c", AT_WORK], ready="up") as child:
         for number in range(3):
             time.sleep(0.5)  # it needs ever more memory
-            answer(f"llm-snapshot {child.pid} -o {tmp_path}/{number} -json")
+            answer(f"llm-snapshot {child.pid} -heap -o {tmp_path}/{number} -json")
     for number in range(3):
         said = answer(f"pytasks -on {tmp_path}/{number} -json")
         assert not [reason for reason in said["partial"] if "not in the snapshot" in reason], said["partial"][:3]

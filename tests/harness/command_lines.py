@@ -70,7 +70,13 @@ LINES = {
     "llm-addr": [("0x10 -on P", ANY, "")],
     "llm-kernels": [("-on P", ANY, "")],
     "llm-gpucore": [("-setup", OK, "CUDA_ENABLE"), ("G", OK, '"devices"')],
-    "llm-snapshot": [("P -o D/x.core -with counts", OK, '"snapshots"'), ("P -max-bytes 0 -o D/y.core", OK, '"snapshots"')],
+    "llm-snapshot": [
+        ("P -o D/x.core -with counts", OK, '"snapshots"'),
+        ("P -max-bytes 0 -o D/y.core", OK, '"snapshots"'),
+        ("P -all -o D/z.core", OK, '"left_out_bytes"'),
+        ("P -small -o D/s.core", OK, '"left_out_bytes"'),
+        ("P -heap -o D/h.core", OK, '"left_out_bytes"'),
+    ],
     "llm-stacks": [
         ("P -html D/s.html -folded D/s.txt", OK, "spins"),
         ("P -samples 3", OK, "spins"),

@@ -60,7 +60,7 @@ MAY_GDB = (
 )
 FOR_ALL = ("errors", "log", "package")
 # The one index of commands, and what `llm` lists and tells: read by commands, themselves none.
-INDEXES = {"gdbext.commands.table", "gdbext.commands.guide"}
+INDEXES = {"gdbext.commands.table", "gdbext.commands.guide", "gdbext.commands.snapshot_reader"}
 MAX_FILE, MAX_FUNCTION, MAX_PARAMETERS = 500, 60, 6
 
 

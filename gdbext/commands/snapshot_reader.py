@@ -1,0 +1,37 @@
+"""The collector's reader for snapshots that outlive the command: beside stacks, locks and the objects that variables lead to it
+reads what a few commands read, by running them on the process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import log
+from ..requests import collect
+from ..session import rehearsal
+from ..session.command import Args
+from ..stacks import prefetch
+from ..stacks.prefetch import kept_secrets as kept_secrets
+from . import table
+
+if TYPE_CHECKING:
+    from ..access.base import Target
+
+READER = __name__
+LINES = (
+    *("pybt -all -locals", "pylocals", "pyexc -locals", "pythreads", "pytasks -all", "pylist"),
+    *("llm-kv", "llm-kv check", "llm-kv check -ranks", "llm-kv free", "llm-kv map"),
+)
+
+
+def read(target: Target, *words: str) -> str:
+    """Reads what a snapshot holds; `words` as for `prefetch.read`. -> the first error, or ''"""
+    reads = target.read_log
+    if prefetch.REACH in words and reads is not None and not reads.repeated and not reads.of_copy:
+        for line in LINES:
+            name, _, rest = line.partition(" ")
+            command = table.load(name)
+            args = command.parse(rest)
+            rehearsal.run(command, Args({**args.__dict__, "on": str(target.pid)}, args.operand_text), target)
+        with log.passing_over():
+            collect.collect_one(target)  # no engine's process
+    return prefetch.read(target, *words)
