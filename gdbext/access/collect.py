@@ -9,7 +9,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -39,9 +38,15 @@ class Result:
 
 
 class Started:
-    """A collector in an interpreter of its own: `pid`. `given`: descriptors that it has too."""
+    """A collector in an interpreter of its own: `pid`. `asked`: as for `collector.report`; `given`: more descriptors of its."""
 
-    def __init__(self, words: Sequence[str], given: Sequence[int] = ()) -> None:
+    def __init__(self, asked: dict[str, Any], given: Sequence[int]) -> None:
+        import subprocess  # here: a fork needs none
+
+        words = [str(asked["pid"]), "-o", asked["path"], *(f"--word={w}" for w in asked["words"])]
+        words += [f"--{name}={asked[name]}" for name in ("reader", "label", "heap")]
+        words += [] if asked["until"] is None else [f"--until={asked['until']}"]
+        self._late = subprocess.TimeoutExpired
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         command = [*package.program(find_python(), MODULE), *words]
@@ -52,14 +57,14 @@ class Started:
         """(its output, its exit status); `TimeoutError` where it takes more than `seconds`."""
         try:
             out, err = self.process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
+        except self._late:
             raise TimeoutError from None
         return out, (log.pass_on(err).strip().splitlines() or [f"exit status {self.process.returncode}"])[-1]
 
     def end(self) -> None:
         """Kills it where it has not ended. A process in a wait that does not end is left to the kernel."""
         self.process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with contextlib.suppress(self._late):
             self.process.communicate(timeout=helpers.FAREWELL)
 
 
@@ -67,7 +72,7 @@ class Forked:
     """A collector in a fork of this process, with the number `pid`. It does not have to start an interpreter and import the pack.
     Otherwise as `Started`."""
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, asked: dict[str, Any]) -> None:
         self._said, write = os.pipe()
         self._reaped, parent = False, os.getpid()
         self.pid = os.fork()
@@ -82,7 +87,7 @@ class Forked:
             gc.disable()  # it ends in seconds: a collection would walk, and so copy, all that it was forked with
             os.dup2(write, 1)
             sys.stdout = os.fdopen(1, "w", closefd=False)
-            status = collector.main(words)
+            status = collector.report(**asked)
             sys.stdout.flush()
         except BaseException as e:  # it must not go on with the code of the process that it is a fork of
             os.write(1, f"\n{type(e).__name__}: {e}\n".encode())
@@ -133,8 +138,7 @@ class Running:
     ) -> None:
         self.pid = pid
         self.path = f"/proc/self/fd/{file}"
-        line = [str(pid), "-o", self.path, "--label", label, "--reader", reader, "--heap", str(heap)]
-        line += [f"--word={w}" for w in words]
+        asked = {"pid": pid, "path": self.path, "reader": reader, "label": label, "words": words, "heap": heap, "until": None}
         # gdb, and any other process with threads, cannot be forked: a lock may be held in the fork for ever.
         alone = helpers.may_fork()
         given = [file]
@@ -142,8 +146,8 @@ class Running:
         if held:
             self._go, until = socket.socketpair()  # unlike a pipe's, its end kills no gdb that writes to it (SIGPIPE)
             given.append(until.fileno())
-            line += ["--until", str(until.fileno())]
-        self.worker: Started | Forked = Forked(line) if alone else Started(line, given)
+            asked["until"] = until.fileno()
+        self.worker: Started | Forked = Forked(asked) if alone else Started(asked, given)
         if held:
             until.close()
 

@@ -15,11 +15,9 @@ are copied afterwards. Threads that sleep are left asleep where possible (sleepe
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import os
-import shutil
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -379,9 +377,10 @@ def need_disk(path: str, size: int) -> None:
     if path.startswith(OPEN):
         return
     try:
-        free = shutil.disk_usage(os.path.dirname(os.path.abspath(path))).free
+        disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
     except OSError as e:
         raise GdbextError(f"{path}: {e.strerror}: name another file with -o") from None
+    free = disk.f_bavail * disk.f_frsize
     if free < size + SPARE_DISK:
         raise GdbextError(
             f"{path}: the snapshot needs {text_size(size)} and {text_size(SPARE_DISK)} to spare, {text_size(free)} are free: "
@@ -398,14 +397,14 @@ def take(
     timeout: float = 1.0,
     words: Sequence[str] = (),
     heap: int = 0,
-    until: Callable[[], None] | None = None,
+    until: int | None = None,
 ) -> dict[str, Any]:
     """Takes a snapshot of `pid` into `path`, in this process. -> `{"pid", "file", "bytes", "pauses", "partial", "threads"}`
 
     * `reader`: a module. Its `read(target, *words)` reads everything that the copy has to hold in addition to registers and
       stacks. Its `kept_secrets(target)`, which is optional, gives the program's own copies of its command line and environment.
     * `heap`: bytes of other private memory to copy as well, see `resident.select`.
-    * `until`: a function that returns when it is time to stop the process."""
+    * `until`: the descriptor on which a byte comes when it is time to stop the process."""
     module = importlib.import_module(reader)
     kept = getattr(module, "kept_secrets", None)
     collection = Collection(pid, lambda target: str(module.read(target, *words)), heap=heap, timeout=timeout, kept=kept)
@@ -413,7 +412,7 @@ def take(
         need_disk(path, collection.select_heap())
         collection.rehearse()
         if until is not None:
-            until()
+            _byte_of(until)
         collection.collect()
     finally:
         collection.stopper.end()
@@ -436,26 +435,31 @@ def _byte_of(descriptor: int) -> None:
         raise GdbextError("the copy is no longer wanted")
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """The process: prints one line of JSON, what `take` returns or `{"error": text}`."""
-    parser = argparse.ArgumentParser(
-        prog="python3 -m gdbext.access.collector", description="Copy the stacks and the Python state of a running process."
-    )
-    parser.add_argument("pid", type=int)
-    parser.add_argument("-o", "--output", required=True)
-    parser.add_argument("--label", default="")
-    parser.add_argument("--reader", required=True, help="the module that reads what the copy has to hold")
-    parser.add_argument("--word", action="append", default=[], help="an argument of the reader")
-    parser.add_argument("--heap", type=int, default=0, help="bytes of other private memory to copy at most")
-    parser.add_argument("--until", type=int, help="the descriptor on which a byte comes when it is time to stop the process")
-    args = parser.parse_args(words)
-    until = None if args.until is None else lambda: _byte_of(args.until)
+def report(pid: int, path: str, reader: str, label: str = "", **asked: Any) -> int:
+    """Prints one line of JSON, what `take` returns or `{"error": text}`. -> exit status"""
     try:
-        print(json.dumps(take(args.pid, args.output, args.reader, args.label, words=args.word, heap=args.heap, until=until)))
+        print(json.dumps(take(pid, path, reader, label, **asked)))
     except GdbextError as e:
         print(json.dumps({"error": str(e)}))
         return 1
     return 0
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The process that was started as this module."""
+    import argparse  # here: a fork needs none
+
+    parser = argparse.ArgumentParser(
+        prog="python3 -m gdbext.access.collector", description="Copy the stacks and the Python state of a running process."
+    )
+    parser.add_argument("pid", type=int)
+    parser.add_argument("-o", "--output", dest="path", required=True)
+    parser.add_argument("--label", default="")
+    parser.add_argument("--reader", required=True, help="the module that reads what the copy has to hold")
+    parser.add_argument("--word", dest="words", action="append", default=[], help="an argument of the reader")
+    parser.add_argument("--heap", type=int, default=0, help="bytes of other private memory to copy at most")
+    parser.add_argument("--until", type=int, help="the descriptor on which a byte comes when it is time to stop the process")
+    return report(**vars(parser.parse_args(words)))
 
 
 if __name__ == "__main__":

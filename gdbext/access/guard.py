@@ -6,10 +6,9 @@ guard does once gdb has died."""
 
 from __future__ import annotations
 
+import functools
 import os
-import shutil
 import socket
-import subprocess
 import sys
 
 from .. import log
@@ -23,8 +22,12 @@ ANSWER = 20.0  # seconds that the guard may take to answer
 UNGUARDED = "processes will not be resumed if gdb is killed"
 
 
+@functools.lru_cache(maxsize=1)
 def find_python() -> str:
     """A python3 (3.8 or newer) that can be started from here, gdb's own Python included; `NotFoundError` when there is none."""
+    import shutil  # here: a command outside gdb starts none
+    import subprocess
+
     version = "python%d.%d" % sys.version_info[:2]
     names: list[str | None] = [sys.executable] if os.path.basename(sys.executable or "").startswith("python") else []
     names += [os.path.join(p, "bin", version) for p in (sys.base_prefix, sys.prefix)]
@@ -57,6 +60,8 @@ class Guard:
         """Starts it where it does not run yet; `GdbextError` when it cannot be."""
         if self._socket is not None:
             return
+        import subprocess
+
         ours, theirs = socket.socketpair()  # both close-on-exec: nothing that gdb starts keeps an end open
         life = LivenessMutex.held()
         fds = [life.fd] if life else []

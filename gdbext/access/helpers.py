@@ -10,7 +10,6 @@ import select
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from . import ptrace
 from .guard import find_python
 
 if TYPE_CHECKING:
+    import subprocess
     from typing import Any, Callable
 
 LENGTH = struct.Struct("<I")
@@ -81,6 +81,8 @@ class Helper(Channel):
         if may_fork():
             self.pid = _forked(serve, theirs)
         else:
+            import subprocess  # here: a fork needs none
+
             env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
             null: Any = {"stdout": subprocess.DEVNULL, "stderr": None if log.enabled() else subprocess.DEVNULL}
             line = [*package.program(find_python(), module), str(os.getpid())]

@@ -65,13 +65,13 @@ class Answers:
         return self.around.get(vaddr, ("", 0))
 
 
-def folder() -> str:
-    """The folder of the results, whether it exists or not; '' where the user has no home."""
+def folder(kind: str = "symbols") -> str:
+    """The folder of what is kept, whether it exists or not; '' where the user has no home."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):
         home = os.environ.get("HOME", "")
         base = os.path.join(home, ".cache") if os.path.isabs(home) else ""
-    return os.path.join(base, "gdbext", "symbols") if base else ""
+    return os.path.join(base, "gdbext", kind) if base else ""
 
 
 def of(elf: Elf) -> Answers:
@@ -184,11 +184,16 @@ def _write(own: str, answers: Answers) -> None:
     text = json.dumps(said).encode()
     if len(text) >= MOST_BYTES - 9:
         return
-    draft = os.path.join(own, f".{answers.key}.{os.getpid()}")
+    put(own, answers.key + SUFFIX, b"%08x\n" % binascii.crc32(text) + text)
+
+
+def put(own: str, name: str, data: bytes) -> None:
+    """Writes a file of the folder, whole or not at all."""
+    draft = os.path.join(own, f".{os.path.splitext(name)[0]}.{os.getpid()}")
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as f:
-            f.write(b"%08x\n" % binascii.crc32(text) + text)
-        os.rename(draft, os.path.join(own, answers.key + SUFFIX))
+            f.write(data)
+        os.rename(draft, os.path.join(own, name))
     except OSError:
         with log.passing_over(OSError):
             os.unlink(draft)

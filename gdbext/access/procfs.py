@@ -7,6 +7,7 @@ proc(5), Documentation/filesystems/proc.rst, Documentation/scheduler/sched-stats
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import time
@@ -162,7 +163,12 @@ def status_field(data: bytes, name: bytes) -> bytes:
 
 
 def parse_maps(text: str) -> list[Mapping]:
-    """The text of a `maps` file -> `[Mapping]`."""
+    """The text of a `maps` file -> `[Mapping]`. A look reads it several times, and mostly it is the same."""
+    return list(_mappings(text))
+
+
+@functools.lru_cache(maxsize=2)
+def _mappings(text: str) -> list[Mapping]:
     found = []
     for line in text.split("\n"):  # splitlines() would let a path begin a line of its own
         parts = line.split(None, 5)

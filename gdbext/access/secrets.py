@@ -31,6 +31,7 @@ MIN_DISTINCT = 5  # bytes of a piece that are not alike
 STRETCH = 256  # pages that are searched at once
 GRAM = 8  # characters by which a copy is found
 MAX_NEEDLES = 128  # up to so many pieces are searched for one by one: faster than the index
+BETWEEN = b"\xff" * 8  # no character: stretches of memory that are searched together are kept apart by it
 FEW = 8  # short secrets that are searched for one by one, in addition to the index
 MAX_INDEXED = 1 << 18  # characters of secrets whose every place is in the index
 
@@ -245,15 +246,28 @@ def redact(memory: MutableMapping[int, bytes | memoryview], secrets: Iterable[by
     were saved on its stack, and where freed memory was used again. Of `perhaps` only whole copies are overwritten. All values are
     searched for in one pass over the memory."""
     sought = _Sought(secrets, perhaps)
+    batch: list[list[int]] = []
     for pages in _stretches(memory, -(-4 * sought.longest // PAGE)) if sought.longest else ():
-        data = b"".join([memory[page] for page in pages])
-        spans = list(sought.spans(data))
-        if spans:
-            changed = bytearray(data)
-            for start, end in spans:
-                changed[start:end] = b"*" * (end - start)
-            for i, page in enumerate(pages):
-                memory[page] = bytes(changed[PAGE * i : PAGE * (i + 1)])
+        if sum(map(len, batch)) + len(pages) > STRETCH:
+            _redact(memory, batch, sought)
+            batch = []
+        batch.append(pages)
+    _redact(memory, batch, sought)
+
+
+def _redact(memory: MutableMapping[int, bytes | memoryview], stretches: list[list[int]], sought: _Sought) -> None:
+    """As `redact`, of some stretches of adjoining pages, which share none: one search for all of them."""
+    data = BETWEEN.join([b"".join([memory[page] for page in pages]) for pages in stretches])
+    spans = list(sought.spans(data))
+    if spans:
+        changed, at = bytearray(data), 0
+        for start, end in spans:
+            changed[start:end] = b"*" * (end - start)
+        for pages in stretches:
+            for page in pages:
+                memory[page] = bytes(changed[at : at + PAGE])
+                at += PAGE
+            at += len(BETWEEN)
 
 
 class _Sought:

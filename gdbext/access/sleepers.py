@@ -19,7 +19,9 @@ from .unwind import Unwinder
 if TYPE_CHECKING:
     from .proc import ProcTarget
 
-LEARN = 0.3  # seconds for walking stacks before a stop; threads that are not reached in time are stopped
+# CPU seconds for walking stacks before a stop, and more for each thread; a thread that is not reached in them is stopped. A walk
+# takes 0.3 ms. The clock is no bound: on a machine at full load most threads would be stopped, which takes longer.
+LEARN, EACH = 0.3, 0.001
 RESTLESS = 3  # copies that a waking sleeper may spoil; then every thread that can be is stopped
 
 
@@ -45,16 +47,17 @@ class Sleepers:
 
     def learn(self) -> None:
         """Finds the threads whose stacks can be walked, while the process runs."""
-        deadline = time.monotonic() + LEARN
+        tids = ptrace.tids(self._pid)
+        limit = time.thread_time() + LEARN + EACH * len(tids)
         try:
             unwinder = Unwinder(self._live)
         except GdbextError as e:
             log.passed_over(e)
             return
         self._live.drop_pages()
-        for tid in ptrace.tids(self._pid):
+        for tid in tids:
             call = _read(self._pid, tid, "syscall")
-            if self._whole.get(tid, (b"",))[0] == call or time.monotonic() > deadline:
+            if self._whole.get(tid, (b"",))[0] == call or time.thread_time() > limit:
                 continue
             raw = ptrace.call_registers(call, self._live.arch)
             if raw is not None and ptrace.thread_state(self._pid, tid) == "S":

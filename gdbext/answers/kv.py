@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import asdict
 from typing import Any, Iterable, Sequence
 
 from ..errors import NotFoundError
@@ -219,9 +219,9 @@ def check_data(report: Report, cache: Cache, ranks: bool) -> dict[str, Any]:
         "ok": is_sound(report, ranks),
         "compared": [
             {"label": "scheduler", "pools": len(cache.pools), "blocks": report.blocks, "requests": tables},
-            *(dataclasses.asdict(one) for one in report.compared if one.tables or one.counts),
+            *(asdict(one) for one in report.compared if one.tables or one.counts),
         ],
-        "not_compared": [{**dataclasses.asdict(one), "why": escape(one.why)} for one in report.not_compared],
+        "not_compared": [{**asdict(one), "why": escape(one.why)} for one in report.not_compared],
         "looked_at": report.values.looked_at if report.values is not None else None,
         "changed": [violation_data(v) for v in report.changed],
         "blocks": report.blocks,

@@ -22,7 +22,7 @@ from ..access import libraries, ptrace, recovery
 from ..access.cli_gdb import command, quoted
 from ..access.permission import permission_hint
 from ..errors import GdbextError
-from . import attached_processes, inferior_breakpoints, symbol_hints
+from . import attached_processes, index_cache, inferior_breakpoints, symbol_hints
 from .attach_checks import WayOut, check, process_name
 from .attached_processes import AttachedProcess, confined, guard_error
 from .cudagdb import has_working_none
@@ -123,12 +123,13 @@ def _read_ahead(plan: list[AttachedProcess], which: str) -> int | None:
     number = add_inferior()
     select(number)
     try:
-        for path in wanted:
-            try:
-                gdb.execute(command("add-symbol-file {}", quoted(path)), to_string=True)
-            except (gdb.error, GdbextError) as e:
-                log.passed_over(e)
-                continue  # no object file, or a name that is none for a command: the attach does without
+        with index_cache.kept(list(wanted)):
+            for path in wanted:
+                try:
+                    gdb.execute(command("add-symbol-file {}", quoted(path)), to_string=True)
+                except (gdb.error, GdbextError) as e:
+                    log.passed_over(e)
+                    continue  # no object file, or a name that is none for a command: the attach does without
     finally:
         select(current)
     return number

@@ -13,6 +13,7 @@ from .search import Search, is_init
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any, Callable
 
     from ..cpython.runtime import Runtime
@@ -37,7 +38,7 @@ def discover(
     engine: str | None = None,
     verify: bool = False,
     runtime_of: Callable[[int], Runtime] | None = None,
-    about: int | None = None,
+    about: Collection[int] | None = None,
 ) -> tuple[list[Rank], list[str]]:
     """`survey` without the count: `([Rank], [reasons why that may not be all])`."""
     return survey(proc_root, engine, verify, runtime_of, about)[:2]
@@ -53,14 +54,14 @@ def survey(
     engine: str | None = None,
     verify: bool = False,
     runtime_of: Callable[[int], Runtime] | None = None,
-    about: int | None = None,
+    about: Collection[int] | None = None,
 ) -> tuple[list[Rank], list[str], int]:
     """The engine processes that `proc_root` shows -> `([Rank], [reasons why that may not be all], processes looked at)`.
 
     * `engine`: only that one (a name in `SPECS`)
     * `verify`: read the rank of every process from its memory
     * `runtime_of(pid)`: how a Python runtime is opened (default: through /proc; none for a made-up `proc_root`)
-    * `about`: the pid of the only process of interest; if it is no engine's, no ranks are returned and no memory is read
+    * `about`: the pids of the only processes of interest; if none is an engine's, no ranks are returned and no memory is read
 
     Indices count from 0 over the list.
     """
@@ -71,7 +72,7 @@ def survey(
         runtime_of = read_runtime
     search = Search(table, runtime_of, verify)
     _by_outside(search)
-    if about is not None and _is_nobodys(search, about):
+    if about is not None and all(_is_nobodys(search, pid) for pid in about):
         return [], search.partial, len(table)
     _gather(search)
     families.mark(search.ranks, table, runtime_of)

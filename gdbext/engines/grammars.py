@@ -3,7 +3,7 @@ that may come next. The engines' `grammar` modules use it."""
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Iterator
 
 from .. import log
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COMPILING, READY, ENDED, FAILED = "compiling", "ready", "ended", "failed"
 
 
-@dataclasses.dataclass
+@dataclass
 class Grammar:
     """The state of a request's grammar.
 

@@ -5,8 +5,8 @@ Sources: vLLM's config/kv_transfer.py and envs.py, SGLang's srt/server_args.py.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import log
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SHOWN = 120  # characters of a word that a user has chosen
 
 
-@dataclasses.dataclass
+@dataclass
 class Instance:
     """One running engine.
 
@@ -38,7 +38,7 @@ class Instance:
     engine: str = ""
     role: str = ""
     engine_id: str = ""
-    ports: dict[str, int] = dataclasses.field(default_factory=dict)
+    ports: dict[str, int] = field(default_factory=dict)
     serves: str = ""
     dp_rank: int | None = None
     node: str = ""
@@ -52,7 +52,7 @@ class Instance:
 
     def data(self) -> dict[str, Any]:
         """As JSON."""
-        return {k: v[:SHOWN] if isinstance(v, str) else v for k, v in dataclasses.asdict(self).items()}
+        return {k: v[:SHOWN] if isinstance(v, str) else v for k, v in asdict(self).items()}
 
     def line(self) -> str:
         """For people."""

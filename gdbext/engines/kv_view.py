@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import re
 import time
 from collections import Counter
+from dataclasses import replace
 
 from .. import log
 from ..access.retry import LASTING_TRIES, SECONDS, retry_reading
@@ -181,7 +181,7 @@ def block_values(layer: Layer, part: Part, block: int) -> Tensor:
     dims = [(layer.ratio, part.dims["block"][1]), *(d for name, d in part.dims.items() if name != "block")]
     offset = part.address(block=block * layer.ratio) - part.tensor.storage_data
     whole: Tensor = part.tensor
-    return dataclasses.replace(
+    return replace(
         whole,
         shape=tuple(n for n, _ in dims),
         stride=tuple(step // part.item for _, step in dims),

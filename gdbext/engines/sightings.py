@@ -3,7 +3,7 @@ them in."""
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ IN_SCHEDULER = (QUEUE, RUNNING)
 PAIRING, HANDSHAKE, BYTES, COMPLETION, KEPT = "pairing", "handshake", "transfer", "completion", "kept"
 
 
-@dataclasses.dataclass
+@dataclass
 class Transfer:
     """The KV of one request on its way between two instances, as one of the two knows it.
 
@@ -51,7 +51,7 @@ class Transfer:
 LOOKUP, LOAD, PREFETCH = "lookup", "load", "prefetch"
 
 
-@dataclasses.dataclass
+@dataclass
 class Offload:
     """KV of one request on its way between the device and a tier below it, as its scheduler knows it.
 
@@ -68,7 +68,7 @@ class Offload:
     lost: str = ""
 
 
-@dataclasses.dataclass
+@dataclass
 class Sighting:
     """One request in one process.
 
@@ -109,7 +109,7 @@ class Sighting:
     offload: Offload | None = None
 
 
-@dataclasses.dataclass
+@dataclass
 class Keeper:
     """A thread that moves requests on, or the task of an event loop that does."""
 
@@ -129,7 +129,7 @@ class Keeper:
         return self.tid is not None and not self.stands and not self.woken
 
 
-@dataclasses.dataclass
+@dataclass
 class Look:
     """One sample of one process's requests.
 
@@ -154,27 +154,27 @@ class Look:
     pid: int
     role: str
     parts: tuple[str, ...] = ()
-    sightings: list[Sighting] = dataclasses.field(default_factory=list)
-    keepers: dict[str, Keeper] = dataclasses.field(default_factory=dict)
-    counters: dict[str, int] = dataclasses.field(default_factory=dict)
-    limits: dict[str, Any] = dataclasses.field(default_factory=dict)
-    notes: list[str] = dataclasses.field(default_factory=list)
+    sightings: list[Sighting] = field(default_factory=list)
+    keepers: dict[str, Keeper] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
+    limits: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     engine: str = ""
     replica: int | None = None
     rings: tuple[str, ...] = ()
-    transfers: dict[str, str] = dataclasses.field(default_factory=dict)
-    receiving: dict[str, str] = dataclasses.field(default_factory=dict)
-    leases: dict[str, float] = dataclasses.field(default_factory=dict)
+    transfers: dict[str, str] = field(default_factory=dict)
+    receiving: dict[str, str] = field(default_factory=dict)
+    leases: dict[str, float] = field(default_factory=dict)
     loads: dict[str, str] | None = None
     stopped: str = ""
     broken: str = ""
     serves: Connector | None = None
-    stood: dict[str, str] = dataclasses.field(default_factory=dict)
+    stood: dict[str, str] = field(default_factory=dict)
     in_step: InStep | None = None
     start: Start | None = None
 
 
-@dataclasses.dataclass
+@dataclass
 class Connector:
     """A process's own data on its instance's part in transfers: `kind` (the class), `role` as the engine calls it, and
     `engine_id` and `address` (HOST:PORT), by which other instances know it. '' for each that is missing."""
@@ -185,7 +185,7 @@ class Connector:
     address: str = ""
 
 
-@dataclasses.dataclass
+@dataclass
 class InStep:
     """A process's own numbers of ranks that go in step, one dummy step for each step of another.
 
@@ -205,12 +205,12 @@ class InStep:
         return f"{'runs, at ' if self.runs else 'rests, at '}{step}wave {self.wave}"
 
 
-@dataclasses.dataclass
+@dataclass
 class Start:
     """Ranks whose start a process waits for: how many there are to be, and those that are not there. `here`: ranks to be started
     on this machine; `elsewhere`: on another one; `starting`: those that have reported and are not ready."""
 
     size: int
-    here: list[int] = dataclasses.field(default_factory=list)
-    elsewhere: list[int] = dataclasses.field(default_factory=list)
-    starting: list[int] = dataclasses.field(default_factory=list)
+    here: list[int] = field(default_factory=list)
+    elsewhere: list[int] = field(default_factory=list)
+    starting: list[int] = field(default_factory=list)

@@ -12,8 +12,8 @@ with a reason.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import struct
+from dataclasses import dataclass
 
 from .. import log
 from ..access import elf
@@ -129,7 +129,7 @@ def exception_name(code: int | None) -> str | None:
     return f'CUDA_EXCEPTION_{code} "{EXCEPTIONS[code]}"' if code in EXCEPTIONS else f"CUDA_EXCEPTION_{code}"
 
 
-@dataclasses.dataclass
+@dataclass
 class Device:
     """`index`: its row; `name`, `architecture` (sm_90): from the file; `sms`: their number; `major`: of its compute
     capability."""
@@ -157,7 +157,7 @@ class Kernel:
         self.exception: int | None = None
 
 
-@dataclasses.dataclass
+@dataclass
 class Fault:
     """A thread that raised an exception.
 

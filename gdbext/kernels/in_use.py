@@ -7,8 +7,8 @@ rather than those of torch. Instances for another head size or element type than
 
 from __future__ import annotations
 
-import dataclasses
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Collection, Sequence
 
 if TYPE_CHECKING:
@@ -40,5 +40,5 @@ def serving(rows: Sequence[Row], head_size: int, dtype: str) -> list[Row]:
         form = next((form for name, form in _SERVES.items() if row.kernel.kernel.endswith(name)), "")
         pattern = re.compile(form.format(head=head_size, element=_ELEMENT.get(dtype, "?")))
         sites = [p for p in row.sites if form and pattern.search(p.signature.text)]
-        found.append(dataclasses.replace(row, sites=sites) if sites else row)
+        found.append(replace(row, sites=sites) if sites else row)
     return found

@@ -8,8 +8,8 @@ general registers.
 
 from __future__ import annotations
 
-import dataclasses
 import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from .. import log
@@ -110,7 +110,7 @@ _ABI = {
 _SP = {"x86-64": ("rsp", 8), "aarch64": ("sp", 0)}  # the stack pointer and how far above it the caller's words begin
 
 
-@dataclasses.dataclass
+@dataclass
 class Argument:
     """One argument of a launch.
 

@@ -6,7 +6,7 @@ bytes. Shapes only name the dimensions; strides give every number.
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass
 from typing import Any, Sequence
 
 from .. import log
@@ -15,7 +15,7 @@ from ..errors import GdbextError
 NAMES = ("block", "slot", "head", "element")
 
 
-@dataclasses.dataclass
+@dataclass
 class Part:
     """One part of a layer. `base`: address. `dims`: `{name: (count, stride in bytes)}`. `item`: bytes of one element. `tensor`:
     the tensor that it is a part of."""
@@ -56,7 +56,7 @@ class Part:
         return found if rest < self.item else None
 
 
-@dataclasses.dataclass
+@dataclass
 class Layer:
     """The memory of one layer in one process. `ratio`: kernel blocks per block of the scheduler."""
 

@@ -6,7 +6,7 @@ object per block: a million blocks are five lists. Links are block ids or one of
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 from .rules import FREE_LIST_CYCLE, FREE_LIST_DOUBLE, FREE_LIST_END, FREE_LIST_LINK, FREE_LIST_WILD, Rule
@@ -26,7 +26,7 @@ def shown(link: int) -> str:
     return MARKS.get(link) or f"block {link}"
 
 
-@dataclasses.dataclass
+@dataclass
 class Walk:
     """The free queue, followed from its ends. `order`: block ids from the head as far as they go. `fault`: the first fault (rule,
     block, detail), or None. `reached`: a bytearray over ids, 1 where the queue reaches a block from either end."""
@@ -36,7 +36,7 @@ class Walk:
     fault: Fault | None = None
 
 
-@dataclasses.dataclass
+@dataclass
 class Pool:
     """A pool of `size` blocks by the engine's count; `count` of them were read. Columns run over block ids; a column that this
     engine does not keep is None.
@@ -66,18 +66,18 @@ class Pool:
     torn: bool = False  # that counter changed while the pool was read
     free_ids: list[int] | None = None
     hashes: list[int] | None = None
-    hash_map: list[tuple[int, Sequence[int]]] = dataclasses.field(default_factory=list)
+    hash_map: list[tuple[int, Sequence[int]]] = field(default_factory=list)
     has_hash_map: bool = False
-    extra_hashes: dict[int, "set[int]"] = dataclasses.field(default_factory=dict)  # block id -> more tokens that name it
-    foreign: list[int] = dataclasses.field(default_factory=list)  # entries of the block list that are no blocks
+    extra_hashes: dict[int, "set[int]"] = field(default_factory=dict)  # block id -> more tokens that name it
+    foreign: list[int] = field(default_factory=list)  # entries of the block list that are no blocks
     may_pin: str = ""
-    pins: dict[int, int] = dataclasses.field(default_factory=dict)
-    lent: set[int] = dataclasses.field(default_factory=set)  # ids that were given back, but are still read until they are reused
+    pins: dict[int, int] = field(default_factory=dict)
+    lent: set[int] = field(default_factory=set)  # ids that were given back, but are still read until they are reused
     cached_ids: list[int] | None = None  # ids that a prefix tree holds, where there is no hash map
     tree: "Tree" | None = None
-    counters: dict[str, Any] = dataclasses.field(default_factory=dict)  # the engine's own counts
-    notes: list[str] = dataclasses.field(default_factory=list)
-    faults: list[Fault] = dataclasses.field(default_factory=list)  # those that only a reader can see
+    counters: dict[str, Any] = field(default_factory=dict)  # the engine's own counts
+    notes: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)  # those that only a reader can see
     hash_text: Callable[[int], str] = str
     _walk: Walk | None = None
 
@@ -200,7 +200,7 @@ def _name_fault(pool: Pool, before: int, at: int, seen: bytearray) -> Fault:
     return FREE_LIST_LINK, at, f"block {at} follows {shown(before)}, but its prev link says {shown(link)}"
 
 
-@dataclasses.dataclass
+@dataclass
 class TreeNode:
     """A node of a prefix tree. `slots`: its token slots. `parent`, `children`: indices of the tree's list. `keys_match`: whether
     each child's key begins with the key under which it is filed. `tokens`: the length of its key."""
@@ -212,12 +212,12 @@ class TreeNode:
     slots: list[int] | None
     lock_ref: int
     address: int = 0
-    misfiled: list[int] = dataclasses.field(default_factory=list)
+    misfiled: list[int] = field(default_factory=list)
     count: int = 0  # slots it holds, also where they cannot be read
     host: bool = False  # its values are in host memory only
 
 
-@dataclasses.dataclass
+@dataclass
 class Tree:
     """A prefix tree: nodes (the first is the root), and the sizes that the engine keeps of it, in tokens. `reaching`: whether a
     lock on a node also locks its ancestors up to the root; for a window or a state it does not."""
@@ -227,10 +227,10 @@ class Tree:
     protected: int | None = None
     page_size: int = 1
     reaching: bool = True
-    damage: list[tuple[int, str]] = dataclasses.field(default_factory=list)  # (node index, what is wrong) found while reading
+    damage: list[tuple[int, str]] = field(default_factory=list)  # (node index, what is wrong) found while reading
 
 
-@dataclasses.dataclass
+@dataclass
 class Group:
     """Layers that share one block table. `kind`: "full", "sliding-window", "chunked", "mamba", "mla", "cross", "other".
     `unjudged`: why a block of its tables may be free, or have fewer references than tables; '' where neither is allowed."""
@@ -239,12 +239,12 @@ class Group:
     kind: str
     block_size: int
     pool: int = 0
-    layers: list[str] = dataclasses.field(default_factory=list)
-    spec: dict[str, Any] = dataclasses.field(default_factory=dict)  # the engine's description: heads, head size, window
+    layers: list[str] = field(default_factory=list)
+    spec: dict[str, Any] = field(default_factory=dict)  # the engine's description: heads, head size, window
     unjudged: str = ""
 
 
-@dataclasses.dataclass
+@dataclass
 class Request:
     """A request, with its token counts.
 
@@ -258,7 +258,7 @@ class Request:
     prompt_tokens: int | None = None
     computed_tokens: int | None = None
     output_tokens: int | None = None
-    blocks: dict[int, list[int]] = dataclasses.field(default_factory=dict)
+    blocks: dict[int, list[int]] = field(default_factory=dict)
     known: bool = True  # the scheduler lists it
     preemptions: int = 0
     age: float | None = None
@@ -274,7 +274,7 @@ class Request:
     draft_tokens: int | None = None  # guessed tokens for its next step (speculative decoding)
 
 
-@dataclasses.dataclass
+@dataclass
 class Table:
     """Block tables of one group in one process. `rows`: `[(request id, [block ids])]`. `slots`: the slot mapping of the last
     step."""
@@ -282,10 +282,10 @@ class Table:
     group: int
     block_size: int
     rows: list[tuple[str, list[int]]]
-    slots: list[int] = dataclasses.field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
 
 
-@dataclasses.dataclass
+@dataclass
 class Row:
     """A worker's counts of one request, in tokens, apart from the block table. None: it keeps no such count, or keeps it on the
     device.
@@ -299,10 +299,10 @@ class Row:
     prefill: int | None = None
     computed: int | None = None
     total: int | None = None
-    blocks: dict[int, int] = dataclasses.field(default_factory=dict)
+    blocks: dict[int, int] = field(default_factory=dict)
 
 
-@dataclasses.dataclass
+@dataclass
 class Worker:
     """The state of one rank: its block tables and the layers' memory (`addresses.Layer`).
 
@@ -314,22 +314,22 @@ class Worker:
     """
 
     rank: str
-    layers: list[Layer] = dataclasses.field(default_factory=list)
-    tables: list[Table] = dataclasses.field(default_factory=list)
+    layers: list[Layer] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
     layout: str = ""
-    notes: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     target: Any = None
-    rows: dict[str, Row] = dataclasses.field(default_factory=dict)
+    rows: dict[str, Row] = field(default_factory=dict)
     ahead: int = 1
     own_tree: bool = False
     steps: int = 8  # it may be behind its scheduler, or ahead of the results that it has: pipeline, async scheduling
-    sizes: dict[int, int] = dataclasses.field(default_factory=dict)  # group -> tokens of a block of its table
-    unread: list[tuple[str, str]] = dataclasses.field(default_factory=list)
-    faults: list[tuple[Rule, str, str]] = dataclasses.field(default_factory=list)  # the rule, the request, the detail
+    sizes: dict[int, int] = field(default_factory=dict)  # group -> tokens of a block of its table
+    unread: list[tuple[str, str]] = field(default_factory=list)
+    faults: list[tuple[Rule, str, str]] = field(default_factory=list)  # the rule, the request, the detail
     mid_update: str = ""
 
 
-@dataclasses.dataclass
+@dataclass
 class TokenHashes:
     """The result of recomputing block hashes from the tokens.
 
@@ -341,14 +341,14 @@ class TokenHashes:
 
     function: str = ""
     checked: int = 0
-    wrong: list[tuple[str, int | None, str]] = dataclasses.field(default_factory=list)
+    wrong: list[tuple[str, int | None, str]] = field(default_factory=list)
     left_out: int = 0
     unread: int = 0
     why: str = ""
     of: str = "requests"
 
 
-@dataclasses.dataclass
+@dataclass
 class ValueFault:
     """A broken rule about the values in a block: the rule, whose memory it is, the block, the detail."""
 
@@ -358,17 +358,17 @@ class ValueFault:
     detail: str
 
 
-@dataclasses.dataclass
+@dataclass
 class Values:
     """The result of checking the blocks' values: `faults`. `looked_at`: `{rank: how many blocks of how many layers and parts}`.
     `pairs`: pairs of blocks on two ranks that hold the same and were compared."""
 
-    faults: list[ValueFault] = dataclasses.field(default_factory=list)
-    looked_at: dict[str, int] = dataclasses.field(default_factory=dict)
+    faults: list[ValueFault] = field(default_factory=list)
+    looked_at: dict[str, int] = field(default_factory=dict)
     pairs: int = 0
 
 
-@dataclasses.dataclass
+@dataclass
 class Cache:
     """The whole cache. `mid_update`: the place in the middle of a change at which the engine is, or ''."""
 
@@ -378,9 +378,9 @@ class Cache:
     groups: list[Group]
     requests: list[Request]
     mid_update: str = ""
-    counters: dict[str, Any] = dataclasses.field(default_factory=dict)
-    limits: dict[str, Any] = dataclasses.field(default_factory=dict)
-    notes: list[str] = dataclasses.field(default_factory=list)
+    counters: dict[str, Any] = field(default_factory=dict)
+    limits: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     queues: bool = True  # the scheduler's request lists were read
     token_hashes: Callable[[], TokenHashes] | None = None  # recomputes every hash: for a check alone
     rows: dict[str, Any] | None = None  # request rows of a pool of rows: {"size", "free": [...], "first"}

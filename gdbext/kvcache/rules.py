@@ -7,7 +7,7 @@ each: docs/sources.md.
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass
 
 _ALL = "vLLM V1 (0.8.5 on)"
 _HASHED = "vLLM V1 with prefix caching"
@@ -16,7 +16,7 @@ _WORKER = "vLLM V1 (0.9.2 on)"
 _V2 = "vLLM's model runner V2 (0.12 on)"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Rule:
     """`holds`: the condition. `releases`: of which engines. `transient`: a half-done update may break it for a moment."""
 

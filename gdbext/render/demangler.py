@@ -11,10 +11,11 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import BinaryIO
 
 SECONDS = 0.5  # of CPU time, for a name
 MAX_NAME = 1 << 16  # bytes of a name, mangled or not
-MEMORY = 512 << 20  # bytes of address space; more than half are Python's own
+MEMORY = 256 << 20  # bytes of address space, beyond what the process has when it begins
 
 
 def work(name: str) -> str:
@@ -48,16 +49,19 @@ def _library() -> Callable[[str], str]:
     return demangled
 
 
-def main() -> int:
-    """Answers each name on standard input, `LENGTH\\nBYTES`, with its text, alike; nothing where that does not fit."""
+def serve(asked: BinaryIO, told: BinaryIO) -> None:
+    """Answers each name of `asked`, `LENGTH\\nBYTES`, with its text, alike; nothing where that does not fit. It sets the limits
+    of the whole process."""
     _library()("_Z1fv")
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    with open("/proc/self/statm", "rb") as f:
+        most = int(f.read().split()[0]) * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    asked, told = sys.stdin.buffer, sys.stdout.buffer
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     while True:
         size = asked.readline()
         if not size:
-            return 0
+            return
         name = asked.read(int(size)).decode()
         signal.setitimer(signal.ITIMER_PROF, SECONDS)  # SIGPROF ends it
         try:
@@ -68,3 +72,9 @@ def main() -> int:
         signal.setitimer(signal.ITIMER_PROF, 0)
         told.write(b"%d\n" % len(text) + text)
         told.flush()
+
+
+def main() -> int:
+    """The process that was started as this module: `serve`s its standard streams."""
+    serve(sys.stdin.buffer, sys.stdout.buffer)
+    return 0

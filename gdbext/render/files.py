@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import signal
 import stat
 from typing import IO, TYPE_CHECKING, Any
@@ -73,7 +72,7 @@ def _encoded(text: str) -> bytes:
 
 
 def _hidden(folder: str) -> str:
-    return os.path.join(folder, f".gdbext-{secrets.token_hex(8)}")
+    return os.path.join(folder, f".gdbext-{os.urandom(8).hex()}")
 
 
 class Draft:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 import os
 import time
 
@@ -29,6 +26,8 @@ details{margin-left:1.1em}summary{cursor:pointer}.who{color:#06c}.where{color:#7
 
 def text(value: object) -> str:
     """Text from anywhere, safe inside HTML."""
+    import html  # here: hardly any answer is a page
+
     return html.escape(escape(str(value), keep="\n"))
 
 
@@ -42,6 +41,9 @@ def table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
 def page(title: str, body: str, script: str = "") -> str:
     """A page with the host, the date and the release below its title. `body` is HTML already; `script`: JavaScript of the pack.
     The page's policy lets that run by its hash, and nothing else."""
+    import base64
+    import hashlib
+
     code = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = "default-src 'none'; style-src 'unsafe-inline'" + (f"; script-src 'sha256-{code}'" if script else "")
     made = f"{os.uname().nodename}, {time.strftime('%Y-%m-%d %H:%M:%S %Z')}, gdbext {__version__}"

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import os
 import re
 import select
-import shutil
+import signal
 import sys
+import threading
 import time
 
 from .. import package
@@ -68,16 +70,8 @@ class _Apart:
             return name
 
     def _start(self) -> None:
-        import subprocess  # here: hardly any name needs it
-
-        own = sys.executable or ""
-        python = own if os.path.basename(own).startswith("python") else shutil.which("python3")
-        if python is None:
-            raise OSError("no python3")
-        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        line = package.program(python, "gdbext.render.demangler")
-        env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        self._process = subprocess.Popen(line, cwd="/", env=env, start_new_session=True, **pipes)
+        # gdb, and any other process with threads, cannot be forked: a lock may be held in the fork for ever.
+        self._process = _spawned() if "gdb" in sys.modules or threading.active_count() > 1 else _Forked()
         atexit.register(self.end)
 
     def _hear(self) -> bytes:
@@ -107,6 +101,57 @@ class _Apart:
                 process.stdin.close()
             except OSError:
                 pass  # its unread input
+
+
+class _Forked:
+    """`demangler.serve` in a fork of this process, which has imported it already. The rest is as of a `Popen`."""
+
+    def __init__(self) -> None:
+        theirs, ours = os.pipe()
+        back, told = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            _serve(theirs, told)
+        os.close(theirs)
+        os.close(told)
+        self.stdin, self.stdout = os.fdopen(ours, "wb"), os.fdopen(back, "rb")
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> None:
+        os.waitpid(self.pid, 0)
+
+
+def _serve(asked: int, told: int) -> None:
+    """The fork: it ends here, with no file open but these two."""
+    try:
+        os.setsid()  # ^C is for the process that asks
+        package.first_to_go()
+        gc.disable()
+        for number in {int(name) for name in os.listdir("/proc/self/fd")} - {asked, told}:
+            try:
+                os.close(number)
+            except OSError:
+                pass  # the one by which they were listed
+        demangler.serve(os.fdopen(asked, "rb"), os.fdopen(told, "wb"))
+    finally:  # it must not go on with the code of the process that it is a fork of
+        os._exit(0)
+
+
+def _spawned() -> Any:
+    """`demangler.main` in an interpreter of its own, a `Popen`."""
+    import shutil  # here: hardly any name needs them
+    import subprocess
+
+    own = sys.executable or ""
+    python = own if os.path.basename(own).startswith("python") else shutil.which("python3")
+    if python is None:
+        raise OSError("no python3")
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    line = package.program(python, "gdbext.render.demangler")
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    return subprocess.Popen(line, cwd="/", env=env, start_new_session=True, **pipes)
 
 
 _apart = _Apart()

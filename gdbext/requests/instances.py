@@ -5,7 +5,7 @@ Pure. A sender or receiver that polls does what it should, so neither is a culpr
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..engines import sightings
@@ -24,7 +24,7 @@ UNANSWERED = ("", sightings.PAIRING, sightings.HANDSHAKE)  # states in which no 
 TAKES_IN = ("frontend", "api-server", "coordinator")  # roles that have no part in a transfer
 
 
-@dataclasses.dataclass
+@dataclass
 class Side:
     """One engine instance: its name, the last look at each of its processes, its requests. `earlier`: the first looks."""
 

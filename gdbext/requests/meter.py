@@ -3,10 +3,10 @@ read again and again without stopping the engine."""
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import threading
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .. import log
@@ -30,7 +30,7 @@ READ = 0.5  # seconds for the blocks of one running scheduler
 SHARE = 20  # after blocks are read, they are not read again for so many times as long
 
 
-@dataclasses.dataclass
+@dataclass
 class Reading:
     """One engine at one time.
 
@@ -50,12 +50,12 @@ class Reading:
     waiting: int = 0
     tokens_per_second: float | None = None
     step_rate: float | None = None
-    steps: dict[int, float] = dataclasses.field(default_factory=dict)
+    steps: dict[int, float] = field(default_factory=dict)
     blocks: int | None = None
     free: int | None = None
     oldest: tuple[str, float] | None = None
-    partial: list[str] = dataclasses.field(default_factory=list)
-    counted: dict[tuple[int, str], int] = dataclasses.field(default_factory=dict)
+    partial: list[str] = field(default_factory=list)
+    counted: dict[tuple[int, str], int] = field(default_factory=dict)
 
 
 class EngineMeter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ KEPT = "kept"  # it has ended here, and its blocks are kept for a reader elsewhe
 STUCK = (NEVER_FITS, PARKED, BEHIND, LOST, ZOMBIE, THRASH)
 
 
-@dataclasses.dataclass
+@dataclass
 class Place:
     """A process, and its thread where that is known."""
 
@@ -36,7 +36,7 @@ class Place:
         return found
 
 
-@dataclasses.dataclass
+@dataclass
 class Tracked:
     """One request over all processes.
 
@@ -59,8 +59,8 @@ class Tracked:
     holder: Place | None = None
     waits_for: str = ""
     age: float | None = None
-    behind: list[str] = dataclasses.field(default_factory=list)
-    evidence: list[str] = dataclasses.field(default_factory=list)
+    behind: list[str] = field(default_factory=list)
+    evidence: list[str] = field(default_factory=list)
     partner: tuple[str, str] | None = None
 
     def sighting(self, *stages: str) -> tuple[Look, Sighting] | None:
@@ -89,7 +89,7 @@ def meant(wanted: str, requests: Iterable[Tracked]) -> list[Tracked]:
     return exact or [one for one in among if one.request_id.startswith(wanted)]
 
 
-@dataclasses.dataclass
+@dataclass
 class Counter:
     """A number of one process that grows as it works, at both looks. `what`: in words."""
 

@@ -5,7 +5,7 @@ Pure."""
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..engines import sightings
@@ -23,7 +23,7 @@ SENDER, READER = "prefill", "decode"  # where an instance does not say what it i
 _NO_SENDER = {instances.NEVER: "it has no such request", sightings.BYTES: "not asked, or it has released the blocks"}
 
 
-@dataclasses.dataclass
+@dataclass
 class Stop:
     """One stop on a request's way. `part`: "router", "transfer", or the role of the instance. `instance`: its name; its engine id
     or address where it was not looked at. `request_id`: the request's id there. `state`: in words; `at`: the process."""

@@ -24,9 +24,6 @@ def resolve_processes(session: Session, text: str) -> list[ProcessRef]:
                 "no engine process is running here: name pids, labels of llm-ranks, or snapshots (./FILE)"
             ) from None
     words = [text] if "/" in text and os.path.isfile(os.path.expanduser(text)) else text.replace(",", " ").split()
-    found: dict[ProcessRef, None] = {}
-    for word in words:
-        if word == "all":
-            session.ranks = []
-        found.update(dict.fromkeys(session.resolve(word)))
-    return list(found)
+    if "all" in words:
+        session.ranks = []
+    return session.resolve_each(words)

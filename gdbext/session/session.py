@@ -23,6 +23,8 @@ from .command import Answer, Args, Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # loaded when a name is resolved: llm-ranks, the first command on a machine, resolves none
+    from collections.abc import Sequence
+
     from ..engines.processes import ProcessRef
     from ..engines.rank import Rank
     from .stillness import Copies
@@ -74,15 +76,23 @@ class Session:
 
     def resolve(self, what: str) -> list[ProcessRef]:
         """Resolves a WHAT to at least one process or core file."""
+        return self.resolve_each([what])
+
+    def resolve_each(self, words: Sequence[str]) -> list[ProcessRef]:
+        """The processes and core files that several WHATs name, each once. The machine is searched once for all pids together."""
         from ..engines import what as naming
 
-        stale = what.strip().lower() == "all" and any(r.process.fate() for r in self.ranks)
-        if stale or not self.ranks and not naming.is_path(what):
-            self.ranks, _ = discover.discover(about=int(what) if what.isdecimal() and what.isascii() else None)
-        found = naming.resolve(what, self.ranks)
-        for one in found:
-            self._refuse_ended(what, one)
-        return found
+        found: dict[ProcessRef, None] = {}
+        pids, lone = [word for word in words if word.isdecimal() and word.isascii()], []  # `lone`: of no engine
+        for what in words:
+            stale = what.strip().lower() == "all" and any(r.process.fate() for r in self.ranks)
+            if stale or not self.ranks and what not in lone and not naming.is_path(what):
+                lone = pids if what in pids else []
+                self.ranks, _ = discover.discover(about=list(map(int, lone)) or None)
+            for one in naming.resolve(what, self.ranks):
+                self._refuse_ended(what, one)
+                found[one] = None
+        return list(found)
 
     def resolve_one(self, what: str) -> ProcessRef:
         """Resolves a WHAT that must name one process; `GdbextError` with the candidates where it names several."""

@@ -1,18 +1,20 @@
-"""`python -m gdbext cache clear`: removes the results that commands keep for later ones."""
+"""`python -m gdbext cache clear`: removes the results and indexes that commands keep for later ones."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
-from ..access import kept_symbols
+from ..access import kept_indexes, kept_symbols
 
 if TYPE_CHECKING:
     from typing import Any, Callable
 
 
 def clear(say: Callable[[str], None]) -> dict[str, Any]:
-    """-> {folder, files, bytes} of the removed files; `GdbextError` where the folder is another user's."""
-    own, (files, size) = kept_symbols.folder(), kept_symbols.clear()
-    where = f"from {own}" if own else "(neither XDG_CACHE_HOME nor HOME names a folder)"
+    """-> {folder, files, bytes}: that of the symbols, and all removed files; `GdbextError` where a folder is another user's."""
+    own = kept_symbols.folder()
+    files, size = map(sum, zip(kept_symbols.clear(), kept_indexes.clear()))
+    where = f"from {os.path.dirname(own)}" if own else "(neither XDG_CACHE_HOME nor HOME names a folder)"
     say(f"removed {files} files, {size / 1024:.1f} KiB, {where}")
     return {"folder": own, "files": files, "bytes": size}

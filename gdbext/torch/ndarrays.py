@@ -6,8 +6,8 @@ objects, structures) are shown as numpy prints them. Each field of a structure i
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Sequence
 
 from ..cpython.reprs import FULL, Repr
@@ -26,7 +26,7 @@ SPAN = 1 << 22  # bytes: a part that lies in no more is read at once
 _NAMES = {"longlong": "int64", "ulonglong": "uint64"}
 
 
-@dataclasses.dataclass
+@dataclass
 class ArrayTensor(Tensor):
     """A numpy array of the process, or a part of one: `held`, the adapter of the array, knows its elements."""
 

@@ -6,9 +6,9 @@ process's own print options and default dtype apply where they can be read.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Sequence
 
 from .. import log
@@ -31,7 +31,7 @@ MAX_DEPTH = 20  # wrappers around each other
 MAX_EDGE = 1000  # print options come from the process: bounded like everything else
 
 
-@dataclasses.dataclass
+@dataclass
 class Options:
     """torch.set_printoptions's fields, and the default dtype ("float32")."""
 

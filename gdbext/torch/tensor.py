@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 import struct
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Sequence
 
 from .. import log
@@ -30,7 +30,7 @@ DEVICE_FILES = re.compile(r"/dev/nvidia(-uvm|\d+)")  # mapped: managed memory, a
 _DENSE = ("c10::TensorImpl", "at::QTensorImpl")
 
 
-@dataclasses.dataclass
+@dataclass
 class Tensor:
     """The properties of a tensor. Addresses are ints (0: none). Sizes and strides count elements, `storage_bytes` bytes.
 
@@ -68,7 +68,7 @@ class Tensor:
     own_repr: bool = False  # its class has a __repr__ of its own
     parts_in: tuple[str, ...] = ()  # the attributes that hold tensors, of one whose values are in them
     reader: Any = None  # of another library's array: gives the stored elements of a box (arrays.py)
-    notes: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     library: ClassVar[str] = "torch"  # whose object it is
 
     @property
@@ -286,7 +286,7 @@ class Tensor:
             shape.append(len(picked))
             stride.append(step * picked.step)
             offset += picked.start * step if len(picked) else min(picked.start, n) * step
-        sub = dataclasses.replace(self, shape=tuple(shape), stride=tuple(stride), storage_offset=offset, numel=math.prod(shape))
+        sub = replace(self, shape=tuple(shape), stride=tuple(stride), storage_offset=offset, numel=math.prod(shape))
         sub.requires_grad, sub.grad_fn, sub.is_parameter, sub.counts_as_parameter = False, "", False, False
         if sub.tangent:
             sub.tangent = 0
@@ -338,7 +338,7 @@ def _number(word: str, text: str) -> int | None:
         raise GdbextError(f"-slice {text}: {word.strip()!r} is neither an integer, a slice nor ...") from None
 
 
-@dataclasses.dataclass
+@dataclass
 class Quantizer:
     """An affine quantizer: value = (stored - zero point) * scale, in float32. One pair, or one per index of `axis`."""
 
@@ -366,9 +366,9 @@ class Quantizer:
         key = keys[self.axis]
         channels = range(len(self.scales)) if self.pick is None else self.pick
         if not isinstance(key, slice):
-            return dataclasses.replace(self, pick=channels[key])
+            return replace(self, pick=channels[key])
         axis = sum(isinstance(k, slice) for k in keys[: self.axis])
-        return dataclasses.replace(self, axis=axis, pick=channels[key])
+        return replace(self, axis=axis, pick=channels[key])
 
 
 def _f32(value: float) -> float:

@@ -6,8 +6,8 @@ ATen/SparseTensorImpl.h, ATen/SparseCsrTensorImpl.h of each release; docs/source
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from dataclasses import replace
 
 from ..errors import GdbextError, LayoutError
 from .tensor import Tensor
@@ -54,7 +54,7 @@ def components(tensor: Tensor) -> list[Tensor]:
         if any(not 0 <= n < 1 << 62 for n in shape):
             raise LayoutError(f"a component of the nested tensor at {tensor.impl:#x} has sizes {shape}")
         found.append(
-            dataclasses.replace(
+            replace(
                 tensor,
                 kind="c10::TensorImpl",
                 plain=True,

@@ -8,8 +8,8 @@ object.
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .. import log
@@ -150,7 +150,7 @@ def _jagged(rt: Runtime, obj: Object, tensor: Tensor) -> Parts:
     lines = [f"  {len(counts)} parts of ._values, {values.one_line()}, ragged in dimension {ragged}"]
     for i, (start, count) in enumerate(zip(bounds, counts[:SHOWN])):
         keys = [slice(None)] * dim + [slice(start, start + count)]
-        part = dataclasses.replace(values.indexed(keys), is_parameter=False)
+        part = replace(values.indexed(keys), is_parameter=False)
         lines += [f"  [{i}] {part.one_line()}", *_values(rt, part, tensor)]
     if len(counts) > SHOWN:
         lines.append(f"  … {len(counts) - SHOWN} parts more: slice ._values at ._offsets")

@@ -6,7 +6,7 @@ no wait names are left out."""
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..engines import sightings
@@ -49,7 +49,7 @@ def facts_data(seen: Sequence[ProcessState], sides: Sequence[Side], host: str, v
     for f in seen:
         kept = [t for t in f.threads if t.main or not t.idle or t.edge is not None or t.node in named]
         resting += len(f.threads) - len(kept)
-        processes.append(_encoded(dataclasses.replace(f, threads=kept)))
+        processes.append(_encoded(replace(f, threads=kept)))
     return {
         **sides_data(sides, host, version),
         "processes": processes,
@@ -117,7 +117,7 @@ class _Decoder:
 
     def object(self, data: dict[str, Any]) -> Any:
         cls: Any = CLASSES[data["c"]]
-        known = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else None
+        known = {field.name for field in fields(cls)} if is_dataclass(cls) else None
         if known is not None:
             members = {k: self.value(v) for k, v in data.items() if k != "c" and k in known}
             made = cls(**members)

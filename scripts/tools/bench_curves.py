@@ -5,6 +5,7 @@ CPU seconds are fitted: cost = base + factor * size ** exponent. The base is wha
 less than `NOISE` of it there is nothing to fit, and the curve is flat."""
 
 import contextlib
+import json
 import math
 import os
 import statistics
@@ -139,24 +140,37 @@ def m_text(measured):
     return f"{measured['cpu']:.2f}" if measured["ok"] else "failed"
 
 
-def picture(path, found):
-    """Draws the curves. `found`: [(curve, sizes, rows)]"""
-    try:
-        import matplotlib
-    except ImportError:
-        raise Failed("bench: --picture needs matplotlib; the table is above") from None
-    matplotlib.use("svg")
-    from matplotlib import pyplot
+DRAW = """
+import json, sys
+import matplotlib
+matplotlib.use("svg")
+matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "curves"})
+from matplotlib import pyplot
+found = json.load(sys.stdin)
+figure, places = pyplot.subplots(2, (len(found) + 1) // 2, figsize=(14, 6), squeeze=False)
+for (name, sizes, rows), place in zip(found, places.flat):
+    for who, cpu in rows.items():
+        place.loglog(*zip(*[(n, max(c, 0.01)) for n, c in zip(sizes, cpu) if c is not None]), "o-", label=who)
+    place.set_title(name)
+    place.set_ylabel("CPU s")
+    place.legend(fontsize=7)
+for place in list(places.flat)[len(found):]:
+    place.set_axis_off()
+figure.tight_layout()
+figure.savefig(sys.argv[1], metadata={"Date": None} if sys.argv[1].endswith(".svg") else None)
+"""
 
-    figure, places = pyplot.subplots(2, (len(found) + 1) // 2, figsize=(14, 6), squeeze=False)
-    for (curve, sizes, rows), place in zip(found, places.flat):
-        for who, one in rows.items():
-            place.loglog(sizes, [max(m["cpu"], 0.001) for m in one], "o-", label=who)
-        place.set_title(curve.name)
-        place.set_ylabel("CPU s")
-        place.legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(path)
+
+def picture(path, found):
+    """Draws the curves by the matplotlib of the tests' environment. `found`: [(curve, sizes, rows)]"""
+    data = [
+        (curve.name, sizes, {who: [m["cpu"] if m["ok"] else None for m in one] for who, one in rows.items()})
+        for curve, sizes, rows in found
+    ]
+    data = [(name, sizes, {who: cpu for who, cpu in rows.items() if any(cpu)}) for name, sizes, rows in data]
+    done = subprocess.run([environment("tests"), "-c", DRAW, path], input=json.dumps(data), text=True)
+    if done.returncode:
+        raise Failed("bench: --picture needs the matplotlib of the tests' environment; the table is above")
     say(f"written: {path}")
 
 

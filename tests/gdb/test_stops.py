@@ -16,11 +16,12 @@ from harness import adverse, cgroups
 from harness.adverse import UP
 from harness.answers import answer
 from harness.gdb_run import INIT
-from harness.heartbeats import eventually, heartbeats
+from harness.heartbeats import asleep, eventually, heartbeats
 from harness.subjects import spawned
 
-from gdbext.access import holder, ptrace
+from gdbext.access import holder, ptrace, sleepers
 from gdbext.access.collect import collect
+from gdbext.access.proc import ProcTarget
 from gdbext.access.snapshot import CoreFileTarget
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -207,6 +208,25 @@ def test_threads_that_sleep_are_left_asleep_or_it_is_said(waiting, tmp_path):
     process.kill()
     ended = process.stdout.read()
     assert bool(stopped) == bool(ended) and not (walkable and ended), (stopped, ended)
+
+
+def test_what_a_slow_machine_does_not_reach_in_time_is_reached(monkeypatch):
+    """Stacks are walked for so much CPU time, however long that takes: else a busy machine would stop all threads."""
+    code = "import threading\nnever = threading.Event()\n"
+    code += "for _ in range(80): threading.Thread(target=never.wait, daemon=True).start()"
+    state = ptrace.thread_state
+    with spawned([sys.executable, "-c", code + "\nprint('up', flush=True)\nnever.wait()"], ready="up") as process:
+        asleep(process.pid)
+        found = sleepers.Sleepers(ProcTarget(process.pid), 0)
+        monkeypatch.setattr(ptrace, "thread_state", lambda pid, tid: (time.sleep(2 * sleepers.LEARN / 80), state(pid, tid))[1])
+        found.learn()
+        monkeypatch.setattr(ptrace, "thread_state", state)
+        assert len(found.now()) == 81 and not found.woken
+        for name in ("LEARN", "EACH"):
+            monkeypatch.setattr(sleepers, name, 0.0)
+        hurried = sleepers.Sleepers(ProcTarget(process.pid), 0)
+        hurried.learn()
+        assert not hurried.now() and hurried.woken == 81
 
 
 def test_one_that_wakes_while_it_is_copied_is_stopped_then(tmp_path):

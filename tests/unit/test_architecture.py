@@ -10,7 +10,7 @@ import subprocess
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PACK = os.path.join(ROOT, "gdbext")
 
-# room -> rooms it may import, also in functions; `errors`, `log` and `package` are for all (docs/architecture.md)
+# room -> rooms it may import, also in functions; those of FOR_ALL are for all (docs/architecture.md)
 READING = {"cpython", "torch", "access", "render"}
 MAY = {
     "errors": set(),

@@ -297,9 +297,11 @@ def test_of_a_process_of_no_engine_nobodys_memory_is_read(proc):
     every = [(r.pid, r.label) for r in proc.ranks(runtime_of=refuse)]
     assert asked and untitled in [pid for pid, _ in every]
     for about in (front, core, untitled, sibling, 0, 2, 1 << 22):
-        assert [(r.pid, r.label) for r in proc.ranks(runtime_of=refuse, about=about)] == every, about
+        assert [(r.pid, r.label) for r in proc.ranks(runtime_of=refuse, about=[about])] == every, about
     asked.clear()
-    assert proc.ranks(runtime_of=refuse, about=lone) == proc.ranks(runtime_of=refuse, about=child) == [] == asked
+    for nobodys in ([lone], [child], [lone, child]):
+        assert proc.ranks(runtime_of=refuse, about=nobodys) == [] == asked
+    assert [(r.pid, r.label) for r in proc.ranks(runtime_of=refuse, about=[lone, core])] == every
 
 
 def test_a_python_that_only_calls_itself_a_worker_is_dropped_when_memory_denies(proc, monkeypatch):

@@ -105,3 +105,15 @@ def test_a_name_with_several_places_shows_them_all_and_unstopped_is_said_in_word
     assert said == "pybreak 1: /a/llama.py:3  Layer.forward  and /b/eagle.py:7  (2 debug registers)"
     assert Answer({}, "text", ["unstopped"]).to_text() == "text\n(partial: unstopped: read while the process runs)"
     assert '"partial": ["unstopped"]' in Answer({}, "text", ["unstopped"]).json("pybt")
+
+
+def test_the_machine_is_searched_once_for_several_pids(engine, monkeypatch):
+    asked = []
+    monkeypatch.setattr("gdbext.engines.discover.discover", lambda about=None: (asked.append(about), ([], []))[1])
+    both = [str(engine.pid), str(os.getpid())]
+    assert [one.pid for one in Session().resolve_each(both)] == [engine.pid, os.getpid()] and asked == [[engine.pid, os.getpid()]]
+    for words, searches in ((["TP0", both[0]], 1), ([both[0], "TP0"], 2)):  # a label is looked for among all
+        asked.clear()
+        with pytest.raises(NotFoundError):
+            Session().resolve_each(words)
+        assert len(asked) == searches and asked[-1] is None

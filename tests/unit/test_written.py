@@ -23,6 +23,7 @@ OTHERS = {
     "access/guard_process.py": "/dev/null",
     "access/helpers.py": "/dev/null",
     "access/recovery.py": "a process's memory, where gdb's breakpoints are taken out",
+    "access/kept_indexes.py": "the folder of gdb's indexes, in the user's own cache folder",
     "access/kept_symbols.py": "a library's answers, in the user's own cache folder",
     "access/room.py": "copies without a name",
     "access/sweeper.py": "a process's memory, where a request to run what is removed is taken back",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass, field
 
 from ..model import Values
 from ..rules import FREE_COUNT, LEAKED, ROW_SHARED, SLOT_SHARED, SLOTS_LOST, STRAY_LINKS, STRUCTURE, Rule
@@ -10,7 +10,7 @@ from ..rules import FREE_COUNT, LEAKED, ROW_SHARED, SLOT_SHARED, SLOTS_LOST, STR
 LIMIT = 20  # findings of one rule that are listed; the rest are counted
 
 
-@dataclasses.dataclass
+@dataclass
 class Violation:
     """A broken rule, by name.
 
@@ -29,7 +29,7 @@ class Violation:
     at_rest: bool = False
     place: str = ""  # which of several values of one request
     more: int = 0
-    follows: dict[str, int] = dataclasses.field(default_factory=dict)
+    follows: dict[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -37,7 +37,7 @@ class Violation:
         return self.rule, self.block, self.request_id, self.pool, self.rank, self.place
 
 
-@dataclasses.dataclass
+@dataclass
 class Report:
     """The result of a check.
 
@@ -52,9 +52,9 @@ class Report:
     blocks: int
     held: dict[str, int]
     rules: list[str]
-    compared: list[Compared] = dataclasses.field(default_factory=list)
-    not_compared: list[LeftOut] = dataclasses.field(default_factory=list)
-    changed: list[Violation] = dataclasses.field(default_factory=list)
+    compared: list[Compared] = field(default_factory=list)
+    not_compared: list[LeftOut] = field(default_factory=list)
+    changed: list[Violation] = field(default_factory=list)
     values: Values | None = None  # the result of checking the blocks' values
     middle: str = ""  # where it, or a worker, stands in the middle of an update
 
@@ -64,7 +64,7 @@ class Report:
         return [one.label for one in self.compared if one.tables]
 
 
-@dataclasses.dataclass
+@dataclass
 class Compared:
     """How much of a rank was compared with the scheduler: block tables, their rows of requests that the scheduler has, blocks in
     these rows, requests with compared counts, slots of the last step."""
@@ -77,7 +77,7 @@ class Compared:
     slots: int = 0
 
 
-@dataclasses.dataclass
+@dataclass
 class LeftOut:
     """A part that was not compared: the rank or pool, the part, and why."""
 
