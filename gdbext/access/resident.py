@@ -100,9 +100,11 @@ def select(tid: int, maps: Sequence[Mapping], limit: int) -> Selection:
             if used is not None:
                 pieces.append((False, _size(used), m.start, used))
             else:
-                parts = spans(fd, m.start, m.end) if limit > SMALL else None
+                parts = spans(fd, m.start, m.end)
                 if parts is None:
                     found.left_out.append((m.start, m.end - m.start))
+                elif limit == SMALL:
+                    found.left_out.append((m.start, _size(parts)))
                 else:
                     pieces += split(tid, parts, m.start, m.end)
         for m in shared:
