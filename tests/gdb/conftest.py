@@ -27,6 +27,7 @@ LONG = [
     for name in """
     hang pytensors inject pybreak pycatch foreign_programs situations answer_fields adversary heap unwind_oracle collectives
     editor_launches editors follow collector kills watch torch_headers launch_triton ray presets hostile_text gil_states install
+    many_nodes nodes steps_of_ranks terminals kv_releases small_snapshots
     """.split()
 ]
 HERE = set(os.listdir(os.path.dirname(os.path.abspath(__file__))))

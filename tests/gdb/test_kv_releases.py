@@ -74,6 +74,7 @@ def read(pid, again=False):
         target.close()
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("version", V1)
 def test_a_release_reads_as_it_says_of_itself(torch_python, version):
     with running(torch_python, "vllm_release.py", release("vllm", version), version) as said:
@@ -92,6 +93,7 @@ def test_a_release_reads_as_it_says_of_itself(torch_python, version):
         )
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("version", ["0.10.2", "0.11.2", "0.24.0", "installed"])
 @pytest.mark.parametrize("kind", ["keys", "stale"])
 def test_hashes_of_requests_with_a_salt_or_an_adapter(torch_python, installed, version, kind):
@@ -105,6 +107,7 @@ def test_hashes_of_requests_with_a_salt_or_an_adapter(torch_python, installed, v
     assert {name for name, _, _ in found.wrong} == ({"req-d"} if kind == "stale" else set()), found.wrong
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("version", ["0.16.0", "0.24.0", "installed"])
 @pytest.mark.parametrize("kind", ["cut", "cut-unsaid"])
 def test_the_hash_of_what_a_connector_cut_is_no_fault(torch_python, installed, version, kind):
@@ -238,6 +241,7 @@ STOPS = [
 ]
 
 
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("stop", STOPS)
 def test_a_stop_in_the_middle_of_an_update_is_said_and_is_no_fault(torch_python, installed, stop):
     with running(torch_python, "kv_faults.py", *installed, stop) as said:
@@ -249,6 +253,7 @@ def test_a_stop_in_the_middle_of_an_update_is_said_and_is_no_fault(torch_python,
 SGLANG = ["0.4.3.post4", "0.4.9", "0.5.3", "0.5.9", "0.5.16"]
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("version", SGLANG)
 def test_sglang_pools_and_radix_caches_whole_and_broken(torch_python, version):
     with running(torch_python, "sglang_release.py", release("sglang", version), version) as said:
