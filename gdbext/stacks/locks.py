@@ -132,7 +132,8 @@ class Finder:
             if futex and start <= futex < end:
                 return self._gil(thread, thread.py.rt, thread.py.interp)
         if thread.tid in self.loops:
-            return self._poll(thread, self.loops[thread.tid])
+            known = self._ipc_lock(thread, futex) if self.view.live else None
+            return known or self._poll(thread, self.loops[thread.tid])
         wait = find_wait(thread.python)
         semantic = self._built(thread, wait) if wait is not None else None
         if thread is self.view.main and semantic is None:

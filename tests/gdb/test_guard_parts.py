@@ -207,7 +207,8 @@ def test_nothing_that_is_started_later_keeps_the_channel_open():
 
 def test_a_machine_without_python3_is_told_so(monkeypatch):
     """No python3 to be found: said, not hidden."""
-    monkeypatch.setattr(guard.shutil, "which", lambda name: None)
+    guard.find_python.cache_clear()  # a failure is not kept
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(guard.sys, "executable", "")
     monkeypatch.setattr(guard.sys, "prefix", "/nonexistent")
     monkeypatch.setattr(guard.sys, "base_prefix", "/nonexistent")

@@ -340,7 +340,7 @@ def test_what_cannot_be_is_one_line(gdb, small):
     )
     for i, word in {
         0: "no process",
-        3: "is at no launch",
+        3: "is not at a launch",
         4: "no attached process runs",
         5: "no regular expression",
         6: "-trace 0",

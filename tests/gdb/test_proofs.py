@@ -51,7 +51,7 @@ def test_children_and_whoever_has_the_other_end_are_looked_at_without_being_aske
 
 
 def asked(*words):
-    with running(PYTHONS[0], "pollers.py", *words, start_new_session=True) as (_, truth):
+    with running(PYTHONS[0], "asks_again.py", *words, start_new_session=True) as (_, truth):
         said = answer(f"llm-hang {truth['pid']} -wait 0.6 -json")
     mine = [c for c in said["chains"] if c["waiter"]["tid"] == truth["pid"]]
     return said, mine[0] if mine else None

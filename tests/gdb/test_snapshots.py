@@ -4,11 +4,11 @@ disk room."""
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from harness.gdb_run import run_gdb
@@ -155,8 +155,8 @@ def test_a_disk_that_would_be_filled_is_refused_and_what_is_there_stays(tmp_path
     with heartbeats(tmp_path, 1) as (one,):
         file = tmp_path / "shot"
         file.write_text("kept")
-        usage = shutil.disk_usage(tmp_path)
-        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=collector.SPARE_DISK + 4096))
+        left = SimpleNamespace(f_bavail=collector.SPARE_DISK + 4096, f_frsize=1)
+        monkeypatch.setattr(collector.os, "statvfs", lambda path: left)
         with pytest.raises(GdbextError, match="name a file on another disk"):
             collector.take(one.pid, str(file), reader="gdbext.stacks.prefetch", heap=64 << 20)
         assert file.read_text() == "kept" and one.runs()

@@ -69,5 +69,5 @@ def test_what_cannot_be_put_beside_it_is_named(profiled, tmp_path):
         with open(path, "w") as f:
             json.dump(plain, f)
         said[name] = " ".join(answer(f"llm-record -read {record} -with {path} -o {tmp_path}/out.json -force")["partial"])
-    assert "cannot be put beside" in said["counts from nothing"] and "of another time" in said["another time"], said
+    assert "unknown moment" in said["counts from nothing"] and "of another time" in said["another time"], said
     assert "no trace of torch.profiler" in said["no trace"] and "nothing lasts" in said["nothing"], said

@@ -98,11 +98,11 @@ def _at_work(facts: Facts, t: ThreadState) -> bool:
 
 def waits_end(t: ThreadState) -> bool:
     """Whether its waits for others end: it got locks, items or answers in the window. A sleep and a wait with a time limit end by
-    themselves and do not count."""
+    themselves and do not count, nor do the pauses of a loop that only asks."""
     if t.waited:
         return True
     if t.edge is not None:
-        return not t.edge.limit and t.edge.kind != "GIL"
+        return not (t.edge.limit or t.edge.polls) and t.edge.kind != "GIL"
     if t.does == "device":
         return True
     if t.call is None:
