@@ -22,8 +22,9 @@ BY_HAND = {"test_cow_retentions_deferred_until_copy_step_processed": "ref-above-
 
 
 @pytest.fixture(scope="module")
-def looks(tmp_path_factory):
-    """What was found after each test: see vllm_own_tests/run.py."""
+def looks(running, tmp_path_factory):
+    """What was found after each test: see vllm_own_tests/run.py. An engine that runs would take half of the time."""
+    running.stop()
     python = existing("vllm")
     if not python:
         pytest.skip("no environment for vllm: run scripts/test engines, which makes it")
