@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..errors import GdbextError
-from ..render.jsonline import expect
 from ..render.text import escape
+from . import each_node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,22 +36,12 @@ def merged(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> 
     or not read; True: all are sound. A damaged answer is named in `failed`; `GdbextError` where none is left."""
     data: dict[str, Any] = {name: [] for name in LISTS}
     partial, nodes = [], []
-    for name, answer in answers:
-        node = escape(name.partition(":")[2] or name)
-        try:
-            if "error" in answer:
-                raise GdbextError(str(answer["error"]))
-            expect(answer, ANSWER)
-        except (GdbextError, ValueError) as e:
-            failed.append({"label": name, "pid": None, "reason": str(e)})
-            continue
+    for name, node, answer in each_node.sound(answers, ANSWER, failed):
         for part in LISTS:
             data[part] += [{**one, "node": node} for one in answer[part]]
         partial += [f"{name}: {escape(reason)}" for reason in answer.get("partial", ())]
         about = {key: answer[key] for key in ("ok", "blocks", "engine", "version", "mid_update")}
         nodes.append({"node": escape(name), **about})
-    if not nodes:
-        raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
     partial += [f"{f['label']}: {f['reason']}" for f in failed]
     said, blocks = [one["ok"] for one in nodes], sum(one["blocks"] for one in nodes)
     ok = False if False in said else None if failed or None in said else True

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import GdbextError
-from ..render.jsonline import Address, expect
+from ..render.jsonline import Address
 from ..render.text import Style, escape
 from ..stacks.waits import Edge
 from ..verdict.chains import chains_of
 from ..verdict.facts import LOCKS, Facts, ProcessState
+from . import each_node
 from .chains import chains_data
 from .places import Nodes, node_text, place
 
@@ -106,22 +106,14 @@ def merged_edges(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]
         "failed": failed,
     }
     partial, hosts = [], 0
-    for name, answer in answers:
-        node = name.partition(":")[2] or name
-        try:
-            if "error" in answer:
-                raise GdbextError(str(answer["error"]))
-            expect(answer, ANSWER)
-            for edge in [*answer["edges"], *(e for c in answer["cycles"] for e in c["edges"])]:
-                for at in filter(None, (edge["waiter"], edge["owner"], *edge["candidates"])):
-                    at.update(node=escape(node), host=escape(name))
-            for at in (at for chain in answer.setdefault("chains", []) for at in _places(chain)):
-                at.update(node=escape(node), host=escape(name))
-        except (GdbextError, ValueError) as e:
-            failed.append({"label": name, "pid": None, "reason": str(e)})
-            continue
+    for name, node, answer in each_node.sound(answers, ANSWER, failed):
+        for edge in [*answer["edges"], *(e for c in answer["cycles"] for e in c["edges"])]:
+            for at in filter(None, (edge["waiter"], edge["owner"], *edge["candidates"])):
+                at.update(node=node, host=escape(name))
+        for at in (at for chain in answer.setdefault("chains", []) for at in _places(chain)):
+            at.update(node=node, host=escape(name))
         for cycle in answer["cycles"]:
-            cycle["sentence"] = f"{escape(node)}: {escape(cycle['sentence'])}"
+            cycle["sentence"] = f"{node}: {escape(cycle['sentence'])}"
         for key in ("edges", "cycles", "chains", "pauses"):
             found[key] += answer[key]
         for key in ("ranks_read", "ranks_total"):
@@ -129,8 +121,6 @@ def merged_edges(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]
         failed += [{**one, "label": f"{name}: {one['label'] or one['pid']}"} for one in answer["failed"]]
         partial += [f"{name}: {escape(reason)}" for reason in answer.get("partial", ())]
         hosts += 1
-    if not hosts:
-        raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
     return {**found, "hosts": hosts}, partial + [f"{f['label']}: {f['reason']}" for f in failed if f["pid"] is None]
 
 

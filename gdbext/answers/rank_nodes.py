@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..errors import GdbextError
-from ..render.jsonline import expect
 from ..render.text import escape, size, table
+from . import each_node
 
 if TYPE_CHECKING:
     from typing import Sequence
@@ -30,23 +29,13 @@ def merged(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> 
     named in `failed`; `GdbextError` where none is left."""
     data: dict[str, Any] = {"ranks": [], "processes": 0, "routers": []}
     partial, nodes = [], []
-    for name, answer in answers:
-        node = escape(name.partition(":")[2] or name)
-        try:
-            if "error" in answer:
-                raise GdbextError(str(answer["error"]))
-            expect(answer, ANSWER)
-        except (GdbextError, ValueError) as e:
-            failed.append({"label": name, "pid": None, "reason": str(e)})
-            continue
+    for name, node, answer in each_node.sound(answers, ANSWER, failed):
         data["ranks"] += [{**one, "node": node, "index": len(data["ranks"]) + i} for i, one in enumerate(answer["ranks"])]
         data["routers"] += [{**one, "node": node} for one in answer["routers"]]
         data["processes"] += answer["processes"]
         partial += [f"{name}: {escape(reason)}" for reason in answer.get("partial", ())]
         nodes.append({"node": escape(name), "processes": len(answer["ranks"])})
     partial += [f"{one['label']}: {escape(one['reason'])}" for one in failed]
-    if not nodes:
-        raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
     return {**data, "nodes": nodes, "failed": failed, "missing": missing(data["ranks"])}, partial
 
 

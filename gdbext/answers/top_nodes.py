@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..errors import GdbextError
-from ..render.jsonline import expect
 from ..render.text import escape, seconds, short_path, size, table
+from . import each_node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +24,7 @@ ANSWER = {  # what is read of an answer of `llm-top -once -json`
     "partial?": [str],
 }
 LISTS = ("ranks", "engines", "requests")
-KEYS = {"cpu": "cpu", "rss": "rss", "gil": "gil"}
+KEYS = ("cpu", "rss", "gil")  # the orders that a merged frame is put in anew
 
 
 def merged(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]], sort: str) -> tuple[dict[str, Any], list[str]]:
@@ -33,24 +32,14 @@ def merged(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]], sor
     `GdbextError` where none is left."""
     data: dict[str, Any] = {name: [] for name in LISTS}
     partial, nodes = [], []
-    for name, answer in answers:
-        node = escape(name.partition(":")[2] or name)
-        try:
-            if "error" in answer:
-                raise GdbextError(str(answer["error"]))
-            expect(answer, ANSWER)
-        except (GdbextError, ValueError) as e:
-            failed.append({"label": name, "pid": None, "reason": str(e)})
-            continue
+    for name, node, answer in each_node.sound(answers, ANSWER, failed):
         for part in LISTS:
             data[part] += [{**one, "node": node} for one in answer[part]]
         failed += [{**one, "node": node} for one in answer["failed"]]
         partial += [f"{name}: {escape(reason)}" for reason in answer.get("partial", ())]
         nodes.append({"node": escape(name), "processes": len(answer["ranks"])})
-    if not nodes:
-        raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
     if sort in KEYS:
-        data["ranks"].sort(key=lambda one: -(one[KEYS[sort]] or 0))
+        data["ranks"].sort(key=lambda one: -(one[sort] or 0))
     partial += [f"{f['label']}: {f['reason']}" for f in failed if "node" not in f]
     return {**data, "nodes": nodes, "failed": failed}, partial
 

@@ -58,7 +58,7 @@ def of_table(table: ProcTable, ranks: Sequence[Rank]) -> list[dict[str, Any]]:
         if process.pid in known or process.state in ("Z", "X") or len(found) >= MOST:
             continue
         kind, program = kind_of(process), process.program()
-        toy = not kind and program is not None and bool(candidates(program[2], served))
+        toy = bool(served) and not kind and program is not None and bool(candidates(program[2], served))
         if kind or toy:
             row = {"router": kind or "python", "pid": process.pid, "user": process.user, **_sockets(process.pid, served)}
             if program is not None and row["ports"]:
