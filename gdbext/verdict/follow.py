@@ -343,7 +343,7 @@ def _pids(facts: Facts, pids: Sequence[int], f: ProcessState | None, seen: _Way)
         last = facts.process(best.culprit) if best.culprit is not None else None
         if best.kind == "sleeps" and last is not None and any(t.node != best.culprit and not t.idle for t in last.threads):
             best = Outlook("unknown", best.culprit, best.way)  # it only keeps its process alive: another thread may do the work
-        return Outlook(best.kind, best.culprit, [f"{who} waits for data of process {said}", *best.way], best.ended)
+        return Outlook(best.kind, best.culprit, [f"{who} waits for process {said}", *best.way], best.ended)
     if f is None or not pids:
         return Outlook("answer")
     ran = {pid: seconds for pid, seconds in f.children.items() if pid in pids or not set(pids) & set(f.children)}
