@@ -51,8 +51,8 @@ class FakeProc:
         uid = os.geteuid() if uid is None else uid
         comm = comm if comm is not None else (title[:15] if title is not None else os.path.basename(exe)[:15])
         start = 100000 + pid if start is None else start
-        fields = [state, ppid, pgrp, session, 0, -1, 4 * exits, 0, 0, 0, 0, 150, 50, 0, 0, 20, 0, threads, 0, start, 1 << 32, rss // 4096]
-        fields += [0] * 27 + [status, 0, 0]
+        fields = [state, ppid, pgrp, session, 0, -1, 4 * exits, 0, 0, 0, 0, 150, 50, 0, 0]
+        fields += [20, 0, threads, 0, start, 1 << 32, rss // 4096] + [0] * 27 + [status, 0, 0]
         folder = os.path.join(self.root, str(pid))
         os.makedirs(os.path.join(folder, "fd"))
         cmdline = (

@@ -394,7 +394,8 @@ def main(words):
             groups.append((name, end_of_a_group("gdb", folder, seed + number, name)))
             if groups[-1][1]:
                 print("group", groups[-1], flush=True)
-    print("kills:", sum(rounds.counts.values()), "trapped:", rounds.trapped, "wrong:", len(rounds.wrong), *rounds.wrong, sep="\n ")
+    print("kills:", sum(rounds.counts.values()), "trapped:", rounds.trapped)
+    print("wrong:", len(rounds.wrong), *rounds.wrong, sep="\n ")
     print("ends of a group:", len(groups), "wrong:", sum(bool(text) for _, text in groups))
     print(sorted(rounds.counts.items()))
 

@@ -93,7 +93,9 @@ def test_an_orphan_adopted_by_a_reaper_that_is_a_python_of_another_session(proc)
     assert [(r.role, r.orphan) for r in proc.ranks()] == [("engine-core", True)]
 
 
-@pytest.mark.parametrize("how, orphan", [({"state": "Z", "threads": 1}, True), ({"exits": True, "threads": 1}, True), ({}, False)])
+@pytest.mark.parametrize(
+    "how, orphan", [({"state": "Z", "threads": 1}, True), ({"exits": True, "threads": 1}, True), ({}, False)]
+)
 def test_a_core_whose_server_is_on_its_way_out_is_an_orphan(proc, how, orphan):
     """A process that ends has no memory and no words any more, and its children have not another parent yet."""
     server = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m"], session=7, pgrp=7, **how)
