@@ -158,11 +158,11 @@ class LlmRecord(Command):
             raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
         one = merged.merged(parts, time.time() - max(part.offset + part.recording.seconds for part in parts))
         answer = self._answer(args, one.recording, failed)
-        answer.data = {**recording_nodes.there(answer.data, one.places), "nodes": recording_nodes.nodes_data(parts)}
-        said = answer.text
+        said, machines = answer.text, recording_nodes.nodes_data(parts)
+        answer.data = {**recording_nodes.there(answer.data, one.places), "nodes": machines}
 
         def text(style: Style) -> str:
-            return "\n".join([said(style) if callable(said) else said, *recording_nodes.lines(answer.data["nodes"])])
+            return "\n".join([said(style) if callable(said) else said, *recording_nodes.lines(machines)])
 
         answer.text = text
         return answer

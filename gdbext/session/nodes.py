@@ -19,7 +19,7 @@ from ..access.background import background_thread
 from ..access.files import JSON_SIZE, Budget, json_of
 from ..errors import GdbextError
 from ..render import progress
-from ..render.text import Style, beneath
+from ..render.text import Style, beneath, escape
 from .command import Answer, Args, Command, UsageError, matching
 from .transports import LABELLED, LIKE_NODE, NODE, USAGE, command_line, nodes_of
 
@@ -144,8 +144,8 @@ class Talk:
     def heard(self, beginning: bytes) -> None:
         """Takes in the beginning of what it has said so far."""
         words = {line.rpartition(b" ")[2].decode("ascii", "replace") for line in beginning.split(b"\n")[:-1]}
-        self._has = self._has or HAS in words
-        if {HAS, NEEDS} & words:
+        self._has = self._has or bool({HAS, READY} & words)
+        if {HAS, NEEDS, READY} & words:
             self._asked.set()
         if self._start is not None and READY in words:
             self._arrived(self._start)
@@ -312,10 +312,19 @@ def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[st
     answers = [(name, read[name]) for _, name, _ in texts if name in read]
     if not answers:
         raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
-    if merge is not None:
-        merged: Answer = merge(command(), args, answers, failed)
-        return merged
-    return beside(answers, failed)
+    found: Answer = merge(command(), args, answers, failed) if merge is not None else beside(answers, failed)
+    found.data = {
+        **found.data,
+        "nodes": _states(found.data, {node for node, _ in planned} | {f["label"] for f in failed} | set(read)),
+    }
+    return found
+
+
+def _states(data: dict[str, Any], names: set[str]) -> list[dict[str, Any]]:
+    """The `nodes` of an answer, each with its state: those that were read, then those of `names` that were not."""
+    found = [{"state": "read", "reason": None, **one} for one in data.get("nodes", ())]
+    lost = [f for f in data.get("failed", ()) if f["label"] in names]
+    return found + [{"node": escape(f["label"]), "state": "failed", "reason": f["reason"], "processes": 0} for f in lost]
 
 
 def _single(planned: Sequence[tuple[str, list[str]]], failed: list[dict[str, Any]]) -> list[tuple[str, list[str]]]:

@@ -111,7 +111,7 @@ def main(words: list[str]) -> None:
             NodeAffinitySchedulingStrategy,
         )
     except ImportError:
-        sys.exit("ray: needs the package ray: run gdbext with the engine's own Python: PYTHON -m gdbext ...")
+        sys.exit("the package ray is needed: run gdbext with the engine's own Python: PYTHON -m gdbext ...")
     try:
         ray.init(address=os.environ.get("RAY_ADDRESS") or "auto", log_to_driver=False, logging_level="ERROR")
     except Exception as e:  # whatever keeps it from the cluster

@@ -50,6 +50,11 @@ def gdbext(place, *words, python=sys.executable, **env):
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
 
 
+def of_states(said):
+    """(the nodes that were read, those that were not)."""
+    return [[n for n in said["nodes"] if n["state"] == state] for state in ("read", "failed")]
+
+
 def test_the_answers_of_all_nodes_are_one_tree_and_who_fails_is_named(place, subject):
     pid = subject.pid
     named = [f"{pid}@pod/prod/vllm-0/engine", f"{pid}@ssh:me@gpu17", f"{pid}@slurm:4711", "ssh:dead", "ssh:mute"]
@@ -80,8 +85,9 @@ def test_a_recording_of_several_nodes_is_one_on_one_time_base(place, subject, tm
             ("7 task 1", subject.pid),
         }
         assert len({p["label"] for p in said["processes"]}) == 3 and said["files"] == [str(page), str(kept)]
-        assert [n["node"] for n in said["nodes"]] == ["one", "pod/prod/two", "7 task 1"]
-        for one in said["nodes"]:  # the word was on its way for less than the node's whole answer took
+        read, failed = of_states(said)
+        assert [n["node"] for n in read] == ["one", "pod/prod/two", "7 task 1"] and [n["node"] for n in failed] == ["ssh:dead"]
+        for one in read:  # the word was on its way for less than the node's whole answer took
             assert 0 <= one["offset"] < 120 and one["exact"] is not None and 0 <= one["exact"] < 60, one
         assert said["seconds"] >= 1.4 and {"elsewhere", "waiting_here"} <= {
             f["function"].partition(" ")[0] for f in said["functions"]
@@ -113,7 +119,9 @@ def test_llm_hang_gives_one_verdict_over_nodes_and_names_who_gave_no_facts(place
     said = json.loads(done.stdout)
     assert done.returncode == 3 and said["schema"] == "llm-hang/1" and said["ranks_read"] == 3, done.stderr
     assert {v["verdict"] for v in said["verdicts"]} <= {"unknown", "idle", "busy"} and not said["culprits"]
-    assert [(n["node"], n["processes"]) for n in said["nodes"]] == [("ssh:one", 1), ("pod/prod/two", 1), ("slurm:7 task 1", 1)]
+    read, failed = of_states(said)
+    assert [(n["node"], n["processes"]) for n in read] == [("ssh:one", 1), ("pod/prod/two", 1), ("slurm:7 task 1", 1)]
+    assert [(n["node"], n["reason"]) for n in failed] == [(f["label"], f["reason"]) for f in said["failed"]]
     assert [f["label"] for f in said["failed"]] == ["ssh:dead", "ssh:mute"]
     group = [name for v in said["verdicts"] for name in v["group"]]
     assert str(subject.pid) in group and len(set(group)) == 3  # two nodes have a process of one name
@@ -160,7 +168,9 @@ def test_pods_with_a_label_are_asked_each_and_a_page_of_all_is_written_here(plac
     named = [f"{subject.pid}@pods/prod/app=vllm,tier/engine", "pods/prod/app.kubernetes.io/name=none"]
     done = gdbext(place, "llm-stacks", *named, "-html", page, "--json")
     said = json.loads(done.stdout)
-    assert [n["node"] for n in said["nodes"]] == ["pod/prod/vllm-0/engine", "pod/prod/vllm-1/engine"], done.stderr
+    read, failed = of_states(said)
+    assert [n["node"] for n in read] == ["pod/prod/vllm-0/engine", "pod/prod/vllm-1/engine"], done.stderr
+    assert [n["node"] for n in failed] == [named[1]]
     reason = "pods/prod/app.kubernetes.io/name=none: no pod that runs has these labels"
     assert [(f["label"], f["reason"]) for f in said["failed"]] == [("pods/prod/app.kubernetes.io/name=none", reason)]
     assert "waiting_here" in page.read_text()
@@ -196,7 +206,7 @@ def test_a_set_of_machines_takes_clustershell(place, subject):
     named = f"{subject.pid}@ssh:me@gpu[1,03-04]"
     done = gdbext(place, "llm-stacks", named, "ssh:@nobody", "--json", python=python)
     said = json.loads(done.stdout)
-    assert [n["node"] for n in said["nodes"]] == ["ssh:me@gpu1", "ssh:me@gpu03", "ssh:me@gpu04"], done.stderr
+    assert [n["node"] for n in of_states(said)[0]] == ["ssh:me@gpu1", "ssh:me@gpu03", "ssh:me@gpu04"], done.stderr
     assert [f["label"] for f in said["failed"]] == ["ssh:@nobody"]
     done = gdbext(place, "llm-stacks", "ssh:gpu[1-100000]", python=python)
     assert done.stderr == "llm-stacks: ssh:gpu[1-100000] names 100000 machines: 1024 at most\n"
@@ -315,4 +325,4 @@ def test_a_text_cannot_pass_for_another_nodes(liars):
 def test_complaints_without_end_are_not_kept(monkeypatch):
     monkeypatch.setattr(nodes, "command_line", lambda node, words: ["sh", "-c", "yes >&2"])
     with pytest.raises(GdbextError, match="no answer in 0.5 s"):
-        nodes.ask("ssh:x", [], b"x" * 1_000_000, limit=0.5)
+        nodes.ask("ssh:x", [], nodes.Pack(), limit=0.5)
