@@ -159,12 +159,18 @@ def test_options_that_write_files_are_refused(place):
         (["-on", "TP0", "vllm.parallel_state:_TP.rank"], []),
         (["ssh:a"], [("ssh:a", [])]),
         (["ssh:a", "TP1@ssh:u@b", "-all"], [("ssh:a", ["-all"]), ("ssh:u@b", ["TP1", "-all"])]),
+        (["1@ssh:a", "7@ssh:b", "-all", "2@ssh:a"], [("ssh:a", ["1", "-all", "2"]), ("ssh:b", ["7", "-all"])]),
         (["-on", "TP0@pod/n/p", "x"], [("pod/n/p", ["-on", "TP0", "x"])]),
         (["-on", "slurm:12", "check"], [("slurm:12", ["check"])]),
     ],
 )
 def test_each_node_gets_its_own_words(words, planned):
     assert nodes.plan(words) == planned
+
+
+def test_a_node_that_is_named_whole_and_in_part_is_refused():
+    with pytest.raises(GdbextError, match="2@ssh:a is a part of what is named as a whole"):
+        nodes.plan(["ssh:a", "2@ssh:a"])
 
 
 @pytest.mark.parametrize(
