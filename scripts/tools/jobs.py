@@ -10,6 +10,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path[:0] = [ROOT, os.path.join(ROOT, "scripts"), os.path.join(ROOT, "tests")]
 
 from harness import jobs  # noqa: E402
+
 from tools.situations import from_commit  # noqa: E402
 
 
@@ -23,7 +24,9 @@ def main():
         found.append(one)
         for job, kinds, how, evidence in one[1]:
             if how != "right" or "-v" in sys.argv:
-                print(f"{seed * 1000 + number}. {how}: {one[0].words()}\n    of {job.kind} at {job.at} it said {kinds}", flush=True)
+                print(
+                    f"{seed * 1000 + number}. {how}: {one[0].words()}\n    of {job.kind} at {job.at} it said {kinds}", flush=True
+                )
                 print("    " + "\n    ".join(evidence[:8]), flush=True)
     print("\n".join(jobs.matrix(found)))
     print(f"{time.monotonic() - began:.0f} s")

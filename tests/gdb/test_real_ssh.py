@@ -84,8 +84,17 @@ def gdbext(folder, *words):
 
 
 def test_two_nodes_are_one_answer_and_who_cannot_be_reached_is_named_with_sshs_own_reason(folder):
-    with spawned([sys.executable, "-c", SUBJECT], ready="{") as first, spawned([sys.executable, "-c", SUBJECT], ready="{") as other:
-        nodes = [f"{first.pid}@ssh:one", f"{other.pid}@ssh:one", f"{other.pid}@ssh:two", "ssh:closed", "ssh:stranger", "ssh:unnamed"]
+    with spawned([sys.executable, "-c", SUBJECT], ready="{") as first, spawned(
+        [sys.executable, "-c", SUBJECT], ready="{"
+    ) as other:
+        nodes = [
+            f"{first.pid}@ssh:one",
+            f"{other.pid}@ssh:one",
+            f"{other.pid}@ssh:two",
+            "ssh:closed",
+            "ssh:stranger",
+            "ssh:unnamed",
+        ]
         status, said = gdbext(folder, "llm-stacks", *nodes)
         assert status == 3 and said["ranks_read"] == 3, said
         (group,) = [g for g in said["groups"] if any(f["function"] == "waits_there" for f in g["frames"])]

@@ -20,7 +20,8 @@ from .subjects import SUBJECTS, spawned
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 ALONE = ("lock", "own lock", "sleep", "pipe", "stopped")  # one rank keeps away
-HUNG = (*ALONE, "crossed", "skipped", "network")
+SLEEPS = ("sleep", "message", "beside")
+HUNG = (*ALONE, "message", "beside", "crossed", "skipped", "network")
 KINDS = (*HUNG, "idle", "work", "slow")
 OPS = ("all_reduce", "all_gather", "barrier")
 QUIET = (*HUNG, "idle")  # none of its threads goes on
@@ -41,7 +42,11 @@ class Job:
     odd: int
     op: str
     store: str
+    named: bool  # its ranks have RANK among their variables, as torchrun's do, and are called by it
     pids: dict = field(default_factory=dict)  # {(machine, pid there): rank}
+
+    def to_blame(self):
+        return (self.odd + 1) % len(self.at) if self.kind == "beside" else self.odd
 
     def over_nodes(self):
         return len(set(self.at)) > 1
@@ -65,17 +70,19 @@ def drawn(seed):
     """A `Situation`."""
     draw = random.Random(f"jobs {seed}")
     way = draw.choice(WAYS[:1] * 2 + WAYS)
+    there = [0] if way == "one machine" else [int(way[-1])] if way[-1].isdigit() else [0, 1]
     names = draw.choice([["node", "node"], ["n0", "n1"]])
     jobs = []
     for number in range(draw.choice([1, 1, 1, 2])):
         size = draw.choice([2, 2, 3, 4])
         if way == "one machine" or draw.random() < 0.2:
-            at = [0 if way == "one machine" else draw.randrange(2)] * size
+            at = [draw.choice(there)] * size
         else:
             at = [rank * 2 // size for rank in range(size)]
         kinds = [kind for kind in KINDS if kind != "network" or len(set(at)) > 1 and not jobs]
+        kinds = [kind for kind in kinds if kind != "beside" or size > 2]
         store = f"{ADDRESSES[at[0]]}:{29500 + number}" if len(set(at)) > 1 else f"127.0.0.1:{29500 + (at[0] in used(jobs))}"
-        jobs.append(Job(draw.choice(kinds), at, draw.randrange(size), draw.choice(OPS), store))
+        jobs.append(Job(draw.choice(kinds), at, draw.randrange(size), draw.choice(OPS), store, not jobs and draw.random() < 0.7))
         if jobs[0].kind == "network":
             break  # the other job's network would be down too
     return Situation(way, names, jobs)
@@ -137,7 +144,7 @@ class Machines:
             self.cable("up")
 
     def _begin(self, job):
-        told = {"size": len(job.at), "store": job.store, "kind": job.kind, "odd": job.odd, "op": job.op}
+        told = {"size": len(job.at), "store": job.store, "kind": job.kind, "odd": job.odd, "op": job.op, "named": job.named}
         for rank, number in enumerate(job.at):
             interface = f"veth{number}" if job.over_nodes() else "lo"
             self.agents[number].stdin.write(json.dumps({**told, "rank": rank, "interface": interface}) + "\n")
@@ -213,9 +220,11 @@ def expected(situation, job):
         return ("busy",), set(), away
     if job.kind == "idle":
         return ("idle",) if job.odd in seen else ("idle", "unknown"), set(), away
-    if job.kind == "network" or job.odd not in seen or job.kind in ("crossed", "skipped") and len(seen) == 1:
+    if job.kind == "network" or job.to_blame() not in seen or job.kind in ("crossed", "skipped") and len(seen) == 1:
         return ("unknown",), set(), away
-    return ACCUSES, {job.odd}, away
+    if job.kind in SLEEPS and seen == {job.to_blame()}:
+        return ("unknown",), set(), away  # nothing that was asked waits for it
+    return ACCUSES, {job.to_blame()}, away
 
 
 def judged(situation, said, places):
@@ -224,6 +233,9 @@ def judged(situation, said, places):
     labels = {name: at for (node, pid), at in places.items() for name in (f"{node}:{pid}", str(pid) if not node else "")}
     alone = collections.Counter(pid for _, pid in places)
     labels.update({str(pid): at for (_, pid), at in places.items() if alone[pid] == 1})
+    for (node, _), at in places.items():
+        if situation.jobs[at[0]].named:
+            labels.update({f"R{at[1]}": at, f"{node}:R{at[1]}": at})
     for index, job in enumerate(situation.jobs):
         mine = [v for v in said.get("verdicts", ()) if any(labels.get(name, (None,))[0] == index for name in v["group"])]
         if index not in {at[0] for at in places.values()}:

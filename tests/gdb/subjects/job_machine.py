@@ -1,6 +1,7 @@
-"""job_machine.py: a machine on which ranks of gloo jobs live, one line of JSON on standard input for each: {rank, size, store, kind,
-odd, op, lead}. torch is imported once; each rank is a child, which prints "ready RANK PID" when it has met the others, then
-behaves as its `kind` says (KINDS). "end" ends the children. `odd`: the rank that does not do as the others do."""
+"""job_machine.py: a machine on which ranks of gloo jobs live, one line of JSON on standard input for each:
+{rank, size, store, kind, odd, op, named, interface}. torch is imported once; each rank is a child, which prints "ready RANK PID"
+when it has met the others, then behaves as its `kind` says. "end" ends the children. `odd`: the rank that does not do as the
+others do."""
 
 import datetime
 import json
@@ -69,12 +70,18 @@ def steps(step, seconds):
         step()
 
 
-def behave(told, one, two):
+def behave(told, one, two, some):
     kind, mine, step = told["kind"], told["rank"] == told["odd"], OPS[told["op"]]
     if kind == "crossed":
         step(two if mine else one)
     elif kind == "skipped":
         dist.barrier(group=one) if mine else all_reduce(one)
+    elif kind == "message":
+        time.sleep(7200) if mine else dist.recv(x, src=told["odd"], group=one)
+    elif kind == "beside":  # what is awaited is another one, in a group that this one is not in
+        if mine or told["rank"] == (told["odd"] + 1) % told["size"]:
+            time.sleep(7200)
+        step(some)
     elif kind == "work":
         steps(lambda: step(one), 0.0)
     elif kind == "slow":
@@ -101,12 +108,15 @@ def down():
 
 def rank(told):
     os.environ["GLOO_SOCKET_IFNAME"] = told["interface"]
+    if told["named"]:
+        os.environ.update(RANK=str(told["rank"]), WORLD_SIZE=str(told["size"]))
     torch.set_num_threads(1)
     limit = datetime.timedelta(hours=2)
     dist.init_process_group(
         "gloo", init_method=f"tcp://{told['store']}", rank=told["rank"], world_size=told["size"], timeout=limit
     )
     one, two = (dist.new_group(list(range(told["size"]))) for _ in range(2))
+    some = dist.new_group([r for r in range(told["size"]) if r != told["odd"]])
     for _ in range(3):
         dist.all_reduce(x, group=one)
         dist.all_reduce(x, group=two)
@@ -114,7 +124,7 @@ def rank(told):
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
         os.dup2(null, number)
-    behave(told, one, two)
+    behave(told, one, two, some)
 
 
 def main():
