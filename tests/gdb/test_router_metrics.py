@@ -1,4 +1,4 @@
-"""What routers say at /metrics, on a STAND-IN: their own counts, and those of each instance; hostile and slow ones are bounded."""
+"""What routers say at /metrics, on a STAND-IN: counts of their own and of each instance; hostile and slow ones are bounded."""
 
 import collections
 import json

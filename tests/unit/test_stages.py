@@ -126,3 +126,61 @@ def test_without_one_machine_nobody_else_is_accused_and_who_was_not_asked_is_nam
             gone = [one.counts[0].rank for one in model.ranks if one not in asked]
             name = model.ranks[0].counts[3].group
             assert said.not_asked == [f"rank {n} of {name}" for n in gone], (said, said.evidence)
+
+
+class Attention:
+    """SGLang's schedulers with data-parallel attention, `replicas` of `width`: each replica hands out its requests in a group of
+    its own; all meet in `prepare_mlp_sync_batch`, whose counts of waiting requests differ, then in the forward of the experts."""
+
+    def __init__(self, replicas, width, step=9):
+        self.width, size = width, replicas * width
+        self.ranks = []
+        for number in range(size):
+            replica, place = divmod(number, width)
+            found = process(f"DP{replica}.TP{place}", role="scheduler", moved=False)
+            found.engine, found.job, found.node, found.replica = "sglang", "10.0.0.1:5000", f"n{replica}", replica
+            found.links = {"all"}
+            found.counts = [
+                Count(f"gloo group 0 ({size} ranks)", number, size, {"": 2}, default=True),
+                Count(f"gloo group 4{replica} ({width} ranks)", place, width, {"": step}),
+                Count(f"gloo group 5 ({size} ranks)", number, size, {"": step}),
+                Count(f"gloo group 6 ({size} ranks)", number, size, {"": step}),
+            ]
+            self.ranks.append(found)
+
+    def waits(self, found, which, *callers):
+        main, count = found.threads[0], found.counts[which]
+        main.frames = [*inside({1: "broadcast", 2: "all_gather_into_tensor", 3: "all_reduce"}[which])[:2], *python(*callers)]
+        main.group, count.begun = count.group, {"": count.begun[""] + 1}
+
+    def syncs(self, found):
+        self.waits(found, 2, "prepare_mlp_sync_batch_raw", "prepare_mlp_sync_batch", "event_loop_normal")
+
+
+@pytest.mark.parametrize("kind", ["stands", "forward without the others", "network"])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_rank_whose_queue_is_of_another_length_is_awaited_where_all_meet(kind, seed):
+    draw = random.Random(f"{kind} {seed}")
+    model = Attention(draw.choice([2, 3]), draw.choice([1, 2]))
+    odd = draw.choice(model.ranks)
+    for one in model.ranks:
+        if kind == "network" or one.replica != odd.replica:
+            model.syncs(one)
+        elif kind != "stands":  # its replica has taken no part in the sync, and runs a batch by itself
+            model.waits(one, 3, "forward", "run_batch", "event_loop_normal")
+        elif one is not odd:  # it waits for the requests that the odd one is to hand out
+            model.waits(one, 1, "recv_requests", "event_loop_normal")
+    if kind == "stands":
+        stands(odd, draw)
+    draw.shuffle(model.ranks)
+    (said,) = judge(model.ranks)
+    accused = {node[0] for node in said.culprits}
+    if kind == "network":
+        assert said.kind == "unknown" and not accused, (said, said.evidence)
+    elif kind == "stands":
+        assert said.kind == "collective" and accused == {odd.name}, (said, said.evidence)
+    else:
+        assert said.kind == "collective" and any(one.name in accused for one in model.ranks if one.replica == odd.replica), said
+    without = [one for one in model.ranks if one.replica != odd.replica]
+    for said in judge(without):
+        assert not said.culprits and said.kind == "unknown" and said.not_asked, (said, said.evidence)

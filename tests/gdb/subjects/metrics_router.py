@@ -1,5 +1,6 @@
 """metrics_router.py HOW: a STAND-IN of a router with `/metrics`. HOW: "well", "hostile" (lines that are none, names and values
-without end), "slow" (a byte every 0.2 s, for ever), "refuses". Prints {port, samples}: what it says of itself, by name and worker."""
+without end), "slow" (a byte every 0.2 s, for ever), "refuses".
+Prints {port, samples}: what it says of itself, by name and worker."""
 
 import http.server
 import json
