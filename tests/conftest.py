@@ -10,6 +10,7 @@ GDBEXT_TEST_GDB           gdbs with Python, ':' between them, the default first
 GDBEXT_TEST_PYTHONS       interpreters 3.9 to the newest here, one of each minor, ':' between them
 GDBEXT_TEST_GREENLET_PYTHONS  interpreters that have greenlet and gevent, ':' between them
 GDBEXT_DATA               where gdbext keeps the wheels for gdb's Python
+GDBEXT_TEST_SSHD          an sshd
 GDBEXT_TEST_SAMPLE        by which a whole run draws some of the tests that are alike (harness/samples.py); without it all run
 GDBEXT_TEST_COUNTS        a file for what came of the run: {"passed": N, "failures": {test: why}, "skipped":
                           {reason: N}}

@@ -3,7 +3,7 @@ connected to.
 
 Tables in Rust or Go are not read. A router has one open connection to an instance for each leg of a request in flight, and some
 idle ones. A Python program that listens and is given the address of an instance is a router too; its objects are read
-(python_routers.py). No router is asked anything."""
+(python_routers.py). One that serves `/metrics` is asked for it (router_metrics.py)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..access.proc import ProcTarget
 from ..access.procfs import descriptors
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError
-from . import python_routers
+from . import python_routers, router_metrics
 from .listeners import of_process, rows
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ KINDS = (  # (router, pattern of the program's or module's name)
     ("ray-serve", r"ray::ProxyActor\S*"),
     ("production-stack", r"vllm_router\.app"),
 )
+METRICS = ("vllm-router", "sglang-router", "dynamo", "llm-d", "production-stack")  # those that serve HTTP with metrics
 MOST = 64
 
 
@@ -63,6 +64,8 @@ def of_table(table: ProcTable, ranks: Sequence[Rank]) -> list[dict[str, Any]]:
             row = {"router": kind or "python", "pid": process.pid, "user": process.user, **_sockets(process.pid, served)}
             if program is not None and row["ports"]:
                 row["knows"] = _objects(process.pid, served)
+            if kind in METRICS and row["ports"]:
+                row["said"] = router_metrics.ask(process.pid, row["ports"], served)
             if kind or row["ports"]:
                 found.append(row)
     return found
@@ -111,5 +114,6 @@ def lines(found: Iterable[dict[str, Any]]) -> list[str]:
         words = [f"port{'s' * (len(one['ports']) != 1)} {', '.join(map(str, one['ports']))}"] if one["ports"] else []
         words += [f"{n} connection{'s' * (n != 1)} to {name}" for name, n in one["connections"].items()]
         words += [f"knows {k['instance'] or k['address']} ({k['where']})" for k in one.get("knows", ())[:8]]
+        words += [router_metrics.line(one["said"])] if one.get("said") else []
         said.append(f"router {one['router']} (pid {one['pid']})" + (f": {', '.join(words)}" if words else ""))
     return said

@@ -37,7 +37,8 @@ class Transfer:
     * `sends`: this instance is the sender
     * `state`: what it waits for; '' where that is not known or it has not begun
     * `peer`, `address` (HOST:PORT): of the other instance, '' where this one does not know it
-    * `until`: seconds until the lease on the blocks ends"""
+    * `until`: seconds until the lease on the blocks ends
+    * `heard`: in words, what listens at the address on the machine of this end; '' where that is not known"""
 
     key: tuple[str, ...]
     sends: bool
@@ -45,6 +46,7 @@ class Transfer:
     peer: str = ""
     address: str = ""
     until: float | None = None
+    heard: str = ""
 
 
 # What a request waits for of a tier below the device: whether it has its blocks; its blocks; those of its prefix, ahead of time.

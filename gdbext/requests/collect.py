@@ -103,8 +103,10 @@ def collect_all(
             held = Custody(engine.name, first, joining.join(first), [], partial)
         held.name, held.of = engine.instance, engine
         found.append(held)
+    sides = [held.side for held in found]
+    instances.hear(sides, who_listens)
     if not alone:
-        instances.relate([held.side for held in found], who_listens)
+        instances.relate(sides)
     return found
 
 

@@ -82,9 +82,20 @@ class _Index:
         return found
 
 
-def relate(sides: Sequence[Side], listens: Callable[[int, str], str] | None = None) -> None:
-    """Adds to the requests of each transfer the facts about its other end. `listens(pid, address)`: in words, the process that
-    listens at an address which a process knows; '' where not known."""
+def hear(sides: Sequence[Side], listens: Callable[[int, str], str]) -> None:
+    """Fills in what listens at the addresses of parked transfers, which only their own machine can see. `listens(pid, address)`:
+    in words, the process that listens at an address which a process knows; empty where not known."""
+    known: dict[tuple[int, str], str] = {}
+    for side in sides:
+        for tracked in side.requests:
+            transfer, at = tracked.transfer, tracked.at
+            if transfer is not None and transfer.address and at is not None and tracked.verdict == model.PARKED:
+                key = at.pid, transfer.address
+                transfer.heard = known[key] if key in known else known.setdefault(key, listens(*key))
+
+
+def relate(sides: Sequence[Side]) -> None:
+    """Adds to the requests of each transfer the facts about its other end."""
     index = _Index(sides)
     for side in sides:
         for tracked in side.requests:
@@ -103,7 +114,7 @@ def relate(sides: Sequence[Side], listens: Callable[[int, str], str] | None = No
             elif transfer.sends:
                 tracked.evidence.append("no instance that was asked has its other end")
             elif transfer.address or transfer.peer:
-                _not_asked(tracked, transfer, listens)
+                _not_asked(tracked, transfer)
 
 
 def _joined(tracked: Tracked, transfer: Transfer, other: Side, look: Look, end: Sighting) -> None:
@@ -153,14 +164,13 @@ def _standing(side: Side, scheduler: Look | None) -> tuple[Place, str] | None:
     return None
 
 
-def _not_asked(tracked: Tracked, transfer: Transfer, listens: Callable[[int, str], str] | None) -> None:
+def _not_asked(tracked: Tracked, transfer: Transfer) -> None:
     """Notes that the instance at the other end was not looked at: the process at its address must act."""
     if tracked.holder is not None:
         return
     who = " at ".join(filter(None, (transfer.peer, transfer.address)))
-    said = listens(tracked.at.pid, transfer.address) if listens is not None and tracked.at is not None else ""
     line = f"its {'reader' if transfer.sends else 'sender'}, {who}, was not asked: it must act"
-    tracked.evidence.append(f"{line}; {said}" if said else line)
+    tracked.evidence.append(f"{line}; {transfer.heard}" if transfer.heard else line)
 
 
 def _missing(tracked: Tracked, transfer: Transfer, other: Side, sure: bool) -> None:

@@ -44,18 +44,22 @@ def plan(words: Sequence[str]) -> list[tuple[str, list[str]]]:
             found[number] = whole
         elif LIKE_NODE.search(word) and " " not in word:
             raise GdbextError(f"{word!r} names no node: {USAGE}")
+    whole_too = {node["node"] for node in found.values() if not node["what"]}
+    twice = [f"{word['what']}@{word['node']}" for word in found.values() if word["what"] and word["node"] in whole_too]
+    if twice:
+        raise GdbextError(f"{twice[0]} is a part of what is named as a whole beside it: name one of the two")
     planned = []
-    for number, node in found.items():
+    for place in dict.fromkeys(node["node"] for node in found.values()):  # each is asked once, for all that is named there
         there: list[str] = []
         for other, word in enumerate(words):
-            if other == number and node["what"]:
-                there.append(word[: len(node["what"])])
-            elif other in found:
-                if there and there[-1].lstrip("-") == "on":
-                    there.pop()
-            else:
+            node = found.get(other)
+            if node is None:
                 there.append(word)
-        planned.append((node["node"], there))
+            elif node["node"] == place and node["what"]:
+                there.append(node["what"])
+            elif there and there[-1].lstrip("-") == "on":
+                there.pop()
+        planned.append((place, there))
     return planned
 
 

@@ -40,7 +40,9 @@ _LOAD = re.compile(rb"(?:\xf3\x0f\x1e\xfa)?\x48\x8b(?:\x87(....)|\x47(.))\xc3", 
 class Count:
     """One group as one process sees it. `group`: equal in all processes of the group. `rank` in it, of `size`. `begun`:
     {operation: how often it was begun}; the operation is "" where all are counted together. `default`: it is torch's group of all
-    ranks."""
+    ranks. `address`: of torch's object for it, 0 where there is none."""
+
+    address = 0
 
     def __init__(self, group: str, rank: int | None, size: int, begun: dict[str, int], default: bool = False) -> None:
         self.group, self.rank, self.size, self.begun, self.default = group, rank, size, begun, default
@@ -130,6 +132,7 @@ def _of_group(rt: Runtime, pg: Object, name: str, size: int, default: bool) -> l
         begun = {"": rt.target.u64(at + _offset(rt.target, kind))}
         group = f"{kind.replace('ProcessGroup', '').lower()} group {name} ({size} ranks)"
         found.append(Count(group, _rank(rt.target, at, size), size, begun, default))
+        found[-1].address = pg.address
     return found
 
 

@@ -201,8 +201,9 @@ class _Look:
             sides.append(instances.Side(engine.instance, last, requests, first))
             if any(look.parts for look in last):
                 custodies.append(({rank.pid for rank in engine.alive()}, requests, join.progress(last, first)))
+        instances.hear(sides, who_listens)
         if not self.alone:
-            instances.relate(sides, who_listens)
+            instances.relate(sides)
         for s in self.sampling.seen:
             requests = _requests_in(s.view.target) if s.view is not None and not s.view.live else []
             if requests:

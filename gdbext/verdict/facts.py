@@ -54,6 +54,8 @@ class ThreadState:
     kernel: str = ""  # of a thread in state D: the kernel function that it is blocked in
     for_good: bool = False  # when its sleep ends, its code only sleeps again
     polls: bool = False  # its loop only asks, over and over, for what its `edge` or `call` says
+    group: str = ""  # the torch.distributed group in whose collective it waits
+    peer: int | None = None  # the rank, among all of its job, to which it sends or from which it receives
 
     @property
     def blocked(self) -> bool:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import log
+from ..errors import GdbextError
 from ..observe.window import LEAST
+from . import patterns
 from .facts import ProcessState, ThreadState
 
 if TYPE_CHECKING:
@@ -13,8 +16,10 @@ if TYPE_CHECKING:
     from ..stacks.async_waits import AsyncState
     from ..stacks.threads import ProcessView
     from ..stacks.waits import Edge
+    from ..torch.collectives import Count
 
 MIN_GIL_LOOKS = 6
+PEERS = {"send": "dst", "recv": "src"}  # functions of distributed_c10d.py: the variable that is a rank of the whole job
 
 
 def threads_of(view: ProcessView) -> list[ThreadState]:
@@ -31,6 +36,23 @@ def threads_of(view: ProcessView) -> list[ThreadState]:
         )
         for th in view.threads
     ]
+
+
+def meet(view: ProcessView, threads: Sequence[ThreadState], counts: Sequence[Count]) -> None:
+    """Fills in the group in which each thread waits for others, and the one rank that it waits for, from the variables of its
+    innermost frame of torch.distributed."""
+    for t, th in zip(threads, view.threads):
+        for frame in th.python if t.collective and counts else ():
+            if frame.file.replace("\\", "/").endswith(patterns.TORCH_FILES):
+                try:
+                    own = dict(frame.locals())
+                    pg, rank = own["group"], own.get(PEERS.get(frame.function, ""))
+                    at = pg.address if pg is not None and not pg.is_none() else None
+                    t.group = next((c.group for c in counts if c.address == at or at is None and c.default), "")
+                    t.peer = int(rank.integer()) if rank is not None and not rank.is_none() else None
+                except (GdbextError, KeyError) as e:
+                    log.passed_over(e)
+                break
 
 
 def at_one_look(view: ProcessView, edges: Sequence[Edge], seen: AsyncState) -> ProcessState:

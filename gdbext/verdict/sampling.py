@@ -389,6 +389,7 @@ def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
         if view.rt is not None:
             s.rings, s.counts = shm_rings.find(view.rt), collectives.find(view.rt)
             s.world, s.job = threads.world(view.rt), _job(s, collectives.store_of(view.rt))
+            from_samples.meet(view, s.threads, s.counts)
             s.per_node = threads.ranks_of_a_node(view.rt) if s.world is not None else 0
             if s.world is None and s.rank is None:  # an engine's default group may span many engines
                 s.world = next(((c.rank, c.size) for c in s.counts if c.default and c.rank is not None), None)

@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 
-from . import arm64, get_gdbs, get_releases
+from . import arm64, debian, get_gdbs, get_releases
 from .engines import START
 from .environments import cache_folder, environment, locked
 from .gpu_kit import needs
@@ -46,6 +46,7 @@ class Prepared:
             for name in ("debugpy", "ray", "viewers"):
                 self._optional(name, lambda name=name: environment(name))
             self._optional("greenlet and gevent", self._greenlets)
+            self._optional("sshd", self._sshd)
             self._cuda()
             self.missing.update(get_releases.fetch_all())
         if part == "gpu":
@@ -68,6 +69,9 @@ class Prepared:
     def _greenlets(self) -> None:
         own = self.environ.get("GDBEXT_TEST_GREENLET_PYTHONS")
         self.variables["GDBEXT_TEST_GREENLET_PYTHONS"] = own or environment("greenlets")
+
+    def _sshd(self) -> None:
+        self.variables["GDBEXT_TEST_SSHD"] = debian.program("sshd", "openssh-server")
 
     def _pythons(self) -> None:
         if self.environ.get("GDBEXT_TEST_PYTHONS"):

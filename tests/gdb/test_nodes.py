@@ -221,6 +221,7 @@ def test_a_set_of_machines_takes_clustershell(place, subject):
         (["-on", "TP0", "vllm.parallel_state:_TP.rank"], []),
         (["ssh:a"], [("ssh:a", [])]),
         (["ssh:a", "TP1@ssh:u@b", "-all"], [("ssh:a", ["-all"]), ("ssh:u@b", ["TP1", "-all"])]),
+        (["1@ssh:a", "7@ssh:b", "-all", "2@ssh:a"], [("ssh:a", ["1", "-all", "2"]), ("ssh:b", ["7", "-all"])]),
         (["-on", "TP0@pod/n/p", "x"], [("pod/n/p", ["-on", "TP0", "x"])]),
         (["-on", "slurm:12", "check"], [("slurm:12", ["check"])]),
         (["TP0@ray:", "ray::Actor"], [("ray:", ["TP0", "ray::Actor"])]),
@@ -231,6 +232,11 @@ def test_a_set_of_machines_takes_clustershell(place, subject):
 )
 def test_each_node_gets_its_own_words(words, planned):
     assert nodes.plan(words) == planned
+
+
+def test_a_node_that_is_named_whole_and_in_part_is_refused():
+    with pytest.raises(GdbextError, match="2@ssh:a is a part of what is named as a whole"):
+        nodes.plan(["ssh:a", "2@ssh:a"])
 
 
 @pytest.mark.parametrize(

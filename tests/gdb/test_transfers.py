@@ -3,7 +3,9 @@ is said of it."""
 
 import contextlib
 import json
+import os
 import random
+import socket
 import sys
 import time
 
@@ -12,8 +14,9 @@ from harness.subjects import running
 
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.runtime import open_runtime
+from gdbext.engines.listeners import who_listens
 from gdbext.engines.registry import SPECS
-from gdbext.requests.instances import Side, relate
+from gdbext.requests.instances import Side, hear, relate
 from gdbext.requests.join import join
 from gdbext.requests.ways import way
 
@@ -221,7 +224,7 @@ def test_a_load_is_not_lost_while_a_worker_was_not_read():
 ROOM = 1 << 61  # as the router draws them
 
 
-def sglang_said(prefill, decode, ask=("prefill", "decode")):
+def sglang_said(prefill, decode, ask=("prefill", "decode"), listens=None):
     """As `said`, of two SGLang schedulers."""
     sides = []
     with contextlib.ExitStack() as stack:
@@ -237,6 +240,8 @@ def sglang_said(prefill, decode, ask=("prefill", "decode")):
                 assert looks[-1].notes == [] and looks[-1].serves.role == mode
             sides.append(Side(mode, looks[1:], join(looks[1:], looks[:1]), looks[:1]))
         asked = [side for side in sides if side.name in ask]
+        if listens:
+            hear(asked, listens)
         relate(asked)
     return {side.name: {t.request_id: t for t in side.requests} for side in asked}
 
@@ -268,6 +273,25 @@ def test_sglangs_two_ends_meet_in_their_room_and_one_alone_never_ends():
     assert "10.9.8.7:8998, was not asked" in found["decode"]["elsewhere"].evidence[-1]
     assert "no instance that was asked has its other end" in found["prefill"]["unpaired"].evidence[-1]
     assert "127.0.0.1:8998, was not asked" in sglang_said(prefill, decode, ["decode"])["decode"]["lone"].evidence[-1]
+
+
+def test_of_a_prefill_instance_that_has_died_its_address_is_named_and_that_nothing_listens_there():
+    with contextlib.ExitStack() as stack:
+        live, gone = (stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2))
+        ports = {"alive": live.getsockname()[1], "dead": gone.getsockname()[1]}
+        gone.close()
+        waits = [
+            {"id": name, "room": ROOM + n, "queue": "prealloc", "host": "127.0.0.1", "port": port}
+            for n, (name, port) in enumerate(ports.items())
+        ]
+        away = {"id": "elsewhere", "room": ROOM + 9, "queue": "prealloc", "host": "10.9.8.7", "port": 8998}
+        both = sglang_said([], [*waits, away], listens=who_listens)["decode"]
+    for name, port in ports.items():
+        assert both[name].verdict == "parked" and both[name].holder is None, both[name]
+        assert f"127.0.0.1:{port}, was not asked: it must act" in both[name].evidence[-1]
+    assert both["dead"].evidence[-1].endswith(f"nothing listens at 127.0.0.1:{ports['dead']} any more")
+    assert both["alive"].evidence[-1].endswith(f"process {os.getpid()} here listens at 127.0.0.1:{ports['alive']}")
+    assert both["elsewhere"].evidence[-1].endswith("10.9.8.7:8998, was not asked: it must act")
 
 
 @pytest.mark.parametrize("policy", ["wait_complete", "timeout", "best_effort"])

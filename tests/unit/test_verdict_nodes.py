@@ -115,7 +115,8 @@ def test_jobs_beside_each_other_are_each_what_they_are(seed):
 
 def test_the_way_of_a_request_is_one_over_nodes():
     ended = Sighting("p1", "output", "FINISHED", ended=True, transfer=Transfer(("request", "prefill-1", "p1"), True, KEPT))
-    move = Transfer(("request", "prefill-1", "p1"), False, "transfer", "prefill-1", "10.0.0.7:5600")
+    gone = "nothing listens at 10.0.0.7:5600 any more"  # as its own machine sees it
+    move = Transfer(("request", "prefill-1", "p1"), False, "transfer", "prefill-1", "10.0.0.7:5600", heard=gone)
     parked = Sighting("d1", QUEUE, "WAITING_FOR_REMOTE_KVS", parked=True, waits_for="transfer: KV", transfer=move)
     looks = {
         "a": Look("EngineCore", 100, "engine-core", ("scheduler",), [ended], stopped="SIGSTOP"),
@@ -135,7 +136,8 @@ def test_the_way_of_a_request_is_one_over_nodes():
     decode = next(v for v in data["verdicts"] if v["verdict"] == "stuck-requests")
     assert [(c["label"], c["node"]) for c in decode["culprits"]] == [("a:EngineCore", "a")]
     _, alone, _ = said_of(answers_of(machines[1:], sides[1:]))
-    assert not alone["culprits"] and "10.0.0.7:5600, was not asked" in alone["requests"][0]["evidence"][-1]
+    assert not alone["culprits"] and stuck["evidence"][-1] != gone
+    assert alone["requests"][0]["evidence"][-1].endswith(f"10.0.0.7:5600, was not asked: it must act; {gone}")
 
 
 def test_facts_that_are_damaged_are_named_and_the_others_judged():

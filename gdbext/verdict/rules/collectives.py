@@ -6,12 +6,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from ...engines import shm_rings
 from ...stacks import tree, waits
 from ..chains import chain_of
 from ..facts import Facts, Verdict
 from ..follow import outlook
 from ..words import caller_of, describe
-from . import in_step
+from . import in_step, rings
 from .load import waits_end
 
 if TYPE_CHECKING:
@@ -94,9 +95,12 @@ def count_lines(facts: Facts) -> list[str]:
     return lines
 
 
-def behind(facts: Iterable[ProcessState]) -> list[ProcessState]:
-    """The processes that have begun fewer collectives of a group than most of its ranks, which wait for them."""
-    for _, _, begun in counters(facts):
+def behind(facts: Iterable[ProcessState], inside: Sequence[Any] | None = None) -> list[ProcessState]:
+    """The processes that have begun fewer collectives of a group than most of its ranks, which wait for them. `inside`: (process,
+    thread) of those that wait; groups in which none of them does are left out."""
+    for group, _, begun in counters(facts):
+        if inside is not None and not any(f.name in begun and _is_in(f, t, group) for f, t in inside):
+            continue
         most = max(begun.values())
         late = [name for name, n in begun.items() if n < most]
         if late and len(late) < len(begun) - len(late):
@@ -120,7 +124,7 @@ def crossed(facts: Facts) -> Verdict | None:
     for group, operation, begun in counters(facts):
         most = max(begun.values())
         for name, n in begun.items():
-            if n == most and name in inside:
+            if n == most and name in inside and _is_in(*inside[name], group):
                 what = f"{group}" + (f" ({operation})" if operation else "")
                 ahead.setdefault(name, []).extend((o, what, n, m) for o, m in begun.items() if m < most and o in inside)
     edges = [waits.Edge(name, what, "collective", other) for name, found in ahead.items() for other, what, _, _ in found]
@@ -206,19 +210,30 @@ def _of_group(facts: Facts, group: Sequence[ProcessState]) -> Verdict | None:
         for (op, at), fs in ops.items()
     ]
     victims = [f.name for f, _ in inside]
-    awaited = _awaited(group, set(victims))
+    (late, peers), met = _awaited(group, inside), _met(group, inside)
+    awaited = late | peers
     if awaited:  # a rank that is not in the groups in which they wait does not matter
         outside = [(f, t) for f, t in outside if f.name in awaited] or outside
+    elif met is not None:
+        outside = []  # by the counts, who has to come has come, or was not looked at
     else:  # nor does one of a replica of its own
         outside = [(f, t) for f, t in outside if any(in_step.meet(f, other) for other, _ in inside)]
     if outside and _awaits_input(facts, inside, outside):
         return None
     if outside:
-        outside = in_step.responsible(facts, outside)
+        rested = [(f, t) for f, t in outside if f.name in peers - late and _awaits_command(f, t)]
+        if len(rested) == len(outside):
+            line = "wait for their next command: they have sent before, or were not told to"
+            return Verdict("unknown", [], [*seen, f"{tree.rank_set([f.name for f, _ in rested])} {line}"])
+        outside = in_step.responsible(facts, [pair for pair in outside if pair not in rested])
         return _outside(facts, seen, outside, victims) if outside else None
     absent = missing(group)
     if absent and in_step.place_of(group[0]):
         return _not_asked(group, absent, seen)
+    if met is not None and met[1]:
+        found = Verdict("unknown", [], [*seen, f"not asked: {', '.join(met[1][:SHOWN])}"])
+        found.not_asked = met[1][:SHOWN]
+        return found
     replicas = in_step.absent(facts)
     if replicas:
         found = Verdict(
@@ -254,14 +269,62 @@ def nodes_of(group: Sequence[ProcessState], absent: Sequence[int]) -> list[str]:
     ]
 
 
-def _awaited(group: Sequence[ProcessState], inside: set[str]) -> set[str]:
-    """Names of the ranks that have begun fewer collectives of a group than a rank that waits in one: it waits for them."""
+def _is_in(f: ProcessState, t: ThreadState, group: str) -> bool:
+    """Whether a thread that waits for others may do so in a group: it is not known to be in another one, nor to wait for one rank
+    alone. Messages between two ranks are counted too, so the ranks of a pipeline's group need not have the same counts."""
+    return t.peer is None and (t.group == group or not any(c.group == t.group for c in f.counts))
+
+
+def _awaited(group: Sequence[ProcessState], inside: Sequence[Any]) -> tuple[set[str], set[str]]:
+    """-> (names of the ranks that have begun fewer collectives of a group than a rank that waits in one, which waits for them; of
+    those to which a rank sends, or from which it receives)"""
     found: set[str] = set()
-    for _, _, begun in counters(group):
+    names = {f.name for f, _ in inside}
+    for called, _, begun in counters(group):
         most = max(begun.values())
-        if any(n == most and name in inside for name, n in begun.items()):
-            found |= {name for name, n in begun.items() if n < most and name not in inside}
-    return found
+        if any(begun.get(f.name) == most and _is_in(f, t, called) for f, t in inside):
+            found |= {name for name, n in begun.items() if n < most and name not in names}
+    return found, {one.name for f, t in inside for one in _ranks(group, f, t.peer)} - names
+
+
+def _ranks(group: Sequence[ProcessState], f: ProcessState, rank: int | None) -> list[ProcessState]:
+    """The process that has a number among all ranks of a process's job; [] where it is not there, or several may be it."""
+    found = [other for other in group if other.job == f.job and rank is not None and number_of(other) == rank]
+    return found if len(found) == 1 else []
+
+
+def number_of(f: ProcessState) -> int | None:
+    """The number of a process among all ranks of its job, None where it is not known."""
+    return f.world[0] if f.world else next((c.rank for c in f.counts if c.default), None)
+
+
+def _met(group: Sequence[ProcessState], inside: Sequence[Any]) -> tuple[set[str], list[str]] | None:
+    """-> (names of the processes with which those that wait would meet, "rank N of GROUP" of each that was not looked at). None
+    where one of them waits in a group that is not known."""
+    names: set[str] = set()
+    absent: list[str] = []
+    for f, t in inside:
+        if t.peer is not None:
+            others = _ranks(group, f, t.peer)
+            if not others and any(number_of(other) is None for other in group):
+                return None
+            names |= {other.name for other in others}
+            absent += [f"rank {t.peer}"] * (not others)
+            continue
+        if "monitored" in t.collective:  # it is not counted
+            return None
+        own = {(c.rank, c.size): other for other in group if other.job == f.job for c in other.counts if c.group == t.group}
+        ranks, sizes = {rank for rank, _ in own}, {size for _, size in own}
+        if len(sizes) != 1 or None in ranks or max(sizes) > MAX_RANKS:
+            return None
+        names |= {other.name for other in own.values()}
+        absent += [f"rank {rank} of {t.group}" for rank in range(max(sizes)) if rank not in ranks]
+    return names, list(dict.fromkeys(absent))
+
+
+def _awaits_command(f: ProcessState, t: ThreadState) -> bool:
+    """Whether a rank waits for its next command. One that sends may have sent before: nothing tells that it has not."""
+    return rings.rests(f) or bool(t.stands_in(shm_rings.waits_in))
 
 
 def _awaits_input(facts: Facts, inside: Sequence[Any], outside: Sequence[Any]) -> bool:
@@ -314,7 +377,7 @@ def _outside(
 
 
 def _different(group: Sequence[ProcessState], ops: dict[Any, Any], seen: list[str], victims: list[str]) -> Verdict:
-    late = behind(group)
+    late = behind(group, [pair for pairs in ops.values() for pair in pairs])
     if late and len(ops) > 1:
         names = {f.name for f in late}
         nodes = [f.main.node for f in late if f.main]
