@@ -136,6 +136,8 @@ def _of_library(function: Object, arguments: list[Value], named: dict[str, Value
     file = file[len("<frozen ") : -1] + ".py" if file.startswith("<frozen ") else file
     if file.endswith(poll_tasks.FILE) and name in poll_tasks.LIMITED:
         return (poll_tasks.wait if name == "wait" else poll_tasks.wait_for)(arguments, named)
+    if file.endswith("multiprocessing/connection.py") and name == "wait":
+        return poll_files.connections(arguments, named)
     if any(file.endswith(end) and name in known for end, known in _PAUSES):
         return Value(UNKNOWN, (Ask("Pause", None),) if name in ("sleep", "__sleep0", "Condition.wait", "Thread.join") else ())
     if any(file.endswith(end) and name in known for end, known in _FILES) and arguments:

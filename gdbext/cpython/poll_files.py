@@ -99,6 +99,12 @@ def _socket(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Val
     return Value(RAISES, _asks([rt.target.i32(at)]))
 
 
+def connections(arguments: list[Value], named: dict[str, Value]) -> Value:
+    """`multiprocessing.connection.wait(object_list, timeout)`."""
+    _limit(arguments, named, 1)
+    return Value(UNKNOWN, _asks([descriptor_of(one) for one in _members(arguments[0].held)] if arguments else []))
+
+
 def semaphore(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
     """A SemLock that is asked for without a wait, or with a time limit."""
     blocks = plain((arguments[0] if arguments else named.get("block", Value(True))).held)

@@ -81,10 +81,7 @@ class StackWork:
 
     def _binary_subscr(self, state: Any, _: int) -> None:
         key, whole = state.stack.pop(), state.stack.pop()
-        index = poll_values.plain(key.held)
-        known = isinstance(whole.held, tuple) and isinstance(index, int) and -len(whole.held) <= index < len(whole.held)
-        asks = whole.asks if known else tuple(ask for ask in whole.asks if ask.kind in UNREAD)
-        state.stack.append(Value(whole.held[index] if known else UNKNOWN, asks))
+        state.stack.append(poll_values.item(whole, poll_values.plain(key.held)))
 
     def _binary_op(self, state: Any, which: int) -> None:
         if which == _SUBSCRIPT:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError
 from .objects import Object
-from .poll_values import RAISES, UNKNOWN, Ask, Awaitable, Value, kinds_of, plain
+from .poll_values import UNKNOWN, Ask, Awaitable, Value, kinds_of, plain
 from .task_waits import Futures
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def wait(arguments: list[Value], named: dict[str, Value]) -> Value:
 def wait_for(arguments: list[Value], named: dict[str, Value]) -> Value:
     """`asyncio.wait_for(fut, timeout)` of what is not done."""
     _limit(arguments, named, 1)
-    return Value(RAISES, (*_pending(arguments[0].held if arguments else None), Ask("Pause", None)))
+    return Value(Awaitable(_pending(arguments[0].held if arguments else None), True), (Ask("Pause", None),))
 
 
 def _waits(kind: str, done: Callable[[Object], bool]) -> Callable[..., Value]:

@@ -66,9 +66,10 @@ class Bound:
 
 
 class Awaitable(NamedTuple):
-    """A coroutine that waits without a time limit, and what it waits for."""
+    """A coroutine that waits, and what it waits for; `limited`: the time limit ends it by an exception."""
 
     asks: tuple[Ask, ...]
+    limited: bool = False
 
 
 # ---- names and attributes --------------------------------------------------------------------------------------------
@@ -80,6 +81,22 @@ def entry(space: Object, name: str) -> Object | None:
     except GdbextError as e:
         log.passed_over(e)
         return None
+
+
+def item(whole: Value, key: Any) -> Value:
+    """`whole[key]` of a tuple, list or dict; of anything else only what cannot be read is kept of what it asks."""
+    held = whole.held
+    try:
+        if isinstance(held, tuple) and isinstance(key, int):
+            return Value(held[key], whole.asks)
+        if isinstance(held, Object) and isinstance(key, int) and held.isa("tuple", "list") and 0 <= key < held.len():
+            changes = () if held.isa("tuple") else (Ask("Items", held),)
+            return Value(held.elements(key + 1)[key], whole.asks + changes)
+        if isinstance(held, Object) and isinstance(key, str) and held.isa("dict"):
+            return Value(held.item(key), (*whole.asks, Ask("Items", held)))
+    except (GdbextError, IndexError) as e:
+        log.passed_over(e, "an item")
+    return Value(UNKNOWN, tuple(ask for ask in whole.asks if ask.kind in UNREAD))
 
 
 def names(held: Any) -> list[str]:

@@ -196,17 +196,16 @@ class Walk(StackWork):
         name, stack = step.name, state.stack
         target = step.target(self.known["absolute"])
         if name in ("SEND", "YIELD_FROM") and isinstance(stack[-2].held, poll_values.Awaitable):
-            raise _OtherError(f"{self.code.qualname} waits without a time limit")
-        if name == "YIELD_FROM":  # 3.9, 3.10: an await of what only pauses
+            return self._limited(state, step, stack[-2].held)
+        if name == "YIELD_FROM":  # 3.9, 3.10: an await of what only pauses or asks
             stack.pop()
-            stack[-1] = UNSEEN
             state.at = step.behind
             return [state]
         assert target is not None
-        if name == "SEND":  # an await of what only pauses
-            if self.version < (3, 12):
-                stack.pop()
-            stack[-1] = UNSEEN
+        if name == "SEND":  # an await of what only pauses or asks: its value is what the call gave
+            stack.pop()
+            if self.version >= (3, 12):
+                stack.append(stack[-1])
             self.visited |= {at for at in self.steps if step.offset <= at < target}  # it stands there meanwhile
             state.at = target
             return [state]
@@ -226,6 +225,16 @@ class Walk(StackWork):
             state.at = target
             return [state]
         return self._decided(state, step, target)
+
+    def _limited(self, state: _State, step: Step, awaited: poll_values.Awaitable) -> list[_State]:
+        """An await that its time limit ends."""
+        if not awaited.limited:
+            raise _OtherError(f"{self.code.qualname} waits without a time limit")
+        target = step.target(self.known["absolute"]) or step.behind
+        self.visited |= {at for at in self.steps if step.offset <= at < target}
+        if self.head >= 0:
+            self.asks += awaited.asks
+        return self._handler(state, step)
 
     def _decided(self, state: _State, step: Step, target: int) -> list[_State]:
         name, stack = step.name, state.stack
@@ -257,6 +266,8 @@ class Walk(StackWork):
         if self.probes or self.head < 0:
             return [gone, stays]
         ways = [way for way in (gone, stays) if not self._leads_out(way.copy(way.at), step)]
+        if not ways:
+            raise _OtherError(f"{self.code.qualname} does more than ask, whatever the answer")
         if len(ways) < 2:
             self.unsure = True
             asks = tuple(ask for ask in value.asks if ask.kind in poll_values.UNREAD)

@@ -216,7 +216,7 @@ def set_file_owner(edge: Edge, holders: dict[Any, Any], by_name: dict[str, Proce
         edge.owner = known[0]
         edge.note = "the kernel names the process that has it, not the thread" if locked else "it has the file open"
     elif held:
-        edge.outside = [f"{_comm(pid)} ({pid})" for pid in held]
+        edge.outside, edge.unread = [f"{_comm(pid)} ({pid})" for pid in held], held
         edge.note = f"{', '.join(edge.outside[:4])} {'has' if len(held) == 1 else 'have'} {'it' if locked else 'the file open'}"
     else:
         edge.note = "no readable process has it"

@@ -18,7 +18,7 @@ from ..cpython.objects import Object
 from ..cpython.poll_values import kinds_of
 from ..errors import GdbextError
 from ..observe.clocks import hidden_kin, how_ended
-from .python_waits import number, text
+from .python_waits import FRAMES, last_part, number, text
 from .references import references_of
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 SECONDS = 5.0  # for one pass through all maps
 SHOWN = 4
+_SIGNALS = ("wait", "wait_for")  # of multiprocessing.synchronize
 ENDED = "no process is left that could release it"
 
 
@@ -71,14 +72,19 @@ def owner_of_mutex(edge: Edge, view: ProcessView, owner: int) -> None:
         return  # a core, or a process whose numbers are not ours
     has_it = _maps(owner, mapping.device, mapping.inode) if os.path.exists(f"/proc/{owner}") else False
     if has_it:
-        edge.outside, edge.note = [f"thread {owner}"], f"its owner, thread {owner}, is in a process that was not read"
+        edge.outside, edge.unread, edge.note = (
+            [f"thread {owner}"],
+            [owner],
+            f"its owner, thread {owner}, is in a process that was not read",
+        )
     elif has_it is False:  # it has ended; another one that has its number now has no such memory
         edge.orphan, edge.note = True, f"its owner, thread {owner}, has ended without releasing it: {ENDED}"
 
 
 def holders_of_semaphore(edge: Edge, views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
     """Sets, for a semaphore that no process that was read says that it has, whether one is left that could release it: a process
-    that maps it and has a Python thread that does not wait for it too."""
+    that maps it and has a Python thread that does not wait for it too. Inside a condition or an event a semaphore is a signal,
+    which is not judged: one that is never sent may be meant to be waited for until the program ends."""
     key = edge.shared[1][0] if edge.shared[1] else None
     mine = next(view for view in views if view.name == edge.waiter[0])
     if not isinstance(key, tuple) or not mine.live:
@@ -89,9 +95,12 @@ def holders_of_semaphore(edge: Edge, views: Sequence[ProcessView], edges: Sequen
     outside = [pid for pid in found or () if pid not in read]
     able = [view for view in views if view.pid in (found or ()) and _could_release(view, waiters)]
     ended = ended_processes(mine)
-    if found is not None and not able and not outside:
+    waiter = next((th for th in mine.threads if th.tid == edge.waiter[1]), None)
+    signalled = waiter is None or any(last_part(frame.function) in _SIGNALS for frame in waiter.python[:FRAMES])
+    if found is not None and not able and not outside and not signalled:
         edge.orphan, edge.note = True, f"every process that maps it waits for it itself: {ENDED}"
     elif outside:
+        edge.unread = outside[:SHOWN]
         edge.note += f"; process {', '.join(map(str, outside[:SHOWN]))} maps it too and was not read"
     if ended:
         edge.note += f"; {', '.join(ended[:SHOWN])} has ended and may have had it"

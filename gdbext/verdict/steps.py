@@ -220,9 +220,9 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
         return _processes(facts, f, [edge.pid] if edge.pid else [], said)
     if edge.owner is not None:
         return Step(said, [edge.owner])
-    if edge.outside:
-        return _unknown(said, edge.note)
-    if edge.orphan:
+    if edge.outside or edge.unread and not edge.candidates:
+        return Step(said, (), End(None, UNKNOWN, edge.note, edge.unread[0] if edge.unread else 0))
+    if edge.orphan and not (edge.shared and f is not None and f.signals):
         return Step(said, (), End(None, ENDED, edge.note))
     if every or edge.every:
         return Step(said, edge.candidates, None, True)
