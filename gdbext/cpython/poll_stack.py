@@ -16,6 +16,7 @@ class StackWork:
     """What these instructions do to a state's `stack`. Of an unknown value only what cannot be read is kept of what it asks."""
 
     version: tuple[int, int]
+    known: dict[str, Any]  # `codes.opcodes`
 
     def _push_null(self, state: Any, _: int) -> None:
         state.stack.append(NULL)
@@ -39,7 +40,11 @@ class StackWork:
         state.stack.insert(-2, state.stack.pop())
 
     def _end_send(self, state: Any, _: int) -> None:
-        del state.stack[-2]
+        del state.stack[-3 if self.version >= (3, 15) else -2 : -1]
+
+    def _load_common_constant(self, state: Any, index: int) -> None:
+        found = self.known["common"][index]
+        state.stack.append(UNSEEN if isinstance(found, dict) else Value(found))
 
     def _unary_not(self, state: Any, _: int) -> None:
         value = poll_values.truth(state.stack.pop())

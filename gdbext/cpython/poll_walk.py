@@ -195,8 +195,9 @@ class Walk(StackWork):
     def _jump(self, state: _State, step: Step) -> list[_State]:
         name, stack = step.name, state.stack
         target = step.target(self.known["absolute"])
-        if name in ("SEND", "YIELD_FROM") and isinstance(stack[-2].held, poll_values.Awaitable):
-            return self._limited(state, step, stack[-2].held)
+        below = -3 if self.version >= (3, 15) else -2  # a NULL lies between, from 3.15 on
+        if name in ("SEND", "YIELD_FROM") and isinstance(stack[below].held, poll_values.Awaitable):
+            return self._limited(state, step, stack[below].held)
         if name == "YIELD_FROM":  # 3.9, 3.10: an await of what only pauses or asks
             stack.pop()
             state.at = step.behind
@@ -205,7 +206,7 @@ class Walk(StackWork):
         if name == "SEND":  # an await of what only pauses or asks: its value is what the call gave
             stack.pop()
             if self.version >= (3, 12):
-                stack.append(stack[-1])
+                stack.append(stack[below + 1])
             self.visited |= {at for at in self.steps if step.offset <= at < target}  # it stands there meanwhile
             state.at = target
             return [state]
