@@ -14,7 +14,7 @@ from .. import log
 from ..access.snapshot import CoreFileTarget
 from ..cpython import child_waits, gil, lock_objects
 from ..errors import FaultError, GdbextError
-from . import ipc_locks, polls
+from . import forks, ipc_locks, polls
 from .ending import shutdown_edge
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
@@ -470,4 +470,6 @@ def find(view: ProcessView, loops: Mapping[int, Poll] | None = None) -> tuple[li
     if view.rt is None and not view.threads:
         return [], {0: "no thread could be read"}
     finder = Finder(view, loops)
-    return finder.edges(), finder.partial
+    edges = finder.edges()
+    forks.note_copies(view, edges)
+    return edges, finder.partial

@@ -157,7 +157,8 @@ def edge_of(node: Any, wait: Wait, name: str, where: str, module: str = "") -> E
     elif kind == "Semaphore":
         extra = f" (value {number(me, '_value')})"
     elif kind == "Future":
-        extra = f" ({text(me, '_state')})"
+        state = text(me, "_state")
+        extra = f" ({state})" if state != "?" else ""  # a future of C code
     return Edge(
         node,
         f"the {module}{me.type_name} {name}{extra}",

@@ -93,22 +93,27 @@ def holders_of_semaphore(edge: Edge, views: Sequence[ProcessView], edges: Sequen
     waiters = {one.waiter for one in edges if one.shared == edge.shared}
     read = {view.pid: view for view in views}
     outside = [pid for pid in found or () if pid not in read]
-    able = [view for view in views if view.pid in (found or ()) and _could_release(view, waiters)]
+    mapping = [view for view in views if view.pid in (found or ())]
+    able = [node for view in mapping for node in _could_release(view, waiters)]
     ended = ended_processes(mine)
     waiter = next((th for th in mine.threads if th.tid == edge.waiter[1]), None)
     signalled = waiter is None or any(last_part(frame.function) in _SIGNALS for frame in waiter.python[:FRAMES])
     if found is not None and not able and not outside and not signalled:
         edge.orphan, edge.note = True, f"every process that maps it waits for it itself: {ENDED}"
-    elif outside:
+    elif able:
+        edge.candidates, edge.doubted = able, True
+        edge.note += "; a thread of a process that maps it may have it"
+    if outside:
         edge.unread = outside[:SHOWN]
         edge.note += f"; process {', '.join(map(str, outside[:SHOWN]))} maps it too and was not read"
     if ended:
         edge.note += f"; {', '.join(ended[:SHOWN])} has ended and may have had it"
 
 
-def _could_release(view: ProcessView, waiters: set[Any]) -> bool:
-    python = [th for th in view.threads if th.python]
-    return not python or any((view.name, th.tid) not in waiters and not th.idle for th in python)
+def _could_release(view: ProcessView, waiters: set[Any]) -> list[Any]:
+    """The Python threads that do not wait for it; the main thread where none could be read."""
+    python = [(view.name, th.tid) for th in view.threads if th.python and not th.idle]
+    return [node for node in python if node not in waiters] if python else [(view.name, view.pid)]
 
 
 def ended_processes(view: ProcessView) -> list[str]:
