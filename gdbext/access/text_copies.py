@@ -1,4 +1,4 @@
-"""Code of a file that a program has copied to memory of no file, at its own place, as some programs do to have it in huge pages. It
+"""Code of a file that a program has copied to memory of no file, at its own place, as some do to have it in huge pages. It
 lies between two pieces of the file and has the file's bytes."""
 
 from __future__ import annotations
