@@ -37,4 +37,4 @@ def test_native_frames_of_copied_code_have_their_names(tmp_path):
     named = [frame["function"] for frame in thread["frames"] if frame["kind"] == "native"]
     assert "waits" in named and named[-1] in ("_start", "__libc_start_call_main"), named
     own = [frame for frame in thread["frames"] if os.path.basename(frame["library"] or "").startswith(("python", "libpython"))]
-    assert own and all(frame["function"] for frame in own), own
+    assert len(own) > 3 and not any("run time" in (frame.get("doubt") or "") for frame in thread["frames"]), thread["frames"]
