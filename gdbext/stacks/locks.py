@@ -20,7 +20,7 @@ from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
 from .io_locks import buffered_owner
 from .pools import Pools
-from .python_waits import LIBRARY, ORPHANED, edge_of, import_owner, last_part, number, path_of, text
+from .python_waits import LIBRARY, ORPHANED, awaited_futures, edge_of, import_owner, last_part, number, path_of, text
 from .python_waits import find as find_wait
 from .references import Reach, Reachable, references_of
 from .waits import Edge
@@ -376,6 +376,9 @@ class Finder:
             edge = Edge(node, f"the import of {text(me, 'name')}", "import", address=me.address, where=where)
             self._by_ident(edge, import_owner(me))
             return edge
+        many = awaited_futures(thread.python) if wait.kind == "Event" else None
+        if many is not None:
+            return self._futures(Edge(node, "", "Future", where=where, limit=wait.limit), *many)
         own = [f for f in thread.python[:8] if not path_of(f).endswith(LIBRARY)]
         name = next(filter(None, (self.references.name_of(f, me.address) for f in own)), "")
         edge = edge_of(node, wait, name or hex(me.address), where)
@@ -386,6 +389,16 @@ class Finder:
             return edge
         self._offer(edge, thread)
         edge.ended = self._ended_threads(thread)
+        return edge
+
+    def _futures(self, edge: Edge, futures: list[Any], every: bool) -> Edge:
+        """Sets the threads of pools that run some futures, or may run them."""
+        able: dict[int, ThreadView] = {}
+        for future in futures:
+            runs = self.pools.running(future.address)
+            able.update((th.tid, th) for th in ([runs] if runs is not None else self.pools.queued(future.address)))
+        edge.lock = f"{'all' if every else 'one'} of {len(futures)} futures" if len(futures) != 1 else "a Future"
+        edge.candidates, edge.every = [self.node(th) for th in able.values()], every and bool(able)
         return edge
 
     def _in_a_pool(self, edge: Edge) -> bool:

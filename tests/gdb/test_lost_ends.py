@@ -8,9 +8,10 @@ from harness.subjects import PYTHONS, running
 
 LONG = bool(os.environ.get("GDBEXT_TEST_LONG"))
 CHILDREN = ["task_waits", "waits_with_a_limit", "waits_in_an_executor", "joins_in_turn", "task_waits_with_a_limit"]
+FUTURES = ["waits_for_all_of_a_pool", "takes_as_completed"]
 HELD = ["shared_lock", "shared_mutex", "shared_semaphore"]
 COPIES = ["put_in_a_fork", "fed_in_the_parent", "set_in_a_fork"]
-WELL = ["shared_lock", "task_waits", "put_in_a_fork", "file_lock", "told_to_end", "joins_in_turn"]
+WELL = ["shared_lock", "task_waits", "put_in_a_fork", "file_lock", "told_to_end", "joins_in_turn", *FUTURES]
 
 
 def look(python, kind, state):
@@ -30,8 +31,8 @@ def named(said):
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
-def test_a_wait_for_a_child_leads_to_the_child(python):
-    for kind in some(python, CHILDREN):
+def test_a_wait_for_a_child_or_a_pool_leads_there(python):
+    for kind in some(python, CHILDREN) + some(python, FUTURES):
         truth, said = look(python, kind, "hang")
         assert said["verdict"] in ("starved", "unknown"), (kind, said["evidence"])
         assert truth["end"] in named(said), (kind, said["chains"])

@@ -5,6 +5,7 @@ KIND: a function below. STATE: "hang", or "well": the child works, the holder li
 """
 
 import asyncio
+import concurrent.futures
 import ctypes
 import json
 import mmap
@@ -122,6 +123,33 @@ def joins_in_turn():
     while any(one.is_alive() for one in made):
         for one in made:
             one.join(0.05)
+
+
+def waits_for_all_of_a_pool():
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        told = queue.Queue()
+
+        def run():
+            told.put(threading.get_native_id())
+            does()
+
+        made = [pool.submit(int), pool.submit(run)]
+        say(told.get())
+        concurrent.futures.wait(made)
+
+
+def takes_as_completed():
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        told = queue.Queue()
+
+        def run():
+            told.put(threading.get_native_id())
+            does()
+
+        made = [pool.submit(run), pool.submit(int)]
+        say(told.get())
+        for _ in concurrent.futures.as_completed(made):
+            pass
 
 
 # ---- locks of processes ----------------------------------------------------------------------------------------------
