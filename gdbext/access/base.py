@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
-from . import files, in_root, readers
+from . import files, in_root, readers, text_copies
 from .model import DELETED, PAGE, Mapping, Module, NativeFrame, ReadLog, Thread
 from .unwind import Unwinder
 
@@ -315,7 +315,8 @@ class Target:
 
     def _modules(self) -> list[Module]:
         runs: dict[str, list[_Run]] = {}  # by path, a new run where the file's head is mapped again
-        for m in self.mappings():
+        copies = self.text_copies()
+        for m in (copies.get(m.start, m) for m in self.mappings()):
             if not m.path.startswith("/") or m.path.startswith("/dev/"):
                 continue
             own = runs.setdefault(m.path, [])
@@ -334,9 +335,9 @@ class Target:
         return sorted(found, key=lambda module: module.base)
 
     def _module(self, path: str, base: int, end: int) -> Module:
-        return Module(path, lambda: self._file(path, base), base, end, memory=self, image=lambda: self._image(path, base, end))
+        return Module(path, lambda: self.file_of(path, base), base, end, memory=self, image=lambda: self._image(path, base, end))
 
-    def _file(self, path: str, base: int) -> str:
+    def file_of(self, path: str, base: int) -> str:
         """The path of a mapped file on this machine; '' for a deleted file that cannot be opened any more."""
         file = "" if path.endswith(DELETED) else self.local_file(path)
         if not file or not os.path.exists(file):  # deleted, or outside the folder that has become the process's root
@@ -396,7 +397,12 @@ class Target:
         m = self.mapping_at(address)
         if m is None:
             return None
-        return self.cached("modules by path", lambda: {mod.path: mod for mod in self.modules()}).get(m.path)
+        path = self.text_copies().get(m.start, m).path
+        return self.cached("modules by path", lambda: {mod.path: mod for mod in self.modules()}).get(path)
+
+    def text_copies(self) -> dict[int, Mapping]:
+        """{start: the mapping as it was of its file} of code that a program has copied to memory of no file, at its own place."""
+        return self.cached("text copies", lambda: {m.start: m for m in text_copies.find(self)})
 
     def symbol(self, name: str, modules: Sequence[Module] | None = None) -> int:
         """The address of a symbol in the first of `modules` (default: all) that has it; `NotFoundError` otherwise."""

@@ -1,123 +1,25 @@
-"""Calls, attributes and conditions that only ask: their value as the objects stand now, and what it rests on.
+"""Calls and attributes that only ask: their value as the objects stand now, and what it rests on.
 
 Source: Lib/threading.py, queue.py, concurrent/futures/_base.py, multiprocessing, subprocess.py, asyncio of each minor.
 """
 
 from __future__ import annotations
 
-import operator
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from .. import log
 from ..access.procfs import state_of
 from ..errors import GdbextError
-from . import callees, value_attributes
+from . import callees, lock_objects, poll_files, poll_tasks
+from .child_waits import pid_of
 from .objects import Object, is_property
+from .poll_values import CONTAINERS, RAISES, UNKNOWN, Ask, Bound, Value, entry, kinds_of, plain, truth
+from .simple_queues import items
 from .task_waits import Futures
 from .types import TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from .frames import Code
-
-
-class _Word:
-    def __init__(self, word: str) -> None:
-        self.word = word
-
-    def __repr__(self) -> str:
-        return self.word
-
-
-UNKNOWN, RAISES, NOTHING = _Word("unknown"), _Word("raises"), _Word("nothing")
-
-
-UNREAD = ("Value", "Connection", "Lock")  # kinds of questions whose answer is not read here
-
-
-class Ask(NamedTuple):
-    """What a loop asks for. `kind`: "Event", "Queue", "Future", "Thread", "Process", "Lock", "Items", "Flag", "File", "Value",
-    "Connection", "asyncio.Event" …; `object`: the one that is asked, or the one whose attribute is (a "Flag"); `name`: of the
-    attribute or file."""
-
-    kind: str
-    object: Any
-    text: str = ""
-    name: str = ""
-    number: int = 0  # a pid, a descriptor, a thread's id
-
-    @property
-    def key(self) -> tuple[str, int, str, int]:
-        return self.kind, self.object.address if self.object is not None else 0, self.name, self.number
-
-
-class Value(NamedTuple):
-    """A value of the walk: `held`: an `Object`, a plain value, a `Bound`, or `UNKNOWN`; `asks`: what it rests on."""
-
-    held: Any = UNKNOWN
-    asks: tuple[Ask, ...] = ()
-
-
-@dataclass
-class Bound:
-    """A method of an object. `computes`: the function of a property, which is called at once."""
-
-    owner: Object
-    name: str
-    function: Any
-    computes: bool = False
-
-
-# ---- names and attributes --------------------------------------------------------------------------------------------
-def entry(space: Object, name: str) -> Object | None:
-    """An entry of a namespace."""
-    try:
-        found: Object = space.item(name)
-        return found
-    except GdbextError as e:
-        log.passed_over(e)
-        return None
-
-
-def names(held: Any) -> list[str]:
-    """The keywords of a call."""
-    return [o.string(200) for o in held.elements(64)] if isinstance(held, Object) and held.isa("tuple") else []
-
-
-def closure(function: Object, code: Code) -> dict[str, Any]:
-    """The variables of the functions around it."""
-    rt = function.rt
-    cells = rt.target.u64(function.address + rt.layout["func.func_closure"])
-    if not cells:
-        return {}
-    held = rt.object(cells).elements(256)
-    free = [name for name, _ in code.variables][-len(held) :] if held else []
-    found = {}
-    for name, cell in zip(free, held):
-        inner = rt.target.u64(cell.address + rt.layout["cell.ob_ref"])
-        if inner:
-            found[name] = rt.object(inner)
-    return found
-
-
-def bound(function: Object, code: Code, arguments: list[Value], named: dict[str, Value]) -> dict[str, Any]:
-    """The variables of a function as it begins, by name."""
-    rt = function.rt
-    names = [name for name, _ in code.variables][: rt.target.i32(code.address + rt.layout["code.co_argcount"])]
-    found: dict[str, Any] = {**dict(zip(names, arguments)), **named, **closure(function, code)}
-    if any(name not in found for name in names):
-        for name, value in zip(reversed(names), reversed(defaults(function))):
-            found.setdefault(name, Value(value))
-    return found
-
-
-def defaults(function: Object) -> list[Any]:
-    """The default values of a function's last arguments."""
-    held = value_attributes.attribute(function, "__defaults__")
-    return [None if one.is_none() else one for one in held.elements(64)] if isinstance(held, Object) and held.isa("tuple") else []
+    from collections.abc import Callable
 
 
 def attribute(owner: Value, name: str) -> Value:
@@ -151,81 +53,6 @@ def attribute(owner: Value, name: str) -> Value:
     if function.type.python_definer("__get__") is not None:
         return Value()
     return Value(function, (Ask("Flag", obj, name, name),)) if obj.type.is_heap else Value()
-
-
-def kinds_of(obj: Object) -> list[str]:
-    """The full names of an object's classes."""
-    return [base.full_name if base.is_heap else base.raw_name for base in obj.type.bases()]
-
-
-# ---- conditions ------------------------------------------------------------------------------------------------------
-_SCALARS = ("bool", "int", "float", "str", "NoneType")
-_CONTAINERS = ("list", "dict", "set", "frozenset", "tuple", "collections.deque", "collections.OrderedDict", "bytes")
-_COMPARES: Sequence[Callable[[Any, Any], Any]] = (
-    operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge
-)  # fmt: skip
-
-
-def plain(held: Any) -> Any:
-    """A number, text or None; `UNKNOWN` for anything else."""
-    if not isinstance(held, Object):
-        return held if held is None or isinstance(held, (bool, int, float, str)) else UNKNOWN
-    if held.is_none():
-        return None
-    if held.isa("str"):
-        return held.string(4096)
-    return held.plain(1) if held.type.builtin_name in _SCALARS else UNKNOWN
-
-
-def is_none(value: Value) -> bool | None:
-    """Whether it is None; None where that is not known."""
-    if isinstance(value.held, (_Word, Bound)):
-        return None
-    return value.held is None or isinstance(value.held, Object) and bool(value.held.is_none())
-
-
-def truth(value: Value) -> Value:
-    """Its truth."""
-    known = plain(value.held)
-    if known is not UNKNOWN:
-        return Value(bool(known), value.asks)
-    held = value.held
-    if isinstance(held, Bound):
-        return Value(True)
-    if not isinstance(held, Object):
-        return Value(UNKNOWN, value.asks)
-    if held.type.builtin_name in _CONTAINERS:
-        asks = (*value.asks, Ask("Items", held)) if held.type.builtin_name != "tuple" else value.asks
-        return Value(bool(held.len()), asks)
-    if all(held.type.lookup(name) is None for name in ("__bool__", "__len__")):
-        return Value(True, value.asks)
-    return Value(held.isa("function", "module", "type") or UNKNOWN, value.asks)
-
-
-def compared(which: int, left: Value, right: Value) -> Value:
-    """A comparison of two plain values."""
-    a, b, asks = plain(left.held), plain(right.held), left.asks + right.asks
-    if a is UNKNOWN or b is UNKNOWN or which >= len(_COMPARES):
-        return Value(UNKNOWN, asks)
-    try:
-        return Value(bool(_COMPARES[which](a, b)), asks)
-    except TypeError:
-        return Value(UNKNOWN, asks)
-
-
-def identical(left: Value, right: Value, negated: bool) -> Value:
-    """`is` and `is not`."""
-    asks = left.asks + right.asks
-    if any(isinstance(one.held, (_Word, Bound)) for one in (left, right)):
-        return Value(UNKNOWN, asks)
-    a, b = (0 if one.held is None or one.held.is_none() else one.held.address for one in map(_as_object, (left, right)))
-    return Value((a == b) != negated, asks)
-
-
-def _as_object(value: Value) -> Value:
-    if value.held is None or isinstance(value.held, Object):
-        return value
-    raise GdbextError("a number is compared by `is`")
 
 
 # ---- calls -----------------------------------------------------------------------------------------------------------
@@ -264,13 +91,13 @@ def called(callee: Value, arguments: list[Value], named: dict[str, Value]) -> Va
             known = _METHODS.get((kind, held.name))
             if known is not None:
                 return known(held.owner, arguments, named)
-        if held.owner.type.builtin_name in _CONTAINERS:
+        if held.owner.type.builtin_name in CONTAINERS:
             return _of_container(held.owner, held.name)
     function = held.function if isinstance(held, Bound) else held
     if not isinstance(function, Object):
         raise GdbextError("a call of what is not known")
     if function.isa("function"):
-        return _of_library(function, arguments)
+        return _of_library(function, arguments, named)
     if function.isa("builtin_function_or_method") and not isinstance(held, Bound):
         rt = function.rt
         bound_to = rt.target.u64(function.address + rt.layout["cfunc.m_self"])
@@ -278,11 +105,13 @@ def called(callee: Value, arguments: list[Value], named: dict[str, Value]) -> Va
             return called(Value(Bound(rt.object(bound_to), callees._own_name(function), function)), arguments, named)
     name = callees._name(function)
     if name == "len" and arguments and isinstance(arguments[0].held, Object):
-        if arguments[0].held.type.builtin_name in _CONTAINERS:
+        if arguments[0].held.type.builtin_name in CONTAINERS:
             return Value(arguments[0].held.len(), (Ask("Items", arguments[0].held),))
         return Value()
     if name == "bool" and arguments:
         return truth(arguments[0])
+    if name in poll_files.FUNCTIONS:
+        return poll_files.FUNCTIONS[name](function.rt, arguments, named)
     if name == "time.sleep":
         return Value(None, (Ask("Pause", None),))
     if name.startswith("time."):
@@ -299,12 +128,16 @@ def _function_name(function: Object) -> str:
     return str(rt.object(rt.target.u64(function.address + rt.layout["func.func_qualname"])).string(300))
 
 
-def _of_library(function: Object, arguments: list[Value]) -> Value | None:
+def _of_library(function: Object, arguments: list[Value], named: dict[str, Value]) -> Value | None:
     """A function of the standard library that only asks or pauses; None for others."""
     rt = function.rt
     code = rt.code(rt.target.u64(function.address + rt.layout["func.func_code"]))
     name, file = _function_name(function), str(code.file).replace("\\", "/")
     file = file[len("<frozen ") : -1] + ".py" if file.startswith("<frozen ") else file
+    if file.endswith(poll_tasks.FILE) and name in poll_tasks.LIMITED:
+        return (poll_tasks.wait if name == "wait" else poll_tasks.wait_for)(arguments, named)
+    if file.endswith("multiprocessing/connection.py") and name == "wait":
+        return poll_files.connections(arguments, named)
     if any(file.endswith(end) and name in known for end, known in _PAUSES):
         return Value(UNKNOWN, (Ask("Pause", None),) if name in ("sleep", "__sleep0", "Condition.wait", "Thread.join") else ())
     if any(file.endswith(end) and name in known for end, known in _FILES) and arguments:
@@ -357,10 +190,7 @@ def _get(kind: str) -> Callable[..., Value]:
 
 
 def _limited_get(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
-    blocks = plain((arguments[0] if arguments else named.get("block", Value(True))).held)
-    limit = plain((arguments[1] if len(arguments) > 1 else named.get("timeout", Value(None))).held)
-    if blocks is not False and limit is None:
-        raise GdbextError("it waits in the queue itself")
+    _limited(arguments, named)
     return _get("Queue")(obj, arguments, named)
 
 
@@ -385,18 +215,8 @@ def _thread(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Val
     return Value(registered is not None and registered.address == obj.address, (Ask("Thread", obj, "", "", ident or 0),))
 
 
-def _pid_of(obj: Object) -> int:
-    try:
-        found = obj.attr("_popen")
-        if isinstance(found, Object) and not found.is_none():
-            return int(found.attr("pid").integer())
-    except GdbextError as e:
-        log.passed_over(e)
-    return int(obj.attr("pid").integer())
-
-
 def _child_alive(obj: Object) -> tuple[bool, tuple[Ask, ...]]:
-    pid = _pid_of(obj)
+    pid = pid_of(obj)
     return state_of(pid) not in ("", "Z", "X"), (Ask("Process", obj, "", "", pid),)
 
 
@@ -413,8 +233,57 @@ def _connection(obj: Object, arguments: list[Value], named: dict[str, Value]) ->
     return Value(UNKNOWN, (Ask("Connection", obj, "", "", int(obj.attr("_handle").integer())),))
 
 
-def _locked(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
-    return Value(UNKNOWN, (Ask("Lock", obj),))
+def _acquire(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
+    """A lock that is asked for without a wait, or with a time limit; the time passes in vain while it is held."""
+    _limited(arguments, named, "blocking")
+    held = lock_objects.read(obj)
+    if held is None or not held.locked:
+        raise GdbextError("it takes the lock")
+    return Value(False, (Ask(held.kind, obj), Ask("Pause", None)))
+
+
+def _is_locked(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
+    held = lock_objects.read(obj)
+    return Value(held.locked, (Ask(held.kind, obj),)) if held is not None else Value()
+
+
+def _semaphore(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
+    _limited(arguments, named, "blocking")
+    if _field(obj, "_value") != 0:
+        raise GdbextError("it takes the semaphore")
+    return Value(False, (Ask("Semaphore", obj), Ask("Pause", None)))
+
+
+def _limited(arguments: list[Value], named: dict[str, Value], block: str = "block") -> None:
+    """`GdbextError` for a call that may wait without a time limit."""
+    blocks = plain((arguments[0] if arguments else named.get(block, Value(True))).held)
+    limit = plain((arguments[1] if len(arguments) > 1 else named.get("timeout", Value(None))).held)
+    if blocks is not False and blocks != 0 and (limit is None or limit is UNKNOWN or limit == -1):
+        raise GdbextError("it waits in the call itself")
+
+
+def _simple(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
+    _limited(arguments, named)
+    return _simple_nowait(obj, arguments, named)
+
+
+def _simple_nowait(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
+    if items(obj):
+        raise GdbextError("it takes an item")
+    return Value(RAISES, (Ask("Queue", obj), Ask("Pause", None)))
+
+
+def _shared_queue(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
+    _limited(arguments, named)
+    return Value(RAISES, _connection(obj.attr("_reader"), [], {}).asks)
+
+
+def _wait_for_child(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
+    limit = (arguments[0] if arguments else named.get("timeout", Value(None))).held
+    alive, asks = _child_alive(obj)
+    if limit is None or plain(limit) is None or not alive:
+        raise GdbextError("it waits in the call itself, or the child has ended")
+    return Value(RAISES, asks)
 
 
 def _shared(obj: Object) -> Value:
@@ -448,6 +317,19 @@ _METHODS["threading.Thread", "join"] = _METHODS["multiprocessing.process.BasePro
 _METHODS["threading.Condition", "wait"] = _pause
 _METHODS["multiprocessing.process.BaseProcess", "is_alive"] = _alive
 _METHODS["subprocess.Popen", "poll"] = _exit_status
+_METHODS["subprocess.Popen", "wait"] = _wait_for_child
+_METHODS["_thread.lock", "acquire"] = _METHODS["_thread.RLock", "acquire"] = _acquire
+_METHODS["_thread.lock", "locked"] = _METHODS["_thread.RLock", "locked"] = _is_locked
+_METHODS["threading.Semaphore", "acquire"] = _semaphore
+_METHODS["_queue.SimpleQueue", "get"] = _simple
+_METHODS["_queue.SimpleQueue", "get_nowait"] = _simple_nowait
+_METHODS["_queue.SimpleQueue", "empty"] = lambda obj, *_: Value(not items(obj), (Ask("Queue", obj),))
+_METHODS["_queue.SimpleQueue", "qsize"] = lambda obj, *_: Value(len(items(obj)), (Ask("Queue", obj),))
+_METHODS["multiprocessing.queues.Queue", "get"] = _shared_queue
+_METHODS["multiprocessing.synchronize.Event", "wait"] = lambda obj, *_: Value(UNKNOWN, (Ask("Value", obj), Ask("Pause", None)))
+_METHODS["_multiprocessing.SemLock", "acquire"] = poll_files.semaphore
+_METHODS.update(poll_files.METHODS)
+_METHODS.update(poll_tasks.METHODS)
 _METHODS["multiprocessing.connection._ConnectionBase", "poll"] = _connection
 _ATTRIBUTES: dict[tuple[str, str], Callable[[Object], Value]] = {
     ("subprocess.Popen", "returncode"): _exit_status,

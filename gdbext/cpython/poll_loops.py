@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..errors import GdbextError
-from . import loops
+from . import child_waits, loops
+from .poll_values import Ask
 from .poll_walk import Walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .frames import PyFrame
-    from .poll_calls import Ask
 
 MAX_LOOPS = 4  # of a function
 MAX_FRAMES = 8  # innermost, of which one may have the loop
 _LIBRARY = ("/queue.py", "/threading.py", "/_base.py", "/connection.py", "/subprocess.py", "/synchronize.py", "/selectors.py",
-            "/popen_fork.py", "/tasks.py", "/context.py", "/sharedctypes.py")  # fmt: skip
+            "/popen_fork.py", "/tasks.py", "/context.py", "/sharedctypes.py",
+            "asyncio/queues.py", "asyncio/locks.py", "asyncio/mixins.py", "asyncio/timeouts.py")  # fmt: skip
 _ENGINE = ("asyncio/base_events.py", "asyncio/runners.py", "asyncio/events.py")  # run other code in turn
 
 
@@ -62,7 +64,18 @@ def of_frames(frames: Sequence[PyFrame]) -> Poll | None:
                 if found is not None:
                     found.depth = len(frames) - n - 1
                     return found
-    return None
+    return _of_child(frames)
+
+
+def _of_child(frames: Sequence[PyFrame]) -> Poll | None:
+    """The library's own loop that waits for a child up to a time limit. Its caller may do more after that."""
+    wait = child_waits.find(frames)
+    if wait is None or not wait.limit:
+        return None
+    ask = Ask("Process", wait.object, "", "", wait.pid)
+    depth = len(frames) - list(frames).index(wait.frame) - 1
+    caller = next((f for f in frames if not str(f.file).replace("\\", "/").endswith(child_waits.INSIDE)), wait.frame)
+    return Poll(wait.frame.code.address, [(0, sys.maxsize)], depth, [ask], caller, limit=True)
 
 
 def _of_loop(frame: PyFrame, start: int, end: int) -> Poll | None:

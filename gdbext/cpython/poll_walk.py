@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..errors import GdbextError
-from . import codes, poll_calls
+from . import codes, poll_calls, poll_values
 from .objects import Object
-from .poll_calls import UNKNOWN, Ask, Bound, Value
+from .poll_stack import NULL, UNSEEN, StackWork
+from .poll_values import UNKNOWN, Ask, Bound, Value
 from .stack_depths import Step, exception_entries, steps, writers
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ _OTHER = frozenset(
     SETUP_ASYNC_WITH LOAD_SPECIAL IMPORT_NAME STORE_SUBSCR DELETE_SUBSCR CALL_FUNCTION_EX STORE_SLICE""".split()
 )  # leave the function, or do more than ask
 _OUTWARD = ("STORE_ATTR", "STORE_GLOBAL", "STORE_NAME", "STORE_DEREF")
-_SHIFT = {(3, 12): 4}  # of a comparison's argument; none before 3.12, 5 since 3.13
 
 
 class _OtherError(GdbextError):
@@ -52,7 +52,7 @@ class _State:
         return _State(at, list(self.stack), dict(self.fast), list(self.blocks))
 
 
-class Walk:
+class Walk(StackWork):
     """A walk through one function. `variables`: its own, by name; `spaces`: its globals and builtins."""
 
     def __init__(self, rt: Runtime, code: Code, variables: dict[str, Any], spaces: Any, budget: list[int] | None = None) -> None:
@@ -195,16 +195,18 @@ class Walk:
     def _jump(self, state: _State, step: Step) -> list[_State]:
         name, stack = step.name, state.stack
         target = step.target(self.known["absolute"])
-        if name == "YIELD_FROM":  # 3.9, 3.10: an await of what only pauses
+        below = -3 if self.version >= (3, 15) else -2  # a NULL lies between, from 3.15 on
+        if name in ("SEND", "YIELD_FROM") and isinstance(stack[below].held, poll_values.Awaitable):
+            return self._limited(state, step, stack[below].held)
+        if name == "YIELD_FROM":  # 3.9, 3.10: an await of what only pauses or asks
             stack.pop()
-            stack[-1] = UNSEEN
             state.at = step.behind
             return [state]
         assert target is not None
-        if name == "SEND":  # an await of what only pauses
-            if self.version < (3, 12):
-                stack.pop()
-            stack[-1] = UNSEEN
+        if name == "SEND":  # an await of what only pauses or asks: its value is what the call gave
+            stack.pop()
+            if self.version >= (3, 12):
+                stack.append(stack[below + 1])
             self.visited |= {at for at in self.steps if step.offset <= at < target}  # it stands there meanwhile
             state.at = target
             return [state]
@@ -225,15 +227,25 @@ class Walk:
             return [state]
         return self._decided(state, step, target)
 
+    def _limited(self, state: _State, step: Step, awaited: poll_values.Awaitable) -> list[_State]:
+        """An await that its time limit ends."""
+        if not awaited.limited:
+            raise _OtherError(f"{self.code.qualname} waits without a time limit")
+        target = step.target(self.known["absolute"]) or step.behind
+        self.visited |= {at for at in self.steps if step.offset <= at < target}
+        if self.head >= 0:
+            self.asks += awaited.asks
+        return self._handler(state, step)
+
     def _decided(self, state: _State, step: Step, target: int) -> list[_State]:
         name, stack = step.name, state.stack
         value = stack[-1]
         keeps = name.endswith("_OR_POP")
         if name.endswith("NONE"):
-            said = poll_calls.is_none(value)
+            said = poll_values.is_none(value)
             jumps = said if said is None else said != name.endswith("NOT_NONE")
         else:
-            value = poll_calls.truth(value)
+            value = poll_values.truth(value)
             said = value.held if isinstance(value.held, bool) else None
             jumps = said if said is None else said == ("TRUE" in name)
         gone, stays = state.copy(target), state.copy(step.behind)
@@ -250,14 +262,16 @@ class Walk:
     def _undecided(self, gone: _State, stays: _State, value: Value, step: Step) -> list[_State]:
         """The ways of a decision that cannot be told. A loop that may end by it ends by itself: by the time, or after so many
         rounds. What other processes change is taken to stand as long as the loop goes on to ask for it."""
-        if self.probes and any(ask.kind in poll_calls.UNREAD for ask in value.asks):
+        if self.probes and any(ask.kind in poll_values.UNREAD for ask in value.asks):
             return []  # the loop asks that anyway
         if self.probes or self.head < 0:
             return [gone, stays]
         ways = [way for way in (gone, stays) if not self._leads_out(way.copy(way.at), step)]
+        if not ways:
+            raise _OtherError(f"{self.code.qualname} does more than ask, whatever the answer")
         if len(ways) < 2:
             self.unsure = True
-            asks = tuple(ask for ask in value.asks if ask.kind in poll_calls.UNREAD)
+            asks = tuple(ask for ask in value.asks if ask.kind in poll_values.UNREAD)
             self.asks += asks
             self.ends = self.ends or not asks
         return ways
@@ -334,7 +348,7 @@ class Walk:
         if name in self.written:
             return UNSEEN
         for n, space in enumerate(self.spaces):
-            found = space.lookup(name) if hasattr(space, "lookup") else poll_calls.entry(space, name)
+            found = space.lookup(name) if hasattr(space, "lookup") else poll_values.entry(space, name)
             if found is not None:
                 asks = () if n else (Ask("Flag", space, name, name),)
                 return Value(found, asks)
@@ -361,57 +375,6 @@ class Walk:
         beside = [NULL] if null else []
         state.stack += [value, *beside] if self.version >= (3, 13) else [*beside, value]
 
-    def _push_null(self, state: _State, _: int) -> None:
-        state.stack.append(NULL)
-
-    def _pop_top(self, state: _State, _: int) -> None:
-        state.stack.pop()
-
-    def _copy(self, state: _State, depth: int) -> None:
-        state.stack.append(state.stack[-depth])
-
-    def _dup_top(self, state: _State, _: int) -> None:
-        state.stack.append(state.stack[-1])
-
-    def _swap(self, state: _State, depth: int) -> None:
-        state.stack[-1], state.stack[-depth] = state.stack[-depth], state.stack[-1]
-
-    def _rot_two(self, state: _State, _: int) -> None:
-        self._swap(state, 2)
-
-    def _rot_three(self, state: _State, _: int) -> None:
-        state.stack.insert(-2, state.stack.pop())
-
-    def _end_send(self, state: _State, _: int) -> None:
-        del state.stack[-2]
-
-    # ---- work ----------------------------------------------------------------------------------------------------
-    def _unary_not(self, state: _State, _: int) -> None:
-        value = poll_calls.truth(state.stack.pop())
-        state.stack.append(Value(not value.held if isinstance(value.held, bool) else UNKNOWN, value.asks))
-
-    def _to_bool(self, state: _State, _: int) -> None:
-        state.stack.append(poll_calls.truth(state.stack.pop()))
-
-    def _compare_op(self, state: _State, argument: int) -> None:
-        right, left = state.stack.pop(), state.stack.pop()
-        shift = _SHIFT.get(self.version, 5 if self.version >= (3, 13) else 0)
-        state.stack.append(poll_calls.compared(argument >> shift, left, right))
-
-    def _is_op(self, state: _State, negated: int) -> None:
-        right, left = state.stack.pop(), state.stack.pop()
-        state.stack.append(poll_calls.identical(left, right, bool(negated)))
-
-    def _contains_op(self, state: _State, _: int) -> None:
-        right, left = state.stack.pop(), state.stack.pop()
-        state.stack.append(Value(UNKNOWN, left.asks + right.asks))
-
-    def _check_exc_match(self, state: _State, _: int) -> None:
-        state.stack[-1] = Value(True)
-
-    def _push_exc_info(self, state: _State, _: int) -> None:
-        state.stack.append(UNSEEN)
-
     # ---- calls ---------------------------------------------------------------------------------------------------
     def _kw_names(self, state: _State, index: int) -> None:
         state.fast["<keywords>"] = Value(self._constant(index))
@@ -421,9 +384,9 @@ class Walk:
         name, stack, count = step.name, state.stack, step.argument
         words: list[str] = []
         if name in ("CALL_KW", "CALL_FUNCTION_KW"):
-            words = poll_calls.names(stack.pop().held)
+            words = poll_values.names(stack.pop().held)
         elif name == "CALL" and self.version < (3, 13):
-            words = poll_calls.names(state.fast.pop("<keywords>", UNSEEN).held)
+            words = poll_values.names(state.fast.pop("<keywords>", UNSEEN).held)
         arguments = [stack.pop() for _ in range(count)][::-1]
         if name in ("CALL_FUNCTION", "CALL_FUNCTION_KW"):
             called = stack.pop()
@@ -438,8 +401,9 @@ class Walk:
         if found is None:
             found = self._python(called, plain, named)
         self.pauses = self.pauses or any(ask.kind in ("Clock", "Pause") for ask in found.asks)
+        self.unsure = self.unsure or found.held is poll_values.RAISES and any(a.kind in poll_values.UNREAD for a in found.asks)
         stack.append(found)
-        if found.held is poll_calls.RAISES:
+        if found.held is poll_values.RAISES:
             if self.head >= 0:
                 self.asks += found.asks
             stack.pop()
@@ -460,7 +424,7 @@ class Walk:
         code = rt.code(rt.target.u64(function.address + L["func.func_code"]))
         if self.depth >= MAX_DEPTH or code.flags & (_VARIADIC | _YIELDS):
             raise _OtherError(f"{code.qualname} takes other arguments, or is no plain function")
-        fast = poll_calls.bound(function, code, arguments, named or {})
+        fast = poll_values.bound(function, code, arguments, named or {})
         spaces = (rt.object(rt.target.u64(function.address + L["func.func_globals"])), self.spaces[1])
         inner = Walk(rt, code, fast, spaces, self.budget)
         inner.depth = self.depth + 1
@@ -495,6 +459,3 @@ class Walk:
     def _variable(self, index: int) -> str:
         variables = self.code.variables
         return variables[index][0] if index < len(variables) else "?"
-
-
-UNSEEN, NULL = Value(), Value(poll_calls.NOTHING)

@@ -13,8 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import log
-from ..cpython import loops, poll_loops
+from ..cpython import loops, poll_loops, poll_tasks
 from ..cpython import tasks as asyncio_tasks
+from ..cpython.child_waits import INSIDE, pid_of
 from ..cpython.event_loops import EventLoop, event_loops
 from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _SLEEPS = ("sleep", "__sleep0")
 RUNNABLE = ("ready", "running")
+ASKED = "asked"  # the key of a task that one that only asks has made for its question
 MAX_TASKS = 2000  # whose waits are read one by one
 MAX_TIMERS = 4096
 _ENGINE = "asyncio/base_events.py"  # a thread that runs a loop acts by its tasks
@@ -143,6 +145,7 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
         return found
     nodes = _nodes(name, tasks)
     asks = _asking(tasks)
+    made = _keys(tasks[:MAX_TASKS], asks)
     for task in tasks[:MAX_TASKS]:
         state = TaskState(nodes[task.address], task.name, task.state, task.loop, list(task.frames))
         state.address = task.address
@@ -151,7 +154,7 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
         except GdbextError as e:
             found.partial.append(f"task {task.name}: {e}")
         state.poll = asks.get(task.address)
-        state.key, state.yields = key_of(task, state.poll), _yields(task)
+        state.key, state.yields = made[task.address], _yields(task)
         if task.waits is not None:
             state.text, state.kind, state.seconds = task.waits.text, task.waits.kind, task.waits.seconds
             state.for_good = state.kind == "sleep" and sleeps_for_good(task.frames)
@@ -181,9 +184,21 @@ def used(rt: Runtime) -> bool:
 def _asking(tasks: Sequence[Any]) -> dict[int, Poll]:
     """{address: the loop} of the tasks that only ask, over and over: they yield, or sleep in between. None is
     looked at if there are too many."""
-    may = [t for t in tasks if t.state in RUNNABLE or t.waits is not None and t.waits.kind == "sleep"]
+    may = [t for t in tasks if t.state in RUNNABLE or t.waits is not None and t.waits.kind == "sleep" or _has_limit(t.frames)]
     found = {t.address: poll_loops.of_frames(t.frames) for t in may} if len(may) <= MAX_ASKING else {}
     return {address: poll for address, poll in found.items() if poll is not None}
+
+
+def _has_limit(frames: Sequence[Any]) -> bool:
+    """Whether the innermost frames wait by asyncio.wait or wait_for, which may have a time limit."""
+    names = [last_part(str(f.function)) for f in frames[:6] if path_of(f).endswith(poll_tasks.FILE)]
+    return any(name in poll_tasks.LIMITED for name in names)
+
+
+def _keys(tasks: Sequence[Any], asks: dict[int, Poll]) -> dict[int, Any]:
+    """{address of a task: its key}. A task that one that only asks makes for each question counts for nothing."""
+    made = {on for t in tasks if t.address in asks and t.waits is not None for on in t.waits.on}
+    return {t.address: ASKED if t.address in made else key_of(t, asks.get(t.address)) for t in tasks}
 
 
 def key_of(task: Any, poll: Poll | None = None) -> Any:
@@ -226,7 +241,7 @@ def keys(rt: Runtime) -> dict[int, Any] | None:
             return {}
         found, _ = asyncio_tasks.tasks(rt)
         asks = _asking(found)
-        return {task.address: key_of(task, asks.get(task.address)) for task in found[:MAX_TASKS]}
+        return _keys(found[:MAX_TASKS], asks)
     except GdbextError as e:
         log.passed_over(e)
         return None
@@ -267,6 +282,8 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
                 if task.kind in ("task", "gather", "wait", "group") and task.on:
                     task.edge = Edge(task.node, f"the end of {task.text}", "task", where=task.top, candidates=list(task.on))
                     task.edge.owner = task.on[0] if len(task.on) == 1 else None
+                elif task.kind == "asyncio":
+                    task.edge = _child(task)
                 continue
             own = [f for f in task.python[:8] if not path_of(f).endswith(ASYNCIO)]
             name = next(filter(None, (references.name_of(f, wait.object.address) for f in own)), "") or hex(wait.object.address)
@@ -315,6 +332,17 @@ def _owner(edge: Edge, task: TaskState, holders: Holders, node: Any, address: in
         if held:
             edge.candidates = [node(agent) for agent, _ in held]
             return
+
+
+def _child(task: TaskState) -> Edge | None:
+    """The edge of a task that waits for the end of a subprocess, None for others. Source: Lib/asyncio/subprocess.py."""
+    frame = next((f for f in task.python[:4] if path_of(f).endswith("asyncio/subprocess.py")), None)
+    if frame is None or last_part(str(frame.function)) != "wait":
+        return None
+    me = dict(frame.locals())["self"]
+    pid = pid_of(me)
+    where = outer_place(task.python, frame, INSIDE)
+    return Edge(task.node, f"the end of process {pid}", "Process", address=me.address, where=where, pid=pid)
 
 
 def _descriptor(task: TaskState) -> int:

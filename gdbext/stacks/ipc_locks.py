@@ -21,6 +21,7 @@ from ..cpython import gil, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from ..observe.system_calls import all_descriptors
+from . import shared_memory
 from .references import references_of
 
 if TYPE_CHECKING:
@@ -47,7 +48,12 @@ def semaphore_at(target: Target, address: int) -> Any:
     mapping = target.mapping_at(address)
     if mapping is None or not mapping.path.startswith(SEMAPHORES):
         return None
-    return mapping.inode or mapping.path, mapping.offset + address - mapping.start
+    return shared_memory.identity(mapping) or mapping.path, mapping.offset + address - mapping.start
+
+
+def of_semlock(rt: Any, address: int) -> Any:
+    """The identity of the semaphore of a SemLock at `address`, as `semaphore_at` gives it."""
+    return semaphore_at(rt.target, rt.target.u64(address + rt.layout["object.__size"] + HANDLE))
 
 
 def polled_lock_file(thread: ThreadView) -> str:
@@ -174,9 +180,13 @@ def resolve(views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
         if kind == "mutex":
             found = [(v.name, th.tid) for v in views for th in v.threads if th.thread is not None and th.thread.ns_tid == key]
             set_owner(edge, found, f"its owner, thread {key}, is in none of the processes read")
+            if not found:
+                shared_memory.owner_of_mutex(edge, by_name[edge.waiter[0]], key)
         elif kind == "semaphore":
             found = [node for node in taken.get(key, ()) if node != edge.waiter]
             set_owner(edge, found, "a semaphore keeps no owner, and no process that was read says that it has it")
+            if not found:
+                shared_memory.holders_of_semaphore(edge, views, edges)
         else:
             set_file_owner(edge, held, by_name)
 
@@ -206,7 +216,7 @@ def set_file_owner(edge: Edge, holders: dict[Any, Any], by_name: dict[str, Proce
         edge.owner = known[0]
         edge.note = "the kernel names the process that has it, not the thread" if locked else "it has the file open"
     elif held:
-        edge.outside = [f"{_comm(pid)} ({pid})" for pid in held]
+        edge.outside, edge.unread = [f"{_comm(pid)} ({pid})" for pid in held], held
         edge.note = f"{', '.join(edge.outside[:4])} {'has' if len(held) == 1 else 'have'} {'it' if locked else 'the file open'}"
     else:
         edge.note = "no readable process has it"

@@ -11,16 +11,16 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from .. import log
-from ..access.model import PAGE
 from ..access.snapshot import CoreFileTarget
-from ..cpython import gil, lock_objects
+from ..cpython import child_waits, gil, lock_objects
 from ..errors import FaultError, GdbextError
-from . import ipc_locks, polls
+from . import forks, ipc_locks, polls
 from .ending import shutdown_edge
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
+from .io_locks import buffered_owner
 from .pools import Pools
-from .python_waits import LIBRARY, ORPHANED, edge_of, import_owner, last_part, number, path_of, text
+from .python_waits import LIBRARY, ORPHANED, awaited_futures, edge_of, import_owner, last_part, number, path_of, text
 from .python_waits import find as find_wait
 from .references import Reach, Reachable, references_of
 from .waits import Edge
@@ -42,45 +42,11 @@ MUTEX_KINDS = 0x1FF
 MUTEX_SHARED = 0x80  # PTHREAD_MUTEX_PSHARED_BIT, nptl/pthreadP.h
 NAMING = 4  # innermost frames that may give a lock its name
 
-_BUFFERED, _TEXT = ("_io.BufferedWriter", "_io.BufferedReader", "_io.BufferedRandom"), "_io.TextIOWrapper"
-IO_WORDS = 26  # of such an object: more than it has before its lock and owner
-
 
 def outer_place(frames: list[Any], otherwise: Any, library: tuple[str, ...] = LIBRARY) -> str:
     """The innermost frame outside the library, as "function (file:line)"."""
     frame = next((f for f in frames if not path_of(f).endswith(library)), otherwise)
     return f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})"
-
-
-def buffered_owner(obj: Any, futex: int) -> int | None:
-    """The pthread id of the owner of the lock inside an io.BufferedWriter, BufferedReader or BufferedRandom, or inside the one
-    below an io.TextIOWrapper. The lock's semaphore has to be at `futex`. None for anything else.
-
-    Source: Modules/_io/bufferedio.c, `buffered`: `PyThread_type_lock lock`, then `unsigned long owner`. Their offsets differ by
-    minor; the pointer to the semaphore that a thread waits on marks the place."""
-    try:
-        kind = obj.type.builtin_name
-        if kind not in (*_BUFFERED, _TEXT) or futex < PAGE:  # the first argument of another call
-            return None
-        words = obj.rt.target.words(obj.address, IO_WORDS)
-        if kind == _TEXT:
-            inner = (obj.rt.object(word) for word in words[2:6] if word)
-            return next((owner for one in inner if (owner := _owner_in(one, futex)) is not None), None)
-    except GdbextError as e:
-        log.passed_over(e)
-        return None
-    return _owner_in(obj, futex)
-
-
-def _owner_in(obj: Any, futex: int) -> int | None:
-    try:
-        if obj.type.builtin_name not in _BUFFERED:
-            return None
-        words = obj.rt.target.words(obj.address, IO_WORDS)
-    except GdbextError as e:
-        log.passed_over(e)
-        return None
-    return next((owner for word, owner in zip(words[2:], words[3:]) if word == futex), None)
 
 
 class Finder:
@@ -135,7 +101,7 @@ class Finder:
             known = self._ipc_lock(thread, futex) if self.view.live else None
             return known or self._poll(thread, self.loops[thread.tid])
         wait = find_wait(thread.python)
-        semantic = self._built(thread, wait) if wait is not None else None
+        semantic = self._built(thread, wait) if wait is not None else self._child(thread)
         if thread is self.view.main and semantic is None:
             semantic = shutdown_edge(self.view.name, thread, self.view.threads)
         if semantic is None and self.view.live:
@@ -167,7 +133,9 @@ class Finder:
         edge = polls.edge(self.node(thread), poll)
         if edge.kind == "Thread":
             self._by_ident(edge, poll.asks[0].number)
-        elif edge.kind != "Process" and not (edge.kind == "Future" and self._in_a_pool(edge)):
+        elif edge.kind in ("Lock", "RLock") and edge.address and not edge.shared and self.rt is not None:
+            self._lock_edge(thread, self.rt.object(edge.address), edge)
+        elif edge.kind != "Process" and not edge.shared and not (edge.kind == "Future" and self._in_a_pool(edge)):
             polls.offer(edge, poll, thread, self.reachable.agents, self.reachable, self.node)
         return edge
 
@@ -247,7 +215,7 @@ class Finder:
         parked = lock_objects.parked_at(rt, futex)
         name, obj = self._lock_waited_for(thread, futex, parked)
         if obj is not None:
-            return self._lock_edge(thread, obj, name, thread.python[0])
+            return self._new_lock_edge(thread, obj, name, thread.python[0])
         inside = self._buffered_io(thread, futex) or self._simple_queue(thread, futex)
         if inside is not None:
             return inside
@@ -317,15 +285,17 @@ class Finder:
             log.passed_over(e)
             return None
 
-    def _lock_edge(self, thread: ThreadView, obj: Any, name: str, frame: Any) -> Edge:
-        info: Any = lock_objects.read(obj)  # no None: `obj` is a lock that was found
-        what = self._called(thread, name)
+    def _new_lock_edge(self, thread: ThreadView, obj: Any, name: str, frame: Any) -> Edge:
+        kind = lock_objects.KINDS[obj.type.builtin_name]
+        what = self._called(thread, name) or hex(obj.address)
         where = f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})"
-        edge = Edge(
-            self.node(thread), f"the {info.kind} {what or hex(info.address)}", info.kind, address=info.address, where=where
-        )
+        return self._lock_edge(thread, obj, Edge(self.node(thread), f"the {kind} {what}", kind, address=obj.address, where=where))
+
+    def _lock_edge(self, thread: ThreadView, obj: Any, edge: Edge) -> Edge:
+        """Sets the owner of a lock's edge, or those that may have it."""
+        info: Any = lock_objects.read(obj)  # no None: `obj` is a lock that was found
         if not info.locked:
-            edge.note, edge.open = "it was just being released", "it is open"
+            edge.note, edge.open = "it was just being released", "" if edge.polls else "it is open"
             return edge
         if info.kind != "RLock":
             return self._holder_of(edge, info.address, thread)
@@ -386,6 +356,13 @@ class Finder:
             edge.note = "no thread of this process holds it in any frame: it is used as a signal, or " + ORPHANED
         return edge
 
+    def _child(self, thread: ThreadView) -> Edge | None:
+        wait = child_waits.find(thread.python)
+        if wait is None:
+            return None
+        what, where = f"the end of process {wait.pid}", outer_place(thread.python, wait.frame, child_waits.INSIDE)
+        return Edge(self.node(thread), what, "Process", address=wait.object.address, where=where, limit=wait.limit, pid=wait.pid)
+
     # ---- what is built of locks --------------------------------------------------------------------------------------
     def _built(self, thread: ThreadView, wait: Any) -> Edge:
         """The edge of a wait that the library's frames show: a queue, an event, a join, a future, an import."""
@@ -399,6 +376,9 @@ class Finder:
             edge = Edge(node, f"the import of {text(me, 'name')}", "import", address=me.address, where=where)
             self._by_ident(edge, import_owner(me))
             return edge
+        many = awaited_futures(thread.python) if wait.kind == "Event" else None
+        if many is not None:
+            return self._futures(Edge(node, "", "Future", where=where, limit=wait.limit), *many)
         own = [f for f in thread.python[:8] if not path_of(f).endswith(LIBRARY)]
         name = next(filter(None, (self.references.name_of(f, me.address) for f in own)), "")
         edge = edge_of(node, wait, name or hex(me.address), where)
@@ -409,6 +389,16 @@ class Finder:
             return edge
         self._offer(edge, thread)
         edge.ended = self._ended_threads(thread)
+        return edge
+
+    def _futures(self, edge: Edge, futures: list[Any], every: bool) -> Edge:
+        """Sets the threads of pools that run some futures, or may run them."""
+        able: dict[int, ThreadView] = {}
+        for future in futures:
+            runs = self.pools.running(future.address)
+            able.update((th.tid, th) for th in ([runs] if runs is not None else self.pools.queued(future.address)))
+        edge.lock = f"{'all' if every else 'one'} of {len(futures)} futures" if len(futures) != 1 else "a Future"
+        edge.candidates, edge.every = [self.node(th) for th in able.values()], every and bool(able)
         return edge
 
     def _in_a_pool(self, edge: Edge) -> bool:
@@ -493,4 +483,6 @@ def find(view: ProcessView, loops: Mapping[int, Poll] | None = None) -> tuple[li
     if view.rt is None and not view.threads:
         return [], {0: "no thread could be read"}
     finder = Finder(view, loops)
-    return finder.edges(), finder.partial
+    edges = finder.edges()
+    forks.note_copies(view, edges)
+    return edges, finder.partial

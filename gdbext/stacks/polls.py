@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..cpython.task_waits import Futures, is_task
 from ..errors import GdbextError
+from . import ipc_locks
 from .givers import may_end
 from .python_waits import Wait, edge_of, last_part, number, path_of, text
 from .references import references_of
@@ -17,11 +18,11 @@ from .waits import Edge
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..cpython.poll_calls import Ask
     from ..cpython.poll_loops import Poll
+    from ..cpython.poll_values import Ask
     from .references import Reachable, References
 
-_WAITS = {"Queue": "get", "Event": "Event", "Future": "Future"}
+_WAITS = {"Queue": "get", "Event": "Event", "Future": "Future", "Semaphore": "Semaphore"}
 ANYBODY = ("File", "Value", "Flag")  # what code may change without an object that leads there
 
 
@@ -72,8 +73,10 @@ def _of_ask(node: Any, ask: Ask, rt: Any, references: References, frame: Any, wh
         found = edge_of(node, Wait(_WAITS[kind], rt.object(address), frame, False), name, where, module)
         found.open = ""  # the loop looks at it itself
         return found
-    found = Edge(node, _words(ask, references, frame), ask.kind, address=address, where=where)
+    shared = ask.kind == "SemLock"
+    found = Edge(node, _words(ask, references, frame), "Lock" if shared else ask.kind, address=address, where=where)
     found.pid = ask.number if ask.kind == "Process" else 0
+    found.shared = ("semaphore", ipc_locks.of_semlock(rt, address)) if shared else None
     if ask.kind == "File":
         found.note = "any process may make it"
     return found
@@ -86,6 +89,10 @@ def _words(ask: Ask, references: References, frame: Any) -> str:
             return f"the end of thread {text(ask.object, '_name')}"
         if ask.kind == "Process":
             return f"the end of process {ask.number}"
+        if ask.kind in ("Lock", "RLock"):
+            return f"the {ask.kind} {name or hex(ask.object.address)}"
+        if ask.kind == "SemLock":
+            return f"the semaphore {name or hex(ask.object.address)}, in memory shared between processes"
         if ask.kind == "Flag":
             owner = name + "." if name and ask.object.type.builtin_name != "dict" else ""
             return f"a change of {owner}{ask.name}"

@@ -1,7 +1,6 @@
 """The thread of an executor that runs the work of a `concurrent.futures.Future`, or the executor whose queue holds it.
 
-Source: Lib/concurrent/futures/thread.py (`_worker`, `_WorkItem.run`), Modules/_queuemodule.c: `simplequeueobject` has a list and
-a position before 3.13, a ring of pointers from 3.13 on.
+Source: Lib/concurrent/futures/thread.py (`_worker`, `_WorkItem.run`).
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import log
+from ..cpython.simple_queues import items
 from ..errors import GdbextError
 from .python_waits import last_part, path_of
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..cpython.objects import Object
 
 THREADS = "concurrent/futures/thread.py"
-MAX_ITEMS = 4096  # of a queue
 
 
 class Pools:
@@ -59,19 +58,3 @@ class Pools:
                         if not item.is_none():
                             self._queued[item.attr("future").address] = workers
         return self._running
-
-
-def items(queue: Object) -> list[Object]:
-    """The items of a C queue.SimpleQueue, the first one first."""
-    if queue.type.builtin_name != "_queue.SimpleQueue":
-        raise GdbextError(f"{queue.type_name}: no SimpleQueue of C code")
-    rt = queue.rt
-    at = queue.address + (32 if rt.layout.free_threaded else 16)
-    if rt.version >= (3, 13):
-        _, get, pointers, room, count = rt.target.words(at + 8, 5)
-        if not 0 <= count <= room or count > MAX_ITEMS or room and get >= room:
-            raise GdbextError("the ring of a SimpleQueue does not hold together: it changed meanwhile, or this CPython's differs")
-        words = rt.target.words(pointers, room) if count else []
-        return [rt.object(words[(get + i) % room]) for i in range(count)]
-    _, _, things, first = rt.target.words(at, 4)
-    return list(rt.object(things).elements(MAX_ITEMS)[first:])

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LIBRARY = ("threading.py", "queue.py", "_bootstrap>", "thread.py", "_base.py", "logging/__init__.py", "synchronize.py")
 ASYNCIO = ("asyncio/locks.py", "asyncio/queues.py", "asyncio/mixins.py", "asyncio/tasks.py", "asyncio/timeouts.py")
+MAX_FUTURES = 1000  # that one call waits for
 FRAMES = 8  # innermost frames in which a wait of the library is looked for
 ORPHANED = "it was held when this process was forked, or the thread has ended without releasing it"
 
@@ -89,6 +90,20 @@ def find(frames: Sequence[Any]) -> Wait | None:
     return best
 
 
+def awaited_futures(frames: Sequence[Any]) -> tuple[list[Any], bool] | None:
+    """(the futures for which `concurrent.futures.wait` or `as_completed` waits, whether all of them have to be done); None where
+    the innermost frames are in neither. Source: Lib/concurrent/futures/_base.py."""
+    for frame in frames[:FRAMES]:
+        if not path_of(frame).endswith(LIBRARY):
+            break
+        if path_of(frame).endswith("_base.py") and frame.function in ("wait", "as_completed"):
+            own = dict(frame.locals())
+            futures = [one for one in own["fs"].elements(MAX_FUTURES) if text(one, "_state") in ("PENDING", "RUNNING")]
+            when = own.get("return_when")
+            return futures, when is not None and when.string(40) == "ALL_COMPLETED"
+    return None
+
+
 def _kind(frame: Any, me: Any) -> str:
     path = path_of(frame)
     found = next((what for (end, function), what in _WAITING.items() if path.endswith(end) and frame.function == function), "")
@@ -157,7 +172,8 @@ def edge_of(node: Any, wait: Wait, name: str, where: str, module: str = "") -> E
     elif kind == "Semaphore":
         extra = f" (value {number(me, '_value')})"
     elif kind == "Future":
-        extra = f" ({text(me, '_state')})"
+        state = text(me, "_state")
+        extra = f" ({state})" if state != "?" else ""  # a future of C code
     return Edge(
         node,
         f"the {module}{me.type_name} {name}{extra}",

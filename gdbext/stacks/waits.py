@@ -24,6 +24,7 @@ class Edge:
     * `address`: of the lock, 0 for none
     * `shared`: (kind, key) of a lock that other processes may have (`ipc_locks.resolve`)
     * `outside`: processes that have it and were not read
+    * `unread`: pids of processes that may have it and were not read
     * `polls`: the waiter asks again and again
     * `limit`: the wait has a time limit
     * `ended`: names of threads that have ended and could have ended the wait
@@ -48,6 +49,7 @@ class Edge:
     where: str = ""
     shared: Any = None
     outside: list[str] = field(default_factory=list)
+    unread: list[int] = field(default_factory=list)
     polls: bool = False
     limit: bool = False
     ended: list[str] = field(default_factory=list)

@@ -160,7 +160,7 @@ def waits_to_end(f: ProcessState) -> list[tuple[Node, str]]:
     """What the threads and tasks of a process wait for, in words; [] where all of them only wait for the program's own end."""
     edges = [t.edge for t in f.threads if t.edge is not None and not t.idle]
     edges += [task.edge for task in f.tasks if task.edge is not None and f.loop_with(task.loop) is not None]
-    waits = [(edge.waiter, edge.lock + (f" in {edge.where}" if edge.where else "")) for edge in edges]
+    waits = [(edge.waiter, _in_words(edge)) for edge in edges]
     meant = any(edge.kind in WITHIN and edge.kind not in ENDS and _is_meant(edge) for edge in edges)
     t = f.main
     if t is not None and t.edge is None and t.call is not None and t.call.name in ("read", "recv", "write"):
@@ -168,6 +168,11 @@ def waits_to_end(f: ProcessState) -> list[tuple[Node, str]]:
             meant, text = True, ", ".join(source.text for source in t.call.sources)
             waits.insert(0, (t.node, f"{text}, of which it has the other end itself, in {t.top}"))
     return waits if meant else []
+
+
+def _in_words(edge: Edge) -> str:
+    copies = f"; {edge.note}" if edge.note and edge.kind not in LOCKS and not edge.orphan else ""
+    return edge.lock + (f" in {edge.where}" if edge.where else "") + copies
 
 
 # Kinds of waits that only a thread or task of the same process ends, unless the object is shared; by the end of one of them

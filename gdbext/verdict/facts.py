@@ -144,6 +144,16 @@ class ThreadState:
         return str(frame) if frame else "a place that cannot be named"
 
     @property
+    def inside(self) -> str:
+        """What Python code of the thread was called for by the interpreter itself: "a finalizer", "a signal handler", "a weak
+        reference's callback"; '' for none. Known by the interpreter's native frames, of a finalizer by its name too."""
+        python = [f for f in self.frames if f.kind == "python"]
+        if any((f.function or "").rpartition(".")[2] == "__del__" for f in python):
+            return "a finalizer"
+        found = (what for name in self.native if python for start, what in patterns.CALLED_FOR if (name or "").startswith(start))
+        return next(found, "")
+
+    @property
     def at_ring(self) -> bool:
         """Whether it waits for a message of a ring or for another process's answer, outside signal handlers and hooks."""
         if not self.stands_in(shm_rings.waits_in) and not self.stands_in(registry.waits_for_answer_in):

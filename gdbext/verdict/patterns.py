@@ -34,3 +34,13 @@ TORCH_FILES = ("torch/distributed/distributed_c10d.py",)
 def collective_files() -> tuple[str, ...]:
     """Ends of the paths of files whose functions communicate with other ranks."""
     return (*TORCH_FILES, *registry.collective_files())
+
+
+# the interpreter's functions that call Python code which no Python code called: Objects/typeobject.c, Modules/signalmodule.c
+CALLED_FOR = (
+    ("slot_tp_finalize", "a finalizer"),
+    ("_PyErr_CheckSignals", "a signal handler"),
+    ("PyErr_CheckSignals", "a signal handler"),
+    ("PyObject_ClearWeakRefs", "a weak reference's callback"),
+    ("handle_weakref", "a weak reference's callback"),
+)

@@ -264,9 +264,10 @@ def _last_look(s: ProcessState, rt: Runtime, first: dict[str, Any], counted: dic
         return
     kept = {loop.address for loop in seen.loops if loop.turned is False}  # the task that runs there has not finished
     stays = {t.address for t in seen.tasks if t.loop in kept}
-    changed = {address for address, key in now.items() if before.get(address) != key} - stays
+    asked = {address for keys in (before, now) for address, key in keys.items() if key == async_waits.ASKED}
+    changed = {address for address, key in now.items() if before.get(address) != key} - stays - asked
     slept = {t.address for t in seen.tasks if t.kind == "sleep"}  # a sleep ends by itself: no progress
-    gone = sum(address not in now for address in before)
+    gone = sum(address not in now for address in before if address not in asked)
     s.moved_tasks = {t.node for t in seen.tasks if t.address in changed}
     if before or now:
         s.counters.append(Counter(s.name, s.pid, "asyncio tasks that made progress or ended", 0, len(changed - slept) + gone))
@@ -299,8 +300,9 @@ def _read_polls(s: ProcessState, rt: Runtime) -> None:
             continue
         thread.poll = _poll_of(s, rt, py)
         if thread.poll is not None and thread.poll.asks[0].kind == "Connection":
-            source = system_calls.Files(s.pid).source(thread.poll.asks[0].number)
-            thread.call = system_calls.Call("poll", [source], thread.poll.limit)
+            files = system_calls.Files(s.pid)
+            sources = [files.source(ask.number) for ask in thread.poll.asks if ask.kind == "Connection"]
+            thread.call = system_calls.Call("poll", sources, thread.poll.limit)
 
 
 def _poll_of(s: ProcessState, rt: Runtime, py: PyThread) -> Poll | None:

@@ -220,9 +220,9 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
         return _processes(facts, f, [edge.pid] if edge.pid else [], said)
     if edge.owner is not None:
         return Step(said, [edge.owner])
-    if edge.outside:
-        return _unknown(said, edge.note)
-    if edge.orphan:
+    if edge.outside or edge.unread and not edge.candidates:
+        return Step(said, (), End(None, UNKNOWN, edge.note, edge.unread[0] if edge.unread else 0))
+    if edge.orphan and not (edge.shared and f is not None and f.signals):
         return Step(said, (), End(None, ENDED, edge.note))
     if every or edge.every:
         return Step(said, edge.candidates, None, True)
@@ -239,8 +239,9 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
     if edge.kind == "File":
         return _unknown(said, edge.note)
     if edge.kind == "Future":
-        return _unknown(said, "no frame that was read has it: work queued in a loop or pool is in no frame")
-    none = "no thread and no task that was read can reach it"
+        why = "no frame that was read has it: work queued in a loop or pool is in no frame"
+        return _unknown(said, why + (f"; {edge.note}" if edge.note else ""))
+    none = "no thread and no task that was read can reach it" + (f"; {edge.note}" if edge.note else "")
     if f is not None and f.signals:
         what = f"the process's own handler of {', '.join(f.signals[:4])} may, which is not read"
         return _unknown(said, f"{none}; {what}")

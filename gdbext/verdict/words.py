@@ -38,7 +38,8 @@ def describe(t: ThreadState | None) -> str:
     load = "" if t.load is None else f", {100 * t.load:.0f} % CPU"
     how = "moves, last" if t.moved else "is"
     wait = f", waits for {t.edge.lock}" if t.edge is not None else ""
-    return f"{t.node[0]} thread {t.node[1]}{f' ({t.name})' if t.name else ''} {how} in {t.top}{wait}{load}"
+    called = f", inside {t.inside}" if t.inside else ""
+    return f"{t.node[0]} thread {t.node[1]}{f' ({t.name})' if t.name else ''} {how} in {t.top}{called}{wait}{load}"
 
 
 def kept_line(t: ThreadState) -> str:

@@ -116,3 +116,22 @@ def test_a_request_that_stands_has_the_chain_that_llm_hang_has(torch_python):
     told = [c for c in hang["chains"] if c["waiter"].get("request", "").startswith("in-hands")]
     chain = found["in-hands"]["chains"]
     assert not chain or not told or chain[0]["end"]["place"]["tid"] == told[0]["end"]["place"]["tid"], (chain, told)
+
+
+@pytest.mark.parametrize("state", [[], ["ended"]], ids=["spins", "ended"])
+def test_llm_hang_and_llm_requests_name_the_same_one_who_must_act(state, torch_python):
+    """The input thread of a core spins with a request in hand, or has ended."""
+    with running(torch_python, "titled_engine_core.py", "3", *state) as (target, _):
+        hang = answer(f"llm-hang {target.pid} -json")
+        requests = answer(f"llm-requests -between 0.5 {target.pid} -json")
+
+    def acts(said, name):
+        (one,) = [r for r in said["requests"] if r["request_id"].startswith(name + "-")]
+        return one["verdict"], {key: one["holder"].get(key) for key in ("pid", "tid")}
+
+    for name in ("in-hands", "queued-in", "r0", "lost"):
+        assert acts(hang, name) == acts(requests, name), (name, hang["requests"], requests["requests"])
+    assert acts(hang, "in-hands")[0] == ("lost" if state else "behind")
+    if not state:
+        holder = acts(hang, "in-hands")[1]
+        assert holder["tid"] != target.pid and holder["tid"] in [c.get("tid") for c in hang["culprits"]], hang["culprits"]

@@ -34,7 +34,8 @@ def crashed(facts: Facts) -> Verdict | None:
         evidence = [f"{f.name} {_ENDED[f.state]}" + (f" ({f.ended})" if f.ended else "") for f in dead]
         return Verdict("crashed", [(f.name, None) for f in dead], evidence, waiting(facts, dead))
     for f in facts:
-        awaited = awaited_pids(f) | _engines_own(facts, f)
+        asked = {t.edge.pid for t in f.threads if t.edge is not None and (t.edge.limit or t.edge.polls)}
+        awaited = awaited_pids(f) - asked | _engines_own(facts, f)  # one that asks for it soon finds that it has ended
         if f.main is not None and f.main.still and len(f.threads) == 1 and reads_its_own_pipe(f, f.main):
             awaited |= {pid for pid, _ in f.dead_children}
         missed = [(pid, what) for pid, what in f.dead_children if pid in awaited]

@@ -78,6 +78,11 @@ def _kept(facts: Facts, edges: list[Edge], node: Node, helper: bool) -> tuple[Ed
         end = last.owner
     if last.kind == "GIL" or last.owner is None and not last.orphan:
         return None  # its owner is not known
+    f = facts.process(last.waiter)
+    if last.owner is None and last.shared and f is not None and f.signals:
+        return None  # a handler may release it
+    if last.polls and helper:
+        return None  # it may only try
     if turns.taken_in_turn(facts, locked[-1]) and _only_rests(facts, locked[-1].owner):
         return None
     owner = facts.thread(end) if last.owner is not None else None

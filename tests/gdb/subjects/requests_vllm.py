@@ -1,8 +1,8 @@
 """STAND-INS of vLLM's front end and engine core in one process, named as vLLM 0.32 names them: requests at every place of
 their way.
 
-requests_vllm.py COUNT [work]      COUNT requests wait in the scheduler. Says where it has put which, then waits; with "work" it
-makes a step, and gives r0 a token, every 20 ms, and its input thread does not spin.
+requests_vllm.py COUNT [work|ended]      COUNT requests wait in the scheduler. Says where it has put which, then waits; with
+"work" it makes a step, and gives r0 a token, every 20 ms, and its input thread does not spin; with "ended" its input thread has.
 """
 
 import collections
@@ -112,7 +112,7 @@ def _create_grammar(request):
 
 
 def preprocess_add_request(request):
-    while request:
+    while request and "ended" not in sys.argv:
         if "work" in sys.argv:
             time.sleep(0.02)
 

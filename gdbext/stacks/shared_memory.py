@@ -1,0 +1,136 @@
+"""Locks in shared memory whose holder has ended: who maps the lock, and whether one of them is left that could release it.
+
+A semaphore of multiprocessing is released by Python code of a process that maps it. A process that has ended releases nothing: no
+semaphore, and no process-shared mutex, unless that is robust (pthread_mutexattr_setrobust(3)).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from .. import log
+from ..access.procfs import read_proc, state_of
+from ..access.proctable import ProcTable
+from ..cpython.objects import Object
+from ..cpython.poll_values import kinds_of
+from ..errors import GdbextError
+from ..observe.clocks import hidden_kin, how_ended
+from .python_waits import FRAMES, last_part, number, text
+from .references import references_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..access.model import Mapping
+    from .threads import ProcessView
+    from .waits import Edge
+
+SECONDS = 5.0  # for one pass through all maps
+SHOWN = 4
+_SIGNALS = ("wait", "wait_for")  # of multiprocessing.synchronize
+ENDED = "no process is left that could release it"
+
+
+def identity(mapping: Mapping) -> Any:
+    """(device, inode) of the file of a mapping; None where they are not known."""
+    return (mapping.device, mapping.inode) if mapping.inode else None
+
+
+def mappers(device: str, inode: int, family: Iterable[int]) -> list[int] | None:
+    """The pids of the processes that map the file of an inode. None where the maps of one of `family` may not be read, or it
+    took too long: one more may map it."""
+    found, kin, deadline = [], set(family), time.monotonic() + SECONDS
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        if time.monotonic() > deadline:
+            return None
+        maps = _maps(pid, device, inode)
+        if maps:
+            found.append(pid)
+        elif maps is None and pid in kin:
+            return None
+    return found
+
+
+def _maps(pid: int, device: str, inode: int) -> bool | None:
+    """Whether a process maps the file of an inode; None where that may not be read."""
+    try:
+        return bool(re.search(rf"^\S+ \S+ \S+ {re.escape(device)} {inode} ".encode(), read_proc(pid, "maps"), re.M))
+    except GdbextError as e:
+        log.passed_over(e)
+        return None if state_of(pid) not in ("", "Z", "X") else False
+
+
+def owner_of_mutex(edge: Edge, view: ProcessView, owner: int) -> None:
+    """Sets, for a shared mutex whose owner is in no process that was read, whether that thread still exists. `owner`: its tid as
+    its process sees it."""
+    mapping = view.target.mapping_at(edge.address)
+    main = view.main.thread if view.main is not None else None
+    if not view.live or mapping is None or not mapping.inode or main is None or main.ns_tid != main.tid:
+        return  # a core, or a process whose numbers are not ours
+    has_it = _maps(owner, mapping.device, mapping.inode) if os.path.exists(f"/proc/{owner}") else False
+    if has_it:
+        edge.outside, edge.unread, edge.note = (
+            [f"thread {owner}"],
+            [owner],
+            f"its owner, thread {owner}, is in a process that was not read",
+        )
+    elif has_it is False:  # it has ended; another one that has its number now has no such memory
+        edge.orphan, edge.note = True, f"its owner, thread {owner}, has ended without releasing it: {ENDED}"
+
+
+def holders_of_semaphore(edge: Edge, views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
+    """Sets, for a semaphore that no process that was read says that it has, whether one is left that could release it: a process
+    that maps it and has a Python thread that does not wait for it too. Inside a condition or an event a semaphore is a signal,
+    which is not judged: one that is never sent may be meant to be waited for until the program ends."""
+    key = edge.shared[1][0] if edge.shared[1] else None
+    mine = next(view for view in views if view.name == edge.waiter[0])
+    if not isinstance(key, tuple) or not mine.live:
+        return
+    found = mappers(key[0], key[1], hidden_kin(ProcTable(), mine.pid or 0))
+    waiters = {one.waiter for one in edges if one.shared == edge.shared}
+    read = {view.pid: view for view in views}
+    outside = [pid for pid in found or () if pid not in read]
+    mapping = [view for view in views if view.pid in (found or ())]
+    able = [node for view in mapping for node in _could_release(view, waiters)]
+    ended = ended_processes(mine)
+    waiter = next((th for th in mine.threads if th.tid == edge.waiter[1]), None)
+    signalled = waiter is None or any(last_part(frame.function) in _SIGNALS for frame in waiter.python[:FRAMES])
+    if found is not None and not able and not outside and not signalled:
+        edge.orphan, edge.note = True, f"every process that maps it waits for it itself: {ENDED}"
+    elif able:
+        edge.candidates, edge.doubted = able, True
+        edge.note += "; a thread of a process that maps it may have it"
+    if outside:
+        edge.unread = outside[:SHOWN]
+        edge.note += f"; process {', '.join(map(str, outside[:SHOWN]))} maps it too and was not read"
+    if ended:
+        edge.note += f"; {', '.join(ended[:SHOWN])} has ended and may have had it"
+
+
+def _could_release(view: ProcessView, waiters: set[Any]) -> list[Any]:
+    """The Python threads that do not wait for it; the main thread where none could be read."""
+    python = [(view.name, th.tid) for th in view.threads if th.python and not th.idle]
+    return [node for node in python if node not in waiters] if python else [(view.name, view.pid)]
+
+
+def ended_processes(view: ProcessView) -> list[str]:
+    """The `multiprocessing.Process` objects that frames of a process can name and whose processes have ended."""
+    found: dict[int, str] = {}
+    if view.rt is None:
+        return []
+    references = references_of(view.rt)
+    for frame in (frame for thread in view.threads for frame in thread.python):
+        for _, obj in references.of_frame(frame):
+            try:
+                if obj.type.is_heap and "multiprocessing.process.BaseProcess" in kinds_of(obj):
+                    popen = obj.attr("_popen")
+                    status = number(popen, "returncode") if isinstance(popen, Object) and not popen.is_none() else "?"
+                    if isinstance(status, int):
+                        how = how_ended(-status if status < 0 else status << 8)
+                        found[obj.address] = f"{text(obj, '_name')} (pid {number(popen, 'pid')}, {how})"
+            except GdbextError as e:
+                log.passed_over(e)
+    return list(found.values())
