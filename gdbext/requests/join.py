@@ -154,6 +154,11 @@ class _Context:
             self._debtors[look.pid] = found[-1] if same else None
         return self._debtors[look.pid]
 
+    def never_fits(self, request_id: str, pid: int) -> bool:
+        """Whether it does not fit at any look: at one alone its count of tokens may be torn."""
+        looks = [one for looks in self.history for one in looks if one.pid == pid and one.parts]
+        return all(any(s.never_fits for s in one.sightings if s.request_id == request_id) for one in looks)
+
     def stopped(self, tracked: Tracked) -> Look | None:
         """The first process on a request's way that was stopped at all looks. Of replicas in step, all are on it."""
         if not self.stand_still:
@@ -277,7 +282,7 @@ def _judge(tracked: Tracked, context: _Context) -> None:
     tracked.at = _place(look, sighting.stage, sighting.tid)
     tracked.waits_for = next((s.waits_for for _, s in tracked.hops if s.waits_for), "")
     stopped = context.stopped(tracked) if not tracked.moved else None
-    if scheduled is not None and sighting.never_fits:
+    if scheduled is not None and sighting.never_fits and context.never_fits(tracked.request_id, look.pid):
         tracked.verdict = model.NEVER_FITS
         tracked.evidence.append(f"{look.label}: {sighting.waits_for}")
     elif tracked.moved and not _abandoned(tracked, context):
