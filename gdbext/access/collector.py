@@ -204,6 +204,7 @@ class Collection:
 
     def _round(self, last: bool) -> tuple[Copy, str]:
         """One stop, and then the reader's result on the copy. `last`: the reader walks during the stop too."""
+        self.stop.memory.clear()  # an earlier round's copy: there is no room for two
         growth = None
         if self.heap:  # chosen anew: on a machine at full load seconds have passed
             self.maps = parse_maps(read_maps(self.pid)[0])
