@@ -69,14 +69,7 @@ class Collection:
     gives the program's own copies of (command line, environment, other secrets)."""
 
     def __init__(
-        self,
-        pid: int,
-        read: Reader,
-        *,
-        heap: int = 0,
-        choose: Reader | None = None,
-        timeout: float = 1.0,
-        kept: Kept | None = None,
+        self, pid: int, read: Reader, *, heap: int = 0, choose: Reader | None = None, timeout: float = 1, kept: Kept | None = None
     ) -> None:
         self.pid, self.read, self.heap, self.choose, self.kept = pid, read, heap, choose, kept
         if ptrace.status(pid) is None:
@@ -297,10 +290,8 @@ class Collection:
 
     def _report_afterwards(self, late: set[int], away: set[int]) -> None:
         """Says how much of what is kept was not copied in the stop."""
-        for pages, why in (
-            (late, f"were copied while it ran: it is paused for {LONGEST:g} s at most"),
-            (away, "were not in memory: they were copied while it ran on"),
-        ):
+        ran = f"were copied while it ran: it is paused for {LONGEST:g} s at most"
+        for pages, why in ((late, ran), (away, "were not in memory: they were copied while it ran on")):
             kept = len(pages & self.stop.memory.keys())
             if kept:
                 self.partial.append(f"{text_size(PAGE * kept)} {why}")

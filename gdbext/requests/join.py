@@ -34,8 +34,7 @@ def join(looks: Sequence[Look], earlier: Sequence[Look] | None = None, between: 
             hops.sort(key=lambda hop: sightings.STAGES.index(hop[1].stage))
         tracked = Tracked(request_id, hops)
         tracked.external_id = next((s.external_id for _, s in hops if s.external_id), "")
-        ages = [s.age for _, s in hops if s.age is not None]
-        tracked.age = max(ages) if ages else None
+        tracked.age = max((s.age for _, s in hops if s.age is not None), default=None)
         if before:
             tracked.moved = not all(_alike(_but(hops, unread), _but(one.get(request_id, []), unread)) for one, unread in before)
         found.append(tracked)
@@ -156,8 +155,8 @@ class _Context:
 
     def never_fits(self, request_id: str, pid: int) -> bool:
         """Whether it does not fit at any look: at one alone its count of tokens may be torn."""
-        looks = [one for looks in self.history for one in looks if one.pid == pid and one.parts]
-        return all(any(s.never_fits for s in one.sightings if s.request_id == request_id) for one in looks)
+        looks = (one.sightings for looks in self.history for one in looks if one.pid == pid and one.parts)
+        return all(any(s.never_fits for s in seen if s.request_id == request_id) for seen in looks)
 
     def stopped(self, tracked: Tracked) -> Look | None:
         """The first process on a request's way that was stopped at all looks. Of replicas in step, all are on it."""
