@@ -6,6 +6,8 @@ started by collect.py. Its order is: stop, copy, resume, analyse.
 * Before the stop the reader runs on the running process, only to learn which pages it will need.
 * During the stop registers, stacks and those pages are copied with few system calls. No pointer is followed.
 * After the stop the reader runs on the copy. Pages that turn out to be missing are added, and the stop is made again.
+* A reader that chooses then runs on the copy too, and only what it reads stays of the memory that was copied beside. So what is
+  kept is chosen in one moment, however fast the process changes.
 * A process may change too fast for that. The last round then follows pointers during the stop, within a time limit.
 
 A helper process stops the threads, without a signal (holder.py). It resumes them after `LONGEST` seconds, whatever becomes of the
@@ -26,10 +28,10 @@ from .. import log
 from ..errors import GdbextError, NotFoundError
 from . import core_writer, identity, loaded, ptrace, resident, room, secrets
 from .holder import LONGEST
-from .model import PAGE, Mapping, Thread
+from .model import PAGE, Mapping, ReadLog, Thread
 from .proc import ProcTarget, boot_id, process_clock
 from .procfs import parse_maps, read_maps, read_proc, wait_channel
-from .ranges import Writable, joined, runs
+from .ranges import Writable, joined, near_first, runs
 from .room import text_size
 from .stopper import Stop, Stopper
 from .working_set import MAX_PAGES, Copy, Recorder
@@ -62,11 +64,14 @@ class Collection:
     as a snapshot.
 
     `read(target)` reads everything that the copy has to hold in addition to registers and stacks; it returns the first error, or
-    ''. `heap`: bytes of other private memory to copy as well. `timeout`: seconds that a thread may take to stop. `kept(target)`
+    ''. `heap`: bytes of other private memory to copy as well. `choose(target)`, where it is given, reads what is to be kept of
+    that, beside small mappings. `timeout`: seconds that a thread may take to stop. `kept(target)`
     gives the program's own copies of (command line, environment, other secrets)."""
 
-    def __init__(self, pid: int, read: Reader, *, heap: int = 0, timeout: float = 1.0, kept: Kept | None = None) -> None:
-        self.pid, self.read, self.heap, self.kept = pid, read, heap, kept
+    def __init__(
+        self, pid: int, read: Reader, *, heap: int = 0, choose: Reader | None = None, timeout: float = 1, kept: Kept | None = None
+    ) -> None:
+        self.pid, self.read, self.heap, self.choose, self.kept = pid, read, heap, choose, kept
         if ptrace.status(pid) is None:
             raise NotFoundError(f"process {pid} does not exist (any more)")
         self.tid = ptrace.memory_tid(pid) or 0  # a thread that has the memory: the main one may have ended
@@ -139,8 +144,11 @@ class Collection:
         if self.stop.held_by:
             holds = ptrace.stopper(min(self.stop.held_by))
             self.partial.append(f"{holds}, holds it: it was read as it is, without being stopped")
-        self._add_afterwards()
+        late, away = self._add_afterwards()
         self._add_read_only(copy.maps)
+        if self.choose is not None:
+            self._keep_chosen(copy, self.choose)
+        self._report_afterwards(late, away)
         self._add_blocked()
         if not self.stop.registers and not ptrace.memory_tid(self.pid):
             raise NotFoundError(f"process {self.pid} ended while it was copied")
@@ -181,7 +189,7 @@ class Collection:
             chosen = resident.select(self.tid, self.maps, self.heap)
             self.heap_spans = chosen.spans
             self.left_out = sum(n for _, n in chosen.left_out)
-            if self.heap != resident.SMALL:  # else it was not asked for
+            if self.choose is None:  # else it was not asked for
                 self.partial += [f"{text_size(n)} at {a:#x} left out ({why})" for a, n in chosen.left_out if n > NAMED]
             least += chosen.size
         room.need(least, f"a copy of process {self.pid}")
@@ -189,6 +197,7 @@ class Collection:
 
     def _round(self, last: bool) -> tuple[Copy, str]:
         """One stop, and then the reader's result on the copy. `last`: the reader walks during the stop too."""
+        self.stop.memory.clear()  # an earlier round's copy: there is no room for two
         growth = None
         if self.heap:  # chosen anew: on a machine at full load seconds have passed
             self.maps = parse_maps(read_maps(self.pid)[0])
@@ -209,7 +218,7 @@ class Collection:
                 walker.deadline = min(time.monotonic() + WALK_LIMIT, until)
                 self.read(walker)
 
-        ranges = joined(runs(pages)), joined(self.heap_spans)
+        ranges = joined(runs(pages)), near_first(self.heap_spans, pages)
         self.stop = stop = self.stopper.copy(*ranges, maps=self.maps, walk=walk, growth=growth)
         if stop.registers:
             self.pauses.append(stop.seconds)
@@ -217,6 +226,7 @@ class Collection:
         self.maps = stop.maps
         if walker is not None:
             stop.memory.update(walker.copies)
+            stop.beside -= walker.copies.keys()
         self.live.invalidate()
         if not stop.registers.keys() <= self.threads.keys():
             self._add_threads()
@@ -240,9 +250,10 @@ class Collection:
             self.live.invalidate()
             return self.live.read_now(address, size)
 
-    def _add_afterwards(self) -> None:
-        """Copies, while the process runs, the pages that were not in memory and those for which the stop was too short."""
-        sizes, lost = {"late": 0, "away": 0}, []
+    def _add_afterwards(self) -> tuple[set[int], set[int]]:
+        """Copies, while the process runs, the pages for which the stop was too short, and those not in memory. -> both"""
+        found: dict[str, set[int]] = {"late": set(), "away": set()}
+        lost = []
         for kind, ranges in (("late", self.stop.late), ("swapped", self.stop.swapped), ("away", self.stop.away)):
             for address, size in ranges:
                 try:
@@ -253,20 +264,37 @@ class Collection:
                         lost.append((address, size, e))
                     continue
                 where = self.live.mapping_at(address)
+                pages = range(address, address + size - PAGE + 1, PAGE)
                 if kind != "away" or where is not None and where.path.startswith("/") and any(data):
-                    sizes["late" if kind == "late" else "away"] += size  # others were never written to
-                for i in range(0, size - PAGE + 1, PAGE):
-                    self.stop.memory.setdefault(address + i, data[i : i + PAGE])
-        if sizes["late"]:
-            late = text_size(sizes["late"])
-            self.partial.append(f"{late} were copied while it ran: it is paused for {LONGEST:g} s at most")
-        if sizes["away"]:
-            self.partial.append(f"{text_size(sizes['away'])} were not in memory: they were copied while it ran on")
+                    found["late" if kind == "late" else "away"].update(pages)  # others were never written to
+                for page in pages:
+                    self.stop.memory.setdefault(page, data[page - address : page - address + PAGE])
         for address, size, why in lost[:1]:
             more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
             where = self.live.mapping_at(address)
             path = f" of {where.path}" if where is not None and where.path else ""
             self.partial.append(f"{text_size(size)} at {address:#x}{path}{more} left out: {why}")
+        return found["late"], found["away"]
+
+    def _keep_chosen(self, copy: Copy, choose: Reader) -> None:
+        """Drops what was copied beside, but for what `choose` reads of the copy, and small mappings."""
+        copy.read_log = ReadLog()
+        copy.invalidate()  # what it keeps of earlier reads would be read unnoticed
+        choose(copy)
+        little = {
+            page for low, high in resident.select(self.tid, self.maps, resident.SMALL).spans for page in range(low, high, PAGE)
+        }
+        for page in self.stop.beside - copy.read_log.pages - little:
+            if self.stop.memory.pop(page, None) is not None:
+                self.left_out += PAGE
+
+    def _report_afterwards(self, late: set[int], away: set[int]) -> None:
+        """Says how much of what is kept was not copied in the stop."""
+        ran = f"were copied while it ran: it is paused for {LONGEST:g} s at most"
+        for pages, why in ((late, ran), (away, "were not in memory: they were copied while it ran on")):
+            kept = len(pages & self.stop.memory.keys())
+            if kept:
+                self.partial.append(f"{text_size(PAGE * kept)} {why}")
 
     def _add_read_only(self, maps: Sequence[Mapping]) -> None:
         """Adds read-only pages. They cannot change, so no stop is needed. The head of each file, and its notes or symbols,
@@ -403,11 +431,14 @@ def take(
 
     * `reader`: a module. Its `read(target, *words)` reads everything that the copy has to hold in addition to registers and
       stacks. Its `kept_secrets(target)`, which is optional, gives the program's own copies of its command line and environment.
+      Its `choose(target, *words)`, optional too, reads what is to be kept of `heap`.
     * `heap`: bytes of other private memory to copy as well, see `resident.select`.
     * `until`: the descriptor on which a byte comes when it is time to stop the process."""
     module = importlib.import_module(reader)
-    kept = getattr(module, "kept_secrets", None)
-    collection = Collection(pid, lambda target: str(module.read(target, *words)), heap=heap, timeout=timeout, kept=kept)
+    kept, chooser = getattr(module, "kept_secrets", None), getattr(module, "choose", None)
+    choose = None if chooser is None else lambda target: str(chooser(target, *words))
+    read = lambda target: str(module.read(target, *words))  # noqa: E731
+    collection = Collection(pid, read, heap=heap, choose=choose, timeout=timeout, kept=kept)
     try:
         need_disk(path, collection.select_heap())
         collection.rehearse()

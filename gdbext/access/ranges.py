@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 STACK_BYTES = 256 << 10  # of each thread's stack, from the stack pointer up
 RED_ZONE = 128  # below it: System V ABI x86-64, 3.2.2
 MAX_RUN = 8 << 20  # bytes copied as one piece
+ARENA = 1 << 20
 
 
 class Writable:
@@ -55,15 +56,22 @@ def runs(pages: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
-def joined(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """`[(start, end)]` that may overlap -> `[(address, size)]` that do not, each small enough for one piece."""
+def joined(parts: Iterable[tuple[int, int]], most: int = MAX_RUN) -> list[tuple[int, int]]:
+    """`[(start, end)]` that may overlap -> `[(address, size)]` that do not, each of `most` bytes at most."""
     found: list[tuple[int, int]] = []
     at = 0
     for start, end in sorted(parts):
         start = max(start, at)
         while start < end:
-            size = min(end - start, MAX_RUN)
+            size = min(end - start, most)
             found.append((start, size))
             start += size
         at = max(at, end)
     return found
+
+
+def near_first(parts: Iterable[tuple[int, int]], pages: Iterable[int]) -> list[tuple[int, int]]:
+    """As `joined`, those first that lie next to one of `pages`: CPython makes objects in arenas of 1 MiB (obmalloc.c), so those
+    that were made meanwhile are likely to lie there."""
+    near = {page // ARENA for page in pages}
+    return sorted(joined(parts, ARENA), key=lambda part: near.isdisjoint((part[0] // ARENA, (part[0] + part[1] - 1) // ARENA)))

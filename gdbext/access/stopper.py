@@ -29,7 +29,7 @@ class Stop:
     """The result of one stop.
 
     * `registers`: raw, by tid; `pac_mask`: raw
-    * `memory`: by page
+    * `memory`: by page; `beside`: the pages that only `heap` and `growth` name
     * `text`: the memory map; `maps`: the same, parsed
     * `seconds`: how long the process was paused
     * `woken`: how many threads slept and were stopped
@@ -44,6 +44,7 @@ class Stop:
         self.registers: dict[int, bytes] = {}
         self.pac_mask = b""
         self.memory: dict[int, bytes | memoryview] = {}
+        self.beside: set[int] = set()
         self.maps: list[Mapping] = []
         self.text = ""
         self.seconds, self.woken, self.torn, self.again = 0.0, 0, "", False
@@ -106,6 +107,9 @@ class Stopper:
             for address, data in buffer.pieces():
                 for i in range(0, len(data) - PAGE + 1, PAGE):
                     got.memory[address + i] = data[i : i + PAGE]
+        asked = {page for one in buffers[1:3] for at, size in one.ranges for page in range(at, at + size, PAGE)}
+        beside = {page for one in (buffers[0], *buffers[3:]) for at, size in one.ranges for page in range(at, at + size, PAGE)}
+        got.beside = beside - asked
         return got
 
     def _add_sleepers(self, got: Stop, sleepers: dict[int, Sleeper], stray: set[int]) -> None:

@@ -61,7 +61,7 @@ class Recorder(ProcTarget):
 
 class Copy(Target):
     """The copied memory. Memory that cannot change (read-only mappings) still comes from the process; the log's `missed` gathers
-    all other pages."""
+    all other pages that it lacks, `pages` all that are read."""
 
     kind = "snapshot"
     read_log: ReadLog
@@ -76,6 +76,7 @@ class Copy(Target):
 
     def _read(self, address: int, size: int) -> bytes:
         pages = pages_of(address, size)
+        self.read_log.pages.update(pages)
         complete = True
         for page in pages:
             if page in self.memory:

@@ -9,7 +9,7 @@ from ..answers.places import woken_text
 from ..errors import GdbextError
 from ..render.text import Style, escape, seconds, size
 from ..session import process_selection
-from ..session.command import HEAP, MAX_BYTES, SMALL, Answer, Args, Command, Option, UsageError
+from ..session.command import HEAP, MAX_BYTES, Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import prefetch, snapshots
 from .snapshot_reader import READER
@@ -19,17 +19,16 @@ class LlmSnapshot(Command):
     """Write a small core of one or all ranks and let them run on; it is opened later like any core.
 
     Each process is stopped without a signal, copied and released; it runs on while the copy is written, also when gdb or the
-    collector dies half-way. A snapshot holds registers and stacks of all threads, the interpreter, the private memory that
-    Python's objects live in and the memory map, without the command line and the environment, which may hold secrets. Big
-    mappings, where tensors are, stay out as soon as the whole would be more than 512 MiB, or -max-bytes; -heap takes all private
-    memory, -all shared memory too; -with adds what an expression names, values of tensors included.
+    collector dies half-way. Of the copy the file keeps what answers need: registers and stacks of all threads, the interpreter,
+    locks, tasks, the engine's tables and requests, the objects that the variables of each frame lead to, tensors of up to 64 KiB,
+    small mappings and the memory map, without the command line and the environment, which may hold secrets.
 
-    -small copies a fifth: stacks, locks, tasks, the engine's tables, the objects that the variables of each frame lead to,
-    tensors of up to 64 KiB. What it leaves out is said, and a command that needs it says so: pyheap, pytensors, values of big
-    tensors, objects far from every frame, and of an engine at work its tables, where they changed meanwhile.
+    What it leaves out is said, and a command that needs it names the option: pyheap, pytensors, values of big tensors, objects
+    far from every frame. -heap takes all private memory, -all shared memory too, -max-bytes at most so much; -with adds what an
+    expression names, values of tensors included.
 
       (gdb) llm-snapshot TP0
-      TP0  gdbext-TP0-4242.core  448.2 MiB  (441.7 MiB on disk)  paused 61.20 ms
+      TP0  gdbext-TP0-4242.core  78.1 MiB  (77.9 MiB on disk)  paused 61.20 ms  left out: 371.2 MiB (-heap)
       (gdb) core-file gdbext-TP0-4242.core         or: llm-bt -all -on ./gdbext-TP0-4242.core
 
     The file holds what the memory holds, prompts too: it is readable by you alone. It is complete or not there at all, and is
@@ -44,7 +43,6 @@ class LlmSnapshot(Command):
     standalone = True
     options = (
         Option("o", "str", "the file to write; for several processes a folder", metavar="FILE"),
-        SMALL,
         HEAP,
         Option("all", help="as -heap, and memory that is shared with other processes"),
         MAX_BYTES,
@@ -68,9 +66,10 @@ class LlmSnapshot(Command):
             raise GdbextError(f"{args.operand_text} is a core file already")
         taken = snapshots.snapshots_of(found)
         paths = _paths(taken, args.o)
-        words = [*(prefetch.ANSWERS if args.small else (prefetch.KV,)), *getattr(args, "with")]
-        limit = snapshots.limit(args.small, args.heap, args.all, args.max_bytes)
-        reader = READER if args.small else snapshots.READER
+        words = [prefetch.KV, *getattr(args, "with")]
+        asked = args.heap or args.all or args.max_bytes is not None
+        limit = snapshots.limit(args.heap, args.all, args.max_bytes)
+        reader = snapshots.READER if asked else READER
         snapshots.collect(taken, paths, words, limit, reader=reader, force=args.force, folders=len(taken) > 1)
         done = [look for look in taken if look.target]
         if not done:

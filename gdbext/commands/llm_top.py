@@ -25,6 +25,7 @@ from ..session.session import Session
 from ..stacks import prefetch, snapshots
 from ..timeline import live
 from ..timeline.live import Live
+from .snapshot_reader import READER
 
 KEYS = "q quit  s sort  up/down choose  enter stack  w snapshot"
 SORTS = ("order", "cpu", "rss", "gil")
@@ -193,7 +194,7 @@ class _View:
         shots = snapshots.snapshots_of([processes.ProcessRef(pid)])
         name = f"{pid}-{time.strftime('%H%M%S')}.core"
         try:
-            snapshots.collect(shots, [name], [prefetch.KV], snapshots.limit())
+            snapshots.collect(shots, [name], [prefetch.KV], snapshots.limit(), reader=READER)
         except (GdbextError, OSError) as e:
             return f"no snapshot of {pid}: {e}"
         return f"snapshot: {name}" if shots[0].target is not None else f"no snapshot of {pid}: {shots[0].reason}"

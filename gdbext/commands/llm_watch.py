@@ -19,7 +19,7 @@ from ..render import files
 from ..render.text import Style, escape, seconds
 from ..requests import watch as requests
 from ..session import process_selection
-from ..session.command import MAX_BYTES, SMALL, Answer, Args, Command, Option, UsageError
+from ..session.command import MAX_BYTES, Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import prefetch, snapshots, standstill
 from .snapshot_reader import READER
@@ -60,7 +60,6 @@ class LlmWatch(Command):
         Option("poll", "float", "seconds between two samples", 1.0, "S"),
         Option("for", "float", "end the watch after this many seconds", None, "S"),
         Option("counter", "str", "a Python expression that changes with progress", None, "EXPR"),
-        SMALL,
         MAX_BYTES,
     )
 
@@ -107,9 +106,9 @@ class LlmWatch(Command):
         snapshots.collect(
             shots,
             [os.path.join(folder, snapshots.file_name(s)) for s in shots],
-            prefetch.ANSWERS if args.small else [prefetch.KV],
-            snapshots.limit(args.small, bound=args.max_bytes),
-            reader=READER if args.small else snapshots.READER,
+            [prefetch.KV],
+            snapshots.limit(bound=args.max_bytes),
+            reader=READER if args.max_bytes is None else snapshots.READER,
         )
         pauses = {p["pid"]: p["seconds"] for p in data["pauses"]}
         for p in snapshots.pauses(shots):

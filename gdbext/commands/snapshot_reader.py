@@ -1,5 +1,5 @@
 """The collector's reader for snapshots that outlive the command: beside stacks, locks and the objects that variables lead to it
-reads what a few commands read, by running them on the process."""
+reads what a few commands read, by running them, first on the process and then on the copy of which it chooses what is kept."""
 
 from __future__ import annotations
 
@@ -24,14 +24,21 @@ LINES = (
 
 
 def read(target: Target, *words: str) -> str:
-    """Reads what a snapshot holds; `words` as for `prefetch.read`. -> the first error, or ''"""
+    """Reads from the process what a snapshot is likely to hold, so that it is copied first. `words` and result: as of
+    `prefetch.read`."""
     reads = target.read_log
-    if prefetch.REACH in words and reads is not None and not reads.repeated and not reads.of_copy:
-        for line in LINES:
-            name, _, rest = line.partition(" ")
-            command = table.load(name)
-            args = command.parse(rest)
-            rehearsal.run(command, Args({**args.__dict__, "on": str(target.pid)}, args.operand_text), target)
-        with log.passing_over():
-            collect.collect_one(target)  # no engine's process
-    return prefetch.read(target, *words)
+    if reads is None or reads.repeated or reads.of_copy:
+        return prefetch.read(target, *words)
+    return choose(target, *words)
+
+
+def choose(target: Target, *words: str) -> str:
+    """Reads what a snapshot holds, from the process or its copy; otherwise as `read`."""
+    for line in LINES:
+        name, _, rest = line.partition(" ")
+        command = table.load(name)
+        args = command.parse(rest)
+        rehearsal.run(command, Args({**args.__dict__, "on": str(target.pid)}, args.operand_text), target)
+    with log.passing_over():
+        collect.collect_one(target)  # no engine's process
+    return prefetch.read(target, prefetch.REACH, *words)

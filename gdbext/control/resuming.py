@@ -11,6 +11,7 @@ from ..access.cli_gdb import command
 from ..errors import GdbextError
 from . import attached_processes, pylog
 from .gdb_state import QuietGdb, select
+from .launch_breakpoints import LaunchBreakpoint
 from .time_limit import interrupted_after, unreported_stop
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def resume(
             if until_logs:
                 block.enter_context(pylog.awaited())
             block.enter_context(interrupted_after(seconds))
-            if seconds and not pylog.spoken():  # their output would not be seen either
+            if seconds and not _speaks():
                 block.enter_context(unreported_stop())
             gdb.execute("continue &" if background else "continue")
         runs = background
@@ -62,6 +63,14 @@ def resume(
         else:
             attached_processes.restore_schedule()
     return wanted
+
+
+def _speaks() -> bool:
+    """Whether a breakpoint prints while the processes run: those of pylog and similar, of `llm-break -trace`, gdb's own with
+    commands, dprintf."""
+    if pylog.spoken() or " dprintf " in gdb.execute("info breakpoints", to_string=True):
+        return True
+    return any(one.commands or isinstance(one, LaunchBreakpoint) and one.owner.trace for one in gdb.breakpoints() or ())
 
 
 def apply(processes: Iterable[AttachedProcess], line: str) -> list[tuple[AttachedProcess, str, str]]:

@@ -255,9 +255,16 @@ def strings(rt: Runtime, pointers: Sequence[int], limit: int) -> list[str]:
 
 
 def lengths(rt: Runtime, pointers: Sequence[int]) -> list[int]:
-    """The numbers of elements in the headers of the lists, tuples or arrays at some addresses."""
+    """The numbers of elements of the lists, tuples or arrays at some addresses. `NotFoundError` for another type: the word there
+    is no number, but may be an address."""
+    if not pointers:
+        return []
     at = rt.layout["varobj.ob_size"]
-    return Columns(rt.target, pointers, at + 8).words(at) if pointers else []
+    columns = Columns(rt.target, pointers, at + 8)
+    for one in dict(zip(columns.words(rt.layout["object.ob_type"]), pointers)).values():
+        if not rt.object(one).isa("list", "tuple", "array.array"):
+            raise NotFoundError(f"the {rt.object(one).type.name} at {one:#x} is no list: it was freed while it was read")
+    return columns.words(at)
 
 
 class Records:

@@ -34,8 +34,7 @@ def join(looks: Sequence[Look], earlier: Sequence[Look] | None = None, between: 
             hops.sort(key=lambda hop: sightings.STAGES.index(hop[1].stage))
         tracked = Tracked(request_id, hops)
         tracked.external_id = next((s.external_id for _, s in hops if s.external_id), "")
-        ages = [s.age for _, s in hops if s.age is not None]
-        tracked.age = max(ages) if ages else None
+        tracked.age = max((s.age for _, s in hops if s.age is not None), default=None)
         if before:
             tracked.moved = not all(_alike(_but(hops, unread), _but(one.get(request_id, []), unread)) for one, unread in before)
         found.append(tracked)
@@ -153,6 +152,11 @@ class _Context:
             same = len({one.pid if one is not None else 0 for one in found}) == 1
             self._debtors[look.pid] = found[-1] if same else None
         return self._debtors[look.pid]
+
+    def never_fits(self, request_id: str, pid: int) -> bool:
+        """Whether it does not fit at any look: at one alone its count of tokens may be torn."""
+        looks = (one.sightings for looks in self.history for one in looks if one.pid == pid and one.parts)
+        return all(any(s.never_fits for s in seen if s.request_id == request_id) for seen in looks)
 
     def stopped(self, tracked: Tracked) -> Look | None:
         """The first process on a request's way that was stopped at all looks. Of replicas in step, all are on it."""
@@ -277,7 +281,7 @@ def _judge(tracked: Tracked, context: _Context) -> None:
     tracked.at = _place(look, sighting.stage, sighting.tid)
     tracked.waits_for = next((s.waits_for for _, s in tracked.hops if s.waits_for), "")
     stopped = context.stopped(tracked) if not tracked.moved else None
-    if scheduled is not None and sighting.never_fits:
+    if scheduled is not None and sighting.never_fits and context.never_fits(tracked.request_id, look.pid):
         tracked.verdict = model.NEVER_FITS
         tracked.evidence.append(f"{look.label}: {sighting.waits_for}")
     elif tracked.moved and not _abandoned(tracked, context):

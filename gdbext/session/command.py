@@ -174,8 +174,7 @@ def seldom_collected() -> Iterator[None]:
 
 
 SNAPSHOT_BYTES = 512 << 20  # of private memory in a copy that is to hold all of Python's objects
-SMALL = Option("small", help="only what stacks lead to; what it lacks is named")
-HEAP = Option("heap", help="all private memory too: Python's objects, malloc's heaps, tensors; -max-bytes bounds it")
+HEAP = Option("heap", help="all private memory: every Python object, malloc's heaps, tensors; -max-bytes bounds it")
 MAX_BYTES = Option(
     "max-bytes",
     "int",

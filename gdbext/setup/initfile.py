@@ -31,13 +31,18 @@ NO_PYTHON = (
 
 
 def load_script(init: str) -> str:
-    """The gdb script that loads the pack from `init`, the path of init.py. In a gdb without Python it prints one line about that.
+    """The gdb script that loads the pack from `init`, the path of init.py. In a gdb without Python, and where the file is gone (a
+    removed environment), it prints one line about that.
 
     `$_streq` is one of the functions that gdb's own Python part defines: where there is no Python it is void.
     """
     if "\n" in init:
         raise GdbextError(f"{init!r}: gdb cannot source a file whose path has a line break; move gdbext")
-    return f"if $_isvoid($_streq)\n  echo {NO_PYTHON}\\n\nelse\n  source {init}\nend\n"
+    gone = f"gdbext: {init} is gone, so gdb starts without it: install it again, or take this block out of gdb's init file"
+    return (
+        f"if $_isvoid($_streq)\n  echo {NO_PYTHON}\\n\nelse\n  python\nimport os.path\nif os.path.exists({init!r}):\n"
+        f"    gdb.execute('source ' + {init!r})\nelse:\n    print({gone!r})\n  end\nend\n"
+    )
 
 
 def _blocks(content: Any, where: Any) -> Any:

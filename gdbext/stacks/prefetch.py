@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
 
 KV, REACH = "-kv", "-reach"  # no expression begins so
-ANSWERS = (KV, REACH)  # what a small snapshot holds
 PACKAGES = ("torch", "triton", "transformers", "numpy")  # in addition to the engines'
 CHUNK = 1 << 20
 

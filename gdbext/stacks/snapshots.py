@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 READER = "gdbext.stacks.prefetch"
 THREADS = "gdbext.stacks.prefetch_threads"  # the reader where only threads and their frames are needed
-BYTES = 512 << 20  # of private memory in a snapshot, by default
+BYTES = 512 << 20  # of private memory that a stop copies, to keep what answers need
 MOST_HELD = 32  # collectors: each is a process
 TIMEOUT = 600  # seconds for one collector on a machine at full load; the process itself is paused for milliseconds
 
@@ -70,14 +70,13 @@ def snapshots_of(found: Sequence[ProcessRef]) -> list[ProcessSnapshot]:
     return taken
 
 
-def limit(small: bool = False, heap: bool = False, everything: bool = False, bound: int | None = None) -> int:
-    """How many bytes of private memory a snapshot holds at most: `bound`, or with `small` few, with `heap` all; `everything`:
-    shared memory too."""
+def limit(heap: bool = False, everything: bool = False, bound: int | None = None) -> int:
+    """How many bytes of private memory a stop copies at most: `bound`, or with `heap` all; `everything`: shared memory too."""
     if everything:
         return resident.EVERYTHING
     if bound is not None:
         return bound
-    return resident.EVERYTHING - 1 if heap else resident.SMALL if small else BYTES
+    return resident.EVERYTHING - 1 if heap else BYTES
 
 
 def file_name(snap: ProcessSnapshot) -> str:

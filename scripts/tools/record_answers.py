@@ -168,7 +168,7 @@ def commands(python: str) -> Iterator[List[Tuple[str, str]]]:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gdbext-answers-"))
         truth = stack.enter_context(subject(python, os.path.join(SUBJECTS, "everything.py")))
         core = os.path.join(folder, "subject.core")
-        (said,) = answers(ROOT, [f"llm-snapshot {truth['pid']} -o {core}"])
+        (said,) = answers(ROOT, [f"llm-snapshot {truth['pid']} -heap -o {core}"])
         assert said["snapshots"], said
         found = [(line, line.format(folder=folder, **truth)) for line in LIVE]
         for name, on in (("live", truth["pid"]), ("snapshot", core)):

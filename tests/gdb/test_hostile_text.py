@@ -54,7 +54,7 @@ def _answers(process, folder):
     """What the hostile process says of itself, and a snapshot and files that say the same beside it."""
     truth = json.loads(process.said)
     core = str(folder / "subject.core")
-    status, _, said = outside.perform(table.load("llm-snapshot"), f"{process.pid} -o {core}", Session())
+    status, _, said = outside.perform(table.load("llm-snapshot"), f"{process.pid} -heap -o {core}", Session())
     assert status in (0, 3), said
     (folder / "answers").mkdir()
     place = {"host": EVIL, "label": EVIL, "pid": 1, "role": EVIL, "tid": 2, "name": EVIL}

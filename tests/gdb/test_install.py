@@ -10,7 +10,7 @@ import sys
 import pytest
 from harness.subjects import spawned
 
-from gdbext.setup import gdbs, outside
+from gdbext.setup import gdbs, initfile, outside
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SCRIPT = os.path.join(ROOT, "gdbinit.d", "gdbext.gdb")
@@ -114,6 +114,15 @@ def test_a_gdb_without_python_says_so_in_one_line(gdb_without_python, tmp_path):
     assert gdbext("install", "--no-wheels", home=tmp_path).returncode == 0
     said = run([gdb_without_python, "-q", "-batch", "-ex", "echo alive\\n"], tmp_path)
     assert said.stdout.count("\n") == 2 and "built without Python" in said.stdout and not said.stderr
+
+
+def test_where_the_pack_is_gone_gdb_says_so_in_one_line_and_reads_on(gdb_path, tmp_path):
+    for name in ("init.py", 'a name\'s "quotes" {x} %s.py'):
+        path = str(tmp_path / "gone" / name)
+        (tmp_path / ".gdbinit").write_bytes(initfile.add_block(None, initfile.load_script(path)) + b"echo after\\n\n")
+        said = run([gdb_path, "-q", "-batch", "-ex", "echo alive\\n"], tmp_path)
+        line, *rest = said.stdout.splitlines()
+        assert line.startswith(f"gdbext: {path} is gone") and rest == ["after", "alive"] and not said.stderr, said
 
 
 def test_the_doctor_fails_for_a_gdb_without_python_and_says_what_to_install(gdb_without_python, tmp_path):

@@ -136,7 +136,7 @@ def test_every_command_of_a_process_and_its_snapshot_counts_it(subject, tmp_path
     """The roads that nobody has thought of: each command, each variable, what hangs on it, and what they write."""
     shown = re.compile(rf"{subject['secret']}|(?<![\w.]){subject['token']}(?![\w.])")  # not within a longer number
     probe = Probe(shown.search, tmp_path, ["list", "str", "Request"])
-    status, _, err = outside.perform(table.load("llm-snapshot"), f"{subject['pid']} -o {tmp_path}/one.core", Session())
+    status, _, err = outside.perform(table.load("llm-snapshot"), f"{subject['pid']} -heap -o {tmp_path}/one.core", Session())
     assert status in (0, 3), err
     probe.process(subject["pid"])
     probe.memory(f"{tmp_path}/one.core")

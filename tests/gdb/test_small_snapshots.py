@@ -1,12 +1,19 @@
-"""A small snapshot of a process with more memory answers what one with all memory answers, or names the option."""
+"""A snapshot of a process with more memory than it holds answers what one with all memory answers, or names the option."""
 
 import json
+import os
+import sys
+import time
 
+import pytest
 from harness.answers import answer
 from harness.heartbeats import asleep
-from harness.subjects import spawned
+from harness.subjects import SUBJECTS, spawned
 
+from gdbext.access.collector import Collection
+from gdbext.commands import snapshot_reader
 from gdbext.errors import GdbextError
+from gdbext.stacks import prefetch, snapshots
 
 BIG = """
 import asyncio, collections, sys, threading, time
@@ -52,13 +59,14 @@ OF_BIG = [
 ]
 
 
-def test_a_small_snapshot_answers_what_one_with_all_memory_answers(pythons, tmp_path):
-    """Of a process with more memory than a small one holds; what it lacks it names, with the option that brings it."""
+def test_a_snapshot_answers_what_one_with_all_memory_answers(pythons, tmp_path):
+    """Of a process with more memory than it holds; what it lacks it names, with the option that brings it."""
     for name, python in enumerate(pythons):
         files = {one: str(tmp_path / f"{name}-{one}") for one in ("heap", "small")}
         with spawned([python, "-c", BIG], ready="up") as child:
             asleep(child.pid)
-            shots = {one: answer(f"llm-snapshot {child.pid} -o {file} -{one} -json") for one, file in files.items()}
+            options = {"heap": "-heap", "small": ""}
+            shots = {one: answer(f"llm-snapshot {child.pid} -o {file} {options[one]} -json") for one, file in files.items()}
         small, heap = shots["small"]["snapshots"][0], shots["heap"]["snapshots"][0]
         assert small["left_out_bytes"] > 16 << 20 and not heap["left_out_bytes"], (name, small)
         assert small["bytes"] < heap["bytes"] / 2, (name, small, heap)
@@ -75,3 +83,132 @@ def test_a_small_snapshot_answers_what_one_with_all_memory_answers(pythons, tmp_
             except GdbextError as e:
                 lacks.append(str(e))
         assert lacks and all("left out of the snapshot: take it with -heap" in why for why in lacks), (name, lacks)
+
+
+FAR = """
+import asyncio, collections, time
+class Part:
+    def __init__(self, n):
+        self.n, self.text, self.table = n, f"part {n}", {"k": [n] * 3}
+far = {}
+for n in range(400000):
+    far.setdefault(n % 7, {}).setdefault(n % 11, []).append(f"far away {n}")
+def holes():
+    for n in range(7):  # new objects take the places of old ones, all over the memory
+        del far[n][n][::3]
+"""
+AT_WORK = {
+    "tables": """
+def work():
+    print("up", flush=True)
+    turn = 0
+    while True:
+        turn += 1
+        holes()
+        table = {n: Part(turn + n) for n in range(2000)}
+        time.sleep(0.002)
+work()
+""",
+    "queue": """
+def work():
+    print("up", flush=True)
+    queue, done = collections.deque(maxlen=200), []
+    while True:
+        holes()
+        queue.append(Part(len(done)))
+        done.append(f"done {len(done)}" * 50)
+        time.sleep(0.0001)
+work()
+""",
+    "tasks": """
+async def step(part):
+    await asyncio.sleep(0.01)
+    return part
+async def work():
+    print("up", flush=True)
+    turn = 0
+    while True:
+        turn += 1
+        holes()
+        parts = [Part(turn + n) for n in range(100)]
+        await asyncio.gather(*(step(part) for part in parts))
+asyncio.run(work())
+""",
+}
+OF_WORK = [
+    *(
+        "pybt -all -locals -on {F} -json",
+        "llm-bt -all -locals -on {F} -json",
+        "pylocals -on {F} -json",
+        "pythreads -on {F} -json",
+    ),
+    *("pytasks -all -on {F} -json", "llm-locks {F} -json", "llm-stacks {F} -json"),
+]
+OF_ENGINE = [
+    *("llm-kv -on {F} -json", "llm-kv check -on {F} -json", "llm-kv free -on {F} -json", "llm-requests {F} -json"),
+    *("pybt -all -locals -on {F} -json", "llm-locks {F} -json"),
+]
+
+
+class Twins(Collection):
+    """Writes two snapshots of one stop: one with all that was copied, and the one with what was chosen of it."""
+
+    def __init__(self, pid, folder):
+        words = (prefetch.KV,)
+        super().__init__(
+            pid,
+            lambda target: snapshot_reader.read(target, *words),
+            heap=snapshots.limit(),
+            choose=lambda target: snapshot_reader.choose(target, *words),
+        )
+        self.files = [os.path.join(folder, name) for name in ("whole", "part")]
+        self.at, self.moved = time.time(), 0
+
+    def _keep_chosen(self, copy, choose):
+        self.write(self.files[0], "")
+        super()._keep_chosen(copy, choose)
+        self.moved = len(copy.read_log.pages & self.stop.beside)
+
+    def _note(self, label):
+        return {**super()._note(label), "time": self.at}
+
+    def take(self):
+        try:
+            self.select_heap()
+            self.collect()
+        finally:
+            self.stopper.end()
+        self.write(self.files[1], "")
+        return self.files
+
+
+def said(line, file):
+    try:
+        return json.dumps(answer(line.format(F=file))).replace(file, "F")
+    except GdbextError as e:
+        return str(e).replace(file, "F")
+
+
+def same_of_one_moment(pid, folder, lines):
+    """Takes twins and compares what `lines` say of them. -> how many pages were chosen that were not known before the stop"""
+    twins = Twins(pid, str(folder))
+    whole, part = twins.take()
+    for line in lines:
+        assert said(line, whole) == said(line, part), line
+    assert os.path.getsize(part) < os.path.getsize(whole) and twins.left_out > 16 << 20
+    return twins.moved
+
+
+@pytest.mark.parametrize("work", AT_WORK)
+def test_what_is_kept_of_a_process_at_work_is_chosen_in_the_moment_of_the_copy(pythons, tmp_path, work):
+    python = pythons[sorted(AT_WORK).index(work) % len(pythons)]
+    with spawned([python, "-c", FAR + AT_WORK[work]], ready="up") as child:
+        moved = same_of_one_moment(child.pid, tmp_path, OF_WORK)
+    assert moved > 0, "nothing moved between learning and copying: the test shows nothing"
+
+
+def test_the_tables_of_an_engine_at_work_are_chosen_in_the_moment_of_the_copy(tmp_path):
+    subject = os.path.join(SUBJECTS, "requests_vllm.py")
+    run = f"import runpy, sys\nsys.argv = [{subject!r}, '300', 'work']\nrunpy.run_path({subject!r}, run_name='__main__')"
+    with spawned([sys.executable, "-c", FAR + run], ready="{") as child:
+        same_of_one_moment(child.pid, tmp_path, OF_ENGINE)

@@ -86,3 +86,10 @@ def test_a_script_comes_back_when_its_logs_are_over(gdb_path, pair):
     assert "stopped again: " in told and "the process runs on" not in told and said.outputs[6] == "[False, False]", said.text
     assert len(re.findall(r"  -> meet\(", said.outputs[9])) == 2 == len(re.findall(r"  <- meet = ", said.outputs[9])), said.text
     assert re.search(r"  any$", said.outputs[12], re.M) and "stopped again: " in said.outputs[12], said.text
+
+
+def test_what_gdbs_own_dprintf_prints_meanwhile_is_seen(gdb_path, pair):
+    """As `llm-break -trace`, which was run on a vLLM: with -for nothing of it was seen."""
+    commands = [f"llm-attach {pair[0]}", f"llm-attach {pair[1]}", 'dprintf recv,"a byte comes\\n"', "break recv", "ignore 2 5"]
+    said = run_gdb(gdb_path, [*commands, "llm-continue -for 120"], timeout=200, before=OFF)
+    assert said.outputs[5].count("a byte comes\n") >= 5, said.text

@@ -75,7 +75,6 @@ LINES = {
         ("P -o D/x.core -with counts", OK, '"snapshots"'),
         ("P -max-bytes 0 -o D/y.core", OK, '"snapshots"'),
         ("P -all -o D/z.core", OK, '"left_out_bytes"'),
-        ("P -small -o D/s.core", OK, '"left_out_bytes"'),
         ("P -heap -o D/h.core", OK, '"left_out_bytes"'),
     ],
     "llm-stacks": [

@@ -7,8 +7,9 @@ import pytest
 
 from gdbext.access.fake import FakeTarget
 from gdbext.access.proc import ProcTarget
-from gdbext.engines.columns import FAR, FEW, Columns, Places
-from gdbext.errors import FaultError, LayoutError
+from gdbext.cpython.runtime import open_runtime
+from gdbext.engines.columns import FAR, FEW, Columns, Places, lengths
+from gdbext.errors import FaultError, LayoutError, NotFoundError
 
 LOW, HIGH = 0x10000, 0x7FF243B43000  # farther apart than any read that is made at once
 
@@ -55,6 +56,19 @@ def test_what_is_no_object_or_cannot_be_read_is_an_error():
         Columns(memory(), [LOW, 0x500000], 32)
     with pytest.raises(LayoutError, match="no word at"):
         Columns(memory(), [LOW], 32).words(32)
+
+
+class Tokens(list):
+    pass
+
+
+@pytest.mark.parametrize("other", [{"a": 1}, (n for n in "ab"), object(), 2.5, "text", None], ids=lambda one: type(one).__name__)
+def test_what_is_no_list_has_no_length(other):
+    """As seen on a vLLM at a load of 25: the word there was an address, and a request had 139,724,211,746,464 tokens."""
+    rt, held = open_runtime(ProcTarget(os.getpid())), [[1, 2, 3], (1, 2), [], array.array("q", [7] * 5), Tokens("abcd"), [0] * 9]
+    assert lengths(rt, [id(one) for one in held]) == [len(one) for one in held] and lengths(rt, []) == []
+    with pytest.raises(NotFoundError, match=f"the {type(other).__name__} at .* is no list"):
+        lengths(rt, [id(one) for one in (*held, other)])
 
 
 def test_halves_and_others_are_those_of_each_object():

@@ -111,6 +111,15 @@ def test_a_request_that_never_fits_and_those_behind_it():
     assert verdicts(look, None)["big"] == NEVER_FITS  # one look is enough
 
 
+def test_a_count_that_one_look_alone_has_makes_no_request_one_that_never_fits():
+    torn = {"never_fits": True, "waits_for": "1091595404270 blocks for its 139724211746464 tokens, where there are 4095 in all"}
+    fits = [front(awaited("a")), core(waits("a"))]
+    for first, last in ((fits, torn), ([front(), core()], torn), (fits, {})):  # it fitted before; it is new; its healthy twin
+        assert verdicts([front(awaited("a")), core(waits("a", **torn if last else {}))], first)["a"] != NEVER_FITS
+    always = [front(awaited("a")), core(waits("a", **torn))]
+    assert verdicts(always, always)["a"] == NEVER_FITS
+
+
 def test_a_transfer_that_does_not_come_parks_its_request_alone():
     parked = waits("p", parked=True, waits_for="transfer: KV blocks from another process")
     before = [front(awaited("a"), awaited("p"), awaited("q")), core(runs("a"), parked, waits("q"))]
