@@ -55,6 +55,7 @@ class Process:
     * `cpu`: seconds of user and system time
     * `age`: seconds or None
     * `started`: clock ticks after boot
+    * `exits`: whether it has ended, or is on its way out: without its memory, but still its children's parent
     * `exit_status`: of zombies, as wait(2) gives it; 0 where it may not be seen
     * `cmdline`: raw bytes
 
@@ -72,6 +73,7 @@ class Process:
         self.cpu, self.threads, self.started, self.rss = seen.cpu, seen.threads, seen.started, seen.resident
         self.age = None if uptime is None else max(0.0, uptime - self.started / TICKS)
         self.exit_status = seen.exit_status
+        self.exits = seen.state in ("Z", "X") or seen.exits and seen.threads == 1
         self._lazy: dict[str, Any] = {}
 
     def __repr__(self) -> str:

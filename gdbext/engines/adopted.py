@@ -24,11 +24,13 @@ def lost_parent(process: Process, table: ProcTable, runtime_of: Callable[[int], 
     parent = table.parent(process)
     if parent is None or is_init(parent):
         return "its parent is gone"
+    if parent.exits:
+        return f"its parent {parent.pid} has ended"
     if could_have_started(parent, process) or parent.cmdline == process.cmdline:  # a fork of it
         return ""
     starter = _starter(process, runtime_of)
     if starter:
-        lives = any(starter in (p.pid, p.ns_pid) and p.state not in "ZX" and p.started <= process.started for p in table)
+        lives = any(starter in (p.pid, p.ns_pid) and not p.exits and p.started <= process.started for p in table)
         return "" if lives else f"its parent {starter} is gone, {parent.pid} ({parent.comm}) has adopted it"
     if parent.pid == 1 or process.session not in (process.pid, parent.session):
         return f"its parent is gone, {parent.pid} ({parent.comm}) has adopted it"

@@ -49,8 +49,8 @@ def mark(ranks: dict[int, Rank], table: ProcTable, runtime_of: Callable[[int], R
             gone = lost_parent(process, table, runtime_of)
             if gone:
                 rank.mark("orphan", gone)
-        if rank.parent is not None and rank.parent.process.state in "ZX" and rank.role in ORPHANS:
-            rank.mark("orphan", f"its parent {rank.ppid} is a zombie")
+        if rank.parent is not None and rank.parent.process.exits and rank.role in ORPHANS:
+            rank.mark("orphan", f"its parent {rank.ppid} has ended")
         if process.state in "Tt":
             rank.mark("stopped", "stopped by a tracer" if process.state == "t" else "")
         if process.state in "ZX":

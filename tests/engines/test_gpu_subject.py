@@ -31,7 +31,7 @@ def test_the_engine_answers_and_its_processes_say_what_they_have(engine):
     assert len(truth["scheduler"]["running"]) == 4 and truth["scheduler"]["total"] > truth["scheduler"]["free"] > 0
     worker = engine.one("runner")[1]["runner"]
     assert len(worker["requests"]) == 4 and not worker["v2"]
-    assert answer(f"llm-kv -on {pid} -json")["num_blocks"] == truth["scheduler"]["total"]
+    assert answer(f"llm-kv -on {pid} -still -json")["num_blocks"] == truth["scheduler"]["total"]
 
 
 @pytest.mark.drawn(2, group="engines of one file", unit="gpu_subject")
@@ -39,14 +39,14 @@ def test_the_fault_happens_and_is_found(engine):
     pid, _ = engine.one("scheduler")
     engine.fall(lasting=True)
     found = {"violations": []}
-    for _ in range(5):  # of a process that runs, a worker's frames may not be found, or a copy's next page may be another step's
+    for _ in range(20):  # of a process that runs a copy may be torn, or of a moment in which a new row is not harmed yet
         try:
             found = answer(f"llm-kv check -ranks -on {pid} -json")
         except GdbextError:
             continue
-        if found["partial"] == ["unstopped"]:
+        if found["violations"]:
             break
-    assert "worker-table" in {v["rule"] for v in found["violations"]}, found
+    assert {v["rule"] for v in found["violations"]} == {"worker-table"}, found
 
 
 def test_two_ranks_one_of_which_leaves_out_a_collective(torch_python):

@@ -25,7 +25,7 @@ OWNERS = {
 }
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.drawn(1, group="heaps of engines")
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
 def test_a_list_that_grows_is_found_by_its_path(name, running, truth, tmp_path):
     title, owner = OWNERS[name]
@@ -48,7 +48,7 @@ def test_a_list_that_grows_is_found_by_its_path(name, running, truth, tmp_path):
     assert (found[0]["type"], found[0]["before"], found[0]["after"]) == ("list", 10, 3010), rows
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.drawn(1, group="heaps of engines")
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
 def test_the_parts_of_every_processs_memory_are_its_resident_memory(name, running):
     pids = processes(running.get(name)).values()

@@ -18,6 +18,7 @@ RANKS = {
 COLLECTIVE = "tensor_model_parallel_all_reduce"
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
 def test_one_of_two_attached_ranks_is_stepped_through_collectives(running, name, gdb_path):
     """`pyfinish` leaves the function that the whole collective is in, `pynext` goes over the line of it."""

@@ -14,6 +14,7 @@ KINDS = ("spawn", "fork", "forkserver", "program")
 
 
 @pytest.mark.parametrize("how", [*KINDS, "session", *("killed-" + kind for kind in KINDS)])
+@pytest.mark.drawn(4)
 def test_a_core_is_an_orphan_only_where_who_started_it_has_ended(how):
     argv = [PYTHON, os.path.join(HERE, "subjects", "adopted.py"), how]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as subject:

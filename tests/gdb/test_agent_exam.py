@@ -45,6 +45,7 @@ def examined(tools, call, pid, culprits):
 
 
 @pytest.mark.parametrize("scenario", EXAM)
+@pytest.mark.drawn(4)
 def test_the_culprit_is_found_by_what_the_tools_say(agent, scenario):
     tools, call = agent
     with fault(scenario) as (pid, culprits):

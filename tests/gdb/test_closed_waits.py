@@ -43,6 +43,7 @@ def test_on_each_python(python):
 
 @pytest.mark.parametrize("how", ["hung", "well"])
 @pytest.mark.parametrize("name", ["pool", "child", "itself", "joined"])
+@pytest.mark.drawn(4)
 def test_processes_that_wait_for_each_other(name, how):
     with running(PYTHONS[0], "closed_processes.py", name, how, start_new_session=True) as (_, truth):
         asleep(truth["pid"], seconds=5)

@@ -148,6 +148,7 @@ def holds(door, end, folder):
 
 
 @pytest.mark.parametrize("name", DOORS, ids="-".join)
+@pytest.mark.drawn(6)
 def test_a_door_of_a_command(process, recording, tmp_path, name):
     line, end = DOORS[name]
 
@@ -210,6 +211,7 @@ ENDED = ["llm-snapshot {P} -o {D}/x", "llm-report {D}/x {P} -wait 0", "llm-stack
 
 
 @pytest.mark.parametrize("line", ENDED, ids=lambda line: line.split()[0])
+@pytest.mark.drawn(2)
 def test_a_command_that_is_ended_leaves_the_whole_file_or_nothing(tmp_path, line):
     with spawned([sys.executable, "-c", BIG], ready="ready") as one:
         words = [sys.executable, "-m", "gdbext", *line.format(P=one.pid, D=tmp_path).split()]

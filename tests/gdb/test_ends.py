@@ -27,6 +27,7 @@ int main(int count, char **words) {
 
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
 @pytest.mark.parametrize("kind", ["joins", "atexit", "finalizing", "handlers", "alive"])
+@pytest.mark.drawn(6)
 def test_what_keeps_a_program_from_its_end(kind, python):
     with running(python, "endings.py", kind) as (target, truth):
         asleep(target.pid)

@@ -99,6 +99,7 @@ def as_gdb_says(lines):
         "m.session.runtime = lambda: m.session.nothing",
     ],
 )
+@pytest.mark.drawn(2)
 def test_a_failure_costs_no_frame_of_gdbs(gdb, breaks):
     with running(sys.executable, "py_stacks.py") as (target, _):
         ran = gdb(["bt", "bt -no-filters"], ["-p", str(target.pid), "-ex", "python pass"])

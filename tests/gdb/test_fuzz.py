@@ -126,6 +126,7 @@ def hung(number, frame):
     raise AssertionError("a reader hangs")
 
 
+@pytest.mark.drawn(3)
 def test_damaged_cores_end_in_an_answer_or_in_one_line(core):
     target, truth = core
     spots = places(target)

@@ -62,6 +62,7 @@ def test_leaks_in_what_is_no_container_of_the_programs_own(python):
 
 @pytest.mark.parametrize("python", SOME)
 @pytest.mark.parametrize("kept", ["no", "leaks"])
+@pytest.mark.drawn(3)
 def test_a_program_that_allocates_much_and_grows_nowhere_is_not_said_to_grow(python, kept):
     with spawned([python, "-c", CHURNS, kept], ready="ready") as process:
         rows = answer(f"pyheap -on {process.pid} -watch 1 -json")["growth"]

@@ -234,6 +234,7 @@ def sleeps_for_good(pid):
 
 @pytest.mark.every_gdb
 @pytest.mark.parametrize("python", TWO_WAYS, ids=os.path.basename)
+@pytest.mark.drawn(2)
 def test_a_main_thread_that_is_stuck_in_c_is_said(python, gdb_path, tmp_path):
     with started(python, tmp_path) as subject:
         subject.go_on("stuck")
@@ -327,6 +328,7 @@ def interrupted(gdb_path, subject, tmp_path, seconds, signals, commands):
 @pytest.mark.every_gdb
 @pytest.mark.parametrize("python", OLD, ids=os.path.basename)
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])
+@pytest.mark.drawn(2)
 def test_a_signal_in_the_middle_of_the_call_costs_no_rank(number, python, gdb_path, tmp_path):
     with started(python, tmp_path) as subject:
         said = interrupted(
@@ -352,6 +354,7 @@ def ended(at):
 @pytest.mark.every_gdb
 @pytest.mark.parametrize("python", OLD, ids=os.path.basename)
 @pytest.mark.parametrize("way", ["llm-detach", "detach", "quit"])
+@pytest.mark.drawn(2)
 def test_whoever_leaves_in_the_middle_of_the_call_costs_no_rank(way, python, gdb_path, tmp_path):
     with started(python, tmp_path) as subject:
         said = interrupted(gdb_path, subject, tmp_path, 3, [signal.SIGINT] * 2, ["llm-inject -unsafe {body} {pid}", way])

@@ -37,6 +37,7 @@ def fake(tmp_path_factory, request):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.drawn(6)
 def test_blocks_streams_and_faults(fake, fault, gdb_path, tmp_path):
     core = str(tmp_path / "core")
     with spawned([fake, fault], ready="READY") as child:

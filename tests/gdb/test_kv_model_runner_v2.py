@@ -40,6 +40,7 @@ def _environ():
 
 
 @pytest.mark.parametrize("version,kind", RELEASES)
+@pytest.mark.drawn(6)
 def test_every_row_is_as_it_says_of_itself_and_faults_are_found(torch_python, folder_of, version, kind):
     argv = [torch_python, os.path.join(SUBJECTS, "vllm_v2_worker.py"), *folder_of(version), kind]
     with spawned(argv, ready='{"pid"', env=_environ()) as child:

@@ -96,6 +96,7 @@ def test_a_slow_reader_does_not_see_a_table_that_is_too_short(torch_python, monk
         ("short", "table-short", "still"),
     ],
 )
+@pytest.mark.drawn(2)
 def test_what_is_broken_is_found_though_all_else_moves(torch_python, fault, rule, request_id):
     with stepping(torch_python, fault) as look:
         found = next(found for found in (look() for _ in range(5)) if found is not None)

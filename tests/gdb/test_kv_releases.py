@@ -152,6 +152,7 @@ KINDS = {"none": ["full"], "hybrid": ["full", "sliding-window"], "mamba": ["full
         ("", "pools"),
     ],
 )
+@pytest.mark.drawn(4)
 def test_groups_pools_and_no_prefix_cache(torch_python, installed, version, kind):
     folder, version = (release("vllm", version), version) if version else installed
     with running(torch_python, "vllm_release.py", folder, version, kind) as said:

@@ -69,6 +69,7 @@ def stops(said):
 
 @pytest.mark.every_gdb
 @pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.drawn(5)
 def test_one_stop_for_each_launch_with_all_values_right(gdb, compiled, program):
     said = gdb(
         ["llm-break -host paged-attention", "run", "llm-bt", *STOP * 6, "llm-break -json"],

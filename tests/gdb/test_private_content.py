@@ -149,6 +149,7 @@ def holds(text, truth):
 
 
 @pytest.mark.parametrize("line", ROADS)
+@pytest.mark.drawn(30)
 def test_content_is_counted_without_the_option(subject, line):
     for more in ("", " -json"):
         text = ask(line, subject, more)
@@ -162,6 +163,7 @@ def test_content_is_counted_without_the_option(subject, line):
 
 
 @pytest.mark.parametrize("line", SHOWN)
+@pytest.mark.drawn(24)
 def test_content_is_shown_with_the_option(subject, line):
     assert holds(ask(line, subject, " -show-content"), subject)
 

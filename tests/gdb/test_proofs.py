@@ -33,6 +33,7 @@ def proved(name, how, python, asked=True):
 
 @pytest.mark.parametrize("how", ["hang", "well"])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.drawn(14)
 def test_what_proves_a_hang_and_what_is_only_slow(name, how):
     proved(name, how, PYTHONS[0])
 
@@ -40,12 +41,14 @@ def test_what_proves_a_hang_and_what_is_only_slow(name, how):
 @pytest.mark.parametrize("python", PYTHONS[1:], ids=os.path.basename)
 @pytest.mark.parametrize("how", ["hang", "well"])
 @pytest.mark.parametrize("name", OF_PYTHON)
+@pytest.mark.drawn(16)
 def test_each_python_tells_it(name, how, python):
     proved(name, how, python)
 
 
 @pytest.mark.parametrize("how", ["hang", "well"])
 @pytest.mark.parametrize("name", ["child that cannot write", "each waits for the other", "answers left in a queue", "dead child"])
+@pytest.mark.drawn(4)
 def test_children_and_whoever_has_the_other_end_are_looked_at_without_being_asked_for(name, how):
     proved(name, how, PYTHONS[0], asked=False)
 

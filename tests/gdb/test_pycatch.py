@@ -72,6 +72,7 @@ gdb.execute("kill inferiors 1 2")
 @pytest.mark.parametrize("where", ["main", "thread"])
 @pytest.mark.parametrize("way", ["plain", "by_finally", "raised_again"])
 @pytest.mark.parametrize("python", PROGRAMS[:1] + PROGRAMS[-1:], ids=os.path.basename)
+@pytest.mark.drawn(4)
 def test_each_way_out_of_the_program_is_uncaught_once(python, way, where, gdb_path):
     commands = [f"file {python}", f"set args {UNCAUGHT} {way} {where}", "pycatch -uncaught KeyError", "run", "pyexc", "kill"]
     said = run_gdb(gdb_path, commands, timeout=60, before=["set startup-with-shell off"])
@@ -81,6 +82,7 @@ def test_each_way_out_of_the_program_is_uncaught_once(python, way, where, gdb_pa
 
 @pytest.mark.parametrize("where", ["fork", "spawn"])
 @pytest.mark.parametrize("way", ["plain", "by_finally"])
+@pytest.mark.drawn(2)
 def test_children_are_reached_under_follow(way, where, gdb_path, tmp_path):
     script = tmp_path / "follow.py"
     script.write_text(FOLLOWED)

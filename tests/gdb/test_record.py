@@ -41,6 +41,7 @@ def seen(rec, thread):
 
 @pytest.mark.parametrize("attributes", [3, 80])
 @pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.drawn(3)
 def test_steps_of_a_scheduler_that_waits_nowhere_are_those_that_it_counts(python, attributes):
     with running(python, "busy_steps.py", str(attributes)) as (target, _):
         failed = []

@@ -65,6 +65,7 @@ def test_a_request_that_no_process_has_is_lost(python):
         ({"detokenizer": "loops"}, "behind", "detokenizer", "main"),
     ],
 )
+@pytest.mark.drawn(4)
 def test_who_stands_on_its_way_is_named(python, faults, verdict, label, thread):
     found, pids = looked_at(python, **faults)
     assert (found.verdict, found.holder.label, found.holder.pid) == (verdict, label, pids[label]), found

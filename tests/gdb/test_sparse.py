@@ -108,6 +108,7 @@ def plain(tmp_path_factory):
 
 
 @pytest.mark.parametrize("maps", [name for name in MAPS if name != "none"])
+@pytest.mark.drawn(2)
 def test_what_was_never_touched_is_not_read(maps, plain, tmp_path):
     with started(maps) as process:
         found = answers(process, str(tmp_path))

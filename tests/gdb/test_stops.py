@@ -82,6 +82,7 @@ def absent(request, library, tmp_path):
 
 
 @pytest.mark.parametrize("command", LOOKS)
+@pytest.mark.drawn(4)
 def test_a_page_that_does_not_come_is_not_waited_for(absent, command, tmp_path):
     with Standstill(absent.pid) as still:
         found, status, _ = asked(command, absent.pid, tmp_path)
@@ -98,6 +99,7 @@ OTHERS = ["pyheap -on", "llm-report {folder}/page.html", "llm-record -for 0.3 -n
 
 
 @pytest.mark.parametrize("command", OTHERS, ids=lambda line: line.split()[0])
+@pytest.mark.drawn(4)
 def test_no_other_door_waits_for_a_page_either(absent, command, tmp_path):
     with Standstill(absent.pid) as still:
         found, status, error = asked(command, absent.pid, tmp_path)
@@ -336,6 +338,7 @@ def crowded(request):
 
 
 @pytest.mark.parametrize("command", [*LOOKS, "pyheap -on"])
+@pytest.mark.drawn(6)
 def test_in_the_engines_memory_group_the_engine_lives_and_there_is_an_answer_or_a_line(crowded, command, tmp_path):
     engine, group, room = crowded
     found, status, error = asked(command, engine.pid, tmp_path, preexec_fn=cgroups.joining(group))

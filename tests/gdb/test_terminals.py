@@ -183,6 +183,7 @@ def test_source_is_shown_in_colours_and_letter_by_letter(tmp_path):
 
 
 @pytest.mark.parametrize("way", ["pipe", "forced", "none and forced", "head", "closed", "ascii", "latin-1"])
+@pytest.mark.drawn(3)
 def test_what_is_no_terminal(place, way):
     env = environment()
     env.update({"forced": {"FORCE_COLOR": "1"}, "none and forced": {"FORCE_COLOR": "1", "NO_COLOR": "1"}}.get(way, {}))

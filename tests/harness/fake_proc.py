@@ -44,14 +44,15 @@ class FakeProc:
         session=50,
         threads=9,
         uid=None,
+        exits=False,
     ):
         if pid is None:
             pid, self.next = self.next, self.next + 1
         uid = os.geteuid() if uid is None else uid
         comm = comm if comm is not None else (title[:15] if title is not None else os.path.basename(exe)[:15])
         start = 100000 + pid if start is None else start
-        fields = [state, ppid, pgrp, session, 0, -1, 0, 0, 0, 0, 0, 150, 50, 0, 0, 20, 0, threads, 0, start, 1 << 32, rss // 4096]
-        fields += [0] * 27 + [status, 0, 0]
+        fields = [state, ppid, pgrp, session, 0, -1, 4 * exits, 0, 0, 0, 0, 150, 50, 0, 0]
+        fields += [20, 0, threads, 0, start, 1 << 32, rss // 4096] + [0] * 27 + [status, 0, 0]
         folder = os.path.join(self.root, str(pid))
         os.makedirs(os.path.join(folder, "fd"))
         cmdline = (
@@ -61,7 +62,7 @@ class FakeProc:
         )
         for name, data in (
             ("stat", f"{pid} ({comm}) {' '.join(map(str, fields))}\n".encode("utf-8", "surrogateescape")),
-            ("cmdline", b"" if state == "Z" else cmdline),
+            ("cmdline", b"" if state == "Z" or exits else cmdline),
             (
                 "status",
                 (
@@ -73,7 +74,7 @@ class FakeProc:
         ):
             with open(os.path.join(folder, name), "wb") as f:
                 f.write(data)
-        if exe and state != "Z":
+        if exe and state != "Z" and not exits:
             os.symlink(exe, os.path.join(folder, "exe"))
         for number, to in enumerate(fds):
             os.symlink(to, os.path.join(folder, "fd", str(number)))

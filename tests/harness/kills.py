@@ -86,6 +86,10 @@ class Subject:
     def alive(self):
         return self.process.poll() is None
 
+    def trapped(self):
+        """Whether a trap ended it."""
+        return self.process.poll() == -signal.SIGTRAP
+
     def loads_libraries(self, seconds=SECONDS):
         """Whether it gets on after it has loaded some that it had not."""
         open(self.file + ".load", "w").close()
@@ -139,6 +143,9 @@ class Rank:
 
     def wrong(self):
         return 0
+
+    def trapped(self):
+        return False  # how another's child ended is not known here
 
     def loads_libraries(self, seconds=20 * SECONDS):
         """A copy of a library that has a name of its own: the loader takes it for another one."""
@@ -235,12 +242,13 @@ def left(mark, mine):
 
 
 class Rounds:
-    """Rounds of random kills. `wrong`: what was not as it should be; `counts`: {(command, how): rounds}. `subjects`: those of a
+    """Rounds of random kills. `wrong`: what was not as it should be, but for `trapped` processes (TRAPPED); `counts`: {(command,
+    how): rounds}. `subjects`: those of a
     real engine, instead of three small programs; `how`: more for `commands`."""
 
     def __init__(self, gdb, folder, seed, only=(), subjects=(), **how):
         self.folder, self.random, self.gdb, self.only, self.how = folder, random.Random(seed), gdb, only, how
-        self.wrong, self.counts = [], collections.Counter()
+        self.wrong, self.trapped, self.counts = [], 0, collections.Counter()
         for name in ("tmp", "out"):
             os.makedirs(os.path.join(folder, name), exist_ok=True)
         self.tmp = os.path.join(folder, "tmp")
@@ -278,7 +286,10 @@ class Rounds:
         self.counts[name, how] += 1
         for place, one in enumerate(self.subjects):
             if not one.goes_on():
-                self.wrong.append((*what, f"subject {place} is not as before: {one.alive()} {states(one.pid)}"))
+                if name in ARMED and one.trapped():
+                    self.trapped += 1
+                else:
+                    self.wrong.append((*what, f"subject {place} is not as before: {one.alive()} {states(one.pid)}"))
                 one.end()
                 if isinstance(one, Subject):
                     self.subjects[place] = self._new(place, place == 2)
@@ -315,12 +326,14 @@ GROUP = {
     "llm-continue": ["llm-attach {0}", "llm-continue", "shell sleep 30"],
     "llm-continue-all": ["llm-attach {0} {1}", "llm-continue", "shell sleep 30"],
 }
-# With breakpoints armed in a function that is reached 700 times a second: gdb needs its real-time priority for that.
+# With breakpoints armed in a function that is reached 700 times a second: gdb needs its real-time priority for that. The last but
+# one line creates a file just before the process runs with them.
 ARMED = {
-    "pybreak": ["llm-attach {0} {1}", "pybreak step if n < 0", "llm-continue", "shell sleep 30"],
-    "pylog": ["llm-attach {0} {1}", 'pylog step "{{n}}"', "continue", "shell sleep 30"],
-    "pytrace": ["llm-attach {0}", "pytrace step -for 30", "shell sleep 30"],
+    "pybreak": ["llm-attach {0} {1}", "pybreak step if n < 0", "shell touch armed", "llm-continue"],
+    "pylog": ["llm-attach {0} {1}", 'pylog step "{{n}}"', "shell touch armed", "continue"],
+    "pytrace": ["llm-attach {0}", "shell touch armed", "pytrace step -for 30"],
 }
+TRAPPED = "a trap that gdb had not fetched ended a process"  # docs/security.md: what may still end a process
 
 
 def end_of_a_group(gdb, folder, seed, name, subjects=(), slower=1.0):
@@ -329,6 +342,9 @@ def end_of_a_group(gdb, folder, seed, name, subjects=(), slower=1.0):
     chance, typed = random.Random(seed), {**GROUP, **ARMED}[name]
     subjects = subjects or [Subject(os.path.join(folder, f"{name}-{seed}-{i}")) for i in range(2)]
     os.makedirs(os.path.join(folder, "out"), exist_ok=True)
+    armed = os.path.join(folder, "armed")
+    with contextlib.suppress(OSError):
+        os.unlink(armed)
     try:
         words = commands(gdb, folder, [s.pid for s in subjects] + [0])[name if typed is None else "llm-attach"][0]
         words = [word for word in words if word != "0"]
@@ -341,12 +357,16 @@ def end_of_a_group(gdb, folder, seed, name, subjects=(), slower=1.0):
             env = dict(os.environ, PYTHONPATH=ROOT)
             more = {"stdin": null, "stdout": null, "stderr": null, "start_new_session": True}
             process = subprocess.Popen(words, env=env, cwd=folder, preexec_fn=cgroups.joining(group), **more)
-            time.sleep(slower * chance.uniform(0.2, 4.0 if typed is not None else 1.5))
+            if name in ARMED:
+                while not os.path.exists(armed):
+                    assert process.poll() is None, "gdb ended before it armed anything"
+                    time.sleep(0.005)
+            time.sleep(slower * chance.uniform(0.2, 4.0 if name in GROUP and typed is not None else 1.5))
             cgroups.end(group)
             process.wait()
         for one in subjects:
             if not one.goes_on():
-                return f"a process is not as before: {one.alive()} {states(one.pid)}"
+                return TRAPPED if one.trapped() else f"a process is not as before: {one.alive()} {states(one.pid)}"
         for one in subjects:
             if not one.loads_libraries():
                 return f"a process does not go on after it loaded a library: {one.alive()} {states(one.pid)}"
@@ -374,7 +394,8 @@ def main(words):
             groups.append((name, end_of_a_group("gdb", folder, seed + number, name)))
             if groups[-1][1]:
                 print("group", groups[-1], flush=True)
-    print("kills:", sum(rounds.counts.values()), "wrong:", len(rounds.wrong), *rounds.wrong, sep="\n ")
+    print("kills:", sum(rounds.counts.values()), "trapped:", rounds.trapped)
+    print("wrong:", len(rounds.wrong), *rounds.wrong, sep="\n ")
     print("ends of a group:", len(groups), "wrong:", sum(bool(text) for _, text in groups))
     print(sorted(rounds.counts.items()))
 

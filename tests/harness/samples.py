@@ -12,9 +12,15 @@ from .subjects import PYTHONS
 
 def of_a_sample(items, seed, gdbs=()):
     """The tests without those that are not drawn. `gdbs`: paths, the default first."""
+    for groups_of in (lambda item: _versions_of(item, list(gdbs)), _marks_of):  # of what is left of the versions the marks draw
+        items = _drawn(items, seed, groups_of)
+    return items
+
+
+def _drawn(items, seed, groups_of):
     groups = {}  # {(how, name): {unit: [test]}}
     for item in items:
-        for how, name, unit in _groups_of(item, list(gdbs)):
+        for how, name, unit in groups_of(item):
             groups.setdefault((how, name), {}).setdefault(unit, []).append(item)
     left = set()
     for (how, name), units in groups.items():
@@ -26,12 +32,16 @@ def of_a_sample(items, seed, gdbs=()):
     return [item for item in items if item not in left]
 
 
-def _groups_of(item, gdbs):
-    """(how many are drawn or which parameter it is, the group's name, the unit) of each draw that a test takes part in."""
-    params = dict(item.callspec.params) if hasattr(item, "callspec") else {}
+def _marks_of(item):
+    """(how many are drawn, the group's name, the unit) of each mark of a test."""
     for mark in item.iter_markers("drawn"):
         name = f"{item.path.name} {item.originalname}"
         yield mark.args[0], mark.kwargs.get("group", name), mark.kwargs.get("unit", item.nodeid)
+
+
+def _versions_of(item, gdbs):
+    """(which parameter is drawn, the group's name, the unit) of each draw of versions that a test takes part in."""
+    params = dict(item.callspec.params) if hasattr(item, "callspec") else {}
     for how, parameter, values in (("python", "python", PYTHONS), ("gdb", "gdb_path", gdbs)):
         if params.get(parameter) in values:
             rest = sorted(((k, v) for k, v in params.items() if k != parameter), key=repr)

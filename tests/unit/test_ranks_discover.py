@@ -94,6 +94,17 @@ def test_an_orphan_adopted_by_a_reaper_that_is_a_python_of_another_session(proc)
 
 
 @pytest.mark.parametrize(
+    "how, orphan", [({"state": "Z", "threads": 1}, True), ({"exits": True, "threads": 1}, True), ({}, False)]
+)
+def test_a_core_whose_server_is_on_its_way_out_is_an_orphan(proc, how, orphan):
+    """A process that ends has no memory and no words any more, and its children have not another parent yet."""
+    server = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m"], session=7, pgrp=7, **how)
+    core = proc.add(title="VLLM::EngineCore", ppid=server, session=7, pgrp=7)
+    worker = proc.add(title="VLLM::Worker_TP0", ppid=core, session=7, pgrp=7)
+    assert [(r.pid, r.is_left) for r in proc.ranks() if r.pid in (core, worker)] == [(core, orphan), (worker, orphan)]
+
+
+@pytest.mark.parametrize(
     "argv, exe, rss",
     [
         (["/usr/bin/python3", "launch.py"], PYTHON, 12),
