@@ -102,9 +102,10 @@ def keep(files: Iterable[Elf]) -> None:
         log.passed_over(e, "symbols that were found are not kept")
 
 
-def clear() -> tuple[int, int]:
-    """Removes the results. -> (files, bytes); `GdbextError` where the folder is not the user's own."""
-    own, count, size = folder(), 0, 0
+def clear(kind: str = "symbols") -> tuple[int, int]:
+    """Removes the results, or `packs` (session/node_start.py). -> (files, bytes); `GdbextError` where the folder is not the
+    user's own."""
+    own, count, size = folder(kind), 0, 0
     if not own or not os.path.lexists(own):
         return 0, 0
     refuse_others(own)
@@ -215,7 +216,9 @@ def _read(own: str, key: str) -> Answers:
 def _entries(own: str) -> list[os.DirEntry[str]]:
     """The files of the folder that are this module's, the drafts of killed writers among them."""
     with os.scandir(own) as entries:
-        return [e for e in entries if re.fullmatch(r"\.?[0-9a-f]{8,64}(-[0-9a-f]+){4}\.(json|[0-9]+)", e.name)]
+        return [
+            e for e in entries if re.fullmatch(r"\.?[0-9a-f]{8,64}(-[0-9a-f]+){4}\.(json|[0-9]+)|[0-9a-f]{64}|\.[0-9]+", e.name)
+        ]
 
 
 def _bound(own: str) -> None:

@@ -37,7 +37,7 @@ class LlmHang(Command):
     Verdicts: lock-cycle, lock-held, gil, collective, kernel (a device kernel), livelock, loop-blocked, dead-thread,
     uninterruptible (blocked in the kernel, state D), stuck-requests, thrash, orphaned, starved, busy, idle, frozen, stopped,
     crashed, startup, unknown. "unknown" is an answer: llm-stacks and llm-locks then show what was read. WHAT as for llm-stacks;
-    of several machines (ssh:A ssh:B, pod/NS/NAME, slurm:JOB) there is one verdict."""
+    of several machines (ssh:A ssh:B, pods/NS/app=x, slurm:JOB, ray:) there is one verdict."""
 
     name = "llm-hang"
     copies = 1

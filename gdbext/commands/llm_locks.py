@@ -32,7 +32,7 @@ class LlmLocks(Command):
 
     A lock between processes (a mutex in shared memory, multiprocessing's, a locked file) has an owner here where its process is
     among those looked at. WHAT as for llm-stacks; every process is copied in a pause of milliseconds and runs on.
-    The locks of several machines (ssh:A ssh:B, pod/NS/NAME, slurm:JOB) are one answer."""
+    The locks of several machines (ssh:A ssh:B, pods/NS/app=x, slurm:JOB, ray:) are one answer."""
 
     name = "llm-locks"
     tool = "locks"

@@ -96,8 +96,8 @@ class LlmRanks(Command):
     id name all processes of one. orphan: its parent is gone. T stopped: it does not run; a debugger that was killed
     leaves that behind. user: whose it is, where it is not yours: anybody may give a process the title of a rank.
 
-    WHERE is other machines, ssh:A ssh:B, pod/NS/NAME or slurm:JOB: their processes are one list, with the machine of each, and
-    ranks that none of them has are named.
+    WHERE is other machines (ssh:A ssh:B, pods/NS/app=x, slurm:JOB, ray:): their processes are one list, with the machine of each,
+    and ranks that none of them has are named.
     """
 
     name = "llm-ranks"

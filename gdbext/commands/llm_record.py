@@ -52,7 +52,8 @@ class LlmRecord(Command):
     each rank did meanwhile. -diff BEFORE AFTER compares two recordings (.record or .collapsed) and writes a differential flame
     graph.
 
-    Several machines (ssh:A ssh:B, pod/NS/NAME, slurm:JOB) are one recording on one time base, from when all were told to begin.
+    Several machines (ssh:A ssh:B, pods/NS/app=x, slurm:JOB, ray:) are one recording on one time base, from when all were told to
+    begin.
 
     Times are wall-clock times of threads, also of those that wait; -cpu takes only what ran. A stack that changed while it was
     read is dropped and counted, never mended; the answer tells the rate that was reached and what the recorder cost. On a full

@@ -27,6 +27,7 @@ from ..session import nodes as nodes_of_session
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.engine_selection import CONTENT, POOL, engines_for, view_of
 from ..session.session import Session
+from ..session.transports import NODE
 from ..stacks import snapshots
 from ..verdict import examine as examining
 from ..verdict.exchange import sides_data
@@ -183,7 +184,7 @@ class LlmRequest(Command):
     def merge(self, args: Args, answered: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
         """The way of one request over several machines (session/nodes.py), `(node, answer)` each."""
         merged = Merged(answered, failed)
-        wanted = " ".join(word for word in args.operand_text.split() if not nodes_of_session.NODE.fullmatch(word))
+        wanted = " ".join(word for word in args.operand_text.split() if not NODE.fullmatch(word))
         data, engine = _named(wanted, merged.ends)[0], ", ".join(dict.fromkeys(merged.engines)) or None
         partial = merged.partial + ["-sampling: ask the one machine"] * args.sampling
         found = {"request": data, "hops": data["hops"], "sampling": None, "sampling_rows": [], "grammar": None, "engine": engine}

@@ -12,7 +12,7 @@ from ..errors import GdbextError
 from ..observe.loop import rounds
 from ..render import files, html
 from ..render.text import Style, escape
-from ..session import process_selection
+from ..session import nodes, process_selection
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import cluster, snapshots, tree
@@ -43,10 +43,10 @@ class LlmStacks(Command):
     not; on a machine too busy for it, fewer times, and says so.
     -html F writes one page that needs no network, -folded F one line per thread for flame graphs.
 
-    Many machines: run it on each with what you run the engine with, and put the answers together; or let Ray do both:
+    Many machines (ssh:gpu[01-64], pods/NS/app=vllm, slurm:JOB, ray:) are one tree. Or run it on each with what you run the engine
+    with, and put the answers together:
       srun bash -c 'gdbext llm-stacks all --json > answers/$(hostname).json'
-      gdbext llm-stacks -merge answers
-      gdbext llm-stacks -ray"""
+      gdbext llm-stacks -merge answers"""
 
     name = "llm-stacks"
     copies = 1
@@ -70,8 +70,9 @@ class LlmStacks(Command):
             metavar="DIR",
             for_agents=False,
         ),
-        Option("ray", help="read every node of the Ray cluster", for_agents=False),
+        Option("ray", help="every node of the Ray cluster, as ray: does", for_agents=False),
     )
+    merged_options = ("html", "folded", "force", "ray")  # of the answers of several machines
 
     def run(self, session: Session, args: Args) -> Answer:
         if not 1 <= args.samples <= MAX_SAMPLES or not 0 <= args.interval <= 60:
@@ -79,8 +80,10 @@ class LlmStacks(Command):
         for option, path in (("-html", args.html), ("-folded", args.folded)):
             if path:
                 files.may_write(path, option, args.force)
-        if args.merge or args.ray:
-            return self._many(args)
+        if args.ray:
+            return nodes.run(type(self), args, [("ray:", args.operand_text.split())])
+        if args.merge:
+            return self._merged(args, cluster.from_folder(args.merge))
         found = process_selection.resolve_processes(session, args.operand_text)
         movement, looks = tree.Movement(), 0
         pauses: dict[int, list[dict[str, Any]]] = {}
@@ -109,10 +112,6 @@ class LlmStacks(Command):
         if args.samples > 1:
             data["samples"] = movement.data()
         return self._answer(args, views, data, partial)
-
-    def _many(self, args: Args) -> Answer:
-        ray = (args.operand_text or "all").split()
-        return self._merged(args, cluster.from_folder(args.merge) if args.merge else cluster.from_ray(ray))
 
     def _merged(self, args: Args, merged: Any) -> Answer:
         data = {

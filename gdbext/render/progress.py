@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 EVERY = 1.0  # seconds
+MOST = 76  # characters of a line, which a terminal does not break
 
 
 @contextlib.contextmanager
@@ -29,6 +30,16 @@ def shown(stream: IO[str] | None, what: str, total: float) -> Iterator[Callable[
         yield tell
     finally:
         line.put("")
+
+
+@contextlib.contextmanager
+def line(stream: IO[str]) -> Iterator[Callable[[str], None]]:
+    """-> a function that shows a line in the place of the last one, where `stream` is a terminal."""
+    shown = _Line(stream if stream.isatty() else None)
+    try:
+        yield lambda text: shown.put(text[:MOST])
+    finally:
+        shown.put("")
 
 
 class _Line:

@@ -186,12 +186,15 @@ class GdbSession(Session):
 session = GdbSession()
 
 
+_NODES = ("pod/", "pods/", "ssh:", "slurm:", "ray:")  # a line without them names no other machine (transports.py)
+
+
 def run(command: type[Command], line: str) -> None:
     """Parses, runs and prints one command; every expected failure leaves as `gdb.GdbError`, one line."""
     session.begin()
     try:
         args = command.parse(line)
-        answer = _on_nodes(command, args) if "pod/" in line or "ssh:" in line or "slurm:" in line else None
+        answer = _on_nodes(command, args) if any(mark in line for mark in _NODES) else None
         answer = answer or command().answer(session, args)
         text = session.written(command.name, args, answer)
     except (GdbextError, gdb.MemoryError) as e:

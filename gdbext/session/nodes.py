@@ -1,48 +1,37 @@
-"""Commands on other machines: `-on TP0@ssh:HOST`, `llm-stacks pod/NS/NAME slurm:JOB`. The user's own kubectl, ssh and srun carry
-the pack there, into memory alone, and run it. Their answers are merged here.
-
-Every command line is a list of words: no shell of ours sees a name. ssh joins its words for the shell on the other machine, so it
-gets them quoted."""
+"""Commands on other machines: `-on TP0@ssh:HOST`, `llm-stacks pod/NS/NAME slurm:JOB`. The user's own programs (transports.py)
+carry the pack there, into memory alone, and run it. Their answers are merged here."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-import re
+import pkgutil
 import selectors
-import shlex
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import archive, log
 from ..access.background import background_thread
 from ..access.files import JSON_SIZE, Budget, json_of
 from ..errors import GdbextError
+from ..render import progress
 from ..render.text import Style, beneath
 from .command import Answer, Args, Command, UsageError, matching
+from .transports import LABELLED, LIKE_NODE, NODE, USAGE, command_line, nodes_of
 
-NAME = r"[A-Za-z0-9][\w.-]*"
-NODE = re.compile(rf"(?:(?P<what>.*?)@)?(?P<node>pod/{NAME}/{NAME}(?:/{NAME})?|ssh:(?:{NAME}@)?{NAME}|slurm:\d[\w.+]*)")
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 LIMIT = 120.0  # seconds for a node
 FACTS = "--facts"  # the word by which a node is asked for what it sees, at the moment at which all others are
 AT_ONCE = 32
 MOST, MOST_OF_ALL = 64 << 20, 256 << 20  # bytes that one node, and all together, may answer
 MOST_SAID = 64 << 10  # bytes of the error output of a node's program
-# Reads the pack from standard input into memory and becomes it: nothing is written to a disk there.
-START = (
-    "import os, sys\n"
-    "size, data = int(sys.argv[1]), b''\n"
-    "while len(data) < size:\n"
-    "    part = sys.stdin.buffer.read(size - len(data))\n"
-    "    if not part: sys.exit('the pack did not arrive whole')\n"
-    "    data += part\n"
-    "f = os.memfd_create('gdbext.pyz', 0)\n"
-    "open(f, 'wb', closefd=False).write(data)\n"
-    "os.execv(sys.executable, [sys.executable, '/proc/self/fd/%d' % f] + sys.argv[2:])\n"
-)
+BEGINNING = 4096  # bytes of its output in which it says how far it is
 
 
 def plan(words: Sequence[str]) -> list[tuple[str, list[str]]]:
@@ -53,10 +42,8 @@ def plan(words: Sequence[str]) -> list[tuple[str, list[str]]]:
         whole = NODE.fullmatch(word)
         if whole:
             found[number] = whole
-        elif re.search(r"(?:^|[@,=])(?:pod/|ssh:|slurm:)\S", word) and " " not in word:
-            raise GdbextError(
-                f"{word!r} names no node: [WHAT@]pod/NAMESPACE/NAME[/CONTAINER], ssh:[USER@]HOST or slurm:JOB, one a word"
-            )
+        elif LIKE_NODE.search(word) and " " not in word:
+            raise GdbextError(f"{word!r} names no node: {USAGE}")
     planned = []
     for number, node in found.items():
         there: list[str] = []
@@ -72,22 +59,8 @@ def plan(words: Sequence[str]) -> list[tuple[str, list[str]]]:
     return planned
 
 
-def command_line(node: str, words: Sequence[str]) -> list[str]:
-    """The command line that runs `words` on a node, with its standard input."""
-    kind = re.match(r"pod|ssh|slurm", node)
-    if kind is None:
-        raise GdbextError(f"{node}: no node")
-    if kind[0] == "pod":
-        _, namespace, name, *container = node.split("/")
-        return ["kubectl", "exec", "-i", "-n", namespace, name, *(["-c", *container] if container else []), "--", *words]
-    if kind[0] == "ssh":
-        quoted = " ".join(shlex.quote(word) for word in words)
-        return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "--", node[len("ssh:") :], quoted]
-    job = node[len("slurm:") :]
-    return ["srun", "--overlap", f"--jobid={job}", "--ntasks-per-node=1", "--label", *words]
-
-
 READY, GO, BEGUN = "ready", "go", "begun"
+NEEDS, HAS = "needs-pack", "has-pack"  # node_start.py
 READY_IN = 60.0  # seconds after which those that are ready begin without the others
 
 
@@ -114,6 +87,11 @@ class Start:
             if self._waiting <= 0:
                 self._go.set()
 
+    def wait(self, node: str) -> None:
+        """Returns when it is time to tell a node."""
+        self._go.wait(READY_IN)
+        self.told[node] = time.monotonic()
+
     def moments(self, node: str) -> dict[str, float | None]:
         """`told`: seconds after the first node at which this one was told to begin; `way`: seconds until its report of that."""
         told, heard = self.told.get(node), self.heard.get(node)
@@ -121,17 +99,69 @@ class Start:
             return {"told": None, "way": None}
         return {"told": told - min(self.told.values()), "way": heard - told if heard is not None else None}
 
-    def give(self, node: str, pipe: Any, pack: Any) -> None:
-        """Writes the pack, and the word to begin when it is time."""
+
+class Pack:
+    """The pack that nodes are given, and the words with which their python3 takes it."""
+
+    def __init__(self) -> None:
+        self.data = archive.made()
+        self._program = (pkgutil.get_data("gdbext.session", "node_start.py") or b"").decode()
+        self._sum = hashlib.sha256(self.data).hexdigest()
+
+    def words(self, node: str, words: Sequence[str]) -> list[str]:
+        """The command line on a node."""
+        return ["python3", "-c", self._program, str(len(self.data)), self._sum, "offered" if offered(node) else "sent", *words]
+
+
+def offered(node: str) -> bool:
+    """Whether a node is asked first whether it has the pack: a job's or cluster's nodes get it all at once."""
+    return node.partition(":")[0] not in LABELLED
+
+
+class Talk:
+    """What a node's program is told, and what it says before its answer. `start`: the moment at which all begin together."""
+
+    def __init__(self, node: str, pack: Pack, start: Start | None) -> None:
+        self.node, self._pack, self._start = node, pack, start
+        self._asked, self._has, self._ready = threading.Event(), False, False
+        if not offered(node):
+            self._asked.set()
+
+    def give(self, pipe: Any) -> None:
+        """Writes the pack where the node needs it, and the word to begin when it is time."""
         try:
             with pipe:
-                pipe.write(pack)
-                pipe.flush()
-                self._go.wait(READY_IN)
-                self.told[node] = time.monotonic()
-                pipe.write(f"{GO}\n".encode())
+                self._asked.wait()
+                if not self._has:
+                    pipe.write(self._pack.data)
+                    pipe.flush()
+                if self._start is not None:
+                    self._start.wait(self.node)
+                    pipe.write(f"{GO}\n".encode())
         except OSError as e:
             log.note("a node took the pack no further: %s", e)
+
+    def heard(self, beginning: bytes) -> None:
+        """Takes in the beginning of what it has said so far."""
+        words = {line.rpartition(b" ")[2].decode("ascii", "replace") for line in beginning.split(b"\n")[:-1]}
+        self._has = self._has or HAS in words
+        if {HAS, NEEDS} & words:
+            self._asked.set()
+        if self._start is not None and READY in words:
+            self._arrived(self._start)
+        if self._start is not None and BEGUN in words:
+            self._start.heard.setdefault(self.node, time.monotonic())
+
+    def ended(self) -> None:
+        """It says no more."""
+        self._asked.set()
+        if self._start is not None:
+            self._arrived(self._start)
+
+    def _arrived(self, start: Start) -> None:
+        if not self._ready:
+            self._ready = True
+            start.arrived()
 
 
 class Room:
@@ -147,28 +177,25 @@ class Room:
 
 
 def ask(
-    node: str, words: Sequence[str], pack: bytes, limit: float = LIMIT, room: Room | None = None, start: Start | None = None
+    node: str, words: Sequence[str], pack: Pack, limit: float = LIMIT, room: Room | None = None, start: Start | None = None
 ) -> list[tuple[str, str]]:
     """[(name, text)] of a node's answers, one for each task of a job, under the node's name in the command. `start`: the moment
     at which it begins with all others. `GdbextError` where there is no answer, or where it exceeds `limit` seconds, MOST bytes or
     the `room` for all."""
-    line = command_line(node, ["python3", "-c", START, str(len(pack)), *words])
+    line, talk = command_line(node, pack.words(node, words)), Talk(node, pack, start)
     try:
         child = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     except OSError as e:
-        if start is not None:
-            start.arrived()
+        talk.ended()
         raise GdbextError(f"{line[0]}: {e.strerror}") from None
     try:
-        if start is not None:
-            background_thread(start.give, node, child.stdin, pack)
-        else:
-            background_thread(_give, child.stdin, pack)
-        out, err = _read(child, limit, room or Room(), start, node)
+        background_thread(talk.give, child.stdin)
+        out, err = _read(child, limit, room or Room(), talk)
         status = child.wait(limit)  # it has closed its ends
     except subprocess.TimeoutExpired:
         raise GdbextError(f"no answer in {limit:g} s") from None
     finally:
+        talk.ended()
         child.kill()
         child.wait()
         for pipe in (child.stdout, child.stderr):
@@ -178,36 +205,24 @@ def ask(
         log.pass_on(err.decode("utf-8", "replace"), bool({"-debug", "--debug"} & set(words))),
     )
     parts: dict[str, list[str]] = {}
-    for row in text.splitlines():
-        if start is not None and row.rpartition(" ")[2] in (READY, BEGUN):
+    kind = node.partition(":")[0]
+    for row in text.rstrip("\n").split("\n") if text else ():  # what else ends lines begins no other node's answer
+        if row.rpartition(" ")[2] in (HAS, NEEDS) or start is not None and row.rpartition(" ")[2] in (READY, BEGUN):
             continue
-        task = re.match(r"\s*(\d{1,9}): ?", row) if node.startswith("slurm:") else None
-        parts.setdefault(f"{node} task {task[1]}" if task else node, []).append(row[task.end() :] if task else row)
-    if not parts or status not in (0, 3) and not text.startswith("{"):
+        label = LABELLED[kind].match(row) if kind in LABELLED else None
+        if label is None and kind in LABELLED:
+            complaints += "\n" + row  # of the program that carries it
+            continue
+        name = f"{node} task {label[1]}" if label and kind == "slurm" else node + label[1] if label else node
+        parts.setdefault(name, []).append(row[label.end() :] if label else row)
+    if not parts or status not in (0, 3) and not text.lstrip().startswith("{"):
         said = complaints.strip().splitlines() or [f"{line[0]}: exit status {status}"]
         raise GdbextError(said[-1])
     return [(name, "\n".join(rows)) for name, rows in parts.items()]
 
 
-def _give(pipe: Any, pack: Any) -> None:
-    """Writes the pack to a program that may not read it."""
-    try:
-        with pipe:
-            pipe.write(pack)
-    except OSError:
-        pass
-
-
-def _read(child: Any, limit: float, room: Room, start: Start | None = None, node: str = "") -> tuple[bytes, bytes]:
-    """-> (standard output, the end of standard error) of a program, counted as they arrive. `start` gets its first lines."""
-    try:
-        return _read_all(child, limit, room, start, node)
-    finally:
-        if start is not None and not getattr(child, "is_ready", False):
-            start.arrived()
-
-
-def _read_all(child: Any, limit: float, room: Room, start: Start | None, node: str) -> tuple[bytes, bytes]:
+def _read(child: Any, limit: float, room: Room, talk: Talk) -> tuple[bytes, bytes]:
+    """-> (standard output, the end of standard error) of a program, counted as they arrive."""
     end, kept = time.monotonic() + limit, {child.stdout: bytearray(), child.stderr: bytearray()}
     out = kept[child.stdout]
     with selectors.DefaultSelector() as waiting:
@@ -223,12 +238,10 @@ def _read_all(child: Any, limit: float, room: Room, start: Start | None, node: s
                 if not part:
                     waiting.unregister(key.fileobj)
                     continue
+                before = len(out)
                 kept[key.fileobj] += part
-                if start is not None and not getattr(child, "is_ready", False) and READY.encode() + b"\n" in bytes(out[:4096]):
-                    child.is_ready = True
-                    start.arrived()
-                if start is not None and node not in start.heard and BEGUN.encode() + b"\n" in bytes(out[:4096]):
-                    start.heard[node] = time.monotonic()
+                if before < BEGINNING and key.fileobj is child.stdout:
+                    talk.heard(bytes(out[:BEGINNING]))
                 del kept[child.stderr][:-MOST_SAID]
                 if key.fileobj is child.stdout and (len(out) > MOST or not room.take(len(part))):
                     room.take(-len(out))
@@ -270,40 +283,75 @@ def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[st
             and getattr(args, option.key) != option.default
         ):
             raise UsageError(f"{command.name}: -{option.name} is for this machine, not for another")
-    import concurrent.futures
-
-    merge, failed = getattr(command, "merge", None) if getattr(command, "merges", lambda args: True)(args) else None, []
-    texts: list[tuple[str, str]] = []
-    pack, as_json, room = archive.made(), args.json or merge is not None, Room()
+    merge = getattr(command, "merge", None) if getattr(command, "merges", lambda args: True)(args) else None
+    failed: list[dict[str, Any]] = []
+    planned = _single(planned, failed)
+    pack, as_json, room = Pack(), args.json or merge is not None, Room()
     budget = Budget("the nodes' answers", JSON_SIZE, seconds=10 * LIMIT)
     more = getattr(command, "node_words", ()) if merge is not None else ()
     start = Start(len(planned)) if FACTS in more else None
     limit = LIMIT + getattr(command, "node_seconds", lambda args: 0.0)(args)
-    with concurrent.futures.ThreadPoolExecutor(len(planned) if more else min(AT_ONCE, len(planned))) as pool:
-        asked = []
-        for node, words in planned:
-            line = [command.name, *["--json"] * as_json, *more, *_without(command, words, own)]
-            asked.append((node, pool.submit(ask, node, line, pack, limit, room, start)))
-        for node, one in asked:
-            try:
-                texts += one.result()
-            except GdbextError as e:
-                failed.append({"label": node, "pid": None, "reason": str(e)})
+    texts: list[tuple[str, str, str]] = []  # (node, name, what it answered)
+    for node, result in _asked(
+        [(node, [command.name, *["--json"] * as_json, *more, *_without(command, words, own)]) for node, words in planned],
+        lambda node, line: ask(node, line, pack, limit, room, start),
+        len(planned) if more else AT_ONCE,
+    ):
+        if isinstance(result, GdbextError):
+            failed.append({"label": node, "pid": None, "reason": str(result)})
+        else:
+            texts += [(node, name, text) for name, text in result]
     read: dict[str, Any] = {}
-    for name, text in sorted(texts, key=lambda one: len(one[1])):  # the small ones first: no node takes the others' room
+    for node, name, text in sorted(texts, key=lambda one: len(one[2])):  # the small ones first: no node takes the others' room
         try:
             read[name] = _answer(command, text, budget) if as_json else text
             if start is not None:
-                read[name]["moments"] = start.moments(name.partition(" task ")[0])
+                read[name]["moments"] = start.moments(node)
         except GdbextError as e:
             failed.append({"label": name, "pid": None, "reason": str(e)})
-    answers = [(name, read[name]) for name, _ in texts if name in read]
+    answers = [(name, read[name]) for _, name, _ in texts if name in read]
     if not answers:
         raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
     if merge is not None:
         merged: Answer = merge(command(), args, answers, failed)
         return merged
     return beside(answers, failed)
+
+
+def _single(planned: Sequence[tuple[str, list[str]]], failed: list[dict[str, Any]]) -> list[tuple[str, list[str]]]:
+    """The plan with single nodes in the place of words that name many. A word that names none is added to `failed`."""
+    found: dict[tuple[str, tuple[str, ...]], None] = {}
+    for node, words in planned:
+        try:
+            found.update(dict.fromkeys((one, tuple(words)) for one in nodes_of(node)))
+        except GdbextError as e:
+            failed.append({"label": node, "pid": None, "reason": str(e)})
+    if not found:
+        raise GdbextError("; ".join(f["reason"] for f in failed))
+    return [(node, list(words)) for node, words in found]
+
+
+def _asked(
+    planned: Sequence[tuple[str, list[str]]], ask_one: Callable[[str, list[str]], list[tuple[str, str]]], at_once: int
+) -> list[tuple[str, list[tuple[str, str]] | GdbextError]]:
+    """[(node, its answers, or why there is none)] in the order of the plan. On a terminal a line says which are still awaited."""
+    import concurrent.futures
+
+    def result(node: str, words: list[str]) -> list[tuple[str, str]] | GdbextError:
+        try:
+            return ask_one(node, words)
+        except GdbextError as e:
+            return e
+
+    with concurrent.futures.ThreadPoolExecutor(min(at_once, len(planned))) as pool, progress.line(sys.stderr) as put:
+        asked = {pool.submit(result, node, words): node for node, words in planned}
+        left = set(asked)
+        while left:
+            _, left = concurrent.futures.wait(left, progress.EVERY)
+            names = [node for one, node in asked.items() if one in left]
+            if names:
+                put(f"{len(names)} of {len(asked)} awaited: " + ", ".join(names))
+        return [(node, one.result()) for one, node in asked.items()]
 
 
 def _without(command: type[Command], words: Sequence[str], own: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def clear(say: Callable[[str], None]) -> dict[str, Any]:
     """-> {folder, files, bytes}: that of the symbols, and all removed files; `GdbextError` where a folder is another user's."""
     own = kept_symbols.folder()
-    files, size = map(sum, zip(kept_symbols.clear(), kept_indexes.clear()))
+    files, size = map(sum, zip(kept_symbols.clear(), kept_symbols.clear("packs"), kept_indexes.clear()))
     where = f"from {os.path.dirname(own)}" if own else "(neither XDG_CACHE_HOME nor HOME names a folder)"
     say(f"removed {files} files, {size / 1024:.1f} KiB, {where}")
     return {"folder": own, "files": files, "bytes": size}

@@ -135,7 +135,7 @@ def run(name: str, words: Sequence[str]) -> int:
     try:
         if command.copies:
             room.need(command.copies * room.LOOK, name)
-        if any(":" in word or "pod/" in word for word in words):
+        if any(":" in word or "pod" in word for word in words):
             from ..session import nodes
 
             planned = nodes.plan(words)

@@ -1,24 +1,19 @@
-"""Stacks of many machines: answers of llm-stacks as JSON, from files or from a Ray cluster's nodes, made into processes again.
-
-gdbext opens no port for this: each node runs the same command line (srun, kubectl exec, mpirun, Ray), and its answer is a file.
+"""Stacks of many machines: answers of llm-stacks as JSON, from files or from nodes (session/nodes.py), made into processes
+again.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .. import package
 from ..access.files import JSON_SIZE, Budget, contents, json_of
 from ..errors import GdbextError, NotFoundError
 from ..render.jsonline import expect
 from .threads import Frame
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 MAX_FILE = 256 << 20
-RAY_TIMEOUT = 120  # seconds for a node's answer
+READING = 120  # seconds for the files of a folder
 
 
 class SavedThread:
@@ -148,7 +143,7 @@ def from_folder(folder: str) -> MergedAnswers:
         raise GdbextError(f"{folder}: {e.strerror}: name the folder that holds the nodes' answers") from None
     if not names:
         raise NotFoundError(f"{folder}: no *.json file: write each node's answer there: gdbext llm-stacks all --json > NODE.json")
-    merged, budget = MergedAnswers(), Budget(folder, JSON_SIZE, seconds=RAY_TIMEOUT)
+    merged, budget = MergedAnswers(), Budget(folder, JSON_SIZE, seconds=READING)
     read: dict[str, Any] = {}
     for name in sorted(names, key=lambda one: _size(os.path.join(folder, one))):  # no file takes the room of smaller ones
         try:
@@ -170,74 +165,3 @@ def _size(path: str) -> int:
         return os.lstat(path).st_size
     except OSError:
         return 0
-
-
-def from_ray(words: Iterable[str]) -> MergedAnswers:
-    """`MergedAnswers` of every node of the Ray cluster that this machine belongs to: each runs `llm-stacks WORDS -json` in a task
-    that is tied to it. Needs the `ray` of the engine's own environment."""
-    try:
-        import ray  # type: ignore[import-not-found,unused-ignore]
-        from ray.exceptions import RayError  # type: ignore[import-not-found,unused-ignore]
-        from ray.util.scheduling_strategies import (  # type: ignore[import-not-found,unused-ignore]
-            NodeAffinitySchedulingStrategy,
-        )
-    except ImportError:
-        raise GdbextError(
-            "-ray needs the package ray: run it with the engine's own python: PYTHON -m gdbext llm-stacks -ray"
-        ) from None
-    if package.in_archive():
-        raise GdbextError(
-            f"-ray sends the pack to each node, which needs it unpacked: python3 {package.ROOT} gdb DIR, then run it there"
-        )
-    started = not ray.is_initialized()
-    try:
-        if started:
-            ray.init(address="auto", log_to_driver=False, logging_level="ERROR", runtime_env={"py_modules": [package.FOLDER]})
-        nodes = [n for n in ray.nodes() if n["Alive"]]
-        asked = []
-        for node in nodes:
-            tied = NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)
-            task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=tied)(_on_node)
-            asked.append((node["NodeManagerHostname"], task.remote(list(words))))
-        merged, budget = MergedAnswers(), Budget("the nodes' answers", JSON_SIZE, seconds=10 * RAY_TIMEOUT)
-        for host, reference in asked:
-            try:
-                merged.add(json_of(ray.get(reference, timeout=RAY_TIMEOUT).encode(), host, budget), host)
-            except GdbextError as e:
-                merged.failed.append({"label": host, "pid": None, "reason": str(e)})
-            except (RayError, ValueError) as e:  # the node is named and the others are read
-                merged.failed.append(
-                    {"label": host, "pid": None, "reason": f"{type(e).__name__}: {(str(e).strip().splitlines() or [''])[-1]}"}
-                )
-        return merged.finish()
-    except (RayError, ConnectionError, RuntimeError, ValueError) as e:
-        raise GdbextError(
-            f"the Ray cluster cannot be reached: {str(e).splitlines()[0] if str(e) else type(e).__name__}"
-        ) from None
-    finally:
-        if started and ray.is_initialized():
-            ray.shutdown()
-
-
-def _on_node(words: Iterable[str]) -> str:
-    """Runs on a node: the answer of llm-stacks there, as text."""
-    import os
-    import subprocess
-    import sys
-
-    import gdbext
-
-    root = os.path.dirname(os.path.dirname(os.path.abspath(gdbext.__file__)))
-    done = subprocess.run(
-        [sys.executable, "-m", "gdbext", "llm-stacks", *words, "--json"],
-        cwd=root,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=110,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if not lines:
-        raise RuntimeError((done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1])
-    return lines[-1]

