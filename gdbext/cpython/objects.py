@@ -285,16 +285,13 @@ class Object:
 
     def item(self, key: Any) -> Any:
         """`self[key]` of a dict by a plain Python key, of a list, tuple or deque by index; `NotFoundError` otherwise."""
-        if self.isa("mappingproxy"):
-            return self.rt.object(self.rt.target.u64(self.address + self.rt.layout["mappingproxy.mapping"])).item(key)
-        if self.type.flags & DICT:
-            if isinstance(key, str) and len(key) <= MAX_NAME:
-                for _, value in named(self.rt, self.dict_entries(), (key,)):
-                    return self.rt.object(value)
+        if self.type.flags & DICT or self.isa("mappingproxy"):
+            if isinstance(key, str) and len(key) <= MAX_NAME and self.type.flags & DICT:
+                held = (self.rt.object(value) for _, value in named(self.rt, self.dict_entries(), (key,)))
             else:
-                for k, v in self.items():
-                    if k.equals(key):
-                        return v
+                held = (v for k, v in self.items() if k.equals(key))
+            for value in held:
+                return value
             raise NotFoundError(f"the {self.type_name} at {self.address:#x} has no key {brief(key)}")
         if not isinstance(key, int):
             raise GdbextError(f"the {self.type_name} at {self.address:#x} has no items by {type(key).__name__}")
