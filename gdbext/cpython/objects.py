@@ -14,7 +14,7 @@ from .. import log
 from ..errors import GdbextError, LayoutError, MissingError, NotFoundError
 from . import getsets
 from .spending import brief
-from .types import BYTES, DICT, LIST, LONG, MAX_NAME, MEMBER_CODES, MEMBER_OBJECT, MEMBER_STRING, STR, TUPLE, TYPE
+from .types import BYTES, DICT, LIST, LONG, MAX_NAME, MEMBER_CODES, MEMBER_OBJECT, MEMBER_STRING, STR, TUPLE, TYPE, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -286,9 +286,12 @@ class Object:
     def item(self, key: Any) -> Any:
         """`self[key]` of a dict by a plain Python key, of a list, tuple or deque by index; `NotFoundError` otherwise."""
         if self.type.flags & DICT or self.isa("mappingproxy"):
-            for k, v in self.items():
-                if k.equals(key):
-                    return v
+            if isinstance(key, str) and len(key) <= MAX_NAME and self.type.flags & DICT:
+                held = (self.rt.object(value) for _, value in named(self.rt, self.dict_entries(), (key,)))
+            else:
+                held = (v for k, v in self.items() if k.equals(key))
+            for value in held:
+                return value
             raise NotFoundError(f"the {self.type_name} at {self.address:#x} has no key {brief(key)}")
         if not isinstance(key, int):
             raise GdbextError(f"the {self.type_name} at {self.address:#x} has no items by {type(key).__name__}")

@@ -107,7 +107,10 @@ class View:
 
     def cache(self, requests: list[Request] | None = None) -> Cache:
         """The scheduler's `Cache`, of this process or of the sibling that has it. `requests`: those of this process, which were
-        read just now. Where the engine's reader can do so, it then reads only their blocks and fills them in."""
+        read just now. Where the engine's reader can do so, it then reads only their blocks and fills them in; not for a view of
+        another root, or with tokens."""
+        if self._root is not None or self._content:
+            requests = None
         root = self._root or self._scheduler(self.rt)
         if root is not None:
             return self._read(self.rt, root, requests)
@@ -288,8 +291,8 @@ class NativeView:
         self.missed = [("workers", "their layers and tables are C++ objects that are not decoded")]
         self._reader, self._found = reader, found
 
-    def cache(self) -> Cache:
-        """The cache that the frame's object leads to."""
+    def cache(self, requests: list[Request] | None = None) -> Cache:
+        """The cache that the frame's object leads to, all of it."""
         found: Cache = self._reader.read(self._found)
         return found
 

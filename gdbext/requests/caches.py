@@ -44,7 +44,7 @@ def of_one(target: Target, view: View | NativeView) -> tuple[Custody, Caches]:
         cache = view.cache()
         return Custody(cache.engine, [], [], [], view.partial), [(set(), cache)]
     try:
-        caches: Caches = [(set(), view.cache())]
+        caches: Caches = [(set(), view.cache(_seen(held, target.pid or 0)))]
     except GdbextError as e:
         held.partial.append(f"blocks not read: {e}")
         return held, []
@@ -57,10 +57,9 @@ def _cache_of(engine: Engine, ranks: list[Rank], held: Custody, show_content: bo
     to `partial`."""
     why = []
     for rank in ranks:
-        target = engine.target(rank)
-        seen = [s.request for look in held.looks if look.pid == rank.pid for s in look.sightings if s.request is not None]
+        target, seen = engine.target(rank), _seen(held, rank.pid)
 
-        def read(target: Target = target, seen: list[Request] | None = None if show_content else seen) -> Cache:
+        def read(target: Target = target, seen: list[Request] | None = seen) -> Cache:
             return View(target, engine, None, show_content).cache(seen)
 
         try:
@@ -70,3 +69,9 @@ def _cache_of(engine: Engine, ranks: list[Rank], held: Custody, show_content: bo
             why.append(f"{rank.label}: blocks not read: {e}")
     held.partial += why
     return []
+
+
+def _seen(held: Custody, pid: int) -> list[Request] | None:
+    """The requests of a process's scheduler, as its look read them; None where it has none."""
+    looks = [look for look in held.looks if look.pid == pid and "scheduler" in look.parts]
+    return [s.request for look in looks for s in look.sightings if s.request is not None] if looks else None

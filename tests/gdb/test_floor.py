@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from harness.command_lines import LINES, OK, SPINS, SUBJECT, words_of
+from harness.command_lines import LINES, OK, SUBJECT, words_of
 from harness.floor import FLOOR, newest, oldest
 from harness.subjects import spawned
 
@@ -36,10 +36,9 @@ def place(python, tmp_path_factory):
     with gzip.open(os.path.join(ROOT, "tests", "unit", "cores", "h100_driver_580.gz")) as f:
         (folder / "gpu.core").write_bytes(f.read())
     command = [sys.executable, "-c"]
-    with spawned([*command, SUBJECT], ready="ready") as process, spawned([*command, SPINS], ready="ready") as spinning:
+    with spawned([*command, SUBJECT], ready="ready") as process:
         assert ask(python, "llm-snapshot", str(process.pid), "-o", str(folder / "snapshot"))[0] in OK
-        pids = {"P": str(process.pid), "S": str(spinning.pid)}
-        yield {**pids, "D": str(folder), "G": str(folder / "gpu.core"), "C": str(folder / "snapshot")}
+        yield {"P": str(process.pid), "D": str(folder), "G": str(folder / "gpu.core"), "C": str(folder / "snapshot")}
 
 
 def ask(python, *words):
@@ -58,6 +57,23 @@ def test_a_command_answers(python, place, name):
         assert "Traceback" not in text, text
         assert status in expected, (line, text)
         assert said in text and text.strip(), (line, text)
+
+
+SPINS = """
+import threading
+def spins():
+    while True:
+        pass
+threading.Thread(target=spins, daemon=True).start()
+print("ready", flush=True)
+spins()
+"""
+
+
+def test_a_process_that_spins_is_answered(python):
+    with spawned([sys.executable, "-c", SPINS], ready="ready") as spinning:
+        status, text = ask(python, "llm-hang", str(spinning.pid), "--json")
+    assert status in OK and '"verdict"' in text and "Traceback" not in text, text
 
 
 IMPORTS = """

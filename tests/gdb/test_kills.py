@@ -85,7 +85,7 @@ def all_as_before(three, what):
 
 
 def test_gdb_killed_while_attached_leaves_every_process_as_it_was(gdb_path, root, tmp_path, three):
-    with busy():
+    with busy(1):
         for round in range(ROUNDS):
             gdb = start_gdb(gdb_path, root, tmp_path, [p.pid for p in three])
             wait_for(gdb, "attached")

@@ -14,6 +14,8 @@ from harness.subjects import running
 from gdbext.access.ptrace import Stopped, stopped_by
 from gdbext.cpython.runtime import open_runtime
 from gdbext.engines.registry import SPECS
+from gdbext.engines.vllm import kv_scheduler
+from gdbext.engines.vllm.kv_requests import requests_of
 from gdbext.requests import collect
 
 
@@ -98,6 +100,18 @@ def test_requests_of_one_process_are_listed_where_its_blocks_cannot_be_read():
         found = answer(f"llm-requests -between 0.1 {target.pid} -json")
     assert len(found["requests"]) >= said["waiting"] and {r["blocks"] for r in found["requests"]} == {None}
     assert any(line.startswith("blocks not read: the Manager") for line in found["partial"]), found["partial"]
+
+
+def test_the_requests_of_one_process_are_read_once(monkeypatch):
+    """Its blocks are then read into what its look has; with the tokens, which a look leaves out, the requests are read anew."""
+    read = []
+    monkeypatch.setattr(kv_scheduler, "requests_of", lambda *args: read.append(args) or requests_of(*args))
+    with running(sys.executable, "requests_vllm.py", "3") as (target, _):
+        plain = answer(f"llm-requests {target.pid} -between 0 -json")
+        assert not read and any(line.startswith("blocks not read: the Manager") for line in plain["partial"]), plain["partial"]
+        names = [row["request_id"] for row in plain["requests"]]
+        whole = answer(f"llm-requests {target.pid} -between 0 -show-content -json")
+    assert read and names == [row["request_id"] for row in whole["requests"]] and len(names) > 5
 
 
 def test_a_request_that_stands_has_the_chain_that_llm_hang_has(torch_python):

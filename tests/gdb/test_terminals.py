@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from harness import terminals
-from harness.command_lines import LINES, SPINS, SUBJECT, words_of
+from harness.command_lines import LINES, SUBJECT, words_of
 from harness.gdb_run import INIT, ROOT
 from harness.subjects import SUBJECTS, spawned
 
@@ -45,12 +45,11 @@ def place(tmp_path_factory):
     with gzip.open(os.path.join(ROOT, "tests", "unit", "cores", "h100_driver_580.gz")) as f:
         (folder / "gpu.core").write_bytes(f.read())
     python = [sys.executable, "-c"]
-    with spawned([*python, SUBJECT], ready="ready") as process, spawned([*python, SPINS], ready="ready") as spinning:
-        with spawned([*python, ENGINE]) as engine:
-            snapshot = str(folder / "snapshot")
-            subprocess.run([*GDBEXT, "llm-snapshot", str(process.pid), "-o", snapshot], check=True, cwd=ROOT, capture_output=True)
-            pids = {"P": str(process.pid), "S": str(spinning.pid), "E": str(engine.pid)}
-            yield {**pids, "G": str(folder / "gpu.core"), "C": snapshot, "D": str(folder)}
+    with spawned([*python, SUBJECT], ready="ready") as process, spawned([*python, ENGINE]) as engine:
+        snapshot = str(folder / "snapshot")
+        subprocess.run([*GDBEXT, "llm-snapshot", str(process.pid), "-o", snapshot], check=True, cwd=ROOT, capture_output=True)
+        pids = {"P": str(process.pid), "E": str(engine.pid)}
+        yield {**pids, "G": str(folder / "gpu.core"), "C": snapshot, "D": str(folder)}
 
 
 GDBEXT = [sys.executable, "-m", "gdbext"]

@@ -98,6 +98,23 @@ def test_dicts_after_deletions(target, pairs, gone):
         assert got.item(key).plain() == value
 
 
+class Text(str):
+    pass
+
+
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict, types.MappingProxyType])
+def test_an_entry_is_found_by_what_equals_its_key(target, kind):
+    long = "k" * 5000
+    held = kind({"a": 1, b"a": 2, Text("b"): 3, 97: 4, ("a",): 5, long: 6, "\xe4": 7, "": 8, None: 9, "c": 10})
+    got = runtime(target).object(id(held))
+    for key, value in held.items():
+        assert got.item(key).plain() == value
+    assert got.item("b").plain() == 3
+    for key in ("d", long[1:], long + "k", long[:4096], b"c", 98, ("b",)):
+        with pytest.raises(NotFoundError):
+            got.item(key)
+
+
 @ROUNDS
 @given(left=st.integers(0, 300), right=st.integers(0, 300), size=st.integers(0, 400), longest=st.none() | st.integers(0, 50))
 def test_deques_that_have_moved(target, left, right, size, longest):
