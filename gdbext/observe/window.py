@@ -40,7 +40,7 @@ class ThreadSample:
 
 @dataclass
 class ThreadWindow:
-    """The samples of one thread, in their order."""
+    """The samples of one thread, in their order. Its clock and state are known at the first and the last one alone."""
 
     before: Clock | None = None  # at the first sample
     after: Clock | None = None  # at the last one

@@ -1,6 +1,6 @@
 """Runs the tests: all parts, or the ones named. What follows goes to pytest, for instance -k EXPR or -x.
 
-  lint      formatting, ruff's rules, types: seconds
+  lint      formatting, ruff's rules, types: seconds; `lint -fix` formats, and mends what it can, first
   unit      no other process; on all processors at once; by the oldest Python that is promised and the newest here, too
   gdb       real processes, cores, files of all kinds and gdbs; on all processors at once, then what needs the machine for itself
   engines   real vLLM and SGLang
@@ -268,6 +268,8 @@ def main(words: list[str]) -> int:
         prepared.need(part)
         environ.update(prepared.variables, PYTHONPATH=ROOT)
         if part == "lint":
+            if lint.FIX in arguments:
+                lint.fix(environ["GDBEXT_TEST_PYTHON"])
             results.append(run_lint(environ, parts))
             continue
         if part == "arm" and not prepared.variables.get("GDBEXT_TEST_CORES"):

@@ -24,9 +24,9 @@ BROKEN = re.compile(
     r"\\\\x1b|\\\\u001b|(?<![\\w.])\\[\\d+(;\\d+)*m|Traceback \\(most recent call last\\):\n  File \"[^\"]*gdbext/"
 )
 # Commands that lay out tables: none of their lines is wider than the terminal
-TABLES = (
-    "llm-ranks llm-requests llm-request llm-kernels pythreads pyheap llm-memory llm-top llm-record pytensors llm-symbols".split()
-)
+TABLES = """
+    llm-kernels llm-memory llm-ranks llm-record llm-request llm-requests llm-symbols llm-top pyheap pytensors pythreads
+""".split()
 MORE = {
     "llm-ranks": ["E"],
     "llm-requests": ["E"],

@@ -17,7 +17,7 @@ from .subjects import SUBJECTS, ready_line, spawned
 def fault(scenario, python=sys.executable):
     """-> (pid to look at, culprits' tids)"""
     words = [python, os.path.join(SUBJECTS, "faults.py"), scenario]
-    with spawned(words, ready="{", stderr=subprocess.DEVNULL, start_new_session=True) as child:
+    with spawned(words, ready="{", start_new_session=True) as child:
         truth = json.loads(child.said)
         asleep(truth["pid"], seconds=2)  # some never do
         yield truth["pid"], truth["culprits"]

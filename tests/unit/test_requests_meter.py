@@ -68,8 +68,20 @@ def test_a_counter_that_stands_while_answers_grow_is_no_step(metered):
 def test_a_frame_is_told_and_hostile_names_stay_text(metered):
     reading = metered(look(10, {"\x1b[2Jevil\n": (RUNNING, 5)}), 1.0)
     evil = Frame("\x1b]0;evil\x07f", "/x/\x1b[31m.py", 3)
-    rows = [Row("TP\x1b0", 7, True, 3, "running", [evil], 0.5, 0.25, "m\x07", 0.1, 0.0, 0.9, 1 << 20)]
-    rows.append(Row("TP1", 8, False, 0, "ended", [], 0.0, 0.0, "", 0.0, 0.0, 1.5, 2 << 20))
+    one = {
+        "label": "TP\x1b0",
+        "pid": 7,
+        "alive": True,
+        "threads": 3,
+        "state": "running",
+        "stack": [evil],
+        "part": 0.5,
+        "gil": 0.25,
+    }
+    one.update(holder="m\x07", waits=0.1, gc=0.0, cpu=0.9, rss=1 << 20)
+    gone = {"label": "TP1", "pid": 8, "alive": False, "threads": 0, "state": "ended", "stack": [], "part": 0.0, "gil": 0.0}
+    gone.update(holder="", waits=0.0, gc=0.0, cpu=1.5, rss=2 << 20)
+    rows = [Row(**one), Row(**gone)]
     data, partial = top.frame_data(rows, [reading], [{"label": "TP2", "pid": 9, "reason": "no Python"}])
     assert partial == ["TP2: no Python"] and data["engines"][0]["kv_use"] == 0.25
     assert data["ranks"][0]["steps_per_second"] is None and data["ranks"][1]["function"] is None

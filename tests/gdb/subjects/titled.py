@@ -76,4 +76,5 @@ def main():
         time.sleep(0.1)
 
 
-main()
+if __name__ == "__main__":
+    main()
