@@ -47,7 +47,7 @@ def test_no_other_thread_is_started_in_gdb():
     found = []
     for folder, _, names in os.walk(PACK):
         for name in names:
-            if name.endswith(".py"):
+            if name.endswith(".py") and name != "ray_carrier.py":  # a program of its own, which Ray's Python runs
                 with open(os.path.join(folder, name), encoding="utf-8") as f:
                     tree = ast.parse(f.read())
                 found += [name for n in ast.walk(tree) if isinstance(n, ast.Call) and starts_a_thread(n)]

@@ -36,6 +36,8 @@ OTHERS = {
     "agents/server.py": "/dev/null",
     "agents/skill.py": "the folders of a skill, whose files render/files.py writes",
     "package.py": "its own oom_score_adj",
+    "session/node_start.py": "on another machine: the pack in the user's cache folder, and in memory",
+    "session/ray_carrier.py": "a file without a name, by a program of Ray's Python",
     "setup/initfile.py": "gdb's own init file, which its user may have linked elsewhere",
     "setup/inside.py": "the answer, in a file that setup/outside.py has made for it",
     "setup/unpack.py": "folders of the pack unpacked for gdb, whose files render/files.py writes",
