@@ -332,16 +332,21 @@ def _states(data: dict[str, Any], names: set[str]) -> list[dict[str, Any]]:
 
 
 def _single(planned: Sequence[tuple[str, list[str]]], failed: list[dict[str, Any]]) -> list[tuple[str, list[str]]]:
-    """The plan with single nodes in the place of words that name many. A word that names none is added to `failed`."""
-    found: dict[tuple[str, tuple[str, ...]], None] = {}
+    """The plan with single nodes in the place of words that name many. A word that names none is added to `failed`; `GdbextError`
+    where none is left, or where a node is to be asked for two things."""
+    found: dict[str, list[str]] = {}
     for node, words in planned:
         try:
-            found.update(dict.fromkeys((one, tuple(words)) for one in nodes_of(node)))
+            single = nodes_of(node)
         except GdbextError as e:
             failed.append({"label": node, "pid": None, "reason": str(e)})
+            continue
+        for one in single:
+            if found.setdefault(one, words) != words:
+                raise GdbextError(f"{one} is among {node}, and named for something else beside it: name it once")
     if not found:
         raise GdbextError("; ".join(f["reason"] for f in failed))
-    return [(node, list(words)) for node, words in found]
+    return list(found.items())
 
 
 def _asked(
