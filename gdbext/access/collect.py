@@ -6,7 +6,6 @@ import contextlib
 import gc
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -98,7 +97,7 @@ class Forked:
         """As `Started.wait`."""
         deadline = time.monotonic() + seconds
         parts: list[bytes] = []
-        while select.select([self._said], [], [], max(deadline - time.monotonic(), 0))[0]:
+        while helpers.readable(self._said, deadline - time.monotonic()):
             parts.append(os.read(self._said, 1 << 16))
             if not parts[-1]:
                 out = b"".join(parts).decode("utf-8", "replace")

@@ -27,6 +27,14 @@ LENGTH = struct.Struct("<I")
 FAREWELL = 0.5  # seconds for a killed helper to end; one in uninterruptible sleep is left to the kernel
 
 
+def readable(fd: int, seconds: float) -> bool:
+    """Whether there is something to read, or its end, at most so many seconds later. Of any descriptor: select(2) takes those
+    below 1024 alone."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(max(seconds, 0) * 1000))
+
+
 class Channel:
     """Messages of bytes over a socket. `EOFError` where the other end is gone, `TimeoutError` where nothing came in time."""
 

@@ -77,9 +77,10 @@ class _Apart:
     def _hear(self) -> bytes:
         """Its next answer; `ValueError` where it has ended or takes too long."""
         until, kept, wanted = time.monotonic() + PATIENCE, b"", -1
-        pipe = self._process.stdout.fileno()
+        pipe, poll = self._process.stdout.fileno(), select.poll()  # not select(), for descriptors from 1024 on
+        poll.register(pipe, select.POLLIN)
         while wanted < 0 or len(kept) < wanted:
-            if not select.select([pipe], [], [], max(until - time.monotonic(), 0))[0]:
+            if not poll.poll(max(until - time.monotonic(), 0) * 1000):
                 raise ValueError("too late")
             part = os.read(pipe, 1 << 16)
             if not part:

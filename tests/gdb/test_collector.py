@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import signal
 import struct
 import subprocess
@@ -96,6 +97,29 @@ def test_a_process_that_gets_no_processor_to_stop_on_is_stopped_again(tmp_path, 
         assert python_stacks(CoreFileTarget(found["file"])) == {process.pid: [["<module>", 2]]}
         found = taken(1000)
         assert "gets no CPU" in found["error"] and 5 < found["tries"] < 50 and state(process.pid) == "R"
+
+
+MANY = """
+import os, resource, sys
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+kept = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+assert kept[-1] > 1024
+from gdbext.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_command_that_has_more_than_1024_descriptors_open_answers(parked, root):
+    """As one over hundreds of processes has."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if 0 <= hard < 2048:
+        pytest.skip(f"{hard} descriptors at most")
+    for words in (["llm-stacks"], ["llm-hang", "-wait", "0.1"]):
+        done = subprocess.run(
+            [sys.executable, "-c", MANY, *words, str(parked[0]), "--json"], cwd=root, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode in (0, 3) and json.loads(done.stdout)["ranks_read"] == 1, done.stdout + done.stderr
 
 
 def test_a_collector_that_is_held_copies_what_is_there_when_it_is_let_go(tmp_path):
