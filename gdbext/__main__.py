@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import sys
 from typing import Any
 
@@ -18,6 +19,9 @@ from .errors import GdbextError
 from .render import jsonline, streams
 from .render.text import Style, coloured, one_line
 
+MOST_FILES = (
+    1 << 16
+)  # that this program may have open, where its user may: shells allow too few at first for hundreds of processes
 SETUP = {
     "doctor": "what works on this machine, what does not, and the line that fixes it",
     "install": "load gdbext in gdb and cuda-gdb from now on, and get numpy and the rest for gdb's own Python",
@@ -198,6 +202,10 @@ def main(words: list[str]) -> int:
 def entry() -> None:
     """The program `gdbext` that pip installs."""
     streams.make_whole()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if 0 <= soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     try:
         status = main(sys.argv[1:])
         sys.stdout.flush()  # here, where it is known what to do without a reader

@@ -7,6 +7,7 @@ Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,9 @@ def nameless_file() -> Any:
     that happens. It lies in memory, and needs no disk and no writable folder."""
     try:
         return os.fdopen(os.memfd_create("gdbext"), "w+b")
-    except OSError:  # a sandbox without it
+    except OSError as e:  # a sandbox without it
+        if e.errno in (errno.EMFILE, errno.ENFILE):
+            raise
         import tempfile
 
         return tempfile.TemporaryFile(prefix="gdbext-")

@@ -6,6 +6,7 @@ There is no gdb here: the same commands run under gdb (`gdb_session.py`) and out
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +21,13 @@ from ..render.text import PLAIN, Style, escape_output, one_line, shorten
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # which knows the arguments of commands
     from .session import Session
+
+
+SHORTAGES = {
+    errno.EMFILE: "this process may have no more files open: ulimit -n raises that; or name fewer processes",
+    errno.ENFILE: "this machine has no more open files to give (fs.file-max)",
+    errno.ENOMEM: "this machine, or its container, has no memory left for the answer",
+}
 
 
 def clean(doc: str) -> str:
@@ -239,6 +247,10 @@ class Command:
                 )
                 raise GdbextError(f"{e}; the process runs and changes while it is read: {mend}") from None
             raise
+        except OSError as e:
+            if e.errno not in SHORTAGES:
+                raise
+            raise GdbextError(SHORTAGES[e.errno]) from None
 
     def rehearsed(self, values: dict[str, Any]) -> dict[str, Any]:
         """The values of its options for a run that reads the same memory and writes nothing."""

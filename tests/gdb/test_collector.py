@@ -122,6 +122,31 @@ def test_a_command_that_has_more_than_1024_descriptors_open_answers(parked, root
         assert done.returncode in (0, 3) and json.loads(done.stdout)["ranks_read"] == 1, done.stdout + done.stderr
 
 
+FEW = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
+from gdbext.__main__ import entry
+del sys.argv[1:3]
+entry()
+"""
+
+
+def test_too_few_descriptors_are_raised_or_said_in_one_line(root):
+    code = "import time; print('ready', flush=True); time.sleep(600)"
+    with contextlib.ExitStack() as stack:
+        pids = [str(stack.enter_context(spawned([sys.executable, "-c", code], ready="ready")).pid) for _ in range(30)]
+        for command in ("llm-stacks", "llm-hang"):
+            for soft, hard in ((30, 400), (30, 30)):
+                words = [sys.executable, "-c", FEW, str(soft), str(hard), command, *pids, "--json"]
+                done = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=120)
+                said = json.loads(done.stdout)
+                if hard > soft:
+                    assert said["ranks_read"] == len(pids), said
+                else:
+                    reasons = [one["reason"] for one in said.get("failed", ())] or [said["error"]]
+                    assert all("open files" in why or "files open" in why for why in reasons), said
+
+
 def test_a_collector_that_is_held_copies_what_is_there_when_it_is_let_go(tmp_path):
     words = [sys.executable, "-c", "import sys\ndef one(): sys.stdin.readline()\ndef two(): sys.stdin.readline()\none(); two()"]
     with spawned(words) as process:
