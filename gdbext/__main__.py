@@ -27,7 +27,7 @@ SETUP = {
     "install": "load gdbext in gdb and cuda-gdb from now on, and get numpy and the rest for gdb's own Python",
     "uninstall": "remove that again",
     "gdb": "print the line that loads gdbext in gdb; gdbext.pyz unpacks itself first, into [DIR] or a private folder",
-    "cache": "clear: remove the cached symbols of libraries",
+    "cache": "clear: remove what commands keep for later ones",
     "completion": "print what completes commands and options in a shell: bash, zsh or fish",
     "mcp": "serve the answers to agents by the Model Context Protocol over stdio: needs pip install 'gdbext[mcp]'",
     "skill": "write a skill folder, the guide and the commands for an agent with a shell, into DIR",
