@@ -105,17 +105,18 @@ def shared_mutex():
     return ctypes.byref(mutex)
 
 
-def between_shared_mutex(tell=True):
+def between_shared_mutex():
     mutex = shared_mutex()
-    say(*[child_with(lambda: libc.pthread_mutex_lock(mutex))][: 1 if tell else 0])
+    say(child_with(lambda: libc.pthread_mutex_lock(mutex)))
     libc.pthread_mutex_lock(mutex)
 
 
 def alone_shared_mutex():
-    between_shared_mutex(False)
+    """Whose holder is not named to the command."""
+    between_shared_mutex()
 
 
-def between_flock(tell=True):
+def between_flock():
     import fcntl
 
     path = os.path.join(tempfile.mkdtemp(), "lock")
@@ -125,13 +126,13 @@ def between_flock(tell=True):
         kept.append(open(path, "w"))
         fcntl.flock(kept[0], fcntl.LOCK_EX)
 
-    say(*[child_with(take)][: 1 if tell else 0])
+    say(child_with(take))
     with open(path, "w") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
 
 
 def alone_flock():
-    between_flock(False)
+    between_flock()
 
 
 def between_posix_lock():
