@@ -66,7 +66,7 @@ PLAIN = {
     "alone_shared_mutex": "lock-held",  # by a child, which is looked at without being asked for
     "alone_flock": "lock-held",
     "semaphore_of_nobody": "starved",
-    "lock_between_processes": "unknown",
+    "lock_between_processes": "lock-held",  # by a child, whose own count says so
     "waits_for_a_command": "unknown",
     "lock_used_as_a_signal": "unknown",
 }

@@ -184,8 +184,8 @@ def between_file_baton():
 
 
 def lock_between_processes():
-    lock, _ = lock_of_a_child()
-    say()
+    lock, child = lock_of_a_child()
+    say(child)
     lock.acquire()
 
 
