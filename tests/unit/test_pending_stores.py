@@ -238,7 +238,10 @@ def ran(arch, seed, folder):
 
 @pytest.mark.parametrize("arch", MACHINES)
 def test_what_is_stored_on_the_way_to_the_jump_is_what_was(arch, tmp_path):
-    seed, tally = random.SystemRandom().getrandbits(32), {"stored": 0, "as it was": 0, "not told": 0, "missed": 0}
+    seed, tally = (
+        random.SystemRandom().getrandbits(32),
+        {"stored": 0, "as it was": 0, "not told": 0, "missed": 0, "too many ways": 0},
+    )
     for number, (values, at, begin, code, before, after) in enumerate(ran(arch, seed, tmp_path)):
 
         def register(name, values=values):
@@ -247,7 +250,12 @@ def test_what_is_stored_on_the_way_to_the_jump_is_what_was(arch, tmp_path):
         def read(address, size, code=code, begin=begin):
             return code[address - begin :][:size]
 
-        pending_stores.ways(arch, read, register, begin)  # which can be followed
+        try:
+            pending_stores.ways(arch, read, register, begin)  # which can be followed
+        except GdbextError as e:
+            assert "too many ways" in str(e), (seed, number, code.hex())
+            tally["too many ways"] += 1  # of a program that happens to branch that often
+            continue
         for place in range(0, BUFFER, 8):
             was, became = (int.from_bytes(raw[place : place + 8], "little") for raw in (before, after))
             try:
@@ -257,6 +265,7 @@ def test_what_is_stored_on_the_way_to_the_jump_is_what_was(arch, tmp_path):
                 continue
             tally["as it was" if found is None else "stored"] += 1
             assert became == (was if found is None else found), (seed, number, place, code.hex())
+    assert tally["too many ways"] < PROGRAMS / 20, (seed, tally)
     assert tally["stored"] > PROGRAMS / 5 and tally["as it was"] > 10 * PROGRAMS, (seed, tally)
 
 
