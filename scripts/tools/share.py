@@ -15,6 +15,7 @@ import os
 NICE = 10
 LEFT = 0.25  # of all processors together, for the others
 PERIOD = 100_000  # microseconds
+WEIGHT = 110 / 1024  # of a priority NICE lower (kernel/sched/core.c, sched_prio_to_weight)
 
 
 def lower_priority() -> str:
@@ -27,13 +28,14 @@ def lower_priority() -> str:
 
 
 def quota() -> tuple[str, str]:
-    """Puts this process into a control group with a quota. -> (its folder, what was done); ("", "") where that is not allowed."""
+    """Puts this process into a control group with a quota, and with the weight of that priority: beside other groups its own is
+    that of one process at priority 0, whatever the priorities in it. -> (its folder, what was done); ("", "") where that is not allowed."""
     processors = len(os.sched_getaffinity(0))
     limit = int(PERIOD * processors * (1 - LEFT))
     said = f"at most {limit / PERIOD:.1f} of {processors} processors"
     ways = (
-        ("/sys/fs/cgroup/cpu", (("cpu.cfs_period_us", PERIOD), ("cpu.cfs_quota_us", limit))),
-        ("/sys/fs/cgroup", (("cpu.max", f"{limit} {PERIOD}"),)),
+        ("/sys/fs/cgroup/cpu", (("cpu.cfs_period_us", PERIOD), ("cpu.cfs_quota_us", limit), ("cpu.shares", int(1024 * WEIGHT)))),
+        ("/sys/fs/cgroup", (("cpu.max", f"{limit} {PERIOD}"), ("cpu.weight", int(100 * WEIGHT)))),
     )
     for root, settings in ways:
         if not os.path.exists(os.path.join(root, "cgroup.procs")):
