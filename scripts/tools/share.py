@@ -28,8 +28,8 @@ def lower_priority() -> str:
 
 
 def quota() -> tuple[str, str]:
-    """Puts this process into a control group with a quota, and with the weight of that priority: beside other groups its own is
-    that of one process at priority 0, whatever the priorities in it. -> (its folder, what was done); ("", "") where that is not allowed."""
+    """Puts this process into a control group with a quota and the weight of that priority: among groups one counts as a process
+    of priority 0, whatever the priorities in it. -> (its folder, what was done); ("", "") where that is not allowed."""
     processors = len(os.sched_getaffinity(0))
     limit = int(PERIOD * processors * (1 - LEFT))
     said = f"at most {limit / PERIOD:.1f} of {processors} processors"
