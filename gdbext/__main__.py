@@ -19,9 +19,7 @@ from .errors import GdbextError
 from .render import jsonline, streams
 from .render.text import Style, coloured, one_line
 
-MOST_FILES = (
-    1 << 16
-)  # that this program may have open, where its user may: shells allow too few at first for hundreds of processes
+MOST_FILES = 1 << 16  # open at a time, where the user may have so many
 SETUP = {
     "doctor": "what works on this machine, what does not, and the line that fixes it",
     "install": "load gdbext in gdb and cuda-gdb from now on, and get numpy and the rest for gdb's own Python",
@@ -199,13 +197,18 @@ def main(words: list[str]) -> int:
         return 1
 
 
-def entry() -> None:
-    """The program `gdbext` that pip installs."""
-    streams.make_whole()
+def _allow_files() -> None:
+    """Raises the limit of open files: shells allow too few at first for an answer about hundreds of processes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
     if 0 <= soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def entry() -> None:
+    """The program `gdbext` that pip installs."""
+    streams.make_whole()
+    _allow_files()
     try:
         status = main(sys.argv[1:])
         sys.stdout.flush()  # here, where it is known what to do without a reader

@@ -75,14 +75,8 @@ def clear() -> tuple[int, int]:
     """Removes all indexes. -> (files, bytes); `GdbextError` where a folder is not the user's own."""
     base, count, size = kept_symbols.folder("gdb-index"), 0, 0
     for folder in os.listdir(base) if base and os.path.isdir(base) else ():
-        own = os.path.join(base, folder)
-        kept_symbols.refuse_others(own)
-        for name in os.listdir(own):
-            if NAMES.fullmatch(name):
-                with log.passing_over(OSError):
-                    found = os.lstat(os.path.join(own, name)).st_size
-                    os.unlink(os.path.join(own, name))
-                    count, size = count + 1, size + found
+        files, length = kept_symbols.remove(os.path.join(base, folder), NAMES)
+        count, size = count + files, size + length
     return count, size
 
 

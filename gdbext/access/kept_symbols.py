@@ -33,6 +33,7 @@ MOST_ANSWERS = 4096  # of a library; one with more starts anew, with the results
 MOST_BYTES = 1 << 20  # of its file
 MOST_FILES = 256  # the oldest go
 SUFFIX = ".json"
+NAMES = re.compile(r"\.?[0-9a-f]{8,64}(-[0-9a-f]+){4}\.(json|[0-9]+)")  # of our files, and of the drafts of killed writers
 KEPT = "symbols"  # in `Elf.kept`
 
 
@@ -102,14 +103,19 @@ def keep(files: Iterable[Elf]) -> None:
         log.passed_over(e, "symbols that were found are not kept")
 
 
-def clear(kind: str = "symbols") -> tuple[int, int]:
-    """Removes the results, or `packs` (session/node_start.py). -> (files, bytes); `GdbextError` where the folder is not the
-    user's own."""
-    own, count, size = folder(kind), 0, 0
+def clear() -> tuple[int, int]:
+    """Removes the results; as `remove`."""
+    return remove(folder(), NAMES)
+
+
+def remove(own: str, names: re.Pattern[str]) -> tuple[int, int]:
+    """Removes the files with such names from a folder. -> (files, bytes), none where there is no folder; `GdbextError` where it
+    is not the user's own."""
+    count = size = 0
     if not own or not os.path.lexists(own):
         return 0, 0
     refuse_others(own)
-    for entry in _entries(own):
+    for entry in _entries(own, names):
         with log.passing_over(OSError):  # another one clears too, or it is a folder
             found = entry.stat(follow_symlinks=False).st_size
             os.unlink(entry.path)
@@ -213,17 +219,14 @@ def _read(own: str, key: str) -> Answers:
     return found
 
 
-def _entries(own: str) -> list[os.DirEntry[str]]:
-    """The files of the folder that are this module's, the drafts of killed writers among them."""
+def _entries(own: str, names: re.Pattern[str]) -> list[os.DirEntry[str]]:
     with os.scandir(own) as entries:
-        return [
-            e for e in entries if re.fullmatch(r"\.?[0-9a-f]{8,64}(-[0-9a-f]+){4}\.(json|[0-9]+)|[0-9a-f]{64}|\.[0-9]+", e.name)
-        ]
+        return [e for e in entries if names.fullmatch(e.name)]
 
 
 def _bound(own: str) -> None:
     """Removes the files that were written longest ago where there are too many."""
-    entries = _entries(own)
+    entries = _entries(own, NAMES)
     if len(entries) > MOST_FILES:
         by_time = sorted(entries, key=lambda e: e.stat(follow_symlinks=False).st_mtime_ns)
         for entry in by_time[: len(entries) - MOST_FILES]:

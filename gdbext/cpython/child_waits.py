@@ -23,7 +23,6 @@ _WAITS = (
 )
 INSIDE = (
     "/subprocess.py",
-    "asyncio/subprocess.py",
     "/process.py",
     "/popen_fork.py",
     "/connection.py",

@@ -17,29 +17,26 @@ MOST = 76  # characters of a line, which a terminal does not break
 @contextlib.contextmanager
 def shown(stream: IO[str] | None, what: str, total: float) -> Iterator[Callable[[float], None]]:
     """-> a function that takes the seconds that have passed of `total`. Nothing is written where `stream` is no terminal."""
-    line = _Line(stream if stream is not None and stream.isatty() else None)
     due = 0.0
 
     def tell(passed: float) -> None:
         nonlocal due
         if passed >= due:
             due = passed + EVERY
-            line.put(f"{what}: {min(passed, total):.0f} of {total:g} s")
+            put(f"{what}: {min(passed, total):.0f} of {total:g} s")
 
-    try:
+    with line(stream) as put:
         yield tell
-    finally:
-        line.put("")
 
 
 @contextlib.contextmanager
-def line(stream: IO[str]) -> Iterator[Callable[[str], None]]:
+def line(stream: IO[str] | None) -> Iterator[Callable[[str], None]]:
     """-> a function that shows a line in the place of the last one, where `stream` is a terminal."""
-    shown = _Line(stream if stream.isatty() else None)
+    one = _Line(stream if stream is not None and stream.isatty() else None)
     try:
-        yield lambda text: shown.put(text[:MOST])
+        yield lambda text: one.put(text[:MOST])
     finally:
-        shown.put("")
+        one.put("")
 
 
 class _Line:

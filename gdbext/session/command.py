@@ -30,6 +30,9 @@ SHORTAGES = {
 }
 
 
+NODE_MARKS = ("pod/", "pods/", "ssh:", "slurm:", "ray:")  # a line without them names no other machine (transports.py)
+
+
 def clean(doc: str) -> str:
     """A docstring without its indentation (gdb before 13 shows it unchanged; `inspect` costs 40 ms to load)."""
     lines = doc.expandtabs().splitlines()

@@ -12,7 +12,7 @@ from ..access.base import Target
 from ..access.live_gdb import LiveGdbTarget
 from ..errors import GdbextError
 from ..render.text import Style, one_line
-from .command import Args, Command, error_line
+from .command import NODE_MARKS, Args, Command, error_line
 from .session import Session
 
 _CHUNK = 8192
@@ -186,15 +186,12 @@ class GdbSession(Session):
 session = GdbSession()
 
 
-_NODES = ("pod/", "pods/", "ssh:", "slurm:", "ray:")  # a line without them names no other machine (transports.py)
-
-
 def run(command: type[Command], line: str) -> None:
     """Parses, runs and prints one command; every expected failure leaves as `gdb.GdbError`, one line."""
     session.begin()
     try:
         args = command.parse(line)
-        answer = _on_nodes(command, args) if any(mark in line for mark in _NODES) else None
+        answer = _on_nodes(command, args) if any(mark in line for mark in NODE_MARKS) else None
         answer = answer or command().answer(session, args)
         text = session.written(command.name, args, answer)
     except (GdbextError, gdb.MemoryError) as e:

@@ -1,5 +1,5 @@
 """Commands on other machines: `-on TP0@ssh:HOST`, `llm-stacks pod/NS/NAME slurm:JOB`. The user's own programs (transports.py)
-carry the pack there, into memory alone, and run it. Their answers are merged here."""
+carry the pack there and run it from memory. Their answers are merged here."""
 
 from __future__ import annotations
 
@@ -209,9 +209,9 @@ def ask(
         log.pass_on(err.decode("utf-8", "replace"), bool({"-debug", "--debug"} & set(words))),
     )
     parts: dict[str, list[str]] = {}
-    kind = node.partition(":")[0]
+    kind, said_before = node.partition(":")[0], {HAS, NEEDS} | ({READY, BEGUN} if start is not None else set())
     for row in text.rstrip("\n").split("\n") if text else ():  # what else ends lines begins no other node's answer
-        if row.rpartition(" ")[2] in (HAS, NEEDS) or start is not None and row.rpartition(" ")[2] in (READY, BEGUN):
+        if row.rpartition(" ")[2] in said_before:
             continue
         label = LABELLED[kind].match(row) if kind in LABELLED else None
         if label is None and kind in LABELLED:

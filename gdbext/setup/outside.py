@@ -14,7 +14,7 @@ from ..commands import table
 from ..errors import GdbextError
 from ..render import jsonline
 from ..render.text import one_line
-from ..session.command import Answer, Command, UsageError, error_line, matching
+from ..session.command import NODE_MARKS, Answer, Command, UsageError, error_line, matching
 from ..session.session import Session
 
 OK, ERROR, PARTIAL = 0, 1, 3
@@ -135,7 +135,7 @@ def run(name: str, words: Sequence[str]) -> int:
     try:
         if command.copies:
             room.need(command.copies * room.LOOK, name)
-        if any(":" in word or "pod" in word for word in words):
+        if any(mark in word for word in words for mark in NODE_MARKS):
             from ..session import nodes
 
             planned = nodes.plan(words)

@@ -241,3 +241,16 @@ def test_cache_clear_removes_what_is_ours_alone(cache, library, capsys):
     }  # fmt: skip
     assert sorted(one.name for one in cache.iterdir() if one.is_file()) == ["notes.txt"]
     assert __main__.main(["cache", "clear"]) == 0 and "removed 0 files" in capsys.readouterr().out
+
+
+def test_cache_clear_removes_packs_from_their_own_folder_alone(cache, library, capsys):
+    plant(cache, library)
+    packs = cache.parent / "packs"
+    packs.mkdir(mode=0o700)
+    for folder in (cache, packs):
+        for name in ("c" * 64, ".123", "notes.txt"):
+            (folder / name).write_bytes(b"12345678")
+    assert __main__.main(["cache", "clear", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"] == 3  # the results of one library; a pack and a draft
+    assert sorted(one.name for one in packs.iterdir()) == ["notes.txt"]
+    assert sorted(one.name for one in cache.iterdir()) == [".123", "c" * 64, "notes.txt"]
