@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MAX_READ = 1 << 32  # one read never asks for more: a length that came out of a hostile process
 MAX_IMAGE = 1 << 30
 MAX_CACHED_PAGES = 16384
+MAX_REFRESHED_PAGES = 256  # more are of a larger read, and are copied too slowly to be of one moment
 
 
 _U64 = struct.Struct("<Q").unpack_from
@@ -149,6 +150,17 @@ class Target:
         To be called before a read of objects that change while the process runs, so that they and the objects they point to are
         of the same moment."""
         self._pages = {}
+
+    def refresh_pages(self) -> None:
+        """As `drop_pages`; where the backend can, it reads those pages anew, all in one system call.
+
+        For a read that is repeated because the process changed meanwhile: what the last try needed is then of one moment."""
+        known = [start for start, page in self._pages.items() if page is not None]
+        self.drop_pages()
+        if 0 < len(known) <= MAX_REFRESHED_PAGES:
+            found = self.gather(known, PAGE)
+            if found is not None:
+                self._pages = {start: bytes(found[i * PAGE : (i + 1) * PAGE]) for i, start in enumerate(known)}
 
     # ---- memory --------------------------------------------------------------------------------------------------
     def read(self, address: int, size: int) -> bytes:

@@ -188,6 +188,12 @@ class LiveGdbTarget(GdbTarget):
         if self._proc is not None:
             self._proc.drop_pages()
 
+    def refresh_pages(self) -> None:
+        """See `Target`."""
+        if self._proc is not None:
+            self._proc.refresh_pages()
+        super().drop_pages()
+
     def _read(self, address: int, size: int) -> bytes:
         if self._proc is not None and not self.is_stopped:
             return self._proc.read(address, size)

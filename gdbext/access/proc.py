@@ -167,9 +167,12 @@ class ProcTarget(Target):
         return found
 
     def gather(self, addresses: Sequence[int], size: int) -> memoryview | None:
-        """By process_vm_readv(2), which some containers forbid."""
+        """By process_vm_readv(2), which some containers forbid. None too where it would wait for one who provides a page."""
         from . import remote_memory  # it loads ctypes
 
+        ends = {page for at in addresses for page in (at & -_PAGE, at + size - 1 & -_PAGE)}
+        if any(self.presence().absent(page, _PAGE) for page in ends):
+            return None
         found: memoryview | None = remote_memory.gather(self._memory_tid(), addresses, size)
         return found
 

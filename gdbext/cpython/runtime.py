@@ -311,7 +311,7 @@ class Runtime:
             return found
 
         def again() -> list[PyFrame]:
-            return retry_reading(self.target, read, FRAME_SECONDS, before_retry=self.target.drop_pages)
+            return retry_reading(self.target, read, FRAME_SECONDS, before_retry=self.target.refresh_pages)
 
         return retry_reading(
             self.target, lambda: self.target.cached(("python frames", thread.address), read), seconds=FRAME_SECONDS

@@ -64,7 +64,7 @@ def read_in_batches(
     left = set(there([one for _, one in torn])) if torn else set()
     for at, one in reversed(torn):
         if one in left:
-            found[at:at] = retry_reading(rt.target, partial(read, [one]), MOMENT, before_retry=rt.target.drop_pages)
+            found[at:at] = retry_reading(rt.target, partial(read, [one]), MOMENT, before_retry=rt.target.refresh_pages)
     return found
 
 

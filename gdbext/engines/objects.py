@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import itertools
 
 from .. import log
 from ..access.retry import retry_reading, settled_counts
@@ -117,7 +118,8 @@ def counted(rt: Runtime, obj: Object, names: Mapping[str, str]) -> dict[str, int
 def at_once(rt: Runtime, read: Callable[[], T], lasts: Callable[[], bool] = lambda: True) -> T:
     """`read()`, for one part of a larger read. If the process changes during it, only this part is read again, for `MOMENT`; that
     costs less than to read everything again. The tries end once `lasts()` says that the object is gone."""
-    return retry_reading(rt.target, read, MOMENT, MOMENT, rt.target.drop_pages, lasts)
+    again = itertools.chain([rt.target.drop_pages], itertools.repeat(rt.target.refresh_pages))  # what the tries needed, at once
+    return retry_reading(rt.target, read, MOMENT, MOMENT, lambda: next(again)(), lasts)
 
 
 # ---- frames --------------------------------------------------------------------------------------------------------------

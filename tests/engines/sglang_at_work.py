@@ -29,6 +29,7 @@ def move(scheduler):
             row = scheduler.req_to_token_pool.req_to_token[req.kv.req_pool_idx]
             scheduler.token_to_kv_pool_allocator.free_segment(row[have : have + 4].long(), start_pos=have)
             req.kv.kv_allocated_len = req.kv.kv_committed_len = have
+        time.sleep(0.001)  # the forward pass of a step, which leaves the lists alone
 
 
 def grow(scheduler, request, evict):
