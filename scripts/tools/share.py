@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 
 NICE = 10
 LEFT = 0.25  # of all processors together, for the others
@@ -40,9 +41,10 @@ def quota() -> tuple[str, str]:
     for root, settings in ways:
         if not os.path.exists(os.path.join(root, "cgroup.procs")):
             continue
-        folder = os.path.join(root, f"gdbext-{os.getpid()}")
         try:
-            os.mkdir(folder)
+            folder = tempfile.mkdtemp(
+                prefix=f"gdbext-{os.getpid()}-", dir=root
+            )  # a pid is another process's in another pid namespace
         except OSError:
             continue
         try:
