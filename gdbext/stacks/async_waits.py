@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import log
+from ..access.retry import retry_reading
 from ..cpython import loops, poll_loops, poll_tasks
 from ..cpython import tasks as asyncio_tasks
 from ..cpython.child_waits import INSIDE, pid_of
@@ -162,7 +163,7 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
         found.tasks.append(state)
     _edges(found, rt, threads)
     try:
-        states = _loop_states(rt, tasks, now)
+        states = retry_reading(rt.target, lambda: _loop_states(rt, tasks, now), before_retry=rt.target.drop_pages)
     except GdbextError as e:
         found.partial.append(f"event loops: {e}")
         return found

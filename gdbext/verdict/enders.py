@@ -257,8 +257,14 @@ def reads_its_own_pipe(f: ProcessState, t: ThreadState) -> bool:
 
 def turns_in_vain(f: ProcessState, t: ThreadState) -> bool:
     """Whether a thread's event loop runs one task over and over and nothing of the task changes: it yields by sleep(0) and asks
-    again. No task of the loop makes progress meanwhile."""
+    again. No task of the loop makes progress meanwhile. Of a loop that could not be read, the tasks count that have none."""
     loop = f.loop_of(t.node[1])
-    tasks = [task for task in f.tasks if loop is not None and task.loop == loop.address and task.kind != "sleep"]
+    if loop is not None:
+        loops = {loop.address}
+    elif any(frame.file.endswith("asyncio/base_events.py") for frame in t.frames):
+        loops = {task.loop for task in f.tasks} - {one.address for one in f.loops}
+    else:
+        loops = set()
+    tasks = [task for task in f.tasks if task.loop in loops and task.kind != "sleep"]
     moved = any(task.node in f.moved_tasks for task in tasks)
     return not moved and any(task.state in RUNNABLE for task in tasks)

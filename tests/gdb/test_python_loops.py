@@ -8,6 +8,7 @@ from harness.subjects import PYTHONS, running
 from gdbext.cpython.event_loops import callbacks_taken, event_loops
 from gdbext.cpython.runtime import open_runtime
 from gdbext.cpython.tasks import tasks
+from gdbext.errors import FaultError
 from gdbext.stacks import async_waits, threads
 from gdbext.stacks.holders import WITH, Holders
 
@@ -46,6 +47,21 @@ def test_the_state_of_a_loop_names_what_blocks_it_and_how_many_timers_are_late(s
     assert bool(state.running) == (truth["current"] == "task")
     (state,) = async_waits.read("P", rt, views).loops
     assert (state.late, state.overdue) == (0, 0.0)
+
+
+def test_the_loops_of_a_process_that_turned_while_they_were_read_are_read_again(monkeypatch):
+    told = []
+
+    def torn_once(*args, **how):
+        told.append("again" if told else "first")
+        if len(told) == 1:
+            raise FaultError(1, 512, "the handle was freed meanwhile")
+        return event_loops(*args, **how)
+
+    with running(PYTHONS[-1], "py_loops.py", "callback") as (target, truth):
+        monkeypatch.setattr(async_waits, "event_loops", torn_once)
+        found = async_waits.read("P", open_runtime(target), [])
+        assert ([loop.address for loop in found.loops], found.partial, told) == ([truth["loop"]], [], ["first", "again"])
 
 
 def test_who_holds_an_asyncio_lock_is_the_task_inside_its_with(subject):

@@ -271,6 +271,17 @@ def test_a_loop_that_one_callback_keeps_while_clients_wait(how):
     assert judge([turning]).kind == "unknown"
 
 
+@pytest.mark.parametrize("loops", [[LoopState(1, node("api")[1], turned=True)], []], ids=["read", "not read"])
+def test_a_task_that_only_asks_is_no_work_though_its_loop_turns(loops):
+    """Nor where the loop could not be read while it turned: nobody is said to be at work, and nobody to hang."""
+    turns = python("_run_once", file="/usr/lib/python3/asyncio/base_events.py") + python("main")
+    server = process("api", turns, role="", moved=True, advanced=True, load=0.3, wanted=1.0, state="R")
+    server.loops, server.tasks = loops, [TaskState(("api", "t1"), "t1", "ready", 1)]
+    assert judge([server]).kind == "unknown"
+    server.moved_tasks = {("api", "t1")}  # its well twin
+    assert judge([server]).kind == "busy"
+
+
 def test_a_worker_that_the_core_waits_for():
     core = process("EngineCore", python("get_response", "collective_rpc", "step"), EPOLL, role="engine-core")
     said = judge(
