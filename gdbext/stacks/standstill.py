@@ -11,18 +11,20 @@ from ..access.procfs import state_of
 from ..cpython import reprs, resolution
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError
+from ..observe.clocks import clock_of
 from ..observe.observer import thread_sample
 from ..render.text import seconds
 
 
 class MainThreadWatch:
-    """One process: since when its main thread is in the same place. `counter`: a Python expression of the main thread that
-    changes with progress, or None; `progressed`: something changed at the last sample."""
+    """One process: since when its main thread is in the same place. The time for which it waited for a CPU does not count.
+    `counter`: a Python expression of the main thread that changes with progress, or None; `progressed`: something changed at the
+    last sample."""
 
     def __init__(self, one: Any, counter: str | None) -> None:
         self.pid, self.name, self.counter = one.pid, one.name, counter
         self.mark: Any = None
-        self.since, self.progressed = time.monotonic(), False
+        self.since, self.progressed = self._time(), False
 
     def look(self, after: float) -> str:
         """Samples the process; returns why a closer look is due, '' where there is progress or it may still come. `after`:
@@ -31,7 +33,7 @@ class MainThreadWatch:
         self.progressed = False
         if state in ("", "Z", "X"):
             return f"{self.name} has ended"
-        now = time.monotonic()
+        now = self._time()
         mark = self._mark(state)
         if mark != self.mark:
             self.progressed, self.mark, self.since = self.mark is not None, mark, now
@@ -40,6 +42,11 @@ class MainThreadWatch:
             return ""
         self.since = now
         return f"{self.name} " + ("is stopped" if state in ("T", "t") else f"has been in the same place for {seconds(stood)}")
+
+    def _time(self) -> float:
+        """Seconds that go by, but for those in which the main thread waits for a CPU."""
+        clock = clock_of(self.pid, self.pid, whole=False)
+        return time.monotonic() - (clock.queued if clock is not None else 0.0)
 
     def _mark(self, state: str) -> Any:
         """A value that changes with progress: that of the counter, else the main thread's Python stack."""

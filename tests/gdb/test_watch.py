@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from harness.answers import answer, run
@@ -18,6 +19,8 @@ from harness.subjects import spawned
 
 from gdbext.access.snapshot import CoreFileTarget, is_snapshot
 from gdbext.errors import GdbextError
+from gdbext.observe.clocks import Clock
+from gdbext.stacks import standstill
 
 SECRET = "my-secret-prompt-text"
 
@@ -45,6 +48,18 @@ def test_what_idles_or_works_is_let_alone(scenario, tmp_path):
         assert not said["captured"] and said["file"] is None and os.listdir(tmp_path) == []
         assert all(look["verdict"] in ("idle", "busy") for look in said["looks"])
         assert bool(said["looks"]) == (scenario == "idle_queue") and len(said["looks"]) < 4
+
+
+def test_the_time_in_which_it_waits_for_a_cpu_is_no_standstill(monkeypatch):
+    with fault("sleeps_for_good") as (pid, _):
+        asleep(pid)
+        watch = standstill.MainThreadWatch(SimpleNamespace(pid=pid, name="it"), None)
+        assert watch.look(0.0)
+        queued = standstill.clock_of(pid, pid).queued
+        monkeypatch.setattr(standstill, "clock_of", lambda *_, **__: Clock(0.0, queued + 1000.0))
+        assert watch.look(0.0) == ""
+        monkeypatch.undo()
+        assert "same place" in watch.look(0.0)
 
 
 def test_a_process_that_ends_is_noticed_at_once(tmp_path):
