@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .threads import ProcessView
     from .waits import Edge
 
-SECONDS = 5.0  # for one pass through all maps
+SECONDS, LATEST = 5.0, 30.0  # of CPU, and in all, for one pass through all maps
 SHOWN = 4
 _SIGNALS = ("wait", "wait_for")  # of multiprocessing.synchronize
 ENDED = "no process is left that could release it"
@@ -42,9 +42,10 @@ def identity(mapping: Mapping) -> Any:
 def mappers(device: str, inode: int, family: Iterable[int]) -> list[int] | None:
     """The pids of the processes that map the file of an inode. None where the maps of one of `family` may not be read, or it
     took too long: one more may map it."""
-    found, kin, deadline = [], set(family), time.monotonic() + SECONDS
+    found, kin = [], set(family)
+    spent, late = time.thread_time() + SECONDS, time.monotonic() + LATEST
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        if time.monotonic() > deadline:
+        if time.thread_time() > spent or time.monotonic() > late:
             return None
         maps = _maps(pid, device, inode)
         if maps:

@@ -82,7 +82,7 @@ def session(tmp_path, gdb_path):
     def run(commands, python=sys.executable, tally=True):
         with started(python, tmp_path) as subject:
             told = [subject.tell(c[1:]) if c.startswith("@") else c for c in commands]
-            said = run_gdb(gdb_path, told, ["-p", str(subject.pid)], timeout=60, before=OFF)
+            said = run_gdb(gdb_path, told, ["-p", str(subject.pid)], timeout=300, before=OFF)
             return said, subject.tally() if tally else None
 
     return run

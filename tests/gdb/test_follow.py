@@ -44,7 +44,7 @@ def test_children_by_fork_and_by_spawn_get_what_was_set_before_the_start(python,
         line = next(i for i, text in enumerate(f, 1) if "LINE step" in text)
     script = tmp_path / "follow.py"
     script.write_text(SCRIPT.format(line=line))
-    said = run_gdb(gdb_path, [f"file {python}", f"set args {FILE}", f"source {script}"], timeout=40)
+    said = run_gdb(gdb_path, [f"file {python}", f"set args {FILE}", f"source {script}"], timeout=300)
     found = re.findall(rf"^[\d:.]+ (\d+) family\.py:{line}  (\d+) (\d+) (\d+)$", said.text, re.M)
     assert "parent done 99" in said.text, said.text[-3000:]
     by_process = {}

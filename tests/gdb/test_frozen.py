@@ -81,5 +81,5 @@ def test_the_command_that_looks_at_it_ends_by_sigterm_and_ctrl_c(frozen):
         with spawned(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=wakes) as command:
             time.sleep(1.0)
             command.send_signal(number)
-            command.wait(20)
+            command.wait(120)
     assert not ptrace.tracers(one.pid)

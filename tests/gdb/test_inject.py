@@ -83,7 +83,7 @@ def test_a_file_runs_in_the_process_which_goes_on(python, gdb_path, tmp_path):
         pid = subject.pid
         attach = [] if new else [f"attach {pid}"]
         said = run_gdb(
-            gdb_path, [*attach, f"llm-inject {body} {pid}", f"llm-inject -unsafe -json {body} {pid}"], timeout=40, before=OFF
+            gdb_path, [*attach, f"llm-inject {body} {pid}", f"llm-inject -unsafe -json {body} {pid}"], timeout=300, before=OFF
         )
         at = len(attach)
         assert "add -unsafe" in said.outputs[at]
@@ -206,7 +206,7 @@ def test_faulthandler_and_an_error_in_the_script(gdb_path, tmp_path):
                 f"llm-inject -unsafe {bad} {subject.pid}",
                 f"llm-inject -unsafe nosuch {subject.pid}",
             ],
-            timeout=40,
+            timeout=300,
             before=OFF,
         )
         found = said.json(len(attach))["started"][0]
@@ -240,7 +240,7 @@ def test_a_main_thread_that_is_stuck_in_c_is_said(python, gdb_path, tmp_path):
         subject.go_on("stuck")
         sleeps_for_good(subject.pid)
         attach = [] if is_new(python) else [f"attach {subject.pid}"]
-        said = run_gdb(gdb_path, [*attach, f"llm-inject -unsafe -timeout 1 faulthandler {subject.pid}"], timeout=40, before=OFF)
+        said = run_gdb(gdb_path, [*attach, f"llm-inject -unsafe -timeout 1 faulthandler {subject.pid}"], timeout=300, before=OFF)
     answer = said.outputs[-1].strip()
     assert "main thread" in answer
     assert "\n" not in answer

@@ -1,10 +1,15 @@
 """Waits that end at a child, at a lock whose holder has ended, or at an object that only a fork's copy is given: what is said."""
 
+import itertools
+import mmap
 import os
 
 import pytest
 from harness.answers import answer
 from harness.subjects import PYTHONS, running
+
+from gdbext.access.proc import ProcTarget
+from gdbext.stacks import shared_memory
 
 LONG = bool(os.environ.get("GDBEXT_TEST_LONG"))
 CHILDREN = ["task_waits", "waits_with_a_limit", "waits_in_an_executor", "joins_in_turn", "task_waits_with_a_limit"]
@@ -45,6 +50,22 @@ def test_a_lock_whose_holder_has_ended_is_given_back_by_nobody(python):
         end = said["chains"][0]["end"]
         assert said["verdict"] == "lock-held" and end["state"] == "ended", (kind, said["evidence"], end)
         assert "no process is left that could release it" in end["why"] and str(truth["end"]) in end["why"], (kind, end)
+
+
+def test_the_maps_of_all_processes_are_read_on_a_machine_that_has_no_cpu_for_it(monkeypatch, tmp_path):
+    file = tmp_path / "mapped"
+    file.write_bytes(bytes(4096))
+    with open(file, "r+b") as f, mmap.mmap(f.fileno(), 4096):
+        mapping = next(m for m in ProcTarget(os.getpid()).mappings() if m.path == str(file))
+        clock = itertools.count(0.0, 1e-4)
+        monkeypatch.setattr(shared_memory.time, "thread_time", lambda: 0.0)
+        monkeypatch.setattr(shared_memory.time, "monotonic", lambda: next(clock))
+        assert shared_memory.mappers(mapping.device, mapping.inode, [os.getpid()]) == [os.getpid()]
+        for spent in ("thread_time", "monotonic"):
+            with monkeypatch.context() as patched:
+                late = itertools.count(0.0, 2 * shared_memory.LATEST)
+                patched.setattr(shared_memory.time, spent, lambda late=late: next(late))
+                assert shared_memory.mappers(mapping.device, mapping.inode, [os.getpid()]) is None
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)

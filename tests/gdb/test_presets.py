@@ -118,5 +118,5 @@ def test_oom_stops_in_a_real_scheduler_that_preempts(torch_python, gdb_path):
 
 def test_a_process_without_an_engine_is_told_so(gdb_path):
     with spawned(["sleep", "60"]) as process:
-        said = run_gdb(gdb_path, [f"attach {process.pid}", "llm-break step"], timeout=30)
+        said = run_gdb(gdb_path, [f"attach {process.pid}", "llm-break step"], timeout=300)
     assert said.outputs[1].startswith("llm-break") and "\n" not in said.outputs[1]

@@ -25,7 +25,7 @@ def test_where_it_is_raised_and_when_nobody_catches_it(python, gdb_path, tmp_pat
             "pyexc -json",
         ]
         commands += ["delete", "pycatch -uncaught", subject.tell("die"), "continue", "pyprint mine", "continue", "pyexc -json"]
-        said = run_gdb(gdb_path, commands, ["-p", str(subject.pid)], timeout=40, before=OFF)
+        said = run_gdb(gdb_path, commands, ["-p", str(subject.pid)], timeout=300, before=OFF)
     assert re.search(
         r"^pycatch 2: ValueError: number 30 in fails at .*breakpoints\.py:\d+, thread \d+.*, hit 1$", said.outputs[3], re.M
     )
@@ -75,7 +75,7 @@ gdb.execute("kill inferiors 1 2")
 @pytest.mark.drawn(4)
 def test_each_way_out_of_the_program_is_uncaught_once(python, way, where, gdb_path):
     commands = [f"file {python}", f"set args {UNCAUGHT} {way} {where}", "pycatch -uncaught KeyError", "run", "pyexc", "kill"]
-    said = run_gdb(gdb_path, commands, timeout=60, before=["set startup-with-shell off"])
+    said = run_gdb(gdb_path, commands, timeout=300, before=["set startup-with-shell off"])
     assert re.search(r"^pycatch 1: .*KeyError.*, hit 1", said.outputs[3], re.M), said.text
     assert "KeyError: 'plain'" in said.outputs[4] or "KeyError" in said.outputs[4]
 
@@ -87,7 +87,7 @@ def test_children_are_reached_under_follow(way, where, gdb_path, tmp_path):
     script = tmp_path / "follow.py"
     script.write_text(FOLLOWED)
     commands = [f"file {sys.executable}", f"set args {UNCAUGHT} {way} {where}", f"source {script}"]
-    said = run_gdb(gdb_path, commands, timeout=100)
+    said = run_gdb(gdb_path, commands, timeout=300)
     assert re.search(r"^pycatch 1: KeyError: 'plain' in plain at .*uncaught\.py:10, .*thread \d+.*, hit 1", said.text, re.M), (
         said.text
     )

@@ -93,7 +93,7 @@ def test_nothing_is_said_after_its_time_and_the_register_is_free_again(session):
 def test_pyfinish_says_what_is_returned(python, gdb_path, tmp_path):
     with started(python, tmp_path) as subject:
         commands = ["pybreak Machine.two if number == 4", subject.tell("run"), "continue", "delete", "pyfinish", "pyfinish -json"]
-        said = run_gdb(gdb_path, commands, ["-p", str(subject.pid)], timeout=40, before=OFF)
+        said = run_gdb(gdb_path, commands, ["-p", str(subject.pid)], timeout=300, before=OFF)
     assert said.outputs[4].splitlines()[-1] == f"returned {('a', 4)!r}", said.text
 
 

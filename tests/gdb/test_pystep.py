@@ -31,7 +31,7 @@ def test_pystep_and_pynext_go_line_by_line_as_settrace_does(python, gdb_path, tm
         steps = [p for i, p in enumerate(whole) if i == 0 or p != whole[i - 1]]
         commands = ["pybreak stepped", subject.tell("step"), "continue"] + ["pystep"] * (len(steps) - 1)
         commands += [subject.tell("step"), "continue"] + ["pynext"] * (len(nexts) - 1) + ["pynext", "delete"]
-        said = run_gdb(gdb_path, commands, ["-p", str(subject.pid)], timeout=40, before=OFF)
+        said = run_gdb(gdb_path, commands, ["-p", str(subject.pid)], timeout=300, before=OFF)
     assert places(said.outputs[2 : 2 + len(steps)]) == steps
     assert re.search(r"^\d+\t +\S", said.outputs[3], re.M) and "\\t" not in said.text  # the source line, as gdb's next prints it
     at = 2 + len(steps) + 1
@@ -52,7 +52,7 @@ def test_pyuntil_leaves_a_loop_and_pyfinish_a_function(python, gdb_path, tmp_pat
             "pyuntil",
         ]
         commands += ["continue", "pyfinish", f"pyuntil {first + 10}", "pyfinish", "pyprint 1"]
-        said = run_gdb(gdb_path, commands, ["-p", str(subject.pid)], timeout=30, before=OFF)
+        said = run_gdb(gdb_path, commands, ["-p", str(subject.pid)], timeout=300, before=OFF)
     found = places(said.outputs[3:10])
     assert found[0] == ["stepped", first + 2] and found[2] == ["stepped", first + 3]
     assert found[3] == ["helper", first + 18] and found[4] == ["stepped", first + 4]
@@ -70,7 +70,7 @@ def test_a_step_waits_for_a_lock_that_another_thread_gives_back(gdb_path, tmp_pa
             "continue",
         ]
         commands += ["set scheduler-locking on", "pynext", "pynext", "show scheduler-locking"]
-        said = run_gdb(gdb_path, commands, ["-p", str(subject.pid)], timeout=30, before=OFF)
+        said = run_gdb(gdb_path, commands, ["-p", str(subject.pid)], timeout=300, before=OFF)
     found = places(said.outputs[4:5] + said.outputs[6:8])
     assert [f for f, _ in found] == ["waits_for_lock"] * 3 and found[2][1] == found[0][1] + 2
     assert '"on"' in said.outputs[8]

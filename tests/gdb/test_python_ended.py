@@ -21,7 +21,7 @@ class Dying(ProcTarget):
     def _read(self, at, size):
         if not self.left:
             self.process.send_signal(signal.SIGKILL)
-            self.process.wait(20)
+            self.process.wait(120)
         self.left -= 1
         return super()._read(at, size)
 

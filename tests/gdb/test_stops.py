@@ -115,7 +115,7 @@ def test_a_command_that_is_killed_meanwhile_strands_nobody(absent, tmp_path):
             with spawned(words, cwd=ROOT, stderr=subprocess.DEVNULL) as one:
                 time.sleep(moment)
                 one.send_signal(number)
-                one.wait(20)
+                one.wait(120)
             eventually(lambda: not ptrace.tracers(absent.pid), "that nobody traces it")
             assert ptrace.thread_state(absent.pid, absent.pid) in ("S", "R", "D")
 
