@@ -296,7 +296,7 @@ SAYS = "import sys\ndef said():\n    print('ready', flush=True)\n"
 
 
 @pytest.mark.parametrize("program", SMALL)
-@pytest.mark.drawn(9)
+@pytest.mark.drawn(6)
 def test_every_option_answers_about_a_small_program(python, program, tmp_path):
     with spawned([python, "-c", SAYS + SMALL[program]], ready="ready") as process:
         on, saved = f"-on {process.pid} -json", tmp_path / "look.json"

@@ -107,13 +107,14 @@ def test_live_threads_have_gdbs_frames(cases, gdb_path, tmp_path):
 
 def test_busy_threads_of_torch_and_numpy_have_gdbs_frames(library, torch_python, gdb_path, tmp_path):
     """At any instruction: in the middle of kernels, of functions' beginnings and ends."""
+    stops = 3 if os.environ.get("GDBEXT_TEST_LONG") else 1
     with started(torch_python, library, "torch") as process:
         total = 0
-        for stop in both(gdb_path, ["-p", str(process.pid)], tmp_path, stops=3):
+        for stop in both(gdb_path, ["-p", str(process.pid)], tmp_path, stops=stops):
             whole, frames, names = same_frames(stop)
             assert whole >= 8 and names > 0.8 * frames  # the main thread and those that wait, at the least
             total += frames
-        assert total > 500
+        assert total > 160 * stops
 
 
 @pytest.mark.every_gdb
