@@ -1,14 +1,13 @@
 """Control groups of our own, of version 1 or 2, as containers have them: made for a test, removed with all that is in them."""
 
 import contextlib
-import itertools
 import os
 import signal
+import tempfile
 import time
 
 import pytest
 
-COUNT = itertools.count()
 V2 = ("/sys/fs/cgroup/unified", "/sys/fs/cgroup")  # beside version 1, or alone
 
 
@@ -45,9 +44,8 @@ def made(top, below=""):
     """-> the folder of a new group below `top`; skips where it cannot be made."""
     if top is None:
         pytest.skip("no such control groups here")
-    folder = f"{below or top}/gdbext-test-{os.getpid()}-{next(COUNT)}"
-    try:
-        os.mkdir(folder)
+    try:  # a pid may be another worker's too, in another pid namespace
+        folder = tempfile.mkdtemp(prefix="gdbext-test-", dir=below or top)
     except OSError as e:
         pytest.skip(f"no control group can be made here: {e}")
     try:
