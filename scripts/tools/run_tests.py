@@ -153,16 +153,18 @@ def joined(parts: list[Part]) -> Part:
 
 
 def run_part(part: str, arguments: list[str], environ: dict[str, str]) -> Part:
-    """All pytests of one part."""
+    """All pytests of one part. What failed where both sides of the engines ran runs again without the other, however much."""
     workers = min(8, len(os.sched_getaffinity(0)))
-    if part == "engines" and workers > 1 and not arguments and memory_left() >= ROOM:
+    both = part == "engines" and workers > 1 and not arguments and memory_left() >= ROOM
+    if both:
         ran = run_pytests(part, [["-m", "not sglang"], ["-m", "sglang"]], arguments, environ)
     else:
         each = runs(part, arguments, workers, environ["GDBEXT_TEST_PYTHON"])
         ran = joined([run_pytests(part, [more], arguments, environ) for more in each])
     for _ in range(MORE_TRIES if part in OWN_PIDS and not arguments else 0):
-        if ran.status != 1 or not 0 < len(ran.failures) <= FEW_FAILURES:
+        if ran.status != 1 or not ran.failures or len(ran.failures) > FEW_FAILURES and not both:
             break
+        both = False
         ran = settled(ran, run_pytests(part, [[]], list(ran.failures), environ))
     return ran
 

@@ -158,6 +158,21 @@ def test_both_sides_of_the_engines_run_side_by_side_where_there_is_memory(monkey
     assert [len(each) for each in asked] == [sides]
 
 
+@pytest.mark.parametrize("room,times", [(16, 2), (15, 1)])
+def test_what_failed_beside_the_other_side_runs_again_however_much(monkeypatch, room, times):
+    failures, asked = {f"test_{n}": "no" for n in range(run_tests.FEW_FAILURES + 1)}, []
+
+    def pytests(name, each, arguments, _):
+        asked.append(arguments)
+        return part(name, 1, failures=failures) if len(asked) == 1 else part(name, 0, passed=len(failures))
+
+    monkeypatch.setattr(run_tests, "memory_left", lambda: room << 30)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(run_tests, "run_pytests", pytests)
+    run_tests.run_part("engines", [], {"GDBEXT_TEST_PYTHON": "py"})
+    assert asked == [[], list(failures)][:times]
+
+
 def test_pytests_side_by_side_count_together_and_end_together(monkeypatch, tmp_path, capfd):
     """Each waits for the other; what the second one says comes after the first one's."""
     code = """
