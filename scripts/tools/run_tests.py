@@ -3,7 +3,7 @@
   lint      formatting, ruff's rules, types: seconds; `lint -fix` formats, and mends what it can, first
   unit      no other process; on all processors at once; by the oldest Python that is promised and the newest here, too
   gdb       real processes, cores, files of all kinds and gdbs; on all processors at once, then what needs the machine for itself
-  engines   real vLLM and SGLang, side by side where there are 16 GiB for them
+  engines   real vLLM and SGLang
   gpu       what needs an NVIDIA GPU; skipped, with the reason, where there is none
   arm       only when it is named: arm64 by qemu, cores of its interpreters and a whole machine with gdb
 
@@ -44,7 +44,6 @@ ON_CORES = """
 """.split()
 NO_TESTS = 5  # pytest's exit status
 FEW = 3  # files of gdb that are named run one after the other, more at once
-ROOM = 16 << 30  # bytes for two real engines of two ranks with the tests of each: their pytests run side by side
 FEW_FAILURES = 10  # so many failures of a part at most are tried again, alone: more are no accident
 MORE_TRIES = 2
 
@@ -153,26 +152,15 @@ def joined(parts: list[Part]) -> Part:
 
 
 def run_part(part: str, arguments: list[str], environ: dict[str, str]) -> Part:
-    """All pytests of one part. What failed where both sides of the engines ran runs again without the other, however much."""
+    """All pytests of one part."""
     workers = min(8, len(os.sched_getaffinity(0)))
-    both = part == "engines" and workers > 1 and not arguments and memory_left() >= ROOM
-    if both:
-        ran = run_pytests(part, [["-m", "not sglang"], ["-m", "sglang"]], arguments, environ)
-    else:
-        each = runs(part, arguments, workers, environ["GDBEXT_TEST_PYTHON"])
-        ran = joined([run_pytests(part, [more], arguments, environ) for more in each])
+    each = runs(part, arguments, workers, environ["GDBEXT_TEST_PYTHON"])
+    ran = joined([run_pytest(part, more, arguments, environ) for more in each])
     for _ in range(MORE_TRIES if part in OWN_PIDS and not arguments else 0):
-        if ran.status != 1 or not ran.failures or len(ran.failures) > FEW_FAILURES and not both:
+        if ran.status != 1 or not 0 < len(ran.failures) <= FEW_FAILURES:
             break
-        both = False
-        ran = settled(ran, run_pytests(part, [[]], list(ran.failures), environ))
+        ran = settled(ran, run_pytest(part, [], list(ran.failures), environ))
     return ran
-
-
-def memory_left() -> int:
-    """Bytes that programs may still take."""
-    with open("/proc/meminfo") as f:
-        return next((int(line.split()[1]) << 10 for line in f if line.startswith("MemAvailable:")), 0)
 
 
 def settled(ran: Part, again: Part) -> Part:
@@ -188,73 +176,31 @@ def settled(ran: Part, again: Part) -> Part:
     return Part(ran.name, again.status, ran.seconds + again.seconds, counts)
 
 
-class Pytest:
-    """A pytest that runs. Its tests/conftest.py writes the counts into the file GDBEXT_TEST_COUNTS. `aside`: its output goes
-    through once it has ended, else as it comes."""
-
-    def __init__(self, part: str, words: list[str], environ: dict[str, str], aside: bool = False) -> None:
-        self.part, self.start = part, time.monotonic()
-        self.title = f"\n==== {part}: pytest {' '.join(words)}"
-        self.folder = tempfile.TemporaryDirectory(prefix="gdbext-test-")
-        self.counts, python = os.path.join(self.folder.name, "counts"), environ["GDBEXT_TEST_PYTHON"]
+def run_pytest(part: str, more: list[str], arguments: list[str], environ: dict[str, str]) -> Part:
+    """One pytest, whose output goes through. Its tests/conftest.py writes the counts into the file GDBEXT_TEST_COUNTS."""
+    words = ["-ra", "--color=no", "--durations=20", "--durations-min=10", *more, *words_for(part, arguments)]
+    say(f"\n==== {part}: pytest {' '.join(words)}")
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="gdbext-test-") as folder:
+        counts = os.path.join(folder, "counts")
+        python = environ["GDBEXT_TEST_PYTHON"]
         argv = [*(in_own_pids(python) if part in OWN_PIDS else []), python, "-m", "pytest", *words]
-        self.output = open(os.path.join(self.folder.name, "output"), "w+b") if aside else None
-        if not aside:
-            say(self.title)
-        self.child = subprocess.Popen(
-            argv,
-            cwd=ROOT,
-            env={**environ, "GDBEXT_TEST_COUNTS": self.counts},
-            stdin=subprocess.DEVNULL,
-            stdout=self.output,
-            stderr=subprocess.STDOUT if aside else None,
-        )
-
-    def wait(self) -> Part:
-        """What came of it, once it has ended."""
-        status, seconds = self.child.wait(), time.monotonic() - self.start
-        if self.output is not None:
-            self.output.seek(0)
-            say(self.title + "\n" + self.output.read().decode("utf-8", "replace"))
+        child = subprocess.Popen(argv, cwd=ROOT, env={**environ, "GDBEXT_TEST_COUNTS": counts}, stdin=subprocess.DEVNULL)
         try:
-            with open(self.counts) as f:
+            status = child.wait()
+        except BaseException:
+            child.send_signal(signal.SIGINT)  # pytest then tears its fixtures down
+            try:
+                child.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                child.kill()
+            raise
+        try:
+            with open(counts) as f:
                 found = json.load(f)
         except FileNotFoundError:
             found = {}
-        return Part(self.part, status, seconds, found)
-
-    def end(self) -> None:
-        """Lets it tear its fixtures down, and ends it."""
-        self.child.send_signal(signal.SIGINT)
-        try:
-            self.child.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            self.child.kill()
-
-    def close(self) -> None:
-        """Removes its files."""
-        if self.output is not None:
-            self.output.close()
-        self.folder.cleanup()
-
-
-def run_pytests(part: str, each: list[list[str]], arguments: list[str], environ: dict[str, str]) -> Part:
-    """Pytests of a part side by side, by the arguments that each gets besides."""
-    common, start = ["-ra", "--color=no", "--durations=20", "--durations-min=10"], time.monotonic()
-    started: list[Pytest] = []
-    try:
-        for more in each:
-            started.append(Pytest(part, [*common, *more, *words_for(part, arguments)], environ, aside=bool(started)))
-        ran = joined([one.wait() for one in started])
-    except BaseException:
-        for one in started:
-            one.end()
-        raise
-    finally:
-        for one in started:
-            one.close()
-    ran.seconds = time.monotonic() - start
-    return ran
+    return Part(part, status, time.monotonic() - start, found)
 
 
 def run_lint(environ: dict[str, str], parts: list[str]) -> Part:

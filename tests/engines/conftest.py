@@ -179,22 +179,12 @@ def truth(running):
     return parked
 
 
-def _of_sglang(item):
-    """Whether a test asks for SGLang or its modules, rather than vLLM or neither."""
-    return any("sglang" in name for name in (*item.fixturenames, item.name))
-
-
-@pytest.hookimpl(tryfirst=True)  # before pytest chooses by -m
 def pytest_collection_modifyitems(items):
     """vLLM's tests first, then those of vLLM started otherwise, then SGLang's: each engine starts once. SGLang starts while the
-    tests run that need its modules alone. What an engine does not survive comes last. Both sides may run side by side, by the
-    mark `sglang`."""
-    for item in items:
-        if _of_sglang(item):
-            item.add_marker(pytest.mark.sglang)
+    tests run that need its modules alone. What an engine does not survive comes last."""
     items.sort(
         key=lambda item: (
-            _of_sglang(item),
+            any("sglang" in name for name in (*item.fixturenames, item.name)),
             "maker" not in item.fixturenames,
             "replicas" in item.fixturenames,
             "vllm_v2" in item.fixturenames,

@@ -21,7 +21,7 @@ def engine(torch_python):
         yield running
 
 
-@pytest.mark.drawn(2, group="engines of one file", unit="gpu_subject")
+@pytest.mark.drawn(1, group="engines of one file", unit="gpu_subject")
 def test_the_engine_answers_and_its_processes_say_what_they_have(engine):
     assert engine.goes_on()
     truths = engine.truths()
@@ -34,7 +34,7 @@ def test_the_engine_answers_and_its_processes_say_what_they_have(engine):
     assert answer(f"llm-kv -on {pid} -still -json")["num_blocks"] == truth["scheduler"]["total"]
 
 
-@pytest.mark.drawn(2, group="engines of one file", unit="gpu_subject")
+@pytest.mark.drawn(1, group="engines of one file", unit="gpu_subject")
 def test_the_fault_happens_and_is_found(engine):
     pid, _ = engine.one("scheduler")
     engine.fall(lasting=True)

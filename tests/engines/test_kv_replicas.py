@@ -8,7 +8,7 @@ import pytest
 from harness.engines import kv_said, pid_of, same_requests
 from harness.gdb_run import run_gdb
 
-pytestmark = pytest.mark.drawn(2, group="engines of one file", unit="kv_replicas")
+pytestmark = pytest.mark.drawn(1, group="engines of one file", unit="kv_replicas")
 
 LIMIT = 300
 

@@ -31,7 +31,7 @@ def pids_of(engine):
     return pid_of(engine, "VLLM::EngineCore"), pid_of(engine, "VLLM::Worker")
 
 
-@pytest.mark.drawn(2, group="engines of one file", unit="model_runner_v2")
+@pytest.mark.drawn(1, group="engines of one file", unit="model_runner_v2")
 def test_rows_counts_and_blocks_are_what_the_worker_says(running, vllm_v2, truth):
     core, worker = pids_of(vllm_v2)
     with truth(worker), truth(core):
@@ -60,7 +60,7 @@ def test_rows_counts_and_blocks_are_what_the_worker_says(running, vllm_v2, truth
             assert [request["prompt_tokens"], request["computed_tokens"], request["output_tokens"]] == known[1:4]
 
 
-@pytest.mark.drawn(2, group="engines of one file", unit="model_runner_v2")
+@pytest.mark.drawn(1, group="engines of one file", unit="model_runner_v2")
 def test_faults_in_the_worker_are_named_and_twins_left_alone(running, vllm_v2, truth):
     (core, worker), found = pids_of(vllm_v2), {}
 
@@ -82,7 +82,7 @@ def test_faults_in_the_worker_are_named_and_twins_left_alone(running, vllm_v2, t
     )
 
 
-@pytest.mark.drawn(2, group="engines of one file", unit="model_runner_v2")
+@pytest.mark.drawn(1, group="engines of one file", unit="model_runner_v2")
 def test_while_it_runs_nothing_is_broken(vllm_v2):
     core = pid_of(vllm_v2, "VLLM::EngineCore")
     for _ in range(6):
@@ -90,7 +90,7 @@ def test_while_it_runs_nothing_is_broken(vllm_v2):
         assert not check["violations"] and check["ok"] is True and check["ranks"] == ["Worker"], check
 
 
-@pytest.mark.drawn(2, group="engines of one file", unit="model_runner_v2")
+@pytest.mark.drawn(1, group="engines of one file", unit="model_runner_v2")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="debug registers of x86-64")
 def test_presets_and_layers_of_the_worker(vllm_v2, gdb_path, tmp_path):
     core, worker = pid_of(vllm_v2, "VLLM::EngineCore"), pid_of(vllm_v2, "VLLM::Worker")

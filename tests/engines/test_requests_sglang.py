@@ -151,7 +151,7 @@ def tokenizer_workers(engine):
     return {pid for pid, title in engine.titles().items() if title.startswith("sglang::tokenizer_worker:")}
 
 
-@pytest.mark.drawn(2, group="engines of one file", unit="sglang_workers")
+@pytest.mark.drawn(1, group="engines of one file", unit="sglang_workers")
 def test_requests_of_two_tokenizer_workers_are_joined(sglang_workers):
     fronts, moving = set(), 0
     eventually(lambda: len(tokenizer_workers(sglang_workers)) == 2, "the second worker: the first may answer before it is there")
@@ -170,7 +170,7 @@ def test_requests_of_two_tokenizer_workers_are_joined(sglang_workers):
     eventually(seen, "requests of both", 120)
 
 
-@pytest.mark.drawn(2, group="engines of one file", unit="sglang_workers")
+@pytest.mark.drawn(1, group="engines of one file", unit="sglang_workers")
 def test_the_router_of_two_tokenizer_workers_in_an_endless_loop(sglang_workers):
     with sent(sglang_workers, ("router-loops", 32, 8)):
         found = steadily(sglang_workers, ("router-loops", "behind"), *((f"request-{n}", "behind") for n in range(4)))

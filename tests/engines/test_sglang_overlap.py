@@ -8,7 +8,7 @@ import pytest
 from harness.answers import answer
 from harness.engines import kv_said, pid_of
 
-pytestmark = pytest.mark.drawn(2, group="engines of one file", unit="sglang_overlap")
+pytestmark = pytest.mark.drawn(1, group="engines of one file", unit="sglang_overlap")
 
 FIND = """
 while type(frame.f_locals.get("self")).__name__ != "Scheduler":

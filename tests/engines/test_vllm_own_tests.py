@@ -11,7 +11,7 @@ from tools.environments import existing
 from tools.get_vllm_tests import fetch
 from tools.say import Failed
 
-pytestmark = pytest.mark.drawn(2, group="engines of one file", unit="vllm_own_tests")
+pytestmark = pytest.mark.drawn(1, group="engines of one file", unit="vllm_own_tests")
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 LONG = bool(os.environ.get("GDBEXT_TEST_LONG"))

@@ -148,52 +148,6 @@ def test_what_needs_no_machine_for_itself_runs_on_all_processors_and_not_where_o
         assert run_tests.runs(part_name, arguments, workers, "py") == [[]]
 
 
-@pytest.mark.parametrize("room,files,sides", [(16, [], 2), (15, [], 1), (64, ["tests/engines/test_kv.py"], 1)])
-def test_both_sides_of_the_engines_run_side_by_side_where_there_is_memory(monkeypatch, room, files, sides):
-    asked = []
-    monkeypatch.setattr(run_tests, "memory_left", lambda: room << 30)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    monkeypatch.setattr(run_tests, "run_pytests", lambda name, each, *_: asked.append(each) or part(name, 0))
-    run_tests.run_part("engines", files, {"GDBEXT_TEST_PYTHON": "py"})
-    assert [len(each) for each in asked] == [sides]
-
-
-@pytest.mark.parametrize("room,times", [(16, 2), (15, 1)])
-def test_what_failed_beside_the_other_side_runs_again_however_much(monkeypatch, room, times):
-    failures, asked = {f"test_{n}": "no" for n in range(run_tests.FEW_FAILURES + 1)}, []
-
-    def pytests(name, each, arguments, _):
-        asked.append(arguments)
-        return part(name, 1, failures=failures) if len(asked) == 1 else part(name, 0, passed=len(failures))
-
-    monkeypatch.setattr(run_tests, "memory_left", lambda: room << 30)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    monkeypatch.setattr(run_tests, "run_pytests", pytests)
-    run_tests.run_part("engines", [], {"GDBEXT_TEST_PYTHON": "py"})
-    assert asked == [[], list(failures)][:times]
-
-
-def test_pytests_side_by_side_count_together_and_end_together(monkeypatch, tmp_path, capfd):
-    """Each waits for the other; what the second one says comes after the first one's."""
-    code = """
-import json, os, sys, time
-own, other = sys.argv[-1], {"a": "b", "b": "a"}[sys.argv[-1]]
-open(own, "w").close()
-while not os.path.exists(other):
-    time.sleep(0.01)
-print("of", own, flush=True)
-with open(os.environ["GDBEXT_TEST_COUNTS"], "w") as f:
-    json.dump({"passed": 1, "failures": {}, "skipped": {}}, f)
-"""
-    (tmp_path / "pytest.py").write_text(code)
-    monkeypatch.setattr(run_tests, "ROOT", str(tmp_path))
-    monkeypatch.setattr(run_tests, "words_for", lambda *_: [])
-    ran = run_tests.run_pytests("unit", [["a"], ["b"]], [], {**os.environ, "GDBEXT_TEST_PYTHON": sys.executable})
-    assert (ran.passed, ran.status) == (2, 0)
-    said = capfd.readouterr().out
-    assert said.index("of a") < said.index("of b") and said.count("==== unit: pytest") == 2
-
-
 def test_the_runs_of_a_part_count_as_one():
     both = run_tests.joined([part("gdb", 0, passed=3, skipped={"a": 1}), part("gdb", 1, passed=4, failed=2, skipped={"a": 1})])
     assert (both.line(), both.status) == ("gdb      7 passed, 2 failed, 2 skipped in 2 s", 1)
