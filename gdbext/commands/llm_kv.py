@@ -87,8 +87,13 @@ class LlmKv(Command):
 
     def merge(self, args: Args, answers: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
         """The caches of several machines (session/nodes.py), `(node, answer)` each."""
-        data, partial = kv_nodes.merged(answers, failed, args.ranks)
+        data, partial = kv_nodes.merged(answers, failed, self._over_nodes(args))
         return Answer(data, lambda style: "\n".join(kv_nodes.lines(data, style)), partial)
+
+    @staticmethod
+    def _over_nodes(args: Args) -> bool:
+        """Whether workers are compared with the schedulers of other machines. Copies of two machines are of two moments."""
+        return bool(args.ranks and not args.still and not args.pool)
 
     def run(self, session: Session, args: Args) -> Answer:
         word, _, rest = args.operand_text.partition(" ")
@@ -106,7 +111,7 @@ class LlmKv(Command):
         if rest.strip() and word not in ("block", "request"):
             raise UsageError(f"llm-kv {word}: takes nothing after it, got {rest.strip()!r}")
         if args.facts:
-            return self._facts(session, args, word == "check" and args.ranks and args.pool is None)
+            return self._facts(session, args, self._over_nodes(args))
         return actions[word](session, args, view_of(session, args), rest.strip())
 
     def summary(self, session: Session, args: Args, view: View, rest: str) -> Answer:
@@ -186,7 +191,7 @@ class LlmKv(Command):
         members = kv_facts.members_of(engines, scheduler, session.open)
         kv_facts.meet(members)
         nodes.all_are_ready()
-        kv_facts.read(members, time.monotonic(), args.still)
+        kv_facts.read(members, time.monotonic())
         facts = kv_facts.facts_data(members, os.uname().nodename, __version__)
         if scheduler is None:
             answer = Answer(shapes.no_cache_data(engines), lambda style: f"{len(members)} workers; -json has their tables")

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .. import log
+from ..access.retry import retry_reading
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError
 from ..kvcache import exchange
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Callable, Iterable
 
     from ..access.base import Target
+    from ..cpython.runtime import Runtime
     from .group import Engine
     from .rank import Rank
 
@@ -49,17 +51,21 @@ class Member:
     def meet(self) -> None:
         """Finds out which job it is of."""
         try:
-            rt = open_runtime(self._target())
-            spec = SPECS[self.rank.engine]
-            memory = spec.ranks_in_memory(rt, self.rank)
-            ranks, sizes = (memory.ranks, memory.sizes) if memory is not None else (self.rank.ranks, self.rank.sizes)
-            self.about = {"rank": ranks.get("world"), "size": sizes.get("world"), "dp": ranks.get("dp")}
-            self.about["dp_size"] = sizes.get("dp", 0 if "dp" in ranks else 1)
-            store = in_network(collectives.store_of(rt), self.rank.pid)
-            own = getattr(spec.kv, "job_keys", None)
-            self.keys = [key for key in (store, *(own(rt) if own is not None else ())) if key]
+            target = self._target()
+            retry_reading(target, lambda: self._meet(open_runtime(target)))
         except GdbextError as e:
             self.why = str(e)
+
+    def _meet(self, rt: Runtime) -> None:
+        spec = SPECS[self.rank.engine]
+        memory = spec.ranks_in_memory(rt, self.rank)
+        ranks, sizes = (memory.ranks, memory.sizes) if memory is not None else (self.rank.ranks, self.rank.sizes)
+        job_of = getattr(spec.kv, "job_of", None)
+        keys, workers = job_of(rt) if job_of is not None else ([], None)
+        size = workers if self.rank.role == "engine-core" else sizes.get("world")
+        self.about = {"rank": ranks.get("world"), "size": size, "dp": ranks.get("dp")}
+        self.about["dp_size"] = sizes.get("dp", 0 if "dp" in ranks else 1)
+        self.keys = [in_network(one, self.rank.pid) for one in (collectives.store_of(rt), *keys) if one]
 
     def read(self, since: float) -> None:
         """Reads it once more. `since`: when this machine was told to begin."""
@@ -129,13 +135,8 @@ def meet(members: list[Member]) -> None:
                 core.keys += [key for key in one.keys if key not in core.keys]
 
 
-def read(members: list[Member], since: float, still: bool) -> None:
-    """Reads all of them several times. `since`: when this machine was told to begin, on the monotonic clock. `still`: nothing is
-    read, as copies on two machines are of two moments."""
-    if still:
-        for one in members:
-            one.why = "copies on two machines are not of one moment: ask without -still"
-        return
+def read(members: list[Member], since: float) -> None:
+    """Reads all of them several times. `since`: when this machine was told to begin, on the monotonic clock."""
     for _ in rounds(INTERVAL, count=READINGS):
         for one in members:
             one.read(since)

@@ -1,8 +1,8 @@
 """Block tables of workers against those of a scheduler on another machine.
 
 Each machine sends several states of its schedulers and workers, and the time over which it read them. A difference is a fault
-only if each state of the one differs so from each state of the other, by the same values, and both were read over a time that the
-two have in common: then both values stood at one moment. Which scheduler a worker belongs to is known by what no other job has,
+only if each state of the one differs so from each state of the other, and if the two were read over a time that they have in
+common. Then one pair of states has the scheduler read first, and one the worker, and what stands still stood at one moment. Which scheduler a worker belongs to is known by what no other job has,
 the address of its store or its own id, and by the data-parallel rank; never by a size."""
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MOST_COMPARED = 16_000_000  # blocks of one comparison
 
 TABLES = "block tables"
+SHOWN = 16  # ranks that are named
 
 
 @dataclass
@@ -28,7 +29,8 @@ class Member:
 
     * `label`, `node`, `engine`: its names
     * `keys`: what the processes of its job have in common with no other
-    * `rank` of `size` in that job, `dp` of `dp_size` replicas; None, and 0 replicas, where that is not known
+    * `rank` of `size` in that job, `dp` of `dp_size` replicas; None, and 0 replicas, where that is not known. Of a
+      scheduler that holds no part of the model `size` is the number of its workers
     * `began`, `ended`: seconds on the time that all machines have in common: its first state was read before `began`, its last
       one after `ended`; None where that is not known
     * `caches`: its states as a scheduler; `workers`: as a worker, none where its scheduler is on its own machine
@@ -70,7 +72,7 @@ def compared(members: list[Member]) -> list[Comparison]:
     lowest rank."""
     schedulers = [one for one in members if one.schedules]
     found = []
-    for worker in (one for one in members if not one.schedules or one.workers):
+    for worker in filter(_works, members):
         own = _scheduler_of(worker, schedulers)
         if isinstance(own, str):
             found.append(Comparison(worker, None, None, own))
@@ -84,15 +86,21 @@ def missing(members: list[Member]) -> list[tuple[Member, str]]:
     found = []
     schedulers = [one for one in members if one.schedules]
     for scheduler in schedulers:
-        workers = [one for one in members if one.size and _scheduler_of(one, schedulers) is scheduler]
-        sizes = {one.size // one.dp_size if one.dp_size and one.size % one.dp_size == 0 else 0 for one in workers if one.size}
-        ranks, size = {one.rank for one in workers}, max(sizes, default=0)
-        if len(sizes) != 1 or None in ranks or len(ranks) >= size:
+        workers = [one for one in members if _works(one) and _scheduler_of(one, schedulers) is scheduler]
+        sizes = {one.size // one.dp_size if one.size and one.dp_size and one.size % one.dp_size == 0 else 0 for one in workers}
+        size = scheduler.size or 0 if not _works(scheduler) else max(sizes) if len(sizes) == 1 else 0
+        if len(workers) >= size:
             continue
-        lacking = [str(rank) for rank in range(size) if rank not in ranks] if all(one.dp_size == 1 for one in workers) else []
-        which = f"rank {', '.join(lacking[:16])}" if lacking else f"{size - len(ranks)} ranks"
-        found.append((scheduler, f"{which} of {size}"))
+        ranks = {one.rank for one in workers}
+        plain = None not in ranks and all(one.dp_size == 1 for one in workers)
+        lacking = [str(rank) for rank in range(size) if rank not in ranks][:SHOWN] if plain else []
+        found.append((scheduler, f"{'rank ' + ', '.join(lacking) if lacking else f'{size - len(workers)} ranks'} of {size}"))
     return found
+
+
+def _works(one: Member) -> bool:
+    """Whether it holds a part of the model."""
+    return not one.schedules or bool(one.workers)
 
 
 def _scheduler_of(worker: Member, schedulers: list[Member]) -> Member | str:

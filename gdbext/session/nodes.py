@@ -63,6 +63,17 @@ def plan(words: Sequence[str]) -> list[tuple[str, list[str]]]:
     return planned
 
 
+def without_nodes(words: Sequence[str]) -> list[str]:
+    """The words of a command line that name no node: what is asked of all of them."""
+    found: list[str] = []
+    for word in words:
+        if not NODE.fullmatch(word):
+            found.append(word)
+        elif found and found[-1].lstrip("-") == "on":
+            found.pop()
+    return found
+
+
 READY, GO, BEGUN = "ready", "go", "begun"
 NEEDS, HAS = "needs-pack", "has-pack"  # node_start.py
 READY_IN = 60.0  # seconds after which those that are ready begin without the others
@@ -221,10 +232,11 @@ def ask(
             continue
         name = f"{node} task {label[1]}" if label and kind == "slurm" else node + label[1] if label else node
         parts.setdefault(name, []).append(row[label.end() :] if label else row)
-    if not parts or status not in (0, 3) and not text.lstrip().startswith("{"):
-        said = complaints.strip().splitlines() or [f"{line[0]}: exit status {status}"]
-        raise GdbextError(said[-1])
-    return [(name, "\n".join(rows)) for name, rows in parts.items()]
+    answers = [(name, "\n".join(rows)) for name, rows in parts.items()]
+    if not answers or status not in (0, 3) and not any(said.lstrip().startswith("{") for _, said in answers):
+        last = complaints.strip().splitlines() or [f"{line[0]}: exit status {status}"]
+        raise GdbextError(last[-1])
+    return answers
 
 
 def _read(child: Any, limit: float, room: Room, talk: Talk) -> tuple[bytes, bytes]:

@@ -50,18 +50,21 @@ def fill(rt: Runtime, scheduler: Object, requests: list[Request]) -> Cache:
     return kv_scheduler.read(rt, scheduler, version(rt), False, requests)
 
 
-def job_keys(rt: Runtime) -> list[str]:
-    """What the processes of one engine have in common with no other: its own id (Ray's workers get its configuration from it),
-    and the address at which the ranks of several machines meet (config/parallel.py)."""
+def job_of(rt: Runtime) -> tuple[list[str], int | None]:
+    """-> (what the processes of one engine have in common with no other, the number of its workers, None where it is not known).
+    In common are its own id (Ray's workers get its configuration from it) and the address at which the ranks of several machines
+    meet (config/parallel.py)."""
     root = in_frames(rt, ROOTS) or in_frames(rt, WORKER_ROOTS)
     config = at(root, "vllm_config") if root is not None else None
-    own = optional(config, "instance_id", "string", "") if config is not None else ""
-    found = [f"vLLM {own}"] if own else []
     parallel = at(config, "parallel_config") if config is not None else None
-    if parallel is not None and optional(parallel, "nnodes", default=1) > 1:
+    own = optional(config, "instance_id", "string", "") if config is not None else ""
+    keys = [f"vLLM {own}"] if own else []
+    if parallel is None:
+        return keys, None
+    if optional(parallel, "nnodes", default=1) > 1:
         host, port = optional(parallel, "master_addr", "string", ""), optional(parallel, "master_port", default=0)
-        found += [f"{host}:{port}"] if host and port else []
-    return found
+        keys += [f"{host}:{port}"] if host and port else []
+    return keys, optional(parallel, "world_size")
 
 
 def sampling_row(rt: Runtime, request_id: str) -> dict[str, Any] | None:

@@ -46,9 +46,9 @@ def check(cache: Cache, workers: Iterable[Worker] = (), values: Values | None = 
 
 
 def check_workers(cache: Cache, workers: Iterable[Worker]) -> Report:
-    """Checks the tables of workers against a scheduler's alone. It is not known which of them was read first."""
+    """Checks the tables of workers against a scheduler's, while both run on, and nothing else."""
     found, workers = Findings(), list(workers)
-    compared = [worker_tables.check(found, cache, worker, None) for worker in workers]
+    compared = [worker_tables.check(found, cache, worker, True) for worker in workers]
     return _reported(found, cache, workers, compared, 0, {})
 
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 GROWING = ("full", "mla", "sliding-window", "chunked")  # kinds of groups whose tables grow with the tokens
 
 
-def check(found: Findings, cache: Cache, worker: Worker, moves: bool | None = False) -> Compared:
+def check(found: Findings, cache: Cache, worker: Worker, moves: bool = False) -> Compared:
     """Checks one worker -> the parts of it that were compared. It may be a step behind: a shorter row is no fault, another id is.
     `moves`: the scheduler was read first, and both run on. Then a difference is no fault if the later reading of the worker
-    explains it. None: either may have been read first, so that each count has to stand still."""
+    explains it."""
     found.rank = worker.rank
     done = Compared(worker.rank)
     requests = {r.request_id: r for r in cache.requests}
@@ -108,7 +108,7 @@ def _handed_over(request: Request, pool: Pool, taken: Container[int], place: int
     return mine and (own not in taken if tree is None else own in tree)
 
 
-def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Request, row: Row, moves: bool | None) -> bool:
+def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Request, row: Row, moves: bool) -> bool:
     """Compares a worker's counts of one request with the scheduler's -> whether any count was compared.
 
     The prompt does not change. All else grows: the worker's count lies behind the scheduler's by the steps that are on their way.
@@ -138,12 +138,10 @@ def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Reques
         bounds.append((f"blocks of group {group.id}", count, len(wanted) * ratio, less, 0))
     for what, own, theirs, less, beyond in bounds:
         detail = f"{worker.rank}: counts {own} {what} of {name} (row {row.row}), the scheduler says {theirs}"
-        grows = (less, beyond) != (0, 0)
         if less is not None and own < theirs - less:
-            evidence, at_rest = (None, grows) if moves is None else (what, False)
-            found.add(WORKER_LENGTH, detail, None, name, evidence=evidence, at_rest=at_rest, place=what)
+            found.add(WORKER_LENGTH, detail, None, name, evidence=what, place=what)
         elif own > theirs + beyond:  # the worker was read later: where both run on it has gone on
-            found.add(WORKER_LENGTH, detail, None, name, at_rest=moves is not False and grows, place=what)
+            found.add(WORKER_LENGTH, detail, None, name, at_rest=moves and (less, beyond) != (0, 0), place=what)
     return bool(bounds)
 
 
