@@ -38,6 +38,8 @@ class LlmKv(Command):
     were; vLLM's model runner V2 keeps lengths in host memory, which are compared all the same. A process that runs is read again
     until a fault looks the same twice; what does not "changed while it was read".
 
+    Over machines (llm-kv check -ranks ssh:A ssh:B) workers are compared with the scheduler of another machine.
+
     check recomputes each block's hash from its request's tokens (of SGLang's prefix tree in Python each page's), as the release
     does; with -deep it also reads the blocks' values: NaN in reserved and in computed blocks, copies of one prefix that differ,
     ranks that should hold the same.

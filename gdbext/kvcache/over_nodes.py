@@ -2,7 +2,8 @@
 
 Each machine sends several states of its schedulers and workers, and the time over which it read them. A difference is a fault
 only if each state of the one differs so from each state of the other, and if the two were read over a time that they have in
-common. Then one pair of states has the scheduler read first, and one the worker, and what stands still stood at one moment. Which scheduler a worker belongs to is known by what no other job has,
+common. Then one pair of states has the scheduler read first, and one the worker, and what stands still stood at one moment.
+Which scheduler a worker belongs to is known by what no other job has,
 the address of its store or its own id, and by the data-parallel rank; never by a size."""
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def missing(members: list[Member]) -> list[tuple[Member, str]]:
     for scheduler in schedulers:
         workers = [one for one in members if _works(one) and _scheduler_of(one, schedulers) is scheduler]
         sizes = {one.size // one.dp_size if one.size and one.dp_size and one.size % one.dp_size == 0 else 0 for one in workers}
-        size = scheduler.size or 0 if not _works(scheduler) else max(sizes) if len(sizes) == 1 else 0
+        size = (None if _works(scheduler) else scheduler.size) or (max(sizes) if len(sizes) == 1 else 0)
         if len(workers) >= size:
             continue
         ranks = {one.rank for one in workers}

@@ -95,7 +95,7 @@ class Drawn:
             node, label = draw.choice(self.nodes), f"TP{rank}" if draw.random() < 0.5 else f"E{number}.TP{rank}"
             fault = draw.choice([None, None, *FAULTS])
             late = draw.random() * FOR / 2 if draw.random() < 0.8 else 3 * FOR
-            states, times = self.read(made, base, late, lambda step, l=label, f=fault: made.worker(step, l, f))
+            states, times = self.read(made, base, late, lambda step, name=label, how=fault: made.worker(step, name, how))
             place = {"rank": rank + (ranks * number if self.shared else 0), **replicas}
             place["size"] = ranks * (replicas["dp_size"] if self.shared else 1)
             here = asked and node == head  # compared there
@@ -151,13 +151,21 @@ def test_what_is_wrong_is_found_on_its_worker_and_nothing_else(seed):
     drawn = Drawn(seed)
     data, partial = kv_nodes.merged(drawn.answers(), [], True)
     named = {(node, rank) for node, rank, _ in said(data)}
-    assert named <= {(node, label.partition("#")[0]) for node, label, _ in drawn.truth} | {place[:2] for place in drawn.truth}, data
+    assert named <= {(node, label.partition("#")[0]) for node, label, _ in drawn.truth} | {place[:2] for place in drawn.truth}, (
+        data
+    )
     assert {place[:2] for place in drawn.truth} <= named, (drawn.truth, data["violations"], data["not_compared"])
     wrong = {rule for _, _, rule in said(data)}
-    assert wrong <= {rule for *_, rule in drawn.truth} | {"worker-table"}, wrong  # a block out of range is also not the scheduler's
+    assert wrong <= {rule for *_, rule in drawn.truth} | {"worker-table"}, (
+        wrong
+    )  # a block out of range is also not the scheduler's
     compared = {(one["node"], one["label"]) for one in data["compared"] if "rows" in one}
     assert compared == drawn.sent
-    left = {(one["node"], one["label"]) for one in data["not_compared"] if one["what"] == "block tables" and "rank" not in one["label"]}
+    left = {
+        (one["node"], one["label"])
+        for one in data["not_compared"]
+        if one["what"] == "block tables" and "rank" not in one["label"]
+    }
     assert left == drawn.lacking, (left, drawn.lacking)
     assert not data["changed"], data["changed"]
     assert data["ok"] is (False if drawn.truth else None if not compared or worst(data) is None else True)
@@ -226,7 +234,9 @@ def test_two_schedulers_of_one_store_are_not_guessed_between():
     data, _ = kv_nodes.merged(
         [("ssh:n0", answer(drawn.members["n0"])), ("ssh:n1", answer(drawn.members["n1"])), ("ssh:n2", answer([other]))], [], True
     )
-    assert not data["violations"] and all("it may be of n0:EngineCore or of n2:EngineCore" in o["why"] for o in data["not_compared"])
+    assert not data["violations"] and all(
+        "it may be of n0:EngineCore or of n2:EngineCore" in o["why"] for o in data["not_compared"]
+    )
 
 
 def test_without_a_time_in_common_nothing_is_compared():

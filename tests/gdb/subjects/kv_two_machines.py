@@ -81,22 +81,20 @@ def worker(way, port):
 
 
 def harm(runner):
-    """Harms the row of "still", which no step writes to, and mends what was wrong before."""
-    tables, states, mend = runner.block_tables, runner.req_states, lambda: None
+    """Harms the row of "still", which no step writes to, and mends it again with the next line."""
+    tables, states = runner.block_tables, runner.req_states
+    before = None
     for line in sys.stdin:
-        mend()
         row = states.req_id_to_index["still"]
+        if before is not None:
+            device(tables.block_tables[0])[row, 1], states.index_to_req_id[row], states.prompt_len.np[row] = before
+        before = int(device(tables.block_tables[0])[row, 1]), "still", int(states.prompt_len.np[row])
         if line.strip() == "table":
             device(tables.block_tables[0])[row, 1] += 7
-            mend = lambda: device(tables.block_tables[0])[row, 1].sub_(7)
         elif line.strip() == "rows":
             states.index_to_req_id[row] = "another"
-            mend = lambda: states.index_to_req_id.update({row: "still"})
         elif line.strip() == "prompt":
             states.prompt_len.np[row] += 1
-            mend = lambda: states.prompt_len.np.__setitem__(row, states.prompt_len.np[row] - 1)
-        else:
-            mend = lambda: None
         print(json.dumps({"harmed": line.strip()}), flush=True)
 
 
