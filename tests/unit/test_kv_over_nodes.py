@@ -239,6 +239,24 @@ def test_two_schedulers_of_one_store_are_not_guessed_between():
     )
 
 
+@pytest.mark.parametrize("fault", [None, "table"])
+def test_where_each_rank_has_a_scheduler_all_are_compared_with_that_of_rank_0(fault):
+    """SGLang: each rank keeps a scheduler with a prefix tree of its own, and each machine has compared its own ranks."""
+    made, drawn = Made(random.Random(4), 0), Drawn(1)
+    drawn.members = {"n0": [], "n1": []}
+    for rank in range(4):
+        node = f"n{rank // 2}"
+        caches = [exchange.cache_data(made.cache(500), True)] * (rank % 2 == 0)
+        worker = made.worker(500, f"TP{rank}", fault if rank == 3 else None)
+        worker.own_tree = True
+        place = {"caches": caches, "workers": [exchange.worker_data(worker)], "rank": rank, "size": 4, "dp_size": 1}
+        drawn.add(node, f"TP{rank}", rank % 2 == 0, ["s:1"], (0.3, 2.0), **place)
+    data, partial = kv_nodes.merged([(f"ssh:{n}", answer(drawn.members[n])) for n in ("n0", "n1")], [], True)
+    assert [(one["node"], one["label"]) for one in data["compared"] if "rows" in one] == [("n1", "TP2"), ("n1", "TP3")]
+    assert {(v["rank"], v["rule"]) for v in data["violations"]} == ({("TP3", "worker-table")} if fault else set())
+    assert data["ok"] is (not fault) and not data["not_compared"] and not partial
+
+
 def test_without_a_time_in_common_nothing_is_compared():
     drawn = two("table")
     for moments, why in (({"told": 9.0, "way": 0.1}, "ask again"), ({"told": 0.0, "way": None}, "not known when")):
