@@ -6,8 +6,8 @@ Objects/frameobject.c, frame_dealloc), and the walk ends there. Rules for a root
 - From 3.12 on, an activation whose own frame lies on the C stack called it.
 - In 3.11 it belongs to the outermost _PyCFrame.
 - It is no coroutine's frame.
-- From 3.12 on, its thread counts as many frames as the stack has (Python/ceval.c, _Py_EnterRecursivePy). A frame that C called may
-  have returned, and its C stack have other contents: no other rule shows that.
+- From 3.12 on, its thread counts as many frames as the stack has (Python/ceval.c, _Py_EnterRecursivePy). A frame that C called
+  may have returned, and its C stack have other contents: no other rule shows that.
 
 A stack that breaks a rule, or ends at another root than before, is read again until it stays the same.
 """
