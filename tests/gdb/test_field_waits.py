@@ -10,7 +10,7 @@ from harness.subjects import PYTHONS, running
 
 LONG = bool(os.environ.get("GDBEXT_TEST_LONG"))
 ENDS = {"epoll": "unknown", "sqlite": "lock-held", "sqlite_wal": "lock-held", "pool_at_work": "unknown"}  # at a process
-NOBODY = {"fifo_read": "unknown", "fifo_write": "unknown", "pool": "dead-thread"}
+NOBODY = {"fifo_read": "unknown", "fifo_write": "unknown", "pool": "starved"}
 WELL = ["epoll", "fifo_read", "sqlite", "sqlite_wal", "pool"]
 
 
@@ -46,6 +46,7 @@ def test_a_wait_that_nobody_can_end_says_why(python):
             assert said["verdict"] == NOBODY[kind] and end["place"] is None, (kind, said)
             if kind == "pool":
                 assert end["state"] == "ended" and "a worker has ended" in end["why"], end
+                assert end["why"] in said["evidence"] and not said["culprits"], said["evidence"]
             else:
                 what = "reading" if kind == "fifo_write" else "writing"
                 asked = f"the FIFO {truth['folder']}/orders, to be opened for {what}"

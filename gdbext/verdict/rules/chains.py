@@ -65,7 +65,7 @@ def lost_job(facts: Facts) -> Verdict | None:
             if t.edge is None or t.edge.kind != "Job" or not t.held_up or not t.still or any(jobs.givers(facts, t.edge)):
                 continue
             evidence = [describe_node(facts, t.node), jobs.LOST if t.edge.pids else jobs.GONE]
-            found = Verdict("dead-thread", [("a worker of the pool", None)], evidence, [name_of(facts, t.node)])
+            found = Verdict("starved", [], evidence, [name_of(facts, t.node)])
             found.again = True
             return found
     return None
