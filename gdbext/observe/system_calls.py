@@ -225,6 +225,12 @@ def network_of(pid: int) -> str:
     return found[0] if found else ""
 
 
+def in_network(address: str, pid: int) -> str:
+    """HOST:PORT as a process means it: a loopback address with the network namespace that it belongs to; '' stays ''."""
+    local = address.rpartition(":")[0] in ("localhost", "::1") or address.startswith("127.")
+    return f"{address} in {network_of(pid)}" if local else address
+
+
 def family(number: int, arch: str) -> str:
     """The family of a system call by its number ("poll" for ppoll too), '' for calls that are not distinguished here."""
     return _NUMBERS[arch].get(number, "")
