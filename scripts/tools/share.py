@@ -41,10 +41,8 @@ def quota() -> tuple[str, str]:
     for root, settings in ways:
         if not os.path.exists(os.path.join(root, "cgroup.procs")):
             continue
-        try:
-            folder = tempfile.mkdtemp(
-                prefix=f"gdbext-{os.getpid()}-", dir=root
-            )  # a pid is another process's in another pid namespace
+        try:  # a name of its own: the pid is another process's too, in another pid namespace
+            folder = tempfile.mkdtemp(prefix=f"gdbext-{os.getpid()}-", dir=root)
         except OSError:
             continue
         try:
