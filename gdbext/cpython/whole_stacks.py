@@ -86,7 +86,8 @@ def counted(layout: Layout, head: bytes) -> int | None:
     3.12, where calls of C are counted too."""
     if "tstate.py_recursion_remaining" not in layout:
         return None
-    limit, left = (struct.unpack_from("<i", head, layout[f"tstate.py_recursion_{what}"])[0] for what in ("limit", "remaining"))
+    (limit,) = struct.unpack_from("<i", head, layout["tstate.py_recursion_limit"])
+    (left,) = struct.unpack_from("<i", head, layout["tstate.py_recursion_remaining"])
     return int(limit - left)
 
 
