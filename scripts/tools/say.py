@@ -36,7 +36,7 @@ class Progress:
     def _write(self, text, final):
         if self.live:
             width = max(20, os.get_terminal_size(self.stream.fileno()).columns - 1)
-            self.stream.write("\r\x1b[K" + text[:width] + ("\n" if final else ""))
+            self.stream.write("\r\x1b[K" + (text + "\n" if final else text[:width]))  # only what is renewed has to be one line
         else:
             self.stream.write(text + "\n")
         self.stream.flush()
