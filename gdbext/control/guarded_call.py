@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 import struct
 import threading
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from ..access.background import background_thread
 from ..access.cli_gdb import command
 from ..access.procfs import read_or_empty, status_field
 from ..errors import GdbextError
+from . import time_limit
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator
@@ -98,26 +98,29 @@ def _go_on(done: Callable[[], bool]) -> bool:
         signals.append(getattr(event, "stop_signal", ""))
 
     ended = threading.Event()
-    background_thread(_stop_when, done, ended)
-    gdb.events.stop.connect(stopped)
-    try:
-        gdb.execute("continue", to_string=True)
-    except KeyboardInterrupt:
-        return True
-    except gdb.error:
-        return False
-    finally:
-        gdb.events.stop.disconnect(stopped)
-        ended.set()
-    return signals == ["SIGINT"]
+    with time_limit.stopper() as stop:
+        background_thread(_stop_when, done, ended, stop)
+        gdb.events.stop.connect(stopped)
+        try:
+            gdb.execute("continue", to_string=True)
+            while signals[-1:] == [time_limit.STOP.name] and not done():  # not ours
+                gdb.execute("continue", to_string=True)
+        except KeyboardInterrupt:
+            return True
+        except gdb.error:
+            return False
+        finally:
+            gdb.events.stop.disconnect(stopped)
+            ended.set()
+    return signals[-1:] == ["SIGINT"]
 
 
-def _stop_when(done: Callable[[], bool], ended: threading.Event) -> None:
-    """SIGINT to gdb itself, as Ctrl-C sends it, soon after `done()`."""
+def _stop_when(done: Callable[[], bool], ended: threading.Event, stop: Callable[[], None]) -> None:
+    """Stops the process soon after `done()`."""
     while not ended.wait(STEP):
         if done():
             if not ended.wait(GRACE):
-                os.kill(os.getpid(), signal.SIGINT)
+                stop()
             return
 
 

@@ -1,5 +1,10 @@
-"""A limit to the time that a process runs while gdb waits for it: gdb sends Ctrl-C to itself. Also stops that gdb does not
-report."""
+"""A limit to the time that a process runs while gdb waits for it. Also stops that gdb does not report.
+
+gdb's own way to stop a process is to pass SIGINT on to it. If gdb is killed before it has waited for that signal, the process
+gets it, and a Python program ends. A process that has not asked for SIGWINCH ignores it; one that has looks at the size of its
+terminal.
+
+Source: signal(7); Linux, kernel/signal.c (sig_ignored: a tracer learns of ignored signals too)."""
 
 from __future__ import annotations
 
@@ -7,12 +12,36 @@ import contextlib
 import os
 import signal
 import threading
-from typing import Iterator
+from typing import Callable, Iterator
 
 import gdb
 
+from ..access import live_gdb, ptrace
 from ..access.background import background_thread
 from .gdb_state import FRONT_END
+
+STOP = signal.SIGWINCH
+
+
+@contextlib.contextmanager
+def stopper() -> Iterator[Callable[[], None]]:
+    """A `with` block in which the function that it gives stops the process of the selected inferior, which gdb lets run. Another
+    thread may call it. Where no thread can take `STOP`, or the process is on another machine, gdb gets SIGINT, as by Ctrl-C."""
+    inferior = gdb.selected_inferior()
+    pid = inferior.pid if inferior.pid and live_gdb.is_local(inferior) else 0
+
+    def stop() -> None:
+        states = [ptrace.status(pid, tid) for tid in ptrace.tids(pid)] if pid else []
+        takes = any(s and s["state"] not in "tTZX" and not s["blocked"] & 1 << STOP - 1 for s in states)
+        os.kill(pid if takes else os.getpid(), STOP if takes else signal.SIGINT)
+
+    words = gdb.execute(f"info signals {STOP.name}", to_string=True).splitlines()[-1].split()[1:4]
+    gdb.execute(f"handle {STOP.name} stop print pass", to_string=True)
+    try:
+        yield stop
+    finally:
+        before = " ".join(("" if yes == "Yes" else "no") + what for what, yes in zip(("stop", "print", "pass"), words))
+        gdb.execute(f"handle {STOP.name} {before}", to_string=True)
 
 
 class Limit:
@@ -25,25 +54,28 @@ class Limit:
 
 @contextlib.contextmanager
 def interrupted_after(seconds: float) -> Iterator[Limit]:
-    """A `with` block in which gdb gets SIGINT, as by Ctrl-C, after so many seconds (0: never)."""
+    """A `with` block in which the process of the selected inferior is stopped after so many seconds (0: never)."""
     limit = Limit()
-
-    def wait() -> None:
-        if not limit.ended.wait(seconds):
-            limit.expired = True
-            os.kill(os.getpid(), signal.SIGINT)
-
-    if seconds:
-        background_thread(wait)
-    try:
+    if not seconds:
         yield limit
-    finally:
-        limit.ended.set()
+        return
+    with stopper() as stop:
+
+        def wait() -> None:
+            if not limit.ended.wait(seconds):
+                limit.expired = True
+                stop()
+
+        background_thread(wait)
+        try:
+            yield limit
+        finally:
+            limit.ended.set()
 
 
 @contextlib.contextmanager
 def unreported_stop() -> Iterator[None]:
-    """Keeps gdb from printing a stop inside the block ("Program received signal SIGINT", a frame). The command reports the stop
+    """Keeps gdb from printing a stop inside the block ("Program received signal", a frame). The command reports the stop
     in its own words.
 
     Neither `to_string` nor the log catches such a report. So gdb's standard output leads to /dev/null meanwhile. Where a front

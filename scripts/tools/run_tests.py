@@ -11,8 +11,8 @@
 why; all of both parts where that cannot be told (scripts/tools/changed.py says how).
 
 Makes the environments that the parts need in the user's cache folder, gets gdb when it is missing, and runs one pytest for each
-part. A few tests of gdb or engines that failed beside others run once more, alone: one that passes then counts as passed and is
-listed with its first failure, for it is a defect all the same. At the end it says why tests were skipped, what this machine could
+part. A few tests of gdb or engines that failed beside others run again, alone, twice at most: one that passes then counts as
+passed and is listed with its first failure, for it is a defect all the same. At the end it says why tests were skipped, what this machine could
 not get, and what failed. The last line alone counts: N passed, N failed, N skipped. The exit status is that of the first part
 that failed."""
 
@@ -44,7 +44,8 @@ ON_CORES = """
 """.split()
 NO_TESTS = 5  # pytest's exit status
 FEW = 3  # files of gdb that are named run one after the other, more at once
-ONCE_MORE = 10  # so many failures of a part at most are tried again, alone: more are no accident
+FEW_FAILURES = 10  # so many failures of a part at most are tried again, alone: more are no accident
+MORE_TRIES = 2
 
 
 SAMPLED = "Of tests that are alike, GDBEXT_TEST_SAMPLE draws some (tests/harness/samples.py); GDBEXT_TEST_LONG=1 runs all"
@@ -155,9 +156,11 @@ def run_part(part: str, arguments: list[str], environ: dict[str, str]) -> Part:
     workers = min(8, len(os.sched_getaffinity(0)))
     each = runs(part, arguments, workers, environ["GDBEXT_TEST_PYTHON"])
     ran = joined([run_pytest(part, more, arguments, environ) for more in each])
-    if part not in OWN_PIDS or arguments or ran.status != 1 or not 0 < len(ran.failures) <= ONCE_MORE:
-        return ran
-    return settled(ran, run_pytest(part, [], list(ran.failures), environ))
+    for _ in range(MORE_TRIES if part in OWN_PIDS and not arguments else 0):
+        if ran.status != 1 or not 0 < len(ran.failures) <= FEW_FAILURES:
+            break
+        ran = settled(ran, run_pytest(part, [], list(ran.failures), environ))
+    return ran
 
 
 def settled(ran: Part, again: Part) -> Part:
@@ -168,7 +171,7 @@ def settled(ran: Part, again: Part) -> Part:
         "passed": ran.passed + again.passed,
         "failures": again.failures,
         "skipped": ran.reasons,
-        "unsteady": {test: why for test, why in ran.failures.items() if test not in again.failures},
+        "unsteady": {**ran.unsteady, **{test: why for test, why in ran.failures.items() if test not in again.failures}},
     }
     return Part(ran.name, again.status, ran.seconds + again.seconds, counts)
 

@@ -161,6 +161,8 @@ def test_a_test_that_passes_alone_counts_and_is_listed_one_that_fails_again_has_
     both = run_tests.settled(first, part("gdb", 1, passed=1, failures={"test_b": "wrong again"}))
     assert (both.line(), both.status) == ("gdb      6 passed, 1 failed, 1 skipped in 2 s", 1)
     assert both.failures == {"test_b": "wrong again"} and both.unsteady == {"test_a": "slow"}
+    last = run_tests.settled(both, part("gdb", 0, passed=1))  # the second time alone
+    assert (last.status, last.failures, last.unsteady) == (0, {}, {"test_a": "slow", "test_b": "wrong again"})
     assert run_tests.settled(first, part("gdb", 0, passed=2)).status == 0
     for lost in (
         part("gdb", 0, passed=1),
