@@ -41,6 +41,7 @@ _REGION = struct.Struct("<3Q")
 _IOCTL = 0xC0606610  # PAGEMAP_SCAN
 _SCANNED = 1 << 3 | 1 << 4  # PAGE_IS_PRESENT, PAGE_IS_SWAPPED
 _REGIONS = 1024
+_TOGETHER = 64  # pages
 NEAR = 1 << 22  # bytes between regions that are one
 
 
@@ -68,6 +69,16 @@ class Presence:
     def absent(self, address: int, size: int) -> bool:
         """Whether a page that a range touches is not in memory."""
         return 1 in self._flags(address, size, _ABSENT)
+
+    def any_absent(self, pages: Iterable[int]) -> bool:
+        """Whether one of many pages, each given by its number, is not in memory. Near ones are looked up together."""
+        first, span = 0, b""
+        for page in sorted(pages):
+            if not 0 <= page - first < len(span):
+                first, span = page, self._flags(page * KERNEL_PAGE, _TOGETHER * KERNEL_PAGE, _ABSENT)
+            if span[page - first : page - first + 1] == b"\1":
+                return True
+        return False
 
     def split(self, ranges: Iterable[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """`[(address, size)]`, of whole pages -> (those in memory, those that are not); guard pages are in neither."""

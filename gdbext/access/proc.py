@@ -170,8 +170,7 @@ class ProcTarget(Target):
         """By process_vm_readv(2), which some containers forbid. None too where it would wait for one who provides a page."""
         from . import remote_memory  # it loads ctypes
 
-        ends = {page for at in addresses for page in (at & -_PAGE, at + size - 1 & -_PAGE)}
-        if any(self.presence().absent(page, _PAGE) for page in ends):
+        if self.presence().any_absent({at // _PAGE for at in addresses} | {(at + size - 1) // _PAGE for at in addresses}):
             return None
         found: memoryview | None = remote_memory.gather(self._memory_tid(), addresses, size)
         return found

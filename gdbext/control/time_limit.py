@@ -18,6 +18,7 @@ import gdb
 
 from ..access import live_gdb, ptrace
 from ..access.background import background_thread
+from ..access.cli_gdb import command
 from .gdb_state import FRONT_END
 
 STOP = signal.SIGWINCH
@@ -35,13 +36,13 @@ def stopper() -> Iterator[Callable[[], None]]:
         takes = any(s and s["state"] not in "tTZX" and not s["blocked"] & 1 << STOP - 1 for s in states)
         os.kill(pid if takes else os.getpid(), STOP if takes else signal.SIGINT)
 
-    words = gdb.execute(f"info signals {STOP.name}", to_string=True).splitlines()[-1].split()[1:4]
-    gdb.execute(f"handle {STOP.name} stop print pass", to_string=True)
+    words = gdb.execute(command("info signals {}", STOP.name), to_string=True).splitlines()[-1].split()[1:4]
+    gdb.execute(command("handle {} stop print pass", STOP.name), to_string=True)
     try:
         yield stop
     finally:
         before = " ".join(("" if yes == "Yes" else "no") + what for what, yes in zip(("stop", "print", "pass"), words))
-        gdb.execute(f"handle {STOP.name} {before}", to_string=True)
+        gdb.execute(command("handle {} {}", STOP.name, before), to_string=True)
 
 
 class Limit:

@@ -12,9 +12,9 @@ why; all of both parts where that cannot be told (scripts/tools/changed.py says 
 
 Makes the environments that the parts need in the user's cache folder, gets gdb when it is missing, and runs one pytest for each
 part. A few tests of gdb or engines that failed beside others run again, alone, twice at most: one that passes then counts as
-passed and is listed with its first failure, for it is a defect all the same. At the end it says why tests were skipped, what this machine could
-not get, and what failed. The last line alone counts: N passed, N failed, N skipped. The exit status is that of the first part
-that failed."""
+passed and is listed with its first failure, for it is a defect all the same. At the end it says why tests were skipped, what this
+machine could not get, and what failed. The last line alone counts: N passed, N failed, N skipped. The exit status is that of the
+first part that failed."""
 
 from __future__ import annotations
 

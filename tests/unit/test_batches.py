@@ -21,6 +21,8 @@ class Moves:
     def drop_pages(self):
         self.dropped += 1
 
+    refresh_pages = drop_pages
+
     def read(self, some):
         if self.leaves and self.draw.random() < 0.5:
             self.members.pop(self.draw.randrange(200), None)

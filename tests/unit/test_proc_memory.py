@@ -57,6 +57,28 @@ def test_guard_pages_hold_nothing():
         target.read(start + 20 * PAGE, 8)
 
 
+def test_pages_are_read_anew_together_and_none_that_would_have_to_be_fetched(monkeypatch):
+    memory = mmap.mmap(-1, 200 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    pages = [2, 3, 70, 199]
+    start = touched(memory, *pages)
+    target = ProcTarget(os.getpid())
+    places = [start + page * PAGE + 8 for page in pages]
+    assert [target.u64(at) for at in places] == [0] * 4
+    for page in pages:
+        memory[page * PAGE + 8] = page
+    assert [target.u64(at) for at in places] == [0] * 4  # as they were read
+    target.refresh_pages()
+    with monkeypatch.context() as patched:
+        patched.setattr(target, "_read", lambda *_: pytest.fail("they are read one by one"))
+        assert [target.u64(at) for at in places] == pages
+    assert bytes(target.gather(places, 8))[::8] == bytes(pages)
+    assert target.gather([*places, start + 100 * PAGE], 8) is None  # never touched: no page of it is in memory
+    target.u64(start + 100 * PAGE)
+    target.refresh_pages()  # one by one then
+    assert [target.u64(at) for at in places] == pages
+
+
 def test_what_a_snapshot_takes_is_counted_without_a_list_of_every_page():
     """Of small and big mappings within a limit; a big one is given up as soon as it is too much, and named with what it holds."""
     small, big = (mmap.mmap(-1, n * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for n in (100, 4000))
