@@ -22,7 +22,6 @@ from ..access.elf import open_elf
 from ..cpython.runtime import open_runtime
 from ..errors import FaultError, GdbextError
 from ..kernels import catalogue, launch, signatures, triton
-from ..render.text import escape
 from .driver_names import DriverNames, handle_names
 from .events import listen
 from .launch_breakpoints import InternalBreakpoint, LaunchBreakpoint
@@ -223,9 +222,8 @@ class KernelBreakpoint:
             if len(self.logged) >= self.trace:
                 self.done = True
                 self.disable()
-                # without this line the process would run on in silence
-                over = f"over after {self.trace} launches; the process runs on (Ctrl-C stops it)"
-                gdb.write(f"llm-break {escape(self.name)}: {over}\n")
+                runs = "the process runs on (Ctrl-C stops it)"
+                gdb.write(f"llm-break {self.name}: over after {self.trace} launches; {runs}\n")
             return False
         if not gate.ignore_count:  # gdb counts those down itself
             self.stopped += 1
