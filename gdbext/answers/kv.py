@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Sequence
 
 from ..errors import NotFoundError
 from ..kvcache import invariants, model, picture
-from ..kvcache.invariants import Report
+from ..kvcache.invariants import LeftOut, Report
 from ..kvcache.invariants.findings import Violation
 from ..kvcache.model import Cache, Group, Request, Worker
 from ..render.jsonline import Address
 from ..render.text import escape
+
+if TYPE_CHECKING:
+    from ..engines.group import Engine
 
 COUNTS = ("num_blocks", "free", "used", "cached", "shared", "held", "reserved")
 MAX_CELLS = 1 << 16  # of a map that JSON holds
@@ -219,9 +222,9 @@ def check_data(report: Report, cache: Cache, ranks: bool) -> dict[str, Any]:
         "ok": is_sound(report, ranks),
         "compared": [
             {"label": "scheduler", "pools": len(cache.pools), "blocks": report.blocks, "requests": tables},
-            *(asdict(one) for one in report.compared if one.tables or one.counts),
+            *compared_data(report),
         ],
-        "not_compared": [{**asdict(one), "why": escape(one.why)} for one in report.not_compared],
+        "not_compared": [left_out_data(one) for one in report.not_compared],
         "looked_at": report.values.looked_at if report.values is not None else None,
         "changed": [violation_data(v) for v in report.changed],
         "blocks": report.blocks,
@@ -237,6 +240,26 @@ def check_data(report: Report, cache: Cache, ranks: bool) -> dict[str, Any]:
     }
 
 
+def compared_data(report: Report) -> list[dict[str, Any]]:
+    """The ranks of which something was compared."""
+    return [{**asdict(one), "label": escape(one.label)} for one in report.compared if one.tables or one.counts]
+
+
+def left_out_data(one: LeftOut) -> dict[str, Any]:
+    """A part that was not compared."""
+    return {"label": escape(one.label), "what": escape(one.what), "why": escape(one.why)}
+
+
+def no_cache_data(engines: Sequence[Engine]) -> dict[str, Any]:
+    """The result of the invariants on a machine that has workers and no scheduler."""
+    empty: dict[str, Any] = {
+        part: [] for part in ("compared", "not_compared", "changed", "violations", "passing", "rules", "ranks")
+    }
+    names = ", ".join(dict.fromkeys(engine.name for engine in engines))
+    about: dict[str, Any] = {"ok": None, "blocks": 0, "mid_update": False, "mid_update_at": None, "looked_at": None, "held": {}}
+    return {**empty, **about, "engine": names, "version": ""}
+
+
 def violation_data(v: Violation) -> dict[str, Any]:
     """One broken rule."""
     return {
@@ -245,7 +268,7 @@ def violation_data(v: Violation) -> dict[str, Any]:
         "request_id": escape(v.request_id) if v.request_id else None,
         "detail": escape(v.detail),
         "pool": v.pool,
-        "rank": v.rank or None,
+        "rank": escape(v.rank) or None,
         "more": v.more,
         "follows": v.follows,
     }

@@ -144,6 +144,14 @@ def map_lines(maps: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def compared_line(one: dict[str, Any]) -> str:
+    """How much of a rank was compared with its scheduler."""
+    words = [f"{one['rows']} rows with {one['blocks']} blocks"] if one["tables"] else []
+    words += [f"the counts of {one['counts']} requests"] if one["counts"] else []
+    words += [f"{one['slots']} slots of its last step"] if one["slots"] else []
+    return f"compared: {escape(one['label'])}: {', '.join(words)}"
+
+
 def check_lines(cache: Cache, data: dict[str, Any], style: Style) -> list[str]:
     """Whether the cache is sound, and its faults; with the first broken rule its full text."""
     violations = data["violations"]
@@ -157,11 +165,7 @@ def check_lines(cache: Cache, data: dict[str, Any], style: Style) -> list[str]:
         said = f"no fault found, {style.bad('not known' if data['changed'] or not data['blocks'] else what)}"
     counts = f"{data['blocks']} {cache.pools[0].unit}s, {len(data['rules'])} rules"
     lines = [f"{cache.engine} {escape(cache.version)}: {counts}: {said}"]
-    for one in data["compared"][1:]:
-        words = [f"{one['rows']} rows with {one['blocks']} blocks"] if one["tables"] else []
-        words += [f"the counts of {one['counts']} requests"] if one["counts"] else []
-        words += [f"{one['slots']} slots of its last step"] if one["slots"] else []
-        lines.append(f"compared: {escape(one['label'])}: {', '.join(words)}")
+    lines += [compared_line(one) for one in data["compared"][1:]]
     for rank, count in (data["looked_at"] or {}).items():
         lines.append(f"read: {escape(rank)}: {count} pieces of blocks' values, by layer and part")
     lines += [style.bad(f"not compared: {escape(one['label'])}: {one['what']}: {one['why']}") for one in data["not_compared"]]

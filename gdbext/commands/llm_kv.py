@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import time
 from typing import Any, Callable
 
+from .. import __version__
 from ..answers import kv as shapes
 from ..answers import kv_nodes
 from ..answers import kv_text as lines
-from ..engines import kv_deep, kv_view
-from ..engines.kv_view import View
+from ..engines import kv_deep, kv_facts, kv_view
+from ..engines.kv_view import NativeView, View
 from ..engines.registry import kv_releases
 from ..errors import NotFoundError
 from ..kvcache import plot as plots
 from ..render.text import escape
+from ..session import nodes
 from ..session.command import Answer, Args, Command, Option, UsageError
-from ..session.engine_selection import CONTENT, POOL, view_of
+from ..session.engine_selection import CONTENT, POOL, tables_here, view_of
 from ..session.optional_packages import need
 from ..session.session import Session
 
@@ -33,6 +37,8 @@ class LlmKv(Command):
     check says what it compared: tables that are on a GPU are named as not compared, and a rank is listed only where its tables
     were; vLLM's model runner V2 keeps lengths in host memory, which are compared all the same. A process that runs is read again
     until a fault looks the same twice; what does not "changed while it was read".
+
+    Over machines (llm-kv check -ranks ssh:A ssh:B) workers are compared with the scheduler of another machine.
 
     check recomputes each block's hash from its request's tokens (of SGLang's prefix tree in Python each page's), as the release
     does; with -deep it also reads the blocks' values: NaN in reserved and in computed blocks, copies of one prefix that differ,
@@ -56,9 +62,12 @@ class LlmKv(Command):
         Option("stats", help="block: NaN, infinities and range of the values per layer"),
         Option("plot", "str", "map: write a picture to this file", metavar="FILE", for_agents=False),
         Option("force", help="-plot: overwrite a file that is there", for_agents=False),
+        Option("facts", help="check -ranks: also what one answer over several machines is made of", for_agents=False),
         POOL,
         CONTENT,
     )
+
+    node_words = ("--facts",)  # session/nodes.py
 
     WORDS = ("block", "request", "free", "map", "check")
 
@@ -80,8 +89,13 @@ class LlmKv(Command):
 
     def merge(self, args: Args, answers: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
         """The caches of several machines (session/nodes.py), `(node, answer)` each."""
-        data, partial = kv_nodes.merged(answers, failed)
+        data, partial = kv_nodes.merged(answers, failed, self._over_nodes(args))
         return Answer(data, lambda style: "\n".join(kv_nodes.lines(data, style)), partial)
+
+    @staticmethod
+    def _over_nodes(args: Args) -> bool:
+        """Whether workers are compared with the schedulers of other machines. Copies of two machines are of two moments."""
+        return bool(args.ranks and not args.still and not args.pool)
 
     def run(self, session: Session, args: Args) -> Answer:
         word, _, rest = args.operand_text.partition(" ")
@@ -98,6 +112,8 @@ class LlmKv(Command):
             raise UsageError(f"llm-kv: {word!r} is none of block N, request ID, free, map, check; see: help llm-kv")
         if rest.strip() and word not in ("block", "request"):
             raise UsageError(f"llm-kv {word}: takes nothing after it, got {rest.strip()!r}")
+        if args.facts:
+            return self._facts(session, args, self._over_nodes(args))
         return actions[word](session, args, view_of(session, args), rest.strip())
 
     def summary(self, session: Session, args: Args, view: View, rest: str) -> Answer:
@@ -168,7 +184,26 @@ class LlmKv(Command):
             written = [f"written to {args.plot}"]
         return Answer(data, lambda style: "\n".join(lines.map_lines(maps) + written), view.partial)
 
-    def check(self, session: Session, args: Args, view: View, rest: str) -> Answer:
+    def _facts(self, session: Session, args: Args, tables: bool) -> Answer:
+        """What this machine answers among several. `tables`: with those that are compared with other machines'."""
+        if not tables:
+            nodes.all_are_ready()
+            return self.check(session, args, view_of(session, args), "")
+        engines, scheduler = tables_here(session, args.on)
+        members = kv_facts.members_of(engines, scheduler, session.open)
+        kv_facts.meet(members)
+        nodes.all_are_ready()
+        kv_facts.read(members, time.monotonic())
+        facts = kv_facts.facts_data(members, os.uname().nodename, __version__)
+        if scheduler is None:
+            answer = Answer(shapes.no_cache_data(engines), lambda style: f"{len(members)} workers; -json has their tables")
+        else:
+            args.on, args.ranks = str(scheduler.pid), not kv_facts.is_alone(scheduler, engines, session.open)
+            answer = self.check(session, args, view_of(session, args), "")
+        answer.data = {**answer.data, "facts": facts}
+        return answer
+
+    def check(self, session: Session, args: Args, view: View | NativeView, rest: str) -> Answer:
         """Every invariant."""
         if args.deep:
             need("numpy", "-deep")

@@ -92,6 +92,17 @@ def _poll_object(obj: Object, arguments: list[Value], named: dict[str, Value]) -
     return Value(UNKNOWN, _asks(int(key.integer()) for key, _ in known.items(MAX_FILES)))
 
 
+def _epoll_object(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
+    """The kernel keeps what is registered; /proc/PID/fdinfo/FD tells it, of a process that runs."""
+    _limit(arguments, named, 0)
+    rt = obj.rt
+    own = rt.target.i32(obj.address + rt.layout["object.__size"])
+    known = re.findall(rb"^tfd:\s*(\d+)", read_or_empty(rt.target.pid or 0, f"fdinfo/{own}"), re.M)
+    if not known:
+        raise GdbextError("what is registered is not known")
+    return Value(UNKNOWN, _asks(map(int, known[:MAX_FILES])))
+
+
 def _socket(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
     rt, at = obj.rt, obj.address + obj.rt.layout["object.__size"]
     if rt.target.i64(at + _TIMEOUT) < 0:
@@ -121,5 +132,6 @@ FUNCTIONS: dict[str, Callable[[Any, list[Value], dict[str, Value]], Value]] = {
 METHODS: dict[tuple[str, str], Callable[..., Value]] = {
     ("selectors._BaseSelectorImpl", "select"): _selector,
     ("select.poll", "poll"): _poll_object,
+    ("select.epoll", "poll"): _epoll_object,
     **{("_socket.socket", name): _socket for name in ("recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "_accept")},
 }

@@ -6,12 +6,16 @@ Objects/frameobject.c, frame_dealloc), and the walk ends there. Rules for a root
 - From 3.12 on, an activation whose own frame lies on the C stack called it.
 - In 3.11 it belongs to the outermost _PyCFrame.
 - It is no coroutine's frame.
+- From 3.12 on, its thread counts as many frames as the stack has (Python/ceval.c, _Py_EnterRecursivePy). A frame that C called
+  may have returned, and its C stack have other contents: no other rule shows that.
 
 A stack that breaks a rule, or ends at another root than before, is read again until it stays the same.
 """
 
 from __future__ import annotations
 
+import os
+import struct
 import time
 from typing import TYPE_CHECKING
 
@@ -23,11 +27,14 @@ from . import dialects
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..access.base import Target
     from .dialects import RawFrame
+    from .layout import Layout
     from .runtime import PyThread, Runtime
 
 AGREE, SPAN = 6, 0.03  # readings one after the other, and seconds from the first to the last, that prove a root
 GENERATES = 0x20 | 0x80 | 0x200  # flags of a generator's and a coroutine's code (Include/cpython/code.h)
+SWITCHES_STACKS = "_greenlet."  # the library of the greenlet package
 _ASLEEP = ("S", "T", "t")  # states in which no frame comes or goes
 
 
@@ -74,6 +81,21 @@ def settle(rt: Runtime, thread: PyThread, steps: Sequence[RawFrame]) -> None:
     kept.root, kept.known, kept.count = root, True, 0
 
 
+def counted(layout: Layout, head: bytes) -> int | None:
+    """How many Python frames a thread has by its own count. `head`: its state's first bytes, `tstate.__size` of them. None before
+    3.12, where calls of C are counted too."""
+    if "tstate.py_recursion_remaining" not in layout:
+        return None
+    limit, left = (struct.unpack_from("<i", head, layout[f"tstate.py_recursion_{what}"])[0] for what in ("limit", "remaining"))
+    return int(limit - left)
+
+
+def counts_more(target: Target) -> bool:
+    """Whether a thread may count frames that are not on its stack: greenlet is loaded, and a greenlet goes on with the count of
+    the one that started it (greenlet's TPythonState.cpp, set_initial_state)."""
+    return any(os.path.basename(m.path).startswith(SWITCHES_STACKS) for m in target.mappings())
+
+
 def _doubt(rt: Runtime, thread: PyThread, steps: Sequence[RawFrame]) -> str:
     """Why a stack may be torn; '' where nothing says so."""
     if not steps:
@@ -87,6 +109,10 @@ def _doubt(rt: Runtime, thread: PyThread, steps: Sequence[RawFrame]) -> str:
         return "does not end where C called Python"
     if rt.version == (3, 11) and len(thread.states) == 1 and last.anchor != dialects.outermost_cframe(rt, thread.address):
         return "does not end where C called Python"
+    if len(thread.states) == 1:
+        own = counted(rt.layout, rt.target.read(thread.address, rt.layout["tstate.__size"]))
+        if own not in (None, len(steps)) and not counts_more(rt.target):
+            return f"has {len(steps)} frames where its thread counts {own}"
     return ""
 
 

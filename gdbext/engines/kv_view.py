@@ -6,7 +6,6 @@ import functools
 import math
 import re
 import time
-from collections import Counter
 from dataclasses import replace
 
 from .. import log
@@ -14,6 +13,7 @@ from ..access.retry import LASTING_TRIES, SECONDS, retry_reading
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError, NotFoundError
 from ..kvcache import invariants
+from ..kvcache.suspects import CHECKS, Suspects
 from ..torch import arrays, stats
 from . import registry
 from .batches import uncollected
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
     from ..kvcache.addresses import Layer, Part
-    from ..kvcache.invariants import Report, Violation
+    from ..kvcache.invariants import Report
     from ..kvcache.model import Cache, Request, Worker
     from ..kvcache.model import Values as BlockValues
     from ..torch.tensor import Tensor
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Values = Callable[[Cache, List[Worker], List[str]], BlockValues]
 
-CHECKS = 4  # a running process is read again so often, to see whether a violation appears each time ...
-MOST_CHECKS, CHECKING = 16, 2.0  # ... and then up to so often, for so many seconds
+MOST_CHECKS, CHECKING = 16, 2.0  # beyond CHECKS, a running process is read again up to so often, for so many seconds
 
 
 def has_engine(rt: Runtime) -> bool:
@@ -214,7 +213,7 @@ def check(
     report, cache, workers = _checked(view, ranks, values)
     if "unstopped" not in view.partial:
         return report, cache, workers, view
-    began, times, suspects = time.monotonic(), 0, _Suspects(report)
+    began, times, suspects = time.monotonic(), 0, Suspects(report)
     while (suspects.now or ranks and not report.ranks and workers) and (
         times < CHECKS or suspects.now and times < MOST_CHECKS and time.monotonic() - began < CHECKING
     ):
@@ -223,51 +222,6 @@ def check(
         suspects.look(report, times < CHECKS)
     suspects.judge(report, times)
     return report, cache, workers, view
-
-
-class _Suspects:
-    """Possible violations in a process that runs on, by `Violation.key`, over several readings. `now`: those that every reading
-    since their first one had, or did not decide. `restless`: those that rested on other values in one of the readings."""
-
-    def __init__(self, report: Report) -> None:
-        self.now = self.first = _by_key(report)
-        self.restless: set[tuple[object, ...]] = set()
-        self._sightings = Counter(self.now.keys())
-        self._places = {report.middle}
-
-    def look(self, report: Report, joins: bool) -> None:
-        """Takes one more reading. `joins`: a violation that appears for the first time is a suspect too: the update that
-        explained it so far is over."""
-        seen = _by_key(report)
-        moved = {key for key, v in self.now.items() if key in seen and seen[key].evidence != v.evidence}
-        self.restless |= moved
-        self._sightings.update(seen.keys())
-        self._places.add(report.middle)
-        kept = {}
-        for key, v in self.now.items():
-            if (key in seen or v.rule not in report.rules) and not (v.at_rest and key in moved):
-                kept[key] = seen.get(key, v)
-        if joins:
-            kept.update((key, v) for key, v in seen.items() if key not in self.first and key not in kept)
-        self.now = kept
-
-    def judge(self, report: Report, times: int) -> None:
-        """Fills in the last report from all readings; `times` were made after the first."""
-        wrong_once = {**self.first, **_by_key(report)}
-        found = {key: v for key, v in self.now.items() if key in self.first or self._sightings[key] > CHECKS}
-        unsure = {key for key in found if times and self._sightings[key] <= min(times, CHECKS)}  # its rule was often left out
-        report.changed = [v for key, v in found.items() if key in self.restless | unsure]
-        sure = [v for key, v in found.items() if key not in self.restless | unsure]
-        report.transient = [v for v in report.transient if v in sure and len(self._places) == 1]
-        report.violations = [v for v in sure if v not in report.transient]
-        said = {(one.label, one.what) for one in report.not_compared}
-        for key, v in wrong_once.items():  # a count of the whole pool, wrong once and right once: either may be torn
-            if key not in found and v.block is None and v.request_id is None and (v.pool, v.rule) not in said:
-                report.not_compared.append(invariants.LeftOut(v.pool, v.rule, "it changed while it was read"))
-
-
-def _by_key(report: Report) -> dict[tuple[object, ...], Violation]:
-    return {v.key: v for v in report.violations + report.transient}
 
 
 def _checked(view: Any, ranks: bool, values: Values | None) -> tuple[Report, Cache, list[Worker]]:

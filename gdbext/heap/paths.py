@@ -12,6 +12,7 @@ from .. import log
 from ..cpython import referrers
 from ..cpython.types import DICT, LIST, MEMBER_OBJECT, TUPLE, TYPE
 from ..errors import FaultError, GdbextError
+from . import exits
 from .marks import TOP
 
 if TYPE_CHECKING:
@@ -38,13 +39,13 @@ FIELDS = {
 
 def all_roots(rt: Runtime, frames: Sequence[tuple[PyFrame, bool]]) -> list[referrers.Root]:
     """The roots of all ways: every module's globals, `__main__`'s first, then the variables of `frames`: [(PyFrame,
-    selected)]."""
+    selected)], then what the interpreter holds for its end and for signals."""
     roots: list[referrers.Root] = list(referrers.module_roots(rt))
     for name, module in rt.modules().items():
         contents = rt.module_dict(module)
         if contents is not None:
             roots.append(referrers.Root(f"({contents.address:#x})", contents.address, shown=f"{name}.__dict__"))
-    return roots + referrers.frame_roots(frames)
+    return roots + referrers.frame_roots(frames) + exits.roots(rt)
 
 
 class Names:

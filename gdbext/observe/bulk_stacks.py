@@ -20,7 +20,7 @@ from .. import log
 from ..access.ptrace import IOV_MAX
 from ..cpython.dialects import OWNED_BY_C, OWNED_BY_GENERATOR
 from ..cpython.frames import Code
-from ..cpython.whole_stacks import GENERATES
+from ..cpython.whole_stacks import GENERATES, counted, counts_more
 from ..errors import FaultError, GdbextError
 from .roots import Roots
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 
 TRIES = 16  # at one stack in one sample
+ALIKE = 3  # readings that prove a root where threads count more frames than they have
 MAX_DEPTH = 4000
 MAX_HINTS = 160  # places outside the chunk that are read with it
 MAX_WINDOW = 1 << 20  # bytes of a chunk
@@ -187,6 +188,7 @@ class ThreadPlaces:
         self.total = 0
         self.root: tuple[int, int] | None = None  # (frame, code) at which the chain that was read last ended
         self.anchored = False  # whether C called that frame, if a C stack frame shows it
+        self.counted = False  # whether the chain has as many frames as the thread counts
         self.roots = Roots()
 
 
@@ -195,7 +197,8 @@ class StackReader:
 
     def __init__(self, rt: Runtime, bulk: BulkReader, tree: StackTree) -> None:
         L = rt.layout
-        self.codes, self._bulk, self._tree = Codes(rt, bulk, tree), bulk, tree
+        self.codes, self._bulk, self._tree, self._layout = Codes(rt, bulk, tree), bulk, tree, L
+        self._counts_more: bool | None = None
         self.torn = 0
         self._known: dict[Any, int] = {}
         self._known_words = 0
@@ -244,7 +247,17 @@ class StackReader:
             roots.seen()
             return True
         plain = root is not None and not self.codes.generates(root[1])
-        return roots.prove(root, places.anchored, plain, asleep)
+        return roots.prove(root, self._alike(places), plain, asleep)
+
+    def _alike(self, places: ThreadPlaces) -> int:
+        """How many readings prove a root without a span of time; 0 where none do."""
+        if not places.anchored:
+            return 0
+        if places.counted:
+            return 1 if places.roots.known is None else 2
+        if self._counts_more is None:
+            self._counts_more = counts_more(self._bulk.target)
+        return ALIKE if self._counts_more else 0
 
     def forget(self) -> set[int]:
         """Checks the code objects that were used. -> the addresses at which others are now; their chains are forgotten."""
@@ -291,6 +304,7 @@ class StackReader:
         else:
             start, end = self._word(data, self._start_at)[0], self._word(data, tail + self._start_at)[0]
         chain, caller, missed = self._walk(places, data, start)
+        places.counted = counted(self._layout, data) == len(chain) // 3
         if missed:
             end = self._start_now(places)
         if end not in (start, caller) and (not end or self._caller(end) != start):

@@ -24,17 +24,16 @@ class Roots:
         self._last: Root | None = None
         self._count, self._since = 0, 0.0
 
-    def prove(self, root: Root | None, sure: bool, plain: bool, asleep: Callable[[], bool]) -> bool:
-        """Whether a stack that does not end at the known root is whole all the same. `root`: None of an empty stack. `sure`: it
-        ends where C called Python, so one more reading with the same result is enough. `plain`: that frame may be a root, and is
-        not a generator's. `asleep()`: the thread slept while it was read, so nothing changed."""
+    def prove(self, root: Root | None, alike: int, plain: bool, asleep: Callable[[], bool]) -> bool:
+        """Whether a stack that does not end at the known root is whole all the same. `root`: None of an empty stack. `alike`: so
+        many readings with the same result are enough, 0 where they must span a time too. `plain`: that frame may be a root, and
+        is not a generator's. `asleep()`: the thread slept while it was read, so nothing changed."""
         now = time.monotonic()
         if not self._count or self._last != root:
             self._last, self._count, self._since = root, 0, now
         self._count += 1
-        if not (sure and plain and (self.known is None or self._count > 1)) and not (
-            self._count >= AGREE and now - self._since >= SPAN or asleep()
-        ):
+        agree = plain and 0 < alike <= self._count or self._count >= AGREE and now - self._since >= SPAN
+        if not agree and not asleep():
             return False
         if root is not None:
             self._count = 0

@@ -29,18 +29,19 @@ if TYPE_CHECKING:
 
 _NUMBERS = {
     "x86-64": {
-        0: "read", 1: "write", 7: "poll", 17: "read", 19: "read", 23: "select", 34: "pause", 35: "nanosleep", 42: "connect",
-        43: "accept", 44: "write", 45: "recv", 46: "write", 47: "recv", 61: "wait", 72: "fcntl", 73: "flock", 128: "sigwait",
-        130: "sigwait", 202: "futex", 230: "nanosleep", 232: "epoll", 247: "wait", 270: "select", 271: "poll", 281: "epoll",
-        288: "accept", 441: "epoll",
+        0: "read", 1: "write", 2: "open", 7: "poll", 17: "read", 19: "read", 23: "select", 34: "pause", 35: "nanosleep",
+        42: "connect", 43: "accept", 44: "write", 45: "recv", 46: "write", 47: "recv", 61: "wait", 72: "fcntl",
+        73: "flock", 128: "sigwait", 130: "sigwait", 202: "futex", 230: "nanosleep", 232: "epoll", 247: "wait",
+        257: "open", 270: "select", 271: "poll", 281: "epoll", 288: "accept", 437: "open", 441: "epoll",
     },
     "aarch64": {
-        25: "fcntl", 32: "flock", 63: "read", 64: "write", 72: "select", 73: "poll", 95: "wait", 98: "futex", 101: "nanosleep",
-        115: "nanosleep", 137: "sigwait", 202: "accept", 203: "connect", 206: "write", 207: "recv", 211: "write", 212: "recv",
-        22: "epoll", 242: "accept", 260: "wait", 441: "epoll",
+        25: "fcntl", 32: "flock", 63: "read", 64: "write", 72: "select", 73: "poll", 95: "wait", 98: "futex",
+        101: "nanosleep", 115: "nanosleep", 137: "sigwait", 202: "accept", 203: "connect", 206: "write", 207: "recv",
+        211: "write", 212: "recv", 22: "epoll", 56: "open", 242: "accept", 260: "wait", 437: "open", 441: "epoll",
     },
 }  # fmt: skip
 _BY_NAME = {"x86-64": {"futex": 202, "nanosleep": 230, "poll": 7}, "aarch64": {"futex": 98, "nanosleep": 115, "poll": 73}}
+OPEN, OPENAT2 = {"x86-64": 2}, 437
 _ONE_FILE = ("read", "write", "recv", "accept", "connect", "flock", "fcntl")
 _OTHERS_END = ("read", "recv", "accept", "wait", "flock", "fcntl")
 MAX_FILES = 4096
@@ -59,9 +60,9 @@ EPHEMERAL = 32768  # the first port that a kernel chooses by itself: ip(7), ip_l
 class Source:
     """A file that a thread waits for.
 
-    * `kind`: "listener", "pipe", "terminal", "event" (an eventfd, a timer, inotify), "file", "other", or a connected socket:
-      "served" (a client opened the connection to this machine), "client" (this process opened it), "unix" (the other end is not
-      known)
+    * `kind`: "listener", "pipe", "fifo" (one that is being opened), "terminal", "event" (an eventfd, a timer, inotify), "file",
+      "other", or a connected socket: "served" (a client opened the connection to this machine), "client" (this process opened
+      it), "unix" (the other end is not known)
     * `text`: for people
     * `inode`
     * `peers`: inodes of the other ends
@@ -224,6 +225,12 @@ def network_of(pid: int) -> str:
     return found[0] if found else ""
 
 
+def in_network(address: str, pid: int) -> str:
+    """HOST:PORT as a process means it: a loopback address with the network namespace that it belongs to; '' stays ''."""
+    local = address.rpartition(":")[0] in ("localhost", "::1") or address.startswith("127.")
+    return f"{address} in {network_of(pid)}" if local else address
+
+
 def family(number: int, arch: str) -> str:
     """The family of a system call by its number ("poll" for ppoll too), '' for calls that are not distinguished here."""
     return _NUMBERS[arch].get(number, "")
@@ -352,9 +359,24 @@ def _call(target: Target, files: Files, name: str, number: int, words: list[int]
     elif name == "epoll":
         call.limited = words[3] & 0xFFFFFFFF not in (0xFFFFFFFF,) if number != 441 else bool(words[3])
         call.sources = files.watched_by(words[0] & 0xFFFFFFFF)
+    elif name == "open":
+        call.sources = _opened(target, number, words)
     elif name == "wait":
         call.peers = _awaited(files.pid, words, number in (247, 95))
     return call
+
+
+def _opened(target: Target, number: int, words: list[int]) -> list[Source]:
+    """The FIFO that an open call waits for: until a process opens its other end (fifo(7)). [] for any other file."""
+    path_at, flags = (words[0], words[1]) if number == OPEN.get(target.arch) else (words[1], words[2])
+    if number == OPENAT2:
+        flags = target.u64(flags)  # struct open_how
+    path = os.fsdecode(target.cstring(path_at))
+    at = f"/proc/{target.pid}/{'root' if path.startswith('/') else 'cwd/'}{path}"
+    status = file_status(at)
+    if status is None or not stat.S_ISFIFO(status[0]):
+        return []
+    return [Source("fifo", f"the FIFO {path}, to be opened for {'reading' if flags & os.O_ACCMODE else 'writing'}", status[2])]
 
 
 def _sleep(target: Target, number: int, words: list[int]) -> float:

@@ -147,8 +147,9 @@ class Answer:
 
     @property
     def lacks(self) -> bool:
-        """Whether a requested part is missing. A process that was read while it ran does not count as missing."""
-        return any(reason not in IN_WORDS for reason in self._reasons())
+        """Whether a requested part is missing. A process that was read while it ran does not count as missing, here or on another
+        machine ("ssh:gpu17: unstopped")."""
+        return any(reason.rpartition(": ")[2] not in IN_WORDS for reason in self._reasons())
 
     def _reasons(self) -> list[str]:
         return list(dict.fromkeys(one_line(reason) for reason in self.partial))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import log
 from ..access.base import Target
 from ..cpython import expressions, objects
 from ..engines import discover, kv_view, registry
@@ -11,6 +12,7 @@ from ..engines import group as groups
 from ..engines.group import Engine
 from ..engines.kv_view import NativeView, View
 from ..engines.rank import Rank
+from ..engines.spec import SCHEDULERS
 from ..errors import GdbextError, NotFoundError
 from .command import Option
 
@@ -78,6 +80,28 @@ def view_of(session: Any, args: Any, target: Target | None = None) -> View | Nat
         raise
     view.unstopped(target)
     return view
+
+
+def tables_here(session: Any, on: str | None) -> tuple[list[Engine], Rank | None]:
+    """-> (the engines whose workers may be of a scheduler on another machine, the scheduler here that was asked for). With `on`:
+    the engine of that process. `GdbextError` where several schedulers might be meant, or no engine runs here."""
+    what = session.resolve_one(on) if on is not None else None
+    if what is not None and what.rank is None:
+        raise NotFoundError(f"{on} is no process of a running engine: see llm-ranks")
+    try:
+        scheduler = only_scheduler(session) if what is None else None
+    except NotFoundError as e:
+        log.passed_over(e)
+        scheduler = None
+    ranks = session.ranks
+    if what is not None:
+        cores = Engine([r for r in ranks if r.family == what.rank.family], session.open).schedulers_for(what.rank)
+        scheduler = what.rank if what.rank in cores else cores[0] if cores else None
+        ranks = [r for r in ranks if r.family == what.rank.family]
+    engines = groups.engines_of([r for r in ranks if r.family is not None], session.open)
+    if scheduler is None and not any(engine.with_role(*SCHEDULERS, "worker") for engine in engines):
+        raise NotFoundError("no engine's scheduler or worker is running here: see llm-ranks")
+    return engines, scheduler
 
 
 def engines_for(session: Any, what: str | None) -> tuple[list[Engine], list[Target]]:

@@ -31,7 +31,7 @@ FACTS = "--facts"  # the word by which a node is asked for what it sees, at the 
 AT_ONCE = 32
 MOST, MOST_OF_ALL = 64 << 20, 256 << 20  # bytes that one node, and all together, may answer
 MOST_SAID = 64 << 10  # bytes of the error output of a node's program
-BEGINNING = 4096  # bytes of its output in which it says how far it is
+BEGINNING = 1 << 15  # bytes of its output in which it, or each task of a job, says how far it is
 
 
 def plan(words: Sequence[str]) -> list[tuple[str, list[str]]]:
@@ -63,6 +63,17 @@ def plan(words: Sequence[str]) -> list[tuple[str, list[str]]]:
     return planned
 
 
+def without_nodes(words: Sequence[str]) -> list[str]:
+    """The words of a command line that name no node: what is asked of all of them."""
+    found: list[str] = []
+    for word in words:
+        if not NODE.fullmatch(word):
+            found.append(word)
+        elif found and found[-1].lstrip("-") == "on":
+            found.pop()
+    return found
+
+
 READY, GO, BEGUN = "ready", "go", "begun"
 NEEDS, HAS = "needs-pack", "has-pack"  # node_start.py
 READY_IN = 60.0  # seconds after which those that are ready begin without the others
@@ -77,7 +88,8 @@ def all_are_ready() -> None:
 
 class Start:
     """The moment at which all nodes begin: when each has reported that it is ready, or has failed, or after READY_IN seconds.
-    `told`: {node: when it was told to begin}; `heard`: {node: when it reported that}, both on the monotonic clock."""
+    `told`: {node: when it was told to begin}; `heard`: {node: when it, or the last task of a job, reported that}, both on the
+    monotonic clock."""
 
     def __init__(self, count: int) -> None:
         self._waiting, self._lock, self._go = count, threading.Lock(), threading.Event()
@@ -127,7 +139,7 @@ class Talk:
 
     def __init__(self, node: str, pack: Pack, start: Start | None) -> None:
         self.node, self._pack, self._start = node, pack, start
-        self._asked, self._has, self._ready = threading.Event(), False, False
+        self._asked, self._has, self._ready, self._begun = threading.Event(), False, False, 0
         if not offered(node):
             self._asked.set()
 
@@ -147,14 +159,15 @@ class Talk:
 
     def heard(self, beginning: bytes) -> None:
         """Takes in the beginning of what it has said so far."""
-        words = {line.rpartition(b" ")[2].decode("ascii", "replace") for line in beginning.split(b"\n")[:-1]}
+        said = [line.rpartition(b" ")[2].decode("ascii", "replace") for line in beginning.split(b"\n")[:-1]]
+        words, begun = set(said), said.count(BEGUN)
         self._has = self._has or bool({HAS, READY} & words)
         if {HAS, NEEDS, READY} & words:
             self._asked.set()
         if self._start is not None and READY in words:
             self._arrived(self._start)
-        if self._start is not None and BEGUN in words:
-            self._start.heard.setdefault(self.node, time.monotonic())
+        if self._start is not None and begun > self._begun:
+            self._begun, self._start.heard[self.node] = begun, time.monotonic()
 
     def ended(self) -> None:
         """It says no more."""
@@ -219,10 +232,11 @@ def ask(
             continue
         name = f"{node} task {label[1]}" if label and kind == "slurm" else node + label[1] if label else node
         parts.setdefault(name, []).append(row[label.end() :] if label else row)
-    if not parts or status not in (0, 3) and not text.lstrip().startswith("{"):
-        said = complaints.strip().splitlines() or [f"{line[0]}: exit status {status}"]
-        raise GdbextError(said[-1])
-    return [(name, "\n".join(rows)) for name, rows in parts.items()]
+    answers = [(name, "\n".join(rows)) for name, rows in parts.items()]
+    if not answers or status not in (0, 3) and not any(said.lstrip().startswith("{") for _, said in answers):
+        last = complaints.strip().splitlines() or [f"{line[0]}: exit status {status}"]
+        raise GdbextError(last[-1])
+    return answers
 
 
 def _read(child: Any, limit: float, room: Room, talk: Talk) -> tuple[bytes, bytes]:

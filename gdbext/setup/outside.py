@@ -154,7 +154,7 @@ def on_nodes(command: type[Command], words: Sequence[str], planned: Sequence[tup
     """Runs the command on other machines. -> as `perform`."""
     from ..session import nodes
 
-    args = command.parse(line_of(command, words))
+    args = command.parse(line_of(command, nodes.without_nodes(words)))
     answer = nodes.run(command, args, planned)
     return _status(answer), Session().written(command.name, args, answer), ""
 

@@ -21,7 +21,7 @@ from ..cpython import gil, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from ..observe.system_calls import all_descriptors
-from . import shared_memory
+from . import shared_memory, sqlite_locks
 from .references import references_of
 
 if TYPE_CHECKING:
@@ -187,6 +187,8 @@ def resolve(views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
             set_owner(edge, found, "a semaphore keeps no owner, and no process that was read says that it has it")
             if not found:
                 shared_memory.holders_of_semaphore(edge, views, edges)
+        elif kind == "sqlite":
+            sqlite_locks.set_owner(edge, by_name)
         else:
             set_file_owner(edge, held, by_name)
 

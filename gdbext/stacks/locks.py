@@ -14,7 +14,7 @@ from .. import log
 from ..access.snapshot import CoreFileTarget
 from ..cpython import child_waits, gil, lock_objects
 from ..errors import FaultError, GdbextError
-from . import forks, ipc_locks, polls
+from . import forks, ipc_locks, polls, process_pools, sqlite_locks
 from .ending import shutdown_edge
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
@@ -164,6 +164,9 @@ class Finder:
         semaphore = ipc_locks.semaphore_at(self.target, futex) if futex else None
         if semaphore:
             edge.lock, edge.shared = f"the semaphore at {futex:#x}, in memory shared between processes", ("semaphore", semaphore)
+            return edge
+        if sqlite_locks.waits(thread):
+            edge.lock, edge.polls, edge.shared = "the lock of a SQLite database", True, ("sqlite", self.view.pid)
             return edge
         path = ipc_locks.polled_lock_file(thread)
         if path:
@@ -379,6 +382,9 @@ class Finder:
         many = awaited_futures(thread.python) if wait.kind == "Event" else None
         if many is not None:
             return self._futures(Edge(node, "", "Future", where=where, limit=wait.limit), *many)
+        job = process_pools.edge(node, thread.python, wait.limit) if wait.kind in ("Event", "Condition") else None
+        if job is not None:
+            return job
         own = [f for f in thread.python[:8] if not path_of(f).endswith(LIBRARY)]
         name = next(filter(None, (self.references.name_of(f, me.address) for f in own)), "")
         edge = edge_of(node, wait, name or hex(me.address), where)

@@ -10,6 +10,7 @@ from .. import log
 from ..access import ptrace
 from ..cpython import gc, gil
 from ..cpython.runtime import all_runtimes, open_runtime
+from ..cpython.whole_stacks import SWITCHES_STACKS
 from ..engines.recognition import memory_environ
 from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError, NotFoundError
@@ -48,7 +49,6 @@ COLLECTING = frozenset(
     "gc_collect_main gc_collect_region gc_collect_young gc_collect_full gc_collect_increment gc_collect_internal "
     "gc_collect_with_callback gc_collect_generations collect_with_callback collect".split()
 )
-_SWITCHES_STACKS = "_greenlet."  # the library of the greenlet package
 INSIDE_A_GREENLET = "a greenlet runs in it: outer frames may belong to another greenlet; pybt shows the rest"
 _GIVES = re.compile(r"_*(write|writev|send|sendto|sendmsg|send_bytes|sendall|put)$")
 _MUST_WAIT = ("Queue._feed", "_feed")  # they wait for work in a function that they call
@@ -234,7 +234,7 @@ def read_thread(
             view.native = target.unwind(thread)
         except GdbextError as e:
             view.reasons.append(str(e))
-        if any(os.path.basename(frame.library).startswith(_SWITCHES_STACKS) for frame in view.native):
+        if any(os.path.basename(frame.library).startswith(SWITCHES_STACKS) for frame in view.native):
             view.reasons.append(INSIDE_A_GREENLET)
     if rt is not None and py is not None:
         try:

@@ -28,7 +28,7 @@ class Edge:
     * `polls`: the waiter asks again and again
     * `limit`: the wait has a time limit
     * `ended`: names of threads that have ended and could have ended the wait
-    * `pid`: of the process whose end it waits for
+    * `pid`: of the process whose end it waits for; `pids`: of those one of which has to give it a result
     * `doubted`: the lock names its one candidate, which cannot reach it
     * `named`: the waiter's own code has a name for the object
     * `open`: why the wait should be over, by the object's own state
@@ -54,6 +54,7 @@ class Edge:
     limit: bool = False
     ended: list[str] = field(default_factory=list)
     pid: int = 0
+    pids: list[int] = field(default_factory=list)
     doubted: bool = False
     named: bool = True
     open: str = ""

@@ -243,6 +243,8 @@ def _needed_for(facts: Facts, edge: Edge) -> set[int] | None:
         return None
     if edge.kind == "Process":
         return {edge.pid} if edge.pid else None
+    if edge.kind == "Job":
+        return set(edge.pids)
     if edge.shared:
         owner = facts.process(edge.owner) if edge.owner is not None else None
         return {owner.pid} if owner is not None else None

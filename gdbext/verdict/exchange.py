@@ -148,7 +148,7 @@ def _fix_process(d: _Decoder, f: ProcessState) -> None:
 
 
 def _fix_edge(d: _Decoder, e: Edge) -> None:
-    e.unread = list(map(d.pid, e.unread))
+    e.unread, e.pids = list(map(d.pid, e.unread)), list(map(d.pid, e.pids))
     e.pid, e.shared = d.pid(e.pid), (d.number, e.shared) if e.shared is not None else None
 
 

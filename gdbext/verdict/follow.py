@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..engines import shm_rings
 from ..observe.system_calls import Call, Source
 from ..observe.window import STILL
+from . import jobs
 from .facts import LOCKS
 from .turns import behind, taken_in_turn
 from .words import describe_node, name_of
@@ -269,6 +270,9 @@ def _edge(facts: Facts, edge: Edge, seen: _Way, every: bool) -> Outlook:
     said = f"{name_of(facts, edge.waiter)} waits for {edge.lock}" + (f" in {edge.where}" if edge.where else "")
     if edge.kind == "Process":
         found = _child(facts, edge, seen)
+    elif edge.kind == "Job":
+        nodes, unread = jobs.givers(facts, edge)
+        found = _any(facts, nodes, seen) if nodes else Outlook("answer" if unread else "dead")
     elif edge.owner is not None:
         found = outlook(facts, edge.owner, seen)
         keeps = edge.kind in LOCKS and found.culprit == edge.owner
@@ -375,7 +379,7 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call, seen: _Way) 
         return Outlook("unknown", node)
     if from_outside(call):
         return Outlook("rests", node)
-    if kinds <= {"event", "other", "file"}:
+    if kinds <= {"event", "other", "file", "fifo"}:
         return Outlook("unknown", node)
     pids = peers_of(f, call)
     fellows = behind(facts, node) if kinds == {"pipe"} and call.name != "write" else set()

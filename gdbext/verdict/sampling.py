@@ -358,12 +358,6 @@ def _last_state(s: ProcessState, stopped: bool) -> None:
     s.state = "S" if now in ("T", "t") and not stopped else now
 
 
-def _job(s: ProcessState, store: str) -> str:
-    """The address of a store; a loopback address with the network namespace it belongs to."""
-    local = store.rpartition(":")[0] in ("localhost", "::1") or store.startswith("127.")
-    return f"{store} in {system_calls.network_of(s.pid)}" if local else store
-
-
 def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
     """Takes in what the copy of a process says."""
     s.snapshot, s.pid = snap, int(snap.pid or 0)
@@ -390,7 +384,7 @@ def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
             s.died = snap.target.fatal_signal()
         if view.rt is not None:
             s.rings, s.counts = shm_rings.find(view.rt), collectives.find(view.rt)
-            s.world, s.job = threads.world(view.rt), _job(s, collectives.store_of(view.rt))
+            s.world, s.job = threads.world(view.rt), system_calls.in_network(collectives.store_of(view.rt), s.pid)
             from_samples.meet(view, s.threads, s.counts)
             s.per_node = threads.ranks_of_a_node(view.rt) if s.world is not None else 0
             if s.world is None and s.rank is None:  # an engine's default group may span many engines

@@ -11,6 +11,7 @@ from ..engines import shm_rings
 from ..observe.system_calls import Call
 from ..observe.window import STILL
 from ..stacks.async_waits import RUNNABLE
+from . import jobs
 from .facts import LOCKS
 from .follow import asks_only, from_outside, givers_of, naps, other_ends, peers_of, pool_at_work, streams_call
 from .turns import behind
@@ -170,6 +171,8 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
     seen = [pid for pid in known if any(other.pid == pid for other in facts)]
     if from_outside(call) and not (seen and len(call.sources) == 1):
         return Step(said, (), End(node, INPUT, describe_node(facts, node)))
+    if call.name == "open":  # no end of the kind was opened since it waits, or it would have come back
+        return Step(said, (), End(None, NOBODY, "no process has that end of it open; any that sees the file may open it"))
     if {source.kind for source in call.sources} <= {"event", "other", "file"}:
         return Step(said, (), End(node, UNKNOWN, describe_node(facts, node)))
     if known and not seen and all(pid in f.ancestors for pid in known):
@@ -226,6 +229,8 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
         return Step(said, (), End(None, ENDED, edge.note))
     if every or edge.every:
         return Step(said, edge.candidates, None, True)
+    if edge.kind == "Job":
+        return _job(facts, edge, said)
     if edge.kind == "Value" and f is not None:  # in memory that its children share
         return _processes(facts, f, list(f.children), said)
     able = givers_of(facts, edge)
@@ -246,6 +251,15 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
         what = f"the process's own handler of {', '.join(f.signals[:4])} may, which is not read"
         return _unknown(said, f"{none}; {what}")
     return Step(said, (), End(None, NOBODY, none))
+
+
+def _job(facts: Facts, edge: Edge, said: str) -> Step:
+    nodes, unread = jobs.givers(facts, edge)
+    if nodes:
+        return Step(said, nodes)
+    if unread:
+        return Step(said, (), End(None, UNKNOWN, f"process {unread[0]} was not read", unread[0]))
+    return Step(said, (), End(None, ENDED, jobs.LOST if edge.pids else jobs.GONE))
 
 
 def _sleeper(facts: Facts, f: ProcessState, waiter: Node) -> Node:

@@ -53,11 +53,13 @@ class Torn(ProcTarget):
 
 
 def links(rt, thread):
-    """Where words lead outward from each frame of a thread as it is now, and to the innermost one."""
+    """Where words lead outward from each frame of a thread as it is now, from each that C called, and to the innermost one."""
     L = rt.layout
     key = "frameobj.f_back" if "frameobj.f_back" in L else "iframe.previous"
     steps = list(rt.dialect.walk(rt, thread.address))
     found = [step.address + L[key] for step in steps]
+    if rt.version >= (3, 12):  # each activation has a frame of its own, on the C stack
+        found += sorted({step.anchor + L[key] for step in steps if step.anchor})
     current = next((thread.address + L[k] for k in ("tstate.frame", "tstate.current_frame") if k in L), None)
     if current is None:
         current = rt.target.u64(thread.address + L["tstate.cframe"]) + L["cframe.current_frame"]

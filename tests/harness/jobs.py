@@ -24,7 +24,8 @@ SLEEPS = ("sleep", "message", "beside")
 HUNG = (*ALONE, "message", "beside", "crossed", "skipped", "network")
 KINDS = (*HUNG, "idle", "work", "slow")
 OPS = ("all_reduce", "all_gather", "barrier")
-QUIET = (*HUNG, "idle")  # none of its threads goes on
+PIPELINES = ("stage", "head")  # one of its stages stands; its first one waits for a client: not drawn
+QUIET = (*HUNG, *PIPELINES, "idle")  # none of its threads goes on
 WAYS = ("nodes", "node 0", "node 1", "one machine")
 SSH = """#!/bin/sh
 while [ "$1" != "--" ]; do shift; done
@@ -218,7 +219,7 @@ def expected(situation, job):
     away = set(job.pids.values()) - seen
     if job.kind in ("work", "slow"):
         return ("busy",), set(), away
-    if job.kind == "idle":
+    if job.kind in ("idle", "head"):
         return ("idle",) if job.odd in seen else ("idle", "unknown"), set(), away
     if job.kind == "network" or job.to_blame() not in seen or job.kind in ("crossed", "skipped") and len(seen) == 1:
         return ("unknown",), set(), away

@@ -46,3 +46,35 @@ def test_a_node_of_a_set_is_asked_once_and_not_for_two_things(monkeypatch):
     assert nodes._single([("ssh:n[1-2]", ["x"]), ("ssh:n2", ["x"])], []) == [("ssh:n1", ["x"]), ("ssh:n2", ["x"])]
     with pytest.raises(GdbextError, match="ssh:n1 is among ssh:n.1-2., and named for something else"):
         nodes._single([("ssh:n1", ["3"]), ("ssh:n[1-2]", [])], [])
+
+
+@pytest.mark.parametrize(
+    "words, left",
+    [
+        ("check -ranks ssh:a ssh:b", "check -ranks"),
+        ("check -on 7@ssh:a -on TP0@pod/n/b -deep", "check -deep"),
+        ("-wait 2 slurm:7 -json", "-wait 2 -json"),
+        ("cmpl-7 ssh:a", "cmpl-7"),
+    ],
+)
+def test_words_that_name_nodes_are_no_part_of_what_is_asked(words, left):
+    assert nodes.without_nodes(words.split()) == left.split()
+
+
+def test_an_error_of_a_node_that_has_the_pack_is_its_own_words(monkeypatch):
+    words = ["-c", "print('has-pack'); print('{\"error\": \"no scheduler\"}'); raise SystemExit(1)"]
+    monkeypatch.setattr(nodes, "command_line", lambda *_: [sys.executable, *words])
+    assert nodes.ask("ssh:a", [], nodes.Pack()) == [("ssh:a", '{"error": "no scheduler"}')]
+
+
+def test_a_job_has_begun_when_its_last_task_has():
+    start = nodes.Start(1)
+    talk = nodes.Talk("slurm:7", nodes.Pack(), start)
+    said, seen = b"", []
+    for task in b"0", b"1", b"2":
+        said += task + b": begun\n"
+        talk.heard(said)
+        seen.append(start.heard["slurm:7"])
+        talk.heard(said)
+        assert start.heard["slurm:7"] == seen[-1]  # what was said before is not heard again
+    assert seen == sorted(set(seen))

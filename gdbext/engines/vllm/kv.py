@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...errors import NotFoundError
-from ..objects import at, in_frames, needed_in_frames, sought
+from ..objects import at, in_frames, needed_in_frames, optional, sought
 from . import kv_scheduler, kv_worker, kv_worker_v2
 from .paths import ROOTS, WORKER_ROOTS
 
@@ -48,6 +48,23 @@ def read(rt: Runtime, root: Object | None = None, content: bool = False) -> Cach
 def fill(rt: Runtime, scheduler: Object, requests: list[Request]) -> Cache:
     """As `read`, of a Scheduler whose requests were read just now (requests.look): their blocks are filled in."""
     return kv_scheduler.read(rt, scheduler, version(rt), False, requests)
+
+
+def job_of(rt: Runtime) -> tuple[list[str], int | None]:
+    """-> (what the processes of one engine have in common with no other, the number of its workers, None where it is not known).
+    In common are its own id (Ray's workers get its configuration from it) and the address at which the ranks of several machines
+    meet (config/parallel.py)."""
+    root = in_frames(rt, ROOTS) or in_frames(rt, WORKER_ROOTS)
+    config = at(root, "vllm_config") if root is not None else None
+    parallel = at(config, "parallel_config") if config is not None else None
+    own = optional(config, "instance_id", "string", "") if config is not None else ""
+    keys = [f"vLLM {own}"] if own else []
+    if parallel is None:
+        return keys, None
+    if optional(parallel, "nnodes", default=1) > 1:
+        host, port = optional(parallel, "master_addr", "string", ""), optional(parallel, "master_port", default=0)
+        keys += [f"{host}:{port}"] if host and port else []
+    return keys, optional(parallel, "world_size")
 
 
 def sampling_row(rt: Runtime, request_id: str) -> dict[str, Any] | None:

@@ -42,6 +42,19 @@ def check(cache: Cache, workers: Iterable[Worker] = (), values: Values | None = 
             found.rank = fault.rank
             found.add(fault.rule, fault.detail, fault.block)
         found.rank = ""
+    return _reported(found, cache, workers, compared, blocks, held)
+
+
+def check_workers(cache: Cache, workers: Iterable[Worker]) -> Report:
+    """Checks the tables of workers against a scheduler's, while both run on, and nothing else."""
+    found, workers = Findings(), list(workers)
+    compared = [worker_tables.check(found, cache, worker, True) for worker in workers]
+    return _reported(found, cache, workers, compared, 0, {})
+
+
+def _reported(
+    found: Findings, cache: Cache, workers: list[Worker], compared: list[Compared], blocks: int, held: dict[str, int]
+) -> Report:
     leading = fold(found.violations)
     middle = {worker.rank for worker in workers if worker.mid_update}
     passing = [v for v in leading if RULES[v.rule].transient and (cache.mid_update or v.rank in middle)]

@@ -27,6 +27,7 @@ ORDER = (
     gil.held_while_blocked,
     rings.starved,
     chains.dead_thread,
+    chains.lost_job,
     contradictions.nobody,
     chains.livelock,
     chains.uninterruptible,

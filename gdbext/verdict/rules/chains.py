@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import jobs
 from ..facts import Verdict
 from ..follow import Outlook, outlook
 from ..words import describe_node, kept_line, name_of
@@ -53,6 +54,19 @@ def dead_thread(facts: Facts) -> Verdict | None:
             ]
             found = Verdict("dead-thread", [(f"thread {names}", None)], evidence, [name_of(facts, node)])
             found.again = bool(polls) or edge.polls
+            return found
+    return None
+
+
+def lost_job(facts: Facts) -> Verdict | None:
+    """A thread waits for a result of a pool of processes, and no worker has the work: the one that had it has ended."""
+    for f in facts:
+        for t in f.threads:
+            if t.edge is None or t.edge.kind != "Job" or not t.held_up or not t.still or any(jobs.givers(facts, t.edge)):
+                continue
+            evidence = [describe_node(facts, t.node), jobs.LOST if t.edge.pids else jobs.GONE]
+            found = Verdict("starved", [], evidence, [name_of(facts, t.node)])
+            found.again = True
             return found
     return None
 

@@ -49,9 +49,10 @@ connection = FORK.Pipe()
 lock, rlock, semaphore = threading.Lock(), threading.RLock(), threading.Semaphore(1)
 items, simple, future = queue.Queue(), queue.SimpleQueue(), concurrent.futures.Future()
 shared_lock, shared_queue = FORK.Lock(), FORK.Queue()
-selector, poller = selectors.DefaultSelector(), select.poll()
+selector, poller, events = selectors.DefaultSelector(), select.poll(), select.epoll()
 selector.register(ours, selectors.EVENT_READ)
 poller.register(piped[0], select.POLLIN)
+events.register(piped[0], select.EPOLLIN)
 ours.settimeout(0.05)
 quiet = socket.socketpair()
 quiet[0].setblocking(False)
@@ -117,6 +118,12 @@ def selects_by_a_selector():
 @asks("Connection", piped[0])
 def polls():
     while not poller.poll(50):
+        pass
+
+
+@asks("Connection", piped[0])
+def asks_an_epoll_object():
+    while not events.poll(0.05):
         pass
 
 

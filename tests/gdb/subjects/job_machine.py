@@ -4,6 +4,7 @@ when it has met the others, then behaves as its `kind` says. "end" ends the chil
 others do."""
 
 import datetime
+import itertools
 import json
 import os
 import signal
@@ -60,6 +61,21 @@ def keeps_away(how):
     time.sleep(7200)
 
 
+def stages(told, group, mine):
+    """A pipeline: each rank takes from the one before it and gives to the next. One stage comes to wait for a lock that nobody
+    gives back ("stage"), or the first one for a client ("head")."""
+    before, after = told["rank"] - 1, told["rank"] + 1
+    for number in itertools.count():
+        if before >= 0:
+            dist.recv(x, src=before, group=group)
+        if mine and number == 3:
+            if told["kind"] == "head":
+                socket.create_server(("127.0.0.1", 0)).accept()
+            keeps_away("lock")
+        if after < told["size"]:
+            dist.send(x, dst=after, group=group)
+
+
 def steps(step, seconds):
     """Meets the others again and again, after `seconds` of this rank's own."""
     while True:
@@ -82,6 +98,8 @@ def behave(told, one, two, some):
         if mine or told["rank"] == (told["odd"] + 1) % told["size"]:
             time.sleep(7200)
         step(some)
+    elif kind in ("stage", "head"):
+        stages(told, one, mine)
     elif kind == "work":
         steps(lambda: step(one), 0.0)
     elif kind == "slow":

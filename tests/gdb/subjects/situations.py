@@ -399,7 +399,7 @@ def truth_of(kind, drawn):
     if kind == "cycle":
         return True, ["lock-cycle"], ["ender", "main", "task"]
     if kind == "lock without an owner":
-        return True, ["lock-held", "unknown"], ["dead"]
+        return True, ["lock-held", "starved", "unknown"], ["dead"]
     if kind == "async lock":
         return True, ["lock-held"], ["task"]
     if kind == "loop":

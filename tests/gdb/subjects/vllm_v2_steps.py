@@ -21,7 +21,7 @@ import vllm_v2_worker
 from vllm_release import request_of, step
 from vllm_v2_worker import device
 
-MAX_LEN = int(sys.argv[4]) if sys.argv[4:] else 1 << 15
+MAX_LEN = int(sys.argv[4]) if sys.argv[4:5] and sys.argv[4].isdigit() else 1 << 15
 
 
 def config(kind, plain=vllm_release.config_of):
@@ -47,7 +47,8 @@ class Steps:
             step(self.scheduler)
         self.scheduler.running.remove(self.scheduler.requests["still"])
         self.renew()
-        self.plant()
+        if self.fault != "none":
+            self.plant()
 
     def renew(self):
         """A new request that lives long, once the old one has nearly all the tokens that a request may have."""

@@ -1,0 +1,44 @@
+"""A wait for the work of a `multiprocessing.Pool`: its worker processes, none of which is known to have that work.
+
+Source: Lib/multiprocessing/pool.py (`ApplyResult`, `MapResult`, `IMapIterator`, `worker`, `Pool._handle_tasks`,
+`Pool._handle_results`).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..cpython.child_waits import pid_of
+from .python_waits import FRAMES, LIBRARY, last_part, path_of
+from .waits import Edge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+FILE = "multiprocessing/pool.py"
+HELPERS = ("_handle_tasks", "_handle_results")  # functions of the threads that give work out and take results in
+WORKER = "worker"
+_GETS = ("get", "wait", "next")
+MAX_WORKERS = 4096
+
+
+def edge(node: Any, frames: Sequence[Any], limit: bool) -> Edge | None:
+    """The edge of a thread that waits for a result of a pool of processes; None where it waits for none. `GdbextError` where the
+    pool cannot be read."""
+    frame = next((f for f in frames[:FRAMES] if path_of(f).endswith(FILE)), None)
+    if frame is None or last_part(str(frame.function)) not in _GETS:
+        return None
+    own: Any = dict(frame.locals()).get("self")
+    pool: Any = dict(own.fields()).get("_pool") if own is not None else None
+    if pool is None or pool.is_none() or "ThreadPool" in map(last_part, pool.mro_names()):
+        return None
+    workers = dict(pool.fields()).get("_pool")
+    if workers is None:
+        return None
+    pids = [pid_of(one) for one in workers.elements(MAX_WORKERS)]
+    outer = next((f for f in frames if not path_of(f).endswith((*LIBRARY, FILE))), frame)
+    where = f"{outer.function} ({os.path.basename(outer.file)}:{outer.line})"
+    what = f"a result of the {pool.type_name} of {len(pids)} process{'es' * (len(pids) != 1)}"
+    return Edge(node, what, "Job", address=own.address, where=where, limit=limit, pids=pids)
