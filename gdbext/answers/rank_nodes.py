@@ -78,7 +78,7 @@ def lines(data: dict[str, Any], style: Style) -> list[str]:
         for one in data["ranks"]
     ]
     head = ["node", "label", "engine", "role", "pid", "GPUs", "state", "RSS", "instance"]
-    said = [table(rows, head, style, ("pid", "RSS"))] if rows else ["no engine processes found"]
+    said = [table(rows, head, style, ("pid", "RSS"), ("engine", "RSS", "role"))] if rows else ["no engine processes found"]
     for one in data["routers"]:
         far = "".join(f", {n} connections to {escape(name)}" for name, n in one["connections"].items())
         said.append(f"router {escape(one['router'])} (pid {one['pid']} on {one['node']}){far}")

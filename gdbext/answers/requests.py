@@ -22,6 +22,7 @@ from .kv import tokens_of
 NUMBERS = ("tokens", "prompt_tokens", "computed_tokens", "output_tokens", "blocks")
 MAX_LINE = 32  # ids of tokens in a line
 HEAD = ["request", "verdict", "at", "state", "tokens", "prompt", "computed", "output", "blocks", "preempted", "age", "waits for"]
+SPARE = ("computed", "prompt", "blocks", "state")  # a narrow terminal goes without them
 
 
 def request_data(request: Request | None, tracked: Tracked | None = None, blocks: bool = True) -> dict[str, Any]:
@@ -234,7 +235,7 @@ def requests_lines(found: Sequence[dict[str, Any]], counts: dict[str, int], styl
         for r in found
     ]
     if rows:
-        lines.append(table(rows, HEAD, style, right=HEAD[HEAD.index("tokens") : HEAD.index("waits for")]))
+        lines.append(table(rows, HEAD, style, HEAD[HEAD.index("tokens") : HEAD.index("waits for")], SPARE))
     for r in found:
         if r.get("verdict") in (*STUCK, KEPT):
             holder = f"; must act: {_where(r['holder'])}" if r["holder"] else ""

@@ -43,7 +43,8 @@ def task_lines(alike: list[dict[str, Any]], style: Style, with_locals: bool, nam
     task = alike[0]
     head = style.title(task["name"])
     if len(alike) > 1:
-        some = ", ".join(t["name"] for t in alike[:4]) + (", …" if len(alike) > 4 else "")
+        called = list(dict.fromkeys(t["name"] for t in alike))  # several may have the name of one coroutine
+        some = ", ".join(called[:4]) + (", …" if len(called) > 4 else "")
         head = style.title(f"{len(alike)} tasks alike") + f" ({some})"
     every = {t["waits_for"] for t in alike}
     what = every.pop() if len(every) == 1 else f"{len(every)} different things ({task['waits']['kind']})"

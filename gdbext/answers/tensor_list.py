@@ -176,6 +176,7 @@ def cells_of(row: dict[str, Any], style: Style) -> list[str]:
 
 
 HEAD = ["owner", "type", "shape", "dtype", "device", "bytes", "nan"]
+SPARE = ("type", "device", "dtype")  # a narrow terminal goes without them
 
 
 def no_nan_text(looked_at: int, style: Style, where: str = "") -> str:
@@ -190,7 +191,7 @@ def rows_text(rows: list[dict[str, Any]], every: bool, style: Style, looked_at: 
     shown = rows if every else rows[:SHOWN]
     if not shown:
         return "no tensors" if looked_at is None else no_nan_text(looked_at, style)
-    text = table([cells_of(r, style) for r in shown], HEAD, style, right=("bytes",))
+    text = table([cells_of(r, style) for r in shown], HEAD, style, ("bytes",), SPARE)
     return text + (style.dim(f"\n… {len(rows) - len(shown)} more: -all") if len(shown) < len(rows) else "")
 
 
@@ -214,7 +215,7 @@ def difference_text(diff: dict[str, Any], every: bool, style: Style) -> str:
     )
     fresh = diff["new"] if every else diff["new"][:SHOWN]
     if fresh:
-        parts.append(style.title("new:") + "\n" + table([cells_of(r, style) for r in fresh], HEAD, style, right=("bytes",)))
+        parts.append(style.title("new:") + "\n" + table([cells_of(r, style) for r in fresh], HEAD, style, ("bytes",), SPARE))
     total = diff["total_bytes"]
     parts.append(f"{len(diff['new'])} new, {len(diff['gone'])} gone, {'-' if total < 0 else '+'}{size(abs(total))} in all")
     return "\n".join(parts)

@@ -70,5 +70,5 @@ def lines(data: dict[str, Any], style: Style) -> list[str]:
         for one in data["ranks"]
     ]
     head = ["node", "label", "pid", "state", "in", "part", "GIL", "CPU", "RSS", "steps/s"]
-    said.append(table(rows, head, style, ("pid", "part", "GIL", "CPU", "RSS", "steps/s")))
+    said.append(table(rows, head, style, ("pid", "part", "GIL", "CPU", "RSS", "steps/s"), ("GIL", "steps/s", "RSS", "part")))
     return said + [style.bad(f"{escape(str(f['label']))}: not read: {escape(f['reason'])}") for f in data["failed"]]

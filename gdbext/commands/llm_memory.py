@@ -86,6 +86,7 @@ class LlmMemory(Command):
         partial: list[str] = []
         failed: list[dict[str, Any]] = []
         snapshots: list[dict[str, Any]] = []
+        without: list[str] = []  # why a process has none
         if args.o:
             files.may_write(args.o, "-o", args.force)
         for one in resolve_processes(session, args.operand_text):
@@ -97,24 +98,27 @@ class LlmMemory(Command):
                 failed.append({"label": label, "pid": target.pid, "reason": str(e)})
                 continue
             ranks.append(row)
-            snapshots += [snapshot] if snapshot["segments"] else []
+            if snapshot["segments"]:
+                snapshots.append(snapshot)
+            else:
+                without.append(f"{label}: {snapshot.get('why') or 'torch has set up no GPU in it'}")
             partial += session.partial(target) + [f"{label}: {reason}" for reason in why]
         if not ranks:
             raise GdbextError(failed[0]["reason"])
         partial += [f"{f['label']}: {f['reason']}" for f in failed]
         if args.o:
             if len(snapshots) != 1:
-                reason = "; ".join(partial) if not snapshots else "name one of them"
-                raise GdbextError(
-                    f"-o {args.o}: {len(snapshots)} processes have blocks of torch's CUDA allocator to write: {reason}"
-                )
+                what = f"{len(snapshots)} processes have" if snapshots else "no process has"
+                without += [f"{f['label']}: {f['reason']}" for f in failed]
+                reason = "name one of them" if snapshots else "; ".join(without)
+                raise GdbextError(f"-o {args.o}: {what} blocks of torch's CUDA allocator to write: {reason}")
             with files.writing(args.o, "-o", args.force) as f:
                 f.write(cuda_blocks.as_json(snapshots[0]))
         return Answer({"ranks": ranks, "failed": failed}, lambda style: "\n".join(_text(r, style) for r in ranks), partial)
 
 
 def _rank(target: Target, label: str) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
-    """One rank's row, why it is not whole, and its GPUs' blocks (cuda_blocks.snapshot)."""
+    """One rank's row, why it is not whole, and its GPUs' blocks (cuda_blocks.snapshot; `why`, where they cannot be read)."""
     why: list[str] = []
     rt: Runtime | None = None
     found: list[Found] = []
@@ -137,6 +141,7 @@ def _rank(target: Target, label: str) -> tuple[dict[str, Any], list[str], dict[s
             row["gpu_blocks"] = cuda_owners.name_owners(snapshot, found, _caches(target) if snapshot["segments"] else [])
     except GdbextError as e:
         why.append(escape(str(e)))
+        snapshot["why"] = escape(str(e))
     return row, why, snapshot
 
 

@@ -14,6 +14,7 @@ from ..session.command import Answer, Command, Option, UsageError
 
 _HEAD = ["#", "label", "engine", "role", "pid", "parent", "GPUs", "state", "thr", "RSS", "CPU", "age", "inf", "user", "note"]
 _RIGHT = ("#", "pid", "parent", "thr", "RSS", "CPU", "age", "inf")
+_SPARE = ("parent", "thr", "engine", "age", "CPU", "role")
 
 
 def _spans(numbers: Iterable[int]) -> str:
@@ -127,7 +128,7 @@ class LlmRanks(Command):
             said = "".join(escape(line) + "\n" for line in routers.lines(found))
             if not ranks:
                 return f"{said}no engine processes found ({looked} processes read)"
-            return table([_row(r, style) for r in ranks], _HEAD, style, _RIGHT) + f"\n{said}" + _summary(ranks, looked)
+            return table([_row(r, style) for r in ranks], _HEAD, style, _RIGHT, _SPARE) + f"\n{said}" + _summary(ranks, looked)
 
         return Answer(data, text, partial)
 

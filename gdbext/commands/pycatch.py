@@ -15,8 +15,9 @@ class PyCatch(Command):
     """Stop where a Python exception is raised (R). Nothing is written to the process.
 
     TYPE: only this class and its subclasses (ValueError, torch.OutOfMemoryError). -uncaught stops when an exception leaves the
-    last frame that could have handled it, in any thread: the program's own, before threading or multiprocessing print it. One
-    debug register, with -uncaught two. A StopIteration that ends a loop is not raised in this sense. delete N removes it.
+    last frame that could have handled it, in any thread: the program's own, before threading or multiprocessing print it, or an
+    engine's process logs it and ends (pyexc -locals then has the frames that were left). One debug register, with -uncaught
+    two. A StopIteration that ends a loop is not raised in this sense. delete N removes it.
 
         (gdb) pycatch -uncaught
         pycatch 1: any exception, uncaught  (2 debug registers)

@@ -127,7 +127,7 @@ class PyTensors(Command):
             if not rows:
                 return listing.no_nan_text(looked_at, style, " on any rank")
             cells = [[row["rank"], *listing.cells_of(row, style)] for row in rows]
-            return table(cells, ["rank", *listing.HEAD], style, right=("bytes",))
+            return table(cells, ["rank", *listing.HEAD], style, ("bytes",), listing.SPARE)
 
         return Answer({"tensors": rows, "total_bytes": total, "looked_at": looked_at}, text, partial)
 

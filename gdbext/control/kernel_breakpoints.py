@@ -222,6 +222,8 @@ class KernelBreakpoint:
             if len(self.logged) >= self.trace:
                 self.done = True
                 self.disable()
+                runs = "the process runs on (Ctrl-C stops it)"
+                gdb.write(f"llm-break {self.name}: over after {self.trace} launches; {runs}\n")
             return False
         if not gate.ignore_count:  # gdb counts those down itself
             self.stopped += 1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from .. import log
 from ..cpython import codes, exceptions
 from ..cpython.types import EXCEPTION
+from ..engines import registry
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import escape, short_path
 from . import hw_breakpoints, pybreak
@@ -136,7 +137,12 @@ class Catchpoint(pybreak.PyBreakpoint):
         further out."""
         rt = stop.process.rt
         frames = list(rt.dialect.walk(rt, stop.tstate))
-        own = program_frames([rt.code(f.code) for f in frames])
+        left = [rt.code(f.code) for f in frames]
+        own = program_frames(left)
+        if len(left) == 1 and left[0].file == "<string>" and trace:
+            passed = exceptions.traceback(rt, trace)
+            if passed and "/multiprocessing/" in passed[-1].file:
+                return False  # a spawned child's own end: `python -c "from multiprocessing.spawn import ..."`
         if own == 1 and not handled_here(rt, frames[0]):
             self.reported[stop.tid] = value
             return self.report(stop, kind, value, stop.frame)
@@ -192,7 +198,11 @@ def program_frames(codes: list[Code]) -> int:
 
     A forked child has its parent's frames below its own and never returns to them; the frame that catches everything ends the
     stack. multiprocessing starts a spawned child by `python -c "from multiprocessing.spawn import spawn_main; ..."`; that frame
-    is such an end too."""
+    is such an end too. So is a function of an engine that logs what it catches (`EngineSpec.reporting`)."""
+    catching = registry.reporting()
+    for i, code in enumerate(codes):
+        if any(code.name == name and code.file.endswith(end) for end, name in catching):
+            return i
     ends = (i for i, code in enumerate(codes) if any(code.file.endswith(f) and code.name == name for f, name in CATCH_ALL))
     files = [code.file for code in codes[: next(ends, len(codes)) + 1]]
     if len(files) > 1 and files[-1] == "<string>" and "/multiprocessing/" in files[-2]:

@@ -29,9 +29,9 @@ def show(printer: Repr, value: Object, definer: TypeInfo, depth: int) -> str | N
     if "__dataclass_fields__" in definer.namespace and _generated(value, definer):
         return _dataclass(printer, value, definer, depth)
     if info.flags & TUPLE and "_fields" in definer.namespace:
-        names = value.namedtuple_fields()
-        shown = [f"{n}={printer.named(n, v, depth + 1)}" for n, v in zip(names, value.elements(len(names)))]
-        return f"{info.name}({', '.join(shown)})"
+        pairs = list(zip(value.namedtuple_fields(), value.elements(1000)))
+        inner = printer.each(len(pairs), pairs, lambda p: f"{p[0]}={printer.named(p[0], p[1], depth + 1)}")
+        return f"{info.name}({inner})"
     if definer.full_name == "collections.Counter":
         return _counter(printer, value, depth)
     return None
@@ -110,32 +110,49 @@ def _flag_names(value: Object, number: Object) -> str:
 
 # ---- dataclasses -----------------------------------------------------------------------------------------------------
 def _dataclass(printer: Repr, value: Object, definer: TypeInfo, depth: int) -> str:
-    held, shown = dict(value.fields()), []
     if depth >= printer.limits.depth:
         printer.truncated = True
         return f"{value.type.qualname}(...)"
-    for name, field in value.rt.object(definer.namespace["__dataclass_fields__"]).items(1000):
-        parts = dict(field.fields())
-        kind, visible = parts.get("_field_type"), parts.get("repr")
-        if visible is not None and visible.plain() is False:
-            continue
-        if kind is not None and dict(kind.fields()).get("name") is not None and dict(kind.fields())["name"].string() != "_FIELD":
-            continue
-        key = name.string()
+    held = dict(value.fields())
+
+    def show(key: str) -> str:
         try:
             got = held[key] if key in held else value.attr(key)
         except GdbextError as e:
             log.passed_over(e)
-            shown.append(f"{key}=<not set>")
-            continue
-        shown.append(f"{key}={printer.named(key, got, depth + 1)}")
-    return f"{value.type.qualname}({', '.join(shown)})"
+            return f"{key}=<not set>"
+        return f"{key}={printer.named(key, got, depth + 1)}"
+
+    names = _shown_fields(value.rt, definer)
+    return f"{value.type.qualname}({printer.each(len(names), names, show)})"
+
+
+def _shown_fields(rt: Runtime, definer: TypeInfo) -> list[str]:
+    """The names of the fields that the `__repr__` of a dataclass shows; there may be hundreds."""
+
+    def find() -> list[str]:
+        found = []
+        for name, field in rt.object(definer.namespace["__dataclass_fields__"]).items(1000):
+            parts = dict(field.fields())
+            kind, visible = parts.get("_field_type"), parts.get("repr")
+            if visible is not None and visible.plain() is False:
+                continue
+            called = None if kind is None else dict(kind.fields()).get("name")
+            if called is None or called.string() == "_FIELD":
+                found.append(name.string())
+        return found
+
+    return rt.target.cached(("fields of a dataclass", definer.address), find)
 
 
 def _generated(value: Object, definer: TypeInfo) -> bool:
     """Whether a class's `__repr__` is the one that `dataclasses` made: its code comes from no file of the user's."""
-    code = _repr_code(value.rt, definer)
-    return code is not None and (code.file == "<string>" or code.file.endswith("dataclasses.py"))
+
+    def look() -> bool:
+        code = _repr_code(value.rt, definer)
+        return code is not None and (code.file == "<string>" or code.file.endswith("dataclasses.py"))
+
+    return value.rt.target.cached(("a dataclass's own repr", definer.address), look)
 
 
 def _repr_code(rt: Runtime, definer: TypeInfo) -> Code | None:

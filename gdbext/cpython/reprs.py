@@ -203,9 +203,10 @@ class Repr:
         if flags & EXCEPTION:
             args = value.rt.object(value.rt.target.u64(value.address + value.rt.layout["exc.args"]))
             return f"{value.type.name}({self.members(args, depth, 'args')})"
-        for name, show in _BY_NAME.items():
-            if value.isa(name):
-                return show(self, value, depth)
+        if not value.type.builtin_bases().isdisjoint(_BY_NAME):
+            for name, show in _BY_NAME.items():
+                if value.isa(name):
+                    return show(self, value, depth)
         return default_repr(value)
 
     # ---- scalars -------------------------------------------------------------------------------------------------

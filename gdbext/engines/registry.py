@@ -32,6 +32,11 @@ def packages() -> tuple[str, ...]:
     return tuple(name for spec in ENGINES for name in spec.packages)
 
 
+def reporting() -> frozenset[tuple[str, str]]:
+    """(end of a file's path, function) of all engines that catch every exception only to report it."""
+    return frozenset(place for spec in ENGINES for place in spec.reporting)
+
+
 def sensitive_names() -> frozenset[str]:
     """The names under which any engine keeps users' prompts and tokens."""
     return frozenset().union(*(spec.sensitive for spec in ENGINES))

@@ -106,6 +106,7 @@ class EngineSpec:
     collective_files: tuple[str, ...] = ()  # ends of the paths of files whose functions communicate with other ranks
     spins: tuple[tuple[str, str], ...] = ()  # (function, end of its file's path) that poll in a loop until another rank arrives
     rings: Rings | None = None
+    reporting: tuple[tuple[str, str], ...] = ()  # (end of its file's path, function) that catch all exceptions, to report them
 
     # ---- its HTTP endpoints ----
     port: int = 0  # on which its server listens by default

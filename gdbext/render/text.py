@@ -159,20 +159,32 @@ class Style:
 PLAIN = Style(False, 0)
 
 
-def table(rows: Sequence[Sequence[str]], head: Sequence[str], style: Style = PLAIN, right: Container[str] = ()) -> str:
-    """Aligned columns. `rows`: lists of str as long as `head`; `right`: names of right-aligned columns.
+def table(
+    rows: Sequence[Sequence[str]],
+    head: Sequence[str],
+    style: Style = PLAIN,
+    right: Container[str] = (),
+    spare: Sequence[str] = (),
+) -> str:
+    """Aligned columns. `rows`: lists of str as long as `head`; `right`: names of right-aligned columns; `spare`: names of
+    columns that a narrow terminal goes without, those that go first at the beginning.
 
     Columns that are empty in every row are left out. The last column is never padded. A table that is wider than the terminal
-    has its widest columns of text folded; where that is not enough, each row is a paragraph."""
+    loses its spare columns, one after the other, and the line under it names them; then its widest columns of text are folded;
+    where that is not enough, each row is a paragraph of all that there is."""
     columns = [[r[i] for r in rows] for i in range(len(head))]
     used = [i for i, cells in enumerate(columns) if any(visible_length(c) for c in cells)]
     widths = {i: max([len(head[i]), *(map(visible_length, columns[i]))]) for i in used}
-    if style.width and sum(widths.values()) + len(_GAP) * (len(used) - 1) > style.width:
-        kept = _narrowed({i: w for i, w in widths.items() if head[i] not in right}, style.width, widths, head)
+    end: list[str] = []
+    if style.width and _wide(widths) > style.width:
+        kept = _chosen(widths, head, style.width, right, spare)
         if kept is None:
             return "\n".join(_paragraph(row, head, used, style) for row in rows)
-        widths.update(kept)
-        rows = [line for row in rows for line in _folded(row, kept)]
+        left = [head[i] for i in used if i not in kept]
+        end = [style.dim(part) for part in fold(f"(no room for: {', '.join(left)})", style.width)] if left else []
+        folded = {i: w for i, w in kept.items() if w < widths[i]}
+        used, widths = list(kept), kept
+        rows = [line for row in rows for line in _folded(row, folded)] if folded else rows
 
     def line(cells: Sequence[str], paint: Callable[[str], str] = lambda t: t) -> str:
         parts = []
@@ -187,24 +199,45 @@ def table(rows: Sequence[Sequence[str]], head: Sequence[str], style: Style = PLA
     # Thousands of rows of ASCII are laid out by `format` alone.
     plain = _GAP.join(f"{{{i}:{'>' if head[i] in right else '<'}{widths[i]}}}" for i in used).format
     lines = (plain(*r).rstrip() if _is_plain("".join(r)) else line(r) for r in rows)
-    return "\n".join([line(head, style.title), *lines])
+    return "\n".join([line(head, style.title), *lines, *end])
 
 
 _GAP = "  "
 _LEAST = 16  # columns of one that is folded
+_ROOMY = 32  # where other columns can go instead
+
+
+def _wide(widths: dict[int, int]) -> int:
+    return sum(widths.values()) + len(_GAP) * (len(widths) - 1)
+
+
+def _chosen(
+    widths: dict[int, int], head: Sequence[str], room: int, right: Container[str], spare: Sequence[str]
+) -> dict[int, int] | None:
+    """The columns that are shown in so much room, with their widths; None where all of them are to be paragraphs. As few of the
+    `spare` as possible go: each column of text that is folded is to be roomy, but where nothing else can go."""
+    present = [i for name in spare for i in widths if head[i] == name]
+    for gone in range(len(present) + 1):
+        kept = {i: w for i, w in widths.items() if i not in present[:gone]}
+        texts = {i: w for i, w in kept.items() if head[i] not in right}
+        narrowed = _narrowed(texts, room, kept, head, _LEAST if gone == len(present) else _ROOMY)
+        if narrowed is not None:
+            return {**kept, **narrowed}
+    return None
 
 
 def _is_plain(text: str) -> bool:
     return text.isascii() and "\x1b" not in text
 
 
-def _narrowed(texts: dict[int, int], room: int, widths: dict[int, int], head: Sequence[str]) -> dict[int, int] | None:
-    """The widths of the columns `texts`, the widest narrowed until all of `widths` fit; None where that is impossible."""
-    over = sum(widths.values()) + len(_GAP) * (len(widths) - 1) - room
+def _narrowed(texts: dict[int, int], room: int, widths: dict[int, int], head: Sequence[str], least: int) -> dict[int, int] | None:
+    """The widths of the columns `texts`, the widest narrowed until all of `widths` fit; None where that is impossible: no column
+    is narrowed to fewer than `least`."""
+    over = _wide(widths) - room
     kept = dict(texts)
     while over > 0:
         widest = max(kept, key=lambda i: kept[i], default=None)
-        if widest is None or kept[widest] <= max(_LEAST, len(head[widest])):
+        if widest is None or kept[widest] <= max(least, len(head[widest])):
             return None
         kept[widest] -= 1
         over -= 1

@@ -36,7 +36,7 @@ class Progress:
     def _write(self, text, final):
         if self.live:
             width = max(20, os.get_terminal_size(self.stream.fileno()).columns - 1)
-            self.stream.write("\r\x1b[K" + text[:width] + ("\n" if final else ""))
+            self.stream.write("\r\x1b[K" + (text + "\n" if final else text[:width]))  # only what is renewed has to be one line
         else:
             self.stream.write(text + "\n")
         self.stream.flush()
@@ -64,7 +64,12 @@ def last_lines(path, count=12):
             text = f.read().decode("utf-8", "replace")
     except OSError:
         return ""
-    return "\n".join("    " + line for line in text.splitlines()[-count:] if line.strip())
+    return "\n".join("    " + _short(line) for line in text.splitlines()[-count:] if line.strip())
+
+
+def _short(line, limit=400):
+    """A line of a log: SGLang writes all of its settings into one, which would be pages."""
+    return line if len(line) <= limit else f"{line[:limit]}… ({len(line)} characters)"
 
 
 def why_it_failed(path, count=12):

@@ -115,6 +115,11 @@ def test_files_that_libraries_use_as_locks(scenario, torch_python):
     with fault(scenario, torch_python) as (pid, culprits):
         record(scenario, "lock-held", answer(f"llm-hang {pid} {culprits[0]} -wait 0.6 -json"), culprits)
         record(scenario + ", its owner not asked for", "lock-held", answer(f"llm-hang {pid} -wait 0.6 -json"), culprits)
+        os.kill(culprits[0], signal.SIGKILL)  # a build that is killed leaves its file
+        left = {"edges": [{}]}
+        while not left["edges"][0].get("note", "").endswith("the wait lasts until it is removed"):  # the kernel closes it soon
+            left = answer(f"llm-locks {pid} -json")
+        assert left["edges"][0]["owner"] is None and "one that has ended" in left["edges"][0]["note"]
 
 
 # ---- ranks -----------------------------------------------------------------------------------------------------------

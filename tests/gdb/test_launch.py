@@ -226,6 +226,7 @@ def test_trace_logs_and_goes_on(gdb, compiled):
     lines = [line for line in said.outputs[3].splitlines() if re.match(r"\[\d+\] ", line)]
     assert [line[:4] for line in lines] == ["[1] ", "[2] ", "[3] ", "[4] "] and '{"end": true}' in said.outputs[3]
     assert "grid (6,2,1) block (256,1,1) cluster (2,1,1) shared 65536 stream 0x5" in lines[2]
+    assert said.outputs[3].count("llm-break paged-attention: over after 4 launches; the process runs on") == 1
 
 
 @pytest.mark.every_gdb

@@ -92,3 +92,45 @@ def test_children_are_reached_under_follow(way, where, gdb_path, tmp_path):
         said.text
     )
     assert ("pyexc shows" in said.text) == (way == "by_finally") and "KeyError: 'plain'" in said.outputs[-1].partition("hit 1")[2]
+
+
+REPORTS = """
+import sys
+sys.path.insert(0, {subjects!r})
+import uncaught
+def run_scheduler_process(way):
+    try:
+        getattr(uncaught, way)()
+    except Exception as e:
+        print("reported", repr(e), flush=True)
+run_scheduler_process("handled")
+run_scheduler_process(sys.argv[1])
+print("gone on", flush=True)
+"""
+
+
+@pytest.mark.parametrize("python", PROGRAMS[:1] + PROGRAMS[-1:], ids=os.path.basename)
+@pytest.mark.parametrize("way", ["plain", "by_finally", "raised_again"])
+@pytest.mark.parametrize("place,stops", [("sglang/srt/managers", True), ("other", False)])
+@pytest.mark.drawn(4)
+def test_what_an_engine_catches_to_log_it_is_uncaught(python, way, place, stops, gdb_path, tmp_path):
+    """The twin is the same function in another file: whatever it does with an exception, it has handled it."""
+    script = tmp_path / place / "scheduler.py"
+    script.parent.mkdir(parents=True)
+    script.write_text(REPORTS.format(subjects=SUBJECTS))
+    commands = [f"file {python}", f"set args {script} {way}", "pycatch -uncaught", "run", "pyexc", "continue"]
+    said = run_gdb(gdb_path, commands, timeout=60, before=["set startup-with-shell off"])
+    found = re.findall(r"^pycatch 1: KeyError: 'plain' in plain at .*uncaught\.py:10, .*hit (\d)", said.text, re.M)
+    assert ("1" in found) == stops and "gone on" in said.text, said.text
+    assert "2" not in found and ("KeyError: 'plain'" in said.outputs[4]) == stops, said.text
+
+
+@pytest.mark.parametrize("place,stops", [("multiprocessing", False), ("other", True)])
+def test_the_end_of_a_spawned_child_is_no_uncaught_exception(place, stops, gdb_path, tmp_path):
+    """multiprocessing starts one by `python -c` and ends it by an exception, SystemExit."""
+    (tmp_path / place).mkdir()
+    (tmp_path / place / "spawn.py").write_text("import sys\ndef end():\n    sys.exit(3)\n")
+    code = f"__import__('sys').path.insert(0,'{tmp_path / place}');__import__('spawn').end()"
+    commands = [f"file {PROGRAMS[0]}", f"set args -c {code}", "pycatch -uncaught SystemExit", "run"]
+    said = run_gdb(gdb_path, commands, timeout=60, before=["set startup-with-shell off"])
+    assert ("hit 1" in said.outputs[3]) == stops and ("exited with code 03" in said.outputs[3]) != stops, said.text

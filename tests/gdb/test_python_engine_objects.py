@@ -3,14 +3,25 @@ line."""
 
 import json
 import os
+import sys
 
 import pytest
-from harness.subjects import PYTHONS, running
+from harness.subjects import PYTHONS, running, spawned
 
+from gdbext.access.proc import ProcTarget
 from gdbext.commands.pyprint import PyPrint
 from gdbext.cpython.reprs import FULL, SHORT, Repr
+from gdbext.cpython.runtime import open_runtime
 from gdbext.session.session import Session
 
+MANY = """
+import collections, dataclasses, json, time
+Settings = dataclasses.make_dataclass("Settings", [(f"option_{i}", int, i) for i in range(700)])
+Row = collections.namedtuple("Row", [f"column_{i}" for i in range(300)])
+held = [Settings(), Row(*range(300)), [Settings(), Row(*range(300))]]
+print(json.dumps([(id(one), repr(one)) for one in held]), flush=True)
+time.sleep(900)
+"""
 HAS = {"numpy": 300, "msgspec": 8, "pydantic": 8}  # library -> how many objects it adds at least
 
 
@@ -36,6 +47,20 @@ def test_repr_is_pythons_own(subject):
             wrong.append(f"{label}: {found[:300]}\n    not {expected[:300]}")
     assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong[:20])
     assert len(truth["objects"]) >= 25 + sum(HAS.get(name, 0) for name in truth["has"])
+
+
+def test_hundreds_of_fields_are_read_as_far_as_they_are_shown(monkeypatch):
+    """A snapshot reads what thousands of objects show, and SGLang's settings, 700 fields, hang on many of them."""
+    named, seen = Repr.named, []
+    monkeypatch.setattr(Repr, "named", lambda self, name, *rest, **more: seen.append(name) or named(self, name, *rest, **more))
+    with spawned([sys.executable, "-c", MANY], ready="[") as process:
+        rt = open_runtime(ProcTarget(process.pid))
+        for address, expected in json.loads(process.said):
+            whole, short = Repr(FULL), Repr(SHORT)
+            assert whole(rt.object(address)) == expected and not whole.truncated
+            seen.clear()
+            text = short(rt.object(address))
+            assert text[:100] == expected[:100] and len(text) <= SHORT.total and short.truncated and 5 < len(seen) < 60
 
 
 def test_what_only_running_code_would_tell_shows_its_fields_and_is_marked(subject):

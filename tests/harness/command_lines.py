@@ -58,7 +58,7 @@ LINES = {
     "llm-kv": [("-on P", NO, "error")],
     "llm-requests": [("P", ANY, "")],
     "llm-request": [("req-1 -on P", NO, "error")],
-    "llm-memory": [("P", OK, '"parts"')],
+    "llm-memory": [("P", OK, '"parts"'), ("-o D/blocks.json P", NO, "torch has set up no GPU in it")],
     "llm-addr": [("0x10 -on P", ANY, "")],
     "llm-kernels": [("-on P", ANY, "")],
     "llm-gpucore": [("-setup", OK, "CUDA_ENABLE"), ("G", OK, '"devices"')],

@@ -68,6 +68,34 @@ def test_a_table_has_room_and_loses_nothing(seed):
         assert all(given.count(c) >= letters.count(c) for c in set(letters))
 
 
+HEAD = ["#", "label", "role", "pid", "parent", "thr", "note"]
+ROWS = [["0", "EngineCore", "engine-core", "2368", "2056", "17", ""], ["1", "TP0", "worker", "2640", "2368", "47", ""]]
+
+
+@pytest.mark.parametrize(
+    "width,shown,missing",
+    [
+        (0, HEAD[:6], []),
+        (45, HEAD[:6], []),
+        (44, ["#", "label", "role", "pid", "thr"], ["parent"]),
+        (36, ["#", "label", "role", "pid"], ["parent", "thr"]),
+    ],
+)
+def test_a_narrow_table_goes_without_its_spare_columns_and_names_them(width, shown, missing):
+    text = table(ROWS, HEAD, Style(False, width), ("#", "pid", "parent", "thr"), ("parent", "thr")).split("\n")
+    assert text[0].split() == shown and text[1].split() == [c for c, n in zip(ROWS[0], HEAD) if n in shown]
+    assert text[3:] == ([f"(no room for: {', '.join(missing)})"] if missing else []) and max(map(len, text)) <= (width or 45)
+
+
+def test_spare_columns_make_room_for_text_and_nothing_is_lost_where_even_that_is_too_little():
+    rows = [[*row[:6], "it is stopped by a signal and nobody knows why " * 3] for row in ROWS]
+    lines = table(rows, HEAD, Style(False, 76), (), ("parent", "thr")).split("\n")
+    assert lines[0].split() == ["#", "label", "role", "pid", "thr", "note"] and max(map(len, lines)) <= 76
+    assert lines[-1] == "(no room for: parent)" and " ".join(x[39:].strip() for x in lines[1:-1]).count("nobody knows") == 6
+    shown = table(rows, HEAD, Style(False, 30), (), ("parent", "thr"))
+    assert all(f"- #       {row[0]}" in shown and f"  parent  {row[4]}" in shown for row in rows)  # paragraphs have all of it
+
+
 @pytest.mark.parametrize(
     "path,short",
     [

@@ -68,6 +68,11 @@ class Sglang(EngineSpec):
         "_wait_for_scheduler_ready"
     )
     collective_files = COMMUNICATORS
+    reporting = (
+        ("/sglang/srt/managers/scheduler.py", "run_scheduler_process"),
+        ("/sglang/srt/managers/detokenizer_manager.py", "run_detokenizer_process"),
+        ("/sglang/srt/managers/data_parallel_controller.py", "run_data_parallel_controller_process"),
+    )
     rings = Rings(holders=("mq_broadcaster",), within=("",), broadcast="")
 
     port = 30000  # srt/server_args.py

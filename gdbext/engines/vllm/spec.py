@@ -75,6 +75,12 @@ class Vllm(EngineSpec):
     answering = "get_response|collective_rpc|wait_for_response|_wait_for_response"  # v1/executor/multiproc_executor.py
     collective_files = (*COMMUNICATORS, "shm_object_storage.py")
     spins = (("sched_yield", "/vllm/distributed/utils.py"),)
+    reporting = (
+        ("/vllm/v1/executor/multiproc_executor.py", "_execute_worker_rpc"),
+        ("/vllm/v1/executor/multiproc_executor.py", "worker_main"),
+        ("/vllm/v1/fault_tolerance/engine_core_sentinel.py", "run_with_fault_tolerance"),
+        ("/vllm/v1/engine/core.py", "run_engine_core"),
+    )
     rings = Rings(
         holders=("rpc_broadcast_mq", "worker_response_mq", "response_mqs", "mq_broadcaster"),
         within=("", "model_executor", "executor"),
