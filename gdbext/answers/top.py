@@ -108,8 +108,13 @@ def _cells(r: Row, rate: float | None, marked: int, style: Style) -> list[str]:
     ]
 
 
+def requests_text(running: int | None, waiting: int | None) -> str:
+    """How many requests a scheduler has, in words."""
+    return "no scheduler was read" if running is None else f"{running} running, {waiting} waiting"
+
+
 def _engine(e: Reading, style: Style) -> str:
-    parts = [f"{e.running} running, {e.waiting} waiting"]
+    parts = [requests_text(e.running, e.waiting)]
     if e.tokens_per_second is not None:
         parts.append(f"{e.tokens_per_second:.0f} tokens/s")
     if e.step_rate:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..render.text import escape, seconds, short_path, size, table
 from . import each_node
+from .top import requests_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +49,7 @@ def lines(data: dict[str, Any], style: Style) -> list[str]:
     """For people."""
     said = []
     for one in data["engines"]:
-        words = [f"{one['running']} running, {one['waiting']} waiting"]
+        words = [requests_text(one["running"], one["waiting"])]
         words += [f"{one['tokens_per_second']:.0f} tokens/s"] if one["tokens_per_second"] is not None else []
         words += [f"KV {100 * one['kv_use']:.0f} %"] if one["kv_use"] is not None else []
         old = next((r for r in data["requests"] if (r["node"], r["engine"]) == (one["node"], one["engine"])), None)

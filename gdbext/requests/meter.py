@@ -34,7 +34,7 @@ SHARE = 20  # after blocks are read, they are not read again for so many times a
 class Reading:
     """One engine at one time.
 
-    * `running`, `waiting`: requests in the scheduler
+    * `running`, `waiting`: requests in the schedulers; None where no scheduler was read
     * `tokens_per_second`: given out since the last reading, None at the first
     * `steps`: {pid: steps a second} by the engine's own counters
     * `step_rate`: the highest of `steps`; where there are none, the rate of the fastest request
@@ -46,8 +46,8 @@ class Reading:
 
     engine: str
     labels: list[str]
-    running: int = 0
-    waiting: int = 0
+    running: int | None = None
+    waiting: int | None = None
     tokens_per_second: float | None = None
     step_rate: float | None = None
     steps: dict[int, float] = field(default_factory=dict)
@@ -77,11 +77,10 @@ class EngineMeter:
         found = Reading(self._engine.name, self._engine.labels(), partial=[p for p in partial if p != "unstopped"])
         tokens, counters = _tokens(looks), {(look.pid, what): n for look in looks for what, n in look.counters.items()}
         copies = {rank.pid for ranks in self._engine.replicas() for rank in ranks[1:]}
-        for look in looks:
-            for sighting in look.sightings if look.pid not in copies else ():
-                if sighting.stage in IN_SCHEDULER and not sighting.ended:
-                    found.running += sighting.stage == RUNNING
-                    found.waiting += sighting.stage != RUNNING
+        seen_there = [s for look in looks if look.pid not in copies for s in look.sightings if s.stage in IN_SCHEDULER]
+        if seen_there or any("scheduler" in look.parts for look in looks):
+            found.running = sum(s.stage == RUNNING for s in seen_there if not s.ended)
+            found.waiting = sum(s.stage != RUNNING for s in seen_there if not s.ended)
         if self._at is not None and now > self._at:
             self._rates(found, tokens, counters, now - self._at)
         self._at, self._tokens, self._counters = now, tokens, counters

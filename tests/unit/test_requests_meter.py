@@ -59,6 +59,17 @@ def test_rates_are_those_of_the_time_between_two_readings(metered):
     assert last.oldest == ("c", 3.0) and last.tokens_per_second == 11.0
 
 
+def test_where_no_scheduler_is_no_number_of_requests_is_said(metered):
+    """An engine whose scheduler is on another machine, or could not be read; one that is there and empty has 0."""
+    found = metered(Look("Worker", 8, "worker", parts=("worker",)), 100.0)
+    assert (found.running, found.waiting) == (None, None)
+    (line, *_) = top.frame_lines([], [found], Style(False, 0))
+    assert "no scheduler was read" in line and "running" not in line
+    assert not {"requests running", "requests waiting"} & meter.counters(found).keys()
+    empty = metered(look(10, {}), 101.0)
+    assert (empty.running, empty.waiting) == (0, 0)
+
+
 def test_a_counter_that_stands_while_answers_grow_is_no_step(metered):
     metered(look(0, {"a": (RUNNING, 5)}), 100.0)
     found = metered(look(0, {"a": (RUNNING, 25)}), 101.0)
