@@ -89,4 +89,4 @@ def test_nobody_is_accused_where_the_giver_lives(words):
 def test_a_signals_handler_may_give_what_no_thread_can(how):
     said, chain = asked(how, "thread", "dead", "handled")
     assert said["verdict"] == "unknown", said
-    assert chain["end"]["state"] in ("ended", "unknown"), chain
+    assert chain is None or chain["end"]["state"] in ("ended", "unknown"), chain  # None: it was seen between two questions alone
