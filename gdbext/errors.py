@@ -1,4 +1,5 @@
-"""The one family of expected failures. Each message is a single line: what failed, on what, what to do about it."""
+"""The one family of expected failures. Each message is a single line: what failed, on what, what to do about it. A name out of a
+process stands in it as it is: whoever shows a message escapes it (render.text.one_line)."""
 
 from __future__ import annotations
 
@@ -12,6 +13,9 @@ class GdbextError(Exception):
 
     final = False  # whether `access.retry` has found that reading again does not help
     spent = 0.0  # seconds of the budget that `access.retry` spent on it
+
+    def __str__(self) -> str:
+        return " ".join(super().__str__().splitlines())
 
 
 class FaultError(GdbextError):
@@ -39,4 +43,4 @@ class MissingError(NotFoundError):
         self._hint = hint
 
     def __str__(self) -> str:
-        return f"{self.args[0]}{self._hint()}"
+        return f"{super().__str__()}{' '.join(self._hint().splitlines())}"

@@ -4,6 +4,7 @@ import unicodedata
 
 import pytest
 
+from gdbext.errors import GdbextError, MissingError
 from gdbext.render.text import escape, escape_output
 
 
@@ -24,3 +25,12 @@ def test_no_control_or_format_character_is_left():
 def test_text_of_any_language_stays():
     text = "Gr\xfc\xdfe\xa0\u4f60\u597d\u3000\u05e9\u05dc\u05d5\u05dd \U0001f600"
     assert escape(text) == text and escape("a\n\tb", keep="\n") == "a\n\\tb"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\x0b", "\x1c", "\x85", "\u2028"])
+def test_a_message_is_one_line_whatever_a_name_holds(end):
+    for error in (
+        GdbextError(f"there is no x in a{end}b"),
+        MissingError(f"there is no x in a{end}b", lambda: f"; it has c{end}d"),
+    ):
+        assert str(error).splitlines() == [str(error)] and "a b" in str(error)
