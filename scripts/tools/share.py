@@ -10,9 +10,12 @@ free whatever the priorities are.
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import tempfile
+import time
 
+PREFIX = "gdbext-engine-"  # of the names of control groups
 NICE = 10
 LEFT = 0.25  # of all processors together, for the others
 PERIOD = 100_000  # microseconds
@@ -41,8 +44,9 @@ def quota() -> tuple[str, str]:
     for root, settings in ways:
         if not os.path.exists(os.path.join(root, "cgroup.procs")):
             continue
+        _remove_left(root)
         try:  # a name of its own: the pid is another process's too, in another pid namespace
-            folder = tempfile.mkdtemp(prefix=f"gdbext-{os.getpid()}-", dir=root)
+            folder = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=root)
         except OSError:
             continue
         try:
@@ -55,6 +59,14 @@ def quota() -> tuple[str, str]:
         except OSError:
             remove(folder)
     return "", ""
+
+
+def _remove_left(root: str) -> None:
+    """Takes away the groups of those that were killed: nobody is in them, and none was made just now."""
+    for folder in glob.glob(os.path.join(root, PREFIX + "*")):
+        with contextlib.suppress(OSError):
+            if time.time() - os.stat(folder).st_mtime > 60:
+                os.rmdir(folder)
 
 
 def remove(folder: str) -> None:

@@ -157,9 +157,20 @@ def test_an_engine_leaves_the_machine_its_share_and_takes_its_control_group_alon
         said = (folder / "said").read_text()
         supervisor = engine._supervisor.pid
         assert int(said.split()[0]) == max(before, share.NICE) and "priority 10 lower" in engine.share
-        assert ("processors" in engine.share) == (f"gdbext-{supervisor}-" in said)
+        assert ("processors" in engine.share) == (f"gdbext-engine-{supervisor}-" in said)
     assert os.nice(0) == before
-    assert not [root for root in ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup") if glob.glob(f"{root}/gdbext-{supervisor}-*")]
+    assert not [root for root in ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup") if glob.glob(f"{root}/gdbext-engine-{supervisor}-*")]
+
+
+def test_control_groups_of_those_that_were_killed_go(tmp_path):
+    old, used, new = (tmp_path / f"{share.PREFIX}{name}" for name in ("old", "used", "new"))
+    for folder in (old, used, new):
+        folder.mkdir()
+    (used / "inside").mkdir()
+    for folder in (old, used):
+        os.utime(folder, (1, 1))
+    share._remove_left(str(tmp_path))
+    assert not old.exists() and used.exists() and new.exists()
 
 
 def test_each_rank_gets_a_core_it_may_run_on(monkeypatch):
