@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from harness.heartbeats import asleep
 from harness.subjects import PYTHONS, Damaged, running
 
 from gdbext.commands.pytasks import PyTasks
@@ -194,6 +195,7 @@ def test_garbage_in_a_task_costs_no_traceback(subject):
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
 def test_who_awaits_whom(python):
     with running(python, "awaiters.py") as (target, truth):
+        asleep(target.pid)  # it awaits the race once it has said so
         found = json.loads(answer(target.pid).json("pytasks"))["tasks"]
     names = {task["address"]: task["name"] for task in found}
     main = next(task["name"] for task in found if task["coroutine"] == "main")

@@ -32,7 +32,7 @@ def tries(error):
 def test_a_line_names_the_place_the_thing_and_the_error(lines):
     tries(NotFoundError("no such\nprocess \x1b[31m"))
     (line,) = lines()
-    assert line.startswith("gdbext: test_log.py:") and " tries: the thing: no such\\nprocess " in line and "\x1b" not in line
+    assert line.startswith("gdbext: test_log.py:") and " tries: the thing: no such process " in line and "\x1b" not in line
 
 
 def test_a_decision_is_noted_with_its_values(lines):
