@@ -16,6 +16,7 @@ from typing import Callable, Iterator
 
 import gdb
 
+from .. import log
 from ..access import live_gdb, ptrace
 from ..access.background import background_thread
 from ..access.cli_gdb import command
@@ -27,14 +28,21 @@ STOP = signal.SIGWINCH
 @contextlib.contextmanager
 def stopper() -> Iterator[Callable[[], None]]:
     """A `with` block in which the function that it gives stops the process of the selected inferior, which gdb lets run. Another
-    thread may call it. Where no thread can take `STOP`, or the process is on another machine, gdb gets SIGINT, as by Ctrl-C."""
+    thread may call it. Where no thread can take `STOP`, it may not be sent, or the process is on another machine, gdb gets
+    SIGINT, as by Ctrl-C."""
     inferior = gdb.selected_inferior()
     pid = inferior.pid if inferior.pid and live_gdb.is_local(inferior) else 0
 
     def stop() -> None:
         states = [ptrace.status(pid, tid) for tid in ptrace.tids(pid)] if pid else []
         takes = any(s and s["state"] not in "tTZX" and not s["blocked"] & 1 << STOP - 1 for s in states)
-        os.kill(pid if takes else os.getpid(), STOP if takes else signal.SIGINT)
+        try:
+            if takes:
+                os.kill(pid, STOP)
+                return
+        except OSError as e:  # it has ended, or this user may trace it and not signal it
+            log.passed_over(e)
+        os.kill(os.getpid(), signal.SIGINT)
 
     words = gdb.execute(command("info signals {}", STOP.name), to_string=True).splitlines()[-1].split()[1:4]
     gdb.execute(command("handle {} stop print pass", STOP.name), to_string=True)

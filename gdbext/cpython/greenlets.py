@@ -102,7 +102,7 @@ def _read(rt: Runtime, address: int, stacks: dict[int, int]) -> Greenlet:
         return found
 
     try:
-        return retry_reading(rt.target, read, RETRY_SECONDS, before_retry=rt.target.refresh_pages)
+        return retry_reading(rt.target, read, RETRY_SECONDS, before_retry=rt.target.drop_pages)
     except GdbextError as e:
         log.passed_over(e)
         found = Greenlet(rt, address)

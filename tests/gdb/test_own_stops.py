@@ -39,3 +39,29 @@ def test_a_gdb_that_is_killed_before_it_takes_its_own_stop_costs_no_rank(number,
             assert one.runs()
         else:
             eventually(lambda: one.process.poll() is not None, "the process to end")
+
+
+REFUSED = """
+python
+import os, types
+from gdbext.control import time_limit
+
+def kill(pid, number):
+    if number == time_limit.STOP:
+        raise PermissionError(1, "Operation not permitted")
+    os.kill(pid, number)
+
+time_limit.os = types.SimpleNamespace(**dict(vars(os), kill=kill))
+end
+"""
+
+
+def test_who_may_trace_and_not_signal_comes_back_all_the_same(gdb_path, tmp_path):
+    with heartbeats(tmp_path, 1) as (one,):
+        script = tmp_path / "refused.gdb"
+        script.write_text(REFUSED)
+        words = [gdb_path, "-nx", "-batch", "-iex", "set debuginfod enabled off", "-x", INIT, "-ex", f"llm-attach {one.pid}"]
+        more = ["-x", str(script), "-ex", "llm-continue -for 0.2", "-ex", "llm-detach"]
+        done = subprocess.run([*words, *more], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=120)
+        assert done.returncode == 0 and "stopped again" in done.stdout, done.stdout
+        assert one.runs()
