@@ -8,6 +8,7 @@ GDBEXT_TEST_GPU_LOGS      a folder for the output of engines on a GPU
 GDBEXT_TEST_RESULTS       a file that gets a line of JSON for each test of tests/gpu as soon as it ended
 GDBEXT_TEST_GDB           gdbs with Python, ':' between them, the default first
 GDBEXT_TEST_PYTHONS       interpreters 3.9 to the newest here, one of each minor, ':' between them
+GDBEXT_TEST_FREE_THREADED_PYTHONS  free-threaded interpreters, ':' between them
 GDBEXT_TEST_GREENLET_PYTHONS  interpreters that have greenlet and gevent, ':' between them
 GDBEXT_DATA               where gdbext keeps the wheels for gdb's Python
 GDBEXT_TEST_SSHD          an sshd

@@ -222,6 +222,18 @@ class Target:
             address, size = address + step, size - step
         return b"".join(parts)
 
+    def read_filled(self, address: int, size: int) -> bytes:
+        """`size` bytes at `address`, with zeros for the pages that cannot be read (a copy has only some)."""
+        parts: list[bytes] = []
+        end = address + size
+        while address < end:
+            parts.append(self.read_partial(address, end - address))
+            address += len(parts[-1])
+            if address < end:
+                parts.append(bytes(min(end - address, PAGE - address % PAGE)))
+                address += len(parts[-1])
+        return b"".join(parts)
+
     def read_into(self, address: int, view: memoryview) -> None:
         """Fills `view` with the bytes from `address` on; `FaultError` where any of them cannot be read."""
         view[:] = self.read(address, len(view))

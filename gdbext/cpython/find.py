@@ -6,11 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 from .. import log
-from ..access.model import Module
+from ..access.model import PAGE, Module
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
 from . import layout as layouts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..access.base import Target
 
 
@@ -53,7 +55,7 @@ def places(target: Target) -> list[tuple[int, Module]]:
             found.append((address, module))
         else:
             tried.append(module.name)
-    found = found or _by_cookie(target)
+    found = found or _by_cookie(target) or _by_shape(target)
     if not found:
         raise NotFoundError(f"{target.describe()} {_why_none(target, tried)}")
     return found
@@ -77,6 +79,47 @@ def _by_cookie(target: Target) -> list[tuple[int, Module]]:
                 found.append((mapping.start + at, here or Module(path, "", mapping.start, mapping.end)))
             at = data.find(layouts.DEBUG_COOKIE, at + 1)
     return found
+
+
+def _by_shape(target: Target) -> list[tuple[int, Module]]:
+    """As `places`, for a CPython up to 3.10 that is linked into a stripped program: nothing names the place of its state there.
+
+    Among the program's variables the state has a pointer to the newest interpreter and one to the main interpreter
+    (Include/internal/pycore_runtime.h). An interpreter's first thread points back at it."""
+    for _, module in _python_modules(target):
+        written = _written_version(target, module)
+        if written is None:
+            continue
+        try:
+            layout = layouts.load((3, int(written.group(1))), arch=target.arch)
+        except LayoutError as e:
+            log.passed_over(e)
+            continue
+        head, main = layout["runtime.interpreters.head"], layout["runtime.interpreters.main"]
+        found = []
+        for start, data in variables(target, module):
+            words = memoryview(data)[: len(data) & ~7].cast("Q")
+            for i in range(head // 8, len(words) - (main - head) // 8):
+                newest, first = words[i], words[i + (main - head) // 8]
+                if _is_interpreter(target, layout, newest) and (first == newest or _is_interpreter(target, layout, first)):
+                    found.append((start + 8 * i - head, module))
+        if found:
+            return found
+    return []
+
+
+def _is_interpreter(target: Target, layout: layouts.Layout, at: int) -> bool:
+    """Whether what may be an interpreter's state has a thread that points back at it."""
+    if at < PAGE or at & 7 or at >> 47:
+        return False
+
+    def look() -> bool:
+        key = "interp.threads.head" if "interp.threads.head" in layout else "interp.tstate_head"
+        thread = int.from_bytes(target.read_partial(at + layout[key], 8), "little")
+        back = target.read_partial(thread + layout["tstate.interp"], 8) if PAGE <= thread < 1 << 47 else b""
+        return back == at.to_bytes(8, "little")
+
+    return target.cached(("an interpreter", at), look)
 
 
 _OLDER = re.compile(r"(?:lib)?python(2\.\d+|3\.[0-6])(?!\d)").match
@@ -117,20 +160,19 @@ _OF_PATH = re.compile(r"python3\.(\d+)").search
 MAX_DATA = 64 << 20  # bytes of a file's own variables
 
 
-def _written_version(target: Target, module: Module) -> re.Match[bytes] | None:
-    """`sys.version` as Py_GetVersion wrote it into its own buffer. For a CPython that is linked into a stripped program."""
+def variables(target: Target, module: Module) -> Iterator[tuple[int, bytes]]:
+    """Yields (address, bytes) of the mappings that hold a file's own data, zeros for what cannot be read of them."""
     for mapping in target.mappings():
         near = module.base <= mapping.start <= module.end and "x" not in mapping.perms
-        if near and (mapping.path == module.path or not mapping.path) and mapping.end - mapping.start <= MAX_DATA:
-            try:
-                data = target.read(mapping.start, mapping.end - mapping.start)
-                found = re.search(rb"\b3\.(\d+)\.\d+\S* \([^()\0]{1,80}\)\s{1,2}\[", data)
-            except FaultError as e:
-                log.passed_over(e)
-                continue
-            if found:
-                return found
-    return None
+        size = mapping.end - mapping.start
+        if near and (mapping.path == module.path or not mapping.path) and size <= MAX_DATA:
+            yield mapping.start, target.read_filled(mapping.start, size)
+
+
+def _written_version(target: Target, module: Module) -> re.Match[bytes] | None:
+    """`sys.version` as Py_GetVersion wrote it into its own buffer. For a CPython that is linked into a stripped program."""
+    written = re.compile(rb"\b3\.(\d+)\.\d+\S* \([^()\0]{1,80}\)\s{1,2}\[")
+    return next(filter(None, (written.search(data) for _, data in variables(target, module))), None)
 
 
 def version(target: Target, runtime: int, module: Module) -> tuple[tuple[int, int], bool]:

@@ -46,7 +46,7 @@ class Census:
 
     def __init__(self, rt: Runtime, frames: Sequence[tuple[PyFrame, bool]], clock: Clock | None = None) -> None:
         self.heap: Heap = walk(rt, clock)
-        self.names = Names(self.heap, all_roots(rt, frames))
+        self.names = Names(self.heap, all_roots(rt, frames, self.heap.partial))
         self.ways = Ways(self.heap, list(self.names.roots))
         self.retained = self.ways.gather(self.heap.weights())
 

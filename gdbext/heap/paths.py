@@ -37,15 +37,15 @@ FIELDS = {
 }
 
 
-def all_roots(rt: Runtime, frames: Sequence[tuple[PyFrame, bool]]) -> list[referrers.Root]:
+def all_roots(rt: Runtime, frames: Sequence[tuple[PyFrame, bool]], partial: list[str]) -> list[referrers.Root]:
     """The roots of all ways: every module's globals, `__main__`'s first, then the variables of `frames`: [(PyFrame,
-    selected)], then what the interpreter holds for its end and for signals."""
+    selected)], then what the interpreter holds for its end and for signals. `partial` gets what could not be read of these."""
     roots: list[referrers.Root] = list(referrers.module_roots(rt))
     for name, module in rt.modules().items():
         contents = rt.module_dict(module)
         if contents is not None:
             roots.append(referrers.Root(f"({contents.address:#x})", contents.address, shown=f"{name}.__dict__"))
-    return roots + referrers.frame_roots(frames) + exits.roots(rt)
+    return roots + referrers.frame_roots(frames) + exits.roots(rt, partial)
 
 
 class Names:

@@ -200,7 +200,8 @@ class Vector:
         for i in index[large].tolist():
             total = int(counts[i]) * step
             for at in range(0, total, CHUNK):
-                words = np.frombuffer(_readable(self.target, int(starts[i]) + 8 * at, 8 * min(CHUNK, total - at)), dtype="<i8")
+                blob = self.target.read_partial(int(starts[i]) + 8 * at, 8 * min(CHUNK, total - at))
+                words = np.frombuffer(blob[: len(blob) & ~7], dtype="<i8")
                 for pick in picks:
                     found = words[pick::step]
                     yield np.full(len(found), i, dtype=np.int64), found
@@ -227,13 +228,3 @@ class Vector:
 
 def _plausible(addresses: Any) -> Any:
     return (addresses >= PAGE) & (addresses < TOP) & (addresses & 7 == 0)
-
-
-def _readable(target: Target, address: int, size: int) -> bytes:
-    """`size` bytes, or as many whole words of them as can be read."""
-    try:
-        return target.read(address, size)
-    except FaultError as e:
-        log.passed_over(e)
-        blob = target.read_partial(address, size)
-        return blob[: len(blob) & ~7]

@@ -1,4 +1,6 @@
-"""The holder of a running process's GIL, and the threads that waited for it, over several samples."""
+"""The holder of a running process's GIL, and the threads that waited for it, over several samples.
+
+A free-threaded build has none. There, threads that stay attached while another wants all threads to stop count as holders."""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..access.model import Thread
-from ..cpython import gil
+from ..cpython import gil, world
 from ..errors import GdbextError
 from .loop import rounds
 
@@ -23,10 +25,11 @@ class Samples:
     * `free`: samples in which no thread held it
     * `switches`: the values of the lock's own count of switches
     * `seconds`: how long the samples took
+    * `disabled`: it has no GIL in use
     """
 
     def __init__(self) -> None:
-        self.count, self.free, self.seconds = 0, 0, 0.0
+        self.count, self.free, self.seconds, self.disabled = 0, 0, 0.0, False
         self.held: dict[int, int] = {}
         self.waited: dict[int, int] = {}
         self.unknown: dict[int, int] = {}
@@ -35,7 +38,7 @@ class Samples:
     def __add__(self, other: Samples) -> Samples:
         both = Samples()
         both.count, both.free, both.seconds = self.count + other.count, self.free + other.free, self.seconds + other.seconds
-        both.switches = self.switches | other.switches
+        both.switches, both.disabled = self.switches | other.switches, self.disabled or other.disabled
         parts = ((both.held, self.held, other.held), (both.waited, self.waited, other.waited))
         for mine, one, two in (*parts, (both.unknown, self.unknown, other.unknown)):
             mine.update({tid: one.get(tid, 0) + two.get(tid, 0) for tid in (*one, *two)})
@@ -63,10 +66,16 @@ def sample(rt: Runtime, count: int, interval: float = 0.005) -> Samples:
     for _ in rounds(interval, count=count, jitter=0.5, rest=lambda took: interval / 2):
         target.invalidate()
         holders = [rt.gil(interp) for interp in interps]
-        stand = {py.tid: gil.stands(rt, py, th) for py, th in known}
-        found.switches.add(sum(gil.switches(rt, interp) for interp in interps))
         found.count += 1
         owners = {tids.get(address, 0) for said, address in holders if said == "held"}
+        if any(said == "disabled" for said, _ in holders):
+            stop, found.disabled = world.wanted_stop(rt), True
+            owners |= {py.tid for py in stop.attached} if stop is not None else set()
+            stand: dict[int, bool | None] = {tids.get(stop.wants, 0): True} if stop is not None else {}
+            found.switches.add(0)
+        else:
+            stand = {py.tid: gil.stands(rt, py, th) for py, th in known}
+            found.switches.add(sum(gil.switches(rt, interp) for interp in interps))
         found.free += not owners
         for tid in owners:
             found.held[tid] = found.held.get(tid, 0) + 1

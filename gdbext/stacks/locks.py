@@ -14,7 +14,7 @@ from .. import log
 from ..access.snapshot import CoreFileTarget
 from ..cpython import child_waits, gil, lock_objects
 from ..errors import FaultError, GdbextError
-from . import forks, ipc_locks, polls, process_pools, sqlite_locks
+from . import forks, gil_waits, ipc_locks, musl_locks, polls, process_pools, sqlite_locks
 from .ending import shutdown_edge
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
@@ -94,9 +94,9 @@ class Finder:
     def _edge(self, thread: ThreadView) -> Edge | None:
         futex = gil.futex_of(self.target, thread.thread) if thread.thread is not None else 0
         if thread.py is not None:
-            start, end = gil.gil_range(thread.py.rt, thread.py.interp)
-            if futex and start <= futex < end:
-                return self._gil(thread, thread.py.rt, thread.py.interp)
+            edge = gil_waits.edge_of(self.view, thread, thread.py, futex)
+            if edge is not None:
+                return edge
         if thread.tid in self.loops:
             known = self._ipc_lock(thread, futex) if self.view.live else None
             return known or self._poll(thread, self.loops[thread.tid])
@@ -114,6 +114,9 @@ class Finder:
             return self._mutex(thread, futex)
         if semantic is not None:
             return semantic
+        owner = musl_locks.owner(self.target, futex) if futex else None
+        if owner is not None:
+            return self._owned(Edge(self.node(thread), f"the mutex at {futex:#x}", "mutex", address=futex), owner)
         if futex and self._stands_in(thread, _JOIN):
             return self._native_join(thread, futex)
         if futex and thread.python and thread.py is not None:
@@ -184,27 +187,23 @@ class Finder:
         edge.shared = ("path", path)
         return edge
 
-    def _gil(self, thread: ThreadView, rt: Runtime, interp: int) -> Edge:
-        said, holder = rt.gil(interp)
-        owner = None
-        if said == "held":
-            owner = next((th for th in self.view.threads if th.py is not None and holder in (a for a, _ in th.py.states)), None)
-        note = "" if owner or said != "held" else "the thread state that holds it belongs to no thread of this process"
-        held_by = self.node(owner) if owner else None
-        return Edge(self.node(thread), "the GIL", "GIL", held_by, note=note, where=str(thread.top or ""))
-
     def _mutex(self, thread: ThreadView, futex: int) -> Edge:
         word, owner, kind = self.target.u32(futex), self.target.u32(futex + MUTEX_OWNER), self.target.u32(futex + MUTEX_KIND)
         edge = Edge(self.node(thread), f"the mutex at {futex:#x}", "mutex", address=futex, where=str(thread.top or ""))
         if kind > MUTEX_KINDS or not word & 0x3FFFFFFF:
             edge.note = "it was just being released" if not word else "its owner is unknown: not a known kind of mutex"
             return edge
+        if kind & MUTEX_SHARED and owner and all(th.thread is None or th.thread.ns_tid != owner for th in self.view.threads):
+            edge.lock += " in shared memory"
+            edge.shared = ("mutex", owner)
+            return edge
+        return self._owned(edge, owner)
+
+    def _owned(self, edge: Edge, owner: int) -> Edge:
+        """The edge to a mutex of the process's own, whose owner's tid is known; 0: it notes none."""
         found = next((th for th in self.view.threads if th.thread is not None and th.thread.ns_tid == owner), None)
         if found is not None:
             edge.owner = self.node(found)
-        elif owner and kind & MUTEX_SHARED:
-            edge.lock += " in shared memory"
-            edge.shared = ("mutex", owner)
         elif owner:
             edge.orphan = True
             edge.note = f"its owner, thread {owner}, does not exist in this process: " + ORPHANED

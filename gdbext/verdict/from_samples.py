@@ -80,6 +80,7 @@ def fill_in(s: ProcessState) -> None:
         t.waited = s.window.waited and t.main
         t.holds = bool(gil and gil.count and gil.held.get(th.tid, 0) == gil.count and len(gil.switches) == 1)
     s.gil_hog = _unreleased_gil(s)
+    s.free_threaded = bool(gil and gil.disabled)
 
 
 def _unreleased_gil(s: ProcessState) -> tuple[object, list[object]] | None:

@@ -133,7 +133,7 @@ def _gil(facts: Facts, f: ProcessState, t: ThreadState, edge: Edge) -> Step:
     keeps = f.gil_hog[0] if f.gil_hog is not None else edge.owner
     holder = facts.thread(keeps)
     if holder is not None and holder is not t and (f.gil_hog is not None or holder.still):
-        return Step("the GIL", [holder.node])
+        return Step(edge.lock, [holder.node])
     return _does(t.node, RUNS, f"{describe(t)}: it asks for its turn")
 
 

@@ -219,7 +219,8 @@ def started(name, folder):
         how = {"script": "serve_http.py", "args": ("--faults", folder)}
     else:
         how = {"args": ("--text", "--context", "8192", "--requests", "2", "--faults", folder, "--events")}
-    env = {"PYTHONPATH": SUBJECT, "GDBEXT_TRUTH": folder, "GDBEXT_ENGINE_SHARE": "nice"}  # in a quota a thread stops at its turn
+    share = os.environ.get("GDBEXT_ENGINE_SHARE", "nice")  # in a quota a thread stops at its turn
+    env = {"PYTHONPATH": SUBJECT, "GDBEXT_TRUTH": folder, "GDBEXT_ENGINE_SHARE": share}
     with START[name](tp=1, env=env, **how) as engine:
         engine.said, engine.faults = engine.wait_ready(), folder
         yield Served(engine, folder) if name == "vllm" else engine

@@ -29,6 +29,7 @@ STRUCTS = {
         types.for_extensions.next_index types.for_extensions.num_initialized _initial_thread monitors""".split(),
     ),
     "gil": (["struct _gil_runtime_state"], ["*"]),
+    "worldstop": (["struct _stoptheworld_state"], ["*"]),
     "gcstate": (["struct _gc_runtime_state"], ["*"]),
     "gcgen": (["struct gc_generation"], ["*"]),
     "gcstat": (["struct gc_generation_stats"], ["*"]),

@@ -20,6 +20,7 @@ from .system import find_pythons, need_gdb
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MINORS = [(3, minor) for minor in range(9, 16)]  # every CPython that README claims to read
+FREE_THREADED = ["3.13t"]  # builds without the GIL that Debian has
 
 
 class Prepared:
@@ -82,6 +83,11 @@ class Prepared:
             minor = "%d.%d" % version
             self._optional(f"CPython {minor}", lambda minor=minor: get_python(minor))
         self.variables["GDBEXT_TEST_PYTHONS"] = ":".join(find_pythons(MINORS[0], more=fetched_pythons()).values())
+        for minor in FREE_THREADED:
+            if not fetched_pythons(minor):
+                self._optional(f"free-threaded CPython {minor}", lambda minor=minor: get_python(minor))
+        found = [path for minor in FREE_THREADED for path in fetched_pythons(minor)]
+        self.variables["GDBEXT_TEST_FREE_THREADED_PYTHONS"] = ":".join(found)
 
     def _gdbs(self) -> None:
         gdbs = need_gdb()
@@ -138,9 +144,9 @@ class Prepared:
                     self.missing[name] = "scripts/get-cuda could not get it"
 
 
-def fetched_pythons() -> list[str]:
-    """Start scripts of the interpreters that scripts/get-pythons got."""
-    return sorted(glob.glob(os.path.join(cache_folder(), "pythons", "*", "bin", "python3.*")))
+def fetched_pythons(minor: str = "3.*[0-9]") -> list[str]:
+    """Start scripts of the interpreters that scripts/get-pythons got: those of one minor ("3.13t"), or all that have a GIL."""
+    return sorted(glob.glob(os.path.join(cache_folder(), "pythons", minor, "bin", f"python{minor}")))
 
 
 def get_python(minor: str, *options: str) -> None:

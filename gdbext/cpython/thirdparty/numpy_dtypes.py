@@ -72,7 +72,7 @@ def kind_at(rt: Runtime, descr: int, second: bool, depth: int = 0) -> Kind:
     number = t.i32(head + 12)
     order = ">" if t.u8(head + 10) == ord(">") else "<"
     if number not in NAMES:
-        return Kind(number, f"type {number}", order, 0, None)
+        return Kind(number, escape(rt.type(t.u64(head)).name), order, 0, None)  # of another library: ml_dtypes' bfloat16
     at, width, subarray, fields, names, metadata = _FIELDS[second]
     size = t.u64(head + at) if width == 8 else t.i32(head + at)
     if not 0 <= size < MAX_SIZE or depth > MAX_DEPTH:

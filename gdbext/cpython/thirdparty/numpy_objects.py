@@ -172,7 +172,7 @@ def read_array(obj: Object) -> Array:
     steps = struct.unpack(f"<{nd}q", t.read(strides, 8 * nd)) if nd else ()
     if any(n < 0 for n in shape):
         raise GdbextError(f"the numpy array at {obj.address:#x} claims the shape {shape}")
-    return Array(shape, steps, kind_at(obj.rt, descr, _version(obj.rt) >= (2,)), data)
+    return Array(shape, steps, kind_at(obj.rt, descr, version(obj.rt) >= (2,)), data)
 
 
 def values(obj: Object, limit: int = MAX_ELEMENTS) -> Any:
@@ -199,7 +199,7 @@ def scalar(obj: Object) -> Any:
     return struct.unpack("<" + code, obj.rt.target.read(obj.address + _header(obj), struct.calcsize("<" + code)))[0]
 
 
-def _version(rt: Runtime) -> tuple[int, ...]:
+def version(rt: Runtime) -> tuple[int, ...]:
     """numpy's version; the newest known one where it cannot be read."""
 
     def read() -> tuple[int, ...]:
@@ -282,16 +282,16 @@ class ScalarAdapter(Adapter):
             text = repr(value) if not isinstance(value, float) else _shortest(value, code)
             if numpy is not None:  # it writes large and small ones in ways of its own
                 text = str(numpy.dtype(code).type(value))
-            if code == "?" and _version(obj.rt) >= (2,):
+            if code == "?" and version(obj.rt) >= (2,):
                 return f"np.{text}_"
-        return f"np.{name}({text})" if _version(obj.rt) >= (2,) else text
+        return f"np.{name}({text})" if version(obj.rt) >= (2,) else text
 
     def _complex(self, obj: Object, name: str) -> str:
         code = _COMPLEX[name]
         parts = struct.unpack(f"<2{code}", obj.rt.target.read(obj.address + _header(obj), 2 * struct.calcsize("<" + code)))
         real, imaginary = (_shortest(v, code)[:-2] if _shortest(v, code).endswith(".0") else _shortest(v, code) for v in parts)
         text = f"{imaginary}j" if real == "0" else f"{real}{'' if imaginary.startswith('-') else '+'}{imaginary}j"
-        return text if real == "0" or _version(obj.rt) >= (2,) else f"({text})"
+        return text if real == "0" or version(obj.rt) >= (2,) else f"({text})"
 
 
 class ArrayAdapter(Adapter):

@@ -1,4 +1,4 @@
-"""The GIL, kept by one thread."""
+"""The GIL, kept by one thread; in a free-threaded build, one thread that stays attached while another wants all to stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..facts import LOCKS, Verdict
 from ..words import name_of, waiting
 
 if TYPE_CHECKING:
-    from ..facts import Facts
+    from ..facts import Facts, ProcessState
 
 
 def not_released(facts: Facts) -> Verdict | None:
@@ -31,16 +31,17 @@ def not_released(facts: Facts) -> Verdict | None:
         if native.startswith("_PyEval_EvalFrame"):
             continue
         many = f"{len(waiters)} threads wait" if len(waiters) != 1 else "1 thread waits"
+        wants = f"{many} for it and never got it: "
+        if f.free_threaded:
+            wants = "a stop of all threads is wanted in every sample and does not come, for want of this thread, by "
         return Verdict(
             "gil",
             [node],
             [
-                f"{name_of(facts, node)} holds the GIL in every sample and is in {native or 'native code'}, "
+                f"{name_of(facts, node)} {_keeps(f)} in every sample and is in {native or 'native code'}, "
                 f"called from {holder.top}",
-                f"{many} for it and never got it: " + ", ".join(name_of(facts, w) for w in waiters[:4]),
-                "it uses a CPU meanwhile"
-                if holder.works
-                else "it does not run meanwhile: it sleeps, or waits, with the GIL held",
+                wants + ", ".join(name_of(facts, w) for w in waiters[:4]),
+                "it uses a CPU meanwhile" if holder.works else f"it does not run meanwhile: it sleeps, or waits, and {_keeps(f)}",
             ],
             waiting(facts, [f]),
         )
@@ -59,8 +60,12 @@ def held_while_blocked(facts: Facts) -> Verdict | None:
     if not found:
         return None
     evidence = [
-        f"{name_of(facts, t.node)} holds the GIL in every sample, does not run, and is blocked in "
+        f"{name_of(facts, t.node)} {_keeps(f)} in every sample, does not run, and is blocked in "
         f"{next((n for n in t.native if n), 'native code')}, called from {t.top}"
-        for _, t in found
+        for f, t in found
     ]
     return Verdict("gil", [t.node for _, t in found], evidence, waiting(facts, [f for f, _ in found]))
+
+
+def _keeps(f: ProcessState) -> str:
+    return "stays attached to the interpreter" if f.free_threaded else "holds the GIL"
