@@ -50,7 +50,8 @@ class Table:
 
 class Shape:
     """How the objects of one type are measured and followed. `leaf`: they hold no references. `body`: the byte offsets at which
-    references may lie. `need`: bytes to read of each object. Weak references do not count."""
+    references may lie, `heap_body` those of types that are made at run time alone. `need`: bytes to read of each object. Weak
+    references do not count."""
 
     def __init__(self, rt: Runtime, info: TypeInfo) -> None:
         self.rt, self.info, self.layout = rt, info, rt.layout
@@ -66,7 +67,9 @@ class Shape:
             first = min(rt.layout[self.kind + ".__size"], info.basicsize) & ~7
         last = first if self.leaf else min(info.basicsize, MAX_BODY) & ~7
         weak = weak_offsets(rt, info)
-        self.body = tuple(offset for offset in range(first, last, 8) if offset not in weak)
+        body = [offset for offset in range(first, last, 8) if offset not in weak]
+        static = rt.layout["type.__size"] if self.kind == "type" else last  # behind it a type of C code has nothing of its own
+        self.body, self.heap_body = tuple(o for o in body if o < static), tuple(o for o in body if o >= static)
         self.inline = 0
         if flags & INLINE_VALUES and rt.version >= (3, 13) and not self.leaf:
             self.inline = rt.layout["dictvalues.values"] + 8 * _capacity(rt, info)
@@ -87,7 +90,7 @@ class Shape:
     def form(self) -> tuple[object, ...]:
         """All that determines `size`, `length` and `tables`. Types with equal forms are measured and followed together."""
         i = self.info
-        own = (self.kind, self.leaf, self.head, self.need, self.body, self.inline, self.room, self.tagged)
+        own = (self.kind, self.leaf, self.head, self.need, self.body, self.heap_body, self.inline, self.room, self.tagged)
         return (*own, i.basicsize, i.itemsize, i.dictoffset, i.flags & MANAGED_DICT)
 
     def size(self, c: Columns) -> Any:
@@ -104,6 +107,9 @@ class Shape:
         if self.leaf:
             return []
         found = _managed_dict(self, c)
+        if self.heap_body:
+            heap = (c.word(self.layout["type.tp_flags"]) & HEAPTYPE) != 0
+            found += [c.word(offset) * heap for offset in self.heap_body]
         if self.inline:
             first = self.info.basicsize + self.layout["dictvalues.values"]
             found += [c.word(offset) for offset in range(first, self.info.basicsize + self.inline, 8)]

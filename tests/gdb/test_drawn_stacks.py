@@ -36,7 +36,7 @@ def differs(frames, truth, file, library, named):
     shown = [(f["kind"], f["function"].rpartition(".")[2] if f["kind"] == "python" else f["function"]) for f in mine]
     cut = next((i for i, (kind, _) in enumerate(truth) if kind == "other stack"), len(truth))
     inner, outer = [tuple(one) for one in truth[:cut]], [tuple(one) for one in truth[cut:] if one[0] == "python"]
-    wanted = [(kind, name if named or kind == "python" else "") for kind, name in inner] + outer
+    wanted = [(kind, name if named or kind == "python" or name == "hop" else "") for kind, name in inner] + outer
     if shown != wanted:
         return f"{shown} instead of {wanted}"
     if any(f["kind"] == "python" and not f["reliable"] for f in mine[: len(inner)]):
