@@ -2,7 +2,7 @@
 
 All that they show are C members, which the classes themselves describe. Each function of `BY_NAME` takes (printer, value,
 depth) and gives the text that tp_repr gives. Sources: Objects/genericaliasobject.c (ga_repr), unionobject.c (union_repr),
-typevarobject.c, templateobject.c, interpolationobject.c, sentinelobject.c of each minor.
+typevarobject.c, templateobject.c, interpolationobject.c, sentinelobject.c, lazyimportobject.c of each minor.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 from ..errors import NotFoundError
 from .builtin_reprs import default_repr
-from .types import LIST, TUPLE, TYPE
+from .types import LIST, MAX_NAME, TUPLE, TYPE
 
 if TYPE_CHECKING:
     from typing import Any
 
     from .objects import Object
     from .reprs import Repr
+
+MAX_PARTS = 64  # of a dotted name
 
 
 def _member(printer: Repr, value: Object, name: str, depth: int) -> str:
@@ -90,6 +92,25 @@ def _interpolation(printer: Repr, value: Object, depth: int) -> str:
     return f"{value.type.name}({', '.join(_member(printer, value, name, depth) for name in names)})"
 
 
+def _lazy_import(printer: Repr, value: Object, depth: int) -> str:
+    """What a `lazy import` statement left: a module's name, or (what it is an attribute of, the attribute's name).
+
+    `import a.b` without a list of names stands for `a`. C code alone knows these words, which lie behind the builtins; they are
+    believed where they are of these types."""
+    rt, names, one = value.rt, [], value
+    for _ in range(MAX_PARTS):
+        of, name = map(rt.object, rt.target.words(one.address + rt.layout["object.__size"] + 8, 2))
+        if not of.address or not of.isa("lazy_import"):
+            break
+        names.insert(0, name.string(MAX_NAME) if name.isa("str") else "")
+        one = of
+    if not of.address or not of.isa("str") or not all(names):
+        return default_repr(value)
+    module = of.string(MAX_NAME)
+    parts = [module.partition(".")[0] if names and not name.address else module, *names]
+    return f"<lazy_import {'.'.join(parts)!r}>"
+
+
 BY_NAME = {
     "types.GenericAlias": _generic,
     "types.UnionType": _union,  # up to 3.13
@@ -101,4 +122,5 @@ BY_NAME = {
     "string.templatelib.Template": _template,
     "string.templatelib.Interpolation": _interpolation,
     "sentinel": _named,
+    "lazy_import": _lazy_import,
 }

@@ -44,6 +44,12 @@ for expression in EXPRESSIONS.split("~"):
         VALUES.append(eval(expression.strip()))
     except (SyntaxError, TypeError, NameError):
         pass  # newer than this Python
+try:
+    scope = {}
+    exec("lazy import json\nlazy import xml.dom.minidom as m\nlazy from collections import OrderedDict as d", scope)
+    VALUES += [v for v in list(scope.values()) if type(v).__name__ == "lazy_import"]
+except SyntaxError:
+    pass
 OF_3_15 = sys.version_info >= (3, 15)  # an alias within another is named with its module there, which only a call tells
 VALUES = [v for v in VALUES if not (OF_3_15 and "Alias |" in repr(v))]
 print(json.dumps([repr(v) for v in VALUES]), flush=True)
