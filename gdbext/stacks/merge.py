@@ -56,11 +56,16 @@ def merge(rt: Runtime | None, python: Sequence[PyFrame], native: Sequence[Native
     if not native:
         return [Merged(python=f) for f in python], []
     reasons: list[str] = []
-    return list(merged(rt, python, native, reasons, spare=sum(map(_is_loop, native)) - len(python))), reasons
+    return list(merged(rt, python, native, reasons, spare=_loops(rt, native) - len(python))), reasons
 
 
-def _is_loop(frame: NativeFrame) -> bool:
-    return not frame.inline and frame.function.split(".")[0] == LOOP
+def _is_loop(fold: folding.Folding, frame: NativeFrame) -> bool:
+    return not frame.inline and frame.function.split(".")[0] == LOOP and fold.may_run_python(frame)
+
+
+def _loops(rt: Runtime | None, native: Iterable[NativeFrame]) -> int:
+    fold = folding.Folding(rt)
+    return sum(_is_loop(fold, frame) for frame in native)
 
 
 def counts(rt: Runtime | None, python: Sequence[PyFrame]) -> bool:
@@ -83,7 +88,7 @@ def merged(
     while frame is not None:
         following, held = next(following_frames, None), None
         if counting:
-            if groups and _is_loop(frame):
+            if groups and _is_loop(fold, frame):
                 held = groups.pop(0)[1] if spare <= 0 else []
                 spare -= 1
         elif following is not None and fold.may_run_python(frame):  # the upper end of the outermost frame's stack is not known
@@ -104,7 +109,7 @@ def merged(
 def outward(rt: Runtime | None, python: Sequence[PyFrame], native: Sequence[NativeFrame]) -> list[PyFrame]:
     """The Python frames that the last of `native` and its callers run; the other Python frames are called by it."""
     if counts(rt, python):
-        return list(python)[sum(map(_is_loop, native[:-1])) :]
+        return list(python)[_loops(rt, native[:-1]) :]
     held = [entry.python for entry in merged(rt, python, native, []) if entry.python is not None and entry.reliable]
     last = python.index(held[-1]) + 1 if held else 0
     return list(python)[last:]

@@ -76,9 +76,11 @@ def test_a_program_that_has_cpython_linked_in(python, strip, tmp_path):
         thread, _ = stack_with(json.loads(process.said)["pid"], "forward", tmp_path)
     names = [f["function"] for f in thread["frames"]]
     at = names.index("forward")
-    assert names[at - 1] == "inner"
-    if strip:  # nothing tells whose those are: they are shown, without names
-        assert sum(not f["function"] and f["library"] == host for f in thread["frames"][at:]) >= 5
+    assert [f["function"] for f in thread["frames"] if f["kind"] == "python"] == ["inner", "forward"]
+    if strip:  # nothing tells whose those are: they are shown, without names; up to 3.9 nor which of them run Python
+        outward = thread["frames"][at if minor(python) > 9 else 0 :]
+        assert sum(not f["function"] and f["library"] == host for f in outward) >= 5
+        assert minor(python) > 9 or not any(f["reliable"] for f in thread["frames"] if f["kind"] == "python")
     else:
         assert [n.partition("(")[0] for n in names[at + 1 : at + 5]] == [
             "PyScheduler::call_model",
