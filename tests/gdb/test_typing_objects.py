@@ -1,4 +1,4 @@
-"""Unions, generic aliases, type parameters, `type` statements, t-strings, sentinels and lazy imports are shown as Python shows them."""
+"""Unions, generic aliases, type parameters, `type` statements, t-strings, sentinels and lazy imports have Python's own text."""
 
 import json
 import os
