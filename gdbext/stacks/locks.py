@@ -116,7 +116,8 @@ class Finder:
             return semantic
         owner = musl_locks.owner(self.target, futex) if futex else None
         if owner is not None:
-            return self._owned(Edge(self.node(thread), f"the mutex at {futex:#x}", "mutex", address=futex), owner)
+            where = str(thread.top or "a place that cannot be named")
+            return self._owned(Edge(self.node(thread), f"the mutex at {futex:#x}", "mutex", address=futex, where=where), owner)
         if futex and self._stands_in(thread, _JOIN):
             return self._native_join(thread, futex)
         if futex and thread.python and thread.py is not None:
