@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import shutil
 import subprocess
 
 from . import arm64, debian, get_gdbs, get_releases
@@ -20,7 +21,6 @@ from .system import find_pythons, need_gdb
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MINORS = [(3, minor) for minor in range(9, 16)]  # every CPython that README claims to read
-FREE_THREADED = ["3.13t"]  # builds without the GIL that Debian has
 
 
 class Prepared:
@@ -83,11 +83,8 @@ class Prepared:
             minor = "%d.%d" % version
             self._optional(f"CPython {minor}", lambda minor=minor: get_python(minor))
         self.variables["GDBEXT_TEST_PYTHONS"] = ":".join(find_pythons(MINORS[0], more=fetched_pythons()).values())
-        for minor in FREE_THREADED:
-            if not fetched_pythons(minor):
-                self._optional(f"free-threaded CPython {minor}", lambda minor=minor: get_python(minor))
-        found = [path for minor in FREE_THREADED for path in fetched_pythons(minor)]
-        self.variables["GDBEXT_TEST_FREE_THREADED_PYTHONS"] = ":".join(found)
+        free = self.environ.get("GDBEXT_TEST_FREE_THREADED_PYTHONS")
+        self.variables["GDBEXT_TEST_FREE_THREADED_PYTHONS"] = free or ":".join(free_threaded_pythons())
 
     def _gdbs(self) -> None:
         gdbs = need_gdb()
@@ -144,9 +141,19 @@ class Prepared:
                     self.missing[name] = "scripts/get-cuda could not get it"
 
 
-def fetched_pythons(minor: str = "3.*[0-9]") -> list[str]:
-    """Start scripts of the interpreters that scripts/get-pythons got: those of one minor ("3.13t"), or all that have a GIL."""
-    return sorted(glob.glob(os.path.join(cache_folder(), "pythons", minor, "bin", f"python{minor}")))
+def fetched_pythons() -> list[str]:
+    """Start scripts of the interpreters that scripts/get-pythons got."""
+    return sorted(glob.glob(os.path.join(cache_folder(), "pythons", "*", "bin", "python3.*[0-9]")))
+
+
+def free_threaded_pythons() -> list[str]:
+    """The free-threaded CPythons here, one of each minor: on the PATH, pyenv's, uv's. Debian has none."""
+    home, found = os.path.expanduser("~"), {}
+    for name in (f"python3.{minor}t" for minor in range(13, MINORS[-1][1] + 1)):
+        for pattern in (f"{home}/.pyenv/versions/*/bin/{name}", f"{home}/.local/share/uv/python/*/bin/{name}"):
+            found.update({name: path for path in sorted(glob.glob(pattern))})
+        found.update({name: path for path in [shutil.which(name)] if path and "shims" not in path})
+    return list(found.values())
 
 
 def get_python(minor: str, *options: str) -> None:

@@ -10,7 +10,7 @@ from harness.subjects import running
 from gdbext.errors import GdbextError
 
 PYTHONS = [path for path in os.environ.get("GDBEXT_TEST_FREE_THREADED_PYTHONS", "").split(":") if path]
-pytestmark = pytest.mark.skipif(not PYTHONS, reason="no free-threaded CPython: scripts/get-pythons 3.13t")
+pytestmark = pytest.mark.skipif(not PYTHONS, reason="no free-threaded CPython here (python3.13t)")
 
 
 @pytest.mark.parametrize("how", ["asleep", "at_work", "detached", "turns"])
