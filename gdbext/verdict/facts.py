@@ -200,7 +200,6 @@ class ProcessState:
     state: str = "S"  # the letter of proc(5)
     threads: list[ThreadState] = field(default_factory=list)  # the main one first
     gil_hog: tuple[Node, list[Node]] | None = None  # (the thread that holds the GIL and never releases it, those that wait)
-    free_threaded: bool = False  # it has no GIL: a thread that stays attached while another wants all to stop counts as holder
     world: tuple[int, int] | None = None  # (rank, size) of its torch.distributed group
     links: set[Any] | None = None  # its connections, equal at both ends; None where they are not known
     job: str = ""  # where its ranks have found one another: the same for all ranks of one job, and for no other job
@@ -237,6 +236,7 @@ class ProcessState:
     signals: Sequence[str] = ()  # that it has handlers of its own for
     read: int = 0  # bytes that it read in the window
     short: list[str] = field(default_factory=list)  # resources that have run out
+    free_threaded: bool = False  # it has no GIL: a thread that stays attached while another wants all to stop counts as holder
     # the sources of the facts: no rule reads them, and facts that a test makes up have none
     rank: Rank | None = None
     snapshot: ProcessSnapshot | None = None  # its copy
