@@ -2,15 +2,26 @@
 stacks, objects and tasks are read as of other builds, and what is not read is refused by the reason."""
 
 import os
+import time
 
 import pytest
 from harness.answers import answer, run
 from harness.subjects import running
 
+from gdbext.cpython.runtime import open_runtime
+from gdbext.cpython.world import wanted_stop
 from gdbext.errors import GdbextError
 
 PYTHONS = [path for path in os.environ.get("GDBEXT_TEST_FREE_THREADED_PYTHONS", "").split(":") if path]
 pytestmark = pytest.mark.skipif(not PYTHONS, reason="no free-threaded CPython here (python3.13t)")
+
+
+def stops(target):
+    """Waits until a thread wants all others to stop: from then on the subject can say nothing any more."""
+    end = time.monotonic() + 120
+    while wanted_stop(open_runtime(target)) is None:
+        assert time.monotonic() < end
+        target.invalidate()
 
 
 @pytest.mark.parametrize("how", ["asleep", "at_work", "detached", "turns"])
@@ -18,6 +29,8 @@ pytestmark = pytest.mark.skipif(not PYTHONS, reason="no free-threaded CPython he
 def test_a_thread_that_keeps_all_others_from_stopping(python, how):
     with running(python, "free_threaded.py", how) as (target, truth):
         assert not truth["gil"]
+        if how in ("asleep", "at_work"):
+            stops(target)
         said = answer(f"llm-hang {target.pid}")
         threads = {t["tid"]: t for t in answer(f"pythreads -on {target.pid}")["threads"]}
     assert {t["gil"] for t in threads.values()} == {"disabled"}

@@ -39,6 +39,7 @@ def turns():
 
 
 def collects():
+    told.wait()
     while True:
         gc.collect()
         if how == "detached":
@@ -46,7 +47,7 @@ def collects():
             threading.Event().wait()
 
 
-ended = threading.Event()
+ended, told = threading.Event(), threading.Event()
 for name, what in (
     ("keeps", {"asleep": asleep, "at_work": at_work, "detached": detached, "turns": turns}[how]),
     ("collects", collects),
@@ -55,6 +56,8 @@ for name, what in (
     threading.Thread(target=named, args=(what,), name=name, daemon=True).start()
     begun.wait()
 if how == "detached":
+    told.set()
     ended.wait()
 os.write(1, (json.dumps({"gil": sys._is_gil_enabled(), "tids": tids}) + "\n").encode())
+told.set()
 threading.Event().wait()
