@@ -148,12 +148,12 @@ def fetched_pythons() -> list[str]:
 
 def free_threaded_pythons() -> list[str]:
     """The free-threaded CPythons here, one of each minor: on the PATH, pyenv's, uv's. Debian has none."""
-    home, found = os.path.expanduser("~"), {}
+    home, found = os.path.expanduser("~"), []
     for name in (f"python3.{minor}t" for minor in range(13, MINORS[-1][1] + 1)):
-        for pattern in (f"{home}/.pyenv/versions/*/bin/{name}", f"{home}/.local/share/uv/python/*/bin/{name}"):
-            found.update({name: path for path in sorted(glob.glob(pattern))})
-        found.update({name: path for path in [shutil.which(name)] if path and "shims" not in path})
-    return list(found.values())
+        places = [path for path in [shutil.which(name)] if path and "shims" not in path]
+        places += glob.glob(f"{home}/.pyenv/versions/*/bin/{name}") + glob.glob(f"{home}/.local/share/uv/python/*/bin/{name}")
+        found += places[:1]
+    return found
 
 
 def get_python(minor: str, *options: str) -> None:
