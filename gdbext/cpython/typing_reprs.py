@@ -97,7 +97,8 @@ def _lazy_import(printer: Repr, value: Object, depth: int) -> str:
 
     `import a.b` without a list of names stands for `a`. C code alone knows these words, which lie behind the builtins; they are
     believed where they are of these types."""
-    rt, names, one = value.rt, [], value
+    rt, one = value.rt, value
+    names: list[str] = []
     for _ in range(MAX_PARTS):
         of, name = map(rt.object, rt.target.words(one.address + rt.layout["object.__size"] + 8, 2))
         if not of.address or not of.isa("lazy_import"):
