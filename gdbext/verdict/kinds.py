@@ -18,7 +18,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("stopped", "a process is stopped"),
     Kind("lock-cycle", "threads, tasks or processes wait for one another in a ring"),
     Kind("lock-held", "a thread or process holds a lock and does not release it", lasts=True),
-    Kind("gil", "one thread keeps the GIL", lasts=True),
+    Kind("gil", "one thread keeps the GIL (free-threaded: all others from stopping)", lasts=True),
     Kind("dead-thread", "a thread waits for one that has ended"),
     Kind("livelock", "a thread runs but makes no progress", lasts=True),
     Kind("loop-blocked", "an event loop cannot run its ready tasks", lasts=True),
