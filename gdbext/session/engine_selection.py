@@ -14,6 +14,7 @@ from ..engines.kv_view import NativeView, View
 from ..engines.processes import ProcessRef
 from ..engines.rank import Rank
 from ..engines.spec import SCHEDULERS
+from ..engines.what import is_path
 from ..errors import GdbextError, NotFoundError
 from .command import Option
 from .process_selection import resolve_processes
@@ -59,7 +60,7 @@ def only_scheduler(session: Any) -> Rank:
 
 def cores_of(session: Any, on: str | None) -> list[ProcessRef]:
     """The cores of several processes that `-on` names, in their order; [] where it names one process."""
-    named = resolve_processes(session, on) if on is not None else []
+    named = resolve_processes(session, on) if on is not None and is_path(on) else []
     return named if len(named) > 1 and all(one.core for one in named) else []
 
 
