@@ -84,6 +84,12 @@ def test_a_read_over_the_edge_of_what_was_copied_faults_and_its_beginning_can_be
     assert t.read_partial(0x10FF8, 16) == b"\x0a" * 8
 
 
+def test_pages_that_were_not_copied_are_filled_with_zeros_where_that_is_asked_for(tmp_path):
+    t = CoreFileTarget(make(tmp_path))
+    assert t.read_filled(0x10FF8, 2 * PAGE) == b"\x0a" * 8 + bytes(PAGE) + b"\x0c" * (PAGE - 8)
+    assert t.read_filled(0x13FF0, 32) == b"\x0d" * 16 + bytes(16) and t.read_filled(0x20008, 24) == bytes(24)
+
+
 def test_read_only_memory_of_a_file_comes_from_the_file(tmp_path, backed):
     t = CoreFileTarget(make(tmp_path, backed=backed))
     assert t.read(0x40FFE, 4) == b"\x01\x01\x02\x02"
