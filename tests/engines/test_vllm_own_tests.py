@@ -25,6 +25,8 @@ BY_HAND = {
     "test_cache_blocks_multi_group": "hash-entry",
     "test_eagle_with_sliding_window": "hash-missing",
     "test_different_block_size": "hash-missing",
+    "test_sliding_window_possible_cached_prefix": "hash-entry",
+    "test_sliding_window_cache_hit_with_finer_hash_alignment": "hash-entry",
 }
 
 
