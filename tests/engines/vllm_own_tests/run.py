@@ -34,7 +34,20 @@ OPT = {
     "max_position_embeddings": 16384,
     "torch_dtype": "float16",
 }
-MODELS = {"facebook/opt-125m": OPT, "facebook/opt-350m": OPT}
+QWEN = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "vocab_size": 50272,
+    "max_position_embeddings": 40960,
+    "torch_dtype": "bfloat16",
+}
+MODELS = {"facebook/opt-125m": OPT, "facebook/opt-350m": OPT, "Qwen/Qwen3-0.6B": QWEN}
 KINDS = ("Scheduler", "KVCacheManager", "BlockPool")
 
 
