@@ -135,6 +135,9 @@ IN_WORDS = {  # reasons that JSON has as one word
 }
 
 
+CIRCUMSTANCES = frozenset((*IN_WORDS, "nothing moves there meanwhile"))  # how reasons end that leave nothing out
+
+
 class Answer:
     """The result of a command. `data`: the JSON fields; `text`: a function of `Style` that makes the text for people; `partial`:
     reasons why the answer is not the whole truth."""
@@ -147,9 +150,9 @@ class Answer:
 
     @property
     def lacks(self) -> bool:
-        """Whether a requested part is missing. A process that was read while it ran does not count as missing, here or on another
-        machine ("ssh:gpu17: unstopped")."""
-        return any(reason.rpartition(": ")[2] not in IN_WORDS for reason in self._reasons())
+        """Whether a requested part is missing. That a process ran, or stood still, while it was read leaves nothing out, also on
+        another machine ("ssh:gpu17: unstopped")."""
+        return any(reason.rpartition(": ")[2] not in CIRCUMSTANCES for reason in self._reasons())
 
     def _reasons(self) -> list[str]:
         return list(dict.fromkeys(one_line(reason) for reason in self.partial))
