@@ -52,8 +52,8 @@ def configurations(gdb: Gdb, cuda_gdb: str, what: str = "", command: Sequence[st
     """The text of a launch.json: for each rank that `what` names (every rank without it) the ways to attach, and one way to open
     a core. For a `command` that starts an engine there are ways to start it instead.
 
-    `cuda_gdb`: a path, "" where there is none. `pick`, or no rank at all: VS Code's process picker asks for the pid. `GdbextError` where `what` or the
-    command's program does not exist."""
+    `cuda_gdb`: a path, "" where there is none. `pick`, or no rank at all: VS Code's process picker asks for the pid.
+    `GdbextError` where `what` or the command's program does not exist."""
     if command:
         found = start(gdb, cuda_gdb, command)
     else:
