@@ -318,6 +318,7 @@ class Command:
             for i, word in enumerate(words):  # no process is named like an option
                 if _OPTION.match(word) and not matching(word, options):
                     raise _unknown_option(cls, word, " ".join(words[i + 1 :]), options)
+            rest = _without_options(cls, rest, options, values)
         return Args(values, cls.with_process(rest, values))
 
     @classmethod
@@ -410,6 +411,19 @@ def _take_options(command: type[Command], line: str, options: list[Option], valu
         else:
             values[option.key] = value
     return line
+
+
+def _without_options(command: type[Command], rest: str, options: list[Option], values: dict[str, Any]) -> str:
+    """The words of an operand that names processes, without the options among them; no process is named like an option."""
+    before: list[str] = []
+    while rest:
+        word, more = _word(rest)
+        if not (_OPTION.match(word.partition("=")[0]) and matching(word.partition("=")[0], options)):
+            before.append(rest[: len(rest) - len(more)].strip())
+            rest = more
+        else:
+            rest = str(_take_options(command, rest, options, values, True))
+    return " ".join(before)
 
 
 def _trailing(text: str, options: list[Option]) -> Any:

@@ -38,7 +38,8 @@ WORSE, BETTER, SAME = (214, 60, 40), (40, 110, 214), (232, 228, 218)
 STALL = "#d0006f"
 STYLE = (
     "<style>svg{display:block;width:100%;height:auto}svg text{font:11px ui-monospace,monospace;pointer-events:none}"
-    ".flame g{cursor:pointer}.timeline{cursor:crosshair}.hit{stroke:#0b5fff;stroke-width:2}#search{width:20em}</style>"
+    ".flame g{cursor:pointer}.timeline{cursor:crosshair;overflow:visible}.hit{stroke:#0b5fff;stroke-width:2}"
+    "#search{width:20em}</style>"
 )
 KEYS = "drag over the timeline to see a part of it; + and - zoom, the arrow keys move, Escape shows all"
 SEARCH = (
@@ -84,7 +85,7 @@ def _summary(rec: Recording) -> str:
     ]
     said = f"{rec.seconds:.2f} s at {rec.reached:.1f} of {rec.rate:g} samples a second; {_stood(rec)}"
     notes = "".join(f"<p class=bad>{html.text(note)}</p>" for note in rec.notes)
-    head = ("process", "pid", "threads", "looks", "stacks", "dropped", "CPU", "recorded")
+    head = ("process", "pid", "threads", "samples", "stacks", "dropped", "CPU", "recorded")
     return f"<p>{html.text(said)}</p>{notes}{html.table(head, rows)}"
 
 

@@ -122,3 +122,14 @@ def test_the_machine_is_searched_once_for_several_pids(engine, monkeypatch):
         with pytest.raises(NotFoundError):
             Session().resolve_each(words)
         assert len(asked) == searches and asked[-1] is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["-force F.html 7 8", "F.html -force 7 8", "F.html 7 -force 8", "F.html 7 8 -force", "F.html --wait=3 7 -force 8 -json"],
+)
+def test_options_stand_anywhere_among_the_names_of_processes(line):
+    from gdbext.commands.llm_report import LlmReport
+
+    args = LlmReport.parse(line)
+    assert args.force and args.operand_text == "F.html 7 8" and args.json == ("-json" in line)
