@@ -22,16 +22,16 @@ TICKS = 12  # marks of the time axis, at most
 NARROWEST = 0.6  # pixels of a call that is drawn
 MAX_BANDS = 3000  # rectangles of one thread
 MAX_CALLS = 20_000
-COLOURS = {
+COLOURS = {  # those of a rest let the page through, light or dark
     RUNNING: "#e0662f",
     GIL: "#b00020",
     LOCK: "#8a6fc0",
     DISK: "#7a4a1e",
-    SLEEP: "#c8ccd0",
-    POLL: "#dde3e8",
+    SLEEP: "#8c96a078",
+    POLL: "#8c96a048",
     NETWORK: "#9cc4e4",
-    OTHER: "#bbb",
-    STOPPED: "#444",
+    OTHER: "#80808090",
+    STOPPED: "#5a5a5a",
     QUEUED: "#e6b422",
 }
 WORSE, BETTER, SAME = (214, 60, 40), (40, 110, 214), (232, 228, 218)
