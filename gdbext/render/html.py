@@ -20,7 +20,7 @@ body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1200px;paddin
 pre,code,summary,td,th{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px}
 pre{background:#f6f6f4;padding:.8em;overflow-x:auto;border-radius:4px}
 table{border-collapse:collapse}td,th{padding:.15em .7em;text-align:left;border-bottom:1px solid #8883;vertical-align:top}
-.n{text-align:right}details{margin-left:1.1em}summary{cursor:pointer}.who{color:#06c}.where{color:#777}.bad{color:#b00020;font-weight:600}
+.n{text-align:right;white-space:nowrap}details{margin-left:1.1em}summary{cursor:pointer}.who{color:#06c}.where{color:#777}.bad{color:#b00020;font-weight:600}
 .dim{color:#777}.good{color:#1b7f3b;font-weight:600}
 @media(prefers-color-scheme:dark){body{background:#1b1b1d;color:#ddd}pre{background:#26262a}
 .who{color:#6af}.where,.dim{color:#999}.bad{color:#f66}.good{color:#5fd38a}}
