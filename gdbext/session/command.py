@@ -135,7 +135,9 @@ IN_WORDS = {  # reasons that JSON has as one word
 }
 
 
-CIRCUMSTANCES = frozenset((*IN_WORDS, "nothing moves there meanwhile"))  # how reasons end that leave nothing out
+CIRCUMSTANCES = frozenset(  # how reasons end that leave nothing out
+    (*IN_WORDS, "nothing moves there meanwhile", "it was read as it is, without being stopped")
+)
 
 
 class Answer:

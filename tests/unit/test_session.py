@@ -105,9 +105,10 @@ def test_a_name_with_several_places_shows_them_all_and_unstopped_is_said_in_word
     assert said == "pybreak 1: /a/llama.py:3  Layer.forward  and /b/eagle.py:7  (2 debug registers)"
     assert Answer({}, "text", ["unstopped"]).to_text() == "text\n(partial: unstopped: read while the process runs)"
     assert '"partial": ["unstopped"]' in Answer({}, "text", ["unstopped"]).json("pybt")
+    held = "TP0: process 9 (gdb), which traces it, holds it: it was read as it is, without being stopped"
     stopped = "TP1 (pid 7) is stopped by SIGSTOP: nothing moves there meanwhile"
     assert (
-        not Answer({}, "", ["unstopped", "ssh:a: unstopped", stopped, "ssh:a: " + stopped]).lacks
+        not Answer({}, "", ["unstopped", "ssh:a: unstopped", stopped, "ssh:a: " + stopped, held]).lacks
         and Answer({}, "", ["ssh:a: gone"]).lacks
     )
 
