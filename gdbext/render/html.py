@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 STYLE = """
 :root{color-scheme:light dark}
-body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1200px;padding:0 1em;color:#222;background:#fff}
+body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1200px;padding:0 1em;color:#222;background:#fff;
+overflow-wrap:break-word}
 pre,code,summary,td,th{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px}
 pre{background:#f6f6f4;padding:.8em;overflow-x:auto;border-radius:4px}
 table{border-collapse:collapse}td,th{padding:.15em .7em;text-align:left;border-bottom:1px solid #8883;vertical-align:top}
