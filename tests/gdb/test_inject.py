@@ -381,11 +381,11 @@ def test_a_gdb_that_is_killed_in_the_middle_of_the_call_costs_no_rank(python, gd
 
 
 @pytest.mark.parametrize("python", TWO_WAYS[-1:], ids=os.path.basename)
-def test_whoever_waits_for_a_script_no_longer_leaves_nothing(python, gdb_path, tmp_path):
+def test_whoever_waits_for_a_script_no_longer_lets_it_end(python, gdb_path, tmp_path):
     """By remote execution: Ctrl-C ends the wait, not the script."""
     at, body = tmp_path / "at", tmp_path / "slow.py"
     body.write_text(SLOW.format(at=str(at), seconds=2))
-    with nothing_is_left(), started(python, tmp_path) as subject:
+    with started(python, tmp_path) as subject:
         words = [gdb_path, "-nx", "-batch", "-iex", "set debuginfod enabled off", "-x", INIT]
         words += ["-ex", f"llm-inject -unsafe {body} {subject.pid}"]
         with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as asks:
