@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 FILE = "multiprocessing/pool.py"
-HELPERS = ("_handle_tasks", "_handle_results")  # functions of the threads that give work out and take results in
-WORKER = "worker"
+FILES = (FILE, "concurrent/futures/process.py")
+HELPERS = ("_handle_tasks", "_handle_results", "run")  # functions of the threads that give work out and take results in
+WORKERS = ("worker", "_process_worker")
 _GETS = ("get", "wait", "next")
 MAX_WORKERS = 4096
 

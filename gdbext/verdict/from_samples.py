@@ -11,9 +11,9 @@ from . import patterns
 from .facts import ProcessState, ThreadState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from ..stacks.async_waits import AsyncState
+    from ..stacks.async_waits import AsyncState, TaskState
     from ..stacks.threads import ProcessView
     from ..stacks.waits import Edge
     from ..torch.collectives import Count
@@ -55,8 +55,16 @@ def meet(view: ProcessView, threads: Sequence[ThreadState], counts: Sequence[Cou
                 break
 
 
+def name_tasks(edges: Iterable[Edge], tasks: Iterable[TaskState]) -> None:
+    """Sets the owner of each edge that waits for an asyncio task."""
+    nodes = {task.address: task.node for task in tasks}
+    for edge in edges:
+        edge.owner = nodes.get(edge.task, edge.owner)
+
+
 def at_one_look(view: ProcessView, edges: Sequence[Edge], seen: AsyncState) -> ProcessState:
     """A process as one copy shows it, with its `edges`: what its threads did before is not known."""
+    name_tasks(edges, seen.tasks)
     waits = {edge.waiter: edge for edge in edges}
     found = ProcessState(view.name, pid=view.pid or 0, threads=threads_of(view), tasks=seen.tasks, loops=seen.loops)
     for t in found.threads:

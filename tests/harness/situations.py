@@ -38,7 +38,9 @@ class Outcome:
     culprits: list
     evidence: list
     how: str
-    chain: bool = False  # the true culprit stands at the end of some chain
+    end: str = (
+        ""  # of a hung one: its own chain ends at who should end it ("named"), or at several of which that is one ("among")
+    )
 
 
 def judge(truth, said):
@@ -106,7 +108,7 @@ class Stage:
             time.sleep(0.2)
             pids = [truth["pid"], *truth["pids"], *truth["others"]]
             said = answer(f"llm-hang {' '.join(map(str, pids))} -wait {wait} -json")
-        ends = {one for chain in said["chains"] for one in ends_of(chain["end"])}
+        named = end_named(truth, said["chains"])
         strangers = set(map(str, truth["others"]))
         said = next(v for v in said["verdicts"] if not strangers.issuperset(v["group"]))
         got = [c.get("tid") or c["label"] for c in said["culprits"]]
@@ -121,14 +123,27 @@ class Stage:
             got,
             said["evidence"],
             how,
-            bool(ends & set(truth["culprits"])),
+            named,
         )
 
 
-def ends_of(end):
-    """The tids and pids of the end of a chain, of each of several."""
+def end_named(truth, chains):
+    """Whether a chain of the process's main thread, or of a task, ends where it truly does: "named", "among" several, or ""."""
+    own = [chain["end"] for chain in chains if chain["waiter"]["pid"] == truth["pid"] and _is_main(truth, chain["waiter"])]
+    if any(_is_true(truth, end) for end in own):
+        return "named"
+    return "among" if any(_is_true(truth, one) for end in own for one in end.get("any_of", ())) else ""
+
+
+def _is_main(truth, waiter):
+    return waiter.get("tid") in (None, truth["pid"]) or waiter.get("task") is not None
+
+
+def _is_true(truth, end):
     at = end["place"] or {}
-    return {at.get("tid"), at.get("pid")} - {None} | {one for other in end.get("any_of", ()) for one in ends_of(other)}
+    others = at.get("pid") if at.get("pid") != truth["pid"] else None
+    found = {at.get("tid"), others, f"task {at.get('task')}", end["state"]}
+    return bool((found - {None}) & set(truth["ends"]))
 
 
 def left_out(words, why):
@@ -173,9 +188,13 @@ def matrix(found):
     lines.append(
         f"without those whose truth accepts unknown: {told} of {len(sure)}, {100 * told / max(len(sure), 1):.1f} % right"
     )
-    named = [o for o in found if o.hung and [c for c in o.true if isinstance(c, int)]]
+    hung = [o for o in found if o.hung and o.how != "left out"]
+    ends = collections.Counter((o.how, o.end or "not named") for o in hung)
+    true = sum(o.end == "named" for o in hung)
     lines.append(
-        f"hung by one that has a tid: {sum(o.chain or o.how == 'right' for o in named)} of {len(named)} named, by a chain's "
-        f"end or the verdict; by a chain's end {sum(o.chain for o in named)}"
+        f"hung: {len(hung)}; their chain ends where it truly does: {true}, {100 * true / max(len(hung), 1):.1f} %; "
+        + ", ".join(f"{how}, end {end}: {n}" for (how, end), n in sorted(ends.items()))
     )
+    well = [o for o in found if not o.hung and o.how != "left out"]
+    lines.append(f"well: {len(well)}, accused {sum(o.verdict in ACCUSES for o in well)}")
     return lines

@@ -1,6 +1,7 @@
-"""situations.py SEED, or "WAIT, STATE[, DECOY...]": one process in a situation that the seed draws, or the words name: what it
-waits for, who should end that wait and what that one does, and what else goes on beside it. Says what is true as JSON, then lives
-it: {"pid", "pids" to look at, "others" to look at too, "drawn", "hung", "right": [verdicts], "culprits": [tid or pid]}.
+"""situations.py SEED, fSEED of the second family, or "WAIT, STATE[, DECOY...]": one process in a situation that the seed draws,
+or the words name: what it waits for, who should end that wait and what that one does, and what else goes on beside it. Says what
+is true as JSON, then lives it: {"pid", "pids" to look at, "others" to look at too, "drawn", "hung", "right": [verdicts],
+"culprits": [tid or pid], "ends": [tid, pid, "task NAME" or state in which the chain of its wait may end]}.
 
 The truth is by construction: the process knows whom it made stand, spin, end or go on.
 """
@@ -21,6 +22,8 @@ import time
 import types
 
 import situation_asyncio
+import situation_field
+import situation_field_others
 import situation_processes
 import situation_ranks
 import situation_sleepers
@@ -375,6 +378,9 @@ WAITS = {
 }
 
 
+FIELD = {**situation_field.WAITS, **situation_field_others.WAITS}  # the second family: seeds of f and a number
+
+
 def needs(name):
     """What an interpreter must have for a wait of this name: "uvloop", "torch", "vllm" or ""."""
     if name in situation_asyncio.UVLOOP:
@@ -384,11 +390,12 @@ def needs(name):
 
 def draw_for(seed):
     """(name of the wait, what the ender does, decoys) that a seed draws, or that words name as "drawn" does."""
-    if not seed.isdigit():
+    field = seed.startswith("f") and seed[1:].isdigit()
+    if not seed.isdigit() and not field:
         name, drawn, *decoys = seed.split(", ")
         return name, drawn, [d for d in DECOYS if d.__name__ in decoys]
-    draw = random.Random(int(seed))
-    pairs = [(name, drawn) for name, (_, states) in WAITS.items() for drawn in states]
+    draw = random.Random(seed if field else int(seed))
+    pairs = [(name, drawn) for name, (_, states) in (FIELD if field else WAITS).items() for drawn in states]
     name, drawn = pairs[draw.randrange(len(pairs))]
     decoys = draw.sample(DECOYS, draw.choice((0, 1, 1, 2, 3)))
     return name, drawn, decoys
@@ -396,6 +403,8 @@ def draw_for(seed):
 
 def truth_of(kind, drawn):
     """(hung, right verdicts, culprits by name)"""
+    if kind.startswith("field"):
+        return situation_field.truth(kind, drawn)
     if kind == "cycle":
         return True, ["lock-cycle"], ["ender", "main", "task"]
     if kind == "lock without an owner":
@@ -462,7 +471,7 @@ def main(seed):
         if decoy in FORKS:
             decoy()
     with_children = list(children)
-    kind, wait = WAITS[name][0](random.Random(seed), drawn)
+    kind, wait = {**WAITS, **FIELD}[name][0](random.Random(seed), drawn)
     for decoy in decoys:
         if decoy not in FORKS:
             decoy()
@@ -479,6 +488,7 @@ def main(seed):
         "hung": hung,
         "right": right,
         "culprits": told,
+        "ends": [tids.get(end, end) for end in (situation_field.ends(kind, drawn, culprits) if hung else ())],
     }
     print(json.dumps(said), flush=True)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
