@@ -139,7 +139,8 @@ class Files:
         if link.startswith("/dev/null"):
             return Source("file", link)
         status = file_status(f"/proc/{self.pid}/fd/{descriptor}")
-        return Source("pipe", link, status[2]) if status is not None and stat.S_ISFIFO(status[0]) else Source("file", link)
+        kind = "pipe" if status is not None and stat.S_ISFIFO(status[0]) else "file"
+        return Source(kind, link, status[2] if status is not None else 0)
 
     def _noted(self, descriptor: int, name: str) -> int:
         """A number of /proc/PID/fdinfo/FD, -1 where it is not there."""

@@ -221,7 +221,7 @@ def set_file_owner(edge: Edge, holders: dict[Any, Any], by_name: dict[str, Proce
         edge.outside, edge.unread = [f"{_comm(pid)} ({pid})" for pid in held], held
         edge.note = f"{', '.join(edge.outside[:4])} {'has' if len(held) == 1 else 'have'} {'it' if locked else 'the file open'}"
     else:
-        edge.note = "no readable process has it"
+        edge.note = "this process has it itself, by another descriptor" if mine.pid in locked else "no readable process has it"
         if kind == "baton":  # whoever makes such a file keeps it open until it removes it (torch/utils/file_baton.py)
             edge.note += " open: one that has ended, or is out of sight, made the file; the wait lasts until it is removed"
 

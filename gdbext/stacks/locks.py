@@ -19,7 +19,7 @@ from .ending import shutdown_edge
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
 from .io_locks import buffered_owner
-from .pools import Pools, task_behind
+from .pools import Pools, loop_of, task_behind
 from .python_waits import LIBRARY, ORPHANED, awaited_futures, edge_of, import_owner, last_part, number, path_of, text
 from .python_waits import find as find_wait
 from .references import Reach, Reachable, references_of
@@ -385,7 +385,7 @@ class Finder:
         many = awaited_futures(thread.python) if wait.kind == "Event" else None
         if many is not None:
             return self._futures(Edge(node, "", "Future", where=where, limit=wait.limit), *many)
-        job = process_pools.edge(node, thread.python, wait.limit) if wait.kind in ("Event", "Condition") else None
+        job = process_pools.edge(node, thread.python, wait.limit, self.view.by_ident)
         if job is not None:
             return job
         own = [f for f in thread.python[:8] if not path_of(f).endswith(LIBRARY)]
@@ -417,6 +417,8 @@ class Finder:
         """Whether a pool or a task of an event loop has the work of the awaited Future. Sets who runs it, or all that may."""
         if not self.pools.give(edge, edge.address, self.node):
             edge.task = task_behind(self.rt, edge.address)
+            tid = 0 if edge.task else loop_of(self.rt, edge.address)
+            edge.owner = (self.view.name, tid) if tid else None
         return bool(edge.owner or edge.pool or edge.pids or edge.task)
 
     def _ended_threads(self, waiter: ThreadView) -> list[str]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..cpython.simple_queues import items
-from ..cpython.task_waits import chained, is_task
+from ..cpython.task_waits import chained, free_variables, is_task
+from ..cpython.tasks import running_loops
 from ..errors import GdbextError
 from .python_waits import last_part, path_of
 
@@ -30,6 +31,17 @@ def task_behind(rt: Any, future: int) -> int:
     with log.passing_over(GdbextError, AttributeError):
         callbacks = rt.object(future).attr("_done_callbacks").elements(MAX_CALLBACKS)
         return next((one.address for one in map(chained, callbacks) if one is not None and is_task(one)), 0)
+    return 0
+
+
+def loop_of(rt: Any, future: int) -> int:
+    """The thread id of the event loop in whose queue a callback stands that is to begin the work of a Future; 0 for none."""
+    with log.passing_over(GdbextError, AttributeError):
+        for address, tid in running_loops(rt).items():
+            for handle in rt.object(address).attr("_ready").elements(MAX_PENDING):
+                callback = handle.attr("_callback")
+                if callback.isa("function") and any(one.address == future for one in free_variables(callback).values()):
+                    return tid
     return 0
 
 

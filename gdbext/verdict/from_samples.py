@@ -9,6 +9,7 @@ from ..errors import GdbextError
 from ..observe.window import LEAST
 from . import patterns
 from .facts import ProcessState, ThreadState
+from .follow import givers_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,6 +61,15 @@ def name_tasks(edges: Iterable[Edge], tasks: Iterable[TaskState]) -> None:
     nodes = {task.address: task.node for task in tasks}
     for edge in edges:
         edge.owner = nodes.get(edge.task, edge.owner)
+
+
+def lock_own_files(s: ProcessState) -> None:
+    """Sets, for each lock on a file that the process itself has by another descriptor, the threads that can reach that one."""
+    for t in s.threads:
+        edge = t.edge
+        if edge is not None and edge.shared and edge.owner is None and not edge.outside and t.call is not None:
+            edge.candidates = edge.candidates or givers_at(s, t.node, t.call)
+            edge.doubted = edge.doubted or bool(edge.candidates)
 
 
 def at_one_look(view: ProcessView, edges: Sequence[Edge], seen: AsyncState) -> ProcessState:

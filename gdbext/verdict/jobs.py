@@ -1,4 +1,4 @@
-"""The threads that may give the result for which a thread waits at a `multiprocessing.Pool` or a ProcessPoolExecutor."""
+"""The threads that may give the result for which a thread waits at a pool of multiprocessing or a ProcessPoolExecutor."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def givers(facts: Facts, edge: Edge) -> tuple[list[Node], list[int]]:
     found = [t.node for t in helpers if not _takes_next(t)]
     mains = {other.pid: other.main for other in facts if other.main is not None and other.main.frames}
     workers = [mains[pid] for pid in edge.pids if pid in mains]
+    workers += [t for t in map(facts.thread, edge.candidates) if t is not None]
     found += [t.node for t in workers if not _takes_next(t) or _stopped(facts, t)]
     if not found and not any(t.call is not None and t.call.name == "read" for t in workers):
         found = [t.node for t in workers]  # none of them reads the queue: a lock is between them and the next work

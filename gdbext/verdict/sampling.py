@@ -110,6 +110,8 @@ class Sampling:
         self._settle()
         views = [s.view for s in self.seen if s.view is not None]
         ipc_locks.resolve(views, [t.edge for s in self.seen for t in s.threads if t.edge is not None])
+        for s in self.live:
+            from_samples.lock_own_files(s)
 
     def _settle(self) -> None:
         """Reads the states at the end of the window, and the processes that have the other ends of what is waited for."""

@@ -267,7 +267,7 @@ def _job(facts: Facts, edge: Edge, said: str) -> Step:
     if unread:
         others = [End(None, UNKNOWN, "it was not read", pid) for pid in unread[1:MAX_UNREAD]]
         return Step(said, (), End(None, UNKNOWN, f"process {', '.join(map(str, unread[:4]))} not read", unread[0], others))
-    return Step(said, (), End(None, ENDED, jobs.LOST if edge.pids else jobs.GONE))
+    return Step(said, (), End(None, ENDED, jobs.LOST if edge.pids or edge.candidates else jobs.GONE))
 
 
 def _sleeper(facts: Facts, f: ProcessState, waiter: Node) -> Node:

@@ -129,18 +129,25 @@ class Stage:
 
 def end_named(truth, chains):
     """Whether a chain of the process's main thread, or of a task, ends where it truly does: "named", "among" several, or ""."""
-    own = [chain["end"] for chain in chains if chain["waiter"]["pid"] == truth["pid"] and _is_main(truth, chain["waiter"])]
-    if any(_is_true(truth, end) for end in own):
+    own = [chain for chain in chains if chain["waiter"]["pid"] == truth["pid"] and _is_main(truth, chain["waiter"])]
+    if any(_is_true(truth, chain["end"], last_place(chain)) for chain in own):
         return "named"
-    return "among" if any(_is_true(truth, one) for end in own for one in end.get("any_of", ())) else ""
+    several = [one for chain in own for one in chain["end"].get("any_of", ())]
+    return "among" if any(_is_true(truth, one, one["place"]) for one in several) else ""
+
+
+def last_place(chain):
+    """The last thread, task or process that a chain names: what that one waits for may have no place."""
+    places = [*(link["place"] for link in chain["through"]), chain["end"]["place"]]
+    return next((place for place in reversed(places) if place is not None), None)
 
 
 def _is_main(truth, waiter):
     return waiter.get("tid") in (None, truth["pid"]) or waiter.get("task") is not None
 
 
-def _is_true(truth, end):
-    at = end["place"] or {}
+def _is_true(truth, end, place):
+    at = place or {}
     others = at.get("pid") if at.get("pid") != truth["pid"] else None
     found = {at.get("tid"), others, f"task {at.get('task')}", end["state"]}
     return bool((found - {None}) & set(truth["ends"]))

@@ -64,7 +64,7 @@ def lost_job(facts: Facts) -> Verdict | None:
         for t in f.threads:
             if t.edge is None or t.edge.kind != "Job" or not t.held_up or not t.still or any(jobs.givers(facts, t.edge)):
                 continue
-            evidence = [describe_node(facts, t.node), jobs.LOST if t.edge.pids else jobs.GONE]
+            evidence = [describe_node(facts, t.node), jobs.LOST if t.edge.pids or t.edge.candidates else jobs.GONE]
             found = Verdict("starved", [], evidence, [name_of(facts, t.node)])
             found.again = True
             return found

@@ -73,7 +73,7 @@ def given(make):
         made = thread("ender", does(drawn, give))
         if drawn == "dead":
             made.join()
-            keep.append(made)
+            keep.extend((made, give))
 
             def wait_for_dead():
                 giver = made
