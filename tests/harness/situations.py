@@ -61,8 +61,8 @@ class Stage:
     """Where situations are lived, by `python` where that has what they need: `folder` has the sockets of their servers
     (subjects/situation_server.py), one for each of what situations need."""
 
-    def __init__(self, folder, python):
-        self.folder, self.python = folder, python
+    def __init__(self, folder, python, begin=None):
+        self.folder, self.python, self.begin = folder, python, begin
 
     def path(self, needs):
         return os.path.join(self.folder, needs or "plain")
@@ -72,7 +72,7 @@ class Stage:
         python = os.environ.get("GDBEXT_TEST_TORCH_PYTHON") if needs else self.python
         words = [python, os.path.join(SUBJECTS, "situation_server.py"), self.path(needs), needs]
         env = {**os.environ, "TMPDIR": self.folder}
-        return spawned(words, ready="ready", stderr=subprocess.DEVNULL, env=env) if python else None
+        return spawned(words, ready="ready", stderr=subprocess.DEVNULL, env=env, preexec_fn=self.begin) if python else None
 
     @contextlib.contextmanager
     def asked(self, needs, words):
@@ -165,10 +165,11 @@ def told(stage, words, needs):
         return left_out(words, f"{type(e).__name__}: {e}")
 
 
-def run(situations, processes=2, python=sys.executable):
-    """`Outcome` of each situation, a seed or words, some at once; lived by `python` where that has what they need."""
+def run(situations, processes=2, python=sys.executable, begin=None):
+    """`Outcome` of each situation, a seed or words, some at once; lived by `python` where that has what they need. `begin()` is
+    called first in the process in which they are lived."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        stage = Stage(folder, python)
+        stage = Stage(folder, python, begin)
         stack.enter_context(stage.server(""))
         drawn = [(words, stage.needs(words)) for words in situations]
         for needs in sorted({needs for _, needs in drawn} - {""}):
@@ -176,6 +177,7 @@ def run(situations, processes=2, python=sys.executable):
             if server is not None:
                 stack.enter_context(server)
         pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("fork")))
+        stage.begin = None  # what is sent to the pool's workers
         yield from pool.map(told, [stage] * len(drawn), *zip(*drawn))
 
 
