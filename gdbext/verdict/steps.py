@@ -107,6 +107,8 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     asks = t.edge is not None and t.edge.kind == "GIL"
     if t.edge is not None and asks:
         return _gil(facts, f, t, t.edge)
+    if t.collective and t.still and t.edge is not None and t.edge.kind == "condition":
+        return _collective(facts, t)  # the native code's own wait for the others
     if t.edge is not None and (t.held_up or not t.advanced or t.edge.limit):  # a thread that asks over and over waits too
         return _edge(facts, t.edge)
     if t.blocked:
@@ -145,8 +147,19 @@ def _collective(facts: Facts, t: ThreadState) -> Step:
     return Step(said, absent, None, True) if absent else _unknown(said, "no rank that was read is elsewhere")
 
 
+def _late(facts: Facts, f: ProcessState) -> list[Node]:
+    """The main threads of the processes that have begun fewer collectives of a group of this job than a process has."""
+    mine = {count.group: sum(count.begun.values()) for count in f.counts}
+    others = [(other.main, count) for other in facts if other is not f and other.job == f.job for count in other.counts]
+    fewer = [main.node for main, one in others if main is not None and sum(one.begun.values()) < mine.get(one.group, 0)]
+    return list(dict.fromkeys(fewer))
+
+
 def _call(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     call = t.call
+    late = _late(facts, f) if t.does == "device" else []
+    if late:
+        return Step("its device: for ranks that have begun fewer collectives", late, None, True)
     if call is None or t.does in ("device", "startup"):
         sleeps = call is None and t.does == "sleep"
         return _does(t.node, SLEEPS if sleeps else UNKNOWN, describe(t))
