@@ -159,7 +159,7 @@ def _call(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     call = t.call
     late = _late(facts, f) if t.does == "device" else []
     if late:
-        return Step("its device: for ranks that have begun fewer collectives", late, None, True)
+        return Step("its device, and ranks that have begun fewer collectives", late, None, True)
     if call is None or t.does in ("device", "startup"):
         sleeps = call is None and t.does == "sleep"
         return _does(t.node, SLEEPS if sleeps else UNKNOWN, describe(t))
