@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 4  # managers behind managers
 MAX_HELD = 64
-_TAKES, _GIVES = {"acquire", "__enter__", "__aenter__"}, {"release", "__exit__", "__aexit__"}
+_TAKES, _GIVES = {"acquire", "__enter__", "__aenter__"}, {"release", "__exit__", "__aexit__"}  # names in the code
 
 
 def behind(manager: Object) -> tuple[list[Object], list[PyFrame]]:
@@ -66,8 +66,8 @@ def _inside(manager: Object) -> list[Object]:
         bound = [one for one in map(rt.object, callbacks) if one.isa("method")]
         return [rt.object(rt.target.u64(one.address + rt.layout["method.im_self"])) for one in bound]
     taken, given = _names(manager, ("__enter__", "__aenter__")), _names(manager, ("__exit__", "__aexit__"))
-    if not taken & _TAKES or not given & _GIVES:
-        return []
+    if not taken & _TAKES or not given & _GIVES or taken & _GIVES or given & {"acquire"}:
+        return []  # it does not keep what it takes in between
     return [value for name, value in manager.fields() if name in taken & given and isinstance(value, Object)]
 
 
