@@ -23,10 +23,12 @@ import types
 
 import situation_asyncio
 import situation_field
+import situation_field_loops
 import situation_field_others
 import situation_processes
 import situation_ranks
 import situation_sleepers
+import situation_truth
 import situation_workers
 from situation_decoys import DECOYS, FORKS
 from situation_parts import LATE, SPINNING, STUCK, children, forever, full, keep, listener, met, notify, others, thread, tids
@@ -378,7 +380,11 @@ WAITS = {
 }
 
 
-FIELD = {**situation_field.WAITS, **situation_field_others.WAITS}  # the second family: seeds of f and a number
+FIELD = {
+    **situation_field.WAITS,
+    **situation_field_others.WAITS,
+    **situation_field_loops.WAITS,
+}  # the second family: seeds of f and a number
 
 
 def needs(name):
@@ -404,7 +410,7 @@ def draw_for(seed):
 def truth_of(kind, drawn):
     """(hung, right verdicts, culprits by name)"""
     if kind.startswith("field"):
-        return situation_field.truth(kind, drawn)
+        return situation_truth.truth(kind, drawn)
     if kind == "cycle":
         return True, ["lock-cycle"], ["ender", "main", "task"]
     if kind == "lock without an owner":
@@ -488,7 +494,7 @@ def main(seed):
         "hung": hung,
         "right": right,
         "culprits": told,
-        "ends": [tids.get(end, end) for end in (situation_field.ends(kind, drawn, culprits) if hung else ())],
+        "ends": [tids.get(end, end) for end in (situation_truth.ends(kind, drawn, culprits) if hung else ())],
     }
     print(json.dumps(said), flush=True)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
