@@ -1,10 +1,15 @@
 """What is true of the second family of situations.py, and where its chains may end."""
 
+import situation_field
+import situation_field_loops
+import situation_field_others
 from situation_field import HEALTHY
 from situation_parts import SPINNING
 
+FIELD = {**situation_field.WAITS, **situation_field_others.WAITS, **situation_field_loops.WAITS}
 
-def truth(kind, drawn):
+
+def field_truth(kind, drawn):
     """(hung, right verdicts, culprits by name). A lock that is kept in a sleep of an hour keeps others from moving meanwhile."""
     lasts = ["lock-held", "unknown"] if kind.endswith("lock") else ["unknown", "idle"]
     if drawn in ("slow", "resting", "late"):

@@ -22,16 +22,13 @@ import time
 import types
 
 import situation_asyncio
-import situation_field
-import situation_field_loops
-import situation_field_others
 import situation_processes
 import situation_ranks
 import situation_sleepers
-import situation_truth
 import situation_workers
 from situation_decoys import DECOYS, FORKS
 from situation_parts import LATE, SPINNING, STUCK, children, forever, full, keep, listener, met, notify, others, thread, tids
+from situation_truth import FIELD, ends, field_truth
 
 
 def truth(kind, drawn):
@@ -380,13 +377,6 @@ WAITS = {
 }
 
 
-FIELD = {
-    **situation_field.WAITS,
-    **situation_field_others.WAITS,
-    **situation_field_loops.WAITS,
-}  # the second family: seeds of f and a number
-
-
 def needs(name):
     """What an interpreter must have for a wait of this name: "uvloop", "torch", "vllm" or ""."""
     if name in situation_asyncio.UVLOOP:
@@ -410,7 +400,7 @@ def draw_for(seed):
 def truth_of(kind, drawn):
     """(hung, right verdicts, culprits by name)"""
     if kind.startswith("field"):
-        return situation_truth.truth(kind, drawn)
+        return field_truth(kind, drawn)
     if kind == "cycle":
         return True, ["lock-cycle"], ["ender", "main", "task"]
     if kind == "lock without an owner":
@@ -494,7 +484,7 @@ def main(seed):
         "hung": hung,
         "right": right,
         "culprits": told,
-        "ends": [tids.get(end, end) for end in (situation_truth.ends(kind, drawn, culprits) if hung else ())],
+        "ends": [tids.get(end, end) for end in (ends(kind, drawn, culprits) if hung else ())],
     }
     print(json.dumps(said), flush=True)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
