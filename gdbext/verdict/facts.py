@@ -320,6 +320,7 @@ class Verdict:
     * `children`: {name: pid} of culprits that were not sampled
     * `not_asked`: ranks that others wait for and that were not sampled
     * `again`: it holds only if a second window gives the same
+    * `if_it_lasts`: of an "unknown" one, the verdict where what one look showed lasts; None where that is not all that is missing
     * `engine`, `group`: set by `judge`
     """
 
@@ -331,6 +332,7 @@ class Verdict:
         self.processes: list[str] = []
         self.children: dict[str, int] = {}
         self.not_asked: list[str] = []
+        self.if_it_lasts: Verdict | None = None
         self.again = False
         self.engine, self.group = "", ""
 

@@ -59,10 +59,10 @@ def judge(truth, said):
 
 class Stage:
     """Where situations are lived, by `python` where that has what they need: `folder` has the sockets of their servers
-    (subjects/situation_server.py), one for each of what situations need."""
+    (subjects/situation_server.py), one for each of what situations need. `kept`: what is asked about are snapshots."""
 
-    def __init__(self, folder, python, begin=None):
-        self.folder, self.python, self.begin = folder, python, begin
+    def __init__(self, folder, python, begin=None, kept=False):
+        self.folder, self.python, self.begin, self.kept = folder, python, begin, kept
 
     def path(self, needs):
         return os.path.join(self.folder, needs or "plain")
@@ -99,6 +99,11 @@ class Stage:
             finally:
                 os.killpg(truth["pid"], signal.SIGKILL)
 
+    def snapshot(self, pid):
+        path = os.path.join(self.folder, f"{pid}.core")
+        answer(f"llm-snapshot {pid} -o {path} -json")
+        return path
+
     def outcome(self, words, needs, wait=1.0):
         """The `Outcome` of a situation."""
         if not os.path.exists(self.path(needs)):
@@ -107,7 +112,8 @@ class Stage:
             asleep(truth["pid"], seconds=0.3)  # some never do
             time.sleep(0.2)
             pids = [truth["pid"], *truth["pids"], *truth["others"]]
-            said = answer(f"llm-hang {' '.join(map(str, pids))} -wait {wait} -json")
+            whom = [self.snapshot(pid) for pid in pids] if self.kept else pids
+            said = answer(f"llm-hang {' '.join(map(str, whom))} -wait {wait} -json")
         named = end_named(truth, said["chains"])
         strangers = set(map(str, truth["others"]))
         said = next(v for v in said["verdicts"] if not strangers.issuperset(v["group"]))
@@ -165,11 +171,11 @@ def told(stage, words, needs):
         return left_out(words, f"{type(e).__name__}: {e}")
 
 
-def run(situations, processes=2, python=sys.executable, begin=None):
+def run(situations, processes=2, python=sys.executable, begin=None, kept=False):
     """`Outcome` of each situation, a seed or words, some at once; lived by `python` where that has what they need. `begin()` is
-    called first in the process in which they are lived."""
+    called first in the process in which they are lived; `kept`: asked of snapshots."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        stage = Stage(folder, python, begin)
+        stage = Stage(folder, python, begin, kept)
         stack.enter_context(stage.server(""))
         drawn = [(words, stage.needs(words)) for words in situations]
         for needs in sorted({needs for _, needs in drawn} - {""}):
