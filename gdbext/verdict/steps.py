@@ -141,8 +141,11 @@ def _gil(facts: Facts, f: ProcessState, t: ThreadState, edge: Edge) -> Step:
 
 
 def _collective(facts: Facts, t: ThreadState) -> Step:
-    """The step to the other ranks, those that are not in the collective."""
+    """The step to the other ranks, those that are not in the collective; where its group is known, to members of that."""
     absent = [main.node for main in facts.elsewhere if main is not t]
+    owners = [(node, facts.process(node)) for node in absent if t.group]
+    members = [node for node, f in owners if f is not None and any(count.group == t.group for count in f.counts)]
+    absent = members or absent
     said = f"the other ranks in {t.collective}"
     return Step(said, absent, None, True) if absent else _unknown(said, "no rank that was read is elsewhere")
 
