@@ -58,8 +58,8 @@ def _classes(obj: Object) -> list[str]:
 
 
 def _inside(manager: Object) -> list[Object]:
-    if not manager.type.is_heap:
-        return []
+    if not manager.type.is_heap or "Condition" in _classes(manager):
+        return []  # a Condition gives its lock back in `wait`
     if "_BaseExitStack" in _classes(manager):
         callbacks = [one.element_addresses(2)[1] for one in manager.attr("_exit_callbacks").elements(MAX_HELD)]
         rt = manager.rt
