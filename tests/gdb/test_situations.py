@@ -32,7 +32,7 @@ def some(python, kinds):
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.rpartition("/")[2])
-def test_the_chain_of_a_wait_that_no_rule_is_made_for_ends_where_it_truly_does(python):
+def test_the_chain_of_a_wait_of_the_second_family_ends_where_it_truly_does(python):
     found = list(situations.run(some(python, FIELD) + (OTHERS if python == PYTHONS[0] else []), python=python))
     print("\n".join(situations.matrix(found)))
     assert not [o for o in found if o.how not in ("right", "unknown") or o.end != "named"]

@@ -1,5 +1,5 @@
-"""A second family of waits for situations.py, of one process: what programs build of the standard library, and no rule is made
-for. Each takes (draw, `drawn`: what the ender does) and gives (kind of truth, function that waits)."""
+"""A second family of waits for situations.py, of one process: what programs build of the standard library. Each takes (draw,
+`drawn`: what the ender does) and gives (kind of truth, function that waits)."""
 
 import concurrent.futures
 import contextlib
