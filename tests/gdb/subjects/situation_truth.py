@@ -5,6 +5,7 @@ import situation_field_loops
 import situation_field_others
 from situation_field import HEALTHY
 from situation_parts import SPINNING
+from situation_workers import FOR_EVER
 
 FIELD = {**situation_field.WAITS, **situation_field_others.WAITS, **situation_field_loops.WAITS}
 
@@ -32,4 +33,6 @@ def ends(kind, drawn, culprits):
         return ["ender", "task ender", "task holder", "ended", "nobody", "ring"]
     if drawn == "behind a lock" and "third" in culprits:
         return ["third"]
+    if drawn in FOR_EVER:  # it asks for what the one who waits for it could change
+        return ["ender", "ring"]
     return ["ender", "task ender"] + ["main"] * ("main" in culprits or kind in ("device", "ring"))
