@@ -29,7 +29,7 @@ _STATES = (PENDING, CANCELLED, FINISHED)
 
 class Waiting:
     """The object for which a task waits. `text` for people; `object`: `Object` or None; `on`: addresses of the tasks that must
-    finish; `seconds` of a sleep.
+    finish; `seconds` of a sleep; `source`: the pool's future whose end `object`, an executor's, passes on.
 
     `kind`: "task", "gather", "wait", "group" (of tasks), "sleep", "executor", "future", "asyncio" (an asyncio call such as
     Queue.get) or "awaitable" (an object of another library).
@@ -39,6 +39,7 @@ class Waiting:
         self, kind: str, text: str, obj: Object | None = None, on: Iterable[int] = (), seconds: float | None = None
     ) -> None:
         self.kind, self.text, self.object, self.on, self.seconds = kind, text, obj, list(on), seconds
+        self.source: Object | None = None
 
 
 def is_task(obj: Object) -> bool:
@@ -120,18 +121,14 @@ class Futures:
         callback = self._callback(waiter)
         if callback is None or not callback.isa("function"):
             return None
-        L, t = self.rt.layout, self.target
-        name = self.rt.object(t.u64(callback.address + L["func.func_qualname"])).string(200)
+        name = qualname(callback)
         if name.startswith("_chain_future."):
-            return Waiting("executor", "a thread or process pool (run_in_executor, to_thread, wrap_future)", waiter)
-        if name.startswith("shield.") and "func.func_closure" in L:
-            code = self.rt.code(t.u64(callback.address + L["func.func_code"]))
-            closure = t.u64(callback.address + L["func.func_closure"])
-            names = [variable for variable, kind in code.variables if kind & CO_FAST_FREE]
-            for variable, address in zip(names, self.rt.object(closure).element_addresses(16) if closure else ()):
-                inner = t.u64(address + L["cell.ob_ref"])
-                if inner and variable == "inner" and is_task(self.rt.object(inner)):
-                    return Waiting("task", f"shielded task {self._shown(self.rt.object(inner))}", self.rt.object(inner), [inner])
+            found = Waiting("executor", "a thread or process pool (run_in_executor, to_thread, wrap_future)", waiter)
+            found.source = chained(callback)
+            return found
+        inner = free_variables(callback).get("inner") if name.startswith("shield.") else None
+        if inner is not None and is_task(inner):
+            return Waiting("task", f"shielded task {self._shown(inner)}", inner, [inner.address])
         return None
 
     def _callback(self, waiter: Object) -> Object | None:
@@ -212,6 +209,31 @@ class Futures:
             except GdbextError as e:
                 log.passed_over(e)  # still an iterator: it has not begun
         return Waiting("asyncio", f"{name} ({waiter.type.name} {waiter.address:#x})", waiter)
+
+
+def qualname(function: Object) -> str:
+    """The qualified name of a Python function."""
+    rt = function.rt
+    return rt.object(rt.target.u64(function.address + rt.layout["func.func_qualname"])).string(200)
+
+
+def free_variables(function: Object) -> dict[str, Object]:
+    """The variables of the functions around a Python function, as it uses them."""
+    rt, t, L = function.rt, function.rt.target, function.rt.layout
+    cells = t.u64(function.address + L["func.func_closure"]) if "func.func_closure" in L else 0
+    if not cells:
+        return {}
+    names = [name for name, kind in rt.code(t.u64(function.address + L["func.func_code"])).variables if kind & CO_FAST_FREE]
+    held = ((name, t.u64(cell + L["cell.ob_ref"])) for name, cell in zip(names, rt.object(cells).element_addresses(16)))
+    return {name: rt.object(address) for name, address in held if address}
+
+
+def chained(callback: Object) -> Object | None:
+    """The future whose end a callback of asyncio's `_chain_future` passes on to the one that it is a callback of; None for other
+    callbacks. So a loop's future waits for a pool's, and a thread's (run_coroutine_threadsafe) for a task."""
+    if not callback.isa("function"):
+        return None
+    return free_variables(callback).get("source") if qualname(callback).startswith("_chain_future.") else None
 
 
 def _in_asyncio(path: str) -> bool:

@@ -23,7 +23,7 @@ from ..cpython.gil import RESTART
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ..access.base import Target
 
@@ -60,12 +60,12 @@ EPHEMERAL = 32768  # the first port that a kernel chooses by itself: ip(7), ip_l
 class Source:
     """A file that a thread waits for.
 
-    * `kind`: "listener", "pipe", "fifo" (one that is being opened), "terminal", "event" (an eventfd, a timer, inotify), "file",
-      "other", or a connected socket: "served" (a client opened the connection to this machine), "client" (this process opened
-      it), "unix" (the other end is not known)
+    * `kind`: "listener", "pipe", "fifo" (one that is being opened), "terminal", "pty" (the side of who made the terminal),
+      "child" (a pidfd), "event" (an eventfd, a timer, inotify), "file", "other", or a connected socket: "served" (a client opened
+      the connection to this machine), "client" (this process opened it), "unix" (the other end is not known)
     * `text`: for people
     * `inode`
-    * `peers`: inodes of the other ends
+    * `peers`: inodes of the other ends; of a "pty" -1 - the terminal's number; of a "child" its pid
     * `unread`: unread bytes of a TCP connection; of a listener, connections that were not accepted
     * `tcp`: it is a TCP socket
     """
@@ -76,6 +76,11 @@ class Source:
     peers: list[int] = field(default_factory=list)
     unread: int = 0
     tcp: bool = False
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it is a FIFO: a process that sees its file system elsewhere may have it too, by another path."""
+        return self.kind == "pipe" and self.text.startswith("/")
 
 
 @dataclass
@@ -121,13 +126,26 @@ class Files:
         if found:
             inode = int(found.group(2))
             return self._socket(inode)
+        if link.endswith("/ptmx") and link.startswith("/dev/"):
+            number = self._noted(descriptor, "tty-index")
+            return Source("pty", f"the terminal /dev/pts/{number}", peers=[-1 - number] if number >= 0 else [])
         if link.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
             return Source("terminal", link)
+        if link == "anon_inode:[pidfd]":
+            child = self._noted(descriptor, "Pid")
+            return Source("child", f"the end of process {child}", peers=[child] if child > 0 else [])
         if link.startswith("anon_inode:"):
             return Source("event", link)
         if link.startswith("/dev/null"):
             return Source("file", link)
-        return Source("pipe" if _is_fifo(self.pid, descriptor) else "file", link)
+        status = file_status(f"/proc/{self.pid}/fd/{descriptor}")
+        kind = "pipe" if status is not None and stat.S_ISFIFO(status[0]) else "file"
+        return Source(kind, link, status[2] if status is not None else 0)
+
+    def _noted(self, descriptor: int, name: str) -> int:
+        """A number of /proc/PID/fdinfo/FD, -1 where it is not there."""
+        found = re.search(rf"^{name}:\s*(-?\d+)", _text(self.pid, f"fdinfo/{descriptor}"), re.M)
+        return int(found.group(1)) if found else -1
 
     def watched_by(self, epoll: int) -> list[Source]:
         """The files that an epoll file watches."""
@@ -173,10 +191,14 @@ class Files:
 
     def _read_udp(self, name: str) -> None:
         """Adds UDP sockets. At a port that a program chose, any process may send datagrams: a listener. At a port that the kernel
-        chose, an answer may be due: no listener."""
+        chose, an answer may be due: no listener. A connected one gets them from one other socket."""
         assert self._sockets is not None
-        for row in _inet(self.pid, name):
-            if not row.remote_port and 0 < row.port < EPHEMERAL:
+        rows = _inet(self.pid, name)
+        for row in rows:
+            others = [other.inode for other in rows if row.remote_port and other.local == row.remote]
+            if others:
+                self._sockets[row.inode] = Source("client", f"datagrams of port {row.remote_port}", row.inode, others)
+            elif not row.remote_port and 0 < row.port < EPHEMERAL:
                 self._sockets[row.inode] = Source("listener", f"datagrams to port {row.port}", row.inode)
 
     def _read_unix(self) -> None:
@@ -280,11 +302,6 @@ def _text(pid: int, name: str) -> str:
     return read_or_empty(pid, name).decode("utf-8", "replace")
 
 
-def _is_fifo(pid: int, descriptor: int) -> bool:
-    status = file_status(f"/proc/{pid}/fd/{descriptor}")
-    return status is not None and stat.S_ISFIFO(status[0])
-
-
 def read(target: Target, tids: Iterable[int]) -> dict[int, Call]:
     """{tid: its system call} of the threads of a running process that are in a call known here."""
     pid, numbers = target.pid, _NUMBERS.get(target.arch, {})
@@ -363,6 +380,8 @@ def _call(target: Target, files: Files, name: str, number: int, words: list[int]
         call.sources = _opened(target, number, words)
     elif name == "wait":
         call.peers = _awaited(files.pid, words, number in (247, 95))
+    pids = [pid for source in call.sources for pid in source.peers if source.kind == "child"]
+    call.peers += pids if len(pids) == len(call.sources) else []
     return call
 
 
@@ -414,10 +433,16 @@ def _awaited(pid: int, words: list[int], waitid: bool) -> list[int]:
     return [int(n) for n in _text(pid, f"task/{pid}/children").split()]
 
 
-def holders_of(inodes: Iterable[int], kinds: tuple[str, ...] = ("socket", "pipe")) -> dict[int, list[tuple[int, bool]]]:
-    """{inode of a pipe or socket: [(pid that has it, whether for writing)]}, of the processes that may be read. {} where the pass
+def holders_of(
+    inodes: Iterable[int], kinds: tuple[str, ...] = ("socket", "pipe"), names: Mapping[str, int] | None = None
+) -> dict[int, list[tuple[int, bool]]]:
+    """{inode of a pipe or socket: [(pid that has it, whether for writing)]}, of the processes that may be read; `names`: {path of
+    a FIFO: its inode}. {} where the pass
     over all of them takes longer than `HOLDERS_SECONDS`: a missing holder would look like the proof of a wait without an end."""
-    wanted = {f"{kind}:[{inode}]": inode for inode in inodes if inode for kind in kinds}
+    wanted = dict(names or {})
+    for inode in inodes:
+        links = [f"{kind}:[{inode}]" for kind in kinds] if inode > 0 else [f"/dev/pts/{-1 - inode}"]
+        wanted.update(dict.fromkeys(links if inode else (), inode))
     found: dict[int, list[tuple[int, bool]]] = {}
     if not wanted:
         return found

@@ -25,6 +25,7 @@ from . import polls
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
 from .locks import outer_place
+from .pools import Pools
 from .python_waits import ASYNCIO, edge_of, find_async, last_part, path_of
 from .references import Reachable, references_of
 from .waits import Edge
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ..cpython.poll_loops import Poll
     from ..cpython.runtime import Runtime
     from ..observe.system_calls import Call
+    from .references import References
     from .threads import ThreadView
 
 _SLEEPS = ("sleep", "__sleep0")
@@ -65,6 +67,7 @@ class TaskState:
     * `seconds`: of a sleep
     * `yields`: it is in asyncio.sleep(0)
     * `for_good`: when its sleep ends, its code only sleeps again
+    * `future`: the address of the future that it waits for, of a pool's where a pool has the work
     * `poll`: its loop, where that only asks, over and over
     """
 
@@ -86,6 +89,7 @@ class TaskState:
     yields: bool = False
     for_good: bool = False
     poll: Poll | None = None
+    future: int = 0
 
 
 @dataclass(eq=False)
@@ -159,6 +163,8 @@ def read(name: str, rt: Runtime, threads: list[ThreadView], now: float | None = 
         if task.waits is not None:
             state.text, state.kind, state.seconds = task.waits.text, task.waits.kind, task.waits.seconds
             state.for_good = state.kind == "sleep" and sleeps_for_good(task.frames)
+            awaited = task.waits.source or task.waits.object
+            state.future = awaited.address if awaited is not None else 0
             state.on = [nodes[a] for a in task.waits.on if a in nodes]
         found.tasks.append(state)
     _edges(found, rt, threads)
@@ -266,6 +272,7 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
     agents: list[Any] = [t for t in found.tasks if t.state != "running"] + list(threads)
     holders = Holders(agents)
     reachable = Reachable(references, agents)
+    pools = Pools(threads)
     able: dict[int, list[Any]] = {}
 
     def node(agent: Any) -> Any:
@@ -278,6 +285,9 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
             continue
         try:
             wait = find_async(task.python)
+            if wait is None and task.kind in ("executor", "future"):
+                task.edge = _future(task, references, pools, reachable, node)
+                continue
             if wait is None:
                 task.descriptor = _descriptor(task)
                 if task.kind in ("task", "gather", "wait", "group") and task.on:
@@ -299,6 +309,19 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
                 edge.bystanders = [node(a) for a in others if not may_end(references, a.python, edge)]
         except GdbextError as e:
             found.partial.append(f"task {task.name}: {e}")
+
+
+def _future(task: TaskState, references: References, pools: Pools, reachable: Reachable, node: Any) -> Edge | None:
+    """The edge of a task that waits for a future itself: the pool that has its work, or those that can reach it and may set it.
+    A transport's callback may set it too."""
+    edge = Edge(task.node, task.text, "Future", address=task.future, where=task.top)
+    if task.kind == "executor":
+        return edge if task.future and pools.give(edge, task.future, node) else None
+    name = next(filter(None, (references.name_of(f, task.future) for f in task.python[:8])), "")
+    edge.kind, edge.doubted, edge.named = "asyncio.Future", True, bool(name)
+    edge.lock = f"the asyncio.Future {name or hex(task.future)}"
+    edge.candidates = [node(agent) for agent in reachable.agents_of(task.future, lambda agent: agent is task)]
+    return edge if edge.candidates else None
 
 
 def _poll(found: AsyncState, task: TaskState, poll: Poll, agents: list[Any], reachable: Reachable, node: Any) -> None:

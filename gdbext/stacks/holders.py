@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from .. import log
-from ..cpython import locks
+from ..cpython import locks, managers
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from .python_waits import path_of
@@ -32,8 +32,8 @@ class Holders:
             self._index[how] = {}
             for agent in self.agents:
                 for inner, frame in zip([None, *agent.python], agent.python):
-                    for obj, where in self._held(how, frame):
-                        if not _enters(inner, obj) and not self._waits_on(agent, obj):
+                    for obj, where in self._held(how, frame, inner):
+                        if not self._waits_on(agent, obj):
                             for one in {obj.address, inner_lock(obj)} - {0}:
                                 self._index[how].setdefault(one, []).append((agent, where))
         found: dict[int, tuple[Any, str]] = {}
@@ -41,17 +41,18 @@ class Holders:
             found.setdefault(id(agent), (agent, where))
         return list(found.values())
 
-    def _held(self, how: str, frame: Any) -> list[tuple[Any, str]]:
-        held: list[tuple[Any, str]]
+    def _held(self, how: str, frame: Any, inner: Any) -> list[tuple[Any, str]]:
+        """`inner`: the frame that `frame` has called."""
+        held: list[tuple[Any, str]] = []
+        entered = [managers.behind(obj) for obj in locks.entered(frame) if not _enters(inner, obj)]
         if how == WITH:
-            held = [(obj, "") for obj in locks.entered(frame)]
+            held = [(obj, f"{_place(frame)})") for objects, _ in entered for obj in objects]
         else:
-            acquired = locks.acquired(frame)
-            held = [(obj, f", acquired at line {taken}, released at {given}") for _, obj, taken, given in acquired]
-        if not held:
-            return []
-        place = f"{frame.function} ({os.path.basename(frame.file)}:{frame.line}"
-        return [(obj, f"{place}{more})") for obj, more in held]
+            for one in [frame, *(generator for _, generators in entered for generator in generators)]:
+                for _, obj, taken, given in locks.acquired(one):
+                    if not _enters(inner, obj):
+                        held.append((obj, f"{_place(one)}, acquired at line {taken}, released at {given})"))
+        return held
 
     def _waits_on(self, agent: Any, manager: Any) -> bool:
         """Whether the agent is in the `wait` of this Condition, which has released its lock meanwhile."""
@@ -64,6 +65,10 @@ class Holders:
                 if me is not None and (me.address == manager.address or inner and inner_lock(me) == inner):
                     return True
         return False
+
+
+def _place(frame: Any) -> str:
+    return f"{frame.function} ({os.path.basename(frame.file)}:{frame.line}"
 
 
 def _enters(frame: Any, manager: Any) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import log
@@ -54,6 +55,10 @@ def semaphore_at(target: Target, address: int) -> Any:
 def of_semlock(rt: Any, address: int) -> Any:
     """The identity of the semaphore of a SemLock at `address`, as `semaphore_at` gives it."""
     return semaphore_at(rt.target, rt.target.u64(address + rt.layout["object.__size"] + HANDLE))
+
+
+def _is_semaphore(key: Any, semlock: Any) -> bool:
+    return bool(of_semlock(semlock.rt, semlock.address) == key)
 
 
 def polled_lock_file(thread: ThreadView) -> str:
@@ -186,7 +191,7 @@ def resolve(views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
             found = [node for node in taken.get(key, ()) if node != edge.waiter]
             set_owner(edge, found, "a semaphore keeps no owner, and no process that was read says that it has it")
             if not found:
-                shared_memory.holders_of_semaphore(edge, views, edges)
+                shared_memory.holders_of_semaphore(edge, views, edges, partial(_is_semaphore, key))
         elif kind == "sqlite":
             sqlite_locks.set_owner(edge, by_name)
         else:
@@ -221,7 +226,7 @@ def set_file_owner(edge: Edge, holders: dict[Any, Any], by_name: dict[str, Proce
         edge.outside, edge.unread = [f"{_comm(pid)} ({pid})" for pid in held], held
         edge.note = f"{', '.join(edge.outside[:4])} {'has' if len(held) == 1 else 'have'} {'it' if locked else 'the file open'}"
     else:
-        edge.note = "no readable process has it"
+        edge.note = "this process has it itself, by another descriptor" if mine.pid in locked else "no readable process has it"
         if kind == "baton":  # whoever makes such a file keeps it open until it removes it (torch/utils/file_baton.py)
             edge.note += " open: one that has ended, or is out of sight, made the file; the wait lasts until it is removed"
 

@@ -19,7 +19,7 @@ from .ending import shutdown_edge
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
 from .io_locks import buffered_owner
-from .pools import Pools
+from .pools import Pools, loop_of, task_behind
 from .python_waits import LIBRARY, ORPHANED, awaited_futures, edge_of, import_owner, last_part, number, path_of, text
 from .python_waits import find as find_wait
 from .references import Reach, Reachable, references_of
@@ -101,6 +101,9 @@ class Finder:
             known = self._ipc_lock(thread, futex) if self.view.live else None
             return known or self._poll(thread, self.loops[thread.tid])
         wait = find_wait(thread.python)
+        pids = self.pools.awaited(thread) if wait is None else []
+        if pids:
+            return Edge(self.node(thread), f"a result of one of {len(pids)} worker processes", "Job", pids=pids)
         semantic = self._built(thread, wait) if wait is not None else self._child(thread)
         if thread is self.view.main and semantic is None:
             semantic = shutdown_edge(self.view.name, thread, self.view.threads)
@@ -382,7 +385,7 @@ class Finder:
         many = awaited_futures(thread.python) if wait.kind == "Event" else None
         if many is not None:
             return self._futures(Edge(node, "", "Future", where=where, limit=wait.limit), *many)
-        job = process_pools.edge(node, thread.python, wait.limit) if wait.kind in ("Event", "Condition") else None
+        job = process_pools.edge(node, thread.python, wait.limit, self.view.by_ident)
         if job is not None:
             return job
         own = [f for f in thread.python[:8] if not path_of(f).endswith(LIBRARY)]
@@ -400,6 +403,9 @@ class Finder:
     def _futures(self, edge: Edge, futures: list[Any], every: bool) -> Edge:
         """Sets the threads of pools that run some futures, or may run them."""
         able: dict[int, ThreadView] = {}
+        pids = {pid: True for future in futures for pid in self.pools.workers(future.address)}
+        if pids:
+            edge.kind, edge.pids = "Job", list(pids)
         for future in futures:
             runs = self.pools.running(future.address)
             able.update((th.tid, th) for th in ([runs] if runs is not None else self.pools.queued(future.address)))
@@ -408,14 +414,12 @@ class Finder:
         return edge
 
     def _in_a_pool(self, edge: Edge) -> bool:
-        """Whether a thread pool has the work of the awaited Future. Sets the thread that runs it, or all that may run it."""
-        runs, may = self.pools.running(edge.address), self.pools.queued(edge.address)
-        if runs is not None:
-            edge.owner = self.node(runs)
-        elif may:
-            edge.candidates, edge.pool = [self.node(th) for th in may], True
-            edge.lock += f", in the queue of a pool of {len(may)} thread{'s' * (len(may) != 1)}"
-        return runs is not None or bool(may)
+        """Whether a pool or a task of an event loop has the work of the awaited Future. Sets who runs it, or all that may."""
+        if not self.pools.give(edge, edge.address, self.node):
+            edge.task = task_behind(self.rt, edge.address)
+            tid = 0 if edge.task else loop_of(self.rt, edge.address)
+            edge.owner = (self.view.name, tid) if tid else None
+        return bool(edge.owner or edge.pool or edge.pids or edge.task)
 
     def _ended_threads(self, waiter: ThreadView) -> list[str]:
         """Names of the ended threads whose `threading.Thread` objects the waiter's frames can name."""

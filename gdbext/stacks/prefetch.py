@@ -14,7 +14,7 @@ from ..engines import kv_view, registry, shm_rings
 from ..errors import GdbextError
 from ..torch import collectives
 from ..torch import tensor_impl as tensors
-from . import async_waits, ipc_locks, locks, prefetch_threads, reach
+from . import async_waits, file_ends, ipc_locks, locks, prefetch_threads, reach
 from .holders import BY_SOURCE, WITH, Holders
 from .prefetch_threads import kept_secrets as kept_secrets
 from .references import references_of
@@ -62,6 +62,7 @@ def _more(view: ProcessView, words: Sequence[str]) -> str:
             for thread in view.threads:  # all threads: it is not known which will wait when the copy is made
                 for frame in thread.python:
                     references.reaches(frame)
+            file_ends.read(view.rt, view.threads)
             holders = Holders(list(view.threads))
             for how in (WITH, BY_SOURCE):
                 holders.of(how, 0)

@@ -10,35 +10,43 @@ import os
 from typing import TYPE_CHECKING
 
 from ..cpython.child_waits import pid_of
-from .python_waits import FRAMES, LIBRARY, last_part, path_of
+from .python_waits import FRAMES, LIBRARY, last_part, number, path_of
 from .waits import Edge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
+    from .threads import ThreadView
+
 FILE = "multiprocessing/pool.py"
-HELPERS = ("_handle_tasks", "_handle_results")  # functions of the threads that give work out and take results in
-WORKER = "worker"
+FILES = (FILE, "concurrent/futures/process.py")
+HELPERS = ("_handle_tasks", "_handle_results", "run")  # functions of the threads that give work out and take results in
+WORKERS = ("worker", "_process_worker")
 _GETS = ("get", "wait", "next")
 MAX_WORKERS = 4096
 
 
-def edge(node: Any, frames: Sequence[Any], limit: bool) -> Edge | None:
-    """The edge of a thread that waits for a result of a pool of processes; None where it waits for none. `GdbextError` where the
-    pool cannot be read."""
+def edge(node: Any, frames: Sequence[Any], limit: bool, by_ident: Callable[[int], ThreadView | None]) -> Edge | None:
+    """The edge of a thread that waits for a result of a pool of processes or of a ThreadPool; None where it waits for none.
+    `by_ident`: gives a thread by its ident. `GdbextError` where the pool cannot be read."""
     frame = next((f for f in frames[:FRAMES] if path_of(f).endswith(FILE)), None)
     if frame is None or last_part(str(frame.function)) not in _GETS:
         return None
     own: Any = dict(frame.locals()).get("self")
     pool: Any = dict(own.fields()).get("_pool") if own is not None else None
-    if pool is None or pool.is_none() or "ThreadPool" in map(last_part, pool.mro_names()):
+    if pool is None or pool.is_none():
         return None
     workers = dict(pool.fields()).get("_pool")
     if workers is None:
         return None
-    pids = [pid_of(one) for one in workers.elements(MAX_WORKERS)]
+    threads = "ThreadPool" in map(last_part, pool.mro_names())
+    members = list(workers.elements(MAX_WORKERS))
     outer = next((f for f in frames if not path_of(f).endswith((*LIBRARY, FILE))), frame)
     where = f"{outer.function} ({os.path.basename(outer.file)}:{outer.line})"
-    what = f"a result of the {pool.type_name} of {len(pids)} process{'es' * (len(pids) != 1)}"
-    return Edge(node, what, "Job", address=own.address, where=where, limit=limit, pids=pids)
+    kind = "thread" + "s" * (len(members) != 1) if threads else "process" + "es" * (len(members) != 1)
+    found = Edge(node, f"a result of the {pool.type_name} of {len(members)} {kind}", "Job", address=own.address, where=where)
+    found.limit, found.pids = limit, [] if threads else [pid_of(one) for one in members]
+    running = [by_ident(number(member, "_ident")) for member in members if threads]
+    found.candidates = [(node[0], th.tid) for th in running if th is not None]
+    return found

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..cpython.objects import Object
+from ..cpython.poll_values import kinds_of
 from ..errors import GdbextError
 from .waits import Edge
 
@@ -85,9 +86,14 @@ def find(frames: Sequence[Any]) -> Wait | None:
         except GdbextError as e:
             log.passed_over(e)
             continue
-        if kind and me is not None:
+        if kind and me is not None and not _is_shared(me):
             best = Wait(kind, me, frame, _limited(own))
     return best
+
+
+def _is_shared(me: Any) -> bool:
+    """Whether it is made of semaphores that other processes share, though it waits by code of threading (a Barrier)."""
+    return any(name.startswith("multiprocessing.") for name in kinds_of(me)) and last_part(me.type_name) == "Barrier"
 
 
 def awaited_futures(frames: Sequence[Any]) -> tuple[list[Any], bool] | None:

@@ -18,19 +18,20 @@ from ..cpython.objects import Object
 from ..cpython.poll_values import kinds_of
 from ..errors import GdbextError
 from ..observe.clocks import hidden_kin, how_ended
-from .python_waits import FRAMES, last_part, number, text
+from .python_waits import FRAMES, last_part, number, path_of, text
 from .references import references_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ..access.model import Mapping
-    from .threads import ProcessView
+    from .threads import ProcessView, ThreadView
     from .waits import Edge
 
 SECONDS, LATEST = 5.0, 30.0  # of CPU, and in all, for one pass through all maps
 SHOWN = 4
 _SIGNALS = ("wait", "wait_for")  # of multiprocessing.synchronize
+_QUEUES = "multiprocessing/queues.py"
 ENDED = "no process is left that could release it"
 
 
@@ -82,10 +83,11 @@ def owner_of_mutex(edge: Edge, view: ProcessView, owner: int) -> None:
         edge.orphan, edge.note = True, f"its owner, thread {owner}, has ended without releasing it: {ENDED}"
 
 
-def holders_of_semaphore(edge: Edge, views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
+def holders_of_semaphore(edge: Edge, views: Sequence[ProcessView], edges: Sequence[Edge], same: Callable[[Any], bool]) -> None:
     """Sets, for a semaphore that no process that was read says that it has, whether one is left that could release it: a process
     that maps it and has a Python thread that does not wait for it too. Inside a condition or an event a semaphore is a signal,
-    which is not judged: one that is never sent may be meant to be waited for until the program ends."""
+    which is not judged: one that is never sent may be meant to be waited for until the program ends. `same(semlock)`: whether a
+    SemLock is this semaphore."""
     key = edge.shared[1][0] if edge.shared[1] else None
     mine = next(view for view in views if view.name == edge.waiter[0])
     if not isinstance(key, tuple) or not mine.live:
@@ -95,12 +97,14 @@ def holders_of_semaphore(edge: Edge, views: Sequence[ProcessView], edges: Sequen
     read = {view.pid: view for view in views}
     outside = [pid for pid in found or () if pid not in read]
     mapping = [view for view in views if view.pid in (found or ())]
-    able = [node for view in mapping for node in _could_release(view, waiters)]
-    ended = ended_processes(mine)
     waiter = next((th for th in mine.threads if th.tid == edge.waiter[1]), None)
+    inside = _in_queue(waiter) if waiter is not None else ()
+    able = [node for view in mapping for node in _could_release(view, waiters, inside, same)]
+    ended = list(dict.fromkeys(one for view in [mine, *mapping] for one in ended_processes(view)))
     signalled = waiter is None or any(last_part(frame.function) in _SIGNALS for frame in waiter.python[:FRAMES])
     if found is not None and not able and not outside and not signalled:
-        edge.orphan, edge.note = True, f"every process that maps it waits for it itself: {ENDED}"
+        why = "no thread is at work in that queue" if inside else "every process that maps it waits for it itself"
+        edge.orphan, edge.note = True, f"{why}: {ENDED}"
     elif able:
         edge.candidates, edge.doubted = able, True
         edge.note += "; a thread of a process that maps it may have it"
@@ -111,10 +115,36 @@ def holders_of_semaphore(edge: Edge, views: Sequence[ProcessView], edges: Sequen
         edge.note += f"; {', '.join(ended[:SHOWN])} has ended and may have had it"
 
 
-def _could_release(view: ProcessView, waiters: set[Any]) -> list[Any]:
-    """The Python threads that do not wait for it; the main thread where none could be read."""
-    python = [(view.name, th.tid) for th in view.threads if th.python and not th.idle]
-    return [node for node in python if node not in waiters] if python else [(view.name, view.pid)]
+def _in_queue(waiter: ThreadView) -> tuple[str, ...]:
+    """The functions of a queue of multiprocessing within which whoever has taken its lock keeps it; () where a thread waits for
+    another lock. Source: Lib/multiprocessing/queues.py, `with self._rlock`, `with self._wlock`."""
+    inner = waiter.python[:2]
+    if len(inner) < 2 or last_part(inner[0].function) != "__enter__" or not path_of(inner[1]).endswith(_QUEUES):
+        return ()
+    return ("get",) if last_part(inner[1].function) == "get" else ("put", "_feed")
+
+
+def _may_have(frame: Any, inside: tuple[str, ...], same: Callable[[Any], bool]) -> bool:
+    """Whether a frame is inside a function of the queue whose lock it is; true also of a queue that cannot be read."""
+    if not path_of(frame).endswith(_QUEUES) or last_part(frame.function) not in inside:
+        return False
+    try:
+        queue: Any = dict(frame.locals())["self"]
+        return same(queue.attr("_rlock" if "get" in inside else "_wlock").attr("_semlock"))
+    except (GdbextError, KeyError, AttributeError) as e:
+        log.passed_over(e, "the lock of a queue")
+        return True
+
+
+def _could_release(view: ProcessView, waiters: set[Any], inside: tuple[str, ...], same: Callable[[Any], bool]) -> list[Any]:
+    """The Python threads that do not wait for it; of a queue's lock those `inside` its functions. The main thread where none
+    could be read."""
+    python = [th for th in view.threads if th.python and (inside or not th.idle)]
+    if not python:
+        return [(view.name, view.pid)]
+    if inside:
+        python = [th for th in python if any(_may_have(frame, inside, same) for frame in th.python)]
+    return [(view.name, th.tid) for th in python if (view.name, th.tid) not in waiters]
 
 
 def ended_processes(view: ProcessView) -> list[str]:

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..access.procfs import descriptors, read_or_empty
+from ..errors import GdbextError
 from ..observe.system_calls import all_descriptors
+from .references import references_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from .references import References
     from .threads import ProcessView, ThreadView
     from .waits import Edge
 
@@ -53,8 +56,28 @@ def set_owner(edge: Edge, by_name: Mapping[str, ProcessView]) -> None:
     elif held:
         edge.outside, edge.unread = [f"process {one}" for one in held], held
         edge.note = f"{', '.join(edge.outside[:4])} {'has' if len(held) == 1 else 'have'} it"
+    elif path:
+        edge.note, edge.doubted = "another connection of this process may have it", True
+        edge.candidates = _others(by_name[edge.waiter[0]], edge.waiter)
     else:
-        edge.note = "another connection of this process may have it" if path else "no process is seen to have it"
+        edge.note = "no process is seen to have it"
+
+
+def _others(view: ProcessView, waiter: Any) -> list[Any]:
+    """The threads of a process that can reach a connection which the waiter cannot."""
+    references = references_of(view.rt)
+    able = {th.tid: {one for frame in th.python for one in _connections(references, frame)} for th in view.threads if not th.idle}
+    mine = able.get(waiter[1], set())
+    return [(view.name, tid) for tid, found in able.items() if tid != waiter[1] and found - mine]
+
+
+def _connections(references: References, frame: Any) -> set[int]:
+    found = set()
+    for _, obj in references.of_frame(frame):
+        with log.passing_over(GdbextError):  # a copy may lack the page of its type
+            if "sqlite3.Connection" in (base.raw_name for base in obj.type.bases()):
+                found.add(obj.address)
+    return found
 
 
 def _held(pid: int) -> tuple[list[int], str]:

@@ -33,6 +33,7 @@ class Edge:
     * `named`: the waiter's own code has a name for the object
     * `open`: why the wait should be over, by the object's own state
     * `pool`: the `candidates` take work from one queue, so no other can end the wait
+    * `task`: the address of the asyncio task that has to end
     * `every`: all candidates have to act
     * `bystanders`: candidates whose own code does not end such a wait (`givers.may_end`)
     """
@@ -59,6 +60,7 @@ class Edge:
     named: bool = True
     open: str = ""
     pool: bool = False
+    task: int = 0
     every: bool = False
     bystanders: list[Node] = field(default_factory=list)
 

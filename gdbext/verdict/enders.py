@@ -74,6 +74,7 @@ def _of_call(facts: Facts, f: ProcessState, t: ThreadState, call: Call) -> tuple
             and not source.peers
             or source.kind not in ("pipe", "unix", "served", "client")
             or source.unread
+            or source.is_named
         ):
             return None
         able = set(ends_of(f, call, source))
@@ -229,7 +230,7 @@ def _at_other_ends(f: ProcessState, call: Call) -> set[int] | None:
     if f.hidden:
         return None
     for source in call.sources:
-        known = source.kind == "pipe" or source.kind in ("unix", "served", "client") and not source.unread
+        known = source.kind == "pipe" and not source.is_named or source.kind in ("unix", "served", "client") and not source.unread
         ends = set(ends_of(f, call, source)) if known else set()
         if not ends:
             return None

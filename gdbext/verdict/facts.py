@@ -222,6 +222,7 @@ class ProcessState:
     died: tuple[int, str] | None = None  # of a core: (tid, signal) of the thread whose error ended it
     ancestors: set[int] = field(default_factory=set)  # pids
     peers: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)  # {inode: [(pid that has it, whether for writing)]}
+    at_ends: dict[Any, list[Node]] = field(default_factory=dict)  # {an end of `file_ends`: nodes that can reach it}
     hidden: list[int] = field(default_factory=list)  # pids of kin that may have the other ends too, and may not be looked at
     orphan: str = ""  # why nothing can reach it any more
     requests: list[Any] | None = None  # of its engine (`requests.model.Tracked`), None where they are not known

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..engines import shm_rings
 from ..observe.system_calls import Call, Source
 from ..observe.window import STILL
+from ..stacks import file_ends
 from . import jobs
 from .facts import LOCKS
 from .turns import behind, taken_in_turn
@@ -365,7 +366,7 @@ def _call(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
     if call.name == "nanosleep":
         for_good = t.for_good and not (t.main and f.signals)  # their handlers run in the main thread
         return Outlook("ticks" if t.woke > 0 or naps(facts, t.node) else "sleeps" if for_good else "unknown", t.node)
-    if call.name == "wait":
+    if call.name == "wait" or call.peers:
         return _pids(facts, call.peers, f, seen)
     if call.name in ("pause", "sigwait"):  # any process may send one: at rest, unless a child may owe it
         return Outlook("rests" if not f.children or f.requests == [] else "unknown", t.node)
@@ -382,6 +383,11 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call, seen: _Way) 
     if kinds <= {"event", "other", "file", "fifo"}:
         return Outlook("unknown", node)
     pids = peers_of(f, call)
+    own = givers_at(f, node, call) if not pids else []
+    if own:
+        found = _any(facts, own, seen)
+        said = f"{name_of(facts, node)} waits for {call.sources[0].text}"
+        return Outlook(found.kind if found.kind in GOOD else "unknown", None, [said, *found.way])
     fellows = behind(facts, node) if kinds == {"pipe"} and call.name != "write" else set()
     pids = [pid for pid in pids if pid not in fellows]
     if any(p.pid in pids and any(n[0] == p.name for n in seen) for p in facts):
@@ -394,6 +400,12 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call, seen: _Way) 
         return Outlook("unknown")
     mine = [pid for pid in pids if pid not in f.ancestors]
     return _pids(facts, mine, f, seen)
+
+
+def givers_at(f: ProcessState, node: Node, call: Call) -> list[Node]:
+    """The threads and tasks of a process, without `node`, that can reach the other ends of what a call waits for."""
+    ends = (end for source in call.sources for end in file_ends.ends_of(call, source))
+    return [one for one in dict.fromkeys(one for end in ends for one in f.at_ends.get(end, ())) if one != node]
 
 
 def peers_of(f: ProcessState, call: Call) -> list[int]:

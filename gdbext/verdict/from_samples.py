@@ -9,11 +9,12 @@ from ..errors import GdbextError
 from ..observe.window import LEAST
 from . import patterns
 from .facts import ProcessState, ThreadState
+from .follow import givers_at
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from ..stacks.async_waits import AsyncState
+    from ..stacks.async_waits import AsyncState, TaskState
     from ..stacks.threads import ProcessView
     from ..stacks.waits import Edge
     from ..torch.collectives import Count
@@ -55,8 +56,25 @@ def meet(view: ProcessView, threads: Sequence[ThreadState], counts: Sequence[Cou
                 break
 
 
+def name_tasks(edges: Iterable[Edge], tasks: Iterable[TaskState]) -> None:
+    """Sets the owner of each edge that waits for an asyncio task."""
+    nodes = {task.address: task.node for task in tasks}
+    for edge in edges:
+        edge.owner = nodes.get(edge.task, edge.owner)
+
+
+def lock_own_files(s: ProcessState) -> None:
+    """Sets, for each lock on a file that the process itself has by another descriptor, the threads that can reach that one."""
+    for t in s.threads:
+        edge = t.edge
+        if edge is not None and edge.shared and edge.owner is None and not edge.outside and t.call is not None:
+            edge.candidates = edge.candidates or givers_at(s, t.node, t.call)
+            edge.doubted = edge.doubted or bool(edge.candidates)
+
+
 def at_one_look(view: ProcessView, edges: Sequence[Edge], seen: AsyncState) -> ProcessState:
     """A process as one copy shows it, with its `edges`: what its threads did before is not known."""
+    name_tasks(edges, seen.tasks)
     waits = {edge.waiter: edge for edge in edges}
     found = ProcessState(view.name, pid=view.pid or 0, threads=threads_of(view), tasks=seen.tasks, loops=seen.loops)
     for t in found.threads:

@@ -24,7 +24,7 @@ from ..observe.clocks import ancestors, descendants, ended_children, handled_sig
 from ..observe.observer import Observer, repeatedly
 from ..observe.stack_keys import stack_key
 from ..requests.model import Counter
-from ..stacks import async_waits, ipc_locks, locks, polls, snapshots, threads
+from ..stacks import async_waits, file_ends, ipc_locks, locks, polls, snapshots, threads
 from ..stacks.python_waits import path_of
 from ..torch import collectives
 from . import from_samples, possessions, shortages
@@ -110,6 +110,8 @@ class Sampling:
         self._settle()
         views = [s.view for s in self.seen if s.view is not None]
         ipc_locks.resolve(views, [t.edge for s in self.seen for t in s.threads if t.edge is not None])
+        for s in self.live:
+            from_samples.lock_own_files(s)
 
     def _settle(self) -> None:
         """Reads the states at the end of the window, and the processes that have the other ends of what is waited for."""
@@ -124,9 +126,15 @@ class Sampling:
             if s.rank is None and (s.world or s.counts):
                 s.links = system_calls.connections(s.pid)
         wanted = {s.pid: _inodes(s) for s in self.live}
-        holders = system_calls.holders_of({inode for inodes in wanted.values() for inode in inodes})
+        sources = [source for s in self.live for call in _calls(s) for source in call.sources]
+        fifos = {source.text: source.inode for source in sources if source.kind == "pipe" and source.text.startswith("/")}
+        holders = system_calls.holders_of({inode for inodes in wanted.values() for inode in inodes}, names=fifos)
+        ends = file_ends.wanted(call for s in self.live for call in _calls(s))
         for s in self.live:
             s.peers = {inode: holders[inode] for inode in wanted[s.pid] if inode in holders}
+            if s.view is not None and ends:
+                agents = {**{(s.name, th.tid): th for th in s.view.threads if not th.idle}, **{t.node: t for t in s.tasks}}
+                s.at_ends = file_ends.agents_at(s.pid, s.view.rt, agents, ends)
         for s in self.seen:
             from_samples.fill_in(s)
 
@@ -141,11 +149,17 @@ def _not_seen(snap: ProcessSnapshot) -> ProcessState:
     return found
 
 
+def _calls(s: ProcessState) -> list[system_calls.Call]:
+    calls = [*(thread.call for thread in s.window.threads.values()), *(t.call for t in s.tasks)]
+    return [call for call in calls if call is not None]
+
+
 def _inodes(s: ProcessState) -> set[int]:
     """The inodes of the pipes, and of the other ends of the sockets, that a process waits for."""
-    calls = [*(thread.call for thread in s.window.threads.values()), *(t.call for t in s.tasks)]
-    sources = [source for call in calls if call is not None for source in call.sources]
-    return {source.inode for source in sources if source.kind == "pipe"} | {p for source in sources for p in source.peers if p}
+    sources = [source for call in _calls(s) for source in call.sources]
+    return {source.inode for source in sources if source.kind == "pipe"} | {
+        p for source in sources for p in source.peers if p and source.kind != "child"
+    }
 
 
 def _open(live: list[ProcessState], targets: Targets, table: ProcTable) -> dict[int, Runtime]:
@@ -392,6 +406,7 @@ def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
             if not live:
                 seen = async_waits.read(s.name, view.rt, view.threads)
                 s.tasks, s.loops = seen.tasks, seen.loops
+        from_samples.name_tasks(edges, s.tasks)
         for th in view.threads:
             if th.python and s.window.thread(th.tid).stacks:
                 with log.passing_over(GdbextError):  # the copy may lack a page of them

@@ -13,7 +13,7 @@ from ..observe.window import STILL
 from ..stacks.async_waits import RUNNABLE
 from . import jobs
 from .facts import LOCKS
-from .follow import asks_only, from_outside, givers_of, naps, other_ends, peers_of, pool_at_work, streams_call
+from .follow import asks_only, from_outside, givers_at, givers_of, naps, other_ends, peers_of, pool_at_work, streams_call
 from .turns import behind
 from .words import describe, describe_node, kept_line, name_of
 
@@ -45,6 +45,7 @@ STATES = {
     UNKNOWN: "what it waits for, or what could end that, is not known",
 }
 _SELECTS = ("epoll", "select", "poll")
+MAX_UNREAD = 8  # workers of a pool that a chain names
 
 
 @dataclass
@@ -106,6 +107,8 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     asks = t.edge is not None and t.edge.kind == "GIL"
     if t.edge is not None and asks:
         return _gil(facts, f, t, t.edge)
+    if t.collective and t.still and t.edge is not None and t.edge.kind == "condition":
+        return _collective(facts, t)  # the native code's own wait for the others
     if t.edge is not None and (t.held_up or not t.advanced or t.edge.limit):  # a thread that asks over and over waits too
         return _edge(facts, t.edge)
     if t.blocked:
@@ -138,14 +141,28 @@ def _gil(facts: Facts, f: ProcessState, t: ThreadState, edge: Edge) -> Step:
 
 
 def _collective(facts: Facts, t: ThreadState) -> Step:
-    """The step to the other ranks, those that are not in the collective."""
+    """The step to the other ranks, those that are not in the collective; where its group is known, to members of that."""
     absent = [main.node for main in facts.elsewhere if main is not t]
+    owners = [(node, facts.process(node)) for node in absent if t.group]
+    members = [node for node, f in owners if f is not None and any(count.group == t.group for count in f.counts)]
+    absent = members or absent
     said = f"the other ranks in {t.collective}"
     return Step(said, absent, None, True) if absent else _unknown(said, "no rank that was read is elsewhere")
 
 
+def _late(facts: Facts, f: ProcessState) -> list[Node]:
+    """The main threads of the processes that have begun fewer collectives of a group of this job than a process has."""
+    mine = {count.group: sum(count.begun.values()) for count in f.counts}
+    others = [(other.main, count) for other in facts if other is not f and other.job == f.job for count in other.counts]
+    fewer = [main.node for main, one in others if main is not None and sum(one.begun.values()) < mine.get(one.group, 0)]
+    return list(dict.fromkeys(fewer))
+
+
 def _call(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     call = t.call
+    late = _late(facts, f) if t.does == "device" else []
+    if late:
+        return Step("its device, and ranks that have begun fewer collectives", late, None, True)
     if call is None or t.does in ("device", "startup"):
         sleeps = call is None and t.does == "sleep"
         return _does(t.node, SLEEPS if sleeps else UNKNOWN, describe(t))
@@ -154,7 +171,7 @@ def _call(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
         turns = " from time to time" if t.woke else ""
         after = ", and only sleeps again after that" if t.for_good else ""
         return _does(t.node, SLEEPS, f"{describe(t)}: it sleeps{long}{turns}{after}")
-    if call.name == "wait":
+    if call.name == "wait" or call.peers:
         return _processes(facts, f, call.peers, "the end of a child")
     if call.name in ("pause", "sigwait"):
         return _does(t.node, INPUT, f"{describe(t)}: it waits for a signal")
@@ -177,24 +194,27 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
         return Step(said, (), End(node, UNKNOWN, describe_node(facts, node)))
     if known and not seen and all(pid in f.ancestors for pid in known):
         return Step(said, (), End(node, INPUT, f"it waits for its parent, {known[0]}, which was not read", known[0]))
+    own = givers_at(f, node, call)
+    if own and not known:
+        return Step(said, own)
     if not known:
         inodes = {source.inode for source in call.sources} | {peer for source in call.sources for peer in source.peers}
-        own = any(pid == f.pid for inode in inodes for pid, _ in f.peers.get(inode, ()))
-        why = "this process alone is seen to have the other end" if own else "the process at its other end is not seen"
+        held = any(pid == f.pid for inode in inodes for pid, _ in f.peers.get(inode, ()))
+        why = "this process alone is seen to have the other end" if held else "the process at its other end is not seen"
         more = f"; {', '.join(map(str, f.hidden[:8]))} may have it too, and may not be looked at" if f.hidden else ""
-        if own and len(f.threads) == 1 and not f.hidden and not f.signals:
+        if held and len(f.threads) == 1 and not f.hidden and not f.signals and not any(s.is_named for s in call.sources):
             return Step(
                 said, (), End(None, NOBODY, "this process alone has the other end, and no other thread that could use it")
             )
         return _unknown(said, why + more)
-    return _processes(facts, f, seen or known, said, {source.inode for source in call.sources if source.kind == "pipe"})
+    return _processes(facts, f, seen or known, said, call)
 
 
-def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, inodes: Iterable[int] = ()) -> Step:
-    """A wait that any of some processes can end; `inodes`: those of the pipes that the wait is for."""
+def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, call: Call | None = None) -> Step:
+    """A wait that any of some processes can end; `call`: it waits for files that these have."""
     who = ", ".join(map(str, pids[:4]))
     said = f"{said}: process {who}" if pids else said
-    nodes = [node for other in facts if other.pid in pids for node in _at_end(other, set(inodes))]
+    nodes = [node for other in facts if other.pid in pids for node in _at_end(other, call)]
     if nodes:
         return Step(said, nodes)
     dead = [what for pid, what in f.dead_children if pid in pids]
@@ -207,9 +227,12 @@ def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, in
     return Step(said, (), End(None, RUNS if ran > STILL else UNKNOWN, f"process {who} {did} not read", pids[0]))
 
 
-def _at_end(f: ProcessState, inodes: set[int]) -> list[Node]:
-    """The threads of a process that are in a call on one of some pipes; else its main thread."""
+def _at_end(f: ProcessState, call: Call | None) -> list[Node]:
+    """The threads of a process that are in a call on one of the pipes of a wait; else those, and the tasks, that can reach the
+    other ends of its files; else its main thread."""
+    inodes = {source.inode for source in call.sources if source.kind == "pipe"} if call is not None else set()
     at = [t.node for t in f.threads if t.call is not None and any(source.inode in inodes for source in t.call.sources)]
+    at = at or (givers_at(f, None, call) if call is not None else [])
     return at or ([f.main.node] if f.main is not None else [(f.name, None)])
 
 
@@ -258,8 +281,9 @@ def _job(facts: Facts, edge: Edge, said: str) -> Step:
     if nodes:
         return Step(said, nodes)
     if unread:
-        return Step(said, (), End(None, UNKNOWN, f"process {unread[0]} was not read", unread[0]))
-    return Step(said, (), End(None, ENDED, jobs.LOST if edge.pids else jobs.GONE))
+        others = [End(None, UNKNOWN, "it was not read", pid) for pid in unread[1:MAX_UNREAD]]
+        return Step(said, (), End(None, UNKNOWN, f"process {', '.join(map(str, unread[:4]))} not read", unread[0], others))
+    return Step(said, (), End(None, ENDED, jobs.LOST if edge.pids or edge.candidates else jobs.GONE))
 
 
 def _sleeper(facts: Facts, f: ProcessState, waiter: Node) -> Node:

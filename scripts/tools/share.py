@@ -31,11 +31,12 @@ def lower_priority() -> str:
     return f"priority {NICE} lower"
 
 
-def quota() -> tuple[str, str]:
+def quota(part: float = 0.0) -> tuple[str, str]:
     """Puts this process into a control group with a quota and the weight of that priority: among groups one counts as a process
-    of priority 0, whatever the priorities in it. -> (its folder, what was done); ("", "") where that is not allowed."""
+    of priority 0, whatever the priorities in it. `part`: of one processor; all but `LEFT` of them where it is not given.
+    -> (its folder, what was done); ("", "") where that is not allowed."""
     processors = len(os.sched_getaffinity(0))
-    limit = int(PERIOD * processors * (1 - LEFT))
+    limit = int(PERIOD * (part or processors * (1 - LEFT)))
     said = f"at most {limit / PERIOD:.1f} of {processors} processors"
     ways = (
         ("/sys/fs/cgroup/cpu", (("cpu.cfs_period_us", PERIOD), ("cpu.cfs_quota_us", limit), ("cpu.shares", int(1024 * WEIGHT)))),

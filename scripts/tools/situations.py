@@ -1,7 +1,8 @@
-"""situations.py [-v] [SEED [COUNT]]: draws COUNT situations (tests/gdb/subjects/situations.py) from SEED, asks llm-hang about
-each and prints what it said against what is true: each that is not right, then the matrix as the table that
-docs/verdicts.md shows. Without SEED it is the number of the commit: nobody has looked at its situations. Exit status 1 where one
-was sure and wrong."""
+"""situations.py [-v] [-field] [-quota] [SEED [COUNT]]: draws COUNT situations (tests/gdb/subjects/situations.py) from SEED, with
+-field of the second family, with -quota under a fifth of a processor for all of them. Asks llm-hang about each and prints what it
+said against what is true: each that is not right or whose chain does not end where it truly does, then the matrix as the table
+that docs/verdicts.md shows. Without SEED it is the number of the commit: nobody has looked at its situations. Exit status 1 where
+one was sure and wrong."""
 
 import os
 import resource
@@ -15,28 +16,39 @@ sys.path[:0] = [ROOT, os.path.join(ROOT, "tests")]
 
 from harness import situations  # noqa: E402
 
+from scripts.tools import share  # noqa: E402
+
 
 def from_commit():
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return int(head[:7], 16)
 
 
+def limited():
+    """In the process that lives the situations: they share a fifth of a processor."""
+    if not share.quota(0.2)[0]:
+        os.write(2, b"no control group with a quota can be made here\n")
+        os._exit(2)
+
+
 def main():
-    words = [word for word in sys.argv[1:] if word != "-v"]
+    words = [word for word in sys.argv[1:] if not word.startswith("-")]
+    family = "f" if "-field" in sys.argv[1:] else ""
     seed = int(words[0]) if words else from_commit()
     count = int(words[1]) if len(words) > 1 else 60
     print(f"seed {seed}, {count} situations", flush=True)
     found, began = [], time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what lives the situations ends too
     try:
-        for one in situations.run(
-            range(seed * 100000, seed * 100000 + count), processes=int(os.environ.get("SITUATIONS_AT_ONCE", "4"))
-        ):
+        drawn = [f"{family}{number}" for number in range(seed * 100000, seed * 100000 + count)]
+        at_once = int(os.environ.get("SITUATIONS_AT_ONCE", "4"))
+        for one in situations.run(drawn, processes=at_once, begin=limited if "-quota" in sys.argv[1:] else None):
             found.append(one)
-            if one.how != "right":
-                said = f"said {one.verdict} {one.culprits}, true {one.right} {one.true}"
+            if one.how != "right" or one.hung and one.end != "named":
+                end = f", end {one.end or 'not named'}" if one.hung else ""
+                said = f"said {one.verdict} {one.culprits}, true {one.right} {one.true}{end}"
                 print(f"{len(found)}. {one.how}: {one.words} {one.drawn}: {said}", flush=True)
-            if one.how in ("WRONG", "left out") or "-v" in sys.argv and one.how != "right":
+            if one.how in ("WRONG", "left out") or "-v" in sys.argv and (one.how != "right" or one.hung and one.end != "named"):
                 print("    " + "\n    ".join(one.evidence[:5]), flush=True)
     except KeyboardInterrupt:
         print(f"interrupted after {len(found)}")

@@ -14,9 +14,9 @@ from gdbext.stacks import shared_memory
 LONG = bool(os.environ.get("GDBEXT_TEST_LONG"))
 CHILDREN = ["task_waits", "waits_with_a_limit", "waits_in_an_executor", "joins_in_turn", "task_waits_with_a_limit"]
 FUTURES = ["waits_for_all_of_a_pool", "takes_as_completed"]
-HELD = ["shared_lock", "shared_mutex", "shared_semaphore"]
+HELD = ["shared_lock", "shared_mutex", "shared_semaphore", "queue_lock"]
 COPIES = ["put_in_a_fork", "fed_in_the_parent", "set_in_a_fork"]
-WELL = ["shared_lock", "task_waits", "put_in_a_fork", "file_lock", "told_to_end", "joins_in_turn", *FUTURES]
+WELL = ["shared_lock", "queue_lock", "task_waits", "put_in_a_fork", "file_lock", "told_to_end", "joins_in_turn", *FUTURES]
 
 
 def look(python, kind, state):

@@ -8,6 +8,42 @@ from harness import situations
 from harness.subjects import PYTHONS
 
 SEED, COUNT = 4242, 16
+LONG = bool(os.environ.get("GDBEXT_TEST_LONG"))
+FIELD = [
+    *("lock by a generator, sleeping", "process pool, behind a lock", "asked of a loop, sleeping", "thread pool, sleeping"),
+    *(
+        "server in the process, behind a lock",
+        "lock by a stack, receiving",
+        "future of a loop, sleeping",
+        "pool beside, sleeping",
+    ),
+]
+OTHERS = [
+    *("pipe of two children, sleeping", "terminal, sleeping", "datagrams, stopped", "end of a child, sleeping"),
+    *("named FIFO, receiving", "database in the process, sleeping", "file lock in the process, sleeping"),
+]
+WELL = ["lock by a generator, slow", "process pool, slow", "thread pool, slow", "datagrams, late", "signal, resting"]
+
+
+def some(python, kinds):
+    """All of them in a long run, and on the first Python; else two, others on each."""
+    first = 2 * PYTHONS.index(python)
+    return kinds if LONG or not first else [kinds[(first + n) % len(kinds)] for n in range(2)]
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.rpartition("/")[2])
+def test_the_chain_of_a_wait_of_the_second_family_ends_where_it_truly_does(python):
+    found = list(situations.run(some(python, FIELD) + (OTHERS if python == PYTHONS[0] else []), python=python))
+    print("\n".join(situations.matrix(found)))
+    assert not [o for o in found if o.how not in ("right", "unknown") or o.end != "named"]
+
+
+def test_nobody_is_accused_where_such_a_wait_ends():
+    drawn = [f"f{SEED + n}" for n in range(60)] if LONG else []
+    found = list(situations.run(WELL + drawn))
+    print("\n".join(situations.matrix(found)))
+    assert not [o for o in found if o.how in ("WRONG", "left out")]
+    assert not LONG or sum(o.end == "named" for o in found) >= 0.9 * sum(o.hung for o in found)
 
 
 def test_nobody_is_accused_wrongly_and_nothing_hung_is_called_well():
@@ -21,7 +57,7 @@ def test_nobody_is_accused_wrongly_and_nothing_hung_is_called_well():
 def test_a_worker_is_a_livelock_only_where_nothing_of_it_changes(python):
     """Whatever of its calls and values that Python shows."""
     states = ("counting", "calling", "writing", "asking", "asking calls")
-    if python != PYTHONS[0] and not os.environ.get("GDBEXT_TEST_LONG"):  # each spins for seconds
+    if python != PYTHONS[0] and not LONG:  # each spins for seconds
         states = ("calling", "asking calls")
     found = list(situations.run([f"worker, {state}" for state in states], python=python))
     print("\n".join(situations.matrix(found)))

@@ -38,7 +38,9 @@ class Outcome:
     culprits: list
     evidence: list
     how: str
-    chain: bool = False  # the true culprit stands at the end of some chain
+    end: str = (
+        ""  # of a hung one: its own chain ends at who should end it ("named"), or at several of which that is one ("among")
+    )
 
 
 def judge(truth, said):
@@ -59,8 +61,8 @@ class Stage:
     """Where situations are lived, by `python` where that has what they need: `folder` has the sockets of their servers
     (subjects/situation_server.py), one for each of what situations need. `kept`: what is asked about are snapshots."""
 
-    def __init__(self, folder, python, kept=False):
-        self.folder, self.python, self.kept = folder, python, kept
+    def __init__(self, folder, python, begin=None, kept=False):
+        self.folder, self.python, self.begin, self.kept = folder, python, begin, kept
 
     def path(self, needs):
         return os.path.join(self.folder, needs or "plain")
@@ -70,7 +72,7 @@ class Stage:
         python = os.environ.get("GDBEXT_TEST_TORCH_PYTHON") if needs else self.python
         words = [python, os.path.join(SUBJECTS, "situation_server.py"), self.path(needs), needs]
         env = {**os.environ, "TMPDIR": self.folder}
-        return spawned(words, ready="ready", stderr=subprocess.DEVNULL, env=env) if python else None
+        return spawned(words, ready="ready", stderr=subprocess.DEVNULL, env=env, preexec_fn=self.begin) if python else None
 
     @contextlib.contextmanager
     def asked(self, needs, words):
@@ -112,7 +114,7 @@ class Stage:
             pids = [truth["pid"], *truth["pids"], *truth["others"]]
             whom = [self.snapshot(pid) for pid in pids] if self.kept else pids
             said = answer(f"llm-hang {' '.join(map(str, whom))} -wait {wait} -json")
-        ends = {one for chain in said["chains"] for one in ends_of(chain["end"])}
+        named = end_named(truth, said["chains"])
         strangers = set(map(str, truth["others"]))
         said = next(v for v in said["verdicts"] if not strangers.issuperset(v["group"]))
         got = [c.get("tid") or c["label"] for c in said["culprits"]]
@@ -127,14 +129,34 @@ class Stage:
             got,
             said["evidence"],
             how,
-            bool(ends & set(truth["culprits"])),
+            named,
         )
 
 
-def ends_of(end):
-    """The tids and pids of the end of a chain, of each of several."""
-    at = end["place"] or {}
-    return {at.get("tid"), at.get("pid")} - {None} | {one for other in end.get("any_of", ()) for one in ends_of(other)}
+def end_named(truth, chains):
+    """Whether a chain of the process's main thread, or of a task, ends where it truly does: "named", "among" several, or ""."""
+    own = [chain for chain in chains if chain["waiter"]["pid"] == truth["pid"] and _is_main(truth, chain["waiter"])]
+    if any(_is_true(truth, chain["end"], last_place(chain)) for chain in own):
+        return "named"
+    several = [one for chain in own for one in chain["end"].get("any_of", ())]
+    return "among" if any(_is_true(truth, one, one["place"]) for one in several) else ""
+
+
+def last_place(chain):
+    """The last thread, task or process that a chain names: what that one waits for may have no place."""
+    places = [*(link["place"] for link in chain["through"]), chain["end"]["place"]]
+    return next((place for place in reversed(places) if place is not None), None)
+
+
+def _is_main(truth, waiter):
+    return waiter.get("tid") in (None, truth["pid"]) or waiter.get("task") is not None
+
+
+def _is_true(truth, end, place):
+    at = place or {}
+    others = at.get("pid") if at.get("pid") != truth["pid"] else None
+    found = {at.get("tid"), others, f"task {at.get('task')}", end["state"]}
+    return bool((found - {None}) & set(truth["ends"]))
 
 
 def left_out(words, why):
@@ -149,11 +171,11 @@ def told(stage, words, needs):
         return left_out(words, f"{type(e).__name__}: {e}")
 
 
-def run(situations, processes=2, python=sys.executable, kept=False):
-    """`Outcome` of each situation, a seed or words, some at once; lived by `python` where that has what they need. `kept`: asked
-    of snapshots."""
+def run(situations, processes=2, python=sys.executable, begin=None, kept=False):
+    """`Outcome` of each situation, a seed or words, some at once; lived by `python` where that has what they need. `begin()` is
+    called first in the process in which they are lived; `kept`: asked of snapshots."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        stage = Stage(folder, python, kept)
+        stage = Stage(folder, python, begin, kept)
         stack.enter_context(stage.server(""))
         drawn = [(words, stage.needs(words)) for words in situations]
         for needs in sorted({needs for _, needs in drawn} - {""}):
@@ -161,6 +183,7 @@ def run(situations, processes=2, python=sys.executable, kept=False):
             if server is not None:
                 stack.enter_context(server)
         pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("fork")))
+        stage.begin = None  # what is sent to the pool's workers
         yield from pool.map(told, [stage] * len(drawn), *zip(*drawn))
 
 
@@ -180,9 +203,13 @@ def matrix(found):
     lines.append(
         f"without those whose truth accepts unknown: {told} of {len(sure)}, {100 * told / max(len(sure), 1):.1f} % right"
     )
-    named = [o for o in found if o.hung and [c for c in o.true if isinstance(c, int)]]
+    hung = [o for o in found if o.hung and o.how != "left out"]
+    ends = collections.Counter((o.how, o.end or "not named") for o in hung)
+    true = sum(o.end == "named" for o in hung)
     lines.append(
-        f"hung by one that has a tid: {sum(o.chain or o.how == 'right' for o in named)} of {len(named)} named, by a chain's "
-        f"end or the verdict; by a chain's end {sum(o.chain for o in named)}"
+        f"hung: {len(hung)}; their chain ends where it truly does: {true}, {100 * true / max(len(hung), 1):.1f} %; "
+        + ", ".join(f"{how}, end {end}: {n}" for (how, end), n in sorted(ends.items()))
     )
+    well = [o for o in found if not o.hung and o.how != "left out"]
+    lines.append(f"well: {len(well)}, accused {sum(o.verdict in ACCUSES for o in well)}")
     return lines

@@ -10,6 +10,7 @@ from gdbext.stacks.async_waits import LoopState, TaskState
 from gdbext.stacks.waits import Edge
 from gdbext.verdict.chains import MAX_CHAINS, chain_of, chains_of
 from gdbext.verdict.facts import Facts
+from gdbext.verdict.follow import outlook
 
 NAP = {"native": SLEEP, "call": Call("nanosleep", seconds=3600.0)}
 
@@ -59,6 +60,36 @@ def test_who_stands_behind_a_task_and_a_pipe_of_another_process():
     assert [n for n, _ in found.through] == [("a", "task t"), ("a", 7)] and found.end.node == node("b")
     found = chain_of(Facts([one]), node("a"))
     assert (found.end.pid, found.end.state) == (2, "unknown")
+
+
+def test_the_threads_that_can_reach_the_other_end_stand_behind_a_file():
+    call = Call("recv", [Source("unix", "a Unix socket", 5, [6])])
+    one = add(process("a", python("main"), call=call), 7, "giver", **NAP)
+    one.pid, one.peers = 1, {6: [(1, True)]}
+    assert chain_of(Facts([one]), node("a")).end.state == "unknown"
+    one.at_ends = {("talks", 6): [node("a"), ("a", 7)]}
+    found = chain_of(Facts([one]), node("a"))
+    assert (found.end.node, found.end.state) == (("a", 7), "sleeps")
+    assert outlook(Facts([one]), node("a")).kind == "unknown", "that it can reach it proves nothing"
+    two = add(process("b", python("main"), **NAP), 8, "handler", by_lock(("b", 8), ("b", 9)))
+    two.pid, one.peers, one.at_ends, two.at_ends = 2, {6: [(2, True)]}, {}, {("talks", 6): [("b", 8)]}
+    found = chain_of(Facts([one, two]), node("a"))
+    assert [n for n, _ in found.through] == [("b", 8)] and found.end.node == ("b", 9)
+
+
+def test_workers_of_a_pool_that_were_not_read_are_all_named_and_a_stopped_one_may_have_the_work():
+    edge = Edge(node("a"), "a Future (RUNNING), work of a pool of 2 processes", "Job", pids=[2, 3])
+    one = process("a", python("main"), edge=edge)
+    found = chain_of(Facts([one]), node("a"))
+    assert found.unseen == [2, 3] and found.end.state == "unknown"
+    takes = python("get", "_process_worker", file="concurrent/futures/process.py")
+    workers = [process(name, takes, call=Call("read")) for name in ("b", "c")]
+    for pid, worker in enumerate(workers, 2):
+        worker.pid = pid
+    assert chain_of(Facts([one, *workers]), node("a")).end.state == "ended"
+    workers[1].state = "T"
+    found = chain_of(Facts([one, *workers]), node("a"))
+    assert (found.end.node, found.end.state) == (node("c"), "stopped")
 
 
 def test_waits_of_a_kind_are_one_chain_and_there_is_a_bound():

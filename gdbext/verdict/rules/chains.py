@@ -62,9 +62,11 @@ def lost_job(facts: Facts) -> Verdict | None:
     """A thread waits for a result of a pool of processes, and no worker has the work: the one that had it has ended."""
     for f in facts:
         for t in f.threads:
-            if t.edge is None or t.edge.kind != "Job" or not t.held_up or not t.still or any(jobs.givers(facts, t.edge)):
+            if t.edge is None or t.edge.kind != "Job" or not t.edge.address or not t.held_up or not t.still:
+                continue  # without an address: a pool's own thread
+            if any(jobs.givers(facts, t.edge)):
                 continue
-            evidence = [describe_node(facts, t.node), jobs.LOST if t.edge.pids else jobs.GONE]
+            evidence = [describe_node(facts, t.node), jobs.LOST if t.edge.pids or t.edge.candidates else jobs.GONE]
             found = Verdict("starved", [], evidence, [name_of(facts, t.node)])
             found.again = True
             return found

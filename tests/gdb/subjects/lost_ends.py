@@ -168,6 +168,31 @@ def shared_semaphore():
         pass
 
 
+def queue_lock():
+    """Of two consumers of a queue the one is killed that receives, and has the queue's lock meanwhile."""
+    items, out = FORK.Queue(), FORK.SimpleQueue()
+
+    def consume():
+        while True:
+            out.put(items.get())
+
+    first, second = (FORK.Process(target=consume, daemon=True) for _ in range(2))
+    first.start()
+    while items._rlock.acquire(block=False):
+        items._rlock.release()
+        time.sleep(0.01)
+    second.start()
+    if STATE == "hang":
+        first.kill()
+        first.join()
+    say(first.pid if STATE == "hang" else 0)
+    taken = 0
+    while True:
+        items.put(1)
+        taken += out.get()
+        time.sleep(0.01)
+
+
 def shared_mutex():
     libc, memory = ctypes.CDLL(None), mmap.mmap(-1, mmap.PAGESIZE)
     mutex, attributes = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory))), ctypes.create_string_buffer(64)

@@ -1,6 +1,7 @@
-"""situations.py SEED, or "WAIT, STATE[, DECOY...]": one process in a situation that the seed draws, or the words name: what it
-waits for, who should end that wait and what that one does, and what else goes on beside it. Says what is true as JSON, then lives
-it: {"pid", "pids" to look at, "others" to look at too, "drawn", "hung", "right": [verdicts], "culprits": [tid or pid]}.
+"""situations.py SEED, fSEED of the second family, or "WAIT, STATE[, DECOY...]": one process in a situation that the seed draws,
+or the words name: what it waits for, who should end that wait and what that one does, and what else goes on beside it. Says what
+is true as JSON, then lives it: {"pid", "pids" to look at, "others" to look at too, "drawn", "hung", "right": [verdicts],
+"culprits": [tid or pid], "ends": [tid, pid, "task NAME" or state in which the chain of its wait may end]}.
 
 The truth is by construction: the process knows whom it made stand, spin, end or go on.
 """
@@ -27,6 +28,7 @@ import situation_sleepers
 import situation_workers
 from situation_decoys import DECOYS, FORKS
 from situation_parts import LATE, SPINNING, STUCK, children, forever, full, keep, listener, met, notify, others, thread, tids
+from situation_truth import FIELD, ends, field_truth
 
 
 def truth(kind, drawn):
@@ -384,11 +386,12 @@ def needs(name):
 
 def draw_for(seed):
     """(name of the wait, what the ender does, decoys) that a seed draws, or that words name as "drawn" does."""
-    if not seed.isdigit():
+    field = seed.startswith("f") and seed[1:].isdigit()
+    if not seed.isdigit() and not field:
         name, drawn, *decoys = seed.split(", ")
         return name, drawn, [d for d in DECOYS if d.__name__ in decoys]
-    draw = random.Random(int(seed))
-    pairs = [(name, drawn) for name, (_, states) in WAITS.items() for drawn in states]
+    draw = random.Random(seed if field else int(seed))
+    pairs = [(name, drawn) for name, (_, states) in (FIELD if field else WAITS).items() for drawn in states]
     name, drawn = pairs[draw.randrange(len(pairs))]
     decoys = draw.sample(DECOYS, draw.choice((0, 1, 1, 2, 3)))
     return name, drawn, decoys
@@ -396,6 +399,8 @@ def draw_for(seed):
 
 def truth_of(kind, drawn):
     """(hung, right verdicts, culprits by name)"""
+    if kind.startswith("field"):
+        return field_truth(kind, drawn)
     if kind == "cycle":
         return True, ["lock-cycle"], ["ender", "main", "task"]
     if kind == "lock without an owner":
@@ -462,7 +467,7 @@ def main(seed):
         if decoy in FORKS:
             decoy()
     with_children = list(children)
-    kind, wait = WAITS[name][0](random.Random(seed), drawn)
+    kind, wait = {**WAITS, **FIELD}[name][0](random.Random(seed), drawn)
     for decoy in decoys:
         if decoy not in FORKS:
             decoy()
@@ -479,6 +484,7 @@ def main(seed):
         "hung": hung,
         "right": right,
         "culprits": told,
+        "ends": [tids.get(end, end) for end in (ends(kind, drawn, culprits) if hung else ())],
     }
     print(json.dumps(said), flush=True)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
