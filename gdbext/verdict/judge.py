@@ -12,7 +12,7 @@ from .. import log
 from .facts import Facts, Verdict
 from .follow import outlook
 from .kinds import GRAVITY, QUIET
-from .rules import ORDER, collectives, in_step, requests
+from .rules import ORDER, absent, collectives, in_step, requests
 from .rules.chains import roots
 from .rules.collectives import count_lines
 from .rules.ended import notes
@@ -102,7 +102,7 @@ def judge_group(processes: Iterable[ProcessState]) -> Verdict:
         if found is None:
             continue
         log.note("%s: %s, by %s; what stands before it in ORDER does not apply", _names(facts), found.kind, rule.__qualname__)
-        more = _shortages(facts)
+        more = absent.note(facts, found) + _shortages(facts)
         if found.kind not in QUIET:
             more = count_lines(facts) + in_step.lines(facts) + ring_lines(facts) + notes(facts) + more
         found.evidence += [line for line in more if line not in found.evidence]

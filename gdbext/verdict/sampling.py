@@ -26,7 +26,7 @@ from ..observe.stack_keys import stack_key
 from ..requests.model import Counter
 from ..stacks import async_waits, ipc_locks, locks, polls, snapshots, threads
 from ..stacks.python_waits import path_of
-from ..torch import collectives
+from ..torch import collectives, gloo_peers
 from . import from_samples, possessions, shortages
 from .facts import ProcessState
 
@@ -384,6 +384,7 @@ def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
             s.died = snap.target.fatal_signal()
         if view.rt is not None:
             s.rings, s.counts = shm_rings.find(view.rt), collectives.find(view.rt)
+            s.hosts = gloo_peers.read(view.rt, s.counts)
             s.world, s.job = threads.world(view.rt), system_calls.in_network(collectives.store_of(view.rt), s.pid)
             from_samples.meet(view, s.threads, s.counts)
             s.per_node = threads.ranks_of_a_node(view.rt) if s.world is not None else 0

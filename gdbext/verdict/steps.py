@@ -119,7 +119,7 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     if t.denied:
         return _does(t.node, UNKNOWN, f"{describe(t)}: it wants a CPU and hardly gets one")
     if t.collective:
-        return _collective(facts, t)
+        return _collective(facts, f, t)
     return _call(facts, f, t)
 
 
@@ -137,9 +137,10 @@ def _gil(facts: Facts, f: ProcessState, t: ThreadState, edge: Edge) -> Step:
     return _does(t.node, RUNS, f"{describe(t)}: it asks for its turn")
 
 
-def _collective(facts: Facts, t: ThreadState) -> Step:
-    """The step to the other ranks, those that are not in the collective."""
-    absent = [main.node for main in facts.elsewhere if main is not t]
+def _collective(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
+    """The step to the other ranks of the job, those that are not in the collective."""
+    others = {main.node: one.job for main in facts.elsewhere for one in [facts.process(main.node)] if one is not None}
+    absent = [node for node, job in others.items() if node != t.node and (not f.job or job in ("", f.job))]
     said = f"the other ranks in {t.collective}"
     return Step(said, absent, None, True) if absent else _unknown(said, "no rank that was read is elsewhere")
 
