@@ -40,7 +40,8 @@ _LOAD = re.compile(rb"(?:\xf3\x0f\x1e\xfa)?\x48\x8b(?:\x87(....)|\x47(.))\xc3", 
 class Count:
     """One group as one process sees it. `group`: equal in all processes of the group. `rank` in it, of `size`. `begun`:
     {operation: how often it was begun}; the operation is "" where all are counted together. `default`: it is torch's group of all
-    ranks. `address`: of torch's object for it, 0 where there is none. `hosts`: {rank: the address of its machine}, as far as known."""
+    ranks. `address`: of torch's object for it, 0 where there is none. `hosts`: {rank: the address of its machine}, as far as
+    known."""
 
     address = 0
     hosts: Mapping[int, str] = {}

@@ -1,7 +1,7 @@
 """The machine of each rank of a gloo group, from the group's own connections in this process's memory.
 
-A ProcessGroupGloo has gloo contexts, each with one pair for each other rank; a pair has the addresses of both of its ends, its own
-first. Objects are known by the type information of their vtables, the list of pairs by its length, which is the context's size.
+A ProcessGroupGloo has gloo contexts, each with one pair for each other rank; a pair has the addresses of both of its ends, its
+own first. Objects are known by the type information of their vtables, a list of pairs by its length, which is its context's size.
 Sources: gloo's context.h, transport/context.h, transport/tcp/pair.h, transport/tcp/address.h.
 """
 

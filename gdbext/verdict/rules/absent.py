@@ -56,7 +56,9 @@ def lines(group: Sequence[ProcessState], ranks: Sequence[int], size: int) -> lis
     if left:
         who = _are(left, size, letters, "was", "were")
         one = len(left) == 1
-        said.append(f"{who} not asked: {'it has' if one else 'they have'} ended, or {'is' if one else 'are'} elsewhere or not named here")
+        said.append(
+            f"{who} not asked: {'it has' if one else 'they have'} ended, or {'is' if one else 'are'} elsewhere or not named here"
+        )
     return [*said, *nodes_of(group, ranks)]
 
 

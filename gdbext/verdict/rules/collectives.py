@@ -296,7 +296,7 @@ def _met(group: Sequence[ProcessState], inside: Sequence[Any]) -> tuple[set[str]
         if len(sizes) != 1 or None in ranks or max(sizes) > MAX_RANKS:
             return None
         names |= {other.name for other in own.values()}
-        hosts = next((c.hosts for c in f.counts if c.group == t.group), {})
+        hosts: dict[int, str] = next((c.hosts for c in f.counts if c.group == t.group), {})
         here = {hosts.get(rank) for rank in ranks}
         for rank in (rank for rank in range(max(sizes)) if rank not in ranks):
             gone[f"rank {rank} of {t.group}"] = hosts[rank] if rank in hosts and hosts[rank] not in here else ""
