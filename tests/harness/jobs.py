@@ -254,7 +254,9 @@ def judged(situation, said, places):
         # a group without one rank has numbers of its own; what no one waits for is no part of a verdict
         placed = job.over_nodes() and job.kind not in ("beside",) and any(v["not_asked"] for v in mine)
         not_asked = not_asked and (not placed or told.keys() == away)
-        if jobs != {index} or len(mine) != 1:
+        if "error" in said:  # a machine that is too busy to answer says so
+            how, kinds = "no answer", [said["error"]]
+        elif jobs != {index} or len(mine) != 1:
             how = "WRONG"  # judged with another job's ranks, or in two parts
         elif kinds[0] in right and true and (kinds[0] != "unknown" or not_asked):
             how = "right"
