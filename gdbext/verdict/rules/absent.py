@@ -80,13 +80,16 @@ def nodes_of(group: Sequence[ProcessState], absent: Sequence[int]) -> list[str]:
 
 
 def note(facts: Facts, found: Verdict) -> list[str]:
-    """Evidence of the ranks that were not looked at, for a verdict that does not depend on them."""
+    """Evidence of the ranks that were not looked at, for a verdict that does not depend on them; none where a process could not
+    be read, which may be such a rank."""
+    if found.not_asked or any(f.why for f in facts):
+        return []
     jobs: dict[str, list[ProcessState]] = {}
     for f in facts:
         if f.job and place_of(f) and not in_step.goes(f):
             jobs.setdefault(f.job, []).append(f)
     said = []
-    for group in jobs.values() if not found.not_asked else ():
+    for group in jobs.values():
         places = [place for place in map(place_of, group) if place]
         gone = _gone(places)
         said += lines(group, gone, places[0][1]) if gone else []
