@@ -21,6 +21,7 @@ from .proc import boot_id, process_root
 from .procfs import parse_maps
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 PAC_MASK = struct.Struct("<QQ")  # of pointers to data, of those to code: struct user_pac_mask
@@ -31,6 +32,8 @@ SIGINFO_SIZE = 24  # of the 128 bytes: number, errno, code, then the sender's pi
 ADDRESSED = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 FATAL = (*ADDRESSED, signal.SIGABRT, signal.SIGSYS)
 DUMPING = (*FATAL, signal.SIGQUIT, signal.SIGXCPU, signal.SIGXFSZ)  # signal(7), without SIGTRAP, which gdb's gcore notes too
+APART = 1.0  # seconds between two cores that are not of one moment
+OUTSIDE, SCHED_YIELD = (1 << 64) - 1, 24  # orig_rax outside of a system call; a call that blocks nobody
 SI_KERNEL = 0x80  # where the kernel gives no address
 
 
@@ -73,6 +76,22 @@ def is_snapshot(path: str) -> bool:
         return False
 
 
+def _state(registers: dict[str, int] | None) -> str:
+    """The letter of proc(5) by a core's registers: S in a system call, R outside one or in one that gives the CPU away; '' where
+    they do not tell. The kernel keeps a system call's number in orig_rax, -1 outside of one (ptrace(2))."""
+    number = (registers or {}).get("orig_rax")
+    if number is None:
+        return ""
+    return "R" if number in (OUTSIDE, SCHED_YIELD) else "S"
+
+
+def apart(targets: Iterable[Target]) -> list[str]:
+    """Where cores are of different moments, a line on how far apart, for `partial`; else []."""
+    moments = [one.moment for one in targets if isinstance(one, CoreFileTarget)]
+    seconds = max(moments, default=0.0) - min(moments, default=0.0)
+    return [f"the files were taken {seconds:.0f} s apart: what one shows may have changed before the next"] * (seconds >= APART)
+
+
 class CoreFileTarget(Target):
     """A core as a Target. Read-only memory of mapped files that the core leaves out comes from those files, as in gdb.
 
@@ -104,6 +123,12 @@ class CoreFileTarget(Target):
         self.pid = (noted if isinstance(noted, int) else None) or stated or self._first_tid()
         self.kind = "snapshot" if self.note else "core"
         self.label = label or str(self.note.get("label", ""))
+
+    @property
+    def moment(self) -> float:
+        """When it was taken, in seconds after the epoch: of a snapshot by its note, of a core when its file was last written."""
+        noted = self.note.get("time")
+        return noted if isinstance(noted, float) else os.stat(self._descriptor).st_mtime
 
     def _take_note(self, name: bytes, kind: int, data: bytes) -> None:
         if name == NOTE and kind == NOTE_TYPE:
@@ -350,7 +375,8 @@ class CoreFileTarget(Target):
             told = known.get(str(tid))
             told = told if isinstance(told, dict) else {}
             name = str(told.get("name", "")) or (self._command_name() if tid == self.pid else "")
-            thread = Thread(tid, name, str(told.get("state", "")), ptrace.decode_registers(data[PR_REGISTERS:], self.arch))
+            registers = ptrace.decode_registers(data[PR_REGISTERS:], self.arch)
+            thread = Thread(tid, name, str(told.get("state", "")) or _state(registers), registers)
             if isinstance(told.get("ns_tid"), int):
                 thread.ns_tid = told["ns_tid"]
             if thread.registers:
@@ -363,6 +389,11 @@ class CoreFileTarget(Target):
         return self._psinfo[PSINFO_NAME : PSINFO_NAME + 16].split(b"\0")[0].decode("utf-8", "replace")
 
     # ---- command line --------------------------------------------------------------------------------------------
+    @property
+    def title(self) -> str:
+        """The title of a process that titled itself, else its argv[0]; 79 characters at most, '' where the file has none."""
+        return self._psinfo[PSINFO_ARGS:PSINFO_SIZE].split(b"\0")[0].decode("utf-8", "surrogateescape")
+
     def argv(self) -> list[str]:
         """The whole command line where the stack has it, else the 79 characters of the core's header. `GdbextError` for a
         snapshot."""
@@ -371,7 +402,7 @@ class CoreFileTarget(Target):
             return self._vectors()[0]
         except GdbextError as e:
             log.passed_over(e)
-            return self._psinfo[PSINFO_ARGS:PSINFO_SIZE].split(b"\0")[0].decode("utf-8", "surrogateescape").split()
+            return self.title.split()
 
     def environ(self) -> dict[str, str]:
         """The environment that the process began with; `GdbextError` for a snapshot."""

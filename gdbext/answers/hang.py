@@ -14,7 +14,7 @@ from ..stacks import snapshots
 from ..verdict import untraced
 from ..verdict.chains import chain_of_request
 from ..verdict.examine import Examination
-from ..verdict.facts import Facts, ProcessState
+from ..verdict.facts import Facts, ProcessState, Verdict
 from ..verdict.kinds import MEANING
 from . import requests
 from .chains import chain_lines, chains_data
@@ -47,6 +47,7 @@ def hang_data(found: Examination) -> dict[str, Any]:
             "victims": [escape(name) for name in v.victims],
             "not_asked": [escape(name) for name in v.not_asked],
             "not_asked_at": [{"rank": escape(name), "address": escape(host)} for name, host in v.hosts.items()],
+            "if_it_lasts": _if_it_lasts(v.if_it_lasts, culprit),
         }
         for v in found.verdicts
     ]
@@ -57,6 +58,7 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "victims": verdicts[0]["victims"],
         "not_asked": verdicts[0]["not_asked"],
         "not_asked_at": verdicts[0]["not_asked_at"],
+        "if_it_lasts": verdicts[0]["if_it_lasts"],
         "meaning": MEANING[said.kind],
         "verdicts": verdicts,
         "chains": chains_data(found.chains, lambda node: culprit(node, {})),
@@ -86,6 +88,16 @@ def hang_data(found: Examination) -> dict[str, Any]:
 
 def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
     return {k: v for k, v in data.items() if k != key}
+
+
+def _if_it_lasts(v: Verdict | None, culprit: Callable[[Any, dict[str, int]], dict[str, Any]]) -> dict[str, Any] | None:
+    if v is None:
+        return None
+    return {
+        "verdict": v.kind,
+        "culprits": [culprit(n, v.children) for n in v.culprits],
+        "victims": [escape(name) for name in v.victims],
+    }
 
 
 def _placer(seen: Sequence[ProcessState]) -> Callable[[Any, dict[str, int]], dict[str, Any]]:
@@ -168,6 +180,10 @@ def _verdict_lines(one: dict[str, Any], style: Any, nodes: dict[Any, Any], named
         word = "who" if good else "culprit" if len(culprits) == 1 else "culprits"
         lines.append(f"{word}: {style.name('; '.join(culprits))}")
     lines += ["  " + e for e in one["evidence"]]
+    lasts = one["if_it_lasts"]
+    if lasts is not None:
+        blamed = "; ".join(_culprit_text(c, nodes) for c in lasts["culprits"])
+        lines.append("if it lasts: " + style.title(lasts["verdict"]) + (f", culprit {style.name(blamed)}" if blamed else ""))
     if one["victims"]:
         lines.append("victims: " + ", ".join(one["victims"]))
     if one["not_asked"]:

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from .. import __version__
+from ..access.snapshot import apart
 from ..answers.hang import hang_data, hang_lines
 from ..answers.hang_nodes import judged
 from ..answers.places import closing, nodes_of
@@ -70,6 +71,7 @@ class LlmHang(Command):
         nodes = nodes_of([s.view for s in seen if s.view])
         names = {s.pid: s.name for s in seen}
         partial = [f"{s.name}: {reason}" for s in seen for reason in s.partial]
+        partial += apart(s.view.target for s in seen if s.view is not None and not s.view.live)
         if data["failed"]:
             partial.append(f"{data['ranks_read']} of {data['ranks_total']} processes")
 

@@ -18,7 +18,7 @@ from ..engines import discover
 from ..engines.registry import kv_releases
 from ..errors import GdbextError, NotFoundError
 from ..render.text import Style, escape
-from ..requests.caches import Caches, of_engines, of_one
+from ..requests.caches import Caches, of_engines, of_files
 from ..requests.collect import BETWEEN as BETWEEN_LOOKS
 from ..requests.collect import Custody
 from ..requests.model import STUCK, Tracked, meant
@@ -50,9 +50,9 @@ class LlmRequests(Command):
       req-8    moving   EngineCore  RUNNING     101      32       100      69       1          1  1.02 s
       req-9    queued   EngineCore  WAITING      64      64         0       0       0             0.31 s  blocks: needs 4, 1 free
 
-    WHAT names a process of an engine, or a core; without it the selected process's engine, else all engines here. Every process
-    that may know a request is read twice, a second apart, without stopping it: front ends, the scheduler's queues, workers,
-    SGLang's detokenizer.
+    WHAT names a process of an engine, or the cores of an engine's processes (./A.core ./B.core); without it the selected
+    process's engine, else all engines here. Every process that may know a request is read twice, a second apart, without
+    stopping it: front ends, the scheduler's queues, workers, SGLang's detokenizer.
 
     moving: it made progress. queued: others that move are before it. behind: what it waits for is stuck itself. parked: it
     waits for something that has not come. kept: it has ended, its blocks are kept for a reader in another instance. never-fits:
@@ -68,7 +68,7 @@ class LlmRequests(Command):
     tool = "requests"
     group = "kv"
     standalone = True
-    operand = "[WHAT]"
+    operand = "[WHAT...]"
     completion = "what"
     options = (POOL, CONTENT, BETWEEN, FACTS)
     node_words = ("--facts",)
@@ -212,7 +212,7 @@ def _custodies(session: Session, args: Args, what: str | None, wanted: str = "")
     between = BETWEEN_LOOKS if args.between is None else args.between
     engines, lone = engines_for(session, what)
     found = of_engines(engines, between, args.show_content, wanted, args.facts)
-    return found + [of_one(target, view_of(session, args, target)) for target in lone]
+    return found + (of_files(lone, functools.partial(view_of, session, args)) if lone else [])
 
 
 def _all(custodies: Sequence[tuple[Custody, Caches]], facts: bool) -> Answer:

@@ -21,7 +21,7 @@ from .objects import frames_are_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, List, TypeVar
+    from typing import Any, Callable, List, Sequence, TypeVar
 
     from ..access.base import Target
     from ..cpython.objects import Object
@@ -85,10 +85,18 @@ class View:
     """The cache as seen from one process.
 
     `engine`: its siblings, None where only this process counts (a core). `root`: a scheduler, manager or pool to read instead of
-    the one that is found. `content`: also the requests' tokens. `partial`: what is missing, filled during the read."""
+    the one that is found. `content`: also the requests' tokens. `cores`: where it is a core, those of its engine's processes.
+    `partial`: what is missing, filled during the read."""
 
-    def __init__(self, target: Target, engine: Engine | None = None, root: Object | None = None, content: bool = False) -> None:
-        self.target, self._engine, self._root, self._content = target, engine, root, content
+    def __init__(
+        self,
+        target: Target,
+        engine: Engine | None = None,
+        root: Object | None = None,
+        content: bool = False,
+        cores: Sequence[Target] = (),
+    ) -> None:
+        self.target, self._engine, self._root, self._content, self.cores = target, engine, root, content, cores
         self.partial: list[str] = []
         self.missed: list[tuple[str, str]] = []  # [(label, why)] of the shards that could not be read
         self.rt = open_runtime(target)
@@ -97,6 +105,8 @@ class View:
 
     def _siblings(self, role: str) -> list[tuple[str, Target]]:
         """`[(label, Target)]` of this engine's other processes that schedule, or that hold the model's parts ("shards")."""
+        if self.cores:
+            return [(core.label or str(core.pid), core) for core in self.cores]
         engine, pid = self._engine, self.target.pid
         rank = engine.of_pid(pid) if engine is not None and pid is not None else None
         if engine is None or rank is None:
@@ -164,10 +174,17 @@ class View:
                 rt = open_runtime(target)
                 found.append(_sought_in_frames(rt, functools.partial(self.reader.read_worker, rt, label, num_blocks)))
                 self.unstopped(target)
+            except NotFoundError as e:
+                if self.cores:
+                    log.passed_over(e)  # the core of a process without a part of the model
+                else:
+                    self.missed.append((label, str(e)))
             except GdbextError as e:
                 self.missed.append((label, str(e)))
         if not found and not self.target.is_live:
-            self.partial.append("the workers' memory is not in this core: addresses need their own cores")
+            self.partial.append(
+                "the workers' memory is not in this core: addresses need their cores too (-on './A.core ./B.core')"
+            )
         else:
             self.partial += [f"{label}: {why}" for label, why in self.missed]
         return found
@@ -228,9 +245,11 @@ def _checked(view: Any, ranks: bool, values: Values | None) -> tuple[Report, Cac
     cache = view.cache()
     workers = view.workers(cache.pools[0].size) if ranks or values else []
     found = None if values is None else values(cache, workers, view.partial)
-    report = invariants.check(cache, workers if ranks else [], found, "unstopped" in view.partial)
+    report = invariants.check(cache, workers if ranks and not view.cores else [], found, "unstopped" in view.partial)
     report.values = found
     if ranks:
+        moment = "cores are not of one moment"
+        report.not_compared += [invariants.LeftOut(worker.rank, "its tables", moment) for worker in workers if view.cores]
         report.not_compared += [invariants.LeftOut(label, "its memory", why) for label, why in view.missed]
     return report, cache, workers
 
@@ -240,7 +259,7 @@ class NativeView:
     inner)` of a frame."""
 
     def __init__(self, target: Target, reader: Any, found: Any) -> None:
-        self.target = target
+        self.target, self.cores = target, ()
         self.partial: list[str] = []
         self.missed = [("workers", "their layers and tables are C++ objects that are not decoded")]
         self._reader, self._found = reader, found

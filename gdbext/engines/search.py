@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+from typing import cast
 
 from .. import log
 from ..access.proctable import ProcTable, is_python_name
 from ..errors import GdbextError, NotFoundError
-from .rank import Rank
+from .rank import Rank, rank_label
 from .registry import ENGINES, SPECS
 from .spec import Match, environ_ranks
 
@@ -39,6 +40,15 @@ def could_have_started(parent: Process, process: Process) -> bool:
 def is_init(process: Process) -> bool:
     """Whether it is the init that orphans end at. In a container pid 1 may be the engine's own server, a Python."""
     return process.pid <= 1 and not process.is_python
+
+
+def label_of_title(title: str) -> str:
+    """The label of a process of which only the title is known, a core's for example; '' where the title is no engine's own."""
+    for spec in ENGINES:
+        match = spec.match_title(title)
+        if match is not None and match.prefix in spec.prefixes:
+            return rank_label(Rank(cast("Process", None), spec.name, match, "title"))
+    return ""
 
 
 class Search:

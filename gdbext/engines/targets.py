@@ -67,8 +67,10 @@ class Targets:
             opened: Target = proc.ProcTarget(key)
         else:
             from ..access import snapshot
+            from .search import label_of_title
 
-            opened = snapshot.CoreFileTarget(key)
+            opened = core = snapshot.CoreFileTarget(key)
+            core.label = core.label or label_of_title(core.title)
         return opened
 
 

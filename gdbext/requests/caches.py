@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Sequence, Set, Tuple
+from typing import Callable, List, Sequence, Set, Tuple
 
 from .. import log
 from ..access.base import Target
@@ -12,7 +12,7 @@ from ..engines.kv_view import NativeView, View
 from ..engines.rank import Rank
 from ..errors import GdbextError, NotFoundError
 from ..kvcache.model import Cache, Request
-from .collect import Custody, collect_all, collect_one
+from .collect import Custody, collect_all, collect_files
 
 Caches = List[Tuple[Set[int], Cache]]  # (the processes that schedule for one, the cache)
 READ = 2.0  # seconds for the blocks of one running scheduler
@@ -35,21 +35,36 @@ def _with_caches(engine: Engine, held: Custody, show_content: bool) -> tuple[Cus
     return held, caches
 
 
-def of_one(target: Target, view: View | NativeView) -> tuple[Custody, Caches]:
-    """As `of_engines`, for one process, by a view of its cache."""
+def of_files(targets: Sequence[Target], view_of: Callable[[Target], View | NativeView]) -> list[tuple[Custody, Caches]]:
+    """As `of_engines`, for cores, or a process without siblings. `view_of`: gives the view of one's cache."""
     try:
-        held = collect_one(target)
+        every = collect_files(targets)
     except NotFoundError as e:  # an engine in C++: only its cache can be read
+        if len(targets) > 1:
+            raise
         log.passed_over(e)
+        view = view_of(targets[0])
         cache = view.cache()
-        return Custody(cache.engine, [], [], [], view.partial), [(set(), cache)]
-    try:
-        caches: Caches = [(set(), view.cache(_seen(held, target.pid or 0)))]
-    except GdbextError as e:
-        held.partial.append(f"blocks not read: {e}")
-        return held, []
-    held.partial += [p for p in view.partial if p not in held.partial]
-    return held, caches
+        return [(Custody(cache.engine, [], [], [], view.partial), [(set(), cache)])]
+    return [(held, _caches_of_files(held, targets, view_of)) for held in every]
+
+
+def _caches_of_files(held: Custody, targets: Sequence[Target], view_of: Callable[[Target], View | NativeView]) -> Caches:
+    """The caches of the files that have a scheduler; of a lone file whatever its view finds."""
+    found: Caches = []
+    looks = {look.pid: look for look in held.looks}
+    for target in targets:
+        look = looks.get(target.pid or 0)
+        if look is None or len(targets) > 1 and "scheduler" not in look.parts:
+            continue
+        try:
+            view = view_of(target)
+            found.append((set(), view.cache(_seen(held, look.pid))))
+        except GdbextError as e:
+            held.partial.append(f"blocks not read: {e}")
+        else:
+            held.partial += [p for p in view.partial if p not in held.partial]
+    return found
 
 
 def _cache_of(engine: Engine, ranks: list[Rank], held: Custody, show_content: bool) -> Caches:

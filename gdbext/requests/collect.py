@@ -10,6 +10,7 @@ import time
 from .. import log
 from ..access.ptrace import stopped_by
 from ..access.retry import retry_reading
+from ..access.snapshot import apart
 from ..cpython.runtime import open_runtime
 from ..engines import registry
 from ..engines.batches import uncollected
@@ -19,7 +20,7 @@ from ..errors import GdbextError, NotFoundError
 from . import instances
 from . import join as joining
 from .instances import Side
-from .model import BEHIND, LOST, STUCK, ZOMBIE, meant
+from .model import BEHIND, LOST, NEVER_FITS, STUCK, ZOMBIE, meant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -169,25 +170,49 @@ def _is_open(tracked: Tracked, again: bool) -> bool:
     return not tracked.verdict and not tracked.moved and not again
 
 
-def collect_one(target: Target, label: str = "") -> Custody:
+def collect_one(target: Target) -> Custody:
     """The requests that one process knows by itself, a core's for example: one look."""
-    rt = open_runtime(target)
-    spec = registry.spec_of_runtime(rt)
-    if spec is None:
+    return collect_files([target])[0]
+
+
+def collect_files(targets: Sequence[Target]) -> list[Custody]:
+    """One `Custody` per engine for cores, or a process without siblings: one look at each. The files need not be of one moment,
+    and one look shows no progress: only verdicts that the scheduler proves by itself are kept. `NotFoundError` where no process
+    has loaded an engine."""
+    looks: dict[str, list[Look]] = {}
+    others = []
+    for target in targets:
+        rt = open_runtime(target)
+        spec = registry.spec_of_runtime(rt)
+        if spec is None:
+            others.append(target.describe())
+            continue
+        look = Look(target.label or str(target.pid or 0), target.pid or 0, "")
+        for role in ("engine-core", "scheduler", "frontend", "worker", "detokenizer"):
+            one = _look_at(spec, target, _Role(look.label, look.pid, role))
+            if one.parts:
+                look = one
+                break
+        looks.setdefault(spec.name, []).append(look)
+    if not looks:
         raise NotFoundError(
-            f"{target.describe()} has loaded none of {', '.join(registry.packages())}: it has no requests (llm-ranks names the "
+            f"{', '.join(others)} has loaded none of {', '.join(registry.packages())}: it has no requests (llm-ranks names the "
             "engines' processes)"
         )
-    look = Look(label or target.label or str(target.pid or 0), target.pid or 0, "")
-    for role in ("engine-core", "scheduler", "frontend", "worker", "detokenizer"):
-        one = _look_at(spec, target, _Role(look.label, look.pid, role))
-        if one.parts:
-            look = one
-            break
-    partial = ["one sample: what moves is not known", "its siblings are not here: only what this process knows"]
-    held = Custody(spec.name, [look], joining.join([look]), [], partial + look.notes)
-    instances.relate([held.side])
-    return held
+    found = []
+    for name, mine in looks.items():
+        partial = ["one sample: what moves is not known"]
+        partial += ["its siblings are not here: only what this process knows"] if len(mine) == 1 else []
+        partial += apart(targets)
+        partial += [f"{other} has loaded no engine: it has no requests" for other in others]
+        requests = joining.join(mine)
+        for tracked in requests:
+            if tracked.verdict not in (NEVER_FITS, BEHIND):
+                tracked.verdict = ""
+        held = Custody(name, mine, requests, [], partial + [note for look in mine for note in look.notes])
+        instances.relate([held.side])
+        found.append(held)
+    return found
 
 
 class _Role:

@@ -15,6 +15,7 @@ from ..engines.rank import Rank
 from ..engines.spec import SCHEDULERS
 from ..errors import GdbextError, NotFoundError
 from .command import Option
+from .process_selection import resolve_processes
 
 POOL = Option(
     "pool",
@@ -59,19 +60,23 @@ def view_of(session: Any, args: Any, target: Target | None = None) -> View | Nat
     """A view of the KV cache of the engine that a command's process (or `target`) belongs to, or of the object that `-pool`
     names.
 
-    Where no process is named and none is selected, it is the only engine that runs on this machine."""
+    Where no process is named and none is selected, it is the only engine that runs on this machine. `-on` may name the cores of
+    several processes of one engine."""
     on = getattr(args, "on", None)
+    cores: list[Target] = []
     if target is None:
         if on is None and session.selected_pid() is None:
             on = args.on = str(only_scheduler(session).pid)  # also for a retry
-        target = session.target(on)
+        named = resolve_processes(session, on) if on is not None else []
+        cores = [session.open(one) for one in named] if len(named) > 1 and all(one.core for one in named) else []
+        target = cores[0] if cores else session.target(on)
     root = None
     if getattr(args, "pool", None):
         root = expressions.evaluate(session.runtime(on), args.pool, session.frame(on))
         if not isinstance(root, objects.Object):
             raise GdbextError(f"-pool {args.pool} is a {type(root).__name__}, no Scheduler, KVCacheManager or BlockPool")
     try:
-        view = kv_view.View(target, engine_of(session, target), root, getattr(args, "show_content", False))
+        view = kv_view.View(target, engine_of(session, target), root, getattr(args, "show_content", False), cores)
     except GdbextError:  # no Python engine: a C++ one, if a frame runs its methods
         for spec in registry.with_native_kv() if on is None and root is None else ():
             found = session.this_of(spec.kv_classes, spec.kv_types)
@@ -109,10 +114,15 @@ def engines_for(session: Any, what: str | None) -> tuple[list[Engine], list[Targ
     else all."""
     target = None
     if what:
-        found = session.resolve(what)
+        found = resolve_processes(session, what)
         if all(one.rank is not None for one in found):
             instances = {one.instance for one in found}
             return groups.engines_of([r for r in session.ranks if r.family in instances], session.open), []
+        if len(found) > 1:
+            running = [one.name for one in found if one.pid is not None]
+            if running:
+                raise GdbextError(f"several at once: cores, or processes of engines (llm-ranks); {running[0]} is neither")
+            return [], [session.open(one) for one in found]
         target = session.open(found[0])
     elif session.in_gdb:
         target = session.target() if session.selected_pid() is not None else None

@@ -17,7 +17,6 @@ from ..errors import GdbextError
 from ..observe.clocks import ancestors
 from ..observe.window import PRESSED
 from ..requests import collect, instances, join
-from ..requests.model import BEHIND, NEVER_FITS
 from . import sampling, untraced
 from .chains import Chain, chains_of
 from .enders import depends_on
@@ -214,14 +213,9 @@ class _Look:
 
 
 def _requests_in(core: Target) -> list[Any]:
-    """The open requests of a core or snapshot. There is one reading only, so a slow request cannot be told from one that never
-    ends: only verdicts that hold without a second reading are kept."""
+    """The open requests of a core or snapshot."""
     try:
-        held = collect.collect_one(core)
+        return collect.collect_one(core).requests
     except GdbextError as e:
         log.passed_over(e)
         return []  # it is no engine's process, or its heap was not saved
-    for tracked in held.requests:
-        if tracked.verdict not in (NEVER_FITS, BEHIND):
-            tracked.verdict = ""
-    return held.requests

@@ -322,6 +322,7 @@ class Verdict:
     * `children`: {name: pid} of culprits that were not sampled
     * `not_asked`: ranks that others wait for and that were not sampled; `hosts`: {one of them: its machine's address}
     * `again`: it holds only if a second window gives the same
+    * `if_it_lasts`: of an "unknown" one, the verdict where what one look showed lasts; None where that is not all that is missing
     * `engine`, `group`: set by `judge`
     """
 
@@ -334,6 +335,7 @@ class Verdict:
         self.children: dict[str, int] = {}
         self.not_asked: list[str] = []
         self.hosts: dict[str, str] = {}
+        self.if_it_lasts: Verdict | None = None
         self.again = False
         self.engine, self.group = "", ""
 

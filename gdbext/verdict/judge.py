@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .. import log
 from .facts import Facts, Verdict
 from .follow import outlook
-from .kinds import GRAVITY, QUIET
+from .kinds import GRAVITY, LASTING, QUIET
 from .rules import ORDER, absent, collectives, in_step, requests
 from .rules.chains import roots
 from .rules.collectives import count_lines
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .facts import ProcessState
+
+
+ONE_LOOK = "looked at once: whether it lasts is not known"
 
 
 def judge(processes: Iterable[ProcessState]) -> list[Verdict]:
@@ -102,6 +105,7 @@ def judge_group(processes: Iterable[ProcessState]) -> Verdict:
         if found is None:
             continue
         log.note("%s: %s, by %s; what stands before it in ORDER does not apply", _names(facts), found.kind, rule.__qualname__)
+        found = _at_one_look(facts, found)
         more = absent.note(facts, found) + _shortages(facts)
         if found.kind not in QUIET:
             more = count_lines(facts) + in_step.lines(facts) + ring_lines(facts) + notes(facts) + more
@@ -111,6 +115,19 @@ def judge_group(processes: Iterable[ProcessState]) -> Verdict:
         "%s: no rule applies: %s", _names(facts), [f"{rule.__module__.rpartition('.')[2]}.{rule.__name__}" for rule in ORDER]
     )
     return _unknown(facts)
+
+
+def _at_one_look(facts: Facts, found: Verdict) -> Verdict:
+    """The verdict. "unknown" with its evidence where it needs a state that lasts, and those it rests on were looked at once, in a
+    core or a stopped process: a healthy lock has a holder too, and each step waits for its kernels."""
+    if found.kind not in LASTING:
+        return found
+    blamed = [t for t in map(facts.thread, found.culprits) if t is not None]
+    if not all(t.load is None for t in blamed or (t for f in facts for t in f.threads)):
+        return found
+    said = Verdict("unknown", [], [*found.evidence, ONE_LOOK])
+    said.if_it_lasts = found
+    return said
 
 
 def _names(facts: Facts) -> str:

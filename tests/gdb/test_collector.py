@@ -283,6 +283,7 @@ def test_a_core_that_gdb_wrote_gives_the_same_stacks_command_line_and_environmen
     assert t.kind == "core" and t.pid == pid
     assert {tid: stack[: len(truth[tid])] for tid, stack in python_stacks(t).items()} == truth
     assert t.argv()[-2:] == ["word one", "\x1b[2J"]
+    assert {th.state for th in t.threads()} == {"S"}  # by the registers: each is in a system call
     with open(f"/proc/{pid}/environ", "rb") as f:
         environ = dict(e.decode("utf-8", "surrogateescape").partition("=")[::2] for e in f.read().split(b"\0") if b"=" in e)
     assert t.environ() == environ

@@ -84,6 +84,30 @@ def test_a_request_that_never_fits_is_the_verdict_of_a_core(gdb_path, tmp_path):
     assert named["too-large"] == "never-fits" and set(named.values()) <= {"never-fits", "behind"}, named
 
 
+def test_the_cores_of_several_processes_are_one_answer_and_show_nobody_as_lost(tmp_path):
+    """They are not of one moment: what one process waits for and no other has may have come and gone between them."""
+    cores = []
+    with running(sys.executable, "requests_vllm.py", "3") as (first, _), running(sys.executable, "requests_vllm.py", "5") as (
+        other,
+        _,
+    ):
+        for target in (first, other):
+            cores.append(str(tmp_path / f"{target.pid}.core"))
+            answer(f"llm-snapshot {target.pid} -heap -o {cores[-1]} -json")
+            time.sleep(1.5 * (target is first))
+        alone = {
+            pid: {r["request_id"] for r in answer(f"llm-requests {core} -json")["requests"]}
+            for pid, core in zip((first.pid, other.pid), cores)
+        }
+    said = answer(f"llm-requests {' '.join(cores)} -json")
+    assert {r["request_id"] for r in said["requests"]} == set().union(*alone.values()) and all(alone.values())
+    assert {r["verdict"] for r in said["requests"]} <= {"never-fits", "behind", None}, said["requests"]
+    assert any("apart" in reason for reason in said["partial"]) and not any("siblings" in reason for reason in said["partial"])
+    one = next(iter(alone[other.pid]))
+    hops = answer(f"llm-request {one} -on '{' '.join(cores)}' -json")["hops"]
+    assert other.pid in {hop["pid"] for hop in hops}, hops
+
+
 @pytest.mark.parametrize("state", ["turns", "blocked", "ended"])
 def test_the_task_that_takes_answers_in_and_its_loop(state):
     with running(sys.executable, "requests_vllm_front.py", state) as (target, said):

@@ -40,3 +40,12 @@ def test_who_sleeps_between_two_gifts_is_not_accused_and_who_only_sleeps_is(pyth
     print("\n".join(situations.matrix(found)))
     assert not [o for o in found if o.how != "right" and "idle" not in o.right]
     assert not [o for o in found if o.how == "WRONG"]
+
+
+def test_a_file_shows_one_moment_and_accuses_nobody_whom_only_time_can_tell():
+    """What holds a lock, or keeps a job, may give it the moment after; the chain names it all the same."""
+    words = ["rlock, slow", "rlock, sleeping", "lock, slow", "lock, spinning", "queue, slow", "queue, sleeping"]
+    found = list(situations.run(words, kept=True))
+    print("\n".join(situations.matrix(found)))
+    assert len([o for o in found if o.hung]) == 3 and not [o for o in found if o.how in ("left out", "WRONG")], found
+    assert all(o.chain for o in found if o.hung), found

@@ -57,10 +57,10 @@ def judge(truth, said):
 
 class Stage:
     """Where situations are lived, by `python` where that has what they need: `folder` has the sockets of their servers
-    (subjects/situation_server.py), one for each of what situations need."""
+    (subjects/situation_server.py), one for each of what situations need. `kept`: what is asked about are snapshots."""
 
-    def __init__(self, folder, python):
-        self.folder, self.python = folder, python
+    def __init__(self, folder, python, kept=False):
+        self.folder, self.python, self.kept = folder, python, kept
 
     def path(self, needs):
         return os.path.join(self.folder, needs or "plain")
@@ -97,6 +97,11 @@ class Stage:
             finally:
                 os.killpg(truth["pid"], signal.SIGKILL)
 
+    def snapshot(self, pid):
+        path = os.path.join(self.folder, f"{pid}.core")
+        answer(f"llm-snapshot {pid} -o {path} -json")
+        return path
+
     def outcome(self, words, needs, wait=1.0):
         """The `Outcome` of a situation."""
         if not os.path.exists(self.path(needs)):
@@ -105,7 +110,8 @@ class Stage:
             asleep(truth["pid"], seconds=0.3)  # some never do
             time.sleep(0.2)
             pids = [truth["pid"], *truth["pids"], *truth["others"]]
-            said = answer(f"llm-hang {' '.join(map(str, pids))} -wait {wait} -json")
+            whom = [self.snapshot(pid) for pid in pids] if self.kept else pids
+            said = answer(f"llm-hang {' '.join(map(str, whom))} -wait {wait} -json")
         ends = {one for chain in said["chains"] for one in ends_of(chain["end"])}
         strangers = set(map(str, truth["others"]))
         said = next(v for v in said["verdicts"] if not strangers.issuperset(v["group"]))
@@ -143,10 +149,11 @@ def told(stage, words, needs):
         return left_out(words, f"{type(e).__name__}: {e}")
 
 
-def run(situations, processes=2, python=sys.executable):
-    """`Outcome` of each situation, a seed or words, some at once; lived by `python` where that has what they need."""
+def run(situations, processes=2, python=sys.executable, kept=False):
+    """`Outcome` of each situation, a seed or words, some at once; lived by `python` where that has what they need. `kept`: asked
+    of snapshots."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        stage = Stage(folder, python)
+        stage = Stage(folder, python, kept)
         stack.enter_context(stage.server(""))
         drawn = [(words, stage.needs(words)) for words in situations]
         for needs in sorted({needs for _, needs in drawn} - {""}):

@@ -61,6 +61,14 @@ def test_what_was_written_is_read_back(tmp_path, arch):
     assert t.read(0x12000, 2 * PAGE) == page(12) + page(13)
 
 
+@pytest.mark.parametrize("number, letter", [(0, "S"), (230, "S"), (24, "R"), ((1 << 64) - 1, "R")])
+def test_whether_a_thread_ran_is_told_by_the_system_call_that_it_was_in(tmp_path, number, letter):
+    """read, clock_nanosleep; sched_yield, which blocks nobody; none."""
+    path = str(tmp_path / "core")
+    write_core(path, "x86-64", 100, [(100, registers("x86-64", orig_rax=number))], [], {})
+    assert [th.state for th in CoreFileTarget(path).threads()] == [letter]
+
+
 @pytest.mark.parametrize("address", [0x11000, 0x20000, 0x13FFF + 1, 0x0, 0x7FFF00000000])
 def test_memory_that_was_not_copied_faults(tmp_path, address):
     t = CoreFileTarget(make(tmp_path))

@@ -459,3 +459,22 @@ def test_a_thread_that_the_kernel_keeps_is_named_with_its_place_and_not_one_that
     said = judge([add(waits, 9, "keeper", state="D", kernel="rpc_wait_bit_killable")])
     assert (said.kind, said.culprits) == ("lock-held", [("7", 9)])
     assert judge([add(process("7", python("f"), role="", moved=True, advanced=True, load=0.9), 9, "x", state="D")]).kind == "busy"
+
+
+@pytest.mark.parametrize("lasts", [True, False])
+def test_what_only_lasting_proves_is_no_verdict_on_one_look(lasts):
+    """A core shows one moment: a healthy lock has a holder too, a step waits for its kernels, and a rank may be about to come."""
+    load = 0.0 if lasts else None  # None: the thread was looked at once
+    held = process("a", python("main"), edge=Edge(node("a"), "the Lock x", "Lock", ("a", 7)), load=load)
+    add(held, 7, "owner", native=SLEEP, frames=python("work"), load=load)
+    ranks = [process("TP0", inside(), load=load), process("TP1", python("sleep"), SLEEP, load=load)]
+    kernel = process("b", DEVICE, load=load)
+    hung = ([held], "lock-held", ("a", 7)), (ranks, "collective", node("TP1")), ([kernel], "kernel", node("b"))
+    for them, kind, culprit in hung:
+        said = judge(them)
+        sure = said if lasts else said.if_it_lasts
+        assert said.kind == (kind if lasts else "unknown") and bool(said.culprits) == lasts, said.evidence
+        assert (sure.kind, sure.culprits) == (kind, [culprit])
+    ring = process("c", python("main"), edge=Edge(node("c"), "the Lock x", "Lock", ("c", 7)), load=load)
+    add(ring, 7, "owner", Edge(("c", 7), "the Lock y", "Lock", node("c")), load=load)
+    assert judge([ring]).kind == "lock-cycle"  # nothing that either does next opens it
