@@ -11,7 +11,7 @@ from ..engines.registry import kv_releases
 from ..errors import GdbextError
 from ..render.jsonline import Address
 from ..session.command import CONTENT, Answer, Args, Command, Option, UsageError
-from ..session.engine_selection import POOL, view_of
+from ..session.engine_selection import POOL, cores_of, view_of
 from ..session.evaluation import gdb_address, hidden_names
 from ..session.session import Session
 
@@ -27,7 +27,8 @@ class LlmAddr(Command):
       (gdb) llm-addr $rdi+8                                 a register, or one of gdb's variables
       (gdb) llm-addr -kv layer=3,block=17,slot=5,head=2     the other way: where it lies, on every rank
 
-    An address of a worker is looked up in the selected process first, then in its siblings. On a core only that process is there.
+    An address of a worker is looked up in the selected process first, then in its siblings. Of cores the
+    first that -on './A.core ./B.core' names counts as selected.
 
     Reads {kv_releases()}."""
 
@@ -44,7 +45,9 @@ class LlmAddr(Command):
         if args.kv is not None:
             return self.reverse(session, args)
         address = self.address(session, args)
-        target = session.target(args.on)
+        cores = cores_of(session, args.on)
+        on = cores[0].core if cores else args.on
+        target = session.target(on)
         partial = session.partial(target)
         data: dict[str, Any] = {"address": Address(address), "kind": "unmapped"}
         data.update(tensor=None, kv=None, object=None, mapping=None)
@@ -61,7 +64,7 @@ class LlmAddr(Command):
         if kv is not None:
             data.update(kind="kv", tensor=kv.pop("tensor"), kv=kv)
         elif mapping is not None:
-            data.update(answers.object_fields(target, address, hidden_names(session, args)))
+            data.update(answers.object_fields(target, address, hidden_names(session, args, on)))
         elif address >= 1 << 63:
             data["kind"] = "kernel"
         return Answer(data, lambda style: "\n".join(answers.address_lines(address, data, style)), partial)

@@ -11,8 +11,10 @@ from ..engines import discover, kv_view, registry
 from ..engines import group as groups
 from ..engines.group import Engine
 from ..engines.kv_view import NativeView, View
+from ..engines.processes import ProcessRef
 from ..engines.rank import Rank
 from ..engines.spec import SCHEDULERS
+from ..engines.what import is_path
 from ..errors import GdbextError, NotFoundError
 from .command import Option
 from .process_selection import resolve_processes
@@ -56,6 +58,12 @@ def only_scheduler(session: Any) -> Rank:
     raise GdbextError(f"{len(found)} schedulers run here, each with a KV cache of its own: add -on with one of {names}")
 
 
+def cores_of(session: Any, on: str | None) -> list[ProcessRef]:
+    """The cores of several processes that `-on` names, in their order; [] where it names one process."""
+    named = resolve_processes(session, on) if on is not None and is_path(on) else []
+    return named if len(named) > 1 and all(one.core for one in named) else []
+
+
 def view_of(session: Any, args: Any, target: Target | None = None) -> View | NativeView:
     """A view of the KV cache of the engine that a command's process (or `target`) belongs to, or of the object that `-pool`
     names.
@@ -67,8 +75,7 @@ def view_of(session: Any, args: Any, target: Target | None = None) -> View | Nat
     if target is None:
         if on is None and session.selected_pid() is None:
             on = args.on = str(only_scheduler(session).pid)  # also for a retry
-        named = resolve_processes(session, on) if on is not None else []
-        cores = [session.open(one) for one in named] if len(named) > 1 and all(one.core for one in named) else []
+        cores = [session.open(one) for one in cores_of(session, on)]
         target = cores[0] if cores else session.target(on)
     root = None
     if getattr(args, "pool", None):

@@ -95,10 +95,10 @@ def tensor_value(rt: Runtime, value: Any) -> Tensor | None:
     return value.tensor if isinstance(value, adapters.TensorAdapter) else None
 
 
-def hidden_names(session: Session, args: Args) -> AbstractSet[str]:
+def hidden_names(session: Session, args: Args, on: str | None = None) -> AbstractSet[str]:
     """The names whose content a command does not show. There are none with -show-content, or where the process runs no Python
-    engine."""
-    rt = runtime_or_none(session, args.on)
+    engine. `on`: the process, where -on names several."""
+    rt = runtime_or_none(session, on or args.on)
     return frozenset() if rt is None else session.private(rt, args)
 
 
