@@ -39,6 +39,19 @@ def tables_of(request: Request) -> dict[str, list[int]]:
     return {str(group): blocks for group, blocks in request.blocks.items()}
 
 
+def numbers_data(request: Request | None) -> dict[str, Any]:
+    """How far a request is, in tokens, as its scheduler counts them; None for each where no scheduler has it."""
+    r = request if request is not None else Request("")
+    return {
+        "tokens": tokens_of(r),
+        "prompt_tokens": r.prompt_tokens,
+        "computed_tokens": r.computed_tokens,
+        "output_tokens": r.output_tokens,
+        "in_flight_tokens": r.in_flight,
+        "draft_tokens": r.draft_tokens,
+    }
+
+
 def request_data(request: Request) -> dict[str, Any]:
     """A request with its whole table; `blocks` are the ids of its first group, `tables` those of each."""
     groups = sorted(request.blocks)
@@ -46,12 +59,7 @@ def request_data(request: Request) -> dict[str, Any]:
         "request_id": escape(request.request_id),
         "status": escape(request.status),
         "queue": request.queue,
-        "tokens": tokens_of(request),
-        "prompt_tokens": request.prompt_tokens,
-        "computed_tokens": request.computed_tokens,
-        "output_tokens": request.output_tokens,
-        "in_flight_tokens": request.in_flight,
-        "draft_tokens": request.draft_tokens,
+        **numbers_data(request),
         "blocks": list(request.blocks[groups[0]]) if groups else [],
         "tables": tables_of(request),
         "row": request.row,

@@ -17,7 +17,7 @@ from ..render.text import Style, escape, seconds, table
 from ..requests.collect import Custody
 from ..requests.model import KEPT, MOVING, STUCK, Counter, Place, Tracked
 from ..requests.ways import Stop
-from .kv import tokens_of
+from .kv import numbers_data
 
 NUMBERS = ("tokens", "prompt_tokens", "computed_tokens", "output_tokens", "blocks")
 MAX_LINE = 32  # ids of tokens in a line
@@ -33,12 +33,7 @@ def request_data(request: Request | None, tracked: Tracked | None = None, blocks
         "request_id": escape(known.request_id if known is not None else tracked.request_id if tracked else ""),
         "status": escape(known.status) if known is not None else "",
         "queue": known.queue if known is not None else "",
-        "tokens": tokens_of(known) if known is not None else None,
-        "prompt_tokens": known.prompt_tokens if known is not None else None,
-        "computed_tokens": known.computed_tokens if known is not None else None,
-        "output_tokens": known.output_tokens if known is not None else None,
-        "in_flight_tokens": known.in_flight if known is not None else None,
-        "draft_tokens": known.draft_tokens if known is not None else None,
+        **numbers_data(known),
         "blocks": sum(map(len, known.blocks.values())) if known is not None and blocks else None,
         "blocked_by": (known.blocked_by or None) if known is not None else None,
         "preemptions": known.preemptions if known is not None else 0,
@@ -227,7 +222,7 @@ def requests_lines(found: Sequence[dict[str, Any]], counts: dict[str, int], styl
             _verdict(r, style),
             (r.get("at") or {}).get("label", ""),
             r["status"] or (r["hops"][0]["state"] if r.get("hops") else r["queue"]),
-            *("" if r[k] is None else str(r[k]) for k in NUMBERS),
+            *("" if r.get(k) is None else str(r[k]) for k in NUMBERS),
             str(r["preemptions"] or ""),
             "" if r["age"] is None else seconds(r["age"]),
             escape(r["blocked_by"] or r.get("waits_for") or ""),

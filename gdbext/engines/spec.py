@@ -54,7 +54,8 @@ COMMUNICATORS = (
 class Match:
     """The facts from a title or a command line.
 
-    * `role`
+    * `role`: "frontend", "api-server", "engine-core", "scheduler", "worker", "rank", "detokenizer", "coordinator", or "child" of
+      which only its parent is known (`SCHEDULERS` schedule)
     * `ranks`: by group
     * `unconfirmed`: why the memory should be read, or ''
     * `prefix`: of the title

@@ -21,13 +21,13 @@ def handles():
     try:
         {}["missing"]
     except KeyError:
-        time.sleep(900)
+        threading.Event().wait()
 lock.acquire()
 for one in (spins, waits, lambda: asyncio.run(main()), handles):
     threading.Thread(target=one, daemon=True).start()
 time.sleep(0.5)
 print("ready", flush=True)
-time.sleep(900)
+threading.Event().wait()
 """
 OK, NO, ANY = (0, 3), (1,), (0, 1, 3)
 # {name: [(words, exit statuses, what it says)]}; P is the process, D a new folder, G a core of a GPU, C a snapshot of P
@@ -78,9 +78,9 @@ LINES = {
     "llm-watch": [("P -after 0.3 -for 2 -o D", ANY, '"looks"')],
     "llm-report": [("D/r.html P", OK, '"verdict"')],
     "llm-record": [
-        ("P -for 0.5 -o D/a.record -o D/a.html -o D/a.json", OK, "spins"),
-        ("P -for 0.3 -native -o D/b.record", OK, "spins"),
-        ("-read D/a.record", OK, "spins"),
+        ("P -for 0.5 -o D/a.record -o D/a.html -o D/a.json", OK, '"functions"'),
+        ("P -for 0.3 -native -o D/b.record", OK, '"functions"'),
+        ("-read D/a.record", OK, '"functions"'),
         ("-read D/a.record -with D/a.json -o D/w.json", OK, '"beside"'),
         ("-diff D/a.record D/b.record -o D/d.html", OK, '"differences"'),
     ],
