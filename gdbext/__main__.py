@@ -139,8 +139,8 @@ def _setup(name: str, words: list[str]) -> int:
         from .setup import gdbs, vscode
 
         paths = gdbs.find(options.gdb)
-        cuda = next((p for p in paths if "cuda" in os.path.basename(p)), "cuda-gdb")
-        own = next((p for p in paths if p != cuda), None)
+        own = next((p for p in paths if "cuda" not in os.path.basename(p)), None)
+        cuda = next((p for p in paths if p != own and "cuda" in os.path.basename(p)), "" if own else "cuda-gdb")
         # none here: the editor's machine may have another, of which nothing is known
         gdb = gdbs.ask(own) if own else gdbs.Gdb("gdb", "", (14, 0), (3, 8), "")
         found = {"launch": vscode.configurations(gdb, cuda, options.what, options.launch, options.pick)}

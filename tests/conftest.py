@@ -12,6 +12,7 @@ GDBEXT_TEST_GREENLET_PYTHONS  interpreters that have greenlet and gevent, ':' be
 GDBEXT_DATA               where gdbext keeps the wheels for gdb's Python
 GDBEXT_TEST_SSHD          an sshd
 GDBEXT_TEST_SAMPLE        by which a whole run draws some of the tests that are alike (harness/samples.py); without it all run
+GDBEXT_TEST_AGAIN         another interpreter had the tests that are marked `sources`: they are left out
 GDBEXT_TEST_COUNTS        a file for what came of the run: {"passed": N, "failures": {test: why}, "skipped":
                           {reason: N}}
 """
@@ -85,9 +86,12 @@ def root():
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by -m
 def pytest_collection_modifyitems(config, items):
-    seed = os.environ.get("GDBEXT_TEST_SAMPLE")
+    kept, seed = items, os.environ.get("GDBEXT_TEST_SAMPLE")
+    if os.environ.get("GDBEXT_TEST_AGAIN"):
+        kept = [item for item in kept if item.get_closest_marker("sources") is None]
     if seed:
-        kept = of_a_sample(items, seed, _paths("GDBEXT_TEST_GDB"))
+        kept = of_a_sample(kept, seed, _paths("GDBEXT_TEST_GDB"))
+    if len(kept) < len(items):
         config.hook.pytest_deselected(items=list(set(items) - set(kept)))
         items[:] = kept
 

@@ -8,6 +8,7 @@ fs/binfmt_elf.c, include/uapi/linux/elfcore.h.
 from __future__ import annotations
 
 import bisect
+import itertools
 import json
 import os
 import struct
@@ -30,6 +31,7 @@ MACHINES = {"x86-64": elf.EM_X86_64, "aarch64": elf.EM_AARCH64}
 MAX_PIECES = elf.MAX_SEGMENTS - 1
 PN_XNUM = 0xFFFF  # elf(5): as many segments and more are counted by sh_info of the first section
 ZERO = b"\0" * PAGE
+AT_ONCE = 1024  # pages of one call: IOV_MAX of Linux
 
 
 def write_core(
@@ -73,14 +75,29 @@ def write_core(
         f.write(struct.pack("<HHIQQQIHHHHHH", elf.ET_CORE, MACHINES[arch], 1, 0, 64, sections[0], 0, 64, 56, *sections[1:], 0))
         f.write(b"".join(segments) + section + notes)
         f.write(b"\0" * (-f.tell() % PAGE))
+        f.flush()
+        at = f.tell()
         for _, _, _, data in pieces:
-            for page in data:
-                if bytes(page) == ZERO:
-                    f.seek(PAGE, os.SEEK_CUR)  # a hole: reads as zeros, takes no disk
-                else:
-                    f.write(page)
-        f.truncate()
-        return f.tell()
+            for zeros, run in itertools.groupby(data, lambda page: bytes(page) == ZERO):
+                pages = list(run)
+                if not zeros:  # else a hole: reads as zeros, takes no disk
+                    _write_pages(f.fileno(), pages, at)
+                at += PAGE * len(pages)
+        f.truncate(at)
+        return at
+
+
+def _write_pages(file: int, pages: Sequence[bytes | memoryview], at: int) -> None:
+    """Writes pages one after the other, from offset `at` on."""
+    for first in range(0, len(pages), AT_ONCE):
+        some = pages[first : first + AT_ONCE]
+        done = os.pwritev(file, some, at)
+        if done < PAGE * len(some):  # of a full disk the rest says why
+            rest = b"".join(some)[done:]
+            while rest:
+                written = os.pwrite(file, rest, at + done)
+                rest, done = rest[written:], done + written
+        at += PAGE * len(some)
 
 
 def _notes(

@@ -44,16 +44,16 @@ WIDEST = 4 << 20  # bytes of the largest function
 NOTE_SECONDS = 5.0  # that reading a file's notes may take
 SEARCH_SECONDS = 20.0  # of a processor that searches by address may take in one file, all together
 
-_open_files: dict[tuple[str, int, int, int, int], Elf] = {}
+_open_files: dict[tuple[str, int, int, int, int, int], Elf] = {}
 
 
 def open_elf(path: str) -> Elf:
-    """A cached `Elf` by path, device, inode and time; `NotFoundError` when it is gone, no regular or no 64-bit ELF file."""
+    """A cached `Elf` by path, device, inode and times; `NotFoundError` when it is gone, no regular or no 64-bit ELF file."""
     try:
         st = os.stat(path)
     except (OSError, ValueError) as e:
         raise NotFoundError(f"{path}: {getattr(e, 'strerror', None) or e}") from None
-    key = (path, st.st_dev, st.st_ino, st.st_mtime_ns, st.st_size)
+    key = (path, st.st_dev, st.st_ino, st.st_mtime_ns, st.st_ctime_ns, st.st_size)
     if key not in _open_files:
         _open_files[key] = Elf(path)
     return _open_files[key]

@@ -10,12 +10,16 @@ import functools
 import os
 import socket
 import sys
+from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
 from . import ptrace
 from .liveness import LivenessMutex
 from .procfs import descriptors
+
+if TYPE_CHECKING:
+    from typing import Any
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard_process.py")
 ANSWER = 20.0  # seconds that the guard may take to answer
@@ -52,12 +56,19 @@ class Guard:
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
+        self._starts: Any = None  # what it was started by, until it has said that it is ready
         self._asked = 0
         self.confined = ""  # the control group of gdb that the guard could not leave for the engine's
-        self.pid: int | None = None
+        self._pid: int | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Its number, once it is ready."""
+        self._wait()
+        return self._pid
 
     def start(self) -> None:
-        """Starts it where it does not run yet; `GdbextError` when it cannot be."""
+        """Starts it where it does not run yet, and does not wait for it; `GdbextError` when it cannot be."""
         if self._socket is not None:
             return
         import subprocess
@@ -67,7 +78,7 @@ class Guard:
         fds = [life.fd] if life else []
         try:
             # Its own session, so that Ctrl-C in gdb's terminal does not reach it; it forks once more, so gdb never waits for it.
-            child = subprocess.Popen(
+            self._starts = subprocess.Popen(
                 [find_python(), "-S", "-E", SCRIPT, *map(str, fds), str(os.getpid())],
                 pass_fds=fds,
                 stdin=theirs.fileno(),
@@ -76,14 +87,8 @@ class Guard:
                 start_new_session=True,
                 cwd="/",
             )
-            theirs.close()
             ours.settimeout(ANSWER)
-            answer = ours.recv(64)
-            child.wait()
-            if not answer.startswith(b"ready "):
-                raise GdbextError(f"the guard process did not start: {UNGUARDED}")
-            self.pid = int(answer.split()[1])
-        except (OSError, ValueError) as e:
+        except OSError as e:
             ours.close()
             raise GdbextError(f"the guard process did not start ({e}): {UNGUARDED}") from None
         except BaseException:
@@ -92,6 +97,21 @@ class Guard:
         finally:
             theirs.close()
         self._socket = ours
+
+    def _wait(self) -> None:
+        """Returns once it is ready; `GdbextError` where it does not start."""
+        if self._socket is None or self._starts is None:
+            return
+        try:
+            answer, why = self._socket.recv(64), ""
+        except OSError as e:
+            answer, why = b"", f" ({e})"
+        if not answer.startswith(b"ready "):
+            self.end()
+            raise GdbextError(f"the guard process did not start{why}: {UNGUARDED}")
+        self._starts.wait()  # it has forked, and ended
+        self._starts = None
+        self._pid = int(answer.split()[1])
 
     def _tell(self, line: str) -> bool:
         """False where the guard is gone."""
@@ -113,6 +133,7 @@ class Guard:
 
         The guard first notes the breakpoint bytes that the process has already; bytes that come later are gdb's. `GdbextError`
         when the guard is gone."""
+        self._wait()
         self._asked += 1
         self._need(f"own {pid} {ptrace.start_time(pid) or 0} {int(was_stopped)} {self._asked}")
         said, wanted = b"", b"seen %d\n" % self._asked
@@ -152,6 +173,10 @@ class Guard:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+        if self._starts is not None:
+            self._starts.kill()
+            self._starts.wait()
+            self._starts = None
 
 
 def recovering() -> list[int]:

@@ -3,10 +3,10 @@
 A command asks the same few hundred addresses of the same libraries each time, and a symbol table of libtorch has 400,000 rows.
 The results are names and addresses of functions of files, never data of a process.
 
-They are of one build. The name of their file holds the library's build-id, size, time, device and inode, so another file under
-the same path has other results. The folder must be the user's own (`package.owned_by_us`). A file in it that is not the user's,
-that is damaged or too large is made again, with a note in the log. A file is written under a temporary name and renamed: of two
-writers one wins, with a whole file.
+They are of one build. The name of their file holds the library's build-id, size, times, device and inode, so another file under
+the same path has other results, also one whose time was set back: the time of the inode's change cannot be set. The folder must
+be the user's own (`package.owned_by_us`). A file in it that is not the user's, that is damaged or too large is made again, with a
+note in the log. A file is written under a temporary name and renamed: of two writers one wins, with a whole file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_ANSWERS = 4096  # of a library; one with more starts anew, with the results
 MOST_BYTES = 1 << 20  # of its file
 MOST_FILES = 256  # the oldest go
 SUFFIX = ".json"
-NAMES = re.compile(r"\.?[0-9a-f]{8,64}(-[0-9a-f]+){4}\.(json|[0-9]+)")  # of our files, and of the drafts of killed writers
+NAMES = re.compile(r"\.?[0-9a-f]{8,64}(-[0-9a-f]+){4,5}\.(json|[0-9]+)")  # of our files, and of the drafts of killed writers
 KEPT = "symbols"  # in `Elf.kept`
 
 
@@ -89,8 +89,9 @@ def of(elf: Elf) -> Answers:
 def keep(files: Iterable[Elf]) -> None:
     """Writes the results found in `files` since they were opened. Results that cannot be written are searched for again next
     time."""
-    found = [one.kept[KEPT] for one in files if KEPT in one.kept]
-    fresh, own = [one for one in found if one.key and len(one) > one.known], folder()
+    found = [(one, one.kept[KEPT]) for one in files if KEPT in one.kept]
+    fresh = [one for elf, one in found if one.key and len(one) > one.known and one.key == _key(elf)]  # else it was changed since
+    own = folder()
     if not (fresh and own):
         return
     try:
@@ -140,8 +141,12 @@ def _key(elf: Elf) -> str:
     number = getattr(elf.data, "fileno", None)
     if number is None or not re.fullmatch("[0-9a-f]{8,64}", elf.build_id):
         return ""
-    st = os.fstat(number())
-    return f"{elf.build_id}-{st.st_size:x}-{st.st_mtime_ns:x}-{st.st_dev:x}-{st.st_ino:x}"
+    return f"{elf.build_id}-{identity(os.fstat(number()))}"
+
+
+def identity(st: os.stat_result) -> str:
+    """What no other content of a file shares: its size, times, device and inode."""
+    return "-".join(f"{n:x}" for n in (st.st_size, st.st_mtime_ns, st.st_ctime_ns, st.st_dev, st.st_ino))
 
 
 def _checked(path: str) -> bytes:

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 from .. import log, package
 from ..errors import GdbextError
@@ -22,6 +23,7 @@ from .guard import find_python
 MODULE = "gdbext.access.sweeper"
 ANSWER = 20.0  # seconds that it may take to start, on a machine at full load
 FILES = ("run.py", "result", "result.new", "result.log")
+LATER = 3600.0  # seconds in which a script may end whose result nobody waits for
 TRIES = 1000  # of a folder into which a script still writes
 
 
@@ -68,6 +70,11 @@ class Sweeper:
             with log.passing_over(subprocess.TimeoutExpired):
                 self._process.wait(ANSWER)
 
+    def leave(self) -> None:
+        """Lets it go on alone: it removes the folder once the script has ended. Never an error."""
+        self._tell("later\n")
+        self._socket.close()
+
     def _tell(self, line: str) -> None:
         with log.passing_over(OSError):
             self._socket.sendall(line.encode("utf-8", "surrogateescape"), socket.MSG_NOSIGNAL)
@@ -94,6 +101,18 @@ def _take_back(pid: int, pending: int, place: int, path: bytes) -> None:
             os.pwrite(mem.fileno(), b"\0", pending)
 
 
+def _await(pid: int, folder: int) -> bool:
+    """Waits for the end of a script, which has a result then or, where it could not write one, has removed itself, or of its
+    process. -> whether that came in time"""
+    end = time.monotonic() + LATER
+    while time.monotonic() < end:
+        there = os.listdir(folder)
+        if "result" in there or "run.py" not in there or not os.path.exists(f"/proc/{pid}"):
+            return True
+        time.sleep(0.2)
+    return False
+
+
 def main() -> int:
     """The process."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
@@ -115,10 +134,13 @@ def main() -> int:
     *asked, last = said.splitlines() or [b""]
     if last == b"stays":
         return 0
-    if last:
+    later = last == b"later"
+    if last and not later:
         with contextlib.suppress(OSError):
             pending, place, path = last.split(b" ", 2)
             _take_back(pid, int(pending), int(place), path)
     with contextlib.suppress(OSError):
-        sweep(parent, name, os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent))
+        folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        if not later or _await(pid, folder):
+            sweep(parent, name, folder)
     return 0

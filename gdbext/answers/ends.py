@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..access.base import Target
+from ..cpython.content import counted, hides_message
 from ..cpython.runtime import Runtime
 from ..engines import sensitive_names as privacy
 from ..render.jsonline import Address
 from ..render.text import Style, escape
 from ..stacks import ending
 from ..stacks.threads import ProcessView, ThreadView
-from .exceptions import HARMLESS
 
 
 def ends_data(views: Iterable[ProcessView]) -> list[dict[str, Any]]:
@@ -48,8 +48,8 @@ def end_data(target: Target, rt: Runtime | None, views: Sequence[ThreadView], la
 
 def said(message: str, rt: Runtime | None) -> str:
     """An exception's message; of an engine only those that quote no user's data."""
-    hide = rt is not None and bool(privacy.names_for(rt)) and not HARMLESS.fullmatch(message)
-    return f"<{len(message)} characters, private>" if hide else escape(message)
+    private = privacy.names_for(rt) if rt is not None else frozenset()
+    return counted(message) if hides_message(private, message) else escape(message)
 
 
 def ends_lines(ends: Sequence[dict[str, Any]], style: Style, named: bool) -> list[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import AbstractSet, Any
 
 from .. import log
 from ..access.base import Target
+from ..cpython.content import counted, hides_message
 from ..cpython.exceptions import Raised, TraceFrame
 from ..errors import GdbextError, NotFoundError
 from ..render.jsonline import Address
@@ -16,12 +16,6 @@ from .variables import frame_variable_lines
 
 CAUSE = "The above exception was the direct cause of the following exception:"
 CONTEXT = "During handling of the above exception, another exception occurred:"
-# The interpreter's and CUDA's own messages, which quote names of code, never users' data.
-HARMLESS = re.compile(
-    r"|\d+|[\w ]*index out of range|[\w ]*by zero|maximum recursion depth exceeded[\w ]*|name '\w+' is not defined|"
-    r"No module named '[\w.]+'|"
-    r"('[\w.]+' object|module '[\w.]+') has no attribute '\w+'|'[\w.]+' object is not \w+|CUDA (error|out of memory)[^\"']*"
-)
 
 
 def frame_entry(frame: TraceFrame, level: int, private: AbstractSet[str] | None) -> dict[str, Any]:
@@ -51,11 +45,10 @@ def frame_entry(frame: TraceFrame, level: int, private: AbstractSet[str] | None)
 def exception_data(found: Raised, private: AbstractSet[str] = frozenset(), with_locals: bool = False) -> dict[str, Any]:
     """A `Raised` as JSON fields. Causes and contexts nest; the depth is bounded by `exceptions.MAX_EXCEPTIONS`."""
     shown = frozenset(private) if with_locals else None
-    hide = bool(private) and found.message is not None and not HARMLESS.fullmatch(found.message)
-    hide = hide or bool(private) and found.message is None
+    hide = hides_message(private, found.message)
 
     def said(text: str) -> str:
-        return f"<{len(text)} characters, private: -show-content shows them>" if hide and text else escape(text, keep="\n")
+        return counted(text) if hide and text else escape(text, keep="\n")
 
     return {
         "type": escape(found.type),
@@ -118,7 +111,8 @@ def exception_lines(data: dict[str, Any], style: Style, source: Source, with_loc
             continue
         if times == 3:
             again = _repeats(data["frames"], frame, place)
-        lines.append(f'  File "{style.file(frame["file"])}", line {frame["line"] or "?"}, in {style.name(frame["name"])}')
+        file = style.source(frame["file"], style.path(frame["file"]))
+        lines.append(f'  File "{file}", line {frame["line"] or "?"}, in {style.name(frame["name"])}')
         text = source.line(frame["file"], frame["line"])
         if text:
             lines.append("    " + escape(text))

@@ -7,6 +7,8 @@ from typing import Any, Sequence
 
 from .. import log
 from ..access import proc
+from ..access.base import Target
+from ..access.retry import retry_reading
 from ..engines import kv_view
 from ..engines.targets import Targets
 from ..errors import GdbextError
@@ -105,6 +107,18 @@ def requests_table(data: dict[str, Any]) -> str:
     return html.table(["request", "verdict", "at", "waits for", "must act"], rows)
 
 
+def _cache(target: Target) -> tuple[Any, str]:
+    """-> (a KV cache as the copy of a process has it, or where that lacks a page, as the process has it later; in words which)"""
+    try:
+        return kv_view.View(target).cache(), ""
+    except GdbextError as e:
+        if target.pid is None or getattr(target, "has_name", True):  # a core: nothing else is known of it
+            raise
+        log.passed_over(e)
+    live = proc.ProcTarget(target.pid)
+    return retry_reading(live, lambda: kv_view.View(live).cache()), " (later, unstopped)"
+
+
 def kv_table(views: list[ProcessView]) -> str:
     """A table of the KV caches in numbers, one row for each scheduler."""
     rows = []
@@ -114,7 +128,7 @@ def kv_table(views: list[ProcessView]) -> str:
         try:
             if kv_view.scheduler_of(view.rt) is None:
                 continue
-            cache = kv_view.View(view.target).cache()
+            cache, when = _cache(view.target)
             for number, pool in enumerate(cache.pools):
                 said = model.summary(cache, number)
                 queues: dict[str, int] = {}
@@ -122,7 +136,7 @@ def kv_table(views: list[ProcessView]) -> str:
                     queues[request.queue] = queues.get(request.queue, 0) + 1
                 rows.append(
                     [
-                        view.name,
+                        view.name + when,
                         pool.name,
                         pool.block_size,
                         said["num_blocks"],

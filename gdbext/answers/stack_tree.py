@@ -252,8 +252,9 @@ def _movement_lines(data: dict[str, Any]) -> list[str]:
     ]
 
 
-def html_tree(views: list[ProcessView], data: dict[str, Any], calm: bool = False) -> str:
-    """The trees as HTML that folds without a script, one per engine. `calm`: that main threads part is no trouble."""
+def html_tree(views: list[ProcessView], data: dict[str, Any], calm: bool = True) -> str:
+    """The trees as HTML that folds without a script, one per engine. `calm`: nothing says that it is trouble where main threads
+    part."""
     parts, engines = [], by_engine(views)
     for name, members in engines:
         if len(engines) > 1:

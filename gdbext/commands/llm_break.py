@@ -68,7 +68,7 @@ class LlmBreak(Command):
         kernel_breakpoints = require_gdb(session, "kernel_breakpoints")
         name, condition = _split(args.operand_text)
         if args.delete:
-            return _delete(kernel_breakpoints, name)
+            return _delete(session, kernel_breakpoints, args.operand_text)
         if not name:
             kernel_breakpoints.sweep()
             rows = breakpoint_rows(kernel_breakpoints.breakpoints())
@@ -163,13 +163,19 @@ def _split(text: str) -> tuple[str, str]:
     return name.strip("'\""), condition
 
 
-def _delete(kernel_breakpoints: Any, name: str) -> Answer:
+def _delete(session: Session, kernel_breakpoints: Any, name: str) -> Answer:
+    """Those at kernels, and those of the reserved names."""
+    pybreak = require_gdb(session, "pybreak")
     kernel_breakpoints.sweep()
     found = kernel_breakpoints.breakpoints()
-    gone = [one for one in found if not name or one.name == name]
-    if name and not gone:
-        raise NotFoundError(f"no llm-break {name} is set; set are: {', '.join(one.name for one in found) or 'none'}")
-    numbers = [b.number for one in gone for b in one.numbered]
+    gone = [one for one in found if not name or name in (one.name, *(str(b.number) for b in one.numbered))]
+    presets = [p for p in pybreak.of_command("llm-break") if not name or name in p.names]
+    if name and not gone and not presets:
+        there = [one.name for one in found] + [p.preset for p in pybreak.of_command("llm-break")]
+        raise NotFoundError(f"no llm-break {name} is set; set are: {', '.join(dict.fromkeys(there)) or 'none'}")
+    numbers = [b.number for one in gone for b in one.numbered] + [p.number for p in presets]
     for one in gone:
         one.delete()
-    return Answer({"deleted": numbers, "breakpoints": []}, f"{len(gone)} taken away")
+    for point in presets:
+        point.take_back()
+    return Answer({"deleted": numbers, "breakpoints": []}, f"{len(gone) + len(presets)} taken away")

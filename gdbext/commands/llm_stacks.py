@@ -6,20 +6,25 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ..answers.places import named
-from ..answers.stack_tree import folded_stacks, html_tree, stacks_data, text_lines
 from ..errors import GdbextError
 from ..observe.loop import rounds
-from ..render import files, html
+from ..render import files
 from ..render.text import Style, escape
-from ..session import nodes, process_selection
+from ..session import process_selection
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
-from ..stacks import cluster, snapshots, tree
+from ..stacks import snapshots, tree
 
 MAX_SAMPLES = 1000
 ENOUGH = 2  # looks, which show who moves
 PATIENCE, PER_LOOK = 30.0, 1.0  # seconds that all looks may take on a machine at full load, and each of them more
+
+
+def _shapes() -> Any:
+    """The module of the tree's shapes: half of what this command loads, and not needed before the copies are made."""
+    from ..answers import stack_tree
+
+    return stack_tree
 
 
 class LlmStacks(Command):
@@ -81,8 +86,12 @@ class LlmStacks(Command):
             if path:
                 files.may_write(path, option, args.force)
         if args.ray:
+            from ..session import nodes
+
             return nodes.run(type(self), args, [("ray:", args.operand_text.split())])
         if args.merge:
+            from ..stacks import cluster
+
             return self._merged(args, cluster.from_folder(args.merge))
         found = process_selection.resolve_processes(session, args.operand_text)
         movement, looks = tree.Movement(), 0
@@ -92,14 +101,14 @@ class LlmStacks(Command):
             if looks >= ENOUGH and passed > limit:
                 break
             looks += 1
-            taken = snapshots.take_snapshots(found, session.targets, reader=snapshots.THREADS)
+            taken = snapshots.take_snapshots(found, session.targets, reader=snapshots.THREADS, meanwhile=_shapes)
             views, partial, failed = snapshots.read_all(taken)
             movement.add(views)
             for one in snapshots.pauses(taken):
                 pauses.setdefault(one["pid"], []).append(one)
         if looks < args.samples:
             partial.append(f"{looks} of {args.samples} samples: this machine was too busy for more in {limit:.0f} s")
-        data = stacks_data(views)
+        data = _shapes().stacks_data(views)
         data.update(
             ranks_read=len(views),
             ranks_total=len(taken),
@@ -115,7 +124,7 @@ class LlmStacks(Command):
 
     def _merged(self, args: Args, merged: Any) -> Answer:
         data = {
-            **stacks_data(merged.processes),
+            **_shapes().stacks_data(merged.processes),
             "ranks_read": len(merged.processes),
             "ranks_total": max(merged.total, len(merged.processes)),
             "failed": merged.failed,
@@ -127,6 +136,8 @@ class LlmStacks(Command):
 
     def merge(self, args: Args, answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
         """The answers of other machines (session/nodes.py), `(node, answer)` each, as one tree."""
+        from ..stacks import cluster
+
         merged = cluster.MergedAnswers()
         merged.failed += failed
         for node, answer in answers:
@@ -142,15 +153,20 @@ class LlmStacks(Command):
         return found
 
     def _answer(self, args: Args, views: Any, data: dict[str, Any], partial: Any) -> Answer:
+        from ..answers.places import named
+
+        shapes = _shapes()
         if data["failed"]:
             partial.append(f"{data['ranks_read']} of {data['ranks_total']} processes")
         if args.folded:
-            files.write(args.folded, "-folded", "\n".join(tree.folded(folded_stacks(views))) + "\n", args.force)
+            files.write(args.folded, "-folded", "\n".join(tree.folded(shapes.folded_stacks(views))) + "\n", args.force)
         if args.html:
-            files.write(args.html, "-html", html.page("llm-stacks", html_tree(views, data)), args.force)
+            from ..render import html
+
+            files.write(args.html, "-html", html.page("llm-stacks", shapes.html_tree(views, data)), args.force)
         names = {view.pid: named(view) for view in views}
 
         def text(style: Style) -> str:
-            return "\n".join(text_lines(views, data, names, style, args.all))
+            return "\n".join(shapes.text_lines(views, data, names, style, args.all))
 
         return Answer(data, text, partial)

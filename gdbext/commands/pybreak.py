@@ -7,9 +7,11 @@ from ..session.command import Answer, Args, Command, UsageError
 from ..session.gdb_only import (
     ATTACHED,
     COUNT,
+    DELETE,
     PENDING,
     breakpoint_doubts,
     check_condition,
+    deleted,
     labels_of_attached,
     refuse_typos,
     require_gdb,
@@ -26,7 +28,7 @@ class PyBreak(Command):
     that is loaded again later has new code: set it again). The program's speed is what it was as long as the line is not reached.
     A process has four debug registers (aarch64: as many as the processor has): each place takes one (a line can have
     several), waiting for an import one more. On the line of a `for` it stops where the loop begins. Without WHERE: lists
-    them; delete N removes one.
+    them; delete N removes one, -delete [N | WHERE] too.
 
         (gdb) pybreak scheduler.py:412 if len(self.running) > 8
         pybreak 1: vllm/v1/core/sched/scheduler.py:412  Scheduler.schedule  if len(self.running) > 8  (1 debug register)
@@ -48,10 +50,12 @@ class PyBreak(Command):
     takes_target = False
     resumes = True
     gdb_only = True
-    options = [ATTACHED, COUNT, PENDING]
+    options = [ATTACHED, COUNT, PENDING, DELETE]
 
     def run(self, session: Session, args: Args) -> Answer:
         pybreak = require_gdb(session, "pybreak")
+        if args.delete:
+            return deleted(session, self.name, args.operand_text)
         if not args.operand_text:
             found = [p.data() for p in pybreak.listed()]
             return Answer({"breakpoints": found}, lambda style: list_text(found, style))

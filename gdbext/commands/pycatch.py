@@ -6,8 +6,8 @@ import re
 
 from ..answers.breakpoints import registers_text
 from ..render.text import Style
-from ..session.command import Answer, Args, Command, Option, UsageError
-from ..session.gdb_only import ATTACHED, COUNT, PENDING, check_condition, labels_of_attached, require_gdb
+from ..session.command import CONTENT, Answer, Args, Command, Option, UsageError
+from ..session.gdb_only import ATTACHED, COUNT, DELETE, PENDING, check_condition, deleted, labels_of_attached, require_gdb
 from ..session.session import Session
 
 
@@ -17,12 +17,13 @@ class PyCatch(Command):
     TYPE: only this class and its subclasses (ValueError, torch.OutOfMemoryError). -uncaught stops when an exception leaves the
     last frame that could have handled it, in any thread: the program's own, before threading or multiprocessing print it, or an
     engine's process logs it and ends (pyexc -locals then has the frames that were left). One debug register, with -uncaught
-    two. A StopIteration that ends a loop is not raised in this sense. delete N removes it.
+    two. A StopIteration that ends a loop is not raised in this sense. In an engine a
+    message that may quote a user is counted, not shown. delete N removes it.
 
         (gdb) pycatch -uncaught
         pycatch 1: any exception, uncaught  (2 debug registers)
         (gdb) continue
-        pycatch 1: KeyError: 'req-7' in Scheduler.finish_requests at vllm/v1/…/scheduler.py:1502, thread 4242 "EngineCore", hit 1
+        pycatch 1: IndexError: list index out of range in Scheduler.schedule at vllm/v1/…/scheduler.py:412, thread 4242, hit 1
         (gdb) pylocals
     """
 
@@ -32,9 +33,11 @@ class PyCatch(Command):
     takes_target = False
     resumes = True
     gdb_only = True
-    options = [Option("uncaught", help="only uncaught ones"), ATTACHED, COUNT, PENDING]
+    options = [Option("uncaught", help="only uncaught ones"), ATTACHED, COUNT, PENDING, DELETE, CONTENT]
 
     def run(self, session: Session, args: Args) -> Answer:
+        if args.delete:
+            return deleted(session, self.name, args.operand_text)
         pycatch, follow = require_gdb(session, "pycatch"), require_gdb(session, "follow")
         found = re.match(r"([\w.]*)\s*(?:if\s+(.*))?$", args.operand_text, re.S)
         if not found:
@@ -46,7 +49,7 @@ class PyCatch(Command):
         processes = follow.processes(labels_of_attached(session), args.on or "")
         if not args.pending:
             require_gdb(session, "near_names").refuse_exception_typos(kind, [p.rt for p in processes])
-        point = pycatch.Catchpoint(kind, args.uncaught, condition, args.count, args.on or "")
+        point = pycatch.Catchpoint(kind, args.uncaught, condition, args.count, args.on or "", args.show_content)
         point.set_in(processes)
         data = point.data()
 

@@ -25,13 +25,14 @@ class PyExc(Command):
       (gdb) pyexc
       Thread 4123 "MainThread": being handled: an except, finally or __exit__ runs
       Traceback (most recent call last):
-        File "…/vllm/v1/engine/core.py", line 1203, in run_busy_loop
+        File "vllm/v1/engine/core.py", line 1203, in run_busy_loop
           self._process_engine_step()
-      KeyError: 'req-7'
+      IndexError: list index out of range
 
     In flight is what is on its way up through the calls, what an except, finally or __exit__ block is working on right now, and
     the last uncaught exception. Works on a core of a process that aborted. -locals shows the variables of the
-    traceback's frames as they were left. Frames in JSON run innermost first, in the text as Python prints them."""
+    traceback's frames as they were left. In an engine a message that may quote a user is counted, not shown. Frames in
+    JSON run innermost first, in the text as Python prints them."""
 
     name = "pyexc"
     group = "python"

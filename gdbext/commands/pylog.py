@@ -13,9 +13,11 @@ from ..session.command import CONTENT, Answer, Args, Command, Option, UsageError
 from ..session.gdb_only import (
     ATTACHED,
     COUNT,
+    DELETE,
     PENDING,
     breakpoint_doubts,
     check_condition,
+    deleted,
     labels_of_attached,
     refuse_typos,
     require_gdb,
@@ -81,9 +83,11 @@ class PyLog(Command):
     takes_target = False
     resumes = True
     gdb_only = True
-    options = [ATTACHED, COUNT, PENDING, LIMIT, EVERY, FOR, CONTENT]
+    options = [ATTACHED, COUNT, PENDING, DELETE, LIMIT, EVERY, FOR, CONTENT]
 
     def run(self, session: Session, args: Args) -> Answer:
+        if args.delete:
+            return deleted(session, self.name, args.operand_text)
         log = require_gdb(session, "pylog")
         if not args.operand_text:
             return recorded(log)
@@ -138,6 +142,7 @@ class PyTrace(Command):
         ATTACHED,
         COUNT,
         PENDING,
+        DELETE,
         LIMIT,
         EVERY,
         FOR,
@@ -145,6 +150,8 @@ class PyTrace(Command):
     ]
 
     def run(self, session: Session, args: Args) -> Answer:
+        if args.delete:
+            return deleted(session, self.name, args.operand_text)
         log = require_gdb(session, "pylog")
         if args.calls:
             return self._follow(session, args, log)
@@ -199,12 +206,15 @@ class LlmSave(Command):
         Option("if", "str", "only where this is true", "", metavar="COND"),
         ATTACHED,
         PENDING,
+        DELETE,
         LIMIT,
         EVERY,
         FOR,
     ]
 
     def run(self, session: Session, args: Args) -> Answer:
+        if args.delete:
+            return deleted(session, self.name, args.operand_text)
         named = [re.match(r"([A-Za-z_]\w*)=(.+)$", word) for word in _words(args.operand_text)]
         pairs = [(found.group(1), found.group(2)) for found in named if found is not None]
         if not named or len(pairs) < len(named) or not args.at or not args.o:

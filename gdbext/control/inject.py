@@ -101,14 +101,18 @@ def _by_remote_execution(rt: Runtime, target: ProcTarget, folder: SharedTempDir,
                 f"{folder.here('result')}",
             }
         over = _over(folder, timeout)
-        while not over():
-            time.sleep(0.05)
+        began = time.monotonic()
+        try:
+            while not over():
+                time.sleep(0.05)
+        except KeyboardInterrupt:
+            folder.given_up = True
         target.invalidate()
         if not _has_ended(folder) and target.u32(pending):  # taken back: it should not start an hour later
             os.pwrite(mem.fileno(), (0).to_bytes(4, "little"), pending)
             raise GdbextError(
-                f"process {target.pid}: its main thread did not reach a safe point of Python in {timeout:g} s (it is in C: "
-                f"llm-bt -on {target.pid} shows where); the request was taken back"
+                f"process {target.pid}: its main thread did not reach a safe point of Python in {time.monotonic() - began:.1f} s "
+                f"(it is in C: llm-bt -on {target.pid} shows where); the request was taken back"
             )
     return _said(folder)
 
@@ -132,6 +136,12 @@ def _said(folder: SharedTempDir) -> dict[str, Any]:
         return said
     if ended:
         return {"ok": False, "error": f"it ran, but cannot write to {folder.here('result')}, so what came of it is not known"}
+    if folder.given_up:
+        return {
+            "ok": None,
+            "waits": "it goes on whenever the process runs, attached or not; its result is waited for no longer, and its folder "
+            f"{folder.here('')} goes when it ends",
+        }
     return {
         "ok": None,
         "waits": "it has not ended yet (or the process may not read it), and goes on whenever the process runs, attached or not; "
@@ -172,7 +182,7 @@ def _by_call(target: ProcTarget, inferior: Any, folder: SharedTempDir, timeout: 
     text = injected_scripts.runs(path).encode() + b"\0"
     target.invalidate()
     with unreported_stop():
-        guarded_call.call(target, inferior, gdb.selected_thread(), run_string, text, _over(folder, timeout))
+        folder.given_up = not guarded_call.call(target, inferior, gdb.selected_thread(), run_string, text, _over(folder, timeout))
     return _said(folder)
 
 

@@ -169,6 +169,7 @@ def place_in_modules(labels: dict[int, str], condition: str = "", rank: str = ""
 
     point = module_nan.ModuleNanBreakpoint(condition, rank)
     point.set_in(follow.processes(labels, rank))
+    point.preset = "nan"
     return [point]
 
 
@@ -185,5 +186,6 @@ def place(labels: dict[int, str], name: str, condition: str = "", rank: str = ""
             continue  # a worker has no scheduler, and nothing is worth waiting for
         else:
             point.set_in(processes)
+        point.preset = name
         made.append(point)
     return made

@@ -75,6 +75,7 @@ class PyBreakpoint:
     """A Python breakpoint. `hits`: passes at which the condition held; `pending`: in no process yet."""
 
     points: dict[int, PyBreakpoint] = {}  # by number
+    preset = ""  # the name of `llm-break` that it is a part of
     when_armed: list[Callable[[PyBreakpoint], object]] = []  # called with each that has got further places
 
     def __init__(self, command: str, where: Places, condition: str = "", count: int = 1, rank: str = "") -> None:
@@ -84,6 +85,11 @@ class PyBreakpoint:
         self.places: list[BytecodeLocation] = []
         self.placeholder: gdb.Breakpoint | None = None  # gdb's own breakpoint in its list
         self.last: str | None = None  # the reason of the last stop
+
+    @property
+    def names(self) -> set[str]:
+        """The words that mean it where one is to be deleted."""
+        return {str(self.number), self.where.text, self.preset} - {""}
 
     # ---- its data ------------------------------------------------------------------------------------------------
     @property
@@ -365,6 +371,24 @@ def split(text: str) -> tuple[Where, str]:
     found = re.match(r"(.*?)\s+if\s+(.*)$", text, re.S)
     where, condition = (found.group(1), found.group(2)) if found else (text, "")
     return Where(where.strip()), condition.strip()
+
+
+def of_command(command: str) -> list[PyBreakpoint]:
+    """The points that a command has set: those of llm-break's reserved names are its own, whatever they are."""
+    return [p for p in listed() if p.command == command or p.preset and command == "llm-break"]
+
+
+def delete(command: str, which: str) -> list[int]:
+    """Deletes the points of `command` that `which` means, a number or a place; all of them without. -> their numbers"""
+    ours = of_command(command)
+    words = which.split() if which.replace(" ", "").isdigit() else [which]
+    gone = [p for p in ours if not which or p.names & {*words}]
+    if which and not gone:
+        there = ", ".join(f"{p.number} {p.where.text}".strip() for p in ours)
+        raise NotFoundError(f"{which} is not set; set are: {there or 'none'}")
+    for point in gone:
+        point.take_back()
+    return [p.number for p in gone]
 
 
 def listed() -> list[PyBreakpoint]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..cpython import codes, exceptions
+from ..cpython.content import counted, hides_message
 from ..cpython.types import EXCEPTION
 from ..engines import registry
 from ..errors import FaultError, GdbextError, LayoutError
@@ -41,10 +42,14 @@ CATCH_ALL = (("/threading.py", "_bootstrap_inner"), ("/multiprocessing/process.p
 class Catchpoint(pybreak.PyBreakpoint):
     """A `pycatch`. It has no place; its breakpoints are on C functions."""
 
-    def __init__(self, kind: str, uncaught: bool, condition: str, count: int, rank: str) -> None:
+    def __init__(self, kind: str, uncaught: bool, condition: str, count: int, rank: str, show_content: bool = False) -> None:
         super().__init__("pycatch", _Anywhere(kind, uncaught), condition, count, rank)
-        self.kind, self.uncaught = kind, uncaught
+        self.kind, self.uncaught, self.show_content = kind, uncaught, show_content
         self.reported: dict[int, int] = {}  # tid -> exception that was reported last
+
+    @property
+    def names(self) -> set[str]:
+        return super().names | ({self.kind} - {""})
 
     @property
     def pending(self) -> bool:
@@ -164,10 +169,12 @@ class Catchpoint(pybreak.PyBreakpoint):
             return False
         text = exceptions.class_name(rt.type(kind))
         try:
-            message, _ = exceptions.message(rt.object(value)) if value else ("", "")
+            message = exceptions.current_message(rt, kind, exceptions.current(rt, stop.tstate)[0])
         except GdbextError as e:
             log.passed_over(e)
             message = ""
+        if message and hides_message(stop.process.private(self.show_content), message):
+            message = counted(message)
         text = escape(text + (": " + message if message else ""))
         thread = f"thread {stop.tid}" + (f' "{escape(stop.thread.name)}"' if stop.thread.name else "")
         where = f"{escape(frame.function)} at {short_path(escape(frame.file))}:{frame.line}"

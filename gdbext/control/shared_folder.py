@@ -35,6 +35,7 @@ class SharedTempDir:
         pid = target.pid
         if pid is None:
             raise GdbextError(f"{target.describe()} is no process that runs: there is no folder to share with it")
+        self.given_up = False  # nobody waits for the script's result any more: the folder goes once that is there
         self.root = target.root()
         user, self.group = _ids(pid)
         self.user = user
@@ -110,8 +111,8 @@ class SharedTempDir:
         sweep(self._tmp, self.name, self._folder)
 
     def close(self) -> None:
-        """Closes the folder; its present content stays."""
-        self.sweeper.end()
+        """Closes the folder; its present content stays, for good or until the script has ended."""
+        self.sweeper.leave() if self.given_up else self.sweeper.end()
         os.close(self._folder)
         os.close(self._tmp)
 

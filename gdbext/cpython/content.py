@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING, Any
 
 from .. import log
@@ -18,9 +19,26 @@ if TYPE_CHECKING:
     from .reprs import Repr
 
 
+# The interpreter's and CUDA's own messages, which quote names of code, never users' data.
+HARMLESS = re.compile(
+    r"|\d+|[\w ]*index out of range|[\w ]*by zero|maximum recursion depth exceeded[\w ]*|name '\w+' is not defined|"
+    r"No module named '[\w.]+'|"
+    r"('[\w.]+' object|module '[\w.]+') has no attribute '\w+'|'[\w.]+' object is not \w+|CUDA (error|out of memory)[^\"']*"
+)
 _OF_NUMBERS = {"real", "imag", "numerator", "denominator"}  # attributes that give a number itself
 _PICKING = ("min", "max", "sum", "next")  # functions whose number is one of many, or can be: sum(x[1:2])
 _METHODS = ("min", "max", "item")  # of tensors and arrays, as well
+
+
+def hides_message(private: Set[str], message: str | None) -> bool:
+    """Whether an exception's message may hold a user's content, so that it is counted, not shown. `message`: None where only code
+    of Python could give it"""
+    return bool(private) and (message is None or HARMLESS.fullmatch(message) is None)
+
+
+def counted(text: str) -> str:
+    """What stands for a text that is not shown."""
+    return f"<{len(text)} characters, private: -show-content shows them>"
 
 
 def names_in(text: str) -> set[str]:

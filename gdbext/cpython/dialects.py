@@ -320,6 +320,10 @@ class Dialect:
             return word
         return 0 if word & 3 == 3 or word < 4096 else word & ~self.tag_mask
 
+    def dict_keys(self, rt: Runtime, keys: int) -> tuple[int, int, int, int]:
+        """-> (address of the entries of a dict's keys object, their count, bytes of each, places of its table)"""
+        return self._keys(rt, keys)
+
     def dict_entries(self, rt: Runtime, keys: int, values: int, limit: int) -> list[tuple[int, int]]:
         return _dict_entries(rt, self._keys, keys, values, limit, self._order)
 

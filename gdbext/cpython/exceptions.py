@@ -14,7 +14,7 @@ from ..errors import GdbextError, LayoutError
 from .dialects import RawFrame
 from .frames import PyFrame
 from .reprs import NORMAL, Repr
-from .types import EXCEPTION, LONG, STR
+from .types import EXCEPTION, LONG, STR, TUPLE
 
 if TYPE_CHECKING:
     from .frames import Code
@@ -140,6 +140,22 @@ def current(rt: Runtime, tstate: int) -> tuple[int, int, int]:
     return value, kind, trace
 
 
+def current_message(rt: Runtime, kind: int, value: int) -> str | None:
+    """The text of the exception that `current` gives; None where only Python code could make it."""
+    held = rt.object(value) if value else None
+    if held is not None and held.type.flags & EXCEPTION:
+        return message(held)[0]
+    if held is None or held.is_none():
+        return ""
+    bases = list(rt.type(kind).bases())
+    if any("__str__" in base.namespace for base in bases if base.is_heap and "." not in base.raw_name):
+        return None
+    members = held.elements(2) if held.type.flags & TUPLE else [held]
+    if len(members) != 1:
+        return Repr(NORMAL)(held) if members else ""
+    return Repr(NORMAL)(members[0]) if any(base.builtin_name == "KeyError" for base in bases) else _text(members[0])
+
+
 def _raised(rt: Runtime, tstate: int) -> Raised | None:
     """The exception on its way up in a thread as a `Raised`, or None."""
     value, kind, trace = current(rt, tstate)
@@ -149,7 +165,7 @@ def _raised(rt: Runtime, tstate: int) -> Raised | None:
         found = read(rt, value)
     else:  # before 3.12 C code raises a class and a value; the instance is made only when it is caught
         found = Raised(0, class_name(rt.type(kind)))
-        found.message = "" if not value else _text(rt.object(value))
+        found.message = current_message(rt, kind, value)
     if trace and not found.frames:
         _fill_frames(rt, found, trace)
     return found

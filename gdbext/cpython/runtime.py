@@ -8,7 +8,7 @@ from .. import log
 from ..access.procfs import read_maps, read_stat
 from ..access.retry import retry_reading
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from . import dialects, find, lost_names, stdlib_reprs, stdlib_types, thirdparty, whole_stacks  # noqa: F401  (three register what they know)
+from . import dialects, find, hashing, lost_names, stdlib_reprs, stdlib_types, thirdparty, whole_stacks  # noqa: F401  (three register what they know)
 from . import layout as layouts
 from .frames import Code, PyFrame
 from .objects import Object
@@ -104,12 +104,11 @@ def _has_ended(target: Target) -> bool:
 
 class _Listed:
     """sys.modules as it was read. `pairs`: [(address of a name, address of a module)]. `by_length`: the same by the name's
-    length. `found`: {name that was looked for: its pair, none or one}."""
+    length."""
 
     def __init__(self, pairs: list[tuple[int, int]]) -> None:
         self.pairs = pairs
         self.by_length: dict[int, list[tuple[int, int]]] = {}
-        self.found: dict[str, list[tuple[int, int]]] = {}
 
 
 class Runtime:
@@ -395,11 +394,16 @@ class Runtime:
         return self.target.cached(("python modules", self.address), read)
 
     def _imported(self, name: str) -> Object | None:
-        """The `Object` of sys.modules[name], or None. Only names of the same length are read: there are thousands."""
-        listed = self.target.cached(("imported modules", self.address), self._modules_listed)
-        known = listed.found.get(name)
-        same = listed.by_length.get(len(name), ()) if known is None else known
-        found = listed.found[name] = [pair for pair in same if self.object(pair[0]).equals(name)][:1]
+        """The `Object` of sys.modules[name], or None. Of the thousands of names one is read, or those of the same length."""
+        known: dict[str, list[tuple[int, int]]] = self.target.cached(("modules looked for", self.address), dict)
+        found = known.get(name)
+        if found is None:
+            found = hashing.find(self, self._modules_address(self.interpreters()[0]), name, "sys")
+        if found is None:
+            listed = self.target.cached(("imported modules", self.address), self._modules_listed)
+            same = listed.by_length.get(len(name), ())
+            found = [pair for pair in same if self.object(pair[0]).equals(name)][:1]
+        known[name] = found
         return self.object(found[0][1]) if found else None
 
     def _modules_listed(self) -> _Listed:

@@ -6,7 +6,6 @@ it registers them with `adapters`.
 
 from __future__ import annotations
 
-import datetime
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from .adapters import Adapter, PlainAdapter, register
 from .objects import Object
 
 if TYPE_CHECKING:
+    import datetime
     import decimal
     import fractions
     import pathlib
@@ -138,6 +138,8 @@ class _DateAdapter(PlainAdapter):
         return obj.rt.object(obj.rt.target.u64((after + 1 + 7) & ~7)) if has else None
 
     def _plain_zone(self, zone: Object | None) -> datetime.tzinfo | None:
+        import datetime
+
         if zone is None:
             return None
         adapter = zone.adapter
@@ -158,6 +160,8 @@ class DateAdapter(_DateAdapter):
     methods = frozenset(("isoformat", "weekday", "isoweekday", "toordinal", "strftime"))
 
     def make(self) -> datetime.date:
+        import datetime
+
         data = self._data(4)[0]
         return datetime.date(data[0] << 8 | data[1], data[2], data[3])
 
@@ -187,6 +191,8 @@ class DatetimeAdapter(_ClockAdapter):
     methods = frozenset(("isoformat", "weekday", "isoweekday", "toordinal", "strftime", "date", "time", "timestamp"))
 
     def _parts(self) -> tuple[datetime.datetime, Object | None]:
+        import datetime
+
         data, has, after = self._data(10)
         assert self.object is not None
         fold = self.object.rt.target.u8(after)
@@ -205,6 +211,8 @@ class TimeAdapter(_ClockAdapter):
     methods = frozenset(("isoformat", "strftime"))
 
     def _parts(self) -> tuple[datetime.time, Object | None]:
+        import datetime
+
         data, has, after = self._data(6)
         assert self.object is not None
         hour, minute, second = data[:3]
@@ -229,6 +237,8 @@ class DeltaAdapter(PlainAdapter):
     methods = frozenset(("total_seconds",))
 
     def make(self) -> datetime.timedelta:
+        import datetime
+
         obj = self.object
         assert obj is not None
         at = obj.address + obj.rt.layout["object.__size"] + 8
@@ -253,6 +263,8 @@ class ZoneAdapter(PlainAdapter):
         return obj.rt.object(obj.rt.target.u64(at)), obj.rt.object(name).string(1000) if name else None
 
     def make(self) -> datetime.timezone:
+        import datetime
+
         offset, name = self._parts()
         made = offset.plain()
         if not isinstance(made, datetime.timedelta):

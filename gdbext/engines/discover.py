@@ -6,7 +6,7 @@ from ..access.proc import ProcTarget
 from ..access.proctable import ProcTable
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError
-from . import families, instances, routers
+from . import families, instances
 from .rank import set_labels
 from .registry import ENGINES, SPECS
 from .search import Search, is_init
@@ -46,6 +46,8 @@ def discover(
 
 def find_routers(ranks: list[Rank]) -> list[dict[str, Any]]:
     """The routers on this machine, and their connections to the instances of `ranks`."""
+    from . import routers
+
     return routers.of_table(ProcTable(), ranks)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import time
 
 from .. import __version__
@@ -13,15 +15,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 STYLE = """
-body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1200px;padding:0 1em;color:#222;background:#fff}
+:root{color-scheme:light dark}
+body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1200px;padding:0 1em;color:#222;background:#fff;
+overflow-wrap:break-word}
 pre,code,summary,td,th{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px}
 pre{background:#f6f6f4;padding:.8em;overflow-x:auto;border-radius:4px}
-table{border-collapse:collapse}td,th{padding:.15em .7em;text-align:left;border-bottom:1px solid #e4e4e0;vertical-align:top}
-details{margin-left:1.1em}summary{cursor:pointer}.who{color:#06c}.where{color:#777}.bad{color:#b00020;font-weight:600}
+table{border-collapse:collapse}td,th{padding:.15em .7em;text-align:left;border-bottom:1px solid #8883;vertical-align:top}
+.n{text-align:right;white-space:nowrap}details{margin-left:1.1em}summary{cursor:pointer}.who{color:#06c}.where{color:#777}.bad{color:#b00020;font-weight:600}
 .dim{color:#777}.good{color:#1b7f3b;font-weight:600}
 @media(prefers-color-scheme:dark){body{background:#1b1b1d;color:#ddd}pre{background:#26262a}
 .who{color:#6af}.where,.dim{color:#999}.bad{color:#f66}.good{color:#5fd38a}}
 """
+
+
+_NUMBER = re.compile(r"([-+]?[\d.,]+( ?([kKMGT]?i?B|[mµn]?s|min|h|%))?)?")
 
 
 def text(value: object) -> str:
@@ -32,10 +39,14 @@ def text(value: object) -> str:
 
 
 def table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
-    """Rows of plain text."""
-    cells = "".join(f"<th>{text(h)}</th>" for h in head)
-    body = "".join("<tr>" + "".join(f"<td>{text(c)}</td>" for c in row) + "</tr>" for row in rows)
-    return f"<table><tr>{cells}</tr>{body}</table>"
+    """Rows of plain text, without the columns that are empty in every row; columns of numbers are flush right."""
+    columns = [column for column in zip(head, *rows) if any(str(cell) for cell in column[1:])]
+    right = [all(_NUMBER.fullmatch(str(cell)) for cell in column[1:]) for column in columns]
+    lines = [
+        "".join(f"<{tag}{' class=n' * number}>{text(cell)}</{tag}>" for cell, number in zip(line, right))
+        for tag, line in zip(itertools.chain(("th",), itertools.repeat("td")), zip(*columns))
+    ]
+    return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
 
 
 def page(title: str, body: str, script: str = "") -> str:

@@ -135,6 +135,11 @@ IN_WORDS = {  # reasons that JSON has as one word
 }
 
 
+CIRCUMSTANCES = frozenset(  # how reasons end that leave nothing out
+    (*IN_WORDS, "nothing moves there meanwhile", "it was read as it is, without being stopped")
+)
+
+
 class Answer:
     """The result of a command. `data`: the JSON fields; `text`: a function of `Style` that makes the text for people; `partial`:
     reasons why the answer is not the whole truth."""
@@ -147,9 +152,9 @@ class Answer:
 
     @property
     def lacks(self) -> bool:
-        """Whether a requested part is missing. A process that was read while it ran does not count as missing, here or on another
-        machine ("ssh:gpu17: unstopped")."""
-        return any(reason.rpartition(": ")[2] not in IN_WORDS for reason in self._reasons())
+        """Whether a requested part is missing. That a process ran, or stood still, while it was read leaves nothing out, also on
+        another machine ("ssh:gpu17: unstopped")."""
+        return any(reason.rpartition(": ")[2] not in CIRCUMSTANCES for reason in self._reasons())
 
     def _reasons(self) -> list[str]:
         return list(dict.fromkeys(one_line(reason) for reason in self.partial))
@@ -315,6 +320,7 @@ class Command:
             for i, word in enumerate(words):  # no process is named like an option
                 if _OPTION.match(word) and not matching(word, options):
                     raise _unknown_option(cls, word, " ".join(words[i + 1 :]), options)
+            rest = _without_options(cls, rest, options, values)
         return Args(values, cls.with_process(rest, values))
 
     @classmethod
@@ -407,6 +413,19 @@ def _take_options(command: type[Command], line: str, options: list[Option], valu
         else:
             values[option.key] = value
     return line
+
+
+def _without_options(command: type[Command], rest: str, options: list[Option], values: dict[str, Any]) -> str:
+    """The words of an operand that names processes, without the options among them; no process is named like an option."""
+    before: list[str] = []
+    while rest:
+        word, more = _word(rest)
+        if not (_OPTION.match(word.partition("=")[0]) and matching(word.partition("=")[0], options)):
+            before.append(rest[: len(rest) - len(more)].strip())
+            rest = more
+        else:
+            rest = str(_take_options(command, rest, options, values, True))
+    return " ".join(before)
 
 
 def _trailing(text: str, options: list[Option]) -> Any:

@@ -9,10 +9,11 @@ from typing import Any, Iterable
 
 from ..errors import GdbextError
 from . import session as session_room
-from .command import Option, UsageError
+from .command import Answer, Option, UsageError
 from .session import Session
 
 ATTACHED = Option("on", "str", "only in this attached process: a label or pid", metavar="WHAT", was="rank")
+DELETE = Option("delete", help="remove it: by number or place, or all of this command")
 COUNT = Option("count", "int", "the first N-1 passes are let go by", 1, metavar="N")
 
 
@@ -22,6 +23,12 @@ def require_gdb(session: Session, name: str) -> ModuleType:
         raise GdbextError(session_room.NEEDS_GDB)
     session_room.register_adapters()  # conditions and logs are read where no command of the session is at work
     return importlib.import_module("gdbext.control." + name)
+
+
+def deleted(session: Session, command: str, which: str) -> Answer:
+    """The answer of a command with -delete."""
+    numbers = require_gdb(session, "pybreak").delete(command, which)
+    return Answer({"deleted": numbers, "breakpoints": []}, f"{len(numbers)} taken away")
 
 
 def labels_of_attached(session: Session) -> dict[int, str]:

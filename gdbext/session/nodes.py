@@ -3,18 +3,14 @@ carry the pack there and run it from memory. Their answers are merged here."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import pkgutil
-import selectors
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import archive, log
+from .. import log
 from ..access.background import background_thread
 from ..access.files import JSON_SIZE, Budget, json_of
 from ..errors import GdbextError
@@ -120,6 +116,11 @@ class Pack:
     """The pack that nodes are given, and the words with which their python3 takes it."""
 
     def __init__(self) -> None:
+        import hashlib
+        import pkgutil
+
+        from .. import archive
+
         self.data = archive.made()
         self._program = (pkgutil.get_data("gdbext.session", "node_start.py") or b"").decode()
         self._sum = hashlib.sha256(self.data).hexdigest()
@@ -199,6 +200,8 @@ def ask(
     """[(name, text)] of a node's answers, one for each task of a job, under the node's name in the command. `start`: the moment
     at which it begins with all others. `GdbextError` where there is no answer, or where it exceeds `limit` seconds, MOST bytes or
     the `room` for all."""
+    import subprocess
+
     line, talk = command_line(node, pack.words(node, words)), Talk(node, pack, start)
     try:
         child = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -241,6 +244,9 @@ def ask(
 
 def _read(child: Any, limit: float, room: Room, talk: Talk) -> tuple[bytes, bytes]:
     """-> (standard output, the end of standard error) of a program, counted as they arrive."""
+    import selectors
+    import subprocess
+
     end, kept = time.monotonic() + limit, {child.stdout: bytearray(), child.stderr: bytearray()}
     out = kept[child.stdout]
     with selectors.DefaultSelector() as waiting:

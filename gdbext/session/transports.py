@@ -8,10 +8,8 @@ gets them quoted."""
 
 from __future__ import annotations
 
-import pkgutil
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 
@@ -69,6 +67,8 @@ def _hosts(text: str) -> list[str]:
 
 def _pods(node: str) -> list[str]:
     """The running pods that have the labels of a selector."""
+    import subprocess
+
     _, namespace, rest = node.split("/", 2)
     selector, slash, container = rest.rpartition("/")
     if not slash or "=" in container or "=" not in selector:  # the last part is a label's, as in app.kubernetes.io/name=vllm
@@ -102,5 +102,7 @@ def command_line(node: str, words: Sequence[str]) -> list[str]:
     if kind[0] == "slurm:":
         job = node[len("slurm:") :]
         return ["srun", "--overlap", f"--jobid={job}", "--ntasks-per-node=1", "--label", *words]
+    import pkgutil
+
     program = pkgutil.get_data("gdbext.session", "ray_carrier.py")
     return [sys.executable, "-c", (program or b"").decode(), *words]

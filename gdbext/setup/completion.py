@@ -69,6 +69,7 @@ def _fish(summaries: Mapping[str, str], options: Mapping[str, Mapping[str, str]]
     lines = ["# gdbext completion fish > ~/.config/fish/completions/gdbext.fish"]
     for name, text in summaries.items():
         lines.append(f"complete -c gdbext -f -n __fish_use_subcommand -a {name} -d {_quoted(text)}")
+    lines.append(f"complete -c gdbext -f -n '__fish_seen_subcommand_from help' -a {_quoted(' '.join(summaries))}")
     for name, each in options.items():
         for option, text in each.items():
             lines.append(f"complete -c gdbext -n '__fish_seen_subcommand_from {name}' -o {option} -l {option} -d {_quoted(text)}")

@@ -52,8 +52,8 @@ def configurations(gdb: Gdb, cuda_gdb: str, what: str = "", command: Sequence[st
     """The text of a launch.json: for each rank that `what` names (every rank without it) the ways to attach, and one way to open
     a core. For a `command` that starts an engine there are ways to start it instead.
 
-    `cuda_gdb`: a path. `pick`, or no rank at all: VS Code's process picker asks for the pid. `GdbextError` where `what` or the
-    command's program does not exist."""
+    `cuda_gdb`: a path, "" where there is none. `pick`, or no rank at all: VS Code's process picker asks for the pid.
+    `GdbextError` where `what` or the command's program does not exist."""
     if command:
         found = start(gdb, cuda_gdb, command)
     else:
@@ -70,6 +70,8 @@ def start(gdb: Gdb, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any
     Debuggers of native code stop before the first line of Python. There the user can type `llm-follow on`, which keeps the
     processes that the engine starts, and set the first breakpoints. cppdbg and Nsight stop at `main` (not at all where the
     interpreter is stripped of that name), gdb's own DAP at the first instruction (gdb 15 and later; 14 goes on)."""
+    if len(command) == 1 and shutil.which(command[0]) is None:
+        command = shlex.split(command[0]) or command  # all of it in quotes
     program = shutil.which(command[0])
     if program is None:
         raise GdbextError(
@@ -97,11 +99,11 @@ def start(gdb: Gdb, cuda_gdb: str, command: Sequence[str]) -> list[dict[str, Any
     if gdb.speaks_dap:
         found.append({"name": f"{name}, gdb's own DAP", **common, **dap(gdb, program, steps), "stopOnEntry": True})
     nsight = {"initCommands": [commands()[1], FRAMES[1]], "stopAtEntry": True, "args": " ".join(map(shlex.quote, words))}
-    return [
-        *found,
-        {"name": f"{name}, Nsight", "type": "cuda-gdb", "program": program, "debuggerPath": cuda_gdb, **common, **nsight},
-        {"name": f"{name}, debugpy with its subprocesses", **debugpy},
-    ]
+    if cuda_gdb:
+        found.append(
+            {"name": f"{name}, Nsight", "type": "cuda-gdb", "program": program, "debuggerPath": cuda_gdb, **common, **nsight}
+        )
+    return [*found, {"name": f"{name}, debugpy with its subprocesses", **debugpy}]
 
 
 def ranks(what: str) -> list[tuple[str, int | None, str]]:
@@ -142,19 +144,19 @@ def attach(gdb: Gdb, cuda_gdb: str, name: str, pid: int | None, exe: str, number
         found.append(
             {"name": f"gdbext: {name}, gdb's own DAP", "request": "attach", "pid": pid or picked, **dap(gdb, exe, load())}
         )
-    return [
-        *found,
-        {
-            "name": f"gdbext: {name}, Nsight",
-            "type": "cuda-gdb",
-            "request": "attach",
-            "processId": str(pid) if pid else "${command:cuda.pickProcess}",
-            "program": exe,
-            "debuggerPath": cuda_gdb,
-            "initCommands": [text for _, text in [*load(), FRAMES]],
-        },
-        {**attach_configuration(name, port), "name": f"gdbext: {name}, debugpy, after {inject}"},
-    ]
+    if cuda_gdb:
+        found.append(
+            {
+                "name": f"gdbext: {name}, Nsight",
+                "type": "cuda-gdb",
+                "request": "attach",
+                "processId": str(pid) if pid else "${command:cuda.pickProcess}",
+                "program": exe,
+                "debuggerPath": cuda_gdb,
+                "initCommands": [text for _, text in [*load(), FRAMES]],
+            }
+        )
+    return [*found, {**attach_configuration(name, port), "name": f"gdbext: {name}, debugpy, after {inject}"}]
 
 
 def cppdbg(gdb: Gdb, program: str, setup: Sequence[tuple[str, str]] | None = None) -> dict[str, Any]:

@@ -95,6 +95,10 @@ def failed(taken: Sequence[ProcessSnapshot]) -> list[dict[str, Any]]:
     return [{"label": snap.label, "pid": snap.pid, "reason": snap.reason} for snap in taken if snap.target is None]
 
 
+def _nothing() -> None:
+    pass
+
+
 def collect(
     taken: Sequence[ProcessSnapshot],
     paths: Sequence[str] | None,
@@ -107,18 +111,16 @@ def collect(
     held: Held | None = None,
     force: bool = False,
     folders: bool = False,
+    meanwhile: Callable[[], object] = _nothing,
 ) -> None:
     """Copies the processes of `taken` and fills the results in. `paths[i]`: the file of the i-th copy, which is written whole or
     not at all. `force`: it may replace an earlier snapshot; `folders`: missing folders are made. Without `paths` each copy is
     opened and has no name that could be found.
 
     Several collectors run at once, as many as there are CPUs; each may take `seconds`. `then` is called with each copied one (its
-    number, itself) while others are being copied. `held`: collectors that wait already."""
-    waiting = [
-        (snap, snap.pid, number)
-        for number, snap in enumerate(taken)
-        if snap.target is None and not snap.reason and snap.pid is not None  # without a pid it is a core file, opened already
-    ]
+    number, itself) while others are being copied, `meanwhile` once while the first are. `held`: collectors that wait already."""
+    # without a pid it is a core file, opened already
+    waiting = [(s, s.pid, n) for n, s in enumerate(taken) if s.target is None and not s.reason and s.pid is not None]
     running: list[tuple[int, ProcessSnapshot, Running, Any]] = []
     copied: list[tuple[int, ProcessSnapshot]] = []
     try:
@@ -136,6 +138,8 @@ def collect(
                 work = known[0] if known is not None else Running(pid, file.fileno(), reader, snap.label, words, heap=heap)
                 work.go()
                 running.append((number, snap, work, file))
+            meanwhile()
+            meanwhile = _nothing
             if copied:
                 then(*copied.pop())
             if not running:
@@ -203,10 +207,11 @@ def take_snapshots(
     then: Callable[[int, ProcessSnapshot], None] = lambda number, snap: None,
     held: Held | None = None,
     reader: str = READER,
+    meanwhile: Callable[[], object] = _nothing,
 ) -> list[ProcessSnapshot]:
     """`[ProcessSnapshot]` of the processes that `resolve_processes` gives. Cores, and processes that the debugger of `targets`
     has attached, are read directly; `then` is not called for these. `words`: what else is to be copied (`prefetch.read`); `then`,
-    `held`, `reader`: as for `collect`. No copy has a name on the disk."""
+    `held`, `reader`, `meanwhile`: as for `collect`. No copy has a name on the disk."""
     taken = snapshots_of(found)
     for snap, one in zip(taken, found):
         try:
@@ -215,7 +220,7 @@ def take_snapshots(
                 snap.label, snap.pid = snap.target.label, snap.target.pid
         except GdbextError as e:
             snap.reason = str(e)
-    collect(taken, None, words, then=then, held=held, reader=reader)
+    collect(taken, None, words, then=then, held=held, reader=reader, meanwhile=meanwhile)
     return taken
 
 

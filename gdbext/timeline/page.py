@@ -22,23 +22,24 @@ TICKS = 12  # marks of the time axis, at most
 NARROWEST = 0.6  # pixels of a call that is drawn
 MAX_BANDS = 3000  # rectangles of one thread
 MAX_CALLS = 20_000
-COLOURS = {
+COLOURS = {  # those of a rest let the page through, light or dark
     RUNNING: "#e0662f",
     GIL: "#b00020",
     LOCK: "#8a6fc0",
     DISK: "#7a4a1e",
-    SLEEP: "#c8ccd0",
-    POLL: "#dde3e8",
+    SLEEP: "#8c96a078",
+    POLL: "#8c96a048",
     NETWORK: "#9cc4e4",
-    OTHER: "#bbb",
-    STOPPED: "#444",
+    OTHER: "#80808090",
+    STOPPED: "#5a5a5a",
     QUEUED: "#e6b422",
 }
 WORSE, BETTER, SAME = (214, 60, 40), (40, 110, 214), (232, 228, 218)
 STALL = "#d0006f"
 STYLE = (
     "<style>svg{display:block;width:100%;height:auto}svg text{font:11px ui-monospace,monospace;pointer-events:none}"
-    ".flame g{cursor:pointer}.timeline{cursor:crosshair}.hit{stroke:#0b5fff;stroke-width:2}#search{width:20em}</style>"
+    ".flame g{cursor:pointer}.timeline{cursor:crosshair;overflow:visible}.hit{stroke:#0b5fff;stroke-width:2}"
+    "#search{width:20em}</style>"
 )
 KEYS = "drag over the timeline to see a part of it; + and - zoom, the arrow keys move, Escape shows all"
 SEARCH = (
@@ -84,7 +85,7 @@ def _summary(rec: Recording) -> str:
     ]
     said = f"{rec.seconds:.2f} s at {rec.reached:.1f} of {rec.rate:g} samples a second; {_stood(rec)}"
     notes = "".join(f"<p class=bad>{html.text(note)}</p>" for note in rec.notes)
-    head = ("process", "pid", "threads", "looks", "stacks", "dropped", "CPU", "recorded")
+    head = ("process", "pid", "threads", "samples", "stacks", "dropped", "CPU", "recorded")
     return f"<p>{html.text(said)}</p>{notes}{html.table(head, rows)}"
 
 

@@ -6,6 +6,7 @@ A verdict names no culprit rather than the wrong one.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from .. import log
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .facts import ProcessState
+
+_PERIODS = re.compile(r"[\d,]+ of [\d,]+ periods")  # of a quota: each look at it has other numbers
 
 
 ONE_LOOK = "looked at once: whether it lasts is not known"
@@ -150,7 +153,13 @@ def _unknown(facts: Facts) -> Verdict:
 
 
 def _shortages(facts: Facts) -> list[str]:
-    return [f"{f.name}: {line}" for f in facts for line in f.short]
+    """What processes have run out of; processes of one control group in one line, with the numbers of the last that was read."""
+    said: dict[str, tuple[list[str], str]] = {}
+    for f in facts:
+        for line in f.short:
+            names, _ = said.get(_PERIODS.sub("", line), ([], ""))
+            said[_PERIODS.sub("", line)] = [*names, f.name], line
+    return [f"{', '.join(names)}: {line}" for names, line in said.values()]
 
 
 def _timers(facts: Facts) -> list[str]:

@@ -23,17 +23,17 @@ HOW = {
 
 
 class Looks:
-    """What was said of one engine: `verdicts`: {command: Counter}, `accusations`: [text], `cpu`: {command: [seconds]}, `pause`:
-    the longest of a process."""
+    """What was said of one engine: `verdicts`: {command: Counter}, `accusations`: [text], `cpu`: {command: [seconds]},
+    `pauses`: seconds, of each process and look that stopped it."""
 
     def __init__(self):
         self.verdicts, self.cpu = collections.defaultdict(collections.Counter), collections.defaultdict(list)
-        self.accusations, self.pause = [], 0.0
+        self.accusations, self.pauses = [], []
 
     def add(self, command, said, cpu):
         """Takes one answer in."""
         self.cpu[command].append(cpu)
-        self.pause = max([self.pause, *(p["seconds"] for p in said.get("pauses", ()))])
+        self.pauses += [p["seconds"] for p in said.get("pauses", ())]
         groups, requests = said.get("verdicts", ()), said.get("requests", ())
         self.verdicts[command].update(v["verdict"] for v in groups)
         if command == "llm-requests":
@@ -43,6 +43,15 @@ class Looks:
         for who, evidence in wrong:
             self.accusations.append(f"{command}: {who}: {'; '.join(evidence[:4])}")
             say(f"  {self.accusations[-1]}")
+
+
+def told(pauses):
+    """How long processes were paused."""
+    if not pauses:
+        return "no process was paused"
+    by_length = sorted(pauses)
+    middle, late, longest = (1000 * by_length[int(part * (len(pauses) - 1))] for part in (0.5, 0.95, 1))
+    return f"{len(pauses)} pauses: median {middle:.0f} ms, 95th percentile {late:.0f} ms, longest {longest:.0f} ms"
 
 
 def look_often(engine, count):
@@ -78,7 +87,7 @@ def main(names, count):
         wrong += len(found.accusations)
         say(
             f"{name}: {count} looks in {time.monotonic() - began:.0f} s at a load of {os.getloadavg()[0]:.0f}, while it answered "
-            f"{requests} requests ({tokens} tokens): {len(found.accusations)} accusations; longest pause {found.pause:.3f} s"
+            f"{requests} requests ({tokens} tokens): {len(found.accusations)} accusations; {told(found.pauses)}"
         )
         for command, counted in found.verdicts.items():
             cpu = statistics.median(found.cpu[command] or [0])

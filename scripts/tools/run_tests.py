@@ -1,7 +1,8 @@
 """Runs the tests: all parts, or the ones named. What follows goes to pytest, for instance -k EXPR or -x.
 
   lint      formatting, ruff's rules, types: seconds; `lint -fix` formats, and mends what it can, first
-  unit      no other process; on all processors at once; by the oldest Python that is promised and the newest here, too
+  unit      no other process; on all processors at once; by the oldest Python that is promised and the newest here, too,
+            but for what reads sources alone
   gdb       real processes, cores, files of all kinds and gdbs; on all processors at once, then what needs the machine for itself
   engines   real vLLM and SGLang
   gpu       what needs an NVIDIA GPU; skipped, with the reason, where there is none
@@ -286,7 +287,7 @@ def main(words: list[str]) -> int:
         results.append(run_part(part, arguments, environ))
         if part == "unit" and not arguments:
             for python in prepared.others:
-                results.append(run_part(part, arguments, {**environ, "GDBEXT_TEST_PYTHON": python}))
+                results.append(run_part(part, arguments, {**environ, "GDBEXT_TEST_PYTHON": python, "GDBEXT_TEST_AGAIN": "1"}))
     report(results, prepared.missing, time.monotonic() - start)
     failed = [part.status for part in results if part.status not in (0, NO_TESTS)]
     if failed:

@@ -356,7 +356,7 @@ def ended(at):
 @pytest.mark.parametrize("way", ["llm-detach", "detach", "quit"])
 @pytest.mark.drawn(2)
 def test_whoever_leaves_in_the_middle_of_the_call_costs_no_rank(way, python, gdb_path, tmp_path):
-    with started(python, tmp_path) as subject:
+    with nothing_is_left(), started(python, tmp_path) as subject:
         said = interrupted(gdb_path, subject, tmp_path, 3, [signal.SIGINT] * 2, ["llm-inject -unsafe {body} {pid}", way])
         assert "goes on whenever the process runs" in said.outputs[1], said.text
         ended(tmp_path / "at")
@@ -375,6 +375,24 @@ def test_a_gdb_that_is_killed_in_the_middle_of_the_call_costs_no_rank(python, gd
         with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
             eventually(at.exists, "the script to begin")
             killed.kill()
+        ended(at)
+        subject.go_on("run")
+        assert subject.tally()["run"] == 300
+
+
+@pytest.mark.parametrize("python", TWO_WAYS[-1:], ids=os.path.basename)
+def test_whoever_waits_for_a_script_no_longer_lets_it_end(python, gdb_path, tmp_path):
+    """By remote execution: Ctrl-C ends the wait, not the script."""
+    at, body = tmp_path / "at", tmp_path / "slow.py"
+    body.write_text(SLOW.format(at=str(at), seconds=2))
+    with started(python, tmp_path) as subject:
+        words = [gdb_path, "-nx", "-batch", "-iex", "set debuginfod enabled off", "-x", INIT]
+        words += ["-ex", f"llm-inject -unsafe {body} {subject.pid}"]
+        with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as asks:
+            eventually(at.exists, "the script to begin")
+            asks.send_signal(signal.SIGINT)
+            said = asks.communicate(timeout=60)[0]
+        assert "goes on whenever the process runs" in said and "waited for no longer" in said, said
         ended(at)
         subject.go_on("run")
         assert subject.tally()["run"] == 300

@@ -21,7 +21,7 @@ FAKES = {
     'while [ "$1" != "--" ]; do shift; done\nshift\nexec "$@"\n',
     "ssh": 'while [ "$1" != "--" ]; do shift; done\n[ "$2" = dead ] && { echo "connect to host dead: No route" >&2; exit 255; }\n'
     '[ "$2" = mute ] && { echo "Welcome to mute"; exit 0; }\nexec sh -c "$3"\n',
-    "srun": 'while [ "$1" != "--label" ]; do shift; done\nshift\n"$@" | sed "s/^/1: /"\n',
+    "srun": 'while [ "$1" != "--label" ]; do shift; done\nshift\n"$@" | sed -u "s/^/1: /"\n',
 }
 
 

@@ -251,3 +251,36 @@ def test_a_slip_of_the_pen_is_refused_with_the_nearest_names(session):
     assert "Machine.two" in out[0] and "/breakpoints.py:25" in out[1] and "Machine.two" in out[2] and "work" in out[3], said.text
     assert all("-pending" in text and "\n" not in text for text in out[:4])
     assert all("pending: set when its module is imported" in text for text in out[4:7])
+
+
+def test_each_command_takes_its_own_away_by_number_or_place(session):
+    """What the others have set stays."""
+    said, _ = session(
+        [
+            "pybreak finished",
+            "pybreak late_module.py:7",
+            'pylog finished "{1}"',
+            "pycatch KeyError",
+            "pybreak -delete work",
+            "pytrace -delete",
+            "pybreak -delete 3",
+            "pybreak -json -delete finished",
+            "pybreak",
+            "pybreak -delete",
+            "pylog -delete 3",
+            "pycatch -delete KeyError",
+            "pybreak",
+            "info breakpoints",
+            "pybreak work",
+            "pybreak -delete 5",
+            "pybreak finished",
+            "@run",
+            "continue",
+        ]
+    )
+    out = said.outputs
+    assert out[4] == "pybreak: work is not set; set are: 1 finished, 2 late_module.py:7" and out[5] == "0 taken away"
+    assert out[6].startswith("pybreak: 3 is not set") and said.json(7)["deleted"] == [1]
+    assert re.findall(r"^(\d)  +(\w+)", out[8], re.M) == [("2", "pybreak"), ("3", "pylog"), ("4", "pycatch")]
+    assert out[9:12] == ["1 taken away"] * 3 and "no Python breakpoints" in out[12] and "pybreak" not in out[13]
+    assert "pybreak 6: finished at" in out[18] and "pybreak 5" not in out[18]

@@ -125,6 +125,51 @@ def test_what_an_engine_catches_to_log_it_is_uncaught(python, way, place, stops,
     assert "2" not in found and ("KeyError: 'plain'" in said.outputs[4]) == stops, said.text
 
 
+QUOTES = """
+import sys, types
+def begin():
+    pass
+if sys.argv[1] == "engine":
+    sys.modules["vllm"] = types.ModuleType("vllm")
+asked = "what is the capital of France"
+for again in (1, 2):
+    begin()
+    for action in ("{}[asked]", "int(asked)", "asked.nothing", "[][1]"):
+        try:
+            eval(action)
+        except Exception:
+            pass
+"""
+
+
+@pytest.mark.parametrize("process", ["engine", "other"])
+@pytest.mark.parametrize("python", PROGRAMS[:1] + PROGRAMS[-1:], ids=os.path.basename)
+def test_a_stop_says_of_a_message_what_pyexc_says(python, process, gdb_path, tmp_path):
+    """The interpreter's own messages quote names of code; others may quote a user, in a process of an engine."""
+    script = tmp_path / "quotes.py"
+    script.write_text(QUOTES)
+    commands = [
+        f"file {python}",
+        f"set args {script} {process}",
+        "pybreak begin",
+        "run",
+        "pycatch LookupError",
+        "pycatch ValueError",
+    ]
+    commands += ["pybreak -delete begin", "pycatch AttributeError", *["continue", "pyexc"] * 4]
+    commands += ["pycatch -delete", "pycatch -show-content KeyError", "continue"]
+    said = run_gdb(gdb_path, commands, timeout=60, before=["set startup-with-shell off"])
+    stops = [re.search(r"pycatch \d+: (\w+: .*) in <module>", said.outputs[i]) for i in (8, 10, 12, 14)]
+    assert all(stops), said.text
+    told = [stop.group(1) for stop in stops]
+    assert all(text in said.outputs[i] for text, i in zip(told, (9, 11, 13, 15))), said.text
+    assert [text.partition(":")[0] for text in told] == ["KeyError", "ValueError", "AttributeError", "IndexError"]
+    assert ["France" in text for text in told] == [process == "other"] * 2 + [False] * 2
+    assert "no attribute 'nothing'" in told[2] and "list index out of range" in told[3]
+    assert said.outputs[6] == "1 taken away" and said.outputs[16] == "3 taken away"
+    assert "KeyError: 'what is the capital of France' in" in said.outputs[18], said.text
+
+
 @pytest.mark.parametrize("place,stops", [("multiprocessing", False), ("other", True)])
 def test_the_end_of_a_spawned_child_is_no_uncaught_exception(place, stops, gdb_path, tmp_path):
     """multiprocessing starts one by `python -c` and ends it by an exception, SystemExit."""

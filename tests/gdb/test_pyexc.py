@@ -14,6 +14,7 @@ from harness.subjects import PYTHONS, SUBJECTS, Damaged, running
 from gdbext.commands.pyexc import PyExc
 from gdbext.cpython import exceptions
 from gdbext.cpython.runtime import open_runtime
+from gdbext.render.text import Style
 from gdbext.session.session import Session
 
 
@@ -76,7 +77,7 @@ def test_a_thread_that_is_done_with_its_exception_has_none(subject):
 
 def test_text_is_worded_as_python_prints_it(subject):
     target, truth, _ = subject
-    text = answer(target.pid).to_text()
+    text = answer(target.pid).to_text(Style(full_paths=True))
     parts = {re.match(r'Thread \d+ "park (.*?)":', p).group(1): p.split("\n", 1)[1] for p in re.split(r"\n\n(?=Thread )", text)}
     wrong = []
     for label in (

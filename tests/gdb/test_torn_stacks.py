@@ -1,9 +1,11 @@
 """Stacks of threads that run on: none is taken for whole that is not. Truth by construction: the root of each thread is known.
 
 Besides what a running program tears by itself, reads are torn on purpose: the word that leads outward from some frame, or to the
-innermost one, reads as 0, as it does where that frame has just returned."""
+innermost one, reads as 0, as it does where that frame has just returned. With GDBEXT_TEST_LONG ten thousand of them for each
+interpreter and reader, a fourth for each thread."""
 
 import contextlib
+import os
 import random
 import time
 
@@ -20,7 +22,8 @@ from gdbext.observe.bulk_stacks import StackReader, ThreadPlaces, TornError
 from gdbext.timeline import sampler
 from gdbext.timeline.recording import DROPPED, StackTree
 
-DRAWN, READ, RECORDED = 400, 100, 400  # stacks of each thread, of each interpreter
+READ = 100  # stacks of each thread, of each interpreter
+TORN = 2500 if os.environ.get("GDBEXT_TEST_LONG") else 150  # torn readings among them
 ROOTS = {"MainThread": "<module>", "calls": "_bootstrap", "generators": "_bootstrap", "c": "_bootstrap"}
 
 
@@ -93,8 +96,8 @@ def test_a_torn_stack_is_never_taken_for_a_whole_one(python, monkeypatch):
             assert len(accepted) >= READ // 2, (name, refused)
             before, target.part = target.torn, 0.4
             monkeypatch.setattr(whole_stacks, "_rest", lambda rt, thread: None)  # no read of a thread that sleeps is torn
-            drawn = 0
-            while drawn < DRAWN:
+            kept = left = 0
+            while target.torn - before < TORN:
                 target.places = ()
                 target.invalidate()
                 try:
@@ -102,9 +105,9 @@ def test_a_torn_stack_is_never_taken_for_a_whole_one(python, monkeypatch):
                 except GdbextError:
                     continue
                 accepted, refused = stacks(rt, thread, 20)
-                drawn += 20
                 assert all(stack and stack[0] == ROOTS[name] for stack in accepted), (name, accepted)
-            assert target.torn > before, name
+                kept, left = kept + len(accepted), left + refused
+            print(f"{name}: {target.torn - before} readings torn; {kept} stacks accepted, all whole, {left} refused")
 
 
 class TornBulk(BulkReader):
@@ -137,7 +140,7 @@ def test_a_torn_stack_is_never_recorded(python):
             while places.roots.known is None:  # each thread runs all the time: no reading is of one that sleeps
                 recorded(reader, places, 1)
             bulk.part, before, accepted = 0.4, bulk.torn, []
-            while len(accepted) < RECORDED or bulk.torn - before < RECORDED:
+            while len(accepted) < TORN or bulk.torn - before < TORN:
                 rt.target.invalidate()
                 bulk.places = ()
                 with contextlib.suppress(GdbextError):
@@ -146,6 +149,7 @@ def test_a_torn_stack_is_never_recorded(python):
             stacks = [tree.stack(node) for node in accepted]
             roots = {stack[0].function.rpartition(".")[2] if stack else "" for stack in stacks}
             assert roots == {ROOTS[name]}, (name, roots)
+            print(f"{name}: {bulk.torn - before} readings torn, {len(accepted)} stacks recorded, all whole")
 
 
 def recorded(reader, places, count):
@@ -180,6 +184,7 @@ def test_a_recording_of_a_server_of_coroutines_is_whole(python):
     for what, seconds in truth.items():
         share, own = seconds / rec.seconds, spent[what] / seen
         error = 4 * (share * (1 - share) / len(track.begins)) ** 0.5 + 0.03  # as in test_record
+        print(f"{what}: {own:.1%} of the time seen, {share:.1%} by the program itself")
         assert abs(share - own) < error, (what, share, own, truth, spent)
 
 

@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 
+import pytest
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PACK = os.path.join(ROOT, "gdbext")
 
@@ -175,11 +177,13 @@ def wrong_arrows(relative):
             yield f"{relative} imports {name}: {room} may not know {other}"
 
 
+@pytest.mark.sources
 def test_arrows_point_one_way():
     assert len(SOURCES) > 300
     none_of("arrows that are not allowed", (line for relative in SOURCES for line in wrong_arrows(relative)))
 
 
+@pytest.mark.sources
 def test_no_arrow_is_allowed_that_nobody_needs():
     used = set()
     for module, relative in MODULES.items():
@@ -192,6 +196,7 @@ def test_no_arrow_is_allowed_that_nobody_needs():
     )
 
 
+@pytest.mark.sources
 def test_the_page_draws_the_same_arrows():
     with open(os.path.join(ROOT, "docs", "architecture.md"), encoding="utf-8") as f:
         rows = re.findall(r"^\| `(\w+)` \|.*\| ([^|]*) \|$", f.read(), re.M)
@@ -203,6 +208,7 @@ def test_the_page_draws_the_same_arrows():
     )
 
 
+@pytest.mark.sources
 def test_no_command_imports_another():
     found = set()
     for module, relative in MODULES.items():
@@ -240,6 +246,7 @@ def test_circles_are_found():
     assert circles({1: {2}, 2: {3}, 3: {1}, 4: {1}, 5: set()}) == [frozenset({1, 2, 3})]
 
 
+@pytest.mark.sources
 def test_modules_form_no_circle():
     """Imports inside functions count too: they only hide a circle."""
     graph = {
@@ -290,6 +297,7 @@ def has(module, name):
     return f"{module}.{name}" in MODULES or (module in MODULES and name in names_in(MODULES[module]))
 
 
+@pytest.mark.sources
 def test_what_is_asked_of_a_module_is_in_it():
     questions = [(relative, *question) for relative in SOURCES for question in asked(relative)]
     assert len(questions) > 1000
@@ -299,6 +307,7 @@ def test_what_is_asked_of_a_module_is_in_it():
     )
 
 
+@pytest.mark.sources
 def test_what_scripts_and_tests_import_of_the_pack_is_in_it():
     wrong, count = [], 0
     for name in project_files():
@@ -344,6 +353,7 @@ def sizes():
         yield name, lines, tree
 
 
+@pytest.mark.sources
 def test_files_functions_and_constructors_are_small():
     long_files, long_functions, wide = [], [], []
     for path, lines, tree in sizes():
@@ -368,10 +378,12 @@ def unannotated(relative):
             yield name
 
 
+@pytest.mark.sources
 def test_functions_are_annotated():
     none_of("functions without annotations", [f"{relative}: {name}" for relative in SOURCES for name in unannotated(relative)])
 
 
+@pytest.mark.sources
 def test_nothing_cites_what_is_not_in_the_repository():
     found, pages = [], set(os.listdir(os.path.join(ROOT, "docs"))) if os.path.isdir(os.path.join(ROOT, "docs")) else PAGES
     for relative, path in SOURCES.items():
@@ -398,6 +410,7 @@ def project_files():
     return [name for name in names if os.path.isfile(os.path.join(ROOT, name))]
 
 
+@pytest.mark.sources
 def test_no_file_names_a_registry_or_this_machine():
     words = [
         "pypi" + ".org",
@@ -431,6 +444,7 @@ def annotations(relative):
     return found
 
 
+@pytest.mark.sources
 def test_no_builtin_type_is_subscripted_where_python_3_8_would_evaluate_it():
     """`set[int]()` is a TypeError there, and no parser says so."""
     looked_at = 0

@@ -5,6 +5,8 @@ import os
 import signal
 import threading
 
+import pytest
+
 from gdbext.access.background import background_thread
 
 PACK = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "gdbext")
@@ -43,6 +45,7 @@ def starts_a_thread(call):
     return name in ("ThreadPoolExecutor", "ThreadPool", "Timer", "start_new_thread")
 
 
+@pytest.mark.sources
 def test_no_other_thread_is_started_in_gdb():
     found = []
     for folder, _, names in os.walk(PACK):

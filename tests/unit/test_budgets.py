@@ -39,6 +39,7 @@ def calls(tree):
             yield f"{node.func.value.id}.{node.func.attr}"
 
 
+@pytest.mark.sources
 def test_json_is_read_at_one_door():
     """Whoever reads JSON that others wrote has it from `json_of`."""
     doors = {}

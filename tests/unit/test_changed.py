@@ -89,6 +89,7 @@ def test_who_looks_through_all_sources_runs_for_every_change():
     assert changed.choose(sources, set(), set()) == ({}, "")
 
 
+@pytest.mark.sources
 def test_of_this_project_the_known_ways_are_found():
     sources = changed.Sources(changed.listed())
     for path, tests, not_tests in (
@@ -103,6 +104,7 @@ def test_of_this_project_the_known_ways_are_found():
     assert changed.choose(sources, {"gdbext/layouts/cpython/3.11.json"}, set())[1]
 
 
+@pytest.mark.sources
 def test_modules_that_load_others_by_a_name_that_is_put_together_are_known():
     """Each file that calls `import_module` names what it loads whole, or stands in `BY_NAME`; the table's commands are named by
     who asks them, a collector's reader by who starts it."""

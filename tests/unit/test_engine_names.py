@@ -7,6 +7,8 @@ import ast
 import os
 import re
 
+import pytest
+
 from gdbext.engines import FOLDERS
 from gdbext.engines.registry import ENGINES, SPECS
 
@@ -47,6 +49,7 @@ def texts(tree):
                 yield getattr(node, "lineno", 0), getattr(node, field)
 
 
+@pytest.mark.sources
 def test_no_engine_is_named():
     files, named = sorted(sources()), []
     for relative in files:

@@ -3,6 +3,7 @@
 import ast
 import os
 
+import pytest
 from harness.gdb_run import ROOT
 
 PACK = os.path.join(ROOT, "gdbext")
@@ -125,6 +126,7 @@ def state(text):
     return found
 
 
+@pytest.mark.sources
 def test_state_that_outlives_a_call_is_listed_with_a_reason():
     found = set()
     for folder, _, names in os.walk(PACK):

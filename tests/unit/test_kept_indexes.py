@@ -21,7 +21,7 @@ def written(cache, build_id=ONE, text=b"an index", dwz=""):
     """As gdb and the pack leave an index. -> its path"""
     one = kept_indexes.Indexes("13.1", [build_id])
     one.check()
-    path = cache / f"{build_id}{dwz}.gdb-index"
+    path = cache / f"{kept_indexes._build_id(build_id)}{dwz}.gdb-index"
     path.write_bytes(text)
     path.chmod(0o600)
     one.seal()
@@ -68,6 +68,31 @@ def test_another_library_and_another_gdb_have_their_own(cache):
     assert os.listdir(newer.folder) == [] and os.path.dirname(newer.folder) == str(cache.parent)
 
 
+def test_a_changed_file_of_the_same_build_id_has_no_old_index(cache, tmp_path, monkeypatch):
+    library = tmp_path / "lib.so"
+    library.write_bytes(b"one")
+    monkeypatch.setattr(kept_indexes, "_build_id", lambda path: ONE)
+    st = library.stat()
+    assert is_believed(written(cache, str(library)), str(library))
+    library.write_bytes(b"two")  # as long, and as old
+    os.utime(library, ns=(st.st_atime_ns, st.st_mtime_ns))
+    assert not is_believed(cache / f"{ONE}.gdb-index", str(library))
+
+
+def test_of_two_files_of_one_build_id_none_is_kept(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(kept_indexes, "_build_id", lambda path: ONE)
+    libraries = [tmp_path / "a.so", tmp_path / "b.so"]
+    for library in libraries:
+        library.write_bytes(b"a library")
+    both = kept_indexes.Indexes("13.1", map(str, libraries))
+    both.check()
+    (cache / f"{ONE}.gdb-index").write_bytes(b"an index of one of them")
+    both.seal()
+    assert not is_believed(cache / f"{ONE}.gdb-index", str(libraries[0]))
+    again = written(cache, str(libraries[0]))
+    assert is_believed(again, str(libraries[0])) and not is_believed(again, str(libraries[1]))
+
+
 def test_a_folder_of_others_is_not_used(cache, tmp_path):
     written(cache)
     cache.chmod(0o777)
@@ -103,7 +128,7 @@ def test_the_oldest_go_and_clear_removes_all(cache, monkeypatch):
     kept_indexes.Indexes("13.1", []).seal()
     assert [path.exists() for path in paths] == [False, True, True]
     (cache / "notes.txt").write_text("mine")
-    assert kept_indexes.clear() == (4, 2 * (8 + len(b"00000000 8\n")))
+    assert kept_indexes.clear() == (4, 2 * (8 + len(b"00000000 8\n\n")))
     assert os.listdir(cache) == ["notes.txt"]
 
 

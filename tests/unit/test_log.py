@@ -169,6 +169,7 @@ def swallowing(tree, errors):
             yield function, node.lineno
 
 
+@pytest.mark.sources
 def test_every_expected_error_is_raised_used_or_logged():
     trees = dict(parsed())
     errors = expected_errors(trees)

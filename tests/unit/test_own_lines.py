@@ -3,8 +3,8 @@
 import pytest
 
 from gdbext.answers.exceptions import exception_lines
+from gdbext.answers.places import named
 from gdbext.answers.stack_tree import stacks_data, text_lines
-from gdbext.commands.llm_stacks import named
 from gdbext.cpython import privacy
 from gdbext.cpython.expression_calls import HelpText
 from gdbext.cpython.reprs import Repr

@@ -123,6 +123,7 @@ def test_the_readings_of_this_process():
     assert procfs.state_of(2**31 - 1) == "" and procfs.read_or_empty(2**31 - 1, "stat") == b""
 
 
+@pytest.mark.sources
 def test_no_other_module_parses_these_files():
     """Who splits behind the last parenthesis parses a `stat`; who names `schedstat` or `syscall` asks here."""
     parsers, seen = [], 0

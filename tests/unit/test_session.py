@@ -105,7 +105,12 @@ def test_a_name_with_several_places_shows_them_all_and_unstopped_is_said_in_word
     assert said == "pybreak 1: /a/llama.py:3  Layer.forward  and /b/eagle.py:7  (2 debug registers)"
     assert Answer({}, "text", ["unstopped"]).to_text() == "text\n(partial: unstopped: read while the process runs)"
     assert '"partial": ["unstopped"]' in Answer({}, "text", ["unstopped"]).json("pybt")
-    assert not Answer({}, "", ["unstopped", "ssh:a: unstopped"]).lacks and Answer({}, "", ["ssh:a: gone"]).lacks
+    held = "TP0: process 9 (gdb), which traces it, holds it: it was read as it is, without being stopped"
+    stopped = "TP1 (pid 7) is stopped by SIGSTOP: nothing moves there meanwhile"
+    assert (
+        not Answer({}, "", ["unstopped", "ssh:a: unstopped", stopped, "ssh:a: " + stopped, held]).lacks
+        and Answer({}, "", ["ssh:a: gone"]).lacks
+    )
 
 
 def test_the_machine_is_searched_once_for_several_pids(engine, monkeypatch):
@@ -118,3 +123,14 @@ def test_the_machine_is_searched_once_for_several_pids(engine, monkeypatch):
         with pytest.raises(NotFoundError):
             Session().resolve_each(words)
         assert len(asked) == searches and asked[-1] is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["-force F.html 7 8", "F.html -force 7 8", "F.html 7 -force 8", "F.html 7 8 -force", "F.html --wait=3 7 -force 8 -json"],
+)
+def test_options_stand_anywhere_among_the_names_of_processes(line):
+    from gdbext.commands.llm_report import LlmReport
+
+    args = LlmReport.parse(line)
+    assert args.force and args.operand_text == "F.html 7 8" and args.json == ("-json" in line)

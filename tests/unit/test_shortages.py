@@ -2,8 +2,11 @@
 
 import os
 
+from harness.facts import process
+
 from gdbext.access import cgroups
-from gdbext.verdict import shortages
+from gdbext.verdict import judge, shortages
+from gdbext.verdict.facts import Facts
 
 
 def test_threads_of_a_control_group_are_counted_against_its_limit(tmp_path, monkeypatch):
@@ -18,3 +21,11 @@ def test_threads_of_a_control_group_are_counted_against_its_limit(tmp_path, monk
 
 def test_a_process_that_is_gone_is_short_of_nothing():
     assert shortages.of_process(1 << 22) == []
+
+
+def test_processes_of_one_control_group_share_a_line():
+    said = "its control group may use 70 % of a CPU and was throttled in {} of 900 periods ({}/cpu.stat)"
+    facts = [process(name) for name in ("TP0", "TP1", "TP2")]
+    for one, line in zip(facts, (said.format(800, "/a"), said.format(801, "/a"), said.format(900, "/b"))):
+        one.short = [line]
+    assert judge._shortages(Facts(facts)) == [f"TP0, TP1: {said.format(801, '/a')}", f"TP2: {said.format(900, '/b')}"]

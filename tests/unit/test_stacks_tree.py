@@ -1,5 +1,6 @@
 """The tree of many stacks, on stacks made up here."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -103,6 +104,13 @@ def test_a_page_escapes_what_comes_from_a_process():
         and "a&amp;b" in page
         and "http" not in page.replace("http-equiv", "")
     )
+
+
+def test_a_table_of_a_page_has_no_empty_columns_and_numbers_flush_right():
+    rows = [["TP0", "", "1.7 GiB", 0, "3 s"], ["TP1", "", "", 12, "late"]]
+    said = html.table(["process", "not read", "RSS", "threads", "age"], rows)
+    assert re.findall("<th[^>]*>(.*?)</th>", said) == ["process", "RSS", "threads", "age"]
+    assert re.findall("<td class=n>(.*?)</td>", said) == ["1.7 GiB", "0", "", "12"] and said.count("<tr>") == 3
 
 
 def process(label, pid, engine, family, *names):

@@ -198,6 +198,7 @@ def test_bash_completes_commands_and_options(tmp_path):
 def test_other_shells_take_the_script(tmp_path, shell):
     text = completion.script(shell, door.SETUP)
     assert all(f" {name} " in text or f"'{name}:" in text for name in [*door.SETUP, "pybt", "llm-hang"])
+    assert shell != "fish" or re.search(r"_from help' -a '.*\bllm-hang\b", text)
     assert "pybreak" not in text, "what acts on gdb's inferiors is not offered"
     if not shutil.which(shell):
         pytest.skip(f"no {shell} here")

@@ -31,6 +31,7 @@ def test_what_asks_for_no_minor_of_a_process_is_not(source):
     assert list(version_tests.places(source, "x.py")) == []
 
 
+@pytest.mark.sources
 def test_the_recipe_names_the_script_and_each_room_that_asks():
     with open(os.path.join(ROOT, "CONTRIBUTING.md"), encoding="utf-8") as f:
         recipe = f.read().partition("## A CPython minor")[2].partition("\n## ")[0]
@@ -40,6 +41,7 @@ def test_the_recipe_names_the_script_and_each_room_that_asks():
     assert set(re.findall(r"`(\w+)`", named)) == {p.room for p in found}
 
 
+@pytest.mark.sources
 def test_no_place_asks_for_a_minor_beyond_those_that_are_read():
     oldest, newest = dialects.OLDEST[1], dialects.NEWEST[1]
     for place in version_tests.of_the_pack():

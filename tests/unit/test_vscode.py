@@ -37,11 +37,13 @@ def test_each_rank_by_each_debugger(monkeypatch):
     assert core["coreDumpPath"] == "${input:core}" and said["inputs"][0]["id"] == "core"
 
 
-@pytest.mark.parametrize("command", [(), ("python3", "serve.py")])
+@pytest.mark.parametrize("command", [(), ("python3", "serve.py"), ("python3 serve.py",)])
+@pytest.mark.parametrize("cuda", ["cuda-gdb", ""])
 @pytest.mark.parametrize("version, python, dap", [((13, 1), (3, 11), False), ((14, 1), None, False), ((14, 1), (3, 11), True)])
-def test_only_what_that_gdb_can_do_is_printed(version, python, dap, command):
-    said = json.loads(vscode.configurations(a_gdb(version, python), "cuda-gdb", command=command, pick=True))["configurations"]
-    assert [c["type"] for c in said] == ["cppdbg", *["gdb"] * dap, "cuda-gdb", "debugpy", "cppdbg"]
+def test_only_what_that_gdb_can_do_is_printed(version, python, dap, cuda, command):
+    said = json.loads(vscode.configurations(a_gdb(version, python), cuda, command=command, pick=True))["configurations"]
+    assert [c["type"] for c in said] == ["cppdbg", *["gdb"] * dap, *["cuda-gdb"] * bool(cuda), "debugpy", "cppdbg"]
+    assert not command or said[0]["args"] == ["serve.py"]
     for one in said:
         commands = [c["text"] for c in one.get("setupCommands", ())] + one.get("debuggerArgs", []) + one.get("initCommands", [])
         ours = [n for n, text in enumerate(commands) if text.startswith("source ")]
@@ -106,4 +108,4 @@ def test_a_start_script_is_given_to_python(tmp_path):
         and said[3]["args"] == ["serve", "a model"]
     )
     with pytest.raises(GdbextError, match="there is no program 'no-such-engine'"):
-        vscode.configurations(a_gdb(path="gdb"), "cuda-gdb", command=["no-such-engine"])
+        vscode.configurations(a_gdb(path="gdb"), "cuda-gdb", command=["no-such-engine serve a"])

@@ -74,6 +74,7 @@ def writes(tree):
             yield node.lineno
 
 
+@pytest.mark.sources
 def test_nothing_is_written_but_through_the_one_door():
     found = {}
     for folder, _, names in os.walk(os.path.join(ROOT, "gdbext")):

@@ -294,8 +294,8 @@ def main():
         return
     functions = {"work": work, "two": Machine.two, "fails": fails, "run": run, "generator": generator, "late": late}
     made = {name: [i.offset for i in dis.get_instructions(f) if i.opname != "CACHE"] for name, f in functions.items()}
-    print(json.dumps({"pid": os.getpid(), "offsets": made, "version": list(sys.version_info[:3])}), flush=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:  # which imports something yet
+        print(json.dumps({"pid": os.getpid(), "offsets": made, "version": list(sys.version_info[:3])}), flush=True)
         while True:
             word = told()
             if word == "run":

@@ -72,7 +72,7 @@ def main():
         if step % 11 == 0:
             scheduler._preempt_request(Request("req-1-aa"), 0.0)
             try:
-                raise torch.OutOfMemoryError("tried to allocate 2 GiB")
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79.10 GiB")
             except torch.OutOfMemoryError:
                 pass
         scheduler._free_request(Request("req-21-cc"))
