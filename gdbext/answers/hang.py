@@ -46,6 +46,7 @@ def hang_data(found: Examination) -> dict[str, Any]:
             "evidence": [escape(e) for e in v.evidence],
             "victims": [escape(name) for name in v.victims],
             "not_asked": [escape(name) for name in v.not_asked],
+            "not_asked_at": [{"rank": escape(name), "address": escape(host)} for name, host in v.hosts.items()],
             "if_it_lasts": _if_it_lasts(v.if_it_lasts, culprit),
         }
         for v in found.verdicts
@@ -56,6 +57,7 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "evidence": verdicts[0]["evidence"],
         "victims": verdicts[0]["victims"],
         "not_asked": verdicts[0]["not_asked"],
+        "not_asked_at": verdicts[0]["not_asked_at"],
         "if_it_lasts": verdicts[0]["if_it_lasts"],
         "meaning": MEANING[said.kind],
         "verdicts": verdicts,
@@ -71,7 +73,9 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "requests": [requests.stuck_data(r) for r in stuck],
         "requests_kept": [requests.stuck_data(r) for r in found.requests or () if r.verdict == KEPT],
         "in_step": [
-            {"label": escape(f.name), "pid": f.pid, **dataclasses.asdict(f.in_step)} for f in seen if f.in_step is not None
+            {"label": escape(f.name), "pid": f.pid, **_without(dataclasses.asdict(f.in_step), "hosts")}
+            for f in seen
+            if f.in_step is not None
         ],
         "untraced": found.untraced,
         "ends": ends_data(s.view for s in seen if s.view),
@@ -80,6 +84,10 @@ def hang_data(found: Examination) -> dict[str, Any]:
         "pauses": snapshots.pauses([s.snapshot for s in seen if s.snapshot is not None]),
         "failed": [{"label": s.name, "pid": s.pid, "reason": s.why} for s in seen if not _is_read(s)],
     }
+
+
+def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
+    return {k: v for k, v in data.items() if k != key}
 
 
 def _if_it_lasts(v: Verdict | None, culprit: Callable[[Any, dict[str, int]], dict[str, Any]]) -> dict[str, Any] | None:

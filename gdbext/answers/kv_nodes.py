@@ -28,6 +28,7 @@ ANSWER = {  # what is read of an answer of `llm-kv check -json`
     "engine": str,
     "version": str,
     "compared": [{"label": str, "tables?": int}],
+    "looked_at?": (dict, None),
     "not_compared": [{"label": str, "what": str, "why": str}],
     "violations": [FAULT],
     "passing": [FAULT],
@@ -51,11 +52,12 @@ LISTS = ("violations", "passing", "changed", "compared", "not_compared")
 
 
 def merged(
-    answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]], ranks: bool = False
+    answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]], ranks: bool = False, deep: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
     """-> (one answer, `node` in each place; why that is not all). `ok`: False: one cache is not sound; None: one was not told,
-    or not read; True: all are sound. `ranks`: workers were to be compared with the schedulers of other machines. A damaged answer
-    is named in `failed`; `GdbextError` where none is left."""
+    or not read; True: all are sound. `ranks`: workers were to be compared with the schedulers of other machines. `deep`: the
+    blocks' values were to be read; each machine reads those of the workers whose scheduler it has. A damaged answer is named in
+    `failed`; `GdbextError` where none is left."""
     data: dict[str, Any] = {name: [] for name in LISTS}
     partial, nodes = [], []
     members: list[Member] = []
@@ -69,9 +71,11 @@ def merged(
         partial += [f"{name}: {escape(reason)}" for reason in answer.get("partial", ())]
         about = {key: answer[key] for key in ("ok", "blocks", "engine", "version", "mid_update")}
         own = [one["label"] for one in answer["compared"] if one.get("tables")]
+        about["looked_at"] = answer.get("looked_at")
         nodes.append({"node": escape(name), **about, "processes": sum(one.node == node for one in members), "ranks": own})
     by_node = {each_node.place_of(one["node"]): one for one in nodes}
     partial += _over_nodes(members, data, by_node)
+    partial += _values_unread(members, data) if deep else []
     partial += [f"{f['label']}: {f['reason']}" for f in failed]
     said, blocks = [one["ok"] for one in nodes], sum(one["blocks"] for one in nodes)
     told = not failed and None not in said and (not ranks or any(one["ranks"] for one in nodes))
@@ -131,6 +135,21 @@ def _over_nodes(members: list[Member], data: dict[str, Any], by_node: dict[str, 
         left = {"label": which, "what": over_nodes.TABLES, "why": "no machine that was asked has it"}
         data["not_compared"].append({**left, "node": scheduler.node})
         partial.append(f"not compared: {which} of {escape(scheduler.name())}: {left['why']}")
+    return partial
+
+
+def _values_unread(members: list[Member], data: dict[str, Any]) -> list[str]:
+    """Names the workers whose scheduler is on another machine: it alone knows which of their blocks are computed."""
+    partial = []
+    for one in over_nodes.compared(members):
+        left = {
+            "label": escape(one.worker.label),
+            "what": "blocks' values",
+            "why": "which are computed is known to its scheduler alone",
+        }
+        left["why"] += ", on another machine" if one.scheduler is not None else ", which was not read"
+        data["not_compared"].append({**left, "node": one.worker.node})
+        partial.append(f"not compared: {escape(one.worker.name())}: {left['what']}: {left['why']}")
     return partial
 
 

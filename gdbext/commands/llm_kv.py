@@ -89,7 +89,7 @@ class LlmKv(Command):
 
     def merge(self, args: Args, answers: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
         """The caches of several machines (session/nodes.py), `(node, answer)` each."""
-        data, partial = kv_nodes.merged(answers, failed, self._over_nodes(args))
+        data, partial = kv_nodes.merged(answers, failed, self._over_nodes(args), args.deep)
         return Answer(data, lambda style: "\n".join(kv_nodes.lines(data, style)), partial)
 
     @staticmethod

@@ -122,10 +122,13 @@ class LlmRanks(Command):
         session.ranks = ranks
         host = os.uname().nodename
         found = discover.find_routers(ranks) if args.engine is None else []
-        data = {"ranks": [r.data(host) for r in ranks], "processes": looked, "routers": found}
+        told = [r.data(host) for r in ranks]
+        missing = rank_nodes.missing(told)
+        data = {"ranks": told, "processes": looked, "routers": found, "missing": missing}
 
         def text(style: Any) -> str:
             said = "".join(escape(line) + "\n" for line in routers.lines(found))
+            said += "".join(rank_nodes.missing_line(one) + "\n" for one in missing)
             if not ranks:
                 return f"{said}no engine processes found ({looked} processes read)"
             return table([_row(r, style) for r in ranks], _HEAD, style, _RIGHT, _SPARE) + f"\n{said}" + _summary(ranks, looked)

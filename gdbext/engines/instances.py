@@ -22,6 +22,19 @@ SHOWN = 120  # characters of a word that a user has chosen
 
 
 @dataclass
+class Spread:
+    """What an engine's command line says of its ranks on several machines: this one is number `node` of `nodes` (None where not
+    said), and is to have the numbers `here` of the `size` ranks of `group`. `head`: the address of the first machine."""
+
+    group: str
+    size: int
+    here: list[int]
+    nodes: int | None = None
+    node: int | None = None
+    head: str = ""
+
+
+@dataclass
 class Instance:
     """One running engine.
 
@@ -32,6 +45,7 @@ class Instance:
     * `serves`: the model's name
     * `dp_rank`: its own among data-parallel servers that are started one by one
     * `node`: the machine, '' for this one
+    * `spread`: where its ranks are to be, None for one machine
     * `name`: unique among the instances here"""
 
     number: int = 0
@@ -43,6 +57,7 @@ class Instance:
     dp_rank: int | None = None
     node: str = ""
     name: str = ""
+    spread: Spread | None = None
 
     def words(self) -> list[str]:
         """Words that may name it, the best first."""
@@ -59,6 +74,8 @@ class Instance:
         words = [self.role, f"engine id {self.engine_id[:SHOWN]}" if self.engine_id else ""]
         words += [f"{'' if what == 'http' else what + ' '}port {port}" for what, port in self.ports.items()]
         words += [f"data-parallel rank {self.dp_rank}" if self.dp_rank is not None else ""]
+        if self.spread is not None and self.spread.nodes:
+            words.append(f"node {self.spread.node} of {self.spread.nodes}")
         words += [f"serves {self.serves[:SHOWN]}" if self.serves else ""]
         return ", ".join(filter(None, words))
 
@@ -110,6 +127,7 @@ def of_family(ranks: Sequence[Rank], spec: Any) -> Instance:
     program = top.process.program() if top is not None else None
     if top is not None and program is not None:
         spec.describe_instance(found, Words(program[2]), top.process.environ)
+        found.spread = spec.spread(program[2])
     found.ports = {what: port for what, port in found.ports.items() if port}
     return found
 

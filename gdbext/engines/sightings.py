@@ -193,13 +193,15 @@ class InStep:
 
     * `rank` of `size`; None for a process that only counts with them (a coordinator, a front end)
     * `wave`, `step` of that wave: how far it is
-    * `runs`: it takes part in a wave now"""
+    * `runs`: it takes part in a wave now
+    * `hosts`: {rank: the address of its machine}, as far as known"""
 
     rank: int | None
     size: int
     wave: int = 0
     step: int | None = None
     runs: bool = False
+    hosts: dict[int, str] = field(default_factory=dict)
 
     def words(self) -> str:
         """As evidence."""

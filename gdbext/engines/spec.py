@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..access.proctable import Process
     from ..cpython.runtime import Runtime
-    from .instances import Instance, Words
+    from .instances import Instance, Spread, Words
     from .rank import Rank
 
 Rings = namedtuple("Rings", "holders within broadcast")
@@ -166,6 +166,10 @@ class EngineSpec:
         """Fills in the facts about an instance from the command line and the environment of its server."""
         found.ports["http"] = words.port("--port") or self.port
         found.serves = words.text("--served-model-name") or words.text("--model", "--model-path")
+
+    def spread(self, arguments: Sequence[str]) -> Spread | None:
+        """Where the command line of its server puts its ranks; None where all are to be on this machine, or that is not said."""
+        return None
 
     def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Memory | None:
         """The facts from Python's own objects; None: this is no such engine. `GdbextError` when they cannot be read."""

@@ -8,6 +8,7 @@ import re
 
 from .. import log
 from ..access.procfs import read_proc, status_field
+from ..access.proctable import ProcTable
 from ..errors import GdbextError, NotFoundError
 from .processes import ProcessRef
 from .rank import label_parts
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from typing import Callable, Sequence
 
     from .rank import Rank
+
+
+RAY = "ray::"  # with which the titles of Ray's workers begin
 
 
 def _describe(rank: Rank) -> str:
@@ -46,6 +50,7 @@ def resolve(what: str, ranks: Sequence[Rank]) -> list[ProcessRef]:
     * a title
     * an engine (`vllm`): all of its processes
     * an instance by its role, port or engine id (`decode`, `:8100`), which may precede a label (`decode:TP0`)
+    * an actor or task of Ray by its title (`ray::Trainer`): all processes that have it, whatever they run now
     * the path of a file, which has a slash
     """
     what = what.strip()
@@ -102,6 +107,8 @@ def _processes(what: str, ranks: Sequence[Rank]) -> list[ProcessRef]:
                 else "; llm-ranks lists no engine's process either"
             )
         )
+    if what.startswith(RAY):
+        return _of_ray(what)
     found = _named(what, ranks)
     if len(found) == 1:
         return [ProcessRef.of_rank(found[0])]
@@ -119,6 +126,18 @@ def _processes(what: str, ranks: Sequence[Rank]) -> list[ProcessRef]:
     if not ranks:
         raise NotFoundError(f"no engine process is named {what}: llm-ranks lists none")
     raise NotFoundError(f"nothing is named {what}; there are {', '.join(r.label for r in ranks)}")
+
+
+def _of_ray(what: str) -> list[ProcessRef]:
+    """The processes that Ray has given a title: `ray::CLASS` at rest, `ray::CLASS.METHOD` or `ray::CLASS:METHOD` at work."""
+    table = ProcTable().processes.values()
+    found = [
+        one.pid for one in table if one.single and re.split(r"(?<=[^:])[.:](?=[^:])", one.title)[0] == what or one.title == what
+    ]
+    if not found:
+        there = sorted({one.title for one in table if one.single and one.title.startswith(RAY)})
+        raise NotFoundError(f"no process has the title {what}" + (f"; Ray's here are {', '.join(there[:16])}" if there else ""))
+    return [ProcessRef(pid) for pid in sorted(found)]
 
 
 def _of_instance(word: str, ranks: Sequence[Rank]) -> list[Rank]:

@@ -12,7 +12,7 @@ from ..cpython.reprs import NORMAL, Repr
 from ..cpython.runtime import open_runtime
 from ..engines import kv_view, registry, shm_rings
 from ..errors import GdbextError
-from ..torch import collectives
+from ..torch import collectives, gloo_peers
 from ..torch import tensor_impl as tensors
 from . import async_waits, file_ends, ipc_locks, locks, prefetch_threads, reach
 from .holders import BY_SOURCE, WITH, Holders
@@ -55,7 +55,8 @@ def _more(view: ProcessView, words: Sequence[str]) -> str:
             distributed_label(view.rt)
             world(view.rt)
             shm_rings.find(view.rt)
-            collectives.find(view.rt)
+            gloo_peers.read(view.rt, collectives.find(view.rt))
+            collectives.store_of(view.rt)
         locks.find(view)
         if not (target.read_log and target.read_log.of_copy):
             references = references_of(view.rt)

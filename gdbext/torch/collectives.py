@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Mapping
 
 from .. import log, package
 from ..errors import FaultError, GdbextError, NotFoundError
@@ -40,9 +40,11 @@ _LOAD = re.compile(rb"(?:\xf3\x0f\x1e\xfa)?\x48\x8b(?:\x87(....)|\x47(.))\xc3", 
 class Count:
     """One group as one process sees it. `group`: equal in all processes of the group. `rank` in it, of `size`. `begun`:
     {operation: how often it was begun}; the operation is "" where all are counted together. `default`: it is torch's group of all
-    ranks. `address`: of torch's object for it, 0 where there is none."""
+    ranks. `address`: of torch's object for it, 0 where there is none. `hosts`: {rank: the address of its machine}, as far as
+    known."""
 
     address = 0
+    hosts: Mapping[int, str] = {}
 
     def __init__(self, group: str, rank: int | None, size: int, begun: dict[str, int], default: bool = False) -> None:
         self.group, self.rank, self.size, self.begun, self.default = group, rank, size, begun, default
@@ -89,32 +91,48 @@ def _default_group(contents: Object) -> int:
 
 
 def store_of(rt: Runtime) -> str:
-    """HOST:PORT of the store through which the ranks found one another: the one of torch's default group. '' where it has none,
-    or one that is no TCPStore."""
+    """HOST:PORT of the store through which the ranks found one another: the one of torch's default group, or of the one that is
+    being set up. '' where it has none, or one that is no TCPStore."""
     try:
         contents = rt.module(MODULE) if rt.has_module((MODULE,)) else None
         default = _default_group(contents) if contents is not None else 0
         for pg, held in contents.item("_pg_map").items(MAX_GROUPS) if contents is not None and default else ():
             if pg.address == default:
                 return _address_in(rt.target, rt.target.u64(held.item(1).address + rt.layout["object.__size"]), 4)
+        return _store_of_start(rt) if contents is not None and not default else ""
     except (GdbextError, struct.error, UnicodeError) as e:
         log.passed_over(e)
+    return ""
+
+
+def _store_of_start(rt: Runtime) -> str:
+    """The store of a main thread that is in `init_process_group`: its variable, or what it is made of."""
+    for thread in rt.threads()[:1]:
+        for frame in rt.frames(thread):
+            if frame.function not in ("init_process_group", "_create_c10d_store"):
+                continue
+            own: dict[str, Any] = dict(frame.locals())
+            store, host, port = (own.get(name) for name in ("store", "hostname", "port"))
+            if host is not None and port is not None:
+                return f"{host.string(256)}:{port.integer()}"
+            if store is not None and not store.is_none():
+                return _address_in(rt.target, rt.target.u64(store.address + rt.layout["object.__size"]), 4)
     return ""
 
 
 def _address_in(target: Target, at: int, depth: int) -> str:
     """HOST:PORT of the C++ Store at an address: a TCPStore's `addr_`, a string and a port (TCPStore.hpp, detail::SocketAddress).
     Stores that only put a prefix before names are followed."""
-    kind = rtti.class_hierarchy(target, at)[0][0] if depth and _is_pointer(target, at) else ""
+    kind = rtti.class_hierarchy(target, at)[0][0] if depth and is_pointer(target, at) else ""
     for place in range(at + 8, at + 8 * STORE_WORDS, 8):
         word = target.u64(place)
         if kind.endswith("::TCPStore"):
             size = target.u64(place + 8)
-            if 0 < size < 256 and (word == place + 16 or _is_pointer(target, word)):
+            if 0 < size < 256 and (word == place + 16 or is_pointer(target, word)):
                 host, port = target.read(word, size), target.u64(place + 32) & 0xFFFF
                 if port and _HOST.fullmatch(host):
                     return f"{host.decode('ascii')}:{port}"
-        elif kind.endswith("Store") and _is_pointer(target, word):
+        elif kind.endswith("Store") and is_pointer(target, word):
             try:
                 found = _address_in(target, word, depth - 1)
             except GdbextError as e:
@@ -128,7 +146,7 @@ def _address_in(target: Target, at: int, depth: int) -> str:
 def _of_group(rt: Runtime, pg: Object, name: str, size: int, default: bool) -> list[Count]:
     """`[Count]` of one ProcessGroup, one for each backend of it."""
     found = []
-    for kind, at in _backends(rt.target, rt.target.u64(pg.address + rt.layout["object.__size"])):
+    for kind, at in backends(rt.target, rt.target.u64(pg.address + rt.layout["object.__size"])):
         begun = {"": rt.target.u64(at + _offset(rt.target, kind))}
         group = f"{kind.replace('ProcessGroup', '').lower()} group {name} ({size} ranks)"
         found.append(Count(group, _rank(rt.target, at, size), size, begun, default))
@@ -136,18 +154,18 @@ def _of_group(rt: Runtime, pg: Object, name: str, size: int, default: bool) -> l
     return found
 
 
-def _backends(target: Target, group: int) -> list[tuple[str, int]]:
+def backends(target: Target, group: int) -> list[tuple[str, int]]:
     """`[(class, address)]` of the backends of the C++ ProcessGroup at `group`. Its hash maps hold them in nodes of (next, device
     type, pointer)."""
     found = {}
-    for word in target.words(group, _words(target, group)):
-        if not _is_pointer(target, word):
+    for word in target.words(group, words_of(target, group)):
+        if not is_pointer(target, word):
             continue
         node = target.read_partial(word, 24)
         if len(node) < 24 or node[8] >= 64:
             continue
         at = struct.unpack_from("<Q", node, 16)[0]
-        if at in found or not _is_pointer(target, at):
+        if at in found or not is_pointer(target, at):
             continue
         try:
             kind = BACKEND.match(rtti.class_hierarchy(target, at)[0][0])
@@ -159,7 +177,7 @@ def _backends(target: Target, group: int) -> list[tuple[str, int]]:
     return [(kind, at) for at, kind in found.items()]
 
 
-def _words(target: Target, address: int) -> int:
+def words_of(target: Target, address: int) -> int:
     """How many words the object has at most. malloc keeps the size of its piece before it (glibc's malloc.c); used where
     plausible."""
     size = target.u64(address - 8) & -8
@@ -175,7 +193,7 @@ def _rank(target: Target, backend: int, size: int) -> int | None:
     return None
 
 
-def _is_pointer(target: Target, word: int) -> bool:
+def is_pointer(target: Target, word: int) -> bool:
     mapping = target.mapping_at(word) if word and not word % 8 else None
     return mapping is not None and "w" in mapping.perms
 

@@ -118,6 +118,8 @@ class ThreadState:
         python = [f for f in self.frames if f.kind == "python"]
         if any(f.file.endswith(files) and patterns.COLLECTIVE.search(f.function or "") for f in python):
             return ""
+        if self.find(patterns.STORE, "python"):  # gloo connects the ranks of the group that is set up
+            return ""
         native = self.find(patterns.NATIVE_COLLECTIVE, "native")
         return native.function.split("(")[0] if native else ""
 
@@ -215,6 +217,7 @@ class ProcessState:
     rings: Sequence[Any] = ()  # its ends of rings in shared memory
     shared: set[str] = field(default_factory=set)  # names of its shared memory
     counts: Sequence[Any] = ()  # of collectives
+    hosts: dict[int, str] = field(default_factory=dict)  # {rank of its job: the address of that one's machine}
     children: dict[int, float] = field(default_factory=dict)  # {pid of a descendant: seconds that it ran}
     dead_children: Sequence[tuple[int, str]] = ()  # [(pid, what)] that it has not asked about
     ended: str = ""  # how it has ended
@@ -319,7 +322,7 @@ class Verdict:
     * `victims`: [text]
     * `processes`: the names of the processes it is about
     * `children`: {name: pid} of culprits that were not sampled
-    * `not_asked`: ranks that others wait for and that were not sampled
+    * `not_asked`: ranks that others wait for and that were not sampled; `hosts`: {one of them: its machine's address}
     * `again`: it holds only if a second window gives the same
     * `if_it_lasts`: of an "unknown" one, the verdict where what one look showed lasts; None where that is not all that is missing
     * `engine`, `group`: set by `judge`
@@ -333,6 +336,7 @@ class Verdict:
         self.processes: list[str] = []
         self.children: dict[str, int] = {}
         self.not_asked: list[str] = []
+        self.hosts: dict[str, str] = {}
         self.if_it_lasts: Verdict | None = None
         self.again = False
         self.engine, self.group = "", ""

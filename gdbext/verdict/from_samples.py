@@ -23,9 +23,10 @@ MIN_GIL_LOOKS = 6
 PEERS = {"send": "dst", "recv": "src"}  # functions of distributed_c10d.py: the variable that is a rank of the whole job
 
 
-def threads_of(view: ProcessView) -> list[ThreadState]:
-    """The threads of a copy, with their stacks."""
-    return [
+def threads_of(view: ProcessView, unread: int | None = None) -> list[ThreadState]:
+    """The threads of a copy, with their stacks. `unread`: the tid of a main thread that is not in the copy, since it did not come
+    to its stop in time: it wants a CPU, and no other thread is in its place."""
+    found = [
         ThreadState(
             (view.name, th.tid),
             th.name,
@@ -37,12 +38,17 @@ def threads_of(view: ProcessView) -> list[ThreadState]:
         )
         for th in view.threads
     ]
+    if unread is not None:
+        for t in found:
+            t.main = False
+        found.insert(0, ThreadState((view.name, unread), "main thread, not read", True, python=False, state="R"))
+    return found
 
 
 def meet(view: ProcessView, threads: Sequence[ThreadState], counts: Sequence[Count]) -> None:
     """Fills in the group in which each thread waits for others, and the one rank that it waits for, from the variables of its
     innermost frame of torch.distributed."""
-    for t, th in zip(threads, view.threads):
+    for t, th in zip(threads[-len(view.threads) :], view.threads):
         for frame in th.python if t.collective and counts else ():
             if frame.file.replace("\\", "/").endswith(patterns.TORCH_FILES):
                 try:
@@ -88,7 +94,7 @@ def fill_in(s: ProcessState) -> None:
         s.tasks, s.loops, s.moved_tasks = [], [], set()
         return
     gil = s.window.gil
-    for t, th in zip(s.threads, s.view.threads):
+    for t, th in zip(s.threads[-len(s.view.threads) :], s.view.threads):
         seen = s.window.thread(th.tid)
         t.moved, t.advanced, t.futile, t.woke = seen.moved, seen.advanced, seen.futile, seen.woke
         t.load, t.wanted = s.window.load(seen.ran), s.window.load(seen.wanted)

@@ -13,7 +13,7 @@ from .. import log
 from .facts import Facts, Verdict
 from .follow import outlook
 from .kinds import GRAVITY, LASTING, QUIET
-from .rules import ORDER, collectives, in_step, requests
+from .rules import ORDER, absent, collectives, in_step, requests
 from .rules.chains import roots
 from .rules.collectives import count_lines
 from .rules.ended import notes
@@ -109,7 +109,7 @@ def judge_group(processes: Iterable[ProcessState]) -> Verdict:
             continue
         log.note("%s: %s, by %s; what stands before it in ORDER does not apply", _names(facts), found.kind, rule.__qualname__)
         found = _at_one_look(facts, found)
-        more = _shortages(facts)
+        more = absent.note(facts, found) + _shortages(facts)
         if found.kind not in QUIET:
             more = count_lines(facts) + in_step.lines(facts) + ring_lines(facts) + notes(facts) + more
         found.evidence += [line for line in more if line not in found.evidence]

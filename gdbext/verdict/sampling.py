@@ -26,7 +26,7 @@ from ..observe.stack_keys import stack_key
 from ..requests.model import Counter
 from ..stacks import async_waits, file_ends, ipc_locks, locks, polls, snapshots, threads
 from ..stacks.python_waits import path_of
-from ..torch import collectives
+from ..torch import collectives, gloo_peers
 from . import from_samples, possessions, shortages
 from .facts import ProcessState
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..cpython.poll_loops import Poll
     from ..cpython.runtime import PyThread, Runtime
     from ..engines.processes import ProcessRef
+    from ..engines.rank import Rank
     from ..engines.targets import Targets
     from ..stacks.snapshots import ProcessSnapshot
 
@@ -372,6 +373,13 @@ def _last_state(s: ProcessState, stopped: bool) -> None:
     s.state = "S" if now in ("T", "t") and not stopped else now
 
 
+def _ranks_here(rank: Rank | None, size: int) -> int:
+    """How many of the `size` ranks with which a process meets its engine's command line puts on each machine; 0 where it does not
+    say."""
+    spread = rank.instance.spread if rank is not None and rank.instance is not None else None
+    return len(spread.here) if spread is not None and spread.group == "world" and spread.nodes and spread.size == size else 0
+
+
 def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
     """Takes in what the copy of a process says."""
     s.snapshot, s.pid = snap, int(snap.pid or 0)
@@ -386,7 +394,8 @@ def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
         return
     try:
         s.view = view = threads.view_of(snap)
-        s.name, s.threads = view.name, from_samples.threads_of(view)
+        there = not live or view.thread(s.pid) is not None or state_of(s.pid) in ("", "Z", "X")
+        s.name, s.threads = view.name, from_samples.threads_of(view, None if there else s.pid)
         asks = {tid: th.asks for tid, th in s.window.threads.items()}
         edges, why = locks.find(view, {tid: poll for tid, poll in asks.items() if poll and poll.asks[0].kind != "Connection"})
         waits = {e.waiter: e for e in edges}
@@ -398,9 +407,10 @@ def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
             s.died = snap.target.fatal_signal()
         if view.rt is not None:
             s.rings, s.counts = shm_rings.find(view.rt), collectives.find(view.rt)
+            s.hosts = gloo_peers.read(view.rt, s.counts)
             s.world, s.job = threads.world(view.rt), system_calls.in_network(collectives.store_of(view.rt), s.pid)
             from_samples.meet(view, s.threads, s.counts)
-            s.per_node = threads.ranks_of_a_node(view.rt) if s.world is not None else 0
+            s.per_node = (threads.ranks_of_a_node(view.rt) or _ranks_here(s.rank, s.world[1])) if s.world is not None else 0
             if s.world is None and s.rank is None:  # an engine's default group may span many engines
                 s.world = next(((c.rank, c.size) for c in s.counts if c.default and c.rank is not None), None)
             if not live:

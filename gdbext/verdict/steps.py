@@ -122,7 +122,7 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     if t.denied:
         return _does(t.node, UNKNOWN, f"{describe(t)}: it wants a CPU and hardly gets one")
     if t.collective:
-        return _collective(facts, t)
+        return _collective(facts, f, t)
     return _call(facts, f, t)
 
 
@@ -140,12 +140,13 @@ def _gil(facts: Facts, f: ProcessState, t: ThreadState, edge: Edge) -> Step:
     return _does(t.node, RUNS, f"{describe(t)}: it asks for its turn")
 
 
-def _collective(facts: Facts, t: ThreadState) -> Step:
-    """The step to the other ranks, those that are not in the collective; where its group is known, to members of that."""
-    absent = [main.node for main in facts.elsewhere if main is not t]
-    owners = [(node, facts.process(node)) for node in absent if t.group]
-    members = [node for node, f in owners if f is not None and any(count.group == t.group for count in f.counts)]
-    absent = members or absent
+def _collective(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
+    """The step to the other ranks of the job, those that are not in the collective; where its group is known, to members of
+    that."""
+    others = [(main.node, one) for main in facts.elsewhere for one in [facts.process(main.node)] if one is not None]
+    others = [(node, one) for node, one in others if node != t.node and (not f.job or one.job in ("", f.job))]
+    members = [node for node, one in others if t.group and any(count.group == t.group for count in one.counts)]
+    absent = members or [node for node, _ in others]
     said = f"the other ranks in {t.collective}"
     return Step(said, absent, None, True) if absent else _unknown(said, "no rank that was read is elsewhere")
 

@@ -14,13 +14,21 @@ from harness.subjects import SUBJECTS, running
 
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.runtime import open_runtime
-from gdbext.torch import collectives
+from gdbext.torch import collectives, gloo_peers
 
 
 def counts(pid):
     target = ProcTarget(pid)
     try:
         return collectives.find(open_runtime(target))
+    finally:
+        target.close()
+
+
+def peers(pid):
+    target = ProcTarget(pid)
+    try:
+        return gloo_peers.read(open_runtime(target), collectives.find(open_runtime(target)))
     finally:
         target.close()
 
@@ -38,6 +46,8 @@ def test_gloo_groups_count_as_torch_does(torch_python, tmp_path):
             assert seen == {
                 f"gloo group {name} ({len(ranks)} ranks)": (ranks.index(r), len(ranks), number) for name, ranks, number in truth
             }
+            hosts = peers(group.pids[r])
+            assert sorted(hosts) == [0, 1, 2] and len(set(hosts.values())) == 1, hosts
             assert len(truth) == 2 and len({number for _, _, number in truth}) == 2
         group.do("all_reduce", "nap " + group.flag("x"), "all_reduce")
         said = group.hang()

@@ -77,6 +77,14 @@ def test_a_worker_on_another_machine_is_compared_with_its_scheduler_while_both_m
     assert "ssh:head: unstopped" in said["partial"] and status == (3 if said["partial"][1:] else 0)
 
 
+def test_values_of_a_worker_without_its_scheduler_are_named_as_unread(place, worker):
+    pytest.importorskip("numpy")
+    said, status = asked(place, "-ranks", "-deep", "ssh:head", "ssh:tail", "--json")
+    left = [(one["label"], one["node"], one["why"]) for one in said["not_compared"] if one["what"] == "blocks' values"]
+    assert left == [("TP0", "tail", "which are computed is known to its scheduler alone, on another machine")], said
+    assert said["ok"] is None and said["ranks"] == ["TP0"] and status == 3  # as where no value of a worker here can be read
+
+
 @pytest.mark.parametrize("fault, rule", [("table", "worker-table"), ("rows", "worker-rows"), ("prompt", "worker-length")])
 @pytest.mark.drawn(1)
 def test_what_is_wrong_at_the_worker_is_found_there(place, worker, fault, rule):

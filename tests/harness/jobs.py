@@ -249,7 +249,14 @@ def judged(situation, said, places):
         ranks = {at[1] for at in accused if at is not None and at[0] == index}
         true = len(ranks) == len(accused) and named <= ranks <= ring if named else not accused
         not_asked = any(v["not_asked"] for v in mine) or not away
-        if jobs != {index} or len(mine) != 1:
+        told = {int(re.findall(r"\d+", one["rank"])[0]): one["address"] for v in mine for one in v["not_asked_at"]}
+        true = true and all(rank in away and ADDRESSES[job.at[rank]] == address for rank, address in told.items())
+        # a group without one rank has numbers of its own; what no one waits for is no part of a verdict
+        placed = job.over_nodes() and job.kind not in ("beside",) and any(v["not_asked"] for v in mine)
+        not_asked = not_asked and (not placed or told.keys() == away)
+        if "error" in said:  # a machine that is too busy to answer says so
+            how, kinds = "no answer", [said["error"]]
+        elif jobs != {index} or len(mine) != 1:
             how = "WRONG"  # judged with another job's ranks, or in two parts
         elif kinds[0] in right and true and (kinds[0] != "unknown" or not_asked):
             how = "right"

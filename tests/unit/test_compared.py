@@ -243,6 +243,8 @@ def test_without_a_gdb_that_loads_the_pack_nothing_is_ok(status, ok):
 class Ranks(Views):
     """As `Views`, of a rank whose count of computed tokens is `ahead` of the scheduler's at each reading."""
 
+    cores = ()
+
     def __init__(self, *ahead):
         super().__init__((0, ""))
         self.ahead = list(ahead)

@@ -1,11 +1,14 @@
 """What WHAT names among the processes of a FAKE /proc: indices, labels, pids, files, all; two engines beside each other."""
 
+import contextlib
 import os
 import pwd
+import subprocess
 import threading
 
 import pytest
 from harness.fake_proc import SPAWN, vllm
+from harness.heartbeats import eventually
 
 from gdbext.commands.llm_ranks import _HEAD, _row
 from gdbext.engines.group import engines_of
@@ -147,3 +150,17 @@ def test_unknown_names_are_one_clear_line(what, proc):
 def test_an_unknown_engine_is_refused_by_name(proc):
     with pytest.raises(GdbextError, match="no engine named 'tgi'"):
         proc.ranks(engine="tgi")
+
+
+def test_processes_of_one_title_of_ray_are_named_together_whatever_they_run():
+    name = f"ray::Rank{os.getpid()}"
+    titles = (name, f"{name}.run", f"{name}:run", f"{name}x", f"other{name}")
+    with contextlib.ExitStack() as stack:
+        pids = []
+        for title in titles:
+            one = stack.enter_context(subprocess.Popen(["bash", "-c", 'exec -a "$0" cat', title], stdin=subprocess.PIPE))
+            pids.append(one.pid)
+            eventually(lambda pid=one.pid: open(f"/proc/{pid}/comm").read() == "cat\n", "the title")
+        assert [one.pid for one in resolve(name, [])] == sorted(pids[:3])
+        with pytest.raises(NotFoundError, match=f"no process has the title ray::Nobody; Ray's here are .*{name}"):
+            resolve("ray::Nobody", [])

@@ -1,5 +1,8 @@
 """Rules on ranks of one job, on facts made up here: who is slow, who is no rank, who is of another job."""
 
+import random
+
+import pytest
 from harness.facts import SLEEP, add, inside, node, process, python
 
 from gdbext.observe.system_calls import Call, Source
@@ -74,6 +77,40 @@ def test_jobs_are_one_by_the_address_of_their_store_and_never_by_their_size():
     for f in other:
         f.job, f.name = "127.0.0.1:1 in another", f.name + "'"
     assert len(judge_all([*hung, *other])) == 2  # one address of two network namespaces
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ranks_on_machines_that_were_not_asked_are_named_with_the_address(seed):
+    """Ranks of a job on several machines, of which some are asked; each knows the machines of some or all ranks."""
+    draw = random.Random(f"machines {seed}")
+    size, machines = draw.choice([(4, 2), (8, 2), (8, 4), (6, 3)])
+    at = [rank * machines // size for rank in range(size)]
+    asked = draw.sample(range(machines), draw.randrange(1, machines))
+    knows = set(range(size)) if seed % 2 else set(draw.sample(range(size), size // 2))
+    hosts = {rank: f"10.0.0.{at[rank]}" for rank in knows}
+    ranks = []
+    for rank in (rank for rank in range(size) if at[rank] in asked):
+        one = process(f"R{rank}", inside("all_reduce"), role="", world=(rank, size))
+        one.job, one.hosts = "10.0.0.0:29500", {**hosts, rank: f"10.0.0.{at[rank]}"}
+        ranks.append(one)
+    said = judge(ranks)
+    away = [rank for rank in range(size) if at[rank] not in asked]
+    assert (said.kind, said.culprits, said.not_asked) == ("unknown", [], [f"R{rank}" for rank in away])
+    assert said.hosts == {f"R{rank}": hosts[rank] for rank in away if rank in knows}
+    for machine in {at[rank] for rank in away if rank in knows}:
+        (line,) = [line for line in said.evidence if f"on a node that was not asked (10.0.0.{machine})" in line]
+        named = [rank for rank in away if at[rank] == machine and rank in knows]
+        assert line.startswith(f"rank {named[0]} of {size} is" if len(named) == 1 else f"R{named[0]}"), line
+    assert any("not named here" in line for line in said.evidence) == bool(set(away) - knows)
+
+
+def test_a_rank_of_an_asked_machine_that_is_not_there_is_on_no_machine_that_was_not_asked():
+    ranks = [process(f"R{rank}", inside("all_reduce"), role="", world=(rank, 4)) for rank in (0, 1, 2)]
+    for one in ranks:
+        one.job, one.hosts = "10.0.0.1:29500", {rank: f"10.0.0.{1 + rank // 2}" for rank in range(4)}
+    said = judge(ranks)
+    assert (said.kind, said.not_asked, said.hosts) == ("unknown", ["R3"], {})
+    assert "rank 3 of 4 was not asked: it has ended, or is elsewhere or not named here" in said.evidence
 
 
 def test_a_fork_of_a_rank_is_no_rank():

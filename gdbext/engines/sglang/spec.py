@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from ..instances import Spread, Words
 from ..recognition import checked_rank, frame_local, group_ranks, outer_frame
 from ..spec import COMMUNICATORS, EngineSpec, Match, Memory, Presets, Profiler, Rings, argument, words
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from ...access.proctable import Process
     from ...cpython.runtime import Runtime
-    from ..instances import Instance, Words
+    from ..instances import Instance
     from ..rank import Rank
 
 
@@ -180,6 +181,20 @@ class Sglang(EngineSpec):
         found.role = role if role in ("prefill", "decode") else "encode" if "--encoder-only" in words.arguments else ""
         if found.role == "prefill":
             found.ports["bootstrap"] = words.port("--disaggregation-bootstrap-port") or BOOTSTRAP
+
+    def spread(self, arguments: Sequence[str]) -> Spread | None:
+        """srt/entrypoints/engine.py (_calculate_rank_ranges)."""
+        nodes, node = argument(arguments, "--nnodes") or 1, argument(arguments, "--node-rank") or 0
+        tp = argument(arguments, "--tensor-parallel-size", "--tp-size", "--tp") or 1
+        pp = argument(arguments, "--pipeline-parallel-size", "--pp-size", "--pp") or 1
+        replicas = argument(arguments, "--data-parallel-size", "--dp-size", "--dp") or 1
+        each = max(nodes // pp, 1)  # machines of one stage
+        if not 1 < nodes or node >= nodes or tp % each or replicas > 1 and "--enable-dp-attention" not in arguments:
+            return None
+        stages, ranks = max(pp // nodes, 1), tp // each
+        stage, rank = stages * (node // each), ranks * (node % each)
+        here = [p * tp + t for p in range(stage, stage + stages) for t in range(rank, rank + ranks)]
+        return Spread("world", tp * pp, here, nodes, node, Words(arguments).text("--dist-init-addr", "--nccl-init-addr"))
 
     def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Memory | None:
         frame = outer_frame(runtime, ("run_scheduler_process",))

@@ -8,9 +8,10 @@ utils/system_utils.py.
 
 from __future__ import annotations
 
+import math
 import re
 
-from ..instances import port_in
+from ..instances import Spread, Words, port_in
 from ..recognition import checked_rank, frame_local, group_ranks, outer_frame
 from ..spec import COMMUNICATORS, EngineSpec, Match, Memory, Presets, Profiler, Rings, argument, words
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from ...access.proctable import Process
     from ...cpython.runtime import Runtime
-    from ..instances import Instance, Words
+    from ..instances import Instance
     from ..rank import Rank
 
 
@@ -257,6 +258,30 @@ class Vllm(EngineSpec):
         found.ports.update({what: port for what, port in (("side-channel", side), ("bootstrap", bootstrap)) if port})
         number = words.text("--data-parallel-rank")
         found.dp_rank = int(number) if re.fullmatch("[0-9]{1,6}", number) else None
+
+    def spread(self, arguments: Sequence[str]) -> Spread | None:
+        """config/parallel.py (local_world_size, node_rank_within_dp), engine/arg_utils.py."""
+        nodes, node = argument(arguments, "--nnodes", "-n") or 1, argument(arguments, "--node-rank", "-r") or 0
+        replicas = argument(arguments, "--data-parallel-size", "-dp") or 1
+        local, words = argument(arguments, "--data-parallel-size-local", "-dpl"), Words(arguments)
+        if nodes > 1 and replicas == 1:
+            sizes = [
+                ("--tensor-parallel-size", "-tp"),
+                ("--pipeline-parallel-size", "-pp"),
+                ("--prefill-context-parallel-size", "-pcp"),
+            ]
+            size = math.prod(argument(arguments, *names) or 1 for names in sizes)
+            each = size // nodes
+            if each * nodes == size and node < nodes:
+                return Spread(
+                    "world", size, list(range(node * each, (node + 1) * each)), nodes, node, words.text("--master-addr")
+                )
+        if nodes == 1 and replicas > 1:
+            one, head = argument(arguments, "--data-parallel-rank"), words.text("--data-parallel-address")
+            first = argument(arguments, "--data-parallel-start-rank", "-dpr") or 0
+            here = [one] if one is not None else list(range(first, min(first + local, replicas))) if local is not None else []
+            return Spread("dp", replicas, here, head=head) if here and len(here) < replicas else None
+        return None
 
     def ranks_in_memory(self, runtime: Runtime, rank: Rank) -> Memory | None:
         found = group_ranks(runtime, "vllm.distributed.parallel_state", GROUPS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ... import log
 from ...errors import GdbextError
+from ...torch import gloo_peers
 from ..objects import at, optional, settled_frames
 from ..recognition import MAX_RANK
 from ..sightings import InStep, Start
@@ -29,7 +30,18 @@ def of_core(core: Object) -> InStep | None:
     rank = optional(core, "dp_rank")
     if wave is None or size is None or rank is None or not 0 <= rank < size <= MAX_RANK:
         return None
-    return InStep(rank, size, wave, optional(core, "step_counter"), bool(optional(core, "engines_running", "boolean", False)))
+    runs = bool(optional(core, "engines_running", "boolean", False))
+    return InStep(rank, size, wave, optional(core, "step_counter"), runs, _hosts(core))
+
+
+def _hosts(core: Object) -> dict[int, str]:
+    """{rank: the address of its machine} of the group in which the cores meet."""
+    group = at(core, "dp_group")
+    try:
+        return gloo_peers.of_group(core.rt, group) if group is not None and not group.is_none() else {}
+    except GdbextError as e:
+        log.passed_over(e)
+        return {}
 
 
 def of_coordinator(rt: Runtime) -> InStep | None:

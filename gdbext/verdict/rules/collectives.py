@@ -12,7 +12,8 @@ from ..chains import chain_of
 from ..facts import Facts, Verdict
 from ..follow import outlook
 from ..words import caller_of, describe
-from . import in_step, rings
+from . import absent, in_step, rings
+from .absent import MAX_RANKS, SHOWN
 from .load import waits_end
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from ..facts import ProcessState, ThreadState
 
-MAX_RANKS, SHOWN = 1 << 16, 32
 EXACT = "NCCL communicator"  # its name is unique to its job
 SOCKETS = ("listener", "served", "client", "unix")
 LOADS = 1 << 20  # bytes: a rank that read more in the window loads something
@@ -51,15 +51,6 @@ def groups(facts: Facts) -> list[list[ProcessState]]:
             found.setdefault((f.role, f.job if not f.role or len(jobs) > 1 else ""), []).append(f)
     cores = [f for f in facts if in_step.goes(f)]
     return [*found.values(), *([cores] if cores else [])]
-
-
-def missing(group: Sequence[ProcessState]) -> list[int]:
-    """Ranks of the group that are not among the sampled processes, where the group's size is known; [] where all are there."""
-    worlds = [place for place in map(in_step.place_of, group) if place]
-    if len(worlds) != len(group) or len({size for _, size in worlds}) != 1:
-        return []
-    there, size = {rank for rank, _ in worlds}, worlds[0][1]
-    return [r for r in range(size) if r not in there] if size < MAX_RANKS else []
 
 
 def counters(facts: Iterable[ProcessState]) -> list[tuple[str, str, dict[str, int]]]:
@@ -183,7 +174,7 @@ def followers(facts: Facts) -> set[str]:
     found: set[str] = set()
     for group in groups(facts):
         inside, outside = _divided(group)
-        if inside and outside and not missing(group) and _awaits_input(facts, inside, outside):
+        if inside and outside and not absent.missing(group) and _awaits_input(facts, inside, outside):
             found |= {f.name for f, _ in inside}
     return found
 
@@ -227,14 +218,16 @@ def _of_group(facts: Facts, group: Sequence[ProcessState]) -> Verdict | None:
             return Verdict("unknown", [], [*seen, f"{tree.rank_set([f.name for f, _ in rested])} {line}"])
         outside = in_step.responsible(facts, [pair for pair in outside if pair not in rested])
         return _outside(facts, seen, outside, victims) if outside else None
-    absent = missing(group)
-    if absent and in_step.place_of(group[0]):
-        return _not_asked(group, absent, seen)
+    gone = absent.missing(group)
+    if gone and in_step.place_of(group[0]):
+        return _not_asked(group, gone, seen)
     if met is not None and met[1]:
-        found = Verdict("unknown", [], [*seen, f"not asked: {', '.join(met[1][:SHOWN])}"])
-        found.not_asked = met[1][:SHOWN]
+        names = list(met[1])[:SHOWN]
+        at = [f"{name} is on a node that was not asked ({met[1][name]})" for name in names if met[1][name]]
+        found = Verdict("unknown", [], [*seen, *at, f"not asked: {', '.join(names)}"])
+        found.not_asked, found.hosts = names, {name: met[1][name] for name in names if met[1][name]}
         return found
-    replicas = in_step.absent(facts)
+    replicas = in_step.not_there(facts)
     if replicas:
         found = Verdict(
             "unknown", [], [*seen, f"data-parallel ranks that go in step with these were not asked: {replicas[:SHOWN]}"]
@@ -244,29 +237,13 @@ def _of_group(facts: Facts, group: Sequence[ProcessState]) -> Verdict | None:
     return _different(group, ops, seen, victims)
 
 
-def _not_asked(group: Sequence[ProcessState], absent: Sequence[int], seen: list[str]) -> Verdict:
+def _not_asked(group: Sequence[ProcessState], gone: Sequence[int], seen: list[str]) -> Verdict:
     """An "unknown" verdict: ranks that were not sampled are no culprits."""
-    place, letters = in_step.place_of(group[0]), "DP" if in_step.goes(group[0]) else "R"
-    size = place[1] if place else 0
-    names = tree.rank_set([f"{letters}{r}" for r in absent])
-    one = len(absent) == 1
-    who = f"rank {absent[0]} of {size} was" if one else f"{names} of {size} ranks were"
-    line = f"{who} not asked: {'it has' if one else 'they have'} ended, or {'is' if one else 'are'} elsewhere or not named here"
-    found = Verdict("unknown", [], [*seen, line, *nodes_of(group, absent)])
-    found.not_asked = [f"{letters}{r}" for r in absent]
+    place, letters = in_step.place_of(group[0]), absent.letters_of(group)
+    found = Verdict("unknown", [], [*seen, *absent.lines(group, gone, place[1] if place else 0)])
+    found.not_asked = [f"{letters}{r}" for r in gone]
+    found.hosts = absent.named(absent.hosts_of(group, gone), gone, letters)
     return found
-
-
-def nodes_of(group: Sequence[ProcessState], absent: Sequence[int]) -> list[str]:
-    """One line for each node all of whose ranks are absent, where torchrun has given each node the same number of ranks."""
-    each = {(f.per_node, f.world[1]) for f in group if f.world}
-    count, size = each.pop() if len(each) == 1 else (0, 0)
-    nodes = range(size // count) if count and size % count == 0 and size < MAX_RANKS else range(0)
-    gone = [node for node in nodes if set(range(node * count, (node + 1) * count)) <= set(absent)]
-    return [
-        f"{tree.rank_set([f'R{node * count + i}' for i in range(count)])}: on node {node} of {len(nodes)}, not asked"
-        for node in gone
-    ]
 
 
 def _is_in(f: ProcessState, t: ThreadState, group: str) -> bool:
@@ -298,18 +275,19 @@ def number_of(f: ProcessState) -> int | None:
     return f.world[0] if f.world else next((c.rank for c in f.counts if c.default), None)
 
 
-def _met(group: Sequence[ProcessState], inside: Sequence[Any]) -> tuple[set[str], list[str]] | None:
-    """-> (names of the processes with which those that wait would meet, "rank N of GROUP" of each that was not looked at). None
-    where one of them waits in a group that is not known."""
+def _met(group: Sequence[ProcessState], inside: Sequence[Any]) -> tuple[set[str], dict[str, str]] | None:
+    """-> (names of the processes with which those that wait would meet, {"rank N of GROUP" of each that was not looked at: the
+    address of its machine, '' where that is not known}). None where one of them waits in a group that is not known."""
     names: set[str] = set()
-    absent: list[str] = []
+    gone: dict[str, str] = {}
     for f, t in inside:
         if t.peer is not None:
             others = _ranks(group, f, t.peer)
             if not others and any(number_of(other) is None for other in group):
                 return None
             names |= {other.name for other in others}
-            absent += [f"rank {t.peer}"] * (not others)
+            if not others:
+                gone[f"rank {t.peer}"] = absent.hosts_of(group, [t.peer]).get(t.peer, "")
             continue
         if "monitored" in t.collective:  # it is not counted
             return None
@@ -318,8 +296,11 @@ def _met(group: Sequence[ProcessState], inside: Sequence[Any]) -> tuple[set[str]
         if len(sizes) != 1 or None in ranks or max(sizes) > MAX_RANKS:
             return None
         names |= {other.name for other in own.values()}
-        absent += [f"rank {rank} of {t.group}" for rank in range(max(sizes)) if rank not in ranks]
-    return names, list(dict.fromkeys(absent))
+        hosts: dict[int, str] = next((c.hosts for c in f.counts if c.group == t.group), {})
+        here = {hosts.get(rank) for rank in ranks}
+        for rank in (rank for rank in range(max(sizes)) if rank not in ranks):
+            gone[f"rank {rank} of {t.group}"] = hosts[rank] if rank in hosts and hosts[rank] not in here else ""
+    return names, gone
 
 
 def _awaits_command(f: ProcessState, t: ThreadState) -> bool:

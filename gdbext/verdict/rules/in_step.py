@@ -36,7 +36,7 @@ def meet(f: ProcessState, other: ProcessState) -> bool:
     return not (f.alone and other.alone and f.replica != other.replica)
 
 
-def absent(facts: Facts) -> list[int]:
+def not_there(facts: Facts) -> list[int]:
     """Ranks that go in step with those of an engine here and whose cores were not looked at; [] where none go in step."""
     known = {f.in_step.rank: f.in_step.size for f in facts if f.in_step is not None and goes(f)}
     size = next(iter(known.values()), 0)

@@ -9,7 +9,8 @@ from .. import patterns
 from ..facts import Verdict
 from ..words import describe, place_of
 from . import in_step
-from .collectives import groups, missing, nodes_of
+from .absent import missing, nodes_of
+from .collectives import groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,7 +64,8 @@ def absent_lines(group: Sequence[ProcessState], absent: Sequence[int]) -> list[s
     """Who is here of a group of ranks, who is missing, and the nodes of which none was asked."""
     size = next(f.world[1] for f in group if f.world)
     said = [f"{len(group)} of {size} ranks are here; missing: {numbers(absent)} (not among the processes read)"]
-    return [*said, *nodes_of(group, absent)]
+    stores = {f.job.partition(" ")[0] for f in group if f.job}
+    return [*said, *nodes_of(group, absent), *(f"they meet at the store {store}" for store in stores)]
 
 
 def numbers(ranks: Iterable[int]) -> str:

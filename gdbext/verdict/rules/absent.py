@@ -1,0 +1,101 @@
+"""Ranks of a job that were not looked at: which they are and, as far as those that were looked at know, on which machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...stacks import tree
+from . import in_step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ..facts import Facts, ProcessState, Verdict
+
+MAX_RANKS, SHOWN = 1 << 16, 32
+
+
+def place_of(f: ProcessState) -> tuple[int, int] | None:
+    """(rank, size) of a process among those with which it meets, or among all of its job; None where not known."""
+    default = next(((c.rank, c.size) for c in f.counts if c.default and c.rank is not None), None)
+    return in_step.place_of(f) or default
+
+
+def missing(group: Sequence[ProcessState]) -> list[int]:
+    """Ranks of the group that are not among the sampled processes, where the group's size is known; [] where all are there."""
+    worlds = [place for place in map(in_step.place_of, group) if place]
+    return _gone(worlds) if len(worlds) == len(group) else []
+
+
+def _gone(places: Sequence[tuple[int, int]]) -> list[int]:
+    there, sizes = {rank for rank, _ in places}, {size for _, size in places}
+    return [r for r in range(max(sizes)) if r not in there] if len(sizes) == 1 and max(sizes) < MAX_RANKS else []
+
+
+def letters_of(group: Sequence[ProcessState]) -> str:
+    """What stands before the numbers of a group's ranks."""
+    return "DP" if in_step.goes(group[0]) else "R"
+
+
+def hosts_of(group: Sequence[ProcessState], ranks: Iterable[int]) -> dict[int, str]:
+    """{one of `ranks`: the address of its machine}, where that is known and is none of a machine that was asked."""
+    cores = in_step.goes(group[0])
+    known: dict[int, str] = {}
+    for f in group:
+        known.update(f.in_step.hosts if cores and f.in_step is not None else f.hosts)
+    asked = {known.get(place[0]) for place in map(place_of, group) if place}
+    return {rank: known[rank] for rank in ranks if rank in known and known[rank] not in asked}
+
+
+def lines(group: Sequence[ProcessState], ranks: Sequence[int], size: int) -> list[str]:
+    """Evidence of ranks that were not asked: their machines, or that those are not known."""
+    hosts, letters, said = hosts_of(group, ranks), letters_of(group), []
+    for host in dict.fromkeys(hosts.values()):
+        said.append(f"{_are([r for r in ranks if hosts.get(r) == host], size, letters)} on a node that was not asked ({host})")
+    left = [rank for rank in ranks if rank not in hosts]
+    if left:
+        who = _are(left, size, letters, "was", "were")
+        one = len(left) == 1
+        said.append(
+            f"{who} not asked: {'it has' if one else 'they have'} ended, or {'is' if one else 'are'} elsewhere or not named here"
+        )
+    return [*said, *nodes_of(group, ranks)]
+
+
+def _are(ranks: Sequence[int], size: int, letters: str, one: str = "is", many: str = "are") -> str:
+    names = tree.rank_set([f"{letters}{r}" for r in ranks])
+    return f"rank {ranks[0]} of {size} {one}" if len(ranks) == 1 else f"{names} of {size} ranks {many}"
+
+
+def nodes_of(group: Sequence[ProcessState], absent: Sequence[int]) -> list[str]:
+    """One line for each node all of whose ranks are absent, where each node has the same number of ranks."""
+    each = {(f.per_node, f.world[1]) for f in group if f.world}
+    count, size = each.pop() if len(each) == 1 else (0, 0)
+    nodes = range(size // count) if count and size % count == 0 and size < MAX_RANKS else range(0)
+    gone = [node for node in nodes if set(range(node * count, (node + 1) * count)) <= set(absent)]
+    return [
+        f"{tree.rank_set([f'R{node * count + i}' for i in range(count)])}: on node {node} of {len(nodes)}, not asked"
+        for node in gone
+    ]
+
+
+def note(facts: Facts, found: Verdict) -> list[str]:
+    """Evidence of the ranks that were not looked at, for a verdict that does not depend on them; none where a process could not
+    be read, which may be such a rank."""
+    if found.not_asked or any(f.why for f in facts):
+        return []
+    jobs: dict[str, list[ProcessState]] = {}
+    for f in facts:
+        if f.job and place_of(f) and not in_step.goes(f):
+            jobs.setdefault(f.job, []).append(f)
+    said = []
+    for group in jobs.values():
+        places = [place for place in map(place_of, group) if place]
+        gone = _gone(places)
+        said += lines(group, gone, places[0][1]) if gone else []
+    return said
+
+
+def named(hosts: Mapping[int, str], ranks: Iterable[int], letters: str) -> dict[str, str]:
+    """{name of a rank: the address of its machine}"""
+    return {f"{letters}{rank}": hosts[rank] for rank in ranks if rank in hosts}
