@@ -108,7 +108,7 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     if t.edge is not None and asks:
         return _gil(facts, f, t, t.edge)
     if t.collective and t.still and t.edge is not None and t.edge.kind == "condition":
-        return _collective(facts, t)  # the native code's own wait for the others
+        return _collective(facts, f, t)  # the native code's own wait for the others
     if t.edge is not None and (t.held_up or not t.advanced or t.edge.limit):  # a thread that asks over and over waits too
         return _edge(facts, t.edge)
     if t.blocked:
