@@ -369,6 +369,15 @@ def descriptors(pid: int) -> Iterator[tuple[int, str]]:
             continue  # closed meanwhile
 
 
+def limit_of(pid: int, name: bytes) -> int | None:
+    """The soft limit of a process that /proc/PID/limits calls `name`; None for unlimited, and where it cannot be read."""
+    for line in read_or_empty(pid, "limits").splitlines():
+        if line.startswith(name):
+            word = line[len(name) :].split()[0]
+            return int(word) if word.isdigit() else None
+    return None
+
+
 def maps_text(pid: int, name: str = "maps") -> str:
     """The text of a `maps` file, with paths as the process knows them.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..access import cgroups
-from ..access.procfs import descriptors, read_or_empty, read_stat
+from ..access.procfs import descriptors, limit_of, read_or_empty, read_stat
 from ..errors import GdbextError
 from ..observe.system_calls import Files
 from ..render.text import size
@@ -37,15 +37,6 @@ def of_process(pid: int) -> list[str]:
         except (GdbextError, OSError, ValueError) as e:
             log.passed_over(e)
     return found
-
-
-def limit_of(pid: int, name: bytes) -> int | None:
-    """The soft limit of a process that /proc/PID/limits calls `name`; None for unlimited, and where it cannot be read."""
-    for line in read_or_empty(pid, "limits").splitlines():
-        if line.startswith(name):
-            word = line[len(name) :].split()[0]
-            return int(word) if word.isdigit() else None
-    return None
 
 
 def _descriptors(pid: int) -> Iterator[str]:
