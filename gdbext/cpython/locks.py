@@ -125,8 +125,8 @@ def acquired(frame: PyFrame) -> list[tuple[str, Object, int, int]]:
 def _kept(frame: PyFrame, line: int) -> list[tuple[str, int, int]]:
     """`[(path, line acquired, line released)]` by the source of a frame that is at `line`."""
     source, found = _source(frame) or {}, []
-    for number in range(frame.code.first, line):
-        for path in _ACQUIRE.findall(source.get(number, "")):
+    for number, taken in source.items():  # `line` of a torn frame may be any number
+        for path in _ACQUIRE.findall(taken) if number < line else ():
             given = [n for n, text in source.items() if n > number and f"{path}.release(" in text]
             after = [n for n in given if n >= line]
             if after and len(after) == len(given):

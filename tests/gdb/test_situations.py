@@ -84,4 +84,4 @@ def test_a_file_shows_one_moment_and_accuses_nobody_whom_only_time_can_tell():
     found = list(situations.run(words, kept=True))
     print("\n".join(situations.matrix(found)))
     assert len([o for o in found if o.hung]) == 3 and not [o for o in found if o.how in ("left out", "WRONG")], found
-    assert all(o.chain for o in found if o.hung), found
+    assert all(o.end == "named" for o in found if o.hung), found
