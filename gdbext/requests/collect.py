@@ -20,7 +20,7 @@ from ..errors import GdbextError, NotFoundError
 from . import instances
 from . import join as joining
 from .instances import Side
-from .model import BEHIND, LOST, NEVER_FITS, STUCK, ZOMBIE, meant
+from .model import BEHIND, KEPT, LOST, NEVER_FITS, PARKED, STUCK, ZOMBIE, meant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 BETWEEN = 1.0  # seconds between two samples
 LONGER = 3.0  # times as long, for a step that is only slow
 READ = 3.0  # seconds for one process: what cannot be read by then is reported
+OF_ONE = (NEVER_FITS, BEHIND, PARKED, KEPT)  # verdicts that rest on the scheduler's state alone
 SCHEDULES = ("engine-core", "scheduler")  # roles that have a scheduler; one look at running frames misses it now and then
 
 
@@ -177,8 +178,8 @@ def collect_one(target: Target) -> Custody:
 
 def collect_files(targets: Sequence[Target]) -> list[Custody]:
     """One `Custody` per engine for cores, or a process without siblings: one look at each. The files need not be of one moment,
-    and one look shows no progress: only verdicts that the scheduler proves by itself are kept. `NotFoundError` where no process
-    has loaded an engine."""
+    so of several only the verdicts are kept that a scheduler's own state gives: what one lacks another may have had.
+    `NotFoundError` where no process has loaded an engine."""
     looks: dict[str, list[Look]] = {}
     others = []
     for target in targets:
@@ -206,8 +207,8 @@ def collect_files(targets: Sequence[Target]) -> list[Custody]:
         partial += apart(targets)
         partial += [f"{other} has loaded no engine: it has no requests" for other in others]
         requests = joining.join(mine)
-        for tracked in requests:
-            if tracked.verdict not in (NEVER_FITS, BEHIND):
+        for tracked in requests if len(mine) > 1 else ():
+            if tracked.verdict not in OF_ONE:
                 tracked.verdict = ""
         held = Custody(name, mine, requests, [], partial + [note for look in mine for note in look.notes])
         instances.relate([held.side])

@@ -17,6 +17,7 @@ from ..errors import GdbextError
 from ..observe.clocks import ancestors
 from ..observe.window import PRESSED
 from ..requests import collect, instances, join
+from ..requests.model import BEHIND, NEVER_FITS
 from . import sampling, untraced
 from .chains import Chain, chains_of
 from .enders import depends_on
@@ -213,9 +214,14 @@ class _Look:
 
 
 def _requests_in(core: Target) -> list[Any]:
-    """The open requests of a core or snapshot."""
+    """The open requests of a core or snapshot. There is one reading only, so a slow request cannot be told from one that never
+    ends: only verdicts that hold without a second reading are kept."""
     try:
-        return collect.collect_one(core).requests
+        held = collect.collect_one(core)
     except GdbextError as e:
         log.passed_over(e)
         return []  # it is no engine's process, or its heap was not saved
+    for tracked in held.requests:
+        if tracked.verdict not in (NEVER_FITS, BEHIND):
+            tracked.verdict = ""
+    return held.requests
