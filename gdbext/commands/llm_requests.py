@@ -45,10 +45,10 @@ class LlmRequests(Command):
 
       (gdb) llm-requests
       2 running, 1 waiting
-      request  verdict  at          state    tokens  prompt  computed  output  blocks  preempted     age  waits for
-      req-7    moving   EngineCore  RUNNING     133      32       132     101       2             1.24 s
-      req-8    moving   EngineCore  RUNNING     101      32       100      69       1          1  1.02 s
-      req-9    queued   EngineCore  WAITING      64      64         0       0       0             0.31 s  blocks: needs 4, 1 free
+      request  verdict  at   state    tokens  prompt  computed  output  blocks  preempted     age  waits for
+      req-7    moving   DP0  RUNNING     133      32       132     101       2             1.24 s
+      req-8    moving   DP0  RUNNING     101      32       100      69       1          1  1.02 s
+      req-9    queued   DP0  WAITING      64      64         0       0       0             0.31 s  blocks: needs 4, 1 free
 
     WHAT names a process of an engine, or the cores of an engine's processes (./A.core ./B.core); without it the selected
     process's engine, else all engines here. Every process that may know a request is read twice, a second apart, without

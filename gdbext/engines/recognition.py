@@ -87,7 +87,7 @@ def frame_local(frame: PyFrame, *names: str) -> Object:
 
 
 def memory_environ(runtime: Runtime, names: Sequence[str]) -> dict[str, str]:
-    """`{name: text}` of those variables in `os.environ` as Python holds it (bytes keys and values in `_data`)."""
+    """`{name: text}` of those variables in `os.environ` as Python holds it (bytes in `_data`), 64 bytes of each."""
     scope = runtime.module("os")
     found: dict[str, str] = {}
     if scope is None:

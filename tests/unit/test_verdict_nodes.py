@@ -10,8 +10,9 @@ from harness.facts import SLEEP, inside, process, python
 from gdbext import __version__
 from gdbext.answers import rank_nodes
 from gdbext.answers.hang_nodes import judged
+from gdbext.answers.kv import numbers_data
 from gdbext.answers.locks import merged_edges, merged_lines
-from gdbext.answers.request_nodes import Merged
+from gdbext.answers.request_nodes import ROW, Merged
 from gdbext.answers.requests import rows_of
 from gdbext.engines.sightings import KEPT, QUEUE, Connector, Look, Sighting, Transfer
 from gdbext.observe.system_calls import Call, Source
@@ -292,3 +293,10 @@ def test_two_jobs_of_one_node_have_ranks_of_one_name_and_the_right_ones_are_plac
         assert data["verdict"] == verdict
         accused = [(c["node"], c["pid"]) for v in data["verdicts"] if v["verdict"] == verdict for c in v["culprits"]]
         assert accused == [(f"n{name[1:]}", 100) for name in (blamed or ["R0", "R1"])], data["culprits"]
+
+
+def test_each_number_of_a_request_is_taken_from_other_machines_and_one_that_is_new_may_be_missing():
+    """Another machine may have an older pack: only what the first release to answer over machines had may be required."""
+    first = {"tokens", "prompt_tokens", "computed_tokens", "output_tokens", "in_flight_tokens", "draft_tokens"}
+    required, optional = {name for name in ROW if not name.endswith("?")}, {name[:-1] for name in ROW if name.endswith("?")}
+    assert set(numbers_data(None)) <= required | optional and not required & (set(numbers_data(None)) - first)
