@@ -14,7 +14,7 @@ from ..engines import kv_view, registry, shm_rings
 from ..errors import GdbextError
 from ..torch import collectives, gloo_peers
 from ..torch import tensor_impl as tensors
-from . import async_waits, file_ends, ipc_locks, locks, prefetch_threads, reach
+from . import async_waits, file_ends, ipc_locks, locks, prefetch_threads, reach, shared_memory
 from .holders import BY_SOURCE, WITH, Holders
 from .prefetch_threads import kept_secrets as kept_secrets
 from .references import references_of
@@ -57,7 +57,8 @@ def _more(view: ProcessView, words: Sequence[str]) -> str:
             shm_rings.find(view.rt)
             gloo_peers.read(view.rt, collectives.find(view.rt))
             collectives.store_of(view.rt)
-        locks.find(view)
+        if any(edge.shared is not None for edge in locks.find(view)[0]):
+            shared_memory.ended_processes(view)
         if not (target.read_log and target.read_log.of_copy):
             references = references_of(view.rt)
             for thread in view.threads:  # all threads: it is not known which will wait when the copy is made
