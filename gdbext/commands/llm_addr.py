@@ -27,8 +27,8 @@ class LlmAddr(Command):
       (gdb) llm-addr $rdi+8                                 a register, or one of gdb's variables
       (gdb) llm-addr -kv layer=3,block=17,slot=5,head=2     the other way: where it lies, on every rank
 
-    An address of a worker is looked up in the selected process first, then in its siblings. Of cores the
-    first that -on './A.core ./B.core' names counts as selected.
+    An address of a worker is looked up in the selected process first, then in its siblings. Of cores the first
+    that -on './A.core ./B.core' names counts as selected.
 
     Reads {kv_releases()}."""
 

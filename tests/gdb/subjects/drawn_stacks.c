@@ -3,11 +3,10 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
-#include <sys/mman.h>
+#include "stack_region.h"
 #include <ucontext.h>
 #include <unistd.h>
 
-#define SIZE (1L << 20)
 #define KEPT __attribute__((noinline, noclone))
 typedef void (*callback)(void);
 struct chain {
@@ -52,18 +51,6 @@ __attribute__((always_inline)) static inline void next(void)
         now.last();
     else
         pymain_rests();
-}
-
-static void *region(int up)
-{
-    char *here = __builtin_frame_address(0);
-    for (long i = 1; i < 4000; i++) {
-        char *want = (char *)((unsigned long)(here + (up ? 1 : -1) * i * (64L << 20)) & ~4095UL);
-        void *p = mmap(want, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-        if (p != MAP_FAILED)
-            return p;
-    }
-    return 0;
 }
 
 KEPT static void handler(int s)

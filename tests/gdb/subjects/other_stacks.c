@@ -2,11 +2,10 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
-#include <sys/mman.h>
+#include "stack_region.h"
 #include <ucontext.h>
 #include <unistd.h>
 
-#define SIZE (1L << 20)
 typedef void (*callback)(void);
 
 static void park(int s)
@@ -14,18 +13,6 @@ static void park(int s)
     (void)s;
     for (;;)
         pause();
-}
-
-static void *region(int up)
-{
-    char *here = __builtin_frame_address(0);
-    for (long i = 1; i < 4000; i++) {
-        char *want = (char *)((unsigned long)(here + (up ? 1 : -1) * i * (64L << 20)) & ~4095UL);
-        void *p = mmap(want, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-        if (p != MAP_FAILED)
-            return p;
-    }
-    return 0;
 }
 
 int on_signal_stack(int up)
