@@ -21,7 +21,7 @@ from ..cpython.event_loops import EventLoop, event_loops
 from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
 from ..observe.stack_keys import stack_key
-from . import polls
+from . import polls, ray_actors
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
 from .locks import outer_place
@@ -316,7 +316,9 @@ def _future(task: TaskState, references: References, pools: Pools, reachable: Re
     A transport's callback may set it too."""
     edge = Edge(task.node, task.text, "Future", address=task.future, where=task.top)
     if task.kind == "executor":
-        return edge if task.future and pools.give(edge, task.future, node) else None
+        if not task.future or pools.give(edge, task.future, node):
+            return edge if task.future else None
+        return ray_actors.edge_of_future(task.node, references.rt.object(task.future), task.top)
     name = next(filter(None, (references.name_of(f, task.future) for f in task.python[:8])), "")
     edge.kind, edge.doubted, edge.named = "asyncio.Future", True, bool(name)
     edge.lock = f"the asyncio.Future {name or hex(task.future)}"

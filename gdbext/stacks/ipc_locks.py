@@ -22,7 +22,7 @@ from ..cpython import gil, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from ..observe.system_calls import all_descriptors
-from . import shared_memory, sqlite_locks
+from . import ray_actors, shared_memory, sqlite_locks
 from .references import references_of
 
 if TYPE_CHECKING:
@@ -174,6 +174,7 @@ def resolve(views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
         return
     by_name = {view.name: view for view in views}
     taken: dict[Any, list[Node]] = {}
+    actors: dict[str, list[bytes]] = {}
     files = [e.shared[1] for e in wanted if e.shared[0] in ("path", "baton")]
     held = file_holders(files) if files else {}
     if any(e.shared[0] == "semaphore" for e in wanted):
@@ -192,6 +193,8 @@ def resolve(views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
             set_owner(edge, found, "a semaphore keeps no owner, and no process that was read says that it has it")
             if not found:
                 shared_memory.holders_of_semaphore(edge, views, edges, partial(_is_semaphore, key))
+        elif kind == ray_actors.KIND:
+            ray_actors.set_givers(edge, views, actors)
         elif kind == "sqlite":
             sqlite_locks.set_owner(edge, by_name)
         else:

@@ -14,7 +14,7 @@ from .. import log
 from ..access.snapshot import CoreFileTarget
 from ..cpython import child_waits, gil, lock_objects
 from ..errors import FaultError, GdbextError
-from . import forks, gil_waits, ipc_locks, musl_locks, polls, process_pools, sqlite_locks
+from . import forks, gil_waits, ipc_locks, musl_locks, polls, process_pools, ray_actors, sqlite_locks
 from .ending import shutdown_edge
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
@@ -365,7 +365,7 @@ class Finder:
     def _child(self, thread: ThreadView) -> Edge | None:
         wait = child_waits.find(thread.python)
         if wait is None:
-            return None
+            return ray_actors.edge_of(self.node(thread), thread.python)
         what, where = f"the end of process {wait.pid}", outer_place(thread.python, wait.frame, child_waits.INSIDE)
         return Edge(self.node(thread), what, "Process", address=wait.object.address, where=where, limit=wait.limit, pid=wait.pid)
 

@@ -43,6 +43,7 @@ IDLE = (
     ("multiprocessing/pool.py", "Pool._handle_workers"),
     ("multiprocessing/pool.py", "Pool._handle_tasks"),
     ("multiprocessing/pool.py", "Pool._handle_results"),
+    ("ray/_private/gc_collect_manager.py", "PythonGCThread.run"),
 )
 # Modules/gcmodule.c, Python/gc.c, gc_free_threading.c of 3.9 to 3.15
 COLLECTING = frozenset(

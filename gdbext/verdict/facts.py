@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engines import registry, shm_rings
 from ..observe.window import RUNS, STILL, Window
+from ..stacks import ray_actors
 from ..stacks.threads import waits_in_kernel
 from . import patterns
 
@@ -133,6 +134,13 @@ class ThreadState:
         return self.load is None or self.edge.kind == "GIL" or self.edge.polls or self.woke == 0
 
     @property
+    def takes_tasks(self) -> bool:
+        """Whether it is a worker of Ray that waits for its next task."""
+        inner = next((f for f in self.frames if f.kind == "python"), None)
+        waits = self.call is not None and self.call.name == "epoll"
+        return waits and inner is not None and ray_actors.takes_tasks(inner)
+
+    @property
     def victim(self) -> bool:
         """Whether it is where ranks wait for others. Then the objects it holds are not the cause."""
         return bool(self.collective) or self.does in ("device", "ring", "startup")
@@ -229,6 +237,7 @@ class ProcessState:
     hidden: list[int] = field(default_factory=list)  # pids of kin that may have the other ends too, and may not be looked at
     orphan: str = ""  # why nothing can reach it any more
     requests: list[Any] | None = None  # of its engine (`requests.model.Tracked`), None where they are not known
+    listens: bool = False  # something in it waits for connections, by epoll
     clients: int = 0  # connections that clients have to its event loops
     unread: int = 0  # how many of them, and of its listeners, have something that was not read
     broken: str = ""  # why it serves no requests any more, by its own word

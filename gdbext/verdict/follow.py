@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..engines import shm_rings
 from ..observe.system_calls import Call, Source
 from ..observe.window import STILL
-from ..stacks import file_ends
+from ..stacks import file_ends, ray_actors
 from . import jobs
 from .facts import LOCKS
 from .turns import behind, taken_in_turn
@@ -135,7 +135,9 @@ def _outlook(facts: Facts, node: Node, seen: _Way) -> Outlook:
     if task.edge is not None:
         return _edge(facts, task.edge, seen, len(task.on) > 1)
     if task.kind == "sleep":
-        served = thread is not None and thread.call is not None and from_outside(thread.call)
+        served = f.listens or thread is not None and thread.call is not None and from_outside(thread.call)
+        if task.for_good and served and not naps(facts, node):
+            return Outlook("rests", node)  # it keeps a server alive
         return Outlook("ticks" if naps(facts, node) or served else "sleeps" if task.for_good else "unknown", node)
     if task.kind == "executor":
         found = _executor(facts, f, seen)
@@ -178,6 +180,8 @@ def _thread(facts: Facts, t: ThreadState, seen: _Way) -> Outlook:
         return _loop(facts, f, t, seen)
     if t.main and f.rings and t.stands_in(shm_rings.waits_in):
         return _ring(facts, f, t, seen)
+    if t.takes_tasks:
+        return Outlook("rests", t.node)
     asks = t.edge is not None and t.edge.kind == "GIL"  # for its turn, which Python gives it; a kept GIL is `rules.gil`'s
     if t.edge is not None and not asks and (t.held_up or not t.advanced):
         if _was_given(t.edge, t):
@@ -283,8 +287,8 @@ def _edge(facts: Facts, edge: Edge, seen: _Way, every: bool) -> Outlook:
     elif edge.outside:
         found = Outlook("answer", None, [edge.note])
     elif every or edge.every:
-        found = max((outlook(facts, c, seen) for c in edge.candidates), key=lambda o: o.rank)
-    elif edge.kind in LOCKS and not edge.candidates:
+        found = _all(facts, edge, seen)
+    elif edge.kind in (*LOCKS, ray_actors.KIND) and not edge.candidates:
         found = Outlook("unknown")
     else:
         givers = givers_of(facts, edge)
@@ -334,6 +338,17 @@ def _any(facts: Facts, nodes: Sequence[Node], seen: _Way, bystanders: Sequence[N
     return best
 
 
+def _all(facts: Facts, edge: Edge, seen: _Way) -> Outlook:
+    """The outlook where all candidates must act: the worst of theirs. One that sleeps for good beside one that waits for input
+    from outside only keeps its program alive."""
+    found = [outlook(facts, c, seen) for c in edge.candidates]
+    worst = max(found, key=lambda o: o.rank)
+    alive = worst.kind == "sleeps" and any(o.kind == "rests" for o in found)
+    if alive or edge.doubted and worst.kind not in GOOD:
+        return Outlook("unknown", None, worst.way)
+    return worst
+
+
 def _child(facts: Facts, edge: Edge, seen: _Way) -> Outlook:
     return _pids(facts, [edge.pid] if edge.pid else [], facts.process(edge.waiter), seen)
 
@@ -378,7 +393,7 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call, seen: _Way) 
     kinds = {source.kind for source in call.sources}
     if not kinds:
         return Outlook("unknown", node)
-    if from_outside(call):
+    if from_outside(call) or call.name == "epoll" and f.listens and not any(t.python for t in f.threads):
         return Outlook("rests", node)
     if kinds <= {"event", "other", "file", "fifo"}:
         return Outlook("unknown", node)
@@ -433,9 +448,11 @@ def awaited_pids(f: ProcessState) -> set[int]:
 
 
 def owed(facts: Facts) -> set[Node]:
-    """Threads and tasks that others wait for."""
+    """Threads and tasks that others wait for. An actor's method owes its result only when it ends."""
     found: set[Node] = set()
     for e in facts.edges:
+        if e.kind == ray_actors.KIND:
+            continue
         if e.owner is not None:
             found.add(e.owner)
         elif len(e.candidates) == 1 or e.kind == "task":

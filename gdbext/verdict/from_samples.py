@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from .. import log
 from ..errors import GdbextError
 from ..observe.window import LEAST
+from ..stacks import ray_actors
 from . import patterns
 from .facts import ProcessState, ThreadState
 from .follow import givers_at
@@ -67,6 +68,18 @@ def name_tasks(edges: Iterable[Edge], tasks: Iterable[TaskState]) -> None:
     nodes = {task.address: task.node for task in tasks}
     for edge in edges:
         edge.owner = nodes.get(edge.task, edge.owner)
+
+
+def follow_actors(seen: Sequence[ProcessState]) -> None:
+    """Replaces, among those that may give an actor's answer, the thread that runs an actor's event loop by the loop's tasks."""
+    for edge in [edge for s in seen for edge in s.edges if edge.kind == ray_actors.KIND and edge.candidates]:
+        nodes: list[object] = []
+        for node in edge.candidates:
+            s = next(s for s in seen if s.name == node[0])
+            loop = s.loop_of(node[1])
+            nodes += [node] if loop is None else [task.node for task in s.tasks if task.loop == loop.address]
+        edge.candidates, edge.every, edge.doubted = nodes, len(nodes) > 0, len(nodes) > 1
+        edge.note = edge.note if nodes else "its actor runs no method: its result is on its way, or lost"
 
 
 def lock_own_files(s: ProcessState) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..access.cgroups import frozen_by
-from ..access.proc import process_clock
+from ..access.proc import ProcTarget, process_clock
 from ..access.procfs import bytes_read, cpu_of, state_of, wait_channel
 from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
@@ -110,7 +110,8 @@ class Sampling:
                 _read_copy(s, snap, False)
         self._settle()
         views = [s.view for s in self.seen if s.view is not None]
-        ipc_locks.resolve(views, [t.edge for s in self.seen for t in s.threads if t.edge is not None])
+        ipc_locks.resolve(views, [edge for s in self.seen for edge in s.edges])
+        from_samples.follow_actors(self.seen)
         for s in self.live:
             from_samples.lock_own_files(s)
 
@@ -230,6 +231,8 @@ class _Watch:
             self.rt.target.invalidate()
             counted = self.first["counts"] if self.observer.stands else _settled(self.rt)
             _last_look(self.s, self.rt, self.first, counted)
+        elif not self.s.ended:
+            _last_calls(self.s)
         self.s.read, self.s.short = bytes_read(self.s.pid) - self.read, shortages.of_process(self.s.pid)
         self.observer.end()
 
@@ -239,6 +242,14 @@ class _Watch:
         rt.target.drop_pages()
         counts = _counts(rt)
         return counts if self.observer.stands_since(ran) else _settled(rt)
+
+
+def _last_calls(s: ProcessState) -> None:
+    """Reads what the threads of a process without Python wait for."""
+    with log.passing_over(GdbextError):
+        target = ProcTarget(s.pid)
+        s.window.enter(system_calls.read(target, [th.tid for th in target.threads()]), anew=True)
+        s.listens = any(source.kind == "listener" for source in system_calls.Files(s.pid).watched())
 
 
 def _last_look(s: ProcessState, rt: Runtime, first: dict[str, Any], counted: dict[Any, int]) -> None:
@@ -267,6 +278,7 @@ def _last_look(s: ProcessState, rt: Runtime, first: dict[str, Any], counted: dic
                 task.call = system_calls.Call("recv", [files.source(task.descriptor)])
         if seen.loops:
             watched = files.watched()
+            s.listens = any(source.kind == "listener" for source in watched)
             s.clients = len({source.inode for source in watched if source.kind == "served" and source.tcp})
             s.unread = len(_unread(watched) & first.get("unread", set()))
     except GdbextError as e:

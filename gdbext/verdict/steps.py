@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..engines import shm_rings
 from ..observe.system_calls import Call
 from ..observe.window import STILL
+from ..stacks import ray_actors
 from ..stacks.async_waits import RUNNABLE
 from . import jobs
 from .facts import LOCKS
@@ -107,6 +108,8 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     asks = t.edge is not None and t.edge.kind == "GIL"
     if t.edge is not None and asks:
         return _gil(facts, f, t, t.edge)
+    if t.takes_tasks:
+        return Step("its next task of Ray", (), End(t.node, INPUT, describe(t)))
     if t.collective and t.still and t.edge is not None and t.edge.kind == "condition":
         return _collective(facts, f, t)  # the native code's own wait for the others
     if t.edge is not None and (t.held_up or not t.advanced or t.edge.limit):  # a thread that asks over and over waits too
@@ -261,7 +264,7 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
     nodes = [node for node in able if node not in edge.bystanders] or able
     if nodes:
         return Step(said, nodes)
-    if edge.kind in LOCKS or edge.candidates:
+    if edge.kind in (*LOCKS, ray_actors.KIND) or edge.candidates:
         return _unknown(said, edge.note or "all that could end that wait for the same")
     if edge.ended:
         return Step(said, (), End(None, ENDED, f"{', '.join(edge.ended[:4])}, which could have ended that, has ended"))

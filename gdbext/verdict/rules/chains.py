@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...stacks import ray_actors
 from .. import jobs
 from ..facts import Verdict
 from ..follow import Outlook, outlook
@@ -21,9 +22,13 @@ ASKED_ONCE = (
 
 
 def roots(facts: Facts) -> list[Node]:
-    """The nodes whose waits count by themselves: main threads, and the tasks that loops run for."""
+    """The nodes whose waits count by themselves: main threads, the tasks that loops run for, and what an actor of Ray runs its
+    methods in while its main thread takes the next ones."""
     mains = [f.main.node for f in facts if f.main is not None]
-    return mains + [loop.main for f in facts for loop in f.loops if loop.main is not None]
+    actors = [f for f in facts if f.main is not None and f.main.takes_tasks]
+    methods = [t.node for f in actors for t in f.threads[1:] if ray_actors.executes(t.frames)]
+    methods += [task.node for f in actors for loop in f.loops for task in f.tasks if loop.main is None and task.loop == loop.address]
+    return mains + [loop.main for f in facts for loop in f.loops if loop.main is not None] + methods
 
 
 def outlooks(facts: Facts) -> list[tuple[Node, Outlook]]:

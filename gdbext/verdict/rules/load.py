@@ -40,8 +40,8 @@ def busy(facts: Facts) -> Verdict | None:
         line = f"the garbage collector runs: {name_of(facts, collecting[0].node)} in {collecting[0].top}"
         return Verdict("busy", [collecting[0].node], [line])
     counted = [c for f in facts for c in f.counters if c.moved]
-    mains = [t for f in facts for t in f.threads[:1] if t.node in goes]
-    working = [t for t in mains if _at_work(facts, t)]
+    moving = [t for t in map(facts.thread, goes) if t is not None]
+    working = [t for t in moving if _at_work(facts, t)]
     giving = _givers(facts, working)
     if not goes or any(o.kind not in ("moves", "rests") and not (o.kind == "ticks" and node in giving) for node, o in found):
         return None

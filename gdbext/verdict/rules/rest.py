@@ -56,7 +56,7 @@ def idle(facts: Facts) -> Verdict | None:
         evidence.append(f"{name_of(facts, node)} {does}" + (f": {found.way[-1]}" if found.way else ""))
     if known is not None:  # an engine owes its requests only: helpers that wait for each other do not matter
         return Verdict("idle", [], [*evidence, "nothing is owed"])
-    others = [t.node for f in facts for t in f.threads[1:] if _counts(t)] + [t.node for f in facts for t in f.tasks]
+    others = [t.node for f in facts for t in f.threads[1:] if _counts(f, t)] + [t.node for f in facts for t in f.tasks]
     for node in others:
         if not _at_peace(facts, node):
             return None
@@ -84,11 +84,23 @@ def _polls(facts: Facts, f: ProcessState) -> bool:
     return f.role in POLLING and f.main is not None and outlook(facts, f.main.node).kind in ("moves", "ticks", "rests")
 
 
-def _counts(t: ThreadState) -> bool:
-    return t.python and not t.idle
+def _runs_a_loop(facts: Facts, node: Node) -> bool:
+    """Whether a thread is in the selector of an event loop that runs for no task of its own: the loop's tasks count by
+    themselves."""
+    f, t = facts.process(node), facts.thread(node)
+    loop = f.loop_of(node[1]) if f is not None and t is not None else None
+    selects = t is not None and t.still and t.call is not None and t.call.name in ("epoll", "select", "poll")
+    return selects and loop is not None and loop.main is None and not loop.ready
+
+
+def _counts(f: ProcessState, t: ThreadState) -> bool:
+    native = f.main is not None and not f.main.python
+    return t.edge is not None if native else t.python and not t.idle
 
 
 def _at_peace(facts: Facts, node: Node) -> bool:
+    if _runs_a_loop(facts, node):
+        return True
     found = outlook(facts, node)
     if found.kind == "works" and found.culprit == node and node not in owed(facts):
         t = facts.thread(node)
