@@ -379,6 +379,7 @@ class Collection:
     def _note(self, label: str) -> dict[str, Any]:
         root, user = self.live.root(), self.live.user()
         process = {"pid": self.tid, "start": ptrace.start_time(self.tid), "boot": boot_id()}
+        parent = ptrace.parent_of(self.tid)
         return {
             "user": [user.uid, sorted(user.groups)] if user is not None else None,
             "pid": self.pid,
@@ -387,6 +388,7 @@ class Collection:
             "threads": {str(t.tid): {"name": t.name, "state": t.state, "ns_tid": t.ns_tid} for t in self.threads.values()},
             "root": process if root else None,  # to be looked for below its own root
             "process": process,
+            "parent": {"pid": parent, "start": ptrace.start_time(parent), "boot": boot_id()} if parent else None,
             "cwd": self.live.cwd(),
             "pauses": self.pauses,
             "time": time.time(),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NOTE, NOTE_TYPE, VERSION = b"GDBEXT", 1, 1
 PR_PID, PR_REGISTERS = 32, 112  # offsets in elf_prstatus, the same on both architectures
-PSINFO_SIZE, PSINFO_NAME, PSINFO_ARGS = 136, 40, 56
+PSINFO_SIZE, PSINFO_PPID, PSINFO_NAME, PSINFO_ARGS = 136, 28, 40, 56
 MACHINES = {"x86-64": elf.EM_X86_64, "aarch64": elf.EM_AARCH64}
 MAX_PIECES = elf.MAX_SEGMENTS - 1
 PN_XNUM = 0xFFFF  # elf(5): as many segments and more are counted by sh_info of the first section

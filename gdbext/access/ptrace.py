@@ -181,6 +181,15 @@ def start_time(pid: int) -> int | None:
         return None
 
 
+def parent_of(pid: int) -> int:
+    """The pid of a process's parent, 0 where it has none or is gone."""
+    try:
+        return procfs.read_stat(pid).ppid
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
+        return 0
+
+
 def is_stopped(pid: int) -> bool:
     """True where a thread of the process is in a group-stop (T): stopped by a signal, not by a tracer."""
     return any(s["state"] == "T" for s in (status(pid, t) for t in tids(pid)) if s)

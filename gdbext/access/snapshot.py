@@ -15,7 +15,7 @@ from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
 from . import elf, files, identity, loaded, ptrace, readers
 from .base import Target
-from .core_writer import NOTE, NOTE_TYPE, PR_PID, PR_REGISTERS, PSINFO_ARGS, PSINFO_NAME, PSINFO_SIZE, VERSION
+from .core_writer import NOTE, NOTE_TYPE, PR_PID, PR_REGISTERS, PSINFO_ARGS, PSINFO_NAME, PSINFO_PPID, PSINFO_SIZE, VERSION
 from .model import DELETED, PAGE, Mapping, Thread
 from .proc import boot_id, process_root
 from .procfs import parse_maps
@@ -129,6 +129,16 @@ class CoreFileTarget(Target):
         """When it was taken, in seconds after the epoch: of a snapshot by its note, of a core when its file was last written."""
         noted = self.note.get("time")
         return noted if isinstance(noted, float) else os.stat(self._descriptor).st_mtime
+
+    def kin(self, family: str) -> tuple[Any, Any]:
+        """(who it was, who its parent was), equal only for the same process; None for what is not known. `family`: what only the
+        processes of one family have, for a core of the kernel or of gcore, whose pids may be another machine's too."""
+        if self.note:
+            found = [self.note.get("process"), self.note.get("parent")]
+            who = [tuple(sorted(one.items())) if isinstance(one, dict) and one.get("start") else None for one in found]
+            return who[0], who[1]
+        parent = struct.unpack_from("<i", self._psinfo, PSINFO_PPID)[0] if self._psinfo else 0
+        return ((family, self.pid), (family, parent)) if family and parent else (None, None)
 
     def _take_note(self, name: bytes, kind: int, data: bytes) -> None:
         if name == NOTE and kind == NOTE_TYPE:

@@ -108,7 +108,9 @@ def set_givers(edge: Edge, views: Sequence[ProcessView], known: dict[str, list[b
     if not of or any(v is None for v in of):
         edge.unread = _unread([ref for ref, v in zip(refs, of) if v is None], [v.pid for v in views if v.live])
         edge.outside = [f"process {pid}" for pid in edge.unread]
-        edge.note = f"{', '.join(edge.outside)} runs its actor" if edge.unread else "its actor, or the worker of its task, is not found"
+        edge.note = (
+            f"{', '.join(edge.outside)} runs its actor" if edge.unread else "its actor, or the worker of its task, is not found"
+        )
         return
     pids = ", ".join(str(v.pid) for v in views if v.name in found)
     edge.lock += f" from the actor in process {pids}" if len(found) == 1 else f" from actors in processes {pids}"

@@ -70,6 +70,16 @@ def snapshots_of(found: Sequence[ProcessRef]) -> list[ProcessSnapshot]:
     return taken
 
 
+def _tell_apart(cores: Sequence[ProcessSnapshot]) -> None:
+    """Names cores by their files too where two have one name: those of two machines may have the same pids."""
+    count = collections.Counter(snap.name for snap in cores)
+    files = collections.Counter(os.path.basename(snap.file) for snap in cores)
+    for snap, name in [(snap, snap.name) for snap in cores]:
+        if count[name] > 1:
+            base = os.path.basename(snap.file)
+            snap.label = f"{name} of {base if files[base] == 1 else snap.file}"
+
+
 def limit(heap: bool = False, everything: bool = False, bound: int | None = None) -> int:
     """How many bytes of private memory a stop copies at most: `bound`, or with `heap` all; `everything`: shared memory too."""
     if everything:
@@ -220,6 +230,7 @@ def take_snapshots(
                 snap.label, snap.pid = snap.target.label, snap.target.pid
         except GdbextError as e:
             snap.reason = str(e)
+    _tell_apart([snap for snap in taken if snap.pid is not None and snap.ref.pid is None])
     collect(taken, None, words, then=then, held=held, reader=reader, meanwhile=meanwhile)
     return taken
 

@@ -57,13 +57,13 @@ class Examination:
     def __init__(
         self,
         seen: list[ProcessState],
-        custodies: Sequence[tuple[set[int], list[Any], list[Any]]] = (),
+        custodies: Sequence[tuple[set[Any], list[Any], list[Any]]] = (),
         looks: Iterable[Look] = (),
     ) -> None:
         self.seen = seen
         by_pid = {look.pid: look for look in looks}
         for f in seen:
-            f.requests = next((requests for pids, requests, _ in reversed(custodies) if f.pid in pids), None)
+            f.requests = next((requests for who, requests, _ in reversed(custodies) if {f.pid, f.name} & who), None)
             look = by_pid.get(f.pid)
             if look is not None:
                 f.broken, f.in_step, f.start = look.broken, look.in_step, look.start
@@ -80,7 +80,7 @@ def judge_machines(machines: Sequence[Machine]) -> Examination:
     sides = [side for machine in machines for side in machine.sides]
     instances.relate(sides)
     seen = [f for machine in machines for f in machine.processes]
-    custodies: list[tuple[set[int], list[Any], list[Any]]] = []
+    custodies: list[tuple[set[Any], list[Any], list[Any]]] = []
     for side in sides:
         if any(look.parts for look in side.looks):
             custodies.append(({look.pid for look in side.looks}, list(side.requests), []))
@@ -207,7 +207,7 @@ class _Look:
         for s in self.sampling.seen:
             requests = _requests_in(s.view.target) if s.view is not None and not s.view.live else []
             if requests:
-                custodies.append(({s.pid}, requests, []))
+                custodies.append(({s.name}, requests, []))  # a core: its pid may be that of another machine's
         found = Examination(self.sampling.seen, custodies, [look for side in sides for look in side.looks])
         found.sides = sides
         return found

@@ -232,6 +232,8 @@ class ProcessState:
     frozen: str = ""  # what has frozen it
     died: tuple[int, str] | None = None  # of a core: (tid, signal) of the thread whose error ended it
     ancestors: set[int] = field(default_factory=set)  # pids
+    born: Any = None  # of a core: who it was, equal for no other process; None where that is not known
+    parent: Any = None  # of a core: who its parent was
     peers: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)  # {inode: [(pid that has it, whether for writing)]}
     at_ends: dict[Any, list[Node]] = field(default_factory=dict)  # {an end of `file_ends`: nodes that can reach it}
     hidden: list[int] = field(default_factory=list)  # pids of kin that may have the other ends too, and may not be looked at

@@ -176,7 +176,7 @@ def _thread(facts: Facts, t: ThreadState, seen: _Way) -> Outlook:
     if f is None:
         return Outlook("unknown")
     loop = f.loop_of(t.node[1])
-    if loop is not None and (t.call is not None and t.call.name in ("epoll", "select", "poll") or asks_only(f, loop)):
+    if loop is not None and (in_selector(f, t, loop) or asks_only(f, loop)):
         return _loop(facts, f, t, seen)
     if t.main and f.rings and t.stands_in(shm_rings.waits_in):
         return _ring(facts, f, t, seen)
@@ -198,6 +198,12 @@ def _thread(facts: Facts, t: ThreadState, seen: _Way) -> Outlook:
     if t.denied or asks:
         return Outlook("unknown", t.node)
     return _call(facts, f, t, seen)
+
+
+def in_selector(f: ProcessState, t: ThreadState, loop: LoopState) -> bool:
+    """Whether the thread of a loop is in the loop's own selector: a task that runs may be in a call of the same name."""
+    selects = t.call is not None and t.call.name in ("epoll", "select", "poll")
+    return selects and not any(task.loop == loop.address and task.state == "running" for task in f.tasks)
 
 
 def asks_only(f: ProcessState, loop: LoopState) -> TaskState | None:

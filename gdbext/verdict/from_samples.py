@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from .. import log
@@ -15,12 +16,14 @@ from .follow import givers_at
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ..cpython.runtime import Runtime
     from ..stacks.async_waits import AsyncState, TaskState
     from ..stacks.threads import ProcessView
     from ..stacks.waits import Edge
     from ..torch.collectives import Count
 
 MIN_GIL_LOOKS = 6
+KEY_BYTES = 32  # of multiprocessing's key
 PEERS = {"send": "dst", "recv": "src"}  # functions of distributed_c10d.py: the variable that is a rank of the whole job
 
 
@@ -44,6 +47,18 @@ def threads_of(view: ProcessView, unread: int | None = None) -> list[ThreadState
             t.main = False
         found.insert(0, ThreadState((view.name, unread), "main thread, not read", True, python=False, state="R"))
     return found
+
+
+def family_of(rt: Runtime) -> str:
+    """What only the processes that multiprocessing has started from one, and that one, have: a digest of their key. '' for
+    others. Source: Lib/multiprocessing/process.py (`_config["authkey"]`, os.urandom(32))."""
+    try:
+        scope = rt.module("multiprocessing.process")
+        key = scope.item("_current_process").attr("_config").item("authkey").raw_bytes(KEY_BYTES) if scope is not None else b""
+        return hashlib.sha256(key).hexdigest()[:32] if len(key) == KEY_BYTES else ""
+    except (GdbextError, AttributeError) as e:
+        log.passed_over(e)
+        return ""
 
 
 def meet(view: ProcessView, threads: Sequence[ThreadState], counts: Sequence[Count]) -> None:

@@ -74,6 +74,10 @@ def families(facts: Facts) -> list[list[ProcessState]]:
         for pid in [*f.children, *(pid for peers in f.peers.values() for pid, _ in peers)]:
             if pid in by_pid and _linked(f, facts[by_pid[pid]]):
                 join(i, by_pid[pid])
+    by_birth = {f.born: i for i, f in enumerate(facts) if f.born is not None}
+    for i, f in enumerate(facts):
+        if f.parent is not None and f.parent in by_birth:
+            join(i, by_birth[f.parent])
     by_node = {t.node: i for i, f in enumerate(facts) for t in f.threads}
     for i, f in enumerate(facts):
         for other in (node for e in f.edges for node in (e.owner, *e.candidates) if node is not None):

@@ -417,6 +417,7 @@ def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
         s.partial += view.partial + snap.partial
         if not live and isinstance(snap.target, CoreFileTarget):
             s.died = snap.target.fatal_signal()
+            s.born, s.parent = snap.target.kin(from_samples.family_of(view.rt) if view.rt is not None else "")
         if view.rt is not None:
             s.rings, s.counts = shm_rings.find(view.rt), collectives.find(view.rt)
             s.hosts = gloo_peers.read(view.rt, s.counts)

@@ -14,7 +14,18 @@ from ..stacks import ray_actors
 from ..stacks.async_waits import RUNNABLE
 from . import jobs
 from .facts import LOCKS
-from .follow import asks_only, from_outside, givers_at, givers_of, naps, other_ends, peers_of, pool_at_work, streams_call
+from .follow import (
+    asks_only,
+    from_outside,
+    givers_at,
+    givers_of,
+    in_selector,
+    naps,
+    other_ends,
+    peers_of,
+    pool_at_work,
+    streams_call,
+)
 from .turns import behind
 from .words import describe, describe_node, kept_line, name_of
 
@@ -97,7 +108,7 @@ def _unknown(waits_for: str, why: str) -> Step:
 # ---- threads ---------------------------------------------------------------------------------------------------------
 def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     loop = f.loop_of(t.node[1])
-    selects = t.call is not None and t.call.name in _SELECTS
+    selects = loop is not None and in_selector(f, t, loop)
     asking = asks_only(f, loop) if loop is not None else None
     main = asking.node if asking is not None else loop.main if loop is not None and selects else None
     if main is not None:

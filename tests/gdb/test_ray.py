@@ -1,23 +1,17 @@
-"""The nodes of a Ray cluster of two on this machine: one tree, one verdict."""
+"""Ray on this machine: the nodes of a cluster are one tree and one verdict; actors at rest, at work, and those that wait for
+another's result."""
 
 import json
 import os
+import signal
 import subprocess
 
 import pytest
 from harness.pools import pools
+from harness.subjects import SUBJECTS
 from tools.environments import existing
 
-CLUSTER = """
-import sys
-from ray.cluster_utils import Cluster
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 80 << 20})
-cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
-cluster.wait_for_nodes(240)
-print(cluster.address, flush=True)
-sys.stdin.read()
-cluster.shutdown()
-"""
+KEPT = ("busy", "idle", "unknown")  # verdicts that accuse nobody
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +20,20 @@ def ray_python():
     if not found:
         pytest.skip("no environment with ray: run scripts/test gdb, which makes one")
     return found
+
+
+@pytest.fixture(scope="module")
+def cluster(ray_python):
+    """-> (its address, what each actor does)"""
+    line = [ray_python, "-u", os.path.join(SUBJECTS, "ray_actors.py")]
+    child = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        address = child.stdout.readline().strip()
+        assert address, "the cluster did not start"
+        yield address, json.loads(child.stdout.readline())
+    finally:
+        child.stdin.close()
+        child.wait(120)
 
 
 def asked(python, root, *words, **env):
@@ -44,26 +52,59 @@ def asked(python, root, *words, **env):
     return json.loads(lines[-1])
 
 
-def test_two_nodes_one_tree(ray_python, root):
-    cluster = subprocess.Popen(
-        [ray_python, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+def test_two_nodes_one_tree(ray_python, cluster, root):
+    address, _ = cluster
+    with pools("a") as (one,):
+        said = asked(ray_python, root, "llm-stacks", "-ray", str(one["pid"]), RAY_ADDRESS=address)
+        assert said.get("ranks_read") == 2 and said["failed"] == [], said
+        main = next(
+            g
+            for g in said["groups"]
+            if [f["function"].rpartition(".")[2] for f in g["frames"] if f["kind"] == "python"] == one["stack"]
+        )
+        assert len(main["members"]) == 2 and all(m["pid"] == one["pid"] for m in main["members"])
+        assert len({m["node"] for m in main["members"]}) == 2, main  # of one machine: told apart by their addresses or ids
+        said = asked(ray_python, root, "llm-hang", f"{one['pid']}@ray:", "-wait", "0.5", RAY_ADDRESS=address)
+        assert said["schema"] == "llm-hang/1" and said["ranks_read"] == 2 and len(said["nodes"]) == 2, said
+        assert all(node["node"].startswith("ray:") for node in said["nodes"]), said["nodes"]
+
+
+def test_an_actor_is_at_rest_or_at_work_as_it_says(ray_python, cluster, root):
+    for name, truth in cluster[1].items():
+        said = asked(ray_python, root, "llm-hang", str(truth["pid"]), "-wait", "0.6")
+        verdicts = {v["verdict"] for v in said["verdicts"]}
+        accused = {c["pid"] for v in said["verdicts"] if v["verdict"] not in KEPT for c in v["culprits"]}
+        right = {"rests": {"idle"}, "works": {"busy", "unknown"}, "hangs": {"lock-cycle", "unknown"}}[truth["does"]]
+        assert verdicts <= right, (name, said["verdicts"])
+        assert accused <= {truth.get("end", truth["pid"])}, (name, said["verdicts"])
+        if "end" in truth:  # it was not named, and is read too
+            chain = next(c for c in said["chains"] if "of Ray from the actor in process" in c["waits_for"])
+            ends = [p["pid"] for p in [*(link["place"] for link in chain["through"]), chain["end"]["place"]] if p]
+            assert truth["end"] in ends, (name, chain)
+
+
+def test_who_asks_a_stopped_actor_is_its_victim(ray_python, cluster, root):
+    asks, other = (cluster[1][name]["pid"] for name in ("asks one at work", "works"))
+    os.kill(other, signal.SIGSTOP)
     try:
-        address = cluster.stdout.readline().strip()
-        assert address, "the cluster did not start"
-        with pools("a") as (one,):
-            said = asked(ray_python, root, "llm-stacks", "-ray", str(one["pid"]), RAY_ADDRESS=address)
-            assert said.get("ranks_read") == 2 and said["failed"] == [], said
-            main = next(
-                g
-                for g in said["groups"]
-                if [f["function"].rpartition(".")[2] for f in g["frames"] if f["kind"] == "python"] == one["stack"]
-            )
-            assert len(main["members"]) == 2 and all(m["pid"] == one["pid"] for m in main["members"])
-            assert len({m["node"] for m in main["members"]}) == 2, main  # of one machine: told apart by their addresses or ids
-            said = asked(ray_python, root, "llm-hang", f"{one['pid']}@ray:", "-wait", "0.5", RAY_ADDRESS=address)
-            assert said["schema"] == "llm-hang/1" and said["ranks_read"] == 2 and len(said["nodes"]) == 2, said
-            assert all(node["node"].startswith("ray:") for node in said["nodes"]), said["nodes"]
+        said = asked(ray_python, root, "llm-hang", str(asks), "-wait", "0.5")
     finally:
-        cluster.stdin.close()
-        cluster.wait(60)
+        os.kill(other, signal.SIGCONT)
+    assert said["verdict"] == "stopped" and [c["pid"] for c in said["culprits"]] == [other], said["verdicts"]
+    waits = [c for c in said["chains"] if c["waiter"]["pid"] == asks and "the actor in process" in c["waits_for"]]
+    assert [(c["end"]["state"], c["end"]["place"]["pid"]) for c in waits] == [("stopped", other)], said["chains"]
+
+
+def test_the_processes_of_the_cluster_itself_are_not_accused(cluster, root):
+    """gcs_server and raylet are C++; agents wait for their raylet's end."""
+    me = os.getpid()
+    said = subprocess.run(["ps", "-eo", "pid,ppid,args"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    rows = [(int(r[0]), r[2]) for r in (line.split(None, 2) for line in said.splitlines()[1:]) if int(r[0]) != me]
+    ours = [
+        (pid, args) for pid, args in rows if "/raylet/raylet " in args or "/gcs_server" in args or args.startswith("ray::Dash")
+    ]
+    session = {args.partition("/session_")[2][:40] for _, args in ours if "/session_" in args}
+    assert len(ours) >= 4 and session, ours
+    for pid, args in ours:
+        verdicts = asked("python3", root, "llm-hang", str(pid), "-wait", "0.5")["verdicts"]
+        assert {v["verdict"] for v in verdicts} <= ({"idle"} if "/core/src/ray/" in args else set(KEPT)), (args[:200], verdicts)

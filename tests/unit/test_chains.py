@@ -113,3 +113,22 @@ def test_roles_come_first_and_requests_end_where_their_holder_stands():
     found = chains_of(Facts([lone, core]), [waits, moves])
     assert [(c.waiter, c.request) for c in found] == [(node("core"), ""), (node("a"), ""), (("core", None), "r-1")]
     assert (found[-1].waits_for, found[-1].end.node, found[-1].end.state) == ("blocks", node("core"), "sleeps")
+
+
+def test_a_task_that_is_in_a_call_of_its_own_does_not_wait_for_itself():
+    """Its loop runs it and cannot be in its selector, whatever the call is."""
+    for name, kind in (("poll", "client"), ("select", "pipe"), ("epoll", "client")):
+        one = process("a", python("starts"), call=Call(name, [Source(kind, "the other end", 5)]))
+        task = TaskState(("a", "task t"), "t", "running", 1)
+        one.tasks, one.loops = [task], [LoopState(1, node("a")[1], main=task.node)]
+        found = chain_of(Facts([one]), node("a"))
+        assert found.end.state == "unknown" and "itself" not in found.end.why and found.waits_for == "the other end", (
+            name,
+            found,
+        )
+        task.state = "waiting"  # the loop is in its selector
+        assert chain_of(Facts([one]), node("a")).waits_for == "its task t, in the event loop", name
+    one.tasks[0].state = "running"
+    two = process("b", python("main"), **NAP)
+    one.pid, two.pid, one.threads[0].call.sources[0].peers, one.peers = 1, 2, [6], {6: [(2, True)]}
+    assert chain_of(Facts([one, two]), node("a")).end.node == node("b")

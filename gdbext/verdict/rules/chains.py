@@ -27,7 +27,9 @@ def roots(facts: Facts) -> list[Node]:
     mains = [f.main.node for f in facts if f.main is not None]
     actors = [f for f in facts if f.main is not None and f.main.takes_tasks]
     methods = [t.node for f in actors for t in f.threads[1:] if ray_actors.executes(t.frames)]
-    methods += [task.node for f in actors for loop in f.loops for task in f.tasks if loop.main is None and task.loop == loop.address]
+    methods += [
+        task.node for f in actors for loop in f.loops for task in f.tasks if loop.main is None and task.loop == loop.address
+    ]
     return mains + [loop.main for f in facts for loop in f.loops if loop.main is not None] + methods
 
 

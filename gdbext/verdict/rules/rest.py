@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..facts import Verdict
-from ..follow import outlook, owed, sleeps
+from ..follow import in_selector, outlook, owed, sleeps
 from ..words import name_of
 from . import collectives, requests
 from .chains import roots
@@ -89,8 +89,9 @@ def _runs_a_loop(facts: Facts, node: Node) -> bool:
     themselves."""
     f, t = facts.process(node), facts.thread(node)
     loop = f.loop_of(node[1]) if f is not None and t is not None else None
-    selects = t is not None and t.still and t.call is not None and t.call.name in ("epoll", "select", "poll")
-    return selects and loop is not None and loop.main is None and not loop.ready
+    if f is None or t is None or loop is None:
+        return False
+    return t.still and in_selector(f, t, loop) and loop.main is None and not loop.ready
 
 
 def _counts(f: ProcessState, t: ThreadState) -> bool:
