@@ -225,7 +225,7 @@ def requests_lines(found: Sequence[dict[str, Any]], counts: dict[str, int], styl
             *("" if r.get(k) is None else str(r[k]) for k in NUMBERS),
             str(r["preemptions"] or ""),
             "" if r["age"] is None else seconds(r["age"]),
-            escape(r["blocked_by"] or r.get("waits_for") or ""),
+            escape(_waits(r)),
         ]
         for r in found
     ]
@@ -237,6 +237,12 @@ def requests_lines(found: Sequence[dict[str, Any]], counts: dict[str, int], styl
             lines.append(f"{r['request_id']} {style.bad(r['verdict'])}: {'; '.join(r['evidence'])}{holder}")
         lines += [f"{r['request_id']} {key}: {tokens}" for key, tokens in (r.get("content") or {}).items()]
     return lines
+
+
+def _waits(r: dict[str, Any]) -> str:
+    """What a request waits for: of one that waits for an offload tier its own look says more than its place in the queue."""
+    own = r.get("waits_for") or ""
+    return own if own.startswith("offload: ") else r["blocked_by"] or own
 
 
 def _verdict(r: dict[str, Any], style: Style) -> str:
@@ -281,7 +287,7 @@ def request_lines(
     if data.get("way"):
         stops = [[w["part"], w["instance"] or "", w["request_id"] or "", w["state"] or "", _where(w["at"])] for w in data["way"]]
         lines.append(table(stops, ["hop", "instance", "request", "state", "at"], style))
-    waits = data["blocked_by"] or data["waits_for"]
+    waits = _waits(data)
     lines += [f"  waits for {waits}"] if waits else []
     lines += [f"  {line}" for line in data["evidence"]]
     lines += [f"  must act:  {_where(data['holder'])}"] if data["holder"] else []

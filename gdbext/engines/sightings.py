@@ -86,7 +86,8 @@ class Sighting:
     * `unowned`: the engine itself made it, and need not wait for the answer
     * `replica`: number of the scheduler that a front end gave it to
     * `transfer`: of its KV between this instance and another
-    * `offload`: of its KV between the device and a tier below it"""
+    * `offload`: of its KV between the device and a tier below it
+    * `holds`: blocks that it has while it is parked, where another one lacks blocks"""
 
     request_id: str
     stage: str
@@ -109,6 +110,7 @@ class Sighting:
     sampling: dict[str, Any] | None = None
     transfer: Transfer | None = None
     offload: Offload | None = None
+    holds: int = 0
 
 
 @dataclass

@@ -487,7 +487,7 @@ def _behind_parked(found: Sequence[Tracked], context: _Context) -> None:
     for look in context.schedulers if context.two else ():
         hops = [(t, t.sighting(*sightings.IN_SCHEDULER)) for t in found]
         mine = [(t, hop[1]) for t, hop in hops if hop is not None and hop[0].pid == look.pid and not hop[1].ended]
-        holds = [t for t, s in mine if s.request is not None and any(s.request.blocks.values())]
+        holds = [t for t, s in mine if s.holds or s.request is not None and any(s.request.blocks.values())]
         queued = [t for t, s in mine if s.stage == sightings.QUEUE and t not in holds and not s.parked]
         if not queued or not queued[0].waits_for.startswith(waiting.SHORT) or not holds:
             continue

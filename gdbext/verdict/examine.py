@@ -194,7 +194,8 @@ class _Look:
 
     def examination(self) -> Examination:
         """The verdicts on everything that was seen until now."""
-        custodies, sides = [], []
+        custodies: list[tuple[set[Any], list[Any], list[Any]]] = []
+        sides = []
         for engine, (first, began), now in zip(self.engines, self.first, self.last):
             since = time.monotonic() - began
             last, requests, _ = collect.compared(engine, first, self.seconds, since=since, last=now)

@@ -135,9 +135,9 @@ class ThreadState:
 
     @property
     def takes_tasks(self) -> bool:
-        """Whether it is a worker of Ray that waits for its next task."""
+        """Whether it is a worker of Ray that waits for its next task, or has just woken to look at its timers."""
         inner = next((f for f in self.frames if f.kind == "python"), None)
-        waits = self.call is not None and self.call.name == "epoll"
+        waits = self.call.name == "epoll" if self.call is not None else self.load is not None and self.load <= STILL
         return waits and inner is not None and ray_actors.takes_tasks(inner)
 
     @property

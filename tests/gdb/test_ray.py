@@ -12,6 +12,7 @@ from harness.subjects import SUBJECTS
 from tools.environments import existing
 
 KEPT = ("busy", "idle", "unknown")  # verdicts that accuse nobody
+LOOKS = 6  # on a full machine one look may not be enough
 
 
 @pytest.fixture(scope="module")
@@ -70,17 +71,24 @@ def test_two_nodes_one_tree(ray_python, cluster, root):
 
 
 def test_an_actor_is_at_rest_or_at_work_as_it_says(ray_python, cluster, root):
+    busy = []
     for name, truth in cluster[1].items():
-        said = asked(ray_python, root, "llm-hang", str(truth["pid"]), "-wait", "0.6")
-        verdicts = {v["verdict"] for v in said["verdicts"]}
-        accused = {c["pid"] for v in said["verdicts"] if v["verdict"] not in KEPT for c in v["culprits"]}
-        right = {"rests": {"idle"}, "works": {"busy", "unknown"}, "hangs": {"lock-cycle", "unknown"}}[truth["does"]]
-        assert verdicts <= right, (name, said["verdicts"])
-        assert accused <= {truth.get("end", truth["pid"])}, (name, said["verdicts"])
+        right = {"rests": {"idle"}, "works": {"busy"}, "hangs": {"lock-cycle"}}[truth["does"]]
+        for _ in range(LOOKS):
+            said = asked(ray_python, root, "llm-hang", str(truth["pid"]), "-wait", "0.6")
+            verdicts = {v["verdict"] for v in said["verdicts"]}
+            accused = {c["pid"] for v in said["verdicts"] if v["verdict"] not in KEPT for c in v["culprits"]}
+            assert verdicts <= {*right, "unknown"}, (name, said["verdicts"])
+            assert accused <= {truth.get("end", truth["pid"])}, (name, said["verdicts"])
+            if "unknown" not in verdicts:
+                break
+        assert verdicts == right or truth["does"] == "works", (name, said)
+        busy += [name] * (verdicts == {"busy"})
         if "end" in truth:  # it was not named, and is read too
             chain = next(c for c in said["chains"] if "of Ray from the actor in process" in c["waits_for"])
             ends = [p["pid"] for p in [*(link["place"] for link in chain["through"]), chain["end"]["place"]] if p]
             assert truth["end"] in ends, (name, chain)
+    assert busy, "none of five on a machine that has no processor for them"
 
 
 def test_who_asks_a_stopped_actor_is_its_victim(ray_python, cluster, root):
@@ -98,7 +106,7 @@ def test_who_asks_a_stopped_actor_is_its_victim(ray_python, cluster, root):
 def test_the_processes_of_the_cluster_itself_are_not_accused(cluster, root):
     """gcs_server and raylet are C++; agents wait for their raylet's end."""
     me = os.getpid()
-    said = subprocess.run(["ps", "-eo", "pid,ppid,args"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    said = subprocess.run(["ps", "-wweo", "pid,ppid,args"], stdout=subprocess.PIPE, text=True, check=True).stdout
     rows = [(int(r[0]), r[2]) for r in (line.split(None, 2) for line in said.splitlines()[1:]) if int(r[0]) != me]
     ours = [
         (pid, args) for pid, args in rows if "/raylet/raylet " in args or "/gcs_server" in args or args.startswith("ray::Dash")

@@ -136,7 +136,7 @@ def test_requests_behind_blocks_that_parked_requests_hold_are_behind_these():
 
     def parked(blocks):
         holder = waits("p", parked=True, waits_for="transfer: KV blocks from another process")
-        holder.request.blocks = {0: blocks}
+        holder.holds = len(blocks)  # in the look; its table is read later
         return holder
 
     found = {t.request_id: t for t in join(look(parked([1, 2]), 9), look(parked([1, 2]), 3))}

@@ -259,6 +259,20 @@ def _short(found: Look, scheduler: Object, block_size: int) -> None:
     if wanted > free:
         held = {s.request_id: -(-s.progress[0] // block_size) for s in found.sightings if s.stage == RUNNING or s.ended}
         head.waits_for = waiting.shortage(f"{wanted}", f"{free} free", held)
+        for sighting in found.sightings:
+            if sighting.stage == QUEUE and sighting.parked:
+                sighting.holds = _held(manager, sighting.request_id)
+
+
+def _held(manager: Object | None, request_id: str) -> int:
+    """The number of blocks that a request has in the tables of all groups."""
+    single = known(manager, "managers") if manager is not None else None
+    owners = single.elements(100) if single is not None else [manager] if manager is not None else []
+    count = 0
+    for owner in owners:
+        with log.passing_over(NotFoundError):  # it has none
+            count += owner.attr("req_to_blocks").item(request_id).len()
+    return count
 
 
 def _parked(rt: Runtime, found: Look) -> None:
