@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from .adopted import lost_parent
 from .registry import SPECS
+from .spec import SCHEDULERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from .rank import Rank
 
 ORPHANS = ("engine-core", "worker", "scheduler", "detokenizer", "rank", "coordinator", "child", "api-server")
+_RINGS = re.compile(r" /dev/shm/(psm_\w+)")
 _ROLE_ORDER = ("frontend", "api-server", "coordinator", "backend", "engine-core", "scheduler", "detokenizer", "worker", "rank")
 
 
@@ -71,9 +75,14 @@ def _inherited(rank: Rank) -> None:
         rank.mark("fork", f"forked from {rank.ppid}, with that one's title")
 
 
+def _share_a_ring(one: Rank, other: Rank) -> bool:
+    """Whether two processes map the same memory of multiprocessing.shared_memory, whose names are random."""
+    return one is not other and not {*_RINGS.findall(one.process.maps())}.isdisjoint(_RINGS.findall(other.process.maps()))
+
+
 def families(ranks: dict[int, Rank]) -> list[list[Rank]]:
-    """The ranks of each running engine, the oldest engine first: processes that started one another, and orphans of one process
-    group."""
+    """The ranks of each running engine, the oldest engine first: processes that started one another, orphans of one process
+    group, and workers that something else has started (Ray's raylet), by the rings that they share with one engine."""
     top: dict[int, int] = {}
 
     def find(pid: int) -> int:
@@ -101,6 +110,12 @@ def families(ranks: dict[int, Rank]) -> list[list[Rank]]:
         found = whole.get((name, pgrp, session), ())
         if len(found) == 1:
             top[find(pid)] = find(next(iter(found)))
+    for rank in ranks.values():
+        if rank.parent is None and rank.role == "worker":
+            found = {find(core.pid) for core in ranks.values() if core.role in SCHEDULERS and core.engine == rank.engine}
+            shared = {pid for pid in found if any(_share_a_ring(rank, r) for r in ranks.values() if find(r.pid) == pid)}
+            if len(shared) == 1:
+                top[find(rank.pid)] = shared.pop()
     groups: dict[int, list[Rank]] = {}
     for rank in ranks.values():
         groups.setdefault(find(rank.pid), []).append(rank)

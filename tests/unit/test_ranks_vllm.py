@@ -171,3 +171,23 @@ def test_torchrun_ranks_come_from_the_environment(proc):
         ("worker", {"world": 0, "local": 0}, "environ"),
         ("worker", {"world": 1, "local": 1}, "environ"),
     ]
+
+
+def test_workers_that_rays_raylet_started_are_of_the_engine_whose_rings_they_map(proc):
+    """One engine's rings are no other's; a worker that maps none of them, or those of two engines, stays alone."""
+
+    def maps(*names):
+        return "".join(f"7f0000000000-7f0000001000 rw-s 00000000 00:19 {n} /dev/shm/psm_{n:08x}\n" for n in names)
+
+    raylet, truth = proc.add(["/opt/ray/raylet"], exe="/opt/ray/raylet"), []
+    for d in range(2):
+        server = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m"])
+        core = proc.add(title="VLLM::EngineCore", ppid=server, maps=maps(10 + d, 20 + d))
+        workers = [proc.add(title=f"VLLM::Worker_TP{t}", ppid=raylet, maps=maps(10 + d, 30 + 2 * d + t)) for t in range(2)]
+        truth.append({server, core, *workers})
+    alone = [proc.add(title="VLLM::Worker_TP0", ppid=raylet, maps=maps(*names)) for names in ((99,), (10, 11), ())]
+    groups = {}
+    for rank in proc.ranks():
+        groups.setdefault(rank.family, set()).add(rank.pid)
+    assert [g for g in groups.values() if len(g) > 1] == truth, groups
+    assert all({pid} in groups.values() for pid in alone), groups
