@@ -136,8 +136,6 @@ def _outlook(facts: Facts, node: Node, seen: _Way) -> Outlook:
         return _edge(facts, task.edge, seen, len(task.on) > 1)
     if task.kind == "sleep":
         served = f.listens or thread is not None and thread.call is not None and from_outside(thread.call)
-        if task.for_good and served and not naps(facts, node):
-            return Outlook("rests", node)  # it keeps a server alive
         return Outlook("ticks" if naps(facts, node) or served else "sleeps" if task.for_good else "unknown", node)
     if task.kind == "executor":
         found = _executor(facts, f, seen)

@@ -4,13 +4,14 @@ enough, sampling goes on. All of it is filled into the facts that the rules judg
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..access.cgroups import frozen_by
 from ..access.proc import ProcTarget, process_clock
-from ..access.procfs import bytes_read, cpu_of, state_of, wait_channel
+from ..access.procfs import bytes_read, cpu_of, read_maps, state_of, wait_channel
 from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
 from ..access.retry import settled_counts
@@ -45,6 +46,7 @@ MAX_QUEUES = 256  # whose counts are compared
 MAX_TURNS = 1 << 20  # items through a queue between two successive readings of its count
 TICKS, TICK = 4, 0.003  # times, seconds
 SHM = "/dev/shm/"
+_PYTHON = re.compile(r"/(lib)?python[^/\n]*$", re.M)  # files that a process of Python maps
 
 
 class Sampling:
@@ -245,8 +247,10 @@ class _Watch:
 
 
 def _last_calls(s: ProcessState) -> None:
-    """Reads what the threads of a process without Python wait for."""
+    """Reads what the threads of a process without Python wait for. Of one whose Python cannot be read, that says too little."""
     with log.passing_over(GdbextError):
+        if _PYTHON.search(read_maps(s.pid)[0]):
+            return
         target = ProcTarget(s.pid)
         s.window.enter(system_calls.read(target, [th.tid for th in target.threads()]), anew=True)
         s.listens = any(source.kind == "listener" for source in system_calls.Files(s.pid).watched())

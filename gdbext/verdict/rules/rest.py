@@ -96,7 +96,7 @@ def _runs_a_loop(facts: Facts, node: Node) -> bool:
 
 def _counts(f: ProcessState, t: ThreadState) -> bool:
     native = f.main is not None and not f.main.python
-    return t.edge is not None if native else t.python and not t.idle
+    return t.edge is not None or t.works if native else t.python and not t.idle
 
 
 def _at_peace(facts: Facts, node: Node) -> bool:
