@@ -132,3 +132,20 @@ def test_a_task_that_is_in_a_call_of_its_own_does_not_wait_for_itself():
     two = process("b", python("main"), **NAP)
     one.pid, two.pid, one.threads[0].call.sources[0].peers, one.peers = 1, 2, [6], {6: [(2, True)]}
     assert chain_of(Facts([one, two]), node("a")).end.node == node("b")
+
+
+def test_who_waits_for_new_clients_does_not_serve_those_that_it_has():
+    """As seen on a server with a thread for each connection: the chain ended at its accept(), which had the socket too."""
+    asks = Call("recv", [Source("unix", "a Unix socket", 5, peers=[6])])
+    accept = Call("recv", [Source("listener", "connections to port 1", 9)])
+    for known, thread in ((True, True), (True, False), (False, True), (False, False)):
+        one = process("a", python("main"), call=asks)
+        one.pid, one.peers = 1, {6: [(2, True)]}
+        two = process("b", python("main"), call=accept)
+        two.pid, server = 2, ("b", 7)
+        if thread:
+            add(two, 7, "conn", **NAP)
+        both = [node("b"), server] if thread else [node("b")]
+        two.at_ends = {("talks", 6): both} if known else {}
+        found = chain_of(Facts([one, two]), node("a"))
+        assert (found.end.node, found.end.state) == ((server, "sleeps") if thread else (node("b"), "input"))
