@@ -76,3 +76,37 @@ def test_an_engine_rests_with_its_detokenizer_and_the_helpers_of_its_processes()
     assert judge(blocked).kind == "unknown"
     lost = SimpleNamespace(verdict="", sure=False, holder=None, request_id="a", at=None, waits_for="", age=1, evidence=[])
     assert judge(engine([lost])).kind == "unknown"
+
+
+def test_a_process_without_python_rests_in_its_loop_if_it_listens_and_none_of_its_threads_runs_or_waits_for_a_lock():
+    """As Ray's gcs_server, whose main thread watches timers only: other threads of it watch the listener."""
+    timers = Call("epoll", [Source("event", "anon_inode:[eventfd]"), Source("event", "anon_inode:[timerfd]")])
+
+    def said(listens, **other):
+        one = process("g", (), EPOLL, role="", call=timers, python=False)
+        one.listens = listens
+        return judge([add(one, 7, "rpc", frames=(), python=False, **other)]).kind
+
+    assert said(True) == "idle" and said(False) == "unknown"
+    assert said(True, load=0.9, wanted=0.9) == "unknown"
+    mutex = Edge(("g", 7), "a mutex", "mutex", ("g", 8))
+    assert said(True, edge=mutex) != "idle"
+    python_one = process("p", python("main"), EPOLL, role="", call=timers)
+    python_one.listens = True
+    assert judge([python_one]).kind == "unknown"
+
+
+def test_a_worker_of_ray_rests_where_it_takes_its_next_task_and_works_where_its_methods_do():
+    timers = Call("epoll", [Source("event", "anon_inode:[eventfd]")])
+    takes = python("Worker.main_loop", file="/x/ray/_private/worker.py")
+    method = [*python("work", file="/x/mine.py"), *python("actor_method_executor", file="/x/ray/_private/function_manager.py")]
+
+    def said(frames=takes, call=timers, **other):
+        one = process("w", frames, EPOLL, role="", call=call)
+        return judge([add(one, 7, "method", frames=method, **other)] if other else [one])
+
+    assert said().kind == "idle"
+    assert said(call=Call("futex")).kind == "unknown"  # it waits for an argument of the next one
+    assert said(moved=True, advanced=True, load=0.5).culprits == [("w", 7)]
+    assert said(moved=True, advanced=True, load=0.5).kind == "busy"
+    assert said(call=timers, load=0.0, state="S").kind == "unknown"  # a method waits for what is not known

@@ -28,7 +28,7 @@ class Methods:
         n = 0
         while True:
             n = (n + sum(i * n for i in range(20000))) % 1009
-            time.sleep(0.005)
+            time.sleep(0.01)
 
     def locks(self, begun):
         ray.get(begun.add.remote())
@@ -50,7 +50,7 @@ class Tasks:
         await begun.add.remote()
         while True:
             self.n = sum(range(20000))
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.01)
 
     async def asks(self, begun, other, method):
         ref = getattr(other, method).remote(begun)
