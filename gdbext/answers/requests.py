@@ -233,6 +233,8 @@ def requests_lines(found: Sequence[dict[str, Any]], counts: dict[str, int], styl
         lines.append(table(rows, HEAD, style, HEAD[HEAD.index("tokens") : HEAD.index("waits for")], SPARE))
     if any(r.get("new") for r in found):
         lines.append(style.dim("new: it came after the processes had been looked at; ask again for its verdict"))
+    for why in dict.fromkeys("; ".join(r["evidence"]) for r in found if _is_open(r)):
+        lines.append(style.dim(f"unknown: {why or 'it did not move between the looks'}; -between S looks for longer"))
     for r in found:
         if r.get("verdict") in (*STUCK, KEPT):
             holder = f"; must act: {_where(r['holder'])}" if r["holder"] else ""
@@ -241,8 +243,13 @@ def requests_lines(found: Sequence[dict[str, Any]], counts: dict[str, int], styl
     return lines
 
 
+def _is_open(r: dict[str, Any]) -> bool:
+    """Whether it did not move between the looks, which do not show why."""
+    return not r.get("verdict") and r.get("moved") is False
+
+
 def _verdict(r: dict[str, Any], style: Style) -> str:
-    verdict = r.get("verdict") or ("new" if r.get("new") else "")
+    verdict = r.get("verdict") or ("new" if r.get("new") else "unknown" if _is_open(r) else "")
     return style.bad(verdict) if verdict in STUCK else verdict
 
 

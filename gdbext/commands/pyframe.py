@@ -190,8 +190,14 @@ class PyLocals(Command):
     def run(self, session: Session, args: Args) -> Answer:
         frame = session.frame(args.on)
         found = variables_of(frame, session.private(frame.rt, args), reprs.FULL if args.full else None)
+        place = frame_place(frame)
+
+        def text(style: Style) -> str:
+            where = f" in frame {place['index']}, {place['function']} ({style.path(place['file'])}:{place['line']})"
+            return "\n".join(variable_lines(found, style, "", where))
+
         return Answer(
-            {"frame": frame_place(frame), "locals": found},
-            lambda style: "\n".join(variable_lines(found, style, "")),
+            {"frame": place, "locals": found},
+            text,
             session.partial(frame.rt.target),
         )
