@@ -22,7 +22,7 @@ from .kv import numbers_data
 NUMBERS = ("tokens", "prompt_tokens", "computed_tokens", "output_tokens", "blocks")
 MAX_LINE = 32  # ids of tokens in a line
 HEAD = ["request", "verdict", "at", "state", "tokens", "prompt", "computed", "output", "blocks", "preempted", "age", "waits for"]
-SPARE = ("computed", "prompt", "blocks", "state")  # a narrow terminal goes without them
+SPARE = ("computed", "prompt", "blocks", "state", "output", "preempted", "age")  # a narrow terminal goes without them
 
 
 def request_data(request: Request | None, tracked: Tracked | None = None, blocks: bool = True) -> dict[str, Any]:
