@@ -68,9 +68,9 @@ _INDENT = " │├└─|`-#"
 
 
 def _split(line: str, columns: int, least: int) -> tuple[str, str]:
-    """-> (the part that fits into `columns`, the rest), broken after the last space behind `least` columns, else in a word. A
-    colour that is on at the break ends there and begins again; a link ends."""
-    used, colour, link, place, broken = 0, "", "", 0, (0, "")
+    """-> (the part that fits into `columns`, the rest), broken after the last space behind `least` columns, else in a word, of a
+    path or a dotted name at a joint. A colour that is on at the break ends there and begins again; a link ends."""
+    used, colour, link, place, broken, joint = 0, "", "", 0, (0, ""), (0, "")
     for i, part in enumerate(COLOUR.split(line)):
         if i % 2:
             if part.startswith(LINK):
@@ -82,9 +82,11 @@ def _split(line: str, columns: int, least: int) -> tuple[str, str]:
         for c in part:
             used += _columns(c)
             if used > columns:
-                place, colour = broken if broken[0] else (place, colour)
+                place, colour = next((at for at in (broken, joint) if at[0]), (place, colour))
                 return line[:place] + (_END if colour else "") + link, colour + line[place:].lstrip(" " if broken[0] else "")
             place += 1
             if c == " " and used > least > 0:
                 broken = place, colour
+            elif c in "/._,(" and used > columns // 2 and least > 0:
+                joint = place, colour
     return line, ""
