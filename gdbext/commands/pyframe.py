@@ -149,6 +149,7 @@ class PyList(Command):
         }
 
         def people(style: Style) -> str:
+            style.wraps = 0  # source is shown as it is
             texts = [escape(t, keep="\t") for _, t in shown]
             if style.enabled:
                 texts = _highlight(texts, style)

@@ -108,7 +108,7 @@ class Style:
 
     `width`: the terminal's columns, 0 for no limit. `full_paths`: source files with all of their path. `links`: they are links,
     as the terminal supports them. `wraps`: the columns at which lines that are too long for the terminal are broken, 0 where none
-    is broken, as in a pipe."""
+    is broken: in a pipe, and where a command sets it so."""
 
     _CODES = {"title": "1", "name": "33", "file": "32", "address": "34", "dim": "2", "bad": "31", "good": "32", "value": "36"}
 

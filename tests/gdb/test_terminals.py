@@ -28,7 +28,8 @@ TABLES = """
     llm-kernels llm-memory llm-ranks llm-record llm-request llm-requests llm-symbols llm-top pyheap pytensors pythreads
 """.split()
 COPIED = re.compile(r"^ *(?:[{\"]|python3 -m pip )")  # JSON, and what is there to be copied: stays whole
-WHOLE = ("llm-gpucore", "llm-follow", "llm-attach", "llm-detach", "llm-continue")  # gdb's own lines stand between
+# source, a shell's lines, and those between which gdb's own stand
+WHOLE = ("pylist", "llm-gpucore", "llm-follow", "llm-attach", "llm-detach", "llm-continue")
 MORE = {
     "llm-ranks": ["E"],
     "llm-requests": ["E"],
