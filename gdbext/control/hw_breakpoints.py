@@ -244,9 +244,10 @@ class Process:
         used = self.used()
         if count > self.free():
             taken = ", ".join(dict.fromkeys(used)) or "none"
+            ours = next((o.replace(" ", " -delete ") for o in used if o.startswith(("py", "llm-")) and o[-1].isdigit()), "")
             raise GdbextError(
                 f"{what} needs {count} of the {self.registers} debug registers of {self.name}, {self.free()} are free "
-                f"(taken: {taken}); delete one of those"
+                f"(taken: {taken}); delete one of those{ours and ': ' + ours}"
             )
 
     def renew_registers(self) -> None:
