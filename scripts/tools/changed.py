@@ -4,7 +4,8 @@ not know yet.
 A test file is touched by what it imports, and what that imports, in functions too: its harness, the pack, the scripts. It is
 also touched by what it names in a string: a module ("gdbext.stacks.prefetch"), a command ("llm-stacks", which loads its module
 and what that imports), a file by its name ("titled.py", "security.md"). Who starts the pack or gdb, itself or by its harness,
-depends on both of its doors; who names a fixture of its folder's conftest.py, on what that imports. Tests of unit that walk through folders look through all sources: they run for every change.
+depends on both of its doors; who names a fixture of its folder's conftest.py, on what that imports. Tests of unit that walk
+through folders look through all sources: they run for every change.
 
 In doubt all tests run: for a change of what all tests share (`SHARED`), of a file that is neither Python nor a page and that no
 test names, and of one that was removed."""

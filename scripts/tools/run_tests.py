@@ -126,9 +126,9 @@ def in_own_pids(python: str) -> list[str]:
 
 def runs(part: str, arguments: list[str], workers: int, python: str) -> list[list[str]]:
     """The pytests of a part, by the arguments that each gets besides: on all processors where tests share no machine-wide state,
-    that is all of unit, and of gdb those not marked alone, which come after them, one at a time. Tests of gdb
-    wait for processes and clocks more than half of their time: there are five workers more than processors, each with processes of
-    its own."""
+    that is all of unit, and of gdb those not marked alone, which come after them, one at a time. Tests of gdb wait
+    for processes and clocks more than half of their time: there are five workers more than processors, each with processes of its
+    own."""
     own = any(a in ("-s", "--pdb", "--capture=no") or a.startswith(("-n", "-p")) for a in arguments)
     many = not arguments or len(arguments) > FEW and all(part_of(a) and "::" not in a for a in arguments)
     if part == "unit" and workers > 1 and not own:

@@ -15,8 +15,7 @@ from harness.gdb_run import fetched, run_gdb
 from harness.launches import small_program
 from tools import own_pids
 
-# Files whose tests need the machine for themselves, and why; a single test is marked `alone`. scripts/test runs the others several
-# at once.
+# Files whose tests need the machine for themselves, and why; a single test is marked `alone`. The others run several at once.
 ALONE = {}
 if not os.environ.get(own_pids.INSIDE):  # a worker sees what other workers start
     ALONE["test_ranks_live.py"] = "lists the engines of the machine, and other files start what looks like one"
