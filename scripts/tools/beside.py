@@ -1,4 +1,4 @@
-"""Does a job beside another one: it takes what that one leaves of the processors."""
+"""Does a job beside another one, at an engine's priority (share.py): most of what it takes, that one leaves idle."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import tempfile
 from .say import Failed, say
 from .share import lower_priority
 
-LOWEST = 19  # setpriority(2)
-
 
 def _do(job, answer, output: int) -> None:
     os.setsid()  # whose priority among sessions is its own
-    lower_priority(LOWEST)
+    lower_priority()
     for stream in (1, 2):
         os.dup2(output, stream)
     sys.stdout = sys.stderr = open(1, "w", buffering=1, errors="replace", closefd=False)
@@ -25,7 +23,7 @@ def _do(job, answer, output: int) -> None:
 
 @contextlib.contextmanager
 def beside(job, what: str):
-    """`job()` in a process of its own at the lowest priority, which ends with the block. -> function that waits for what it
+    """`job()` in a process of its own at a lower priority, which ends with the block. -> function that waits for what it
     returns, once what it has printed is printed; `Failed`, with `what`, where it ended without that."""
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryFile("w+", errors="replace") as output:

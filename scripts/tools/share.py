@@ -22,13 +22,13 @@ PERIOD = 100_000  # microseconds
 WEIGHT = 110 / 1024  # of a priority NICE lower (kernel/sched/core.c, sched_prio_to_weight)
 
 
-def lower_priority(by: int = NICE) -> str:
+def lower_priority() -> str:
     """Of this process and what it starts. -> what was done, in words."""
-    os.nice(max(0, by - os.nice(0)))
+    os.nice(max(0, NICE - os.nice(0)))
     with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as f:
-        f.write(str(by))
-        return f"priority {by} lower, its session's too"
-    return f"priority {by} lower"
+        f.write(str(NICE))
+        return f"priority {NICE} lower, its session's too"
+    return f"priority {NICE} lower"
 
 
 def quota(part: float = 0.0) -> tuple[str, str]:
