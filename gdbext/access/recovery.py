@@ -52,11 +52,12 @@ def left_stopped(pid: int) -> bool:
     return False
 
 
-def restore_run_state(pid: int, start: int, was_stopped: bool, seconds: float = WATCH) -> int:
-    """Watches a released process for `seconds` and keeps it as it was before: running, or stopped. Returns the signals sent."""
+def restore_run_state(pid: int, start: int, was_stopped: bool, seconds: float = 0) -> int:
+    """Watches a released process for `seconds`, or looks at it once, and keeps it as it was before: running, or stopped. Returns
+    the signals sent."""
     sent, deadline = 0, time.monotonic() + seconds
     pause = 0.002
-    while time.monotonic() < deadline and ptrace.start_time(pid) == start and not ptrace.tracers(pid):
+    while ptrace.start_time(pid) == start and not ptrace.tracers(pid):
         stopped = left_stopped(pid)
         if stopped != was_stopped:
             if ptrace.tracers(pid):
@@ -66,6 +67,8 @@ def restore_run_state(pid: int, start: int, was_stopped: bool, seconds: float = 
                 sent += 1
             except OSError:
                 break
+        if time.monotonic() >= deadline:
+            break
         time.sleep(pause)
         pause = min(0.05, pause * 1.3)
     return sent
@@ -261,15 +264,13 @@ def recover(held: dict[int, Held], tracer: int, gone: Callable[[], bool]) -> Non
         if held:
             time.sleep(0.001 if not dead else 0.01)
         for pid, one in released.items():
-            restore_run_state(
-                pid, one.start, one.was_stopped, 0.001
-            )  # the first check at once: other processes may still wait for the tracer
+            restore_run_state(pid, one.start, one.was_stopped)  # at once: other processes may still wait for the tracer
     deadline = time.monotonic() + WATCH
     while released and time.monotonic() < deadline:
         for pid, one in list(released.items()):
             if ptrace.tracers(pid):
                 del released[pid]  # another debugger has it
-            restore_run_state(pid, one.start, one.was_stopped, 0.003)
+            restore_run_state(pid, one.start, one.was_stopped)
         time.sleep(0.01)
 
 

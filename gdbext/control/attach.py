@@ -54,7 +54,6 @@ def attach(processes: Iterable[tuple[int, str]], which: str = "main", force: boo
     attached_processes.start_guard()
     attached_processes.leave_no_core()
     attached_processes.opens_end()
-    attached_processes.loader_breakpoints_out()
     listen(gdb_exiting=_on_gdb_exit)
     with QuietGdb(keep_focus=False) as focus, inferior_breakpoints.suspended():
         scratch: int | None = None
@@ -70,6 +69,7 @@ def attach(processes: Iterable[tuple[int, str]], which: str = "main", force: boo
                 one.inferior, one.added = place
                 fresh.append(one)
                 _attach_one(one, which)
+            attached_processes.loader_breakpoints_out()  # gdb has planted them, and nothing runs yet
             select(fresh[0].inferior)
         except BaseException as e:
             focus.keep_focus = True
@@ -184,7 +184,7 @@ def _roll_back(fresh: list[AttachedProcess]) -> None:
     own."""
     for h in reversed(fresh):
         try:
-            _detach_one(h)
+            _detach_one(h, watch=0.02)
         except (gdb.error, GdbextError) as e:
             log.passed_over(e)
             attached_processes.still_held(h)  # the error that is raised gives the reason
@@ -213,7 +213,8 @@ def detach(pids: Iterable[int] | None = None) -> list[tuple[AttachedProcess, flo
     return done
 
 
-def _detach_one(h: AttachedProcess) -> None:
+def _detach_one(h: AttachedProcess, watch: float = 0) -> None:
+    """`watch`: seconds for which a SIGSTOP of gdb's own may still be on its way, as after an attach that was broken off."""
     inferior = attached_processes.inferior_of(h)
     if inferior is not None and inferior.pid == h.pid:
         if h.was_stopped and not h.ran:
@@ -223,8 +224,7 @@ def _detach_one(h: AttachedProcess) -> None:
         gdb.execute(command("detach inferiors {}", h.inferior), to_string=True)
     h.let_go()
     if h.start is not None and ptrace.start_time(h.pid) == h.start and not ptrace.tracers(h.pid):
-        # gdb's own SIGSTOP may still be on its way when an attach was broken off.
-        recovery.restore_run_state(h.pid, h.start, h.was_stopped and not h.ran, 0.02)
+        recovery.restore_run_state(h.pid, h.start, h.was_stopped and not h.ran, watch)
     attached_processes.drop(h)
 
 

@@ -53,6 +53,7 @@ class LoaderBreakpoints:
     def __init__(self, pids: Callable[[], set[int]]) -> None:
         self._pids = pids
         self._watched: dict[int, _Watched] = {}
+        self._asked: set[int] = set()  # the processes whose places were looked for
         self._lock, self._done, self._resumed = threading.Lock(), threading.Event(), 0.0
         self._thread: threading.Thread | None = None
         self._stale = True
@@ -82,8 +83,8 @@ class LoaderBreakpoints:
     def _on_continue(self, _: Any) -> None:
         if self._thread is None:
             return
-        if self._stale or {one.pid for one in self._watched.values()} != self._pids():
-            self._stale = False
+        if self._stale or self._asked != self._pids():  # the event comes for each thread
+            self._stale, self._asked = False, self._pids()
             self._take([] if wanted() else _places(self._pids()))
         self._resumed = time.monotonic()
 

@@ -102,8 +102,8 @@ def _awake_waiter(rt: Runtime, thread: Thread, start: int, end: int) -> bool:
     if rt.library.elf.has_static_symbols:
         return any(frame.function == "take_gil" for frame in target.unwind(thread)[:_AWAKE_FRAMES])
     registers = target.registers(thread)
-    stack = target.read(registers[_SP[target.arch]], _AWAKE_BYTES)
-    words = [*registers.values(), *struct.unpack(f"<{len(stack) // 8}Q", stack)]
+    stack = target.read_partial(registers[_SP[target.arch]], _AWAKE_BYTES)
+    words = [*registers.values(), *struct.unpack(f"<{len(stack) // 8}Q", stack[: len(stack) & -8])]
     return any(isinstance(word, int) and start <= word < end for word in words)
 
 

@@ -41,16 +41,17 @@ SMALL = 64  # ints of more digits are no counter
 
 
 class Columns:
-    """`size` bytes at each of `addresses` (multiples of 8, any order)."""
+    """`size` bytes at each of `addresses` (multiples of 8, any order). The objects have `sure` bytes (None: all of them); what
+    lies beyond may not be mapped, as behind the last object of an allocator's arena, and reads as zeros then."""
 
-    def __init__(self, target: Target, addresses: Sequence[int], size: int) -> None:
+    def __init__(self, target: Target, addresses: Sequence[int], size: int, sure: int | None = None) -> None:
         self.target, self.addresses, self.size = target, addresses, size
         gathered = target.gather(addresses, size) if not size % 8 and _are_scattered(addresses) else None
         if gathered is not None:  # their copies lie one after the other
             self.runs, self.pieces = [(0, len(addresses), size)], [(0, gathered.cast("Q"))]
         else:
             self.runs = _runs(addresses)
-            self.pieces = _pieces(target, self.runs, size)
+            self.pieces = _pieces(target, self.runs, size, size if sure is None else min(sure, size))
 
     def words(self, offset: int) -> list[int]:
         """The 64-bit word at `offset` of each, in order."""
@@ -133,9 +134,9 @@ def _near(start: int, count: int, step: int) -> list[Run]:
     return [(start + i * step, 1, 8) for i in range(count)]
 
 
-def _pieces(target: Target, runs: list[Run], size: int) -> list[Piece]:
+def _pieces(target: Target, runs: list[Run], size: int, sure: int) -> list[Piece]:
     """For each run (base address, view of words) of the piece of memory that holds it. `FaultError` names the address that cannot
-    be read."""
+    be read, unless only what is not `sure` of the last object is missing."""
     spans = []
     for number, (start, count, step) in enumerate(runs):
         end = start + (count - 1) * step
@@ -159,7 +160,11 @@ def _pieces(target: Target, runs: list[Run], size: int) -> list[Piece]:
         except FaultError as e:
             log.passed_over(e)
             for start, end, number in spans[at:upto]:  # the gap between two was not mapped
-                found[number] = (start, memoryview(target.read(start, end - start + -(end - start) % 8)).cast("Q"))
+                whole = end - start + -(end - start) % 8
+                have = target.read_partial(start, whole)
+                if len(have) < end - start - size + sure:
+                    raise
+                found[number] = (start, memoryview(have.ljust(whole, b"\0")).cast("Q"))
         at = upto
     return [found[number] for number in range(len(runs))]
 
@@ -239,7 +244,7 @@ def strings(rt: Runtime, pointers: Sequence[int], limit: int) -> list[str]:
         return []
     L, kind = rt.layout, rt.object(pointers[0]).type
     head = L["ascii.__size"]
-    columns = Columns(rt.target, pointers, (head + SHORT_TEXT + 7) & -8)
+    columns = Columns(rt.target, pointers, (head + SHORT_TEXT + 7) & -8, sure=head)
     counts, states = columns.words(L["ascii.length"]), columns.halves(L["ascii.state"])
     plain = {state: rt.dialect.string_bits(state) for state in set(states)}
     strangers = {i for i, _ in columns.others(L["object.ob_type"], kind.address)}
@@ -376,13 +381,13 @@ class Records:
         return found
 
     def _tables(self, places: list[int], size: int) -> Columns:
-        """The first `size` bytes of the tables of keys of the objects at some places of the list. They are read once for all of
-        them."""
+        """The first `size` bytes of the tables of keys of the objects at some places of the list (zeros past the end of a shorter
+        one). They are read once for all of them."""
         keys = self._keys or []
         if len(places) < len(self.addresses):
-            return Columns(self.rt.target, [keys[i] for i in places], size)
+            return Columns(self.rt.target, [keys[i] for i in places], size, sure=0)
         if self._whole is None or self._whole.size < size:
-            self._whole = Columns(self.rt.target, keys, max(size, self._extent))  # other members will be read
+            self._whole = Columns(self.rt.target, keys, max(size, self._extent), sure=0)  # other members will be read
         return self._whole
 
     def _place_of_key(self, number: int, name: str) -> tuple[int, int] | None:

@@ -73,9 +73,11 @@ def survey(
     if runtime_of is None and proc_root == "/proc":
         runtime_of = read_runtime
     search = Search(table, runtime_of, verify)
-    _by_outside(search)
-    if about is not None and all(_is_nobodys(search, pid) for pid in about):
+    _by_command_and_title(search)
+    trees = [_tree(search, pid) for pid in about or ()]
+    if trees and not _are_an_engines(search, trees):
         return [], search.partial, len(table)
+    search.by_libraries()
     _gather(search)
     families.mark(search.ranks, table, runtime_of)
     found: list[Rank] = []
@@ -90,7 +92,7 @@ def survey(
         rank.index = index
     if search.hidden:
         search.partial.append(
-            f"{search.hidden} large Python processes are another user's, and may be an engine's: run this as root, or as "
+            f"{len(search.hidden)} large Python processes are another user's, and may be an engine's: run this as root, or as "
             "that user, to see"
         )
     for rank in found:
@@ -104,20 +106,26 @@ def survey(
     return found, search.partial, len(table)
 
 
-def _by_outside(search: Search) -> None:
-    """Asks the kinds of evidence that read no memory, in their order."""
+def _by_command_and_title(search: Search) -> None:
+    """Asks the kinds of evidence that cost least, in their order."""
     search.by_command()
     search.relate(list(search.ranks.values()))
     search.confirm_prefixes()
-    search.by_libraries()
 
 
-def _is_nobodys(search: Search, pid: int) -> bool:
-    """Whether a process can belong to no engine, without a look at any memory. It is named by its number, which is too large for
-    an index of the list. No process of its whole tree, below init, may be an engine's."""
+def _are_an_engines(search: Search, trees: list[set[int]]) -> bool:
+    """Whether a process of these trees may belong to an engine, without a look at any memory. An empty tree may."""
+    if not all(trees) or any(tree & search.ranks.keys() for tree in trees):
+        return True
+    search.by_libraries(set().union(*trees))
+    return any(tree & search.ranks.keys() for tree in trees)
+
+
+def _tree(search: Search, pid: int) -> set[int]:
+    """The pids of the whole tree of a process, below init; none for a number that may be an index of the list."""
     process = search.table.processes.get(pid)
     if process is None or pid < len(search.table):
-        return False
+        return set()
     top, seen = process, {pid}
     while True:
         parent = search.table.parent(top)
@@ -131,7 +139,7 @@ def _is_nobodys(search: Search, pid: int) -> bool:
         if one not in tree:
             tree.add(one)
             left += [child.pid for child in search.table.children.get(one, ())]
-    return not tree & search.ranks.keys()
+    return tree
 
 
 def _gather(search: Search) -> None:

@@ -53,13 +53,13 @@ def label_of_title(title: str) -> str:
 
 class Search:
     """The engine processes found so far (`ranks`, by pid), and the kinds of evidence, to be used in the order of `survey`.
-    `partial`: why that may not be all; `hidden`: how many large processes could not be read."""
+    `partial`: why that may not be all; `hidden`: large processes that could not be read."""
 
     def __init__(self, table: ProcTable, runtime_of: Callable[[int], Runtime] | None, verify: bool) -> None:
         self.table, self.runtime_of, self.verify = table, runtime_of, verify
         self.ranks: dict[int, Rank] = {}
         self.partial = list(table.reasons)
-        self.hidden = 0
+        self.hidden: set[int] = set()
 
     def add(self, process: Process, spec: EngineSpec, match: Match, source: str) -> Rank:
         """Takes a process in as a `Rank` of that engine."""
@@ -167,17 +167,19 @@ class Search:
         return found
 
     # ---- mapped libraries ----------------------------------------------------------------------------------------------
-    def by_libraries(self) -> None:
-        """Adds large Pythons without other evidence that have an engine's own library mapped, and their large or spawned
-        relatives."""
+    def by_libraries(self, among: set[int] | None = None) -> None:
+        """Adds large Pythons without other evidence that have an engine's own library mapped (of all, or `among` some pids), and
+        their large or spawned relatives."""
         for process in self.table:
+            if among is not None and process.pid not in among:
+                continue
             if process.pid in self.ranks or process.rss < LARGE or process.state in "ZX" or not process.cmdline:
                 continue
             if not process.is_python or process.pid == os.getpid():
                 continue
             maps = process.maps()
             if not maps and "maps" in process.unreadable:
-                self.hidden += 1
+                self.hidden.add(process.pid)
                 continue
             spec = next((s for s in ENGINES if s.libraries and re.search(s.libraries, maps)), None)
             if spec is None:

@@ -85,6 +85,11 @@ def test_links_lead_to_pages_and_headings_that_are_there():
     assert links > 80 and not dead, dead
 
 
+def test_the_notes_of_a_release_are_read_in_two_minutes():
+    sections = read(ROOT, "CHANGELOG.md").split("\n## ")[1:]
+    assert len(sections) > 1 and not [s.partition("\n")[0] for s in sections if len(s.split()) > 560]
+
+
 def test_files_that_the_pages_name_are_there():
     named = re.compile(r"`((?:gdbext|scripts|tests|docs|gdbinit\.d)/[\w./-]*[\w/-])[^`]*`")
     gone = []

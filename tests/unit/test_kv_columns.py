@@ -1,6 +1,8 @@
 """Columns of objects: words of objects that lie in runs, backwards, alone, or two by chance far from each other."""
 
 import array
+import ctypes
+import mmap
 import os
 import sys
 
@@ -9,7 +11,7 @@ import pytest
 from gdbext.access.fake import FakeTarget
 from gdbext.access.proc import ProcTarget
 from gdbext.cpython.runtime import open_runtime
-from gdbext.engines.columns import FAR, FEW, Columns, Places, lengths
+from gdbext.engines.columns import FAR, FEW, Columns, Places, lengths, strings
 from gdbext.errors import FaultError, LayoutError, NotFoundError
 
 LOW, HIGH = 0x10000, 0x7FF243B43000  # farther apart than any read that is made at once
@@ -57,6 +59,40 @@ def test_what_is_no_object_or_cannot_be_read_is_an_error():
         Columns(memory(), [LOW, 0x500000], 32)
     with pytest.raises(LayoutError, match="no word at"):
         Columns(memory(), [LOW], 32).words(32)
+
+
+def test_what_lies_behind_the_last_object_need_not_be_there():
+    """As seen on 100,000 requests: the last id lay at the end of an arena, 96 bytes were read of each, and none was told."""
+    end, seen = LOW + 0x2000, set()
+    for count, step, sure in [(c, 8 * s, 8 * k) for c in (1, 3, 40) for s in (2, 4, 5) for k in (0, 1, 2)]:
+        for behind in range(-16, 40, 8):  # where the last object's 32 bytes end, beyond the end of memory
+            addresses = [end - 32 + behind - step * i for i in range(count)]
+            if behind > 32 - sure:
+                with pytest.raises(FaultError):
+                    Columns(memory(), addresses, 32, sure)
+                seen.add("missing")
+                continue
+            columns = Columns(memory(), addresses, 32, sure)
+            for offset in (0, 8, 24):
+                assert columns.words(offset) == [a + offset if a + offset < end else 0 for a in addresses]
+            seen.add("behind" if behind > 0 else "within")
+    assert seen == {"missing", "behind", "within"}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 9), reason="it reads itself, and CPython 3.9 is the oldest that is read")
+def test_a_short_text_at_the_end_of_an_arena_is_read():
+    rt, memory, libc = open_runtime(ProcTarget(os.getpid())), mmap.mmap(-1, 2 * mmap.PAGESIZE), ctypes.CDLL(None)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert libc.mprotect(ctypes.c_void_p(start + mmap.PAGESIZE), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+    places, texts, at = [], ["r1", "", "a" * 47, "b" * 90, "request-7"], mmap.PAGESIZE
+    for text in texts[::-1]:
+        raw = ctypes.string_at(id(text), sys.getsizeof(text))
+        at -= len(raw) + -len(raw) % 8
+        memory[at : at + len(raw)] = raw
+        places.append(start + at)
+    assert strings(rt, places[::-1], 99) == texts
+    assert strings(rt, places[:1], 99) == texts[-1:]
+    libc.mprotect(ctypes.c_void_p(start + mmap.PAGESIZE), ctypes.c_size_t(mmap.PAGESIZE), mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 class Tokens(list):
