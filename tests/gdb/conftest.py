@@ -13,6 +13,7 @@ from harness import gpucores
 from harness.breakpoints import OFF, started
 from harness.gdb_run import fetched, run_gdb
 from harness.launches import small_program
+from harness.releases import forks
 from tools import own_pids
 
 # Files whose tests need the machine for themselves, and why; a single test is marked `alone`. The others run several at once.
@@ -92,3 +93,10 @@ def session(tmp_path, gdb_path):
 def small(tmp_path_factory):
     """The path of harness.launches' program."""
     return small_program(tmp_path_factory.mktemp("launches"))
+
+
+@pytest.fixture(scope="module")
+def forked(torch_python):
+    """-> `harness.releases.forks`: the subjects of a file that have torch, each in a process of its own."""
+    with forks(torch_python) as found:
+        yield found

@@ -38,7 +38,8 @@ def vllm_of(version, torch_python):
 def forks(python):
     """-> function: a subject and its arguments -> a context manager: what the subject says of itself at its resting place. torch
     is imported once for all of them (subjects/forks.py)."""
-    with spawned([python, os.path.join(SUBJECTS, "forks.py")], ready="ready") as server:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    with spawned([python, os.path.join(SUBJECTS, "forks.py")], ready="ready", env=clean) as server:
 
         @contextlib.contextmanager
         def running(*words):
