@@ -23,17 +23,17 @@ STEPS, LIMIT = 8, 600  # a gdb that waits for its turn on a full machine takes m
 # signals by which gdb hears of its processes.
 ENDS = """
 import os, signal, sys, time
-process, gdb = map(int, sys.argv[1:])
-def stands():
-    return open(f"/proc/{process}/stat").read().rpartition(")")[2].split()[0] == "t"
-while stands():
-    time.sleep(0.05)
-time.sleep(2)
-while not stands():
-    os.kill(gdb, signal.SIGINT)
-    end = time.monotonic() + 60
-    while not stands() and time.monotonic() < end:
-        time.sleep(0.05)
+process, gdb = sys.argv[1:]
+def seen(pid):  # its state and the time that it has computed
+    found = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+    return found[0], found[11:13]
+def waits():
+    before = seen(gdb)
+    time.sleep(2)
+    return before[0] == "S" and seen(gdb) == before and seen(process)[0] != "t"
+while not waits():
+    pass
+os.kill(int(gdb), signal.SIGINT)
 """
 
 
