@@ -30,6 +30,8 @@ class Target:
                 return data[address - start :][:size]
         raise FaultError(address, size)
 
+    read_partial = read
+
     def module_at(self, address):
         return None
 
