@@ -95,6 +95,8 @@ def _unknown(waits_for: str, why: str) -> Step:
 
 # ---- threads ---------------------------------------------------------------------------------------------------------
 def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
+    if t.state in ("Z", "X"):
+        return _does(t.node, ENDED, describe(t))
     loop = f.loop_of(t.node[1])
     selects = t.call is not None and t.call.name in _SELECTS
     asking = asks_only(f, loop) if loop is not None else None
