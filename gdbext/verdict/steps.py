@@ -316,7 +316,7 @@ def _task(facts: Facts, f: ProcessState, task: TaskState) -> Step:
             return Step("its turn in the event loop", (), End(thread.node, THERE, f"{describe(thread)}: the loop sleeps"))
         return Step("its turn in the event loop", [thread.node])
     if task.edge is not None:
-        return _edge(facts, task.edge, len(task.on) > 1)
+        return _edge(facts, task.edge, len(task.on) > 1 and task.kind != "as_completed")
     if task.kind == "sleep":
         return _does(node, SLEEPS, text + (" (a short one)" if naps(facts, node) else ""))
     if task.kind == "executor":
