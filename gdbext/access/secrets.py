@@ -36,8 +36,9 @@ FEW = 8  # short secrets that are searched for one by one, in addition to the in
 MAX_INDEXED = 1 << 18  # characters of secrets whose every place is in the index
 
 # ---- secrets ---------------------------------------------------------------------------------------------------------
+# Patterns are compiled by their first use: many commands need none of them.
 # Words of a name, which `_words` has put between underscores: HF_TOKEN, authToken, --signing-key, SSHPASS.
-_SECRET = re.compile(
+_SECRET = (
     r"secret|passw|passphrase|sshpass|credential|cookie|authorization|bearer|auth[_-]?key|auth[_-]?token|pgpass"
     r"|(?<![a-z])(pass|pwd|pw|pat|auth|creds?|dsn|sas|jwt|pin|otp|apikey|connection_string|conn_str)s?(?![a-z])"
     r"|(?<![a-z])[a-z]*(api|access|private|hmac|master|signing|sign|encryption|encrypt|license|account|shared|service|ssh"
@@ -45,15 +46,14 @@ _SECRET = re.compile(
     r"|(?<![a-z])(hf|api|access|auth|bearer|refresh|csrf|jwt|bot|hub|github|gitlab|deploy|registry|session|id)_?tokens?(?![a-z])"
 )
 # Tokens and keys that engines and Python count or look up; no secrets.
-_COUNTED = re.compile(
+_COUNTED = (
     r"(max|min|num|n|total|prompt|output|input|new|stop|eos|bos|pad|unk|special|cached?|computed|scheduled|batched|draft|spec|image"
     r"|per|extra|free|used|all|mask|decode|prefill|delta|next|last|seq|think|tool|req|best|current|previous|cls|sep)_.*tokens?$"
     r"|^tokens?_|tokeniz|^(sort|dict|cache|block|primary|foreign|lookup|index|lora|hash)_?keys?$"
 )
-_OF_ENVIRONMENT = re.compile(r"[A-Z0-9_]*(TOKEN|_KEY)S?|[A-Z0-9]+(_[A-Z0-9]+)*_KEY[A-Z0-9_]*")
+_OF_ENVIRONMENT = r"[A-Z0-9_]*(TOKEN|_KEY)S?|[A-Z0-9]+(_[A-Z0-9]+)*_KEY[A-Z0-9_]*"
 # The value itself; its `secret` must not be shown.
-_IN_VALUE = re.compile(
-    r"""(?isx)
+_IN_VALUE = r"""(?isx)
     ://[^\s/@:'"]*:(?P<a>[^\s@/'"]+)@ | ://(?P<b>[^\s/@:'"]{6,})@                           # user:password@, key@
     | \b(?:bearer|basic|digest|negotiate|token)[ ]+(?P<c>[\w.~+/=-]{6,})                      # of HTTP's Authorization
     | \b(?:[\w-]*(?:password|passwd|passphrase|pwd|secret|token|(?:api|access|account|shared[_-]?access)[_-]?key
@@ -65,36 +65,35 @@ _IN_VALUE = re.compile(
     | \b(?P<g>(?:sk|rk|pk)-[\w-]{12,} | (?:hf|gh[pousr]|github_pat|glpat|npm|pypi|dop_v1|xox[abpr])[_-][\w-]{10,}
         | (?:AKIA|ASIA)[0-9A-Z]{12,} | AIza[\w-]{20,} | eyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?)
     """
-)
-KEPT_VARIABLES = re.compile(
+KEPT_VARIABLES = (
     r"(CUDA|NVIDIA|NCCL|FLASHINFER|TORCH\w*|PYTORCH|TRITON|OMP|MKL|OPENBLAS|KMP|GLOO|UCX|NIXL"
     r"|NVSHMEM|RAY|SLURM|OMPI|PMI|PMIX|LC|TRANSFORMERS|TOKENIZERS|HF_HUB|PYTHON|GDBEXT)_?\w*"
     r"|((LOCAL|NODE|GROUP|GLOBAL)_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|HOST(NAME)?|PORT|HF_HOME|LANG|TZ|TERM|\w*MODEL\w*"
 )
-KEPT_OPTIONS = re.compile(
+KEPT_OPTIONS = (
     r"m|model\w*|served_model\w*|tokenizer\w*|\w*dtype|host|port|\w*_ports?|\w*_size|[tdpe]p|\w*parallel\w*|max_\w+|min_\w+|num_\w+"
     r"|\w*(backend|policy|format|level|mode|rank|ratio|utilization|fraction|fraction_static|len|length|steps?|method|type|device)"
     r"|quantization|nnodes|dist_init_addr|seed|task|runner|engine|revision|lora\w*|speculative\w*|chunked\w*|block\w*|page\w*"
 )
-_PLAIN = re.compile(rb"[~.]{0,2}/[^\s:@=]*|[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)+|[\d.,:+-]*")  # a path, a dotted name, numbers
-_WORD = re.compile(rb"(?<![\w/.~+=-])[\w~+=-]{12,}(?![\w/.~+=-])")  # of a value, but for parts of a path
-_LIBC = re.compile(r"libc[.-]|ld-musl")
+_PLAIN = rb"[~.]{0,2}/[^\s:@=]*|[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)+|[\d.,:+-]*"  # a path, a dotted name, numbers
+_WORD = rb"(?<![\w/.~+=-])[\w~+=-]{12,}(?![\w/.~+=-])"  # of a value, but for parts of a path
+_LIBC = r"libc[.-]|ld-musl"
 
 
 def is_secret_name(name: str | None) -> bool:
     """Whether the name of a variable, attribute, key or option says that its value is a key, a password or the like."""
     if not name or len(name) > 200 or name in ("PWD", "OLDPWD"):
         return False
-    if _OF_ENVIRONMENT.fullmatch(name) and not _COUNTED.search(name.lower()):
+    if re.fullmatch(_OF_ENVIRONMENT, name) and not re.search(_COUNTED, name.lower()):
         return True
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_-").replace("-", "_").replace(".", "_")
-    return bool(_SECRET.search(words)) and not _COUNTED.search(words)
+    return bool(re.search(_SECRET, words)) and not re.search(_COUNTED, words)
 
 
 def secret_parts(text: str) -> list[str]:
     """The parts of a text that must not be shown, by the text alone: passwords of addresses and of connection strings, the word
     after `Bearer`, keys with a known prefix."""
-    return [part for found in _IN_VALUE.finditer(text[:MAX_VALUE]) for part in found.groups() if part]
+    return [part for found in re.finditer(_IN_VALUE, text[:MAX_VALUE]) for part in found.groups() if part]
 
 
 def secret(name: str | None, value: str) -> bool:
@@ -149,14 +148,14 @@ def is_kept(name: str, value: bytes, variable: bool) -> bool:
     if secret(name, os.fsdecode(value)):
         return False
     if variable:
-        return bool(KEPT_VARIABLES.fullmatch(name))
-    return bool(KEPT_OPTIONS.fullmatch(name.lower())) if name else not looks_secret(value)
+        return bool(re.fullmatch(KEPT_VARIABLES, name))
+    return bool(re.fullmatch(KEPT_OPTIONS, name.lower())) if name else not looks_secret(value)
 
 
 def looks_secret(value: bytes) -> bool:
     """Whether a value of unknown meaning may be a key or a password: letters and digits, no path, number or dotted name."""
     letters, digits = len(re.findall(rb"[A-Za-z]", value[:64])), len(re.findall(rb"\d", value[:64]))
-    return len(value) >= 10 and letters >= 2 and digits >= 2 and not _PLAIN.fullmatch(value)
+    return len(value) >= 10 and letters >= 2 and digits >= 2 and not re.fullmatch(_PLAIN, value)
 
 
 def left_out(environ: Iterable[tuple[bytes, int]]) -> Iterator[tuple[int, int, int]]:
@@ -179,7 +178,7 @@ def values(argv: Iterable[bytes], environ: Iterable[bytes]) -> tuple[set[bytes],
                 sure.add(value)
             sure |= {os.fsencode(part) for part in secret_parts(os.fsdecode(value))}
             if not is_kept(name, value, variable):
-                perhaps |= {one for one in (value, *_WORD.findall(value[:MAX_VALUE])) if looks_secret(one)}
+                perhaps |= {one for one in (value, *re.findall(_WORD, value[:MAX_VALUE])) if looks_secret(one)}
     sure = set(filter(is_worth, sure))
     return sure, set(filter(is_worth, perhaps - sure))
 
@@ -203,7 +202,7 @@ def moved_environment(target: Target) -> list[tuple[bytes, int]]:
     try:
         modules = target.modules()
         # the program's own, where the linker has copied it there, else the C library's: of hundreds of files no other has one
-        likely = [m for i, m in enumerate(modules) if not i or _LIBC.match(m.name)]
+        likely = [m for i, m in enumerate(modules) if not i or re.match(_LIBC, m.name)]
         at = target.u64(target.symbol("environ", likely + modules))
         while len(found) < MAX_VARIABLES:
             pointer = target.u64(at + 8 * len(found))
