@@ -63,7 +63,8 @@ def begins_at(code: Code, lines: list[str]) -> bool:
 
 
 def _changed(target: Target, path: str) -> tuple[float, str]:
-    """-> (time of the last change of the file, or of the archive that it is in; the event that it came after); (0, '') where it came before."""
+    """-> (time of the last change of the file, or of the archive that it is in; the event that it came after); (0, '') where it
+    came before."""
     try:
         here = target.local_file(path)
         status = os.stat(files.archive_of(here) or here)

@@ -31,8 +31,8 @@ class Waiting:
     """The object for which a task waits. `text` for people; `object`: `Object` or None; `on`: addresses of the tasks that must
     finish; `seconds` of a sleep; `source`: the pool's future whose end `object`, an executor's, passes on.
 
-    `kind`: "task", "gather", "wait", "group" (of tasks), "as_completed" (any of tasks), "sleep", "executor", "future", "asyncio" (an asyncio call such as
-    Queue.get) or "awaitable" (an object of another library).
+    `kind`: "task", "gather", "wait", "group" (of tasks), "as_completed" (any of tasks), "sleep", "executor", "future",
+    "asyncio" (an asyncio call such as Queue.get) or "awaitable" (an object of another library).
     """
 
     def __init__(
