@@ -30,6 +30,7 @@ _RAW = ("_io.BufferedReader", "_io.BufferedWriter", "_io.BufferedRandom")
 _TEXT = "_io.TextIOWrapper"  # its buffer stands behind two flags and the chunk's size
 _NAMED = ("_handle", "_sock_fd", "_fileno")
 _CLASSES = ("_ConnectionBase", "BaseTransport")
+_WRITER = "StreamWriter"  # of asyncio: its transport has the descriptor
 
 
 def wanted(calls: Iterable[Call]) -> set[tuple[str, int]]:
@@ -106,7 +107,8 @@ class _Files:
         if at not in self._kinds:
             kinds = {base.builtin_name for base in obj.type.bases()}
             named = obj.type.is_heap and any(last_part(name) in _CLASSES for name in obj.mro_names())
-            self._kinds[at] = next((kind for kind in (*_FIRST, *_RAW, _TEXT) if kind in kinds), "named" if named else "")
+            writer = "writer" if obj.type.is_heap and last_part(obj.type_name) == _WRITER else ""
+            self._kinds[at] = next((kind for kind in (*_FIRST, *_RAW, _TEXT) if kind in kinds), "named" if named else writer)
         return self._kinds[at]
 
     def _descriptor(self, obj: Any) -> int:
@@ -119,9 +121,11 @@ class _Files:
             if kind in (*_RAW, _TEXT):
                 return self._descriptor(self.rt.object(target.u64(head + (16 if kind == _TEXT else 0))))
             fields = dict(obj.fields()) if kind else {}
+            if kind == "writer":
+                return self._descriptor(fields["_transport"])
             named = next((fields[name] for name in _NAMED if fields.get(name) is not None), None)
             return -1 if named is None or named.is_none() else int(named.integer())
-        except (GdbextError, AttributeError) as e:
+        except (GdbextError, AttributeError, KeyError) as e:
             log.passed_over(e)
             return -1
 

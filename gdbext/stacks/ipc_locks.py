@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import stat
@@ -23,12 +24,14 @@ from ..cpython.objects import Object
 from ..errors import GdbextError
 from ..observe.system_calls import all_descriptors
 from . import shared_memory, sqlite_locks
+from .python_waits import FRAMES, LIBRARY, last_part, path_of
 from .references import references_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ..access.base import Target
+    from .references import References
     from .threads import ProcessView, ThreadView
     from .waits import Edge, Node
 
@@ -50,6 +53,19 @@ def semaphore_at(target: Target, address: int) -> Any:
     if mapping is None or not mapping.path.startswith(SEMAPHORES):
         return None
     return shared_memory.identity(mapping) or mapping.path, mapping.offset + address - mapping.start
+
+
+def shared_name(references: References, thread: ThreadView, address: int) -> str:
+    """An object of multiprocessing that a thread waits for, in words: the one for which its outermost frame of the library waits.
+    `address`: of its semaphore."""
+    inner = list(itertools.takewhile(lambda f: path_of(f).endswith(LIBRARY), thread.python[:FRAMES]))
+    with log.passing_over(GdbextError):
+        found = [me for me in (dict(frame.locals()).get("self") for frame in inner) if me is not None]
+        if found and found[-1].type.is_heap:
+            me, own = found[-1], thread.python[len(inner) : FRAMES]
+            name = next(filter(None, (references.name_of(f, me.address) for f in own)), "") or hex(me.address)
+            return f"the {last_part(me.type_name)} {name}, shared between processes"
+    return f"the semaphore at {address:#x}, in memory shared between processes"
 
 
 def of_semlock(rt: Any, address: int) -> Any:
@@ -196,6 +212,16 @@ def resolve(views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
             sqlite_locks.set_owner(edge, by_name)
         else:
             set_file_owner(edge, held, by_name)
+    _drop_turns(wanted)
+
+
+def _drop_turns(edges: Sequence[Edge]) -> None:
+    """Drops owners that want the same lock: the kernel was asked later than the copies were made, and the lock has passed on
+    meanwhile."""
+    for edge in edges:
+        same = [e for e in edges if e.polls and e.lock == edge.lock and e.waiter[0] != edge.waiter[0]] if edge.polls else []
+        if edge.owner is not None and any(e.waiter[0] == edge.owner[0] for e in same):
+            edge.owner, edge.note = None, f"{edge.owner[0]} wanted it too, and had it a moment later: it is taken in turn"
 
 
 def set_owner(edge: Edge, found: list[Node], nobody: str) -> None:

@@ -170,10 +170,11 @@ class Finder:
         edge = Edge(self.node(thread), "", "Lock", address=futex or 0, where=str(thread.top or ""))
         semaphore = ipc_locks.semaphore_at(self.target, futex) if futex else None
         if semaphore:
-            edge.lock, edge.shared = f"the semaphore at {futex:#x}, in memory shared between processes", ("semaphore", semaphore)
+            edge.lock, edge.shared = ipc_locks.shared_name(self.references, thread, futex), ("semaphore", semaphore)
             return edge
         if sqlite_locks.waits(thread):
-            edge.lock, edge.polls, edge.shared = "the lock of a SQLite database", True, ("sqlite", self.view.pid)
+            edge.lock, edge.shared = "the lock of a SQLite database", ("sqlite", self.view.pid)
+            edge.polls = edge.in_one_call = True
             return edge
         path = ipc_locks.polled_lock_file(thread)
         if path:

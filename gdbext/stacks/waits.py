@@ -25,7 +25,7 @@ class Edge:
     * `shared`: (kind, key) of a lock that other processes may have (`ipc_locks.resolve`)
     * `outside`: processes that have it and were not read
     * `unread`: pids of processes that may have it and were not read
-    * `polls`: the waiter asks again and again
+    * `polls`: the waiter asks again and again; `in_one_call`: native code does that for it, in one call
     * `limit`: the wait has a time limit
     * `ended`: names of threads that have ended and could have ended the wait
     * `pid`: of the process whose end it waits for; `pids`: of those one of which has to give it a result
@@ -52,6 +52,7 @@ class Edge:
     outside: list[str] = field(default_factory=list)
     unread: list[int] = field(default_factory=list)
     polls: bool = False
+    in_one_call: bool = False
     limit: bool = False
     ended: list[str] = field(default_factory=list)
     pid: int = 0

@@ -96,8 +96,15 @@ class ThreadState:
         return next((f for f in self.frames if (kind is None or f.kind == kind) and pattern.search(f.function or "")), None)
 
     def stands_in(self, known: Any) -> Any:
-        """The innermost Python frame whose function `known(function)` accepts, or None."""
-        return next((f for f in self.frames if f.kind == "python" and known(f.function or "")), None)
+        """The innermost Python frame of an engine's own packages whose function `known(function)` accepts, or None."""
+        own = (f for f in self.frames if f.kind == "python" and known(f.function or ""))
+        return next((f for f in own if registry.owner_of(f.file.replace("\\", "/")) is not None), None)
+
+    @property
+    def at_store(self) -> Any:
+        """The innermost frame of torch in which it sets up a process group with other ranks, or None."""
+        own = (f for f in self.frames if f.kind == "python" and patterns.STORE.search(f.function or ""))
+        return next((f for f in own if patterns.TORCH.search(f.file.replace("\\", "/"))), None)
 
     @property
     def collective(self) -> str:
@@ -118,7 +125,7 @@ class ThreadState:
         python = [f for f in self.frames if f.kind == "python"]
         if any(f.file.endswith(files) and patterns.COLLECTIVE.search(f.function or "") for f in python):
             return ""
-        if self.find(patterns.STORE, "python"):  # gloo connects the ranks of the group that is set up
+        if self.at_store:  # gloo connects the ranks of the group that is set up
             return ""
         native = self.find(patterns.NATIVE_COLLECTIVE, "native")
         return native.function.split("(")[0] if native else ""
@@ -128,7 +135,7 @@ class ThreadState:
         """Whether it waited for its `edge` during the whole window. A thread that waits for a lock only by chance at the last
         sample is woken soon. A thread that waits for the GIL wakes every 5 ms to ask for it; one that polls for a file wakes now
         and then."""
-        if self.edge is None or self.moved and not self.edge.polls:
+        if self.edge is None or self.moved and (not self.edge.polls or self.edge.in_one_call):
             return False
         return self.load is None or self.edge.kind == "GIL" or self.edge.polls or self.woke == 0
 
@@ -177,7 +184,7 @@ class ThreadState:
             return {"Queue": "queue", "Thread": "join", "Process": "join"}.get(kind, "event")
         if self.collective:
             return "collective"
-        if self.find(patterns.STORE, "python"):
+        if self.at_store:
             return "startup"
         if self.at_ring:
             return "ring"

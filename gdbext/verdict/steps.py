@@ -232,11 +232,16 @@ def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, ca
 
 def _at_end(f: ProcessState, call: Call | None) -> list[Node]:
     """The threads of a process that are in a call on one of the pipes of a wait; else those, and the tasks, that can reach the
-    other ends of its files; else its main thread."""
+    other ends of its files, where there are others without those that wait for new clients; else its main thread."""
     inodes = {source.inode for source in call.sources if source.kind == "pipe"} if call is not None else set()
     at = [t.node for t in f.threads if t.call is not None and any(source.inode in inodes for source in t.call.sources)]
     at = at or (givers_at(f, None, call) if call is not None else [])
-    return at or ([f.main.node] if f.main is not None else [(f.name, None)])
+    accepts = {t.node for t in f.threads if t.call is not None and {source.kind for source in t.call.sources} == {"listener"}}
+    at = [node for node in at if node not in accepts] or at
+    if f.main is None or at:
+        return at or [(f.name, None)]
+    others = [t.node for t in f.threads if not t.idle and t is not f.main] if f.main.node in accepts else []
+    return others or [f.main.node]
 
 
 # ---- what Python names -----------------------------------------------------------------------------------------------

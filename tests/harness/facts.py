@@ -8,7 +8,7 @@ from gdbext.verdict.facts import ProcessState, ThreadState
 C10D = "/x/torch/distributed/distributed_c10d.py"
 
 
-def python(*names, file="engine.py"):
+def python(*names, file="/x/vllm/engine.py"):
     return [Frame("python", n, file, 1) for n in names]
 
 

@@ -113,3 +113,20 @@ def test_roles_come_first_and_requests_end_where_their_holder_stands():
     found = chains_of(Facts([lone, core]), [waits, moves])
     assert [(c.waiter, c.request) for c in found] == [(node("core"), ""), (node("a"), ""), (("core", None), "r-1")]
     assert (found[-1].waits_for, found[-1].end.node, found[-1].end.state) == ("blocks", node("core"), "sleeps")
+
+
+def test_who_waits_for_new_clients_does_not_serve_those_that_it_has():
+    """As seen on a server with a thread for each connection: the chain ended at its accept(), which had the socket too."""
+    asks = Call("recv", [Source("unix", "a Unix socket", 5, peers=[6])])
+    accept = Call("recv", [Source("listener", "connections to port 1", 9)])
+    for known, thread in ((True, True), (True, False), (False, True), (False, False)):
+        one = process("a", python("main"), call=asks)
+        one.pid, one.peers = 1, {6: [(2, True)]}
+        two = process("b", python("main"), call=accept)
+        two.pid, server = 2, ("b", 7)
+        if thread:
+            add(two, 7, "conn", **NAP)
+        both = [node("b"), server] if thread else [node("b")]
+        two.at_ends = {("talks", 6): both} if known else {}
+        found = chain_of(Facts([one, two]), node("a"))
+        assert (found.end.node, found.end.state) == ((server, "sleeps") if thread else (node("b"), "input"))

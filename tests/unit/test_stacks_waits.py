@@ -14,6 +14,7 @@ from gdbext.observe import system_calls
 from gdbext.stacks import async_waits, ipc_locks
 from gdbext.stacks.threads import Frame, ThreadView
 from gdbext.stacks.waits import Edge, cycles, root, sentence
+from gdbext.verdict.facts import ThreadState
 
 
 def edges(*pairs):
@@ -192,3 +193,23 @@ def test_a_helper_that_gives_something_is_not_idle(native, python, idle):
     thread.python = [Frame("python", function, f"/lib/python3.11/{file}") for function, file in python]
     thread.frames = [*thread.native, *thread.python]
     assert thread.idle is idle
+
+
+def test_who_takes_a_lock_in_turn_is_in_no_ring():
+    """As seen on two processes that wrote to one SQLite database by turns: each "had" it, at the moment at which it was asked."""
+
+    def edge(waiter, owner, path="x.db", **more):
+        return Edge((waiter, 1), f"the lock of the SQLite database {path}", "Lock", (owner, 1), polls=True, **more)
+
+    turns, held, two = (
+        [edge("a", "b"), edge("b", "a")],
+        [edge("a", "c"), edge("b", "c")],
+        [edge("a", "b"), edge("b", "a", "y.db")],
+    )
+    for edges, owners in ((turns, [None, None]), (held, [("c", 1)] * 2), (two, [("b", 1), ("a", 1)])):
+        ipc_locks._drop_turns(edges)
+        assert [one.owner for one in edges] == owners
+    assert len(cycles(two)) == 1 and not cycles(turns)
+    for in_one_call in (True, False):  # SQLite asks within one call: a thread that moved was through it
+        waiter = ThreadState(("a", 1), moved=True, edge=edge("a", "b", in_one_call=in_one_call))
+        assert waiter.held_up is not in_one_call

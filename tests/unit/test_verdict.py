@@ -29,6 +29,16 @@ def test_who_waits_for_its_turn_with_the_gil_accuses_nobody_who_runs():
         assert judge([waiting]).kind == "unknown"
 
 
+def test_only_an_engines_own_function_says_that_it_starts_or_waits_for_another():
+    """As seen on a program whose `rendezvous` accepts connections: "startup", while the wait for another process had no end."""
+    c10d = "torch/distributed"
+    starts = {"load_model": "vllm", "wait_for_ready": "vllm", "rendezvous": c10d, "init_process_group": c10d}
+    for name, folder in {**starts, "collective_rpc": "vllm", "acquire_read": "vllm"}.items():
+        own, another = (process("a", python(name, file=f"{at}/x.py")) for at in (f"/x/{folder}", "/home/u/app"))
+        assert another.main.does == "other" and judge([another]).kind == "unknown"
+        assert judge([own]).kind == "startup" if name in starts else own.main.does == "ring"
+
+
 def test_the_rank_that_is_not_there_is_the_culprit():
     said = judge([process("TP0", inside()), process("TP1", python("sleep", "forward", "loop"), SLEEP), process("TP2", inside())])
     assert (said.kind, said.culprits, said.victims) == ("collective", [node("TP1")], ["TP0", "TP2"])

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...engines import registry
-from .. import patterns
 from ..facts import Verdict
-from ..words import describe, place_of
+from ..words import describe
 from . import in_step
 from .absent import missing, nodes_of
 from .collectives import groups
@@ -28,14 +27,12 @@ def starting(facts: Facts) -> Verdict | None:
 def _joining(group: Sequence[ProcessState]) -> Verdict | None:
     """A group whose ranks wait at the store for others."""
     mains = {f.name: f.main for f in group if f.main is not None and not f.main.collective}
-    waiting = {name: main for name, main in mains.items() if main.find(patterns.STORE, "python")}
+    waiting = {name: main for name, main in mains.items() if main.at_store}
     late = {name: main for name, main in mains.items() if name not in waiting}
     absent = missing(group)
     if not waiting or not late and not absent and all(main.still for main in waiting.values()):
         return None  # all are there and nothing moves: another rule may apply
-    evidence = [
-        f"{name} is setting up its process group: {place_of(main, patterns.STORE)}" for name, main in list(waiting.items())[:4]
-    ]
+    evidence = [f"{name} is setting up its process group: {main.at_store}" for name, main in list(waiting.items())[:4]]
     if absent and group[0].world:
         evidence += absent_lines(group, absent)
     evidence += [f"{name} has not come to it: {describe(main)}" for name, main in late.items()]
@@ -47,7 +44,7 @@ def _joining(group: Sequence[ProcessState]) -> Verdict | None:
 def _loading(facts: Facts) -> Verdict | None:
     """An engine's processes that load, and those of the same roles that do not; a server that waits for engine cores."""
     cores, unread = _cores(facts)
-    loading = [f for f in facts if f.main and (f.main.stands_in(registry.starts_in) or f.main.find(patterns.STORE, "python"))]
+    loading = [f for f in facts if f.main and (f.main.stands_in(registry.starts_in) or f.main.at_store)]
     if not loading and not cores or any(t.collective for f in facts for t in f.threads[:1]):
         return None
     roles = {f.role for f in loading}
