@@ -17,6 +17,8 @@ from .reprs import NORMAL, Repr
 from .types import EXCEPTION, LONG, STR, TUPLE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .frames import Code
     from .objects import Object
     from .runtime import PyThread, Runtime
@@ -95,21 +97,34 @@ def in_flight(rt: Runtime, thread: PyThread) -> list[InFlight]:
     """`[InFlight]` of a `PyThread`: the raised one first, then those being handled, innermost first. Each exception appears
     once."""
     found, seen = [], set()
-    L, t = rt.layout, rt.target
     raised = _raised(rt, thread.address)
     if raised is not None:
         seen.add(raised.address)
         found.append(InFlight(thread, RAISED, raised))
-    item = t.u64(thread.address + L["tstate.exc_info"])
+    for value in _handled(rt, thread.address):
+        if value not in seen:
+            seen.add(value)
+            found.append(InFlight(thread, HANDLED, read(rt, value)))
+    return found
+
+
+def handled_type(rt: Runtime, thread: PyThread) -> str:
+    """The class of the exception whose `except`, `finally` or `__exit__` a thread runs, the innermost; '' where it runs none."""
+    value = next(_handled(rt, thread.address), 0)
+    return class_name(rt.object(value).type) if value else ""
+
+
+def _handled(rt: Runtime, tstate: int) -> Iterator[int]:
+    """The addresses of the exceptions that a thread handles, innermost first."""
+    L, t = rt.layout, rt.target
+    item = t.u64(tstate + L["tstate.exc_info"])
     steps: set[int] = set()
     while item and item not in steps and len(steps) < MAX_HANDLED:
         steps.add(item)
         value = t.u64(item + L["excstack.exc_value"])
-        if value and value not in seen and rt.object(value).type.flags & EXCEPTION:
-            seen.add(value)
-            found.append(InFlight(thread, HANDLED, read(rt, value)))
+        if value and rt.object(value).type.flags & EXCEPTION:
+            yield value
         item = t.u64(item + L["excstack.previous_item"])
-    return found
 
 
 def last_unhandled(rt: Runtime) -> list[InFlight]:

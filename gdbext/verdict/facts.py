@@ -46,6 +46,7 @@ class ThreadState:
     state: str = "S"  # the letter of proc(5)
     edge: Edge | None = None  # its wait
     native: Sequence[str] = ()  # names of its native frames
+    handles: str = ""  # the class of the exception whose handler it runs
     holds: bool = False  # it had the GIL in every sample
     wanted: float | None = None  # as `load`, with the time that it waited for a CPU
     call: Call | None = None  # the system call that it is in

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import log
+from ..cpython import exceptions
 from ..errors import GdbextError
 from ..observe.window import LEAST
 from . import patterns
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ..stacks.async_waits import AsyncState, TaskState
-    from ..stacks.threads import ProcessView
+    from ..stacks.threads import ProcessView, ThreadView
     from ..stacks.waits import Edge
     from ..torch.collectives import Count
 
@@ -35,6 +36,7 @@ def threads_of(view: ProcessView, unread: int | None = None, ended: bool = False
             bool(th.python),
             th.idle,
             native=[n.function for n in th.native],
+            handles=_handles(view, th),
         )
         for th in view.threads
     ]
@@ -44,6 +46,12 @@ def threads_of(view: ProcessView, unread: int | None = None, ended: bool = False
         name, state = ("main thread", "Z") if ended else ("main thread, not read", "R")
         found.insert(0, ThreadState((view.name, unread), name, True, python=False, idle=ended, state=state))
     return found
+
+
+def _handles(view: ProcessView, th: ThreadView) -> str:
+    with log.passing_over(GdbextError):  # a copy may lack it
+        return exceptions.handled_type(view.rt, th.py) if view.rt is not None and th.py is not None else ""
+    return ""
 
 
 def meet(view: ProcessView, threads: Sequence[ThreadState], counts: Sequence[Count]) -> None:

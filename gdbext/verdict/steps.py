@@ -44,6 +44,7 @@ STATES = {
     SEVERAL: "any of several could end the wait, and they do not do the same",
     UNKNOWN: "what it waits for, or what could end that, is not known",
 }
+_SERVES = "serve_forever"  # asyncio.Server: it waits for new clients
 _SELECTS = ("epoll", "select", "poll")
 MAX_UNREAD = 8  # workers of a pool that a chain names
 
@@ -234,9 +235,11 @@ def _at_end(f: ProcessState, call: Call | None) -> list[Node]:
     """The threads of a process that are in a call on one of the pipes of a wait; else those, and the tasks, that can reach the
     other ends of its files, where there are others without those that wait for new clients; else its main thread."""
     inodes = {source.inode for source in call.sources if source.kind == "pipe"} if call is not None else set()
-    at = [t.node for t in f.threads if t.call is not None and any(source.inode in inodes for source in t.call.sources)]
+    calls = [(t, t.call) for t in f.threads if t.call is not None and f.loop_of(t.node[1]) is None]  # a loop asks for its tasks
+    at = [t.node for t, one in calls if any(source.inode in inodes for source in one.sources)]
     at = at or (givers_at(f, None, call) if call is not None else [])
     accepts = {t.node for t in f.threads if t.call is not None and {source.kind for source in t.call.sources} == {"listener"}}
+    accepts |= {task.node for task in f.tasks if _SERVES in task.text}
     at = [node for node in at if node not in accepts] or at
     if f.main is None or at:
         return at or [(f.name, None)]
@@ -327,7 +330,7 @@ def _task(facts: Facts, f: ProcessState, task: TaskState) -> Step:
     if task.kind == "executor":
         pool = [t.node for t in pool_at_work(f)]
         return Step(task.text, pool) if pool else _unknown(task.text, "no thread of a pool runs")
-    if "serve_forever" in task.text:
+    if _SERVES in task.text:
         return Step(task.text, (), End(node, INPUT, text))
     call = task.call or streams_call(f, task, thread)
     if call is not None:

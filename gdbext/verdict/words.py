@@ -41,6 +41,7 @@ def describe(t: ThreadState | None) -> str:
     how = "moves, last" if t.moved else "is"
     wait = f", waits for {t.edge.lock}" if t.edge is not None else ""
     called = f", inside {t.inside}" if t.inside else ""
+    called += f", in the handler of {t.handles}" if t.handles else ""
     return f"{t.node[0]} thread {t.node[1]}{f' ({t.name})' if t.name else ''} {how} in {t.top}{called}{wait}{load}"
 
 

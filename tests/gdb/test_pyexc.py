@@ -29,6 +29,14 @@ def subject(request):
         yield target, said["truth"], by_name
 
 
+def test_the_class_alone_of_what_a_thread_handles(subject):
+    target, truth, by_name = subject
+    rt = open_runtime(target)
+    told = {rt.thread_name(thread): exceptions.handled_type(rt, thread) for thread in rt.threads()}
+    assert {name: told[f"park {name}"].rpartition(".")[2] for name in truth} == {n: e["error"]["type"] for n, e in truth.items()}
+    assert len(truth) >= 23 and not told["park idle"] and not told["MainThread"]
+
+
 def differences(found, wanted, where=""):
     """What differs between an exception of ours and what the process says of it, as lines."""
     wrong = []

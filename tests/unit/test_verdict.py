@@ -14,6 +14,7 @@ from gdbext.stacks.waits import Edge
 from gdbext.torch.collectives import Count
 from gdbext.verdict.facts import ProcessState
 from gdbext.verdict.judge import judge_group as judge
+from gdbext.verdict.words import describe
 
 
 def test_who_waits_for_its_turn_with_the_gil_accuses_nobody_who_runs():
@@ -37,6 +38,13 @@ def test_only_an_engines_own_function_says_that_it_starts_or_waits_for_another()
         own, another = (process("a", python(name, file=f"{at}/x.py")) for at in (f"/x/{folder}", "/home/u/app"))
         assert another.main.does == "other" and judge([another]).kind == "unknown"
         assert judge([own]).kind == "startup" if name in starts else own.main.does == "ring"
+
+
+def test_a_thread_that_tries_again_is_told_with_the_error_that_it_handles():
+    """As seen on a worker that asked a port where nobody listens, over and over, and slept in the handler of the refusal."""
+    retries = process("a", python("connect"), SLEEP, moved=True, handles="ConnectionRefusedError")
+    assert "in connect (engine.py:1), in the handler of ConnectionRefusedError, 0 % CPU" in describe(retries.main)
+    assert "handler" not in describe(process("a", python("connect"), SLEEP).main)
 
 
 def test_the_rank_that_is_not_there_is_the_culprit():
