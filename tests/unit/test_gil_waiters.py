@@ -30,6 +30,9 @@ class Target:
                 return data[address - start :][:size]
         raise FaultError(address, size)
 
+    def read_partial(self, address, size):
+        return self.read(address, size)
+
     def module_at(self, address):
         return None
 
