@@ -16,7 +16,7 @@ def read(name, tids):
 
 def worker(unread, ended=False):
     threads = [read("DeathPipeMonitor", 8), read("monitor", 9)]
-    view = SimpleNamespace(name="Worker", threads=threads, main=threads[0])
+    view = SimpleNamespace(name="Worker", threads=threads, main=threads[0], rt=None)
     found = process("Worker", [], role="worker")
     found.threads = from_samples.threads_of(view, unread, ended)
     return found
