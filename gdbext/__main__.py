@@ -3,6 +3,7 @@ answer."""
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import resource
@@ -19,6 +20,7 @@ from .errors import GdbextError
 from .render import jsonline, streams
 from .render.text import Style, coloured, one_line
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what a file that standard output goes to may meet
 MOST_FILES = 1 << 16  # open at a time, where the user may have so many
 SETUP = {
     "doctor": "what works on this machine, what does not, and the line that fixes it",
@@ -219,6 +221,12 @@ def entry() -> None:
     except BrokenPipeError:  # `| head` has gone; nothing is left to say
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(141)
+    except OSError as e:
+        if e.filename is not None or e.errno not in FULL:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print(f"gdbext: standard output cannot be written: {e.strerror}", file=sys.stderr)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

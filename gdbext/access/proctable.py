@@ -59,7 +59,7 @@ class Process:
     * `exit_status`: of zombies, as wait(2) gives it; 0 where it may not be seen
     * `cmdline`: raw bytes
 
-    Read on demand: `argv, title, exe, environ, ns_pids, gpus, libraries`. `unreadable` names those of them that permissions hid.
+    Read on demand: `argv, title, exe, environ, uid, user, ns_pids, gpus, maps`. `unreadable` names those that permissions hid.
     """
 
     def __init__(self, root: str, pid: int, stat: bytes, cmdline: bytes, uptime: float | None, has_gpus: bool = True) -> None:

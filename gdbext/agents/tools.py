@@ -92,6 +92,8 @@ def words_of(command: type[Command], given: Mapping[str, Any], limit: float = 60
     known, name, words = {o.name: o for o in offered(command)}, operand_name(command), []
     for key, value in given.items():
         option = known.get(key)
+        if isinstance(value, (list, dict)):
+            raise UsageError(f"{command.tool}: {key} is one text, number or truth value; several words go into one text")
         if key == name:
             continue
         if option is None:

@@ -39,6 +39,7 @@ def python_frame(frame: PyFrame, private: AbstractSet[str] | None = None, limits
             data["locals"] = variables_of(frame, private, limits)
         except GdbextError as e:
             data["reliable"], data["locals_error"] = False, str(e)
+            frame.rt.target.unsettled |= not frame.rt.target.is_stopped
     return data
 
 

@@ -12,6 +12,7 @@ from ..render.text import seconds as duration
 from .tensors import number_text
 
 HEAD = ["module", "type", "output", "shape", "dtype", "NaN", "inf", "min", "max", "mean", "hash"]
+SPARE = ("type", "dtype", "hash", "mean", "output")  # a narrow terminal goes without them
 SHOWN_HASH = 12
 MAX_ALIKE = 8
 NUMBER = re.compile(r"\.\d+(?=[.\[]|$)")
@@ -53,7 +54,7 @@ def rank_text(rank: dict[str, Any], rows: list[dict[str, Any]], style: Style) ->
         f"{len(rows)} outputs, in {duration(rank['seconds'])}; reading took {duration(rank['reading'] / max(1, rank['calls']))} "
         "of each call"
     )
-    lines = [style.title(title), table([cells(row, style) for row in rows], HEAD, style, right=("NaN", "inf"))]
+    lines = [style.title(title), table([cells(row, style) for row in rows], HEAD, style, ("NaN", "inf"), SPARE)]
     first = next((row for row in rows if row["nan"]), None)
     if first is not None:
         lines.append(style.bad(f"first NaN: {escape(name_of(first))} ({first['type']})"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Iterable, Tuple
 
-from ..render.text import Style, escape, seconds
+from ..render.text import ASLEEP, Style, escape, seconds
 from ..stacks.threads import ProcessView, ThreadView
 
 Node = Tuple[str, int]  # (name of a process, tid)
@@ -63,7 +63,7 @@ def closing(data: dict[str, Any], names: dict[int, str], style: Style) -> list[s
     lines = [style.bad(f"{escape(f['label']) or f['pid']}: not read: {escape(f['reason'])}") for f in data["failed"]]
     stood = [p for p in data["pauses"] if p["seconds"]]
     if data["pauses"] and not stood:
-        lines.append(style.dim("paused: no process; all slept or were stopped already, and were left so"))
+        lines.append(style.dim(ASLEEP))
     elif data["pauses"] and "hosts" in data:  # pids of many machines
         most = max(p["seconds"] for p in stood)
         lines.append(

@@ -65,7 +65,9 @@ def page(data: dict[str, Any], seen: list[ProcessState], views: list[ProcessView
     body.append("<h2>Memory</h2>" + memory_table(seen))
     body.append("<h2>Versions</h2>" + versions_table(views))
     pauses = ", ".join(
-        f"{next((s.name for s in seen if s.pid == p['pid']), p['pid'])} {seconds(p['seconds'])}" for p in data["pauses"]
+        f"{next((s.name for s in seen if s.pid == p['pid']), p['pid'])} {seconds(p['seconds'])}"
+        for p in data["pauses"]
+        if p["seconds"]
     )
     body.append(f"<p class=dim>Paused for this page: {t(pauses or 'no process')}</p>")
     return html.page("gdbext report", "".join(body))

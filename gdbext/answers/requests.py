@@ -22,7 +22,7 @@ from .kv import numbers_data
 NUMBERS = ("tokens", "prompt_tokens", "computed_tokens", "output_tokens", "blocks")
 MAX_LINE = 32  # ids of tokens in a line
 HEAD = ["request", "verdict", "at", "state", "tokens", "prompt", "computed", "output", "blocks", "preempted", "age", "waits for"]
-SPARE = ("computed", "prompt", "blocks", "state")  # a narrow terminal goes without them
+SPARE = ("computed", "prompt", "blocks", "state", "output", "preempted", "age")  # a narrow terminal goes without them
 
 
 def request_data(request: Request | None, tracked: Tracked | None = None, blocks: bool = True) -> dict[str, Any]:
@@ -231,6 +231,10 @@ def requests_lines(found: Sequence[dict[str, Any]], counts: dict[str, int], styl
     ]
     if rows:
         lines.append(table(rows, HEAD, style, HEAD[HEAD.index("tokens") : HEAD.index("waits for")], SPARE))
+    if any(r.get("new") for r in found):
+        lines.append(style.dim("new: it came after the processes had been looked at; ask again for its verdict"))
+    for why in dict.fromkeys("; ".join(r["evidence"]) for r in found if _is_open(r)):
+        lines.append(style.dim(f"unknown: {why or 'it did not move between the looks'}; -between S looks for longer"))
     for r in found:
         if r.get("verdict") in (*STUCK, KEPT):
             holder = f"; must act: {_where(r['holder'])}" if r["holder"] else ""
@@ -239,8 +243,13 @@ def requests_lines(found: Sequence[dict[str, Any]], counts: dict[str, int], styl
     return lines
 
 
+def _is_open(r: dict[str, Any]) -> bool:
+    """Whether it did not move between the looks, which do not show why."""
+    return not r.get("verdict") and r.get("moved") is False
+
+
 def _verdict(r: dict[str, Any], style: Style) -> str:
-    verdict = r.get("verdict") or ""
+    verdict = r.get("verdict") or ("new" if r.get("new") else "unknown" if _is_open(r) else "")
     return style.bad(verdict) if verdict in STUCK else verdict
 
 
@@ -296,7 +305,8 @@ def request_lines(
 
 def rows_of(held: Custody, caches: Sequence[tuple[set[int], Cache]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The rows of one engine: every request of a cache in its order, then those that no scheduler has. A request has ended if it
-    was being served in the samples but is not in its scheduler's cache, which was read after them."""
+    was being served in the samples but is not in its scheduler's cache, which was read after them; one that is there alone is
+    `new`."""
     tracked = {t.request_id: t for t in held.requests}
     rows, limits, read_since = [], {}, set()
     for pids, cache in caches:
@@ -306,9 +316,9 @@ def rows_of(held: Custody, caches: Sequence[tuple[set[int], Cache]]) -> tuple[li
             one = tracked.pop(request.request_id, None)
             if one is None and not request.known:
                 continue
-            rows.append({**request_data(request, one), "instance": escape(held.name)})
+            rows.append({**request_data(request, one), "instance": escape(held.name), "new": one is None})
     for one in tracked.values():
         hop = one.sighting("running")
         if one.verdict != MOVING or hop is None or hop[0].pid not in read_since:
-            rows.append({**request_data(one.request, one, blocks=False), "instance": escape(held.name)})
+            rows.append({**request_data(one.request, one, blocks=False), "instance": escape(held.name), "new": False})
     return rows, limits

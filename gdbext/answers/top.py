@@ -121,7 +121,7 @@ def _engine(e: Reading, style: Style) -> str:
         parts.append(f"{e.step_rate:.1f} steps/s")
     if e.blocks and e.free is not None:
         parts.append(f"KV {100 * (1 - e.free / e.blocks):.0f} %")
-    if e.oldest is not None:
+    if e.oldest is not None and e.oldest[1]:
         parts.append(f"oldest without progress: {escape(e.oldest[0])}, {seconds(e.oldest[1])}")
     return style.title(escape(e.engine)) + "  " + "  ".join(parts)
 

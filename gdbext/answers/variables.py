@@ -34,14 +34,19 @@ def variables_of(frame: PyFrame, private: AbstractSet[str], limits: Limits | Non
     if frame.rt.target.is_stopped:
         return variables(frame.locals(), private, limits)
 
+    ran: list[bool] = []
+
     def read() -> list[dict[str, Any]]:
         before = _asleep(frame)
         found = variables(frame.locals_now(), private, limits)
         if private and (before is None or _asleep(frame) != before):
             found = [row if _says_little(row["text"]) else {**row, "text": RAN} for row in found]
+            ran.append(any(row["text"] == RAN for row in found))
         return found
 
-    return settled_rows(frame.rt.target, read)
+    rows = settled_rows(frame.rt.target, read)
+    frame.rt.target.unsettled = frame.rt.target.unsettled or ran[-1:] == [True]
+    return rows
 
 
 def _asleep(frame: PyFrame) -> Any:
@@ -119,8 +124,8 @@ def frame_variable_lines(frame: dict[str, Any], style: Style) -> list[str]:
     return variable_lines(frame["locals"], style)
 
 
-def variable_lines(found: list[dict[str, Any]], style: Style, indent: str = "      ") -> list[str]:
-    """Text of `variables`; a module's own `__machinery__` stays out (JSON has it)."""
+def variable_lines(found: list[dict[str, Any]], style: Style, indent: str = "      ", where: str = "") -> list[str]:
+    """Text of `variables`; a module's own `__machinery__` stays out (JSON has it). `where`: whose they are, in words."""
     found = [v for v in found if not (v["name"].startswith("__") and v["name"].endswith("__"))]
     lines = [f"{indent}{style.value(v['name'])} = {v['text']}" for v in found]
-    return lines or [indent + style.dim("(no variables)")]
+    return lines or [indent + style.dim(f"(no variables{where})")]

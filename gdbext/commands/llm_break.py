@@ -169,7 +169,7 @@ def _delete(session: Session, kernel_breakpoints: Any, name: str) -> Answer:
     kernel_breakpoints.sweep()
     found = kernel_breakpoints.breakpoints()
     gone = [one for one in found if not name or name in (one.name, *(str(b.number) for b in one.numbered))]
-    presets = [p for p in pybreak.of_command("llm-break") if not name or name in p.names]
+    presets = [p for p in pybreak.of_command("llm-break") if not name or name in p.names or name == p.preset.partition(" ")[0]]
     if name and not gone and not presets:
         there = [one.name for one in found] + [p.preset for p in pybreak.of_command("llm-break")]
         raise NotFoundError(f"no llm-break {name} is set; set are: {', '.join(dict.fromkeys(there)) or 'none'}")

@@ -95,7 +95,7 @@ class LlmSnapshot(Command):
             for look, shot in zip(done, shots):
                 lines.append(
                     f"{style.name(escape(look.name).ljust(width))}  {style.file(escape(look.file))}  {size(look.bytes)}"
-                    f"  ({size(shot['disk_bytes'])} on disk)  paused {seconds(sum(look.pauses))}"
+                    f"  ({size(shot['disk_bytes'])} on disk)  {_stood(look)}"
                     + (f"  left out: {size(look.left_out)} (-heap)" if look.left_out else "")
                 )
             woken = sum(look.woken for look in done)
@@ -104,6 +104,11 @@ class LlmSnapshot(Command):
             return "\n".join(lines)
 
         return Answer(data, text, partial)
+
+
+def _stood(look: Any) -> str:
+    """How long it was paused. No time was measured where no thread of it was: all slept, or stood still already."""
+    return f"paused {seconds(sum(look.pauses))}" if any(look.pauses) else "not paused: no thread ran"
 
 
 def _paths(taken: Any, wanted: Any) -> list[Any]:

@@ -71,6 +71,7 @@ class LlmWatch(Command):
             raise GdbextError("llm-watch watches processes that run; a core does not")
         if any(session.targets.attached(one) is not None for one in found):
             raise GdbextError("a process that this gdb has attached does not run: llm-detach it first")
+        files.check_parent(args.o, "-o")
         limit = getattr(args, "for")
         mains, quiet, looked = [standstill.MainThreadWatch(one, args.counter) for one in found], 1.0, []
         watched = [*mains, *_engines(found, session.targets)]

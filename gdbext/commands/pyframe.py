@@ -149,6 +149,7 @@ class PyList(Command):
         }
 
         def people(style: Style) -> str:
+            style.wraps = 0  # source is shown as it is
             texts = [escape(t, keep="\t") for _, t in shown]
             if style.enabled:
                 texts = _highlight(texts, style)
@@ -190,8 +191,14 @@ class PyLocals(Command):
     def run(self, session: Session, args: Args) -> Answer:
         frame = session.frame(args.on)
         found = variables_of(frame, session.private(frame.rt, args), reprs.FULL if args.full else None)
+        place = frame_place(frame)
+
+        def text(style: Style) -> str:
+            where = f" in frame {place['index']}, {place['function']} ({style.path(place['file'])}:{place['line']})"
+            return "\n".join(variable_lines(found, style, "", where))
+
         return Answer(
-            {"frame": frame_place(frame), "locals": found},
-            lambda style: "\n".join(variable_lines(found, style, "")),
+            {"frame": place, "locals": found},
+            text,
             session.partial(frame.rt.target),
         )

@@ -98,7 +98,7 @@ class PyLog(Command):
         parts = log.parse_template(template)
         for part in parts:
             if isinstance(part, tuple):
-                check_condition(part[0], self.name)
+                check_condition(part[0], self.name, "expression")
         check_condition(condition or "", self.name)
         point = log.Logpoint(
             require_gdb(session, "pybreak").Where(where),

@@ -24,7 +24,7 @@ from ..access.procfs import read_stat
 from ..errors import GdbextError, NotFoundError
 from . import pybreak
 from .events import listen
-from .gdb_state import setting
+from .gdb_state import say, setting
 from .hw_breakpoints import READ_ERRORS, Process
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Start(gdb.Breakpoint):
             try:
                 arrived(inferior)
             except READ_ERRORS as e:
-                gdb.write(f"process {inferior.pid}: {e}\n")
+                say(f"process {inferior.pid}: {e}")
         return False
 
 
@@ -182,12 +182,12 @@ def arrived(inferior: Any) -> None:
         try:
             point.start_in(process)
         except GdbextError as e:
-            gdb.write(f"{point.title}: process {inferior.pid}: {e}\n")
+            say(f"{point.title}: process {inferior.pid}: {e}")
     try:
         pybreak.watch_imports()
         process.renew_registers()
     except GdbextError as e:
-        gdb.write(f"process {inferior.pid}: {e}\n")
+        say(f"process {inferior.pid}: {e}")
 
 
 def processes(labels: dict[int, str], rank: str = "") -> list[Process]:

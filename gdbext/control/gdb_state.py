@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import gdb
 
 from ..access import libraries
 from ..access.cli_gdb import command
+from ..render.columns import wrapped
 
 if TYPE_CHECKING:
     from typing import Any, Iterator
@@ -53,6 +55,16 @@ def _has_front_end() -> bool:
 
 
 FRONT_END = _has_front_end()
+
+
+def columns() -> int:
+    """The columns of the terminal at which lines are broken; 0 where gdb's output goes elsewhere, or `set width` is unlimited."""
+    return 0 if FRONT_END or not os.isatty(1) else int(gdb.parameter("width") or 0)
+
+
+def say(text: str) -> None:
+    """Prints lines, as wide as the terminal."""
+    gdb.write(wrapped(text, columns()) + "\n")
 
 
 def setting(name: str) -> str | None:

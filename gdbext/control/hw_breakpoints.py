@@ -211,10 +211,18 @@ class Process:
                 urgency.first(False)
         if self.in_group_stop:
             self.in_group_stop = False
+            self._disarm()
             try:
                 os.kill(self.pid, signal.SIGCONT)
             except OSError:
                 pass  # it has ended
+
+    def _disarm(self) -> None:
+        """Clears the debug registers of its stopped threads. gdb itself does so when it resumes them, and writes all again that
+        are in use (gdb/nat/x86-linux.c); if it dies before that, a thread would run into a register that is still armed."""
+        for tid in ptrace.tids(self.pid):
+            with log.passing_over(OSError):  # it runs: gdb has cleared them by now
+                debug_registers.clear_debug_registers(tid)
 
     # ---- registers -----------------------------------------------------------------------------------------------
     def used(self) -> list[str]:
@@ -236,9 +244,10 @@ class Process:
         used = self.used()
         if count > self.free():
             taken = ", ".join(dict.fromkeys(used)) or "none"
+            ours = next((o.replace(" ", " -delete ") for o in used if o.startswith(("py", "llm-")) and o[-1].isdigit()), "")
             raise GdbextError(
                 f"{what} needs {count} of the {self.registers} debug registers of {self.name}, {self.free()} are free "
-                f"(taken: {taken}); delete one of those"
+                f"(taken: {taken}); delete one of those{ours and ': ' + ours}"
             )
 
     def renew_registers(self) -> None:

@@ -24,6 +24,7 @@ from ..errors import FaultError, GdbextError
 from ..kernels import catalogue, launch, signatures, triton
 from .driver_names import DriverNames, handle_names
 from .events import listen
+from .gdb_state import say
 from .launch_breakpoints import InternalBreakpoint, LaunchBreakpoint
 from .launch_conditions import holds, line_of, word_of
 from .registers import current_registers, dwarf_parameters, selected_tid, vector_register
@@ -218,12 +219,11 @@ class KernelBreakpoint:
             return False
         if self.trace:
             self.logged.append(found)
-            gdb.write(f"[{len(self.logged)}] {line_of(found)}\n")
+            say(f"[{len(self.logged)}] {line_of(found)}")
             if len(self.logged) >= self.trace:
                 self.done = True
                 self.disable()
-                runs = "the process runs on (Ctrl-C stops it)"
-                gdb.write(f"llm-break {self.name}: over after {self.trace} launches; {runs}\n")
+                say(f"llm-break {self.name}: over after {self.trace} launches; the process runs on (Ctrl-C stops it)")
             return False
         if not gate.ignore_count:  # gdb counts those down itself
             self.stopped += 1
@@ -356,7 +356,7 @@ class KernelBreakpoint:
         had = len(self.numbered)
         self.place(rows, entries)
         if len(self.numbered) > had:
-            gdb.write(f"llm-break: {self.name}: now set: " + ", ".join(str(g.number) for g in self.numbered[had:]) + "\n")
+            say(f"llm-break: {self.name}: now set: " + ", ".join(str(g.number) for g in self.numbered[had:]))
 
     # ---- its end -------------------------------------------------------------------------------------------------
     def _all(self) -> list[gdb.Breakpoint]:

@@ -12,6 +12,7 @@ import gdb
 
 from ..errors import GdbextError
 from . import inferior_breakpoints
+from .gdb_state import say
 
 if TYPE_CHECKING:
     from typing import Any, Callable
@@ -55,7 +56,7 @@ class LaunchBreakpoint(gdb.Breakpoint):
         try:
             return self.owner.reached(self, start)
         except (GdbextError, gdb.error) as e:
-            gdb.write(f"llm-break: {str(e).strip()}; stopped to show it\n")
+            say(f"llm-break: {str(e).strip()}; stopped to show it")
             return True
         finally:
             self.owner.spent += time.perf_counter() - start

@@ -218,7 +218,7 @@ class Recorder:
 
 def say(text: str) -> None:
     """Prints a line while the process still runs."""
-    gdb.write(text + "\n")
+    gdb_state.say(text)
     gdb.flush()
 
 

@@ -25,6 +25,7 @@ from ..errors import GdbextError, NotFoundError
 from ..render.text import escape, short_path
 from . import hw_breakpoints
 from .events import listen
+from .gdb_state import say
 from .hw_breakpoints import BytecodeWatchpoint, FunctionBreakpoint, Process
 
 if TYPE_CHECKING:
@@ -295,10 +296,10 @@ def _on_stop(event: Any) -> None:
     for breakpoint in getattr(event, "breakpoints", ()):
         for point in PyBreakpoint.points.values():
             if breakpoint in point.hw_breakpoints and point.last:
-                gdb.write(point.last + "\n")
+                say(point.last)
                 point.last = None
     for text in hw_breakpoints.notes():
-        gdb.write(f"  ({text})\n")
+        say(f"  ({text})")
 
 
 def _on_gone(process: Process) -> None:
@@ -347,7 +348,7 @@ def _on_import(process: Process, code: int, _: int) -> bool:
         try:
             places = point.where.places(rt, module)
         except NotFoundError as e:
-            gdb.write(f"{point.title}: {e}\n")
+            say(f"{point.title}: {e}")
             continue
         if not places:
             continue
@@ -358,7 +359,7 @@ def _on_import(process: Process, code: int, _: int) -> bool:
                 ]:  # its register is free again, and may be the one that is needed
                     hardware.end(disarm=True)
             point.arm(process, places)
-            gdb.write(f"{point.title}: {short_path(escape(places[0].code.file))} is imported now, set at line {places[0].line}\n")
+            say(f"{point.title}: {short_path(escape(places[0].code.file))} is imported now, set at line {places[0].line}")
         except GdbextError as e:
             hw_breakpoints.note(f"{point.title}: {e}")
             failed = True

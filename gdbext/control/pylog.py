@@ -17,12 +17,14 @@ from ..cpython.expressions import evaluate
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from ..render import jsonline
+from ..render.columns import wrapped
 from ..render.files import own_folder
 from ..render.text import escape
 from ..render.text import seconds as duration
 from ..torch import files
 from ..torch import tensor_impl as tensors
 from .frame_values import arguments, result
+from .gdb_state import columns
 from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, running_clock
 from .pybreak import PyBreakpoint, result_text, text_of
 
@@ -60,7 +62,8 @@ def record(point: Spoken, stop: StopContext, place: Any, text: str, more: dict[s
         write(jsonline.dumps({"schema": point.command + "/1", "partial": [], "events": [event]}) + "\n")
     else:
         head = f"{event['label']} " if event["label"] else ""
-        write(f"{clock(now)} {head}{stop.tid} {escape(place.code.file.rpartition('/')[2])}:{place.line}  {text}\n")
+        line = f"{clock(now)} {head}{stop.tid} {escape(place.code.file.rpartition('/')[2])}:{place.line}  {text}"
+        write(wrapped(line, columns()) + "\n")
 
 
 def clock(seconds: float) -> str:
@@ -130,7 +133,8 @@ class Pace:
             return
         which = f"{self.limit} lines" if self.limit and self.said >= self.limit else f"{self.seconds:g} s"
         more = "; the process runs on (Ctrl-C stops it)" if runs_on else ""
-        write(f"{title}: over after {which}: {self.said} of {self.passes} passes shown{more}\n")
+        line = f"{title}: over after {which}: {self.said} of {self.passes} passes shown{more}"
+        write(wrapped(line, columns()) + "\n")
         gdb.flush()
 
 

@@ -17,6 +17,7 @@ from ..render.names import short
 from ..render.text import escape
 from . import attached_processes
 from .events import listen
+from .gdb_state import say
 
 if TYPE_CHECKING:
     from typing import Any
@@ -64,13 +65,11 @@ def _on_created(breakpoint: Any) -> None:
     try:
         found = holders(inferior.pid, name)
     except GdbextError as e:
-        gdb.write(f"(gdbext could not look for {name}: {escape(str(e))})\n")
+        say(f"(gdbext could not look for {name}: {escape(str(e))})")
         return
     if not found:
-        gdb.write(
-            f"(no library of the process has a function {name}; pybreak takes one of Python's, llm-break a kernel's name)\n"
-        )
+        say(f"(no library of the process has a function {name}; pybreak takes one of Python's, llm-break a kernel's name)")
         return
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     line = "llm-symbols " + escape(os.path.basename(found[0]))
-    gdb.write(f"({name} is in {', '.join(map(escape, found[:SHOWN]))}{more}, which gdb has not read: {line} does it)\n")
+    say(f"({name} is in {', '.join(map(escape, found[:SHOWN]))}{more}, which gdb has not read: {line} does it)")

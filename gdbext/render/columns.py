@@ -42,10 +42,35 @@ def fold(line: str, columns: int) -> list[str]:
     return [*found, line]
 
 
+def wrapped(text: str, columns: int) -> str:
+    """`text` whose lines have at most so many columns, 0: as it is. A longer one is broken at a space, in a word where none is
+    far enough from its beginning, and goes on further in than it begins. What is to be copied into a shell, behind "run: ",
+    stays whole."""
+    if columns <= 0:
+        return text
+    lines = (line if len(line) <= columns and "\t" not in line else line.expandtabs() for line in text.split("\n"))
+    return "\n".join(line if columns_of(line) <= columns else _hung(line, columns) for line in lines)
+
+
+def _hung(line: str, columns: int) -> str:
+    line, to_run, command = line.partition("; run: ")
+    plain, line = COLOUR.sub("", line), line + to_run.rstrip()
+    indent = min(len(plain) - len(plain.lstrip(_INDENT)), columns // 2)
+    pad, found = " " * (indent + 2), []
+    while columns_of(line) > columns:
+        head, line = _split(line, columns, max(indent + 1, columns // 4))
+        found.append(head.rstrip())
+        line, indent = pad + line, len(pad)
+    return "\n".join([*found, line, *([pad + command] if command else [])])
+
+
+_INDENT = " │├└─|`-#"
+
+
 def _split(line: str, columns: int, least: int) -> tuple[str, str]:
-    """-> (the part that fits into `columns`, the rest), broken after the last space behind `least` columns, else in a word. A
-    colour that is on at the break ends there and begins again; a link ends."""
-    used, colour, link, place, broken = 0, "", "", 0, (0, "")
+    """-> (the part that fits into `columns`, the rest), broken after the last space behind `least` columns, else in a word, of a
+    path or a dotted name at a joint. A colour that is on at the break ends there and begins again; a link ends."""
+    used, colour, link, place, broken, joint = 0, "", "", 0, (0, ""), (0, "")
     for i, part in enumerate(COLOUR.split(line)):
         if i % 2:
             if part.startswith(LINK):
@@ -57,9 +82,11 @@ def _split(line: str, columns: int, least: int) -> tuple[str, str]:
         for c in part:
             used += _columns(c)
             if used > columns:
-                place, colour = broken if broken[0] else (place, colour)
+                place, colour = next((at for at in (broken, joint) if at[0]), (place, colour))
                 return line[:place] + (_END if colour else "") + link, colour + line[place:].lstrip(" " if broken[0] else "")
             place += 1
             if c == " " and used > least > 0:
                 broken = place, colour
+            elif c in "/._,(" and used > columns // 2 and least > 0:
+                joint = place, colour
     return line, ""

@@ -188,6 +188,27 @@ def own_folder(path: str, option: str, make: bool = False) -> str:
     return path
 
 
+def check_parent(parent: str, option: str) -> None:
+    """Raises the `GdbextError` that `new_folder` would, before there is anything to write."""
+    path = os.path.realpath(os.path.expanduser(parent))
+    try:
+        _refuse_others(path, option)
+        while not os.path.lexists(path):
+            path = os.path.dirname(path)
+        if not os.path.isdir(path):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as e:
+        raise GdbextError(f"{option} {parent}: {e.strerror}: name another folder") from None
+
+
+def _refuse_others(parent: str, option: str) -> None:
+    why = package.owned_by_us(parent, sticky=True) if os.path.isdir(parent) else ""
+    if why:
+        raise GdbextError(f"{option} {parent}: what is written could be exchanged: {why}: name another folder")
+
+
 def new_folder(parent: str, name: str, option: str) -> str:
     """Makes a folder `name` (`name`-2, ... where that is taken) in `parent`, which is made where it is missing. Only this user
     can enter it. -> its path
@@ -197,9 +218,7 @@ def new_folder(parent: str, name: str, option: str) -> str:
     parent = os.path.realpath(os.path.expanduser(parent))
     try:
         os.makedirs(parent, mode=0o700, exist_ok=True)
-        why = package.owned_by_us(parent, sticky=True)
-        if why:
-            raise GdbextError(f"{option} {parent}: what is written could be exchanged: {why}: name another folder")
+        _refuse_others(parent, option)
         for number in range(1, MAX_TAKEN):
             path = os.path.join(parent, name if number == 1 else f"{name}-{number}")
             with contextlib.suppress(FileExistsError):

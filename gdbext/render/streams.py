@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import sys
+from typing import TextIO
 
 _SPELLED = {"…": "...", "–": "-", "—": "-", "→": "->", "×": "x", "·": ".", "“": '"', "”": '"', "’": "'"}
 
@@ -25,6 +26,11 @@ def make_whole() -> None:
         change = getattr(stream, "reconfigure", None)
         if change is not None:
             change(errors="gdbext.spelled")
+
+
+def columns(stream: TextIO) -> int:
+    """The columns of the terminal that a stream goes to; 0 where it goes to none."""
+    return os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
 
 
 def _spelled(error: UnicodeError) -> tuple[str, int]:

@@ -107,13 +107,14 @@ class Style:
     """ANSI colour where `enabled`, else plain. Method names are meanings, not colours.
 
     `width`: the terminal's columns, 0 for no limit. `full_paths`: source files with all of their path. `links`: they are links,
-    as the terminal supports them."""
+    as the terminal supports them. `wraps`: the columns at which lines that are too long for the terminal are broken, 0 where none
+    is broken: in a pipe, and where a command sets it so."""
 
     _CODES = {"title": "1", "name": "33", "file": "32", "address": "34", "dim": "2", "bad": "31", "good": "32", "value": "36"}
 
     def __init__(self, enabled: bool = False, width: int = 0, full_paths: bool = False) -> None:
         self.enabled, self.width, self.full_paths = enabled, width, full_paths
-        self.links = False
+        self.links, self.wraps = False, 0
 
     def paint(self, what: str, text: str) -> str:
         """`text` in the colour of `what`, one of `_CODES`."""
@@ -272,6 +273,10 @@ def size(count: float) -> str:
         if count < 1024:
             return f"{count:.1f} {unit}"
     return f"{count / 1024:.1f} TiB"
+
+
+# Where no pause was measured, since none was needed
+ASLEEP = "paused: no process; all slept or were stopped already, and were left so"
 
 
 def seconds(value: float) -> str:

@@ -32,7 +32,7 @@ def register(name: str, group: str, help: str, once: bool, load: Callable[[str],
         def invoke(self, argument: str, from_tty: bool) -> None:
             from . import gdb_session
 
-            gdb_session.run(load(name), argument)
+            gdb_session.run(load(name), argument, from_tty)
 
         def complete(self, text: str, word: str | None) -> Any:
             from . import gdb_session

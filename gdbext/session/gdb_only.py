@@ -27,8 +27,11 @@ def require_gdb(session: Session, name: str) -> ModuleType:
 
 def deleted(session: Session, command: str, which: str) -> Answer:
     """The answer of a command with -delete."""
-    numbers = require_gdb(session, "pybreak").delete(command, which)
-    return Answer({"deleted": numbers, "breakpoints": []}, f"{len(numbers)} taken away")
+    points = require_gdb(session, "pybreak")
+    numbers = points.delete(command, which)
+    others = "" if numbers else ", ".join(f"{p.command} {p.number}" for p in points.listed())
+    more = f"; set are, each for -delete of its own command: {others}" if others else ""
+    return Answer({"deleted": numbers, "breakpoints": []}, f"{len(numbers)} taken away{more}")
 
 
 def labels_of_attached(session: Session) -> dict[int, str]:
@@ -38,15 +41,15 @@ def labels_of_attached(session: Session) -> dict[int, str]:
     return found
 
 
-def check_condition(condition: str, command: str) -> None:
-    """Raises `UsageError` for a condition that cannot be parsed: now, not when a breakpoint is hit."""
+def check_condition(condition: str, command: str, what: str = "condition") -> None:
+    """Raises `UsageError` for a condition or another expression that cannot be parsed: now, not when a breakpoint is hit."""
     if condition:
         import ast
 
         try:
             ast.parse(condition.replace("$py", "py"), mode="eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise UsageError(f"{command}: cannot parse the condition {condition!r}") from None
+            raise UsageError(f"{command}: cannot parse the {what} {condition!r}") from None
 
 
 PENDING = Option("pending", help="wait for the place also where something nearly so called is loaded")

@@ -11,6 +11,7 @@ from .. import log
 from ..access.base import Target
 from ..access.live_gdb import LiveGdbTarget
 from ..errors import GdbextError
+from ..render.columns import wrapped
 from ..render.text import Style, one_line
 from .command import NODE_MARKS, Args, Command, error_line
 from .session import Session
@@ -180,14 +181,30 @@ class GdbSession(Session):
         if self.own_style is not None:
             return self.own_style
         enabled = bool(gdb.parameter("style enabled")) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        return Style(enabled, int(gdb.parameter("width") or 0))
+        style = Style(enabled, int(gdb.parameter("width") or 0))
+        style.wraps = _columns()
+        return style
+
+
+def _columns() -> int:
+    from ..control.gdb_state import columns
+
+    return columns()
 
 
 session = GdbSession()
 
 
-def run(command: type[Command], line: str) -> None:
-    """Parses, runs and prints one command; every expected failure leaves as `gdb.GdbError`, one line."""
+def run(command: type[Command], line: str, typed: bool = False) -> None:
+    """Parses, runs and prints one command; every expected failure leaves as `gdb.GdbError`, one line, which is broken at words
+    where somebody typed the command."""
+    try:
+        _run(command, line)
+    except gdb.GdbError as e:
+        raise gdb.GdbError(wrapped(str(e), _columns() if typed else 0)) from None
+
+
+def _run(command: type[Command], line: str) -> None:
     session.begin()
     try:
         args = command.parse(line)

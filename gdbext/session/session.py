@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import AbstractSet, Any, Callable
 
@@ -18,6 +17,8 @@ from ..cpython.runtime import PyThread, Runtime
 from ..engines import discover, targets
 from ..engines import sensitive_names as privacy
 from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ..render import streams
+from ..render.columns import wrapped
 from ..render.text import Style, coloured, knows_links
 from .command import Answer, Args, Command
 
@@ -264,8 +265,8 @@ class Session:
     # ---- printing ------------------------------------------------------------------------------------------------
     def style(self) -> Style:
         terminal = sys.stdout.isatty()
-        style = Style(coloured(terminal), os.get_terminal_size(sys.stdout.fileno()).columns if terminal else 0)
-        style.links = knows_links(terminal)
+        style = Style(coloured(terminal), streams.columns(sys.stdout))
+        style.links, style.wraps = knows_links(terminal), style.width
         return style
 
     def style_for(self, args: Args) -> Style:
@@ -276,4 +277,7 @@ class Session:
 
     def written(self, command: str, args: Args, answer: Answer) -> str:
         """An answer as the options of its command want it: one line of JSON, or text."""
-        return answer.json(command) if args.json else answer.to_text(self.style_for(args))
+        if args.json:
+            return answer.json(command)
+        style = self.style_for(args)
+        return wrapped(answer.to_text(style), style.wraps)

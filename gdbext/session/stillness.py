@@ -16,7 +16,7 @@ from ..access.room import LOOK, nameless_file, need
 from ..access.snapshot import CoreFileTarget
 from ..engines.processes import ProcessRef
 from ..errors import GdbextError
-from ..render.text import Style, seconds
+from ..render.text import ASLEEP, Style, seconds
 from .command import SNAPSHOT_BYTES, Answer, Args, Command
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ class Copies:
         """An answer with `pauses`, and the parts missing in the copies."""
         if not self.pauses:
             return answer
-        text, stood = answer.in_style, ", ".join(f"{p['pid']} {seconds(p['seconds'])}" for p in self.pauses[:16])
+        text, stood = answer.in_style, ", ".join(f"{p['pid']} {seconds(p['seconds'])}" for p in self.pauses[:16] if p["seconds"])
 
         def people(style: Style) -> str:
-            return "\n".join(filter(None, (text(style), style.dim(f"paused: {stood}; all resumed"))))
+            return "\n".join(filter(None, (text(style), style.dim(f"paused: {stood}; all resumed" if stood else ASLEEP))))
 
         data = {**answer.data, "pauses": [*answer.data.get("pauses", ()), *self.pauses]}
         return Answer(data, people, [*answer.partial, *self.partial])

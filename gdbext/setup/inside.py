@@ -18,6 +18,7 @@ def main() -> None:
     asked = json.loads(os.environ.pop("GDBEXT_RUN"))
     session = gdb_session.session
     session.own_style = Style(asked["colour"], asked["width"])
+    session.own_style.wraps = asked["width"]
     command = table.load(asked["name"])
     try:
         result = outside.perform(command, asked["line"], session)

@@ -12,7 +12,8 @@ from .. import log
 from ..access import elf, kept_symbols, room
 from ..commands import table
 from ..errors import GdbextError
-from ..render import jsonline
+from ..render import jsonline, streams
+from ..render.columns import wrapped
 from ..render.text import one_line
 from ..session.command import NODE_MARKS, Answer, Command, UsageError, error_line, matching
 from ..session.session import Session
@@ -164,5 +165,5 @@ def shown(status: int, out: str, err: str) -> int:
     if out:
         print(out)
     if err:
-        print(err, file=sys.stderr)
+        print(wrapped(err, streams.columns(sys.stderr)), file=sys.stderr)
     return status

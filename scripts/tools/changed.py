@@ -4,7 +4,8 @@ not know yet.
 A test file is touched by what it imports, and what that imports, in functions too: its harness, the pack, the scripts. It is
 also touched by what it names in a string: a module ("gdbext.stacks.prefetch"), a command ("llm-stacks", which loads its module
 and what that imports), a file by its name ("titled.py", "security.md"). Who starts the pack or gdb, itself or by its harness,
-depends on both of its doors. Tests of unit that walk through folders look through all sources: they run for every change.
+depends on both of its doors; who names a fixture of its folder's conftest.py, on what that imports. Tests of unit that walk
+through folders look through all sources: they run for every change.
 
 In doubt all tests run: for a change of what all tests share (`SHARED`), of a file that is neither Python nor a page and that no
 test names, and of one that was removed."""
@@ -24,11 +25,13 @@ PARTS = ("unit", "gdb")
 NONE = "no test is touched"  # begins the line that says so
 SHARED = re.compile(
     r"(.*/)?conftest\.py|pyproject\.toml|setup\.py|\.github/.*|gdbext/layouts/.*|gdbext/(errors|log|package)\.py|scripts/test|"
-    r"scripts/tools/(run_tests|prepare_tests|environments|own_pids|changed|system|say|__init__)\.py|tests/harness/(__init__|gdb_run)\.py"
+    r"scripts/tools/(run_tests|beside|share|prepare_tests|environments|own_pids|changed|system|say|__init__)\.py|"
+    r"tests/harness/(__init__|gdb_run|failures|samples)\.py"
 )
 NOBODYS = re.compile(r"LICENSE|\.gitignore|tests/(engines|gpu|arm)/.*")  # of no file of `PARTS`
 DOORS = ("gdbext/__main__.py", "gdbext/init.py", "gdbext/setup/outside.py", "gdbext/setup/inside.py")
 STARTS = re.compile(r"-m gdbext|init\.py|\"-m\", \"gdbext\"")
+FIXTURE = re.compile(r"^@pytest\.fixture.*\ndef (\w+)", re.M)
 WALKS = re.compile(r"os\.walk|ls-files|glob\.glob")  # in unit: those of gdb walk through other folders
 ALL_COMMANDS = "load_all()"
 BY_NAME = {  # modules that load others by names that stand nowhere whole: where those lie
@@ -36,6 +39,7 @@ BY_NAME = {  # modules that load others by names that stand nowhere whole: where
     "gdbext/session/gdb_only.py": ("gdbext/control/",),
 }
 WORDS = re.compile(r"[\w.-]+")
+WORD = re.compile(r"\w+")
 
 
 def listed() -> list[str]:
@@ -92,6 +96,9 @@ class Sources:
             found.update(self.commands.values())
         if path.startswith("tests/") and (STARTS.search(text) or "gdb_path" in text):
             found.update(door for door in DOORS if door in self.paths)
+        conftest = f"{os.path.dirname(path)}/conftest.py"
+        if conftest in self.paths and set(FIXTURE.findall(self._read(conftest))) & set(WORD.findall(text)):
+            found.add(conftest)
         return frozenset(found - {path})
 
     def _modules(self, names) -> set[str]:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import json
 import os
 import shlex
@@ -32,6 +33,7 @@ import textwrap
 import time
 
 from . import changed, lint, own_pids
+from .beside import beside
 from .prepare_tests import ROOT, Prepared
 from .say import Failed, say
 
@@ -124,8 +126,9 @@ def in_own_pids(python: str) -> list[str]:
 
 def runs(part: str, arguments: list[str], workers: int, python: str) -> list[list[str]]:
     """The pytests of a part, by the arguments that each gets besides: on all processors where tests share no machine-wide state,
-    that is all of unit, and of gdb those not marked alone, which come after them, one at a time. Tests of gdb often wait for a
-    process: there are three workers more than processors, each with processes of its own."""
+    that is all of unit, and of gdb those not marked alone, which come after them, one at a time. Tests of gdb wait
+    for processes and clocks more than half of their time: there are five workers more than processors, each with processes of its
+    own."""
     own = any(a in ("-s", "--pdb", "--capture=no") or a.startswith(("-n", "-p")) for a in arguments)
     many = not arguments or len(arguments) > FEW and all(part_of(a) and "::" not in a for a in arguments)
     if part == "unit" and workers > 1 and not own:
@@ -134,7 +137,7 @@ def runs(part: str, arguments: list[str], workers: int, python: str) -> list[lis
         return [["-n", str(workers), "--dist", "loadfile"]]
     if part == "gdb" and workers > 1 and many:
         worker = f"popen//python={shlex.join([*in_own_pids(python), python])}"
-        shared = ["--tx", f"{workers + 3}*{worker}", "--dist", "loadfile", "--no-loadscope-reorder"]  # conftest.py orders them
+        shared = ["--tx", f"{workers + 5}*{worker}", "--dist", "loadfile", "--no-loadscope-reorder"]  # conftest.py orders them
         return [["-m", "not alone", *shared], ["-m", "alone"]]
     return [[]]
 
@@ -218,6 +221,47 @@ def run_lint(environ: dict[str, str], parts: list[str]) -> Part:
     return Part("lint", 1 if counts["failed"] else 0, time.monotonic() - start, counts)
 
 
+def run_parts(parts: list[str], arguments: list[str], environ: dict[str, str], prepared: Prepared) -> list[Part]:
+    """What came of each part. Where both run whole, unit runs beside engines, which leave processors idle while one starts."""
+    results, unit = [], None
+    for part in parts:
+        prepared.need(part)
+        environ.update(prepared.variables, PYTHONPATH=ROOT)
+        if part == "lint":
+            if lint.FIX in arguments:
+                lint.fix(environ["GDBEXT_TEST_PYTHON"])
+            results.append(run_lint(environ, parts))
+            continue
+        if part == "arm" and not prepared.variables.get("GDBEXT_TEST_CORES"):
+            results.append(Part(part, 0, 0.0, {"skipped": {"no qemu for arm64, or none of its interpreters": 1}}))
+            continue
+        if part == "unit":
+            unit = functools.partial(run_unit, arguments, dict(environ), list(prepared.others))
+            if arguments or "engines" not in parts:
+                results += unit()
+            continue
+        if part in OWN_PIDS and not arguments and not environ.get("GDBEXT_TEST_LONG"):
+            environ.setdefault("GDBEXT_TEST_SAMPLE", seed())
+            say(SAMPLED)
+        for name in sorted(k for k in environ if k.startswith("GDBEXT_")):
+            say(f"  {name}={environ[name]}")
+        if part == "engines" and unit and not arguments:
+            with beside(unit, "unit") as came:
+                results.append(run_part(part, arguments, environ))
+                results += came()
+        else:
+            results.append(run_part(part, arguments, environ))
+    return sorted(results, key=lambda ran: [*PARTS, *BY_NAME].index(ran.name))
+
+
+def run_unit(arguments: list[str], environ: dict[str, str], others: list[str]) -> list[Part]:
+    """unit, and where all of it runs by `others`, too."""
+    ran = [run_part("unit", arguments, environ)]
+    for python in [] if arguments else others:
+        ran.append(run_part("unit", arguments, {**environ, "GDBEXT_TEST_PYTHON": python, "GDBEXT_TEST_AGAIN": "1"}))
+    return ran
+
+
 def report(results: list[Part], missing: dict[str, str], seconds: float) -> None:
     """The closing lines: why tests were skipped, what could not be had, what failed and why, each part, and last the counts of
     all."""
@@ -267,27 +311,7 @@ def main(words: list[str]) -> int:
     # compiled modules are kept: each pytest, gdb and worker would compile the pack anew
     environ = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE")}
     prepared = Prepared(environ)
-    results = []
-    for part in parts:
-        prepared.need(part)
-        environ.update(prepared.variables, PYTHONPATH=ROOT)
-        if part == "lint":
-            if lint.FIX in arguments:
-                lint.fix(environ["GDBEXT_TEST_PYTHON"])
-            results.append(run_lint(environ, parts))
-            continue
-        if part == "arm" and not prepared.variables.get("GDBEXT_TEST_CORES"):
-            results.append(Part(part, 0, 0.0, {"skipped": {"no qemu for arm64, or none of its interpreters": 1}}))
-            continue
-        if part in OWN_PIDS and not arguments and not environ.get("GDBEXT_TEST_LONG"):
-            environ.setdefault("GDBEXT_TEST_SAMPLE", seed())
-            say(SAMPLED)
-        for name in sorted(k for k in environ if k.startswith("GDBEXT_")):
-            say(f"  {name}={environ[name]}")
-        results.append(run_part(part, arguments, environ))
-        if part == "unit" and not arguments:
-            for python in prepared.others:
-                results.append(run_part(part, arguments, {**environ, "GDBEXT_TEST_PYTHON": python, "GDBEXT_TEST_AGAIN": "1"}))
+    results = run_parts(parts, arguments, environ, prepared)
     report(results, prepared.missing, time.monotonic() - start)
     failed = [part.status for part in results if part.status not in (0, NO_TESTS)]
     if failed:

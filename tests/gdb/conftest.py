@@ -13,21 +13,22 @@ from harness import gpucores
 from harness.breakpoints import OFF, started
 from harness.gdb_run import fetched, run_gdb
 from harness.launches import small_program
+from harness.releases import forks
 from tools import own_pids
 
-# Files whose tests need the machine for themselves, and why; scripts/test runs the others several at once.
-ALONE = {
-    "test_attach.py": "the pause that is said is compared with the pause that the process saw",
-}
+# Files whose tests need the machine for themselves, and why; a single test is marked `alone`. The others run several at once.
+ALONE = {}
 if not os.environ.get(own_pids.INSIDE):  # a worker sees what other workers start
     ALONE["test_ranks_live.py"] = "lists the engines of the machine, and other files start what looks like one"
-# These take long for the number of their tests: several at once ends soonest where nobody begins with one when all else is done.
+# These take long, most of all first: several at once ends soonest where nobody begins with one when all else is done.
 LONG = [
     f"test_{name}.py"
     for name in """
     hang pytensors inject pybreak pycatch foreign_programs situations answer_fields adversary heap unwind_oracle collectives
     editor_launches editors follow collector kills watch torch_headers launch_triton ray presets hostile_text gil_states install
-    many_nodes nodes steps_of_ranks terminals kv_releases small_snapshots
+    many_nodes nodes steps_of_ranks terminals kv_releases small_snapshots jobs requests private_content attach cxx_printers
+    kv_blockpool snapshots late_comers empty_root sparse rings real_ssh hang_cost torch_trace fuzz heap_weakly wrapper_tensors
+    compiled_tasks
     """.split()
 ]
 HERE = set(os.listdir(os.path.dirname(os.path.abspath(__file__))))
@@ -92,3 +93,10 @@ def session(tmp_path, gdb_path):
 def small(tmp_path_factory):
     """The path of harness.launches' program."""
     return small_program(tmp_path_factory.mktemp("launches"))
+
+
+@pytest.fixture(scope="module")
+def forked(torch_python):
+    """-> `harness.releases.forks`: the subjects of a file that have torch, each in a process of its own."""
+    with forks(torch_python) as found:
+        yield found

@@ -37,7 +37,9 @@ def longest_gap(one):
         return int.from_bytes(f.read()[8 * one.threads :][:8], "little") / 1e6
 
 
+@pytest.mark.alone
 def test_attach_stops_the_process_and_detach_tells_what_the_process_saw_itself(gdb, one):
+    """Alone, for the pause that is said is compared with the one that the process saw."""
     run = gdb([f"llm-attach -json {one.pid}", f"shell grep State: /proc/{one.pid}/status", "shell sleep 0.5", "llm-detach -json"])
     answer = run.json(0)
     assert answer["schema"] == "llm-attach/1" and answer["partial"] == []

@@ -198,20 +198,12 @@ def test_faulthandler_and_an_error_in_the_script(gdb_path, tmp_path):
     bad.write_text("raise RuntimeError('from inside')\n")
     with started(PYTHONS[-1], tmp_path) as subject:
         attach = [] if is_new(PYTHONS[-1]) else [f"attach {subject.pid}"]
-        said = run_gdb(
-            gdb_path,
-            [
-                *attach,
-                f"llm-inject -unsafe -json faulthandler {subject.pid}",
-                f"llm-inject -unsafe {bad} {subject.pid}",
-                f"llm-inject -unsafe nosuch {subject.pid}",
-            ],
-            timeout=300,
-            before=OFF,
-        )
-        found = said.json(len(attach))["started"][0]
-        with open(found["file"]) as f:
+        asked = [f"llm-inject -unsafe {word} {subject.pid}" for word in ("-json faulthandler", bad, "nosuch")]
+        said = run_gdb(gdb_path, [*attach, *asked], timeout=300, before=OFF)
+        log = said.json(len(attach))["started"][0]["file"]
+        with open(log) as f:
             assert "most recent call first" in f.read()
+        shutil.rmtree(os.path.dirname(log))  # llm-inject leaves it, as its answer
         assert (
             "RuntimeError: from inside" in said.outputs[len(attach) + 1]
             and "none of debugpy, pdb, faulthandler and no file" in said.outputs[len(attach) + 2]
@@ -385,7 +377,7 @@ def test_whoever_waits_for_a_script_no_longer_lets_it_end(python, gdb_path, tmp_
     """By remote execution: Ctrl-C ends the wait, not the script."""
     at, body = tmp_path / "at", tmp_path / "slow.py"
     body.write_text(SLOW.format(at=str(at), seconds=2))
-    with started(python, tmp_path) as subject:
+    with nothing_is_left(), started(python, tmp_path) as subject:
         words = [gdb_path, "-nx", "-batch", "-iex", "set debuginfod enabled off", "-x", INIT]
         words += ["-ex", f"llm-inject -unsafe {body} {subject.pid}"]
         with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as asks:

@@ -217,6 +217,19 @@ def test_gdb_comes_first_while_a_register_is_armed_and_the_process_runs(gdb_path
         one.end()
 
 
+@pytest.mark.parametrize("delete", ["pybreak -delete", "delete"])
+def test_gdb_killed_after_the_last_breakpoint_was_deleted_costs_no_process(gdb_path, tmp_path, delete):
+    """gdb clears the registers of a process that stands still when it resumes it: they are armed until then."""
+    for _ in range(ROUNDS):
+        one = kills.Subject(str(tmp_path / "subject"))
+        try:
+            lines = ["pybreak step", "continue", delete, "python import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
+            said = run_gdb(gdb_path, [f"llm-attach {one.pid}", *lines])
+            assert "hit 1" in said.text and one.goes_on() and one.is_as_before(), (said.text, one.wrong())
+        finally:
+            one.end()
+
+
 LONG = bool(os.environ.get("GDBEXT_TEST_LONG"))
 
 

@@ -3,12 +3,11 @@ scheduler, read through /proc; faults and their twins; the same with tables in m
 
 import functools
 import json
-import os
 
 import pytest
 from harness.gdb_run import run_gdb
 from harness.releases import vllm_of
-from harness.subjects import SUBJECTS, spawned
+from harness.subjects import SUBJECTS
 
 from gdbext.access.proc import ProcTarget
 from gdbext.answers import kv as shapes
@@ -35,16 +34,10 @@ def folder_of(torch_python):
     return functools.cache(lambda version: vllm_of(version, torch_python))
 
 
-def _environ():
-    return {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-
-
 @pytest.mark.parametrize("version,kind", RELEASES)
 @pytest.mark.drawn(6)
-def test_every_row_is_as_it_says_of_itself_and_faults_are_found(torch_python, folder_of, version, kind):
-    argv = [torch_python, os.path.join(SUBJECTS, "vllm_v2_worker.py"), *folder_of(version), kind]
-    with spawned(argv, ready='{"pid"', env=_environ()) as child:
-        said = json.loads(child.said)
+def test_every_row_is_as_it_says_of_itself_and_faults_are_found(forked, folder_of, version, kind):
+    with forked("vllm_v2_worker.py", *folder_of(version), kind) as said:
         target = ProcTarget(said["pid"])
         rt = open_runtime(target)
         frame = next(f for f in rt.frames(rt.threads()[0]) if f.function == "main")
@@ -99,12 +92,10 @@ def on_the_device(worker, report, said):
     assert report.compared[0].counts == len(said["rows"])
 
 
-def test_where_the_gpu_is_seen_its_tables_are_compared(torch_python, gdb_path, folder_of):
+def test_where_the_gpu_is_seen_its_tables_are_compared(forked, gdb_path, folder_of):
     """With a FAKE of cuda-gdb; and while a kernel runs that may still write them, they are not."""
-    argv = [torch_python, os.path.join(SUBJECTS, "vllm_v2_worker.py"), *folder_of("0.26.0"), "full", "device"]
     before = ["set auto-solib-add off", f"source {SUBJECTS}/fake_cuda_gdb.py"]
-    with spawned(argv, ready='{"pid"', env=_environ()) as child:
-        said = json.loads(child.said)
+    with forked("vllm_v2_worker.py", *folder_of("0.26.0"), "full", "device") as said:
         at, device = ["-p", str(said["pid"])], {"FAKE_DEVICE": json.dumps(said["device"])}
         run = run_gdb(gdb_path, ["llm-kv check -ranks -json"], at, before=before, env=device)
         busy = run_gdb(gdb_path, ["llm-kv check -ranks -json"], at, before=before, env={**device, "FAKE_KERNEL": "post_update"})
@@ -118,11 +109,9 @@ def test_where_the_gpu_is_seen_its_tables_are_compared(torch_python, gdb_path, f
     assert any("1 kernel is on the device (post_update)" in one["why"] for one in check["not_compared"]), check
 
 
-def test_on_a_gpu_the_command_says_what_it_compared(torch_python, gdb_path, folder_of):
+def test_on_a_gpu_the_command_says_what_it_compared(forked, gdb_path, folder_of):
     """As on a GPU with one rank: scheduler and worker in one process, block tables on the device."""
-    argv = [torch_python, os.path.join(SUBJECTS, "vllm_v2_worker.py"), *folder_of("0.26.0"), "full", "device"]
-    with spawned(argv, ready='{"pid"', env=_environ()) as child:
-        said = json.loads(child.said)
+    with forked("vllm_v2_worker.py", *folder_of("0.26.0"), "full", "device") as said:
         commands = ["llm-kv check -ranks -json", "llm-kv check -ranks", "llm-kv check -json"]
         commands += ["pytensor -json runner.block_tables.num_blocks.gpu", "pytensor -repr runner.block_tables.num_blocks.gpu"]
         commands += ["pytensor -json runner.block_tables.block_tables[0].gpu"]

@@ -4,8 +4,6 @@ a core.
 The sources come from scripts/get-releases; what a release imports besides its V1 core is a stub (subjects/older_engine.py).
 """
 
-import contextlib
-import json
 import os
 import sys
 
@@ -30,13 +28,6 @@ V1 = ["0.6.6.post1", "0.7.3", "0.8.5", "0.9.2", "0.10.2", "0.11.2", "0.16.0", "0
 # allocate_slots of 0.6.6 counts a reference to each block of the prefix before it finds that the rest does not fit, and never
 # takes it back: each step in which a request waits for blocks leaks two references. A fault of that release, mended in 0.7.
 LEAKS = {"0.6.6.post1": [("ref-above-owners", 0), ("ref-above-owners", 1)]}
-
-
-@contextlib.contextmanager
-def running(python, subject, *arguments):
-    """The subject at its resting place. -> what it says of itself"""
-    with spawned([python, os.path.join(SUBJECTS, subject), *arguments], ready='{"pid"') as child:
-        yield json.loads(child.said)
 
 
 def compare(cache, said, faults=()):
@@ -76,8 +67,8 @@ def read(pid, again=False):
 
 @pytest.mark.drawn(5)
 @pytest.mark.parametrize("version", V1)
-def test_a_release_reads_as_it_says_of_itself(torch_python, version):
-    with running(torch_python, "vllm_release.py", release("vllm", version), version) as said:
+def test_a_release_reads_as_it_says_of_itself(forked, version):
+    with forked("vllm_release.py", release("vllm", version), version) as said:
         cache = read(said["pid"])
         assert cache.version == version
         assert any(r["status"] == "PREEMPTED" for r in said["requests"].values()) and any(
@@ -96,9 +87,9 @@ def test_a_release_reads_as_it_says_of_itself(torch_python, version):
 @pytest.mark.drawn(4)
 @pytest.mark.parametrize("version", ["0.10.2", "0.11.2", "0.24.0", "installed"])
 @pytest.mark.parametrize("kind", ["keys", "stale"])
-def test_hashes_of_requests_with_a_salt_or_an_adapter(torch_python, installed, version, kind):
+def test_hashes_of_requests_with_a_salt_or_an_adapter(forked, installed, version, kind):
     folder, version = installed if version == "installed" else (release("vllm", version), version)
-    with running(torch_python, "vllm_release.py", folder, version, kind) as said:
+    with forked("vllm_release.py", folder, version, kind) as said:
         target = ProcTarget(said["pid"])
         rt = open_runtime(target)
         found = kv_hashes.check(rt, vllm_kv.read(rt))
@@ -110,9 +101,9 @@ def test_hashes_of_requests_with_a_salt_or_an_adapter(torch_python, installed, v
 @pytest.mark.drawn(3)
 @pytest.mark.parametrize("version", ["0.16.0", "0.24.0", "installed"])
 @pytest.mark.parametrize("kind", ["cut", "cut-unsaid"])
-def test_the_hash_of_what_a_connector_cut_is_no_fault(torch_python, installed, version, kind):
+def test_the_hash_of_what_a_connector_cut_is_no_fault(forked, installed, version, kind):
     folder, version = installed if version == "installed" else (release("vllm", version), version)
-    with running(torch_python, "vllm_release.py", folder, version, kind) as said:
+    with forked("vllm_release.py", folder, version, kind) as said:
         target = ProcTarget(said["pid"])
         found = kv_hashes.check(open_runtime(target), vllm_kv.read(open_runtime(target)))
         target.close()
@@ -121,8 +112,8 @@ def test_the_hash_of_what_a_connector_cut_is_no_fault(torch_python, installed, v
 
 
 @pytest.mark.parametrize("kind", ["lent", "lent-unsaid"])
-def test_a_page_that_hisparse_lends_is_no_fault(torch_python, installed, kind):
-    with running(torch_python, "vllm_release.py", *installed, kind) as said:
+def test_a_page_that_hisparse_lends_is_no_fault(forked, installed, kind):
+    with forked("vllm_release.py", *installed, kind) as said:
         report = invariants.check(read(said["pid"]))
     found = [(v.rule, v.block) for v in report.violations]
     assert found == ([("free-owned", said["cut"])] if kind == "lent-unsaid" else [])
@@ -153,9 +144,9 @@ KINDS = {"none": ["full"], "hybrid": ["full", "sliding-window"], "mamba": ["full
     ],
 )
 @pytest.mark.drawn(4)
-def test_groups_pools_and_no_prefix_cache(torch_python, installed, version, kind):
+def test_groups_pools_and_no_prefix_cache(forked, installed, version, kind):
     folder, version = (release("vllm", version), version) if version else installed
-    with running(torch_python, "vllm_release.py", folder, version, kind) as said:
+    with forked("vllm_release.py", folder, version, kind) as said:
         cache = read(said["pid"])
         assert [g.kind for g in cache.groups] == KINDS.get(kind, ["full"])
         assert len(cache.pools) == (2 if kind == "pools" else 1)
@@ -167,7 +158,7 @@ def test_groups_pools_and_no_prefix_cache(torch_python, installed, version, kind
 
 
 @pytest.mark.parametrize("version,kind", [("0.8.5", "full"), ("0.10.2", "hybrid")])
-def test_a_core_says_the_same(torch_python, gdb_path, tmp_path, version, kind):
+def test_a_core_says_the_same(forked, gdb_path, tmp_path, version, kind):
     commands = [
         "llm-kv -json",
         "llm-kv check -json",
@@ -177,7 +168,7 @@ def test_a_core_says_the_same(torch_python, gdb_path, tmp_path, version, kind):
         "llm-kv request req-a -json",
     ]
     core = str(tmp_path / "core")
-    with running(torch_python, "vllm_release.py", release("vllm", version), version, kind) as said:
+    with forked("vllm_release.py", release("vllm", version), version, kind) as said:
         live = run_gdb(
             gdb_path, commands + [f"gcore {core}"], ["-p", str(said["pid"])], before=["set auto-solib-add off"], timeout=200
         )
@@ -214,9 +205,9 @@ def test_a_scheduler_of_v0_is_refused_by_name():
 
 
 @pytest.mark.parametrize("version", ["0.10.2", ""])
-def test_faults_of_managers_and_requests_are_found(torch_python, installed, version):
+def test_faults_of_managers_and_requests_are_found(forked, installed, version):
     folder, version = (release("vllm", version), version) if version else installed
-    with running(torch_python, "kv_faults.py", folder, version) as said:
+    with forked("kv_faults.py", folder, version) as said:
         target = ProcTarget(said["pid"])
         rt = open_runtime(target)
         frame = next(f for f in rt.frames(rt.threads()[0]) if f.function == "main")  # it may be on its way out of what says so
@@ -244,8 +235,8 @@ STOPS = [
 
 @pytest.mark.drawn(6)
 @pytest.mark.parametrize("stop", STOPS)
-def test_a_stop_in_the_middle_of_an_update_is_said_and_is_no_fault(torch_python, installed, stop):
-    with running(torch_python, "kv_faults.py", *installed, stop) as said:
+def test_a_stop_in_the_middle_of_an_update_is_said_and_is_no_fault(forked, installed, stop):
+    with forked("kv_faults.py", *installed, stop) as said:
         cache = read(said["pid"])
         report = invariants.check(cache)
         assert stop.split(":")[1] in cache.mid_update and report.violations == [], [(v.rule, v.detail) for v in report.violations]
@@ -256,8 +247,8 @@ SGLANG = ["0.4.3.post4", "0.4.9", "0.5.3", "0.5.9", "0.5.16"]
 
 @pytest.mark.drawn(3)
 @pytest.mark.parametrize("version", SGLANG)
-def test_sglang_pools_and_radix_caches_whole_and_broken(torch_python, version):
-    with running(torch_python, "sglang_release.py", release("sglang", version), version) as said:
+def test_sglang_pools_and_radix_caches_whole_and_broken(forked, version):
+    with forked("sglang_release.py", release("sglang", version), version) as said:
         target = ProcTarget(said["pid"])
         rt = open_runtime(target)
         frame = next(f for f in rt.frames(rt.threads()[0]) if f.function == "main")  # it may be on its way out of what says so
@@ -287,7 +278,7 @@ def test_sglang_pools_and_radix_caches_whole_and_broken(torch_python, version):
         target.close()
 
 
-def test_content_only_when_asked_for_and_a_picture(torch_python, gdb_path, tmp_path):
+def test_content_only_when_asked_for_and_a_picture(forked, gdb_path, tmp_path):
     picture = str(tmp_path / "map.png")
     commands = [
         "llm-requests -json",
@@ -299,7 +290,7 @@ def test_content_only_when_asked_for_and_a_picture(torch_python, gdb_path, tmp_p
         "llm-kv block 1",
         "llm-kv zork",
     ]
-    with running(torch_python, "vllm_release.py", release("vllm", "0.24.0"), "0.24.0") as said:
+    with forked("vllm_release.py", release("vllm", "0.24.0"), "0.24.0") as said:
         got = run_gdb(gdb_path, commands, ["-p", str(said["pid"])], before=["set auto-solib-add off"])
     assert (
         "content" not in got.outputs[0] and "content" not in got.outputs[2] and "101, 102" not in got.outputs[0] + got.outputs[2]

@@ -129,7 +129,7 @@ def test_registers_run_out_with_a_clear_word_and_come_back(session):
     assert said.outputs[4] == (
         f"pybreak decorated needs 1 of the 4 debug registers of process "
         f"{re.search(r'process ([0-9]+)', said.outputs[4]).group(1)}, "
-        "0 are free (taken: pybreak 1, pybreak 2, pybreak 3, pybreak 4); delete one of those"
+        "0 are free (taken: pybreak 1, pybreak 2, pybreak 3, pybreak 4); delete one of those: pybreak -delete 1"
     )
     assert len(said.outputs[5].splitlines()) == 5 and said.outputs[7].startswith("pybreak 5:")
     assert said.outputs[9].startswith("no Python breakpoints")
@@ -279,7 +279,9 @@ def test_each_command_takes_its_own_away_by_number_or_place(session):
         ]
     )
     out = said.outputs
-    assert out[4] == "pybreak: work is not set; set are: 1 finished, 2 late_module.py:7" and out[5] == "0 taken away"
+    assert out[4] == "pybreak: work is not set; set are: 1 finished, 2 late_module.py:7" and out[5] == (
+        "0 taken away; set are, each for -delete of its own command: pybreak 1, pybreak 2, pylog 3, pycatch 4"
+    )
     assert out[6].startswith("pybreak: 3 is not set") and said.json(7)["deleted"] == [1]
     assert re.findall(r"^(\d)  +(\w+)", out[8], re.M) == [("2", "pybreak"), ("3", "pylog"), ("4", "pycatch")]
     assert out[9:12] == ["1 taken away"] * 3 and "no Python breakpoints" in out[12] and "pybreak" not in out[13]

@@ -5,6 +5,7 @@ import os
 
 import pytest
 from harness import situations
+from harness.samples import some
 from harness.subjects import PYTHONS
 
 SEED, COUNT = 4242, 16
@@ -25,7 +26,7 @@ OTHERS = [
 WELL = ["lock by a generator, slow", "process pool, slow", "thread pool, slow", "datagrams, late", "signal, resting"]
 
 
-def some(python, kinds):
+def turns(python, kinds):
     """All of them in a long run, and on the first Python; else two, others on each."""
     first = 2 * PYTHONS.index(python)
     return kinds if LONG or not first else [kinds[(first + n) % len(kinds)] for n in range(2)]
@@ -33,7 +34,7 @@ def some(python, kinds):
 
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.rpartition("/")[2])
 def test_the_chain_of_a_wait_of_the_second_family_ends_where_it_truly_does(python):
-    found = list(situations.run(some(python, FIELD) + (OTHERS if python == PYTHONS[0] else []), python=python))
+    found = list(situations.run(turns(python, FIELD) + (OTHERS if python == PYTHONS[0] else []), python=python))
     print("\n".join(situations.matrix(found)))
     assert not [o for o in found if o.how not in ("right", "unknown") or o.end != "named"]
 
@@ -47,18 +48,18 @@ def test_nobody_is_accused_where_such_a_wait_ends():
 
 
 def test_nobody_is_accused_wrongly_and_nothing_hung_is_called_well():
-    found = list(situations.run(range(SEED, SEED + COUNT)))
+    found = list(situations.run(some(range(SEED, SEED + COUNT), COUNT // 2, "seeds")))
     print("\n".join(situations.matrix(found)))
     assert not [o for o in found if o.how == "WRONG"]
-    assert sum(o.how == "right" for o in found) >= COUNT // 2, found
+    assert sum(o.how == "right" for o in found) >= len(found) // 2, found
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.rpartition("/")[2])
 def test_a_worker_is_a_livelock_only_where_nothing_of_it_changes(python):
     """Whatever of its calls and values that Python shows."""
-    states = ("counting", "calling", "writing", "asking", "asking calls")
-    if python != PYTHONS[0] and not LONG:  # each spins for seconds
-        states = ("calling", "asking calls")
+    states = ["calling", "asking calls"]
+    if python == PYTHONS[0] or LONG:  # each spins for seconds
+        states += some(["counting", "writing", "asking"], 1, "workers")
     found = list(situations.run([f"worker, {state}" for state in states], python=python))
     print("\n".join(situations.matrix(found)))
     assert not [o for o in found if o.how not in ("right", "unknown")]
@@ -72,7 +73,8 @@ def test_who_sleeps_between_two_gifts_is_not_accused_and_who_only_sleeps_is(pyth
     if python == PYTHONS[0]:
         of += ("room", "an event", "a condition", "a job", "a child", "a service", "a lock")
         states += ("feeding", "late")
-    found = list(situations.run([f"sleeper of {it}, {state}" for it in of for state in states], python=python))
+    every = [f"sleeper of {it}, {state}" for it in of for state in states]
+    found = list(situations.run(some(every, 20, "sleepers"), python=python))
     print("\n".join(situations.matrix(found)))
     assert not [o for o in found if o.how != "right" and "idle" not in o.right]
     assert not [o for o in found if o.how == "WRONG"]

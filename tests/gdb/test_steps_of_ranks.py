@@ -19,15 +19,21 @@ with open(FILE, encoding="utf-8") as f:
     LINE = next(number for number, text in enumerate(f, 1) if text.rstrip().endswith("# LINE before"))
 BREAK = f"pybreak two_ranks_meet.py:{LINE} if name == 'one'"
 STEPS, LIMIT = 8, 600  # a gdb that waits for its turn on a full machine takes minutes
-# Ends what gdb waits for, once the process runs that it lets run.
+# Ends what gdb waits for, once the process runs that it lets run: from without, for a thread of Python's in gdb may take the
+# signals by which gdb hears of its processes.
 ENDS = """
-import os, signal, threading, time
-def end():
-    while open("/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "t":
-        time.sleep(0.05)
+import os, signal, sys, time
+process, gdb = sys.argv[1:]
+def seen(pid):  # its state and the time that it has computed
+    found = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+    return found[0], found[11:13]
+def waits():
+    before = seen(gdb)
     time.sleep(2)
-    os.kill(os.getpid(), signal.SIGINT)
-threading.Thread(target=end).start()
+    return before[0] == "S" and seen(gdb) == before and seen(process)[0] != "t"
+while not waits():
+    pass
+os.kill(int(gdb), signal.SIGINT)
 """
 
 
@@ -64,8 +70,12 @@ def test_one_that_stands_at_its_own_breakpoint_stays_there_and_is_named(gdb_path
     commands = [f"llm-attach {first}", f"llm-attach {second}", BREAK, "llm-continue"]
     commands += ["delete", "python one = gdb.selected_inferior()"]
     commands += [f"python [gdb.execute(f'inferior {{i.num}}') for i in gdb.inferiors() if i.pid == {first}]"]
-    (tmp_path / "ends.py").write_text(ENDS.format(pid=first))
-    commands += [f"source {tmp_path}/ends.py", "pyfinish", "python print('held', one.pid, one.threads()[0].is_running())"]
+    (tmp_path / "ends.py").write_text(ENDS)
+    commands += [
+        f"shell {sys.executable} {tmp_path}/ends.py {first} $PPID > {tmp_path}/said 2>&1 &",
+        "pyfinish",
+        "python print('held', one.pid, one.threads()[0].is_running())",
+    ]
     said = run_gdb(gdb_path, commands, timeout=LIMIT, before=OFF)
     assert re.search(rf"process {second} is stopped meanwhile.*llm-continue resumes all", said.text), said.text
     assert f"held {second} False" in said.text

@@ -27,6 +27,9 @@ BROKEN = re.compile(
 TABLES = """
     llm-kernels llm-memory llm-ranks llm-record llm-request llm-requests llm-symbols llm-top pyheap pytensors pythreads
 """.split()
+COPIED = re.compile(r"^ *(?:[{\"]|python3 -m pip )")  # JSON, and what is there to be copied: stays whole
+# source, a shell's lines, and those between which gdb's own stand
+WHOLE = ("pylist", "llm-gpucore", "llm-follow", "llm-attach", "llm-detach", "llm-continue")
 MORE = {
     "llm-ranks": ["E"],
     "llm-requests": ["E"],
@@ -66,6 +69,8 @@ def check(name, seen, width, coloured):
     text = "\n".join(line for _, line in lines)
     assert not BROKEN.search(text), text
     assert coloured or not seen.coloured, text
+    prose = [line for columns, line in lines if columns > width and not COPIED.match(line)]
+    assert name in WHOLE or not prose, (name, width, prose)
     if name in TABLES:
         rows = [(columns, line) for columns, line in lines if re.search(r"\S  +\S.*\S  +\S", line)]  # not sentences
         too_wide = [line for columns, line in rows if columns > width]
@@ -182,20 +187,21 @@ def test_source_is_shown_in_colours_and_letter_by_letter(tmp_path):
     assert seen.coloured and shown == LONG.split("\n")[: len(shown)] and len(shown) >= 7, shown
 
 
-@pytest.mark.parametrize("way", ["pipe", "forced", "none and forced", "head", "closed", "ascii", "latin-1"])
+@pytest.mark.parametrize("way", ["pipe", "forced", "none and forced", "head", "closed", "full", "ascii", "latin-1"])
 @pytest.mark.drawn(3)
 def test_what_is_no_terminal(place, way):
     env = environment()
     env.update({"forced": {"FORCE_COLOR": "1"}, "none and forced": {"FORCE_COLOR": "1", "NO_COLOR": "1"}}.get(way, {}))
     env.update({"PYTHONIOENCODING": way} if way in ("ascii", "latin-1") else {})
-    end = {"head": " | head -1", "closed": " >&-"}.get(way, "")
+    end = {"head": " | head -1", "closed": " >&-", "full": " > /dev/full"}.get(way, "")
     for words in ("pybt -all -on " + place["P"], "llm-ranks -engine vllm", "--help", "pybt --help", "llm guide", "nonsense"):
         line = f"{sys.executable} -m gdbext {words}{end}"
         done = subprocess.run(["/bin/sh", "-c", line], cwd=ROOT, env=env, capture_output=True)
         text = (done.stdout + done.stderr).decode()
         assert "Traceback" not in text and "Exception ignored" not in text and "Error:" not in text, text
         assert (b"\x1b[" in done.stdout) == (way == "forced" and "--help" not in words and words != "nonsense"), text
-        assert way == "head" or done.returncode == (1 if words == "nonsense" else 0), (words, done.returncode, text)
+        assert way == "head" or done.returncode == (way == "full" or words == "nonsense"), (words, done.returncode, text)
+        assert way != "full" or done.stderr.count(b"\n") == 1 and (words == "nonsense" or b"No space left" in done.stderr), text
 
 
 def test_frames_are_links_where_the_terminal_knows_them():

@@ -2,7 +2,7 @@
 
 Besides what a running program tears by itself, reads are torn on purpose: the word that leads outward from some frame, or to the
 innermost one, reads as 0, as it does where that frame has just returned. With GDBEXT_TEST_LONG ten thousand of them for each
-interpreter and reader, a fourth for each thread."""
+interpreter and reader, a fourth for each thread. GDBEXT_TEST_SEED: of what is drawn."""
 
 import contextlib
 import os
@@ -23,6 +23,7 @@ from gdbext.timeline import sampler
 from gdbext.timeline.recording import DROPPED, StackTree
 
 READ = 100  # stacks of each thread, of each interpreter
+SEED = int(os.environ.get("GDBEXT_TEST_SEED", 1))
 TORN = 2500 if os.environ.get("GDBEXT_TEST_LONG") else 150  # torn readings among them
 ROOTS = {"MainThread": "<module>", "calls": "_bootstrap", "generators": "_bootstrap", "c": "_bootstrap"}
 
@@ -30,7 +31,7 @@ ROOTS = {"MainThread": "<module>", "calls": "_bootstrap", "generators": "_bootst
 class Torn(ProcTarget):
     """A process in which one of the words `places` reads as 0 in each reading that is drawn to be torn."""
 
-    places, rng, part = (), random.Random(1), 0.0
+    places, rng, part = (), random.Random(SEED), 0.0
     torn = 0
 
     def zeroed(self):
@@ -113,7 +114,7 @@ def test_a_torn_stack_is_never_taken_for_a_whole_one(python, monkeypatch):
 class TornBulk(BulkReader):
     """In each reading that is drawn to be torn, one of the words `places` reads as 0, in all pieces that hold it."""
 
-    places, rng, part, torn = (), random.Random(2), 0.0, 0
+    places, rng, part, torn = (), random.Random(SEED + 1), 0.0, 0
 
     def read_ranges(self, ranges, total):
         raw = bytearray(super().read_ranges(ranges, total))

@@ -114,6 +114,8 @@ def test_bad_words_give_one_clear_line(tmp_path):
         ("llm-report", "name the file"),
         (f"llm-report /nowhere/x.html {os.getpid()} -wait 0", "name another file"),
         (f"llm-watch {os.getpid()} -after 0", "-after"),
+        (f"llm-watch {os.getpid()} -o {__file__}", "Not a directory"),  # now, not when there is something to capture
+        (f"llm-watch {os.getpid()} -o {__file__}/sub", "Not a directory"),
         (f"llm-watch {__file__}", "core"),
         ("llm-hang 999999999", "no process"),
     ):

@@ -1,10 +1,15 @@
 """Older releases of the engines, as scripts/get-releases gets them."""
 
+import contextlib
+import json
 import os
+import signal
 import subprocess
 
 import pytest
 from tools.get_releases import fetched
+
+from .subjects import SUBJECTS, ready_line, spawned
 
 
 def release(engine, version):
@@ -27,3 +32,23 @@ def vllm_of(version, torch_python):
         pytest.skip("the environment with torch has no vLLM: run scripts/test engines, which makes one")
     package, version = done.stdout.split()[-2:]
     return os.path.dirname(package), version
+
+
+@contextlib.contextmanager
+def forks(python):
+    """-> function: a subject and its arguments -> a context manager: what the subject says of itself at its resting place. torch
+    is imported once for all of them (subjects/forks.py)."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    with spawned([python, os.path.join(SUBJECTS, "forks.py")], ready="ready", env=clean) as server:
+
+        @contextlib.contextmanager
+        def running(*words):
+            server.stdin.write(json.dumps(words) + "\n")
+            server.stdin.flush()
+            said = json.loads(ready_line(server, '{"pid"', 900))
+            try:
+                yield said
+            finally:
+                os.kill(said["pid"], signal.SIGKILL)
+
+        yield running

@@ -68,6 +68,12 @@ def test_an_answer_in_json_is_structured_too_where_it_is_whole():
     assert server.structured("idle") is None and server.structured("") is None
 
 
+@pytest.mark.parametrize("value", [["all"], {"a": 1}, []])
+def test_an_argument_is_one_value(value):
+    with pytest.raises(UsageError, match="what is one text"):
+        tools.words_of(tools.command_of("why"), {"what": value})
+
+
 @pytest.mark.parametrize("given", [{"on": "ssh:host"}, {"on": "TP0@pod/ns/name"}, {"on": "slurm:12"}])
 def test_other_machines_are_not_reached(given):
     with pytest.raises(GdbextError, match="this machine"):

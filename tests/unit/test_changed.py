@@ -97,6 +97,7 @@ def test_of_this_project_the_known_ways_are_found():
         ("gdbext/engines/sglang/kv_requests.py", {"tests/gdb/test_requests_sglang.py"}, set()),
         ("tests/gdb/subjects/titled.py", {"tests/gdb/test_ranks_live.py"}, {"tests/gdb/test_heap.py"}),
         ("scripts/tools/matrix.py", {"tests/unit/test_matrix.py"}, {"tests/gdb/test_heap.py"}),
+        ("tests/harness/launches.py", {"tests/gdb/test_launch_triton.py"}, {"tests/gdb/test_heap_rings.py"}),
         ("gdbext/access/elf.py", {"tests/unit/test_kept_symbols.py", "tests/gdb/test_stacks.py"}, set()),
     ):
         found, why = changed.choose(sources, {path}, set())

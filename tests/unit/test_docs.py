@@ -142,7 +142,7 @@ def test_the_readme_is_one_screen():
 
 def test_each_row_of_the_guides_names_a_command_that_is_there_and_where_it_was_run():
     rows = [line.split(" | ") for line in read("docs", "guides.md").splitlines() if re.match(r"\| \d+ \| ", line)]
-    assert [int(row[0].strip("| ")) for row in rows] == list(range(1, 111))
+    assert [int(row[0].strip("| ")) for row in rows] == list(range(1, len(rows) + 1)) and len(rows) >= 110
     for row in rows:
         _, by_hand, command, run = (cell.strip(" |") for cell in row)
         assert by_hand and command and run, row

@@ -31,7 +31,7 @@ class Target:
         raise FaultError(address, size)
 
     def read_partial(self, address, size):
-        return self.read(address, size)
+        return self.read(address, min(size, STACK + len(self.stack) - address) if address >= STACK else size)
 
     def module_at(self, address):
         return None

@@ -1,12 +1,15 @@
 """Who must act for a request that stands: a long step, an answer lost on its way, a loop that does not turn, a task that ended, a
 transfer, a grammar; each by construction, with its decoys. No process is looked at."""
 
+import re
+
 from harness.facts import sample
 
-from gdbext.answers.requests import rows_of
+from gdbext.answers.requests import NUMBERS, requests_lines, rows_of
 from gdbext.engines.sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
 from gdbext.kvcache.model import Cache, Request
 from gdbext.observe.stack_keys import FrameKey
+from gdbext.render.text import PLAIN
 from gdbext.requests import collect, watch
 from gdbext.requests.join import join
 from gdbext.requests.model import BEHIND, LOST, MOVING, PARKED, QUEUED
@@ -212,3 +215,25 @@ def test_a_request_that_has_ended_since_the_looks_is_not_among_those_that_run():
     assert [r["request_id"] for r in rows_of(held, [({9}, cache)])[0]] == ["b", "a"]  # another scheduler's
     stands = collect.Custody("vllm", now, join(now, now), [], [])  # it does not move: it has not ended
     assert {r["request_id"] for r in rows_of(stands, [({2}, cache)])[0]} == {"a", "b"}
+
+
+def test_a_request_that_has_come_since_the_looks_is_new():
+    before, now = ([front(awaited("a", n)), core(runs("a", n))] for n in (1, 2))
+    held = collect.Custody("vllm", now, join(now, before), [], [])
+    running = [Request(name, queue="running") for name in ("a", "b")]
+    rows = rows_of(held, [({2}, Cache("vllm", "0.32", pools=[], groups=[], requests=running))])[0]
+    assert [(r["request_id"], r["new"], r["verdict"]) for r in rows] == [("a", False, "moving"), ("b", True, None)]
+    text = "\n".join(requests_lines(rows, {"running": 2}, PLAIN))
+    assert re.search(r"a +moving ", text) and re.search(r"b +new ", text) and "came after" in text
+    assert "came after" not in "\n".join(requests_lines(rows[:1], {"running": 1}, PLAIN))
+
+
+def test_a_request_that_did_not_move_in_a_long_step_is_unknown_with_the_reason():
+    row = {"request_id": "a", "queue": "running", "status": "RUNNING", "preemptions": 0, "age": 1.0, "blocked_by": None}
+    rows = [
+        {**row, "verdict": None, "moved": moved, "holder": None, "evidence": ["no step has ended"]} for moved in (False, None)
+    ]
+    rows = [{**dict.fromkeys(NUMBERS), **r} for r in rows]
+    unmoved, unseen = ("\n".join(requests_lines([r], {"running": 1}, PLAIN)) for r in rows)
+    assert re.search(r"a +unknown ", unmoved) and "unknown: no step has ended; -between S looks for longer" in unmoved
+    assert "unknown" not in unseen

@@ -63,3 +63,16 @@ def test_variants_of_one_test_are_a_group():
     each = [item("test_a", {"case": n}, pytest.mark.drawn(3)) for n in range(9)]
     kept = {frozenset(one.callspec.params["case"] for one in drawn(each, seed)) for seed in range(50)}
     assert {len(one) for one in kept} == {3} and frozenset.union(*kept) == set(range(9))
+
+
+def test_of_what_one_test_asks_one_after_the_other(monkeypatch):
+    things = list("abcde")
+    monkeypatch.delenv("GDBEXT_TEST_SAMPLE", raising=False)
+    assert samples.some(things, 2, "x") == things
+    seen = set()
+    for seed in range(50):
+        monkeypatch.setenv("GDBEXT_TEST_SAMPLE", str(seed))
+        kept = samples.some(things, 2, "x")
+        assert len(kept) == 2 and kept == sorted(kept) == samples.some(things, 2, "x") and samples.some(things, 9, "x") == things
+        seen.update(kept)
+    assert seen == set(things)

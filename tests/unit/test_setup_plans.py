@@ -139,7 +139,7 @@ def test_a_part_that_ended_before_it_could_count_is_a_failure():
 
 def test_what_needs_no_machine_for_itself_runs_on_all_processors_and_not_where_one_looks_on():
     assert run_tests.runs("unit", ["-k", "x"], 4, "py") == [["-n", "4", "--dist", "loadfile"]]
-    worker = f"5*popen//python=py {run_tests.own_pids.__file__} py"  # each sees its own processes alone
+    worker = f"7*popen//python=py {run_tests.own_pids.__file__} py"  # each sees its own processes alone
     shared = ["-m", "not alone", "--tx", worker, "--dist", "loadfile", "--no-loadscope-reorder"]
     assert run_tests.runs("gdb", [], 2, "py") == [shared, ["-m", "alone"]]
     for part_name, arguments, workers in (

@@ -11,7 +11,7 @@ import pytest
 from gdbext import __main__ as door
 from gdbext.commands import table as commands
 from gdbext.render import text
-from gdbext.render.columns import columns_of, cut, fold
+from gdbext.render.columns import columns_of, cut, fold, wrapped
 from gdbext.render.text import Style, short_path, table
 from gdbext.session.command import Args, Command, Option, UsageError
 from gdbext.setup import completion
@@ -50,6 +50,24 @@ def test_lines_are_cut_and_folded_to_the_columns_that_there_are(seed):
         assert short == line if columns_of(line) <= room else plain(line).startswith(plain(short)[:-3])
         assert all(columns_of(part) <= room and ends_uncoloured(part) for part in parts)
         assert "".join(map(plain, parts)).replace(" ", "") == plain(line).replace(" ", "")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_long_lines_are_broken_at_words_and_go_on_further_in(seed):
+    rng = random.Random(seed)
+    for _ in range(50):
+        indent, room = " " * rng.randrange(30), rng.randrange(16, 100)
+        line = indent + drawn(rng, 40).lstrip()
+        parts = wrapped(line, room).split("\n")
+        assert all(columns_of(part) <= room and ends_uncoloured(part) for part in parts)
+        assert "".join(map(plain, parts)).replace(" ", "") == plain(line).replace(" ", "")
+        further = min(len(indent), room // 2) + 2
+        assert all(part.startswith(" " * further) for part in parts[1:]) and (parts == [line]) == (columns_of(line) <= room)
+        words = "word " * rng.randrange(1, 90)
+        assert set(wrapped(indent + words, room).split()) == {"word"} or len(indent) + 6 > room
+    run = "./x --long " * 9
+    assert wrapped(f"{words}; run: {run}", 40).endswith(f"run:\n  {run}") and f"; run: {run}" in wrapped(f"a; run: {run}", 200)
+    assert wrapped(line, 0) == line and wrapped("a\tb\n" + "c" * 17, 16).split("\n") == ["a       b", "c" * 16, "  c"]
 
 
 @pytest.mark.parametrize("seed", range(40))
