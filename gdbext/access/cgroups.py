@@ -99,16 +99,19 @@ def own_folders(controller: str, proc: str = "/proc", root: str = "") -> list[st
 
 
 def throttled(pid: int) -> tuple[str, float, int, int] | None:
-    """(folder, how many CPUs its quota is, scheduling periods, in how many of them it was used up) of the innermost group around
-    a process that has a quota of CPU time; None where none has. The numbers are of the group's whole life (cpu.stat)."""
+    """(folder, how many CPUs its quota is, scheduling periods, in how many of them it was used up) of the group around a process
+    whose quota of CPU time is used up most often, the innermost of equals; None where none has a quota. A pod may be short while
+    its container is not. The numbers are of the group's whole life (cpu.stat)."""
+    found: list[tuple[str, float, int, int]] = []
     for folder in folders(pid, "cpu"):
         words = _words(f"{folder}/cpu.max") or _words(f"{folder}/cpu.cfs_quota_us") + _words(f"{folder}/cpu.cfs_period_us")
         if len(words) != 2 or not words[0].isdigit() or not words[1].isdigit():
             continue  # "max", and -1, are no quota
         stat = _words(f"{folder}/cpu.stat")
         counts = {name: int(value) for name, value in zip(stat[::2], stat[1::2]) if value.isdigit()}
-        return folder, int(words[0]) / max(int(words[1]), 1), counts.get("nr_periods", 0), counts.get("nr_throttled", 0)
-    return None
+        quota = int(words[0]) / max(int(words[1]), 1)
+        found.append((folder, quota, counts.get("nr_periods", 0), counts.get("nr_throttled", 0)))
+    return max(found, key=lambda one: one[3] / max(one[2], 1), default=None)
 
 
 def _words(path: str) -> list[str]:

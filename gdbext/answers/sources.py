@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import time
-import zipfile
-import zlib
 
 from .. import log
 from ..access import files, procfs, ptrace
@@ -16,39 +13,16 @@ from ..cpython.frames import Code, PyFrame
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 
-MAX_MEMBER = 8 << 20  # bytes of a source file inside an archive
-MAX_DIRECTORY = 256 << 20  # bytes of an archive that is searched
 _DECORATED = 40  # lines that decorators may take before a `def`
 
 
 def lines_of(frame: PyFrame) -> list[str]:
-    """The lines of a frame's source file, also of one inside a zip archive; `NotFoundError` where they are not here."""
-    target = frame.rt.target
+    """The lines of a frame's source file, also of one inside a zip archive; `NotFoundError` with the reason where they are not
+    here, or not for the process's user to read."""
     try:
-        return target.source_lines(frame.file)
+        return frame.rt.target.source_lines(frame.file)
     except NotFoundError as e:
-        log.passed_over(e)
-        found = target.cached(("source in an archive", frame.file), lambda: _archived(target, frame.file))
-        if found is None:
-            raise NotFoundError(f"the source {escape(frame.file)} is not on this machine") from None
-        return found
-
-
-def _archived(target: Target, path: str) -> list[str] | None:
-    archive = path
-    while len(archive) > 1:
-        archive = os.path.dirname(archive)
-        try:
-            local = target.local_file(archive)
-            if not os.path.isfile(local) or os.path.getsize(local) > MAX_DIRECTORY:
-                continue
-            with files.open_regular(local) as f, zipfile.ZipFile(f) as opened, opened.open(path[len(archive) + 1 :]) as member:
-                text = member.read(MAX_MEMBER).decode("utf-8", "replace")
-        except (GdbextError, OSError, LookupError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as e:
-            log.passed_over(e)
-            continue
-        return [line.rstrip("\r\n") for line in io.StringIO(text, newline="\n")]
-    return None
+        raise NotFoundError(f"no source to show: {escape(str(e))}") from None
 
 
 def doubt(frame: PyFrame) -> str:
@@ -89,9 +63,11 @@ def begins_at(code: Code, lines: list[str]) -> bool:
 
 
 def _changed(target: Target, path: str) -> tuple[float, str]:
-    """-> (time of the file's last change, the event that it came after); (0, '') where it came before."""
+    """-> (time of the last change of the file, or of the archive that it is in; the event that it came after); (0, '') where it
+    came before."""
     try:
-        status = os.stat(target.local_file(path))
+        here = target.local_file(path)
+        status = os.stat(files.archive_of(here) or here)
         if target.is_live or not getattr(target, "has_name", True):  # or is a copy of one that lives
             began, since = _began(target.pid), "the process began"
         else:

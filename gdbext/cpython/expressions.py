@@ -298,6 +298,7 @@ class Evaluator:
             return
         part = generators[depth]
         for member in values.members(self.value(part.iter)):
+            spending.take(1)  # the time counts, also where no member passes a test
             scope: dict[str, Any] = {}
             self._bind(part.target, member, scope)
             self.scopes.append(scope)

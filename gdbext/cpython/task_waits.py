@@ -31,8 +31,8 @@ class Waiting:
     """The object for which a task waits. `text` for people; `object`: `Object` or None; `on`: addresses of the tasks that must
     finish; `seconds` of a sleep; `source`: the pool's future whose end `object`, an executor's, passes on.
 
-    `kind`: "task", "gather", "wait", "group" (of tasks), "sleep", "executor", "future", "asyncio" (an asyncio call such as
-    Queue.get) or "awaitable" (an object of another library).
+    `kind`: "task", "gather", "wait", "group" (of tasks), "as_completed" (any of tasks), "sleep", "executor", "future",
+    "asyncio" (an asyncio call such as Queue.get) or "awaitable" (an object of another library).
     """
 
     def __init__(
@@ -102,6 +102,9 @@ class Futures:
                 return known
         except GdbextError as e:
             return Waiting("future", f"future {waiter.address:#x} ({e})", waiter)
+        taker = next((frame for frame in frames if takes_completed(frame)), None)
+        if taker is not None:
+            return self._of_completed(taker, waiter)
         for frame in reversed(frames):
             if not _in_asyncio(frame.file):
                 break  # a coroutine that awaits a future itself: its callers do not matter
@@ -158,6 +161,16 @@ class Futures:
             return None
         return self._of_many("group", waiter, members)
 
+    def _of_completed(self, frame: PyFrame, waiter: Object) -> Waiting:
+        """An iteration of `as_completed`. Callbacks of the futures fill its queue; up to 3.12 only they know which futures."""
+        try:
+            own = {n: v for n, v in frame.locals() if v is not None}
+            held = own["self"].attr("_todo").elements(MAX_CHILDREN)
+            return self._of_many("as_completed", waiter, [m for m in held if self.state_of(m) == PENDING])
+        except (GdbextError, KeyError) as e:
+            log.passed_over(e)
+            return Waiting("as_completed", "as_completed of futures that are not known here", waiter)
+
     def awaiters(self, obj: Object) -> list[int]:
         """The addresses of the tasks that await a task or future, by its own record (3.14 on), also through other futures."""
         found: list[int] = []
@@ -209,6 +222,11 @@ class Futures:
             except GdbextError as e:
                 log.passed_over(e)  # still an iterator: it has not begun
         return Waiting("asyncio", f"{name} ({waiter.type.name} {waiter.address:#x})", waiter)
+
+
+def takes_completed(frame: PyFrame) -> bool:
+    """Whether a frame is that of asyncio's `as_completed` that takes the next one."""
+    return frame.code.name == "_wait_for_one" and frame.file.endswith("asyncio/tasks.py") and _in_asyncio(frame.file)
 
 
 def qualname(function: Object) -> str:

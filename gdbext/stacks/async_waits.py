@@ -284,13 +284,13 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
         if task.state != "waiting" or task.poll is not None:
             continue
         try:
-            wait = find_async(task.python)
+            wait = find_async(task.python) if task.kind != "as_completed" else None  # its queue is filled by callbacks
             if wait is None and task.kind in ("executor", "future"):
                 task.edge = _future(task, references, pools, reachable, node)
                 continue
             if wait is None:
                 task.descriptor = _descriptor(task)
-                if task.kind in ("task", "gather", "wait", "group") and task.on:
+                if task.kind in ("task", "gather", "wait", "group", "as_completed") and task.on:
                     task.edge = Edge(task.node, f"the end of {task.text}", "task", where=task.top, candidates=list(task.on))
                     task.edge.owner = task.on[0] if len(task.on) == 1 else None
                 elif task.kind == "asyncio":

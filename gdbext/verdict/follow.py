@@ -133,7 +133,7 @@ def _outlook(facts: Facts, node: Node, seen: _Way) -> Outlook:
     if task.state == "ready":
         return outlook(facts, thread.node, seen) if thread is not None else Outlook("unknown")
     if task.edge is not None:
-        return _edge(facts, task.edge, seen, len(task.on) > 1)
+        return _edge(facts, task.edge, seen, len(task.on) > 1 and task.kind != "as_completed")
     if task.kind == "sleep":
         served = f.listens or thread is not None and thread.call is not None and from_outside(thread.call)
         return Outlook("ticks" if naps(facts, node) or served else "sleeps" if task.for_good else "unknown", node)

@@ -28,9 +28,9 @@ KEY_BYTES = 32  # of multiprocessing's key
 PEERS = {"send": "dst", "recv": "src"}  # functions of distributed_c10d.py: the variable that is a rank of the whole job
 
 
-def threads_of(view: ProcessView, unread: int | None = None) -> list[ThreadState]:
-    """The threads of a copy, with their stacks. `unread`: the tid of a main thread that is not in the copy, since it did not come
-    to its stop in time: it wants a CPU, and no other thread is in its place."""
+def threads_of(view: ProcessView, unread: int | None = None, ended: bool = False) -> list[ThreadState]:
+    """The threads of a copy, with their stacks. `unread`: the tid of a main thread that is not in the copy. No other thread is in
+    its place. It has `ended` (pthread_exit), or did not come to its stop in time and wants a CPU."""
     found = [
         ThreadState(
             (view.name, th.tid),
@@ -47,7 +47,8 @@ def threads_of(view: ProcessView, unread: int | None = None) -> list[ThreadState
     if unread is not None:
         for t in found:
             t.main = False
-        found.insert(0, ThreadState((view.name, unread), "main thread, not read", True, python=False, state="R"))
+        name, state = ("main thread", "Z") if ended else ("main thread, not read", "R")
+        found.insert(0, ThreadState((view.name, unread), name, True, python=False, idle=ended, state=state))
     return found
 
 

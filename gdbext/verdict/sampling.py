@@ -411,7 +411,8 @@ def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
     try:
         s.view = view = threads.view_of(snap)
         there = not live or view.thread(s.pid) is not None or state_of(s.pid) in ("", "Z", "X")
-        s.name, s.threads = view.name, from_samples.threads_of(view, None if there else s.pid)
+        ended = not there and state_of(s.pid, s.pid) in ("Z", "X")
+        s.name, s.threads = view.name, from_samples.threads_of(view, None if there else s.pid, ended)
         asks = {tid: th.asks for tid, th in s.window.threads.items()}
         edges, why = locks.find(view, {tid: poll for tid, poll in asks.items() if poll and poll.asks[0].kind != "Connection"})
         waits = {e.waiter: e for e in edges}

@@ -108,6 +108,8 @@ def _unknown(waits_for: str, why: str) -> Step:
 
 # ---- threads ---------------------------------------------------------------------------------------------------------
 def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
+    if t.state in ("Z", "X"):
+        return _does(t.node, ENDED, describe(t))
     loop = f.loop_of(t.node[1])
     selects = loop is not None and in_selector(f, t, loop)
     asking = asks_only(f, loop) if loop is not None else None
@@ -336,7 +338,7 @@ def _task(facts: Facts, f: ProcessState, task: TaskState) -> Step:
             return Step("its turn in the event loop", (), End(thread.node, THERE, f"{describe(thread)}: the loop sleeps"))
         return Step("its turn in the event loop", [thread.node])
     if task.edge is not None:
-        return _edge(facts, task.edge, len(task.on) > 1)
+        return _edge(facts, task.edge, len(task.on) > 1 and task.kind != "as_completed")
     if task.kind == "sleep":
         return _does(node, SLEEPS, text + (" (a short one)" if naps(facts, node) else ""))
     if task.kind == "executor":

@@ -35,6 +35,8 @@ def describe(t: ThreadState | None) -> str:
     """What a thread does."""
     if t is None:
         return ""
+    if t.state in ("Z", "X"):
+        return f"{t.node[0]} thread {t.node[1]}{f' ({t.name})' if t.name else ''} has ended, others of its process go on"
     load = "" if t.load is None else f", {100 * t.load:.0f} % CPU"
     how = "moves, last" if t.moved else "is"
     wait = f", waits for {t.edge.lock}" if t.edge is not None else ""

@@ -84,4 +84,9 @@ def test_source_in_an_archive(python, tmp_path):
     with spawned([python, path], ready="ready") as process:
         said = answer(f"pylist -on {process.pid} -json")
         assert said["lines"][said["line"] - said["lines"][0]["line"]]["text"].strip() == "sys.stdin.read()"
-        assert not any("does not begin" in d for d in said["partial"])
+        assert not any("does not begin" in d or "was changed" in d for d in said["partial"])
+        with zipfile.ZipFile(path + ".new", "w") as archive:  # an upgrade, which moves no line
+            archive.writestr("pack/engine.py", TEXT.replace("sys.stdin.read()", "return 'other'"))
+        os.replace(path + ".new", path)
+        said = answer(f"pylist -on {process.pid} -json")
+        assert any("engine.py was changed at" in d for d in said["partial"]), said["partial"]

@@ -16,6 +16,7 @@ from gdbext.cpython import tasks
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
 from gdbext.session.session import Session
+from gdbext.stacks import async_waits
 
 WAITS = {  # task -> (kind, what the text holds)
     "slow": ("sleep", "sleep(2000)"),
@@ -197,11 +198,14 @@ def test_who_awaits_whom(python):
     with running(python, "awaiters.py") as (target, truth):
         asleep(target.pid)  # it awaits the race once it has said so
         found = json.loads(answer(target.pid).json("pytasks"))["tasks"]
+        rt = open_runtime(target)
+        edges = {t.name: t.edge for t in async_waits.read("it", rt, []).tasks}
+    assert edges["takes"] is None or [edges["takes"].kind, len(edges["takes"].candidates)] == ["task", 2]  # not its own queue's
     names = {task["address"]: task["name"] for task in found}
     main = next(task["name"] for task in found if task["coroutine"] == "main")
     edges = {task["name"]: sorted(names[a] for a in task["awaited_by"]) for task in found}
     assert edges == {**{name: [] for name in edges}, **{k: sorted(v) for k, v in truth["edges"].items()}, "race": [main]}
     waits = {task["name"]: task["waits"] for task in found}
-    assert waits["alone"]["kind"] == "future" and len(truth["racers"]) == 2
+    assert waits["takes"]["kind"] == "as_completed" and waits["alone"]["kind"] == "future" and len(truth["racers"]) == 2
     for name in {"plain", "none", "nested", "inner"} & waits.keys():
         assert waits[name]["kind"] == "group", name

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 
 import pytest
 from harness.answers import answer, run
@@ -248,7 +249,7 @@ def test_a_source_that_is_no_file_is_not_waited_for(tmp_path, kind):
             done = subprocess.run(asked, cwd=root, capture_output=True, text=True, timeout=60, check=False)
             assert "Traceback" not in done.stderr
             if command == "pylist":
-                assert "is not on this machine" in done.stderr
+                assert "not a regular file" in done.stderr
 
 
 def test_links_of_a_container_end_inside_it(tmp_path, library):
@@ -284,7 +285,7 @@ def kept(tmp_path):
     return tmp_path, tmp_path / "kept.py"
 
 
-WAYS = ["itself", "a link", "by its own root", "by dots", "by the debugger's descriptors", "in a folder"]
+WAYS = ["itself", "a link", "by its own root", "by dots", "by the debugger's descriptors", "in a folder", "in an archive"]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -296,6 +297,9 @@ def test_no_source_is_shown_that_the_process_s_user_may_not_read(kept, way, gdb_
     (folder / "link.py").symlink_to(file)
     shutil.copy(file, folder / "closed" / "mine.py")
     (folder / "closed" / "mine.py").chmod(0o644)
+    with zipfile.ZipFile(folder / "kept.zip", "w") as archive:
+        archive.write(file, "kept.py")
+    (folder / "kept.zip").chmod(0o600)
     named = {
         "itself": str(file),
         "a link": str(folder / "link.py"),
@@ -303,6 +307,7 @@ def test_no_source_is_shown_that_the_process_s_user_may_not_read(kept, way, gdb_
         "by dots": f"{folder}/open/../kept.py",
         "by the debugger's descriptors": f"/proc/{os.getpid()}/fd/%d",
         "in a folder": str(folder / "closed" / "mine.py"),
+        "in an archive": str(folder / "kept.zip" / "kept.py"),
     }[way]
     words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "/usr/bin/python3", "-c", NAMES_A_SOURCE]
     with open(file) as held, spawned([*words, named.replace("%d", str(held.fileno()))], ready="up", cwd="/") as process:

@@ -193,13 +193,34 @@ def test_an_expression_that_takes_for_ever_is_ended(text, monkeypatch):
         expressions.evaluate(None, text.format(nested("(1,)", "[(v, v) for v in [{}]][0]", 40)))
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["[i for i in range(9999999) for j in range(9999999) if j < 0]", "any(i < 0 for i in range(9999999) for j in range(99))"]
+    + [
+        "[1 for i in range(9999999) for j in []]",
+        "{i for i in range(9999999) if i < 0}",
+        "{i: i for i in range(9999999) if not 1}",
+    ],
+)
+def test_a_search_that_finds_nothing_ends_in_time(text, monkeypatch):
+    monkeypatch.setattr(spending, "SECONDS", 0.2)
+    with pytest.raises(GdbextError, match="takes more than 0.2 s"):
+        expressions.evaluate(None, text)
+
+
 def test_an_error_does_not_write_out_what_holds_itself_many_times():
     with pytest.raises(GdbextError, match="has no attribute real_"):
         expressions.evaluate(None, f"({nested('[1]', PAIR, 28)}).real_")  # deeper Python 3.8 does not parse
 
 
 @pytest.mark.parametrize(
-    "text", ["sum(x for x in range(100000))", "len('x' + 'y')", "[i for i, x in enumerate(range(1000)) if x > 997]"]
+    "text",
+    [
+        "sum(x for x in range(100000))",
+        "len('x' + 'y')",
+        "[i for i, x in enumerate(range(1000)) if x > 997]",
+        "[i for i in range(9999) if i < 0]",
+    ],
 )
 def test_what_does_not_grow_is_answered(text):
     assert expressions.evaluate(None, text) == eval(text)

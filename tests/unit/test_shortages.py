@@ -19,6 +19,28 @@ def test_threads_of_a_control_group_are_counted_against_its_limit(tmp_path, monk
         assert not told or said[0].startswith("10 of 10 threads")
 
 
+def test_the_group_whose_quota_is_used_up_is_named_whichever_it_is(tmp_path, monkeypatch):
+    """A container and its pod: (the quota in microseconds of 100,000, periods, throttled ones) of each."""
+    both = [tmp_path / "pod" / "container", tmp_path / "pod"]
+    both[0].mkdir(parents=True)
+    monkeypatch.setattr(cgroups, "folders", lambda pid, controller: list(map(str, both)))
+    none = ("max", 0, 0)
+    for inner, outer, told in (
+        ((400000, 900, 0), (50000, 900, 880), both[1]),
+        ((50000, 900, 880), (400000, 900, 0), both[0]),
+        ((50000, 900, 880), (50000, 900, 880), both[0]),
+        (none, (50000, 900, 880), both[1]),
+        ((400000, 900, 3), (400000, 900, 2), None),
+        (none, none, None),
+    ):
+        for folder, (quota, periods, short) in zip(both, (inner, outer)):
+            (folder / "cpu.max").write_text(f"{quota} 100000")
+            (folder / "cpu.stat").write_text(f"usage_usec 1\nnr_periods {periods}\nnr_throttled {short}\n")
+        said = [line for line in shortages.of_process(os.getpid()) if "throttled" in line]
+        assert bool(said) is bool(told), (inner, outer, said)
+        assert not told or f"50 % of a CPU and was throttled in 880 of 900 periods ({told}/cpu.stat)" in said[0], said
+
+
 def test_a_process_that_is_gone_is_short_of_nothing():
     assert shortages.of_process(1 << 22) == []
 

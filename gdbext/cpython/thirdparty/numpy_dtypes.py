@@ -7,6 +7,7 @@ an argument for `numpy.dtype()`, so that numpy itself gives the elements and the
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from ...errors import GdbextError
@@ -41,6 +42,7 @@ NAMES = {
     22: "timedelta64",
     23: "float16",
 }
+LONG = {"longdouble": 13, "float128": 13, "clongdouble": 16, "complex256": 16}  # by the names of their scalars
 _CODES = {9: "q", 10: "Q", 13: "g", 16: "G"}  # types whose width is another type's too: numpy tells them apart
 _UNITS = ("Y", "M", "W", "", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as", "generic")
 _FIELDS = {  # behind the object's head: (elsize, its bytes, subarray, fields, names, c_metadata)
@@ -80,7 +82,8 @@ def kind_at(rt: Runtime, descr: int, second: bool, depth: int = 0) -> Kind:
     name = NAMES[number]
     letter = {0: "b", 17: "O", 18: "S", 19: "U", 20: "V", 21: "M", 22: "m"}.get(number) or chr(t.u8(head + 8))
     if number in (21, 22):
-        unit = _unit(rt, t.u64(head + metadata))
+        told = t.u64(head + metadata)  # a NpyAuxData, with a head of 32 bytes
+        unit = unit_at(rt, told + 32) if told else ""
         name += f"[{unit}]" if unit else ""
         return Kind(number, order * (order == ">") + name, order, size, f"{order}{letter}8" + (f"[{unit}]" if unit else ""))
     if number == 20:
@@ -95,16 +98,21 @@ def kind_at(rt: Runtime, descr: int, second: bool, depth: int = 0) -> Kind:
     if number in (18, 19, 20):
         shown = f"{order}U{size // 4}" if number == 19 else f"{letter}{size}"
         return Kind(number, shown, order, size, f"{order}U{size // 4}" if number == 19 else f"|{letter}{size}")
-    return Kind(number, name, order, size, order + _CODES[number] if number in _CODES else f"{order}{letter}{size}")
+    if number in _CODES:
+        return Kind(number, name, order, size, order + _CODES[number] if number < 13 or native(rt) else None)
+    return Kind(number, name, order, size, f"{order}{letter}{size}")
 
 
-def _unit(rt: Runtime, metadata: int) -> str:
-    """ "25us" of a datetime's NpyAuxData; '' for a generic one."""
-    if not metadata:
-        return ""
-    unit, count = rt.target.i32(metadata + 32), rt.target.i32(metadata + 36)
+def native(rt: Runtime) -> bool:
+    """Whether a long double of the process has the format of ours: it depends on the machine."""
+    return os.uname().machine.replace("_", "-") == rt.target.arch
+
+
+def unit_at(rt: Runtime, at: int) -> str:
+    """ "25us" of the PyArray_DatetimeMetaData at an address; '' for a generic one."""
+    unit, count = rt.target.i32(at), rt.target.i32(at + 4)
     if not 0 <= unit < len(_UNITS) or not _UNITS[unit]:
-        raise GdbextError(f"the numpy dtype's unit at {metadata:#x} is {unit}")
+        raise GdbextError(f"numpy's unit of time at {at:#x} is {unit}")
     name = _UNITS[unit]
     return "" if name == "generic" else name if count == 1 else f"{count}{name}"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import GdbextError, NotFoundError
 from ...render.text import escape
 from ..adapters import Adapter
-from .numpy_dtypes import kind_at
+from .numpy_dtypes import LONG, kind_at, native, unit_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +46,8 @@ MAX_ELEMENTS = 100_000
 SUMMARIZED = 1000  # numpy itself leaves the middle of a longer array out
 _BY_NAME = dict(DTYPES.values())
 _BY_NAME.update({"bool_": "?", "int_": "q", "uint": "Q", "longlong": "q", "ulonglong": "Q", "intc": "i", "uintc": "I"})
+_SHOWN = {"longlong": "int64", "ulonglong": "uint64", "float128": "longdouble", "complex256": "clongdouble"}  # by numpy 2
+_TIMES = {"datetime64": "M8", "timedelta64": "m8"}
 _COMPLEX = {"complex64": "f", "complex128": "d"}
 
 
@@ -273,6 +275,9 @@ class ScalarAdapter(Adapter):
             text = printer.string(obj) if name == "str_" else printer.bytes(obj)
         elif name in _COMPLEX:
             text = self._complex(obj, name)
+        elif name in _TIMES or name in LONG:
+            numpy = None if printer.one_line else _numpy()
+            return NotImplemented if numpy is None else self._by_numpy(obj, name, numpy)
         else:
             value = scalar(obj)
             if value is None:
@@ -284,7 +289,22 @@ class ScalarAdapter(Adapter):
                 text = str(numpy.dtype(code).type(value))
             if code == "?" and version(obj.rt) >= (2,):
                 return f"np.{text}_"
-        return f"np.{name}({text})" if version(obj.rt) >= (2,) else text
+        return f"np.{_SHOWN.get(name, name)}({text})" if version(obj.rt) >= (2,) else text
+
+    def _by_numpy(self, obj: Object, name: str, numpy: Any) -> Any:
+        """The text of a date, a duration or a long double: numpy makes it of the bytes. NotImplemented where the long doubles of
+        the process have another format than ours."""
+        rt, at, new = obj.rt, obj.address + _header(obj), version(obj.rt) >= (2,)
+        if name in _TIMES:
+            unit = unit_at(rt, at + 8)
+            value = numpy.frombuffer(rt.target.read(at, 8), f"{_TIMES[name]}[{unit}]" if unit else _TIMES[name])[0]
+            return ("np." if new else "numpy.") + repr(value).partition(".")[2]
+        if not native(rt):
+            return NotImplemented
+        name = _SHOWN.get(name, name)
+        dtype = numpy.dtype(name)
+        text = str(numpy.frombuffer(rt.target.read(at, dtype.itemsize), dtype)[0])
+        return f"np.{name}({text.strip('()')!r})" if new else text
 
     def _complex(self, obj: Object, name: str) -> str:
         code = _COMPLEX[name]

@@ -1,5 +1,5 @@
-"""Tasks that wait for tasks: in groups, in nested ones, below wait_for, in races, by gather and by themselves. Prints {task:
-[those that await it]}, as `python -m asyncio ps` tells it from CPython 3.14 on."""
+"""Tasks that wait for tasks: in groups, in nested ones, below wait_for, in races, by gather, by as_completed and by themselves.
+Prints {task: [those that await it]}, as `python -m asyncio ps` tells it from CPython 3.14 on."""
 
 import asyncio
 import asyncio.staggered
@@ -61,10 +61,19 @@ async def main():
 
     held.append(asyncio.create_task(gathers(), name="gathers"))
     awaits("gathers", "child0", "child1", "child2")
+    taken = [asyncio.create_task(leaf(), name=f"taken{i}") for i in range(2)]
+
+    async def takes():
+        for one in asyncio.as_completed(taken):
+            await one
+
+    held.append(asyncio.create_task(takes(), name="takes"))
+    if sys.version_info >= (3, 13):  # earlier only the callbacks know for which it waits
+        awaits("takes", "taken0", "taken1")
     racing = asyncio.create_task(race(), name="race")
     for _ in range(20):
         await asyncio.sleep(0)
-    known = {*(t.get_name() for t in held + children), *edges, "race", asyncio.current_task().get_name()}
+    known = {*(t.get_name() for t in held + children + taken), *edges, "race", asyncio.current_task().get_name()}
     racers = sorted(t.get_name() for t in asyncio.all_tasks() if t.get_name() not in known)
     racers.sort(key=lambda name: (len(name), name))
     awaits("race", *(racers if sys.version_info >= (3, 13, 1) else racers[:1]))  # earlier it waits for those of its first turn

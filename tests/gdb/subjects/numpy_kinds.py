@@ -108,6 +108,15 @@ for i, made in enumerate(A):
     if made.ndim > 1 and made.shape[0]:
         truth[f"A[{i}][-1]"] = repr(made[-1])
         truth[f"A[{i}][..., ::-1]"] = repr(made[..., ::-1])
+# scalars: names that are another's too, long ones, times; each beside its healthy twin
+S = [c(11) for c in (np.longlong, np.ulonglong, np.intc, np.int64, np.uint64, np.short, np.bool_)]
+for text in ("0.9", "-0.0", "inf", "nan", "1e4000", "1e-4000", "12345.5", "1e16", "1e22"):
+    S += [np.longdouble(text), np.clongdouble(np.longdouble(text)), np.longdouble(text) * np.clongdouble(1j), np.float64(text)]
+S += [np.clongdouble(0.3 - 5j), np.clongdouble(-1j), np.complex128(0.3 - 5j)]
+for unit in "YMWDhms":
+    S += [np.datetime64(19724, unit), np.timedelta64(-5, unit), np.datetime64("NaT", unit)]
+S += [np.datetime64(3, "25us"), np.timedelta64(7, "10ns"), np.timedelta64(7), np.datetime64("NaT"), np.timedelta64("NaT", "ms")]
+truth.update({f"S[{i}]": repr(one) for i, one in enumerate(S)})
 if __name__ == "__main__":
     print(json.dumps({"reprs": truth, "sums": sums}), flush=True)
     time.sleep(3600)
