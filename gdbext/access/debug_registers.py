@@ -5,6 +5,8 @@ Sources: Linux include/uapi/linux/elf.h, arch/x86/include/asm/user_64.h, arch/ar
 
 from __future__ import annotations
 
+import contextlib
+
 from . import ptrace
 
 PEEKUSER, POKEUSER = 3, 6
@@ -36,6 +38,14 @@ def clear_debug_registers(tid: int) -> bool:
     for n in (7, 0, 1, 2, 3, 6):  # control first: an address may change only while it is disarmed
         ptrace.call(POKEUSER, tid, DEBUGREG_OFFSET + n * 8, 0)
     return True
+
+
+def clear_of_stopped(pid: int) -> None:
+    """As `clear_debug_registers`, for those threads of a process that this process traces and that stand still. A debugger writes
+    all again that are in use before it resumes one (gdb/nat/x86-linux.c)."""
+    for tid in ptrace.tids(pid):
+        with contextlib.suppress(OSError):
+            clear_debug_registers(tid)
 
 
 def _disarm(tid: int, kind: int) -> bool:

@@ -211,18 +211,11 @@ class Process:
                 urgency.first(False)
         if self.in_group_stop:
             self.in_group_stop = False
-            self._disarm()
+            debug_registers.clear_of_stopped(self.pid)  # gdb does so when it resumes them: it may die before
             try:
                 os.kill(self.pid, signal.SIGCONT)
             except OSError:
                 pass  # it has ended
-
-    def _disarm(self) -> None:
-        """Clears the debug registers of its stopped threads. gdb itself does so when it resumes them, and writes all again that
-        are in use (gdb/nat/x86-linux.c); if it dies before that, a thread would run into a register that is still armed."""
-        for tid in ptrace.tids(self.pid):
-            with log.passing_over(OSError):  # it runs: gdb has cleared them by now
-                debug_registers.clear_debug_registers(tid)
 
     # ---- registers -----------------------------------------------------------------------------------------------
     def used(self) -> list[str]:
