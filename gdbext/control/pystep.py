@@ -18,7 +18,7 @@ from ..cpython import codes
 from ..cpython.frames import PyFrame
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import Style, escape
-from . import hw_breakpoints, others
+from . import hw_breakpoints, others, wakeups
 from .frame_values import instruction_word, result
 from .gdb_state import every_thread_runs
 from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, Process, StopContext, WordWatchpoint
@@ -82,7 +82,7 @@ class Run:
         """Resumes all threads, and unless `alone` the other attached processes, until a watchpoint ends the run, something else
         stops the process, or it is gone. -> `StopContext` or None"""
         try:
-            with every_thread_runs(), contextlib.nullcontext() if alone else others.run_beside():
+            with wakeups.asked_again(), every_thread_runs(), contextlib.nullcontext() if alone else others.run_beside():
                 gdb.execute("continue")
         finally:
             for breakpoint in self.hw_breakpoints:

@@ -9,7 +9,7 @@ import gdb
 
 from ..access.cli_gdb import command
 from ..errors import GdbextError
-from . import attached_processes, pylog
+from . import attached_processes, pylog, wakeups
 from .gdb_state import QuietGdb, select
 from .launch_breakpoints import LaunchBreakpoint
 from .time_limit import interrupted_after, unreported_stop
@@ -53,7 +53,8 @@ def resume(
             block.enter_context(interrupted_after(seconds))
             if seconds and not _speaks():
                 block.enter_context(unreported_stop())
-            gdb.execute("continue &" if background else "continue")
+            with wakeups.asked_again():
+                gdb.execute("continue &" if background else "continue")
         runs = background
     except gdb.error as e:
         raise GdbextError(f"gdb could not continue: {str(e).splitlines()[-1]}") from None
