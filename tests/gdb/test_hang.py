@@ -216,7 +216,10 @@ def test_ranks_that_were_not_named(ranks):
 
 def test_the_same_in_gdb(ranks, gdb_path):
     ranks.do("all_reduce", "all_reduce", f"nap {ranks.flag('h')}")
-    said = run_gdb(gdb_path, [f"llm-hang -json {' '.join(map(str, ranks.pids))}"]).json()
+    for _ in range(5):  # on a full machine it says "unknown", and to ask again
+        said = run_gdb(gdb_path, [f"llm-hang -json {' '.join(map(str, ranks.pids))}"]).json()
+        if said["verdict"] != "unknown":
+            break
     assert (
         said["verdict"] == "collective" and [c["tid"] for c in said["culprits"]] == [ranks.pids[2]] and len(said["pauses"]) == 3
     )

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from harness.answers import answer
+from harness.heartbeats import asleep
 from harness.subjects import PYTHONS, running
 
 SOURCE = """
@@ -33,6 +34,7 @@ def test_native_frames_of_copied_code_have_their_names(tmp_path):
         assert truth["copied"]
         copies = target.text_copies()
         assert sorted(m.path for m in copies.values()) == sorted(truth["copied"])
+        assert asleep(target.pid)  # it has come to its wait
         thread = answer(f"llm-bt -raw -still -on {target.pid} -json")["threads"][0]
     named = [frame["function"] for frame in thread["frames"] if frame["kind"] == "native"]
     assert "waits" in named and named[-1] in ("_start", "__libc_start_call_main"), named
