@@ -2,7 +2,7 @@
 
 import sys
 
-__version__ = "0.1.0"
+__version__ = "0.3.0"
 
 
 def _leave_the_current_folder() -> None:
