@@ -92,11 +92,6 @@ class Stat:
         return int(self.fields[17])
 
     @property
-    def ppid(self) -> int:
-        """The pid of its parent."""
-        return int(self.fields[1])
-
-    @property
     def started(self) -> int:
         """Clock ticks after boot."""
         return int(self.fields[19])

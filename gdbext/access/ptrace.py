@@ -184,7 +184,7 @@ def start_time(pid: int) -> int | None:
 def parent_of(pid: int) -> int:
     """The pid of a process's parent, 0 where it has none or is gone."""
     try:
-        return procfs.read_stat(pid).ppid
+        return procfs.read_stat(pid).parent
     except (GdbextError, OSError) as e:
         log.passed_over(e)
         return 0

@@ -53,8 +53,8 @@ def resume(
             block.enter_context(interrupted_after(seconds))
             if seconds and not _speaks():
                 block.enter_context(unreported_stop())
-            with wakeups.asked_again():
-                gdb.execute("continue &" if background else "continue")
+            block.enter_context(wakeups.asked_again())
+            gdb.execute("continue &" if background else "continue")
         runs = background
     except gdb.error as e:
         raise GdbextError(f"gdb could not continue: {str(e).splitlines()[-1]}") from None

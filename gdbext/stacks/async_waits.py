@@ -91,6 +91,11 @@ class TaskState:
     poll: Poll | None = None
     future: int = 0
 
+    @property
+    def serves(self) -> bool:
+        """Whether it waits for a server's new clients."""
+        return "serve_forever" in self.text
+
 
 @dataclass(eq=False)
 class LoopState:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import log
-from ..cpython import exceptions, prefetch, resolution
+from ..cpython import prefetch, resolution
 from ..cpython.objects import Object
 from ..cpython.reprs import NORMAL, Repr
 from ..cpython.runtime import open_runtime
@@ -62,8 +62,7 @@ def _more(view: ProcessView, words: Sequence[str]) -> str:
         if not (target.read_log and target.read_log.of_copy):
             references = references_of(view.rt)
             for thread in view.threads:  # all threads: it is not known which will wait when the copy is made
-                if view.rt is not None and thread.py is not None:
-                    exceptions.handled_type(view.rt, thread.py)
+                _ = thread.handles  # read, so that the copy has it
                 for frame in thread.python:
                     references.reaches(frame)
             file_ends.read(view.rt, view.threads)

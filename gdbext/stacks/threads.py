@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..access import ptrace
-from ..cpython import gc, gil
+from ..cpython import exceptions, gc, gil
 from ..cpython.runtime import all_runtimes, open_runtime
 from ..cpython.whole_stacks import SWITCHES_STACKS
 from ..engines.recognition import memory_environ
@@ -125,6 +125,13 @@ class ThreadView:
         """Whether the interpreter collects garbage in this thread, by the names of its native frames or by its Python frames."""
         named = any(n.function.partition(".")[0] in COLLECTING and "python" in os.path.basename(n.library) for n in self.native)
         return named or gc.collects(self.python)
+
+    @property
+    def handles(self) -> str:
+        """The class of the exception whose handler it runs; '' for none, and where a copy lacks it."""
+        with log.passing_over(GdbextError):
+            return exceptions.handled_type(self.py.rt, self.py) if self.py is not None else ""
+        return ""
 
     @property
     def idle(self) -> bool:

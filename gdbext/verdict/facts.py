@@ -100,7 +100,7 @@ class ThreadState:
     def stands_in(self, known: Any) -> Any:
         """The innermost Python frame of an engine's own packages whose function `known(function)` accepts, or None."""
         own = (f for f in self.frames if f.kind == "python" and known(f.function or ""))
-        return next((f for f in own if registry.owner_of(f.file.replace("\\", "/")) is not None), None)
+        return next((f for f in own if registry.owner_of(f.file) is not None), None)
 
     @property
     def at_store(self) -> Any:

@@ -140,7 +140,7 @@ def _outlook(facts: Facts, node: Node, seen: _Way) -> Outlook:
     if task.kind == "executor":
         found = _executor(facts, f, seen)
         return Outlook(found.kind, found.culprit, [f"{name_of(facts, node)} waits for {task.text}", *found.way], found.ended)
-    if "serve_forever" in task.text:
+    if task.serves:
         return Outlook("rests", node)
     said = f"{name_of(facts, node)} waits for {task.text}"
     call = task.call or streams_call(f, task, thread)

@@ -6,7 +6,6 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from .. import log
-from ..cpython import exceptions
 from ..errors import GdbextError
 from ..observe.window import LEAST
 from ..stacks import ray_actors
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..cpython.runtime import Runtime
     from ..stacks.async_waits import AsyncState, TaskState
-    from ..stacks.threads import ProcessView, ThreadView
+    from ..stacks.threads import ProcessView
     from ..stacks.waits import Edge
     from ..torch.collectives import Count
 
@@ -40,7 +39,7 @@ def threads_of(view: ProcessView, unread: int | None = None, ended: bool = False
             bool(th.python),
             th.idle,
             native=[n.function for n in th.native],
-            handles=_handles(view, th),
+            handles=th.handles,
         )
         for th in view.threads
     ]
@@ -62,12 +61,6 @@ def family_of(rt: Runtime) -> str:
     except (GdbextError, AttributeError) as e:
         log.passed_over(e)
         return ""
-
-
-def _handles(view: ProcessView, th: ThreadView) -> str:
-    with log.passing_over(GdbextError):  # a copy may lack it
-        return exceptions.handled_type(view.rt, th.py) if view.rt is not None and th.py is not None else ""
-    return ""
 
 
 def meet(view: ProcessView, threads: Sequence[ThreadState], counts: Sequence[Count]) -> None:

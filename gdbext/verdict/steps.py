@@ -56,7 +56,6 @@ STATES = {
     SEVERAL: "any of several could end the wait, and they do not do the same",
     UNKNOWN: "what it waits for, or what could end that, is not known",
 }
-_SERVES = "serve_forever"  # asyncio.Server: it waits for new clients
 _SELECTS = ("epoll", "select", "poll")
 MAX_UNREAD = 8  # workers of a pool that a chain names
 
@@ -253,7 +252,7 @@ def _at_end(f: ProcessState, call: Call | None) -> list[Node]:
     at = [t.node for t, one in calls if any(source.inode in inodes for source in one.sources)]
     at = at or (givers_at(f, None, call) if call is not None else [])
     accepts = {t.node for t in f.threads if t.call is not None and {source.kind for source in t.call.sources} == {"listener"}}
-    accepts |= {task.node for task in f.tasks if _SERVES in task.text}
+    accepts |= {task.node for task in f.tasks if task.serves}
     at = [node for node in at if node not in accepts] or at
     if f.main is None or at:
         return at or [(f.name, None)]
@@ -344,7 +343,7 @@ def _task(facts: Facts, f: ProcessState, task: TaskState) -> Step:
     if task.kind == "executor":
         pool = [t.node for t in pool_at_work(f)]
         return Step(task.text, pool) if pool else _unknown(task.text, "no thread of a pool runs")
-    if _SERVES in task.text:
+    if task.serves:
         return Step(task.text, (), End(node, INPUT, text))
     call = task.call or streams_call(f, task, thread)
     if call is not None:

@@ -11,7 +11,9 @@ from gdbext.verdict.judge import judge_group
 
 
 def read(name, tids):
-    return SimpleNamespace(tid=tids, name=name, frames=python("recv"), python=python("recv"), idle=False, native=[], state="S")
+    return SimpleNamespace(
+        tid=tids, name=name, frames=python("recv"), python=python("recv"), idle=False, native=[], state="S", handles=""
+    )
 
 
 def worker(unread, ended=False):
