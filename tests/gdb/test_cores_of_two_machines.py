@@ -4,6 +4,7 @@ apart though their pids are the same."""
 import contextlib
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -55,9 +56,9 @@ def test_cores_of_two_machines_with_the_same_pids_are_told_apart(families, tmp_p
     for who in ("parent", "child"):  # the second's, as if the pids of its machine were the first's
         have = struct.pack("<2i", second[who], second["parent"] if who == "child" else os.getpid())
         with open(files[1, who], "r+b") as f:
-            at = f.read().find(have)
-            assert at > 0, who
-            f.seek(at)
+            found = re.search(re.escape(have) + b".{8}python", f.read(), re.S)  # struct elf_prpsinfo: pr_pid to pr_fname
+            assert found, who
+            f.seek(found.start())
             f.write(struct.pack("<2i", first[who], first["parent"] if who == "child" else os.getpid()))
     said = answer(f"llm-hang {' '.join(files.values())} -json")
     assert said["failed"] == [] and len(said["verdicts"]) == 2, said
