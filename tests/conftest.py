@@ -15,7 +15,7 @@ GDBEXT_TEST_SSHD          an sshd
 GDBEXT_TEST_SAMPLE        by which a whole run draws some of the tests that are alike (harness/samples.py); without it all run
 GDBEXT_TEST_AGAIN         another interpreter had the tests that are marked `sources`: they are left out
 GDBEXT_TEST_COUNTS        a file for what came of the run: {"passed": N, "failures": {test: why}, "skipped":
-                          {reason: N}}
+                          {reason: N}, "cpu": {file: seconds}}
 """
 
 import collections
@@ -56,7 +56,7 @@ def _hear_signals():
 
 _hear_signals()
 _load_harness()
-from harness import failures  # noqa: E402
+from harness import costs, failures  # noqa: E402
 from harness.samples import of_a_sample  # noqa: E402
 from tools import own_pids  # noqa: E402  (from `scripts`, which is on the path now)
 
@@ -137,6 +137,7 @@ AGAIN = 2  # so many failures of a module's setup may be bad luck
 def pytest_runtest_makereport(item, call):
     report = yield
     failures.note(item, report)
+    costs.note(report)
     return report
 
 
@@ -160,7 +161,8 @@ def pytest_terminal_summary(terminalreporter):
     reasons = collections.Counter(r.longrepr[2].partition("Skipped: ")[2] or r.longrepr[2] for r in stats.get("skipped", ()))
     failures = {r.nodeid: _why(r) for r in (*stats.get("failed", ()), *stats.get("error", ()))}
     with open(path, "w") as f:
-        json.dump({"passed": len(stats.get("passed", ())), "failures": failures, "skipped": reasons}, f)
+        cpu = costs.by_file(report for reports in stats.values() for report in reports)
+        json.dump({"passed": len(stats.get("passed", ())), "failures": failures, "skipped": reasons, "cpu": cpu}, f)
 
 
 def _why(report):

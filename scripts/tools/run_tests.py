@@ -46,6 +46,7 @@ ON_CORES = """
     layout_truth python_expressions python_frames python_gc python_loops python_objects python_subinterpreters python_trashed
 """.split()
 NO_TESTS = 5  # pytest's exit status
+COSTLY = 12  # files whose processor time is told
 FEW = 3  # files of gdb that are named run one after the other, more at once
 FEW_FAILURES = 10  # so many failures of a part at most are tried again, alone: more are no accident
 MORE_TRIES = 2
@@ -64,6 +65,7 @@ class Part:
         self.passed, self.failed = counts.get("passed", 0), counts.get("failed", len(self.failures))
         self.reasons = collections.Counter(counts.get("skipped", {}))
         self.unsteady: dict[str, str] = counts.get("unsteady", {})  # {test: why it failed, before it passed alone}
+        self.cpu = collections.Counter(counts.get("cpu", {}))  # {file: seconds of CPU, of its workers and what they started}
         if status not in (0, 1, NO_TESTS) and not self.failed:
             self.failed = 1  # it ended before it could count
 
@@ -151,6 +153,7 @@ def joined(parts: list[Part]) -> Part:
         "failures": {test: why for part in parts for test, why in part.failures.items()},
         "skipped": sum((part.reasons for part in parts), collections.Counter()),
         "unsteady": {test: why for part in parts for test, why in part.unsteady.items()},
+        "cpu": sum((part.cpu for part in parts), collections.Counter()),
     }
     return Part(parts[0].name, next(filter(None, statuses), 0), sum(part.seconds for part in parts), counts)
 
@@ -176,6 +179,7 @@ def settled(ran: Part, again: Part) -> Part:
         "failures": again.failures,
         "skipped": ran.reasons,
         "unsteady": {**ran.unsteady, **{test: why for test, why in ran.failures.items() if test not in again.failures}},
+        "cpu": ran.cpu + again.cpu,
     }
     return Part(ran.name, again.status, ran.seconds + again.seconds, counts)
 
@@ -284,6 +288,9 @@ def report(results: list[Part], missing: dict[str, str], seconds: float) -> None
             say(textwrap.indent(why, "        "))
     for part in results:
         say(part.line())
+        most = ", ".join(f"{os.path.basename(name)} {cpu:.0f}" for name, cpu in part.cpu.most_common(COSTLY))
+        if most:
+            say(f"         {sum(part.cpu.values()):.0f} s of CPU; most: {most}")
     say(f"{seconds:.0f} s in all")
     say(closing(results))
 
