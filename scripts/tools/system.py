@@ -138,9 +138,10 @@ def find_pythons(lowest=(3, 8), highest=(3, 99), more=()):
     places = [shutil.which(n) for n in names] + [sys.executable]
     home = os.path.expanduser("~")
     pyenv = os.environ.get("PYENV_ROOT") or os.path.join(home, ".pyenv")
+    uv = os.environ.get("UV_PYTHON_INSTALL_DIR") or os.path.join(home, ".local", "share", "uv", "python")
     for pattern in (
         f"{pyenv}/versions/3.*/bin/python3",
-        f"{home}/.local/share/uv/python/cpython-3.*/bin/python3",
+        f"{uv}/cpython-3.*/bin/python3",
         "/usr/bin/python3.[0-9]*",
         "/usr/local/bin/python3.[0-9]*",
         "/opt/python*/bin/python3",

@@ -1,5 +1,6 @@
 """For tests with a real gdb: `gdb(commands, …)` runs one and returns what each command said."""
 
+import atexit
 import collections
 import functools
 import os
@@ -7,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from harness import gpucores
@@ -15,6 +17,7 @@ from harness.gdb_run import fetched, run_gdb
 from harness.launches import small_program
 from harness.releases import forks
 from tools import own_pids
+from tools.environments import cache_folder
 
 # Files whose tests need the machine for themselves, and why; a single test is marked `alone`. The others run several at once.
 ALONE = {}
@@ -31,6 +34,25 @@ LONG = [
     compiled_tasks
     """.split()
 ]
+HOME = "GDBEXT_TEST_HOME"
+
+
+def _own_home():
+    """A run has a home of its own, which its workers inherit: what a user has installed, cached or set decides no test."""
+    if os.environ.get(HOME):
+        return
+    home = os.path.expanduser("~")
+    os.environ.setdefault("GDBEXT_CACHE", os.path.dirname(cache_folder()))  # where environments, gdbs and releases are
+    os.environ.setdefault("PYENV_ROOT", os.path.join(home, ".pyenv"))
+    os.environ.setdefault("UV_PYTHON_INSTALL_DIR", os.path.join(home, ".local", "share", "uv", "python"))
+    os.environ.setdefault("PIP_CONFIG_FILE", os.path.join(home, ".config", "pip", "pip.conf"))
+    os.environ[HOME] = os.environ["HOME"] = tempfile.mkdtemp(prefix="gdbext-test-home-")
+    atexit.register(shutil.rmtree, os.environ[HOME], True)
+    for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        os.environ.pop(name, None)
+
+
+_own_home()
 HERE = set(os.listdir(os.path.dirname(os.path.abspath(__file__))))
 assert {*ALONE, *LONG} <= HERE, "ALONE or LONG names a file that is not here"
 
