@@ -21,8 +21,8 @@ class LlmFollow(Command):
     their clocks go on: vLLM ends a step after 300 s (VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS), SGLang's watchdog a scheduler after 300
     s (--watchdog-timeout), torch's NCCL heartbeat a rank after 480 s, a collective ends after 600 s.
 
-    A limit of gdb's all-stop mode: it can hang when one process ends while another waits for its vfork (subprocess,
-    multiprocessing's spawn); seen with gdb 13 and 16 where six children came and went at once. -non-stop does not have it; nor
+    A fault of gdb's all-stop mode (13 to 18): where one process has an event while another waits for its vfork child (subprocess,
+    multiprocessing's spawn), gdb can wait for ever. It is told then, with the line that ends it. -non-stop does not have it; nor
     has llm-attach later on.
 
         (gdb) llm-follow on

@@ -12,6 +12,7 @@ torch is stopped for that once: the symbols of one file are read once and shared
 from __future__ import annotations
 
 import os
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from ..access import ptrace
 from ..access.cli_gdb import command, silently
 from ..access.procfs import read_stat
 from ..errors import GdbextError, NotFoundError
-from . import pybreak
+from . import pybreak, vfork_stalls
 from .events import listen
 from .gdb_state import say, setting
 from .hw_breakpoints import READ_ERRORS, Process
@@ -48,6 +49,7 @@ class _State:
     listening = False
     quitting = False
     non_stop = False
+    watch: threading.Event | None = None  # ends the look for gdb's own stall
 
 
 class Start(gdb.Breakpoint):
@@ -142,6 +144,8 @@ def on(non_stop: bool = False) -> bool:
         if inferior.pid:
             _State.known[inferior.num] = inferior.pid
     watch_starts()
+    if not _State.non_stop:
+        _State.watch = vfork_stalls.watch(lambda: list(_State.known.values()))
     return True
 
 
@@ -156,6 +160,8 @@ def off() -> list[str]:
         except gdb.error as e:
             left.append(f"{name} is still {setting(name)}: {e}")
     _State.saved, _State.on, _State.non_stop = {}, False, bool(gdb.parameter("non-stop"))
+    if _State.watch is not None:
+        _State.watch.set()
     unwatch()
     return left
 
