@@ -130,6 +130,7 @@ def pythons():
     return _paths("GDBEXT_TEST_PYTHONS") or [sys.executable]
 
 
+COSTLY = 25  # tests whose processor time is told
 AGAIN = 2  # so many failures of a module's setup may be bad luck
 
 
@@ -153,16 +154,19 @@ def pytest_runtest_teardown(item, nextitem):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Counts for scripts/test, which adds its parts up."""
+    """The tests that used most CPU, and counts for scripts/test, which adds its parts up."""
+    stats = terminalreporter.stats
+    cpu = costs.of(report for reports in stats.values() for report in reports)
+    for test, seconds in cpu.most_common(COSTLY):
+        terminalreporter.write_line(f"{seconds:7.1f} s of CPU  {test}")
     path = os.environ.get("GDBEXT_TEST_COUNTS")
     if not path:
         return
-    stats = terminalreporter.stats
     reasons = collections.Counter(r.longrepr[2].partition("Skipped: ")[2] or r.longrepr[2] for r in stats.get("skipped", ()))
     failures = {r.nodeid: _why(r) for r in (*stats.get("failed", ()), *stats.get("error", ()))}
     with open(path, "w") as f:
-        cpu = costs.by_file(report for reports in stats.values() for report in reports)
-        json.dump({"passed": len(stats.get("passed", ())), "failures": failures, "skipped": reasons, "cpu": cpu}, f)
+        counts = {"passed": len(stats.get("passed", ())), "failures": failures, "skipped": reasons}
+        json.dump({**counts, "cpu": costs.by_file(cpu)}, f)
 
 
 def _why(report):

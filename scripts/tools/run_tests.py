@@ -46,7 +46,7 @@ ON_CORES = """
     layout_truth python_expressions python_frames python_gc python_loops python_objects python_subinterpreters python_trashed
 """.split()
 NO_TESTS = 5  # pytest's exit status
-COSTLY = 12  # files whose processor time is told
+COSTLY = 8.0  # seconds of CPU from which on a file is named
 FEW = 3  # files of gdb that are named run one after the other, more at once
 FEW_FAILURES = 10  # so many failures of a part at most are tried again, alone: more are no accident
 MORE_TRIES = 2
@@ -288,9 +288,9 @@ def report(results: list[Part], missing: dict[str, str], seconds: float) -> None
             say(textwrap.indent(why, "        "))
     for part in results:
         say(part.line())
-        most = ", ".join(f"{os.path.basename(name)} {cpu:.0f}" for name, cpu in part.cpu.most_common(COSTLY))
-        if most:
-            say(f"         {sum(part.cpu.values()):.0f} s of CPU; most: {most}")
+        if part.cpu:
+            most = [f"{os.path.basename(name)} {cpu:.0f}" for name, cpu in part.cpu.most_common() if cpu >= COSTLY]
+            say(f"         {sum(part.cpu.values()):.0f} s of CPU{'; most: ' if most else ''}{', '.join(most)}")
     say(f"{seconds:.0f} s in all")
     say(closing(results))
 

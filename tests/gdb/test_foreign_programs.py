@@ -40,7 +40,7 @@ def of_ranks(name):
     return "collective" in PROGRAMS[name]["right"]
 
 
-@pytest.mark.drawn(16)
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("name", [name for name, program in PROGRAMS.items() if program["right"]])
 def test_a_hang_is_called_what_it_is_or_unknown(name, tmp_path):
     truth, said = said_of(name, "hung", tmp_path if of_ranks(name) else None)
@@ -49,7 +49,7 @@ def test_a_hang_is_called_what_it_is_or_unknown(name, tmp_path):
         assert said["alone"]["verdict"] not in ACCUSES, said["alone"]
 
 
-@pytest.mark.drawn(16)
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_who_is_well_is_not_accused(name, tmp_path):
     _, said = said_of(name, "well", tmp_path if of_ranks(name) else None)

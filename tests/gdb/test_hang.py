@@ -90,7 +90,7 @@ def record(scenario, expected, said, wanted):
 
 
 @pytest.mark.parametrize("scenario", PLAIN)
-@pytest.mark.drawn(20)
+@pytest.mark.drawn(8)
 def test_one_process(scenario):
     with fault(scenario) as (pid, culprits):
         if scenario == "stopped":

@@ -141,7 +141,7 @@ def ask(how, place, pid, *words):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: re.sub(r"\W+", "-", "-".join(case[:2])))
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(4)
 def test_the_right_answer_or_the_line_that_mends_it(place, case):
     answer, (words, how) = case[2], CASES[case]
     with started(words, place) as (pid, inner):

@@ -149,7 +149,7 @@ def holds(text, truth):
 
 
 @pytest.mark.parametrize("line", ROADS)
-@pytest.mark.drawn(30)
+@pytest.mark.drawn(10)
 def test_content_is_counted_without_the_option(subject, line):
     for more in ("", " -json"):
         text = ask(line, subject, more)
@@ -163,7 +163,7 @@ def test_content_is_counted_without_the_option(subject, line):
 
 
 @pytest.mark.parametrize("line", SHOWN)
-@pytest.mark.drawn(24)
+@pytest.mark.drawn(8)
 def test_content_is_shown_with_the_option(subject, line):
     assert holds(ask(line, subject, " -show-content"), subject)
 

@@ -11,7 +11,7 @@ from harness.subjects import PYTHONS, running
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
 @pytest.mark.parametrize("how", ["hang", "well"])
 @pytest.mark.parametrize("name", ["one thread", "one of several", "pool", "exit handler"])
-@pytest.mark.drawn(10)
+@pytest.mark.drawn(4)
 def test_who_keeps_a_program_from_ending(name, how, python):
     with running(python, "program_ends.py", name, how, start_new_session=True) as (_, truth):
         asleep(truth["pid"], seconds=2)

@@ -33,7 +33,7 @@ def proved(name, how, python, asked=True):
 
 @pytest.mark.parametrize("how", ["hang", "well"])
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.drawn(14)
+@pytest.mark.drawn(5)
 def test_what_proves_a_hang_and_what_is_only_slow(name, how):
     proved(name, how, PYTHONS[0])
 
@@ -41,7 +41,7 @@ def test_what_proves_a_hang_and_what_is_only_slow(name, how):
 @pytest.mark.parametrize("python", PYTHONS[1:], ids=os.path.basename)
 @pytest.mark.parametrize("how", ["hang", "well"])
 @pytest.mark.parametrize("name", OF_PYTHON)
-@pytest.mark.drawn(16)
+@pytest.mark.drawn(6)
 def test_each_python_tells_it(name, how, python):
     proved(name, how, python)
 

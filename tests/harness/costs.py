@@ -16,11 +16,19 @@ def note(report):
     _last[0] = now
 
 
-def by_file(reports):
-    """{file: seconds of CPU} of the reports of a run."""
+def of(reports):
+    """{test: seconds of CPU} of the reports of a run."""
     found = collections.Counter()
     for report in reports:
         for name, seconds in getattr(report, "user_properties", ()):
             if name == NAME:
-                found[report.nodeid.split("::")[0]] += seconds
+                found[report.nodeid] += seconds
+    return found
+
+
+def by_file(cpu):
+    """{file: seconds of CPU} of {test: seconds of CPU}."""
+    found = collections.Counter()
+    for test, seconds in cpu.items():
+        found[test.split("::")[0]] += seconds
     return {name: round(seconds, 2) for name, seconds in found.items()}

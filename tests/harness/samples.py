@@ -1,8 +1,8 @@
 """What one whole run draws of the tests that prove the same on many inputs: by a seed, so that the run of another commit draws
 others.
 
-A test that runs on several Pythons runs on the oldest, the newest and one more; a test of every gdb with the default one and one
-more. Of the tests marked `drawn(count, group=…, unit=…)` it draws `count` units of the group. Without a name the group is the
+A test that runs on several Pythons runs on the oldest or the newest, and on one more; a test of every gdb with the default one,
+and half of the time with one more. A nightly run draws nothing: all run. Of the tests marked `drawn(count, group=…, unit=…)` it draws `count` units of the group. Without a name the group is the
 variants of one test, and a unit is one test; tests of one unit share what takes long to set up."""
 
 import os
@@ -34,10 +34,14 @@ def _drawn(items, seed, groups_of):
             groups.setdefault((how, name), {}).setdefault(unit, []).append(item)
     left = set()
     for (how, name), units in groups.items():
-        order = sorted(units)
-        always, count = {"python": ([order[0], order[-1]], 3), "gdb": (order[:1], 2)}.get(how, ([], how))
+        order, rng = sorted(units), random.Random(f"{seed} {name}")
+        always, count = [], how
+        if how == "python":
+            always, count = [rng.choice((order[0], order[-1]))], 2
+        elif how == "gdb":
+            always, count = order[:1], rng.choice((1, 2))
         others = [unit for unit in order if unit not in always]
-        drawn = random.Random(f"{seed} {name}").sample(others, min(len(others), max(0, count - len(always))))
+        drawn = rng.sample(others, min(len(others), max(0, count - len(always))))
         left.update(item for unit in others if unit not in drawn for item in units[unit])
     return [item for item in items if item not in left]
 

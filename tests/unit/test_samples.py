@@ -30,22 +30,23 @@ def pythons(monkeypatch):
     monkeypatch.setattr(samples, "PYTHONS", PYTHONS)
 
 
-def test_the_oldest_the_newest_and_one_more_python():
+def test_the_oldest_or_the_newest_and_one_more_python():
     each = [item("test_a", {"python": python, "case": case}) for case in "xy" for python in PYTHONS]
-    seen = set()
-    for seed in range(50):
+    seen, ends = set(), set()
+    for seed in range(200):
         found = [one.callspec.params for one in drawn(each, seed)]
         for case in "xy":
             of_case = [one["python"] for one in found if one["case"] == case]
-            assert len(of_case) == 3 and of_case[0] == PYTHONS[0] and of_case[-1] == PYTHONS[-1]
-            seen.add(of_case[1])
-    assert seen == set(PYTHONS[1:-1])
+            assert len(set(of_case)) == 2 and {PYTHONS[0], PYTHONS[-1]} & set(of_case)
+            seen.update(of_case)
+            ends.update({PYTHONS[0], PYTHONS[-1]} & set(of_case))
+    assert seen == set(PYTHONS) and ends == {PYTHONS[0], PYTHONS[-1]}
 
 
-def test_the_default_gdb_and_one_more():
+def test_the_default_gdb_and_half_of_the_time_one_more():
     each = [item("test_a", {"gdb_path": gdb}) for gdb in GDBS]
     kept = {tuple(one.callspec.params["gdb_path"] for one in drawn(each, seed)) for seed in range(50)}
-    assert kept == {("gdb", "gdb-16"), ("gdb", "gdb-17")}
+    assert kept == {("gdb",), ("gdb", "gdb-16"), ("gdb", "gdb-17")}
 
 
 def test_of_a_group_so_many_units_and_each_whole():
