@@ -19,7 +19,7 @@ from ..errors import GdbextError
 from . import in_root, ptrace, remote_memory
 from .debug_registers import clear_debug_registers
 from .model import PAGE
-from .procfs import parse_maps, read_proc, read_stat, read_syscall, status_field
+from .procfs import parse_maps, read_or_empty, read_proc, read_stat, read_syscall, status_field
 from .resident import spans
 
 if TYPE_CHECKING:
@@ -165,6 +165,20 @@ def stop_threads(pid: int, tracer: int, number: int = signal.SIGSTOP) -> None:
     if ours or not number:  # otherwise it was released in good order
         for tid in ptrace.tids(pid):
             ptrace.libc.syscall(TGKILL[ptrace.MACHINE], pid, tid, int(number))
+
+
+def end_group_stop(pid: int) -> None:
+    """Sends SIGCONT to a process that a debugger traces. SIGCONT takes all stop signals away that are on their way, also those by
+    which the debugger itself is stopping single threads: gdb would wait for these for ever, so they are sent again. OSError where
+    the process has ended."""
+    own = [tid for tid in ptrace.tids(pid) if int(status_field(_status(pid, tid), b"SigPnd") or b"0", 16) & ptrace.SIGSTOP_BIT]
+    os.kill(pid, signal.SIGCONT)
+    for tid in own:
+        ptrace.libc.syscall(TGKILL[ptrace.MACHINE], pid, tid, int(signal.SIGSTOP))
+
+
+def _status(pid: int, tid: int) -> bytes:
+    return read_or_empty(pid, f"task/{tid}/status")
 
 
 def discard_sigtraps(pid: int, seconds: float = 1.0) -> int:

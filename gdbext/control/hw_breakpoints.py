@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import gdb
 
 from .. import log
-from ..access import debug_registers, live_gdb, ptrace
+from ..access import debug_registers, live_gdb, ptrace, recovery
 from ..access.cfi import table_of
 from ..access.cli_gdb import command
 from ..access.proc import ProcTarget
@@ -213,7 +213,7 @@ class Process:
             self.in_group_stop = False
             debug_registers.clear_of_stopped(self.pid)  # gdb does so when it resumes them: it may die before
             try:
-                os.kill(self.pid, signal.SIGCONT)
+                recovery.end_group_stop(self.pid)
             except OSError:
                 pass  # it has ended
 

@@ -251,6 +251,32 @@ def test_a_trap_that_waits_for_its_delivery_is_taken_away(sleeper):
     assert within(lambda: ptrace.status(sleeper.pid)["state"] == "S") and sleeper.poll() is None
 
 
+def test_the_end_of_a_group_stop_leaves_a_debuggers_own_stop(sleeper):
+    """gdb has sent SIGSTOP to a thread whose other event came first, and waits for it at its next stop."""
+    pid = sleeper.pid
+    ptrace.call(ptrace.SEIZE, pid)
+    ptrace.call(ptrace.INTERRUPT, pid)
+    assert os.WIFSTOPPED(os.waitpid(pid, ptrace.WALL)[1])
+    os.kill(pid, signal.SIGSTOP)  # of the group
+    ptrace.libc.syscall(recovery.TGKILL[ptrace.MACHINE], pid, pid, int(signal.SIGSTOP))  # the debugger's own
+    recovery.end_group_stop(pid)
+    ptrace.call(ptrace.CONT, pid)
+    seen = []
+
+    def stops():
+        found, code = os.waitpid(pid, ptrace.WALL | os.WNOHANG)
+        if found:
+            seen.append(os.WSTOPSIG(code))
+            ptrace.call(ptrace.CONT, pid)
+        return signal.SIGSTOP in seen
+
+    assert within(stops), seen
+    ptrace.call(ptrace.INTERRUPT, pid)
+    os.waitpid(pid, ptrace.WALL)
+    ptrace.call(ptrace.DETACH, pid)
+    assert within(lambda: ptrace.status(pid)["state"] == "S")
+
+
 def test_only_our_own_guards_are_waited_for(tmp_path):
     """A command line that looks like a guard's delays nobody: it lies elsewhere, or has no socket, or is another user's."""
     elsewhere = tmp_path / "gdbext" / "access" / "guard_process.py"

@@ -2,8 +2,9 @@
 others.
 
 A test that runs on several Pythons runs on the oldest or the newest, and on one more; a test of every gdb with the default one,
-and half of the time with one more. A nightly run draws nothing: all run. Of the tests marked `drawn(count, group=…, unit=…)` it draws `count` units of the group. Without a name the group is the
-variants of one test, and a unit is one test; tests of one unit share what takes long to set up."""
+and half of the time with one more. A nightly run draws nothing: all run. Of the tests marked `drawn(count, group=…, unit=…)` it
+draws `count` units of the group. Without a name the group is the variants of one test, and a unit is one test; tests of one unit
+share what takes long to set up."""
 
 import os
 import random
