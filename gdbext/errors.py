@@ -26,6 +26,10 @@ class FaultError(GdbextError):
         super().__init__(f"cannot read {size} bytes at {address:#x}{': ' + why if why else ''}")
 
 
+class AwayError(FaultError):
+    """Memory that is mapped, and whose bytes did not arrive: nothing is wrong with the address."""
+
+
 class LayoutError(GdbextError):
     """A structure that does not look as the layout says: refused by name, never guessed around."""
 

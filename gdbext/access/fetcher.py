@@ -12,11 +12,14 @@ import struct
 import threading
 import time
 
-from ..errors import FaultError
+from ..errors import AwayError, FaultError
 from . import helpers
+from .procfs import state_of
 
 MODULE = "gdbext.access.fetcher"
 PATIENCE = 1.0  # seconds that a page is waited for
+START = 20.0  # seconds in which a helper has started, or has sent what it has: a full machine runs it late
+STARVED = 20  # times PATIENCE that a helper may want a CPU
 LOST = 3  # helpers left behind at the same time; with so many no page is asked for any more
 AGAIN = 60.0  # seconds after which a page that did not arrive is asked for again
 MOST = 16 << 20  # bytes of one request
@@ -37,13 +40,13 @@ class Fetcher:
         self._left_behind: list[helpers.Helper] = []
 
     def read(self, pid: int, address: int, size: int, span: tuple[int, int]) -> bytes:
-        """`size` bytes of a process; `FaultError` where they cannot be read or do not arrive. `span`: the mapping that they lie
-        in. Once one absent page of it did not arrive, no other absent page of it is asked for."""
+        """`size` bytes of a process; `FaultError` where they cannot be read, `AwayError` where they do not arrive. `span`: the
+        mapping that they lie in. Once one absent page of it did not arrive, no other absent page of it is asked for."""
         with self._lock:
             if self._owner != os.getpid():  # this is a copy of the process that had the helper
                 self._forget()
             if self._is_lost(pid, span):
-                raise FaultError(address, size, AWAY)
+                raise AwayError(address, size, AWAY)
             parts = []
             for at in range(0, size, MOST):
                 parts.append(self._ask(pid, address + at, min(MOST, size - at), span))
@@ -58,25 +61,38 @@ class Fetcher:
 
     def _ask(self, pid: int, address: int, size: int, span: tuple[int, int]) -> bytes:
         for _ in range(2):
-            if self._helper is None:
-                self._helper = helpers.Helper(MODULE, serve)
+            helper = self._helper or helpers.Helper(MODULE, serve)
             try:
-                self._helper.send(REQUEST.pack(pid, address, size))
-                found = self._helper.receive(PATIENCE)
+                if self._helper is None:
+                    self._helper = helper
+                    helper.receive(START)  # it is there
+                helper.send(REQUEST.pack(pid, address, size))
+                found = _answer(helper)
             except EOFError:
-                self._helper.end()  # it was killed
+                helper.end()  # it was killed
                 self._helper = None
                 continue
             except TimeoutError:
-                self._helper.end(0)
-                self._left_behind.append(self._helper)
+                helper.end(0)
+                self._left_behind.append(helper)
                 self._helper = None
                 self._lost.append((pid, *span, time.monotonic()))
-                raise FaultError(address, size, AWAY) from None
+                raise AwayError(address, size, AWAY) from None
             if len(found) == size:
                 return found
             break
         raise FaultError(address, size)
+
+
+def _answer(helper: helpers.Helper) -> bytes:
+    """A helper's answer; `TimeoutError` once it has waited for `PATIENCE`. One that wants a CPU and gets none does not wait for a
+    page."""
+    for _ in range(STARVED):
+        if helper.comes(PATIENCE):
+            return helper.receive(START)
+        if state_of(helper.pid) != "R":
+            break
+    raise TimeoutError
 
 
 AWAY = f"the page is not in memory, and its source did not deliver it in {PATIENCE:g} s"
@@ -84,7 +100,8 @@ fetcher = Fetcher()
 
 
 def serve(channel: helpers.Channel) -> None:
-    """The process: each request is answered by the bytes, b"" where they cannot be read."""
+    """The process: it says b"" once it is there; each request is answered by the bytes, b"" where they cannot be read."""
+    channel.send(b"")
     while True:
         pid, address, size = REQUEST.unpack(channel.receive())
         found = b""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..access.procfs import read_maps, read_stat
 from ..access.retry import retry_reading
-from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ..errors import AwayError, FaultError, GdbextError, LayoutError, NotFoundError
 from . import dialects, find, hashing, lost_names, stdlib_reprs, stdlib_types, thirdparty, whole_stacks  # noqa: F401  (three register what they know)
 from . import layout as layouts
 from .frames import Code, PyFrame
@@ -150,6 +150,8 @@ class Runtime:
                 modules = self.object(self._modules_address(head))
                 if modules.type.builtin_name != "dict" or self.object(modules.type.address).type.builtin_name != "type":
                     raise LayoutError("sys.modules is no dict")
+        except AwayError as e:
+            raise GdbextError(f"{t.describe()}: its Python {L.name} cannot be looked at: {e}") from None
         except (FaultError, LayoutError) as e:
             raise LayoutError(
                 f"{t.describe()}: its Python {L.name} does not have the layout that the table for {L.name} gives ({e}); "
