@@ -337,6 +337,8 @@ class StackReader:
         if path and self._aims_badly(places, data, path):
             self._aim(places, path, missed)
             raise MovedError("the stack is at other places")
+        if not places.anchor and len(path) > 6 * INNER:
+            self._aim(places, path, missed)  # the outer end need not be read twice
         if len(path) > 3 and path[2] and path[5] and path[1] < path[4]:  # its caller was read once after it, so it has to last
             words, other = frame(data, path[1]), frame(data, path[1] + further)
             if words[code] != other[code] or words[back] != other[back]:

@@ -161,8 +161,8 @@ class ThreadTrack:
         return True
 
     def put(self, first: int, after: int, node: int, end: int) -> int:
-        """Gives the looks from `first` until before `after` the stack `node`, as far as theirs is `DROPPED`. `end`: the look after
-        the last that was taken. -> how many they are."""
+        """Gives the looks from `first` until before `after` the stack `node`, as far as theirs is `DROPPED`. `end`: the look
+        after the last that was taken. -> how many they are."""
         begin = max(0, bisect.bisect_right(self.looks, first) - 1)
         runs = list(zip(self.looks[begin:], self.nodes[begin:], self.states[begin:]))
         for each in (self.looks, self.nodes, self.states):

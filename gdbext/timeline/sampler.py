@@ -18,7 +18,7 @@ from ..access.procfs import cpu_of, parse_syscall, resident_bytes, state_of
 from ..cpython.gil import FUTEX, RESTART, gil_range
 from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import shown_name
-from ..errors import GdbextError, LayoutError, NotFoundError
+from ..errors import GdbextError, NotFoundError
 from ..observe.bulk_stacks import DoubtError, GoneError, StackReader, ThreadPlaces
 from ..observe.codes import TornError
 from ..observe.loop import rounds
@@ -26,6 +26,7 @@ from ..observe.system_calls import family
 from ..observe.thread_files import Files, KeptThread
 from . import recording
 from .aside import Aside, Kept
+from .execs import Followed, Image, first_opened
 from .recording import DROPPED, MAX_LOOKS, MAX_RUNS, ProcessTrack, Recording, ThreadTrack
 from .step_counter import STEPS, StepCounter
 
@@ -50,8 +51,8 @@ _SYNC = {"x86-64": (74, 75, 162, 277, 306), "aarch64": (81, 82, 83, 84, 267)}  #
 
 
 class Thread(KeptThread):
-    """One sampled Python thread. `track`: everything seen of it; `node`, `state`: those at the last look. `places`: where its stack
-    is, of its state in each interpreter that it runs."""
+    """One sampled Python thread. `track`: everything seen of it; `node`, `state`: those at the last look. `places`: where its
+    stack is, of its state in each interpreter that it runs."""
 
     def __init__(self, pid: int, index: int, track: ThreadTrack, places: Sequence[ThreadPlaces], files: Files) -> None:
         super().__init__(pid, track.tid, files)
@@ -68,25 +69,6 @@ class Thread(KeptThread):
     def asleep(self) -> bool:
         """Whether it waits, and has not run since its clock was taken in."""
         return self.state not in (recording.RUNNING, recording.QUEUED) and bool(self.clock) and self.read_clock() == self.clock
-
-
-class Image:
-    """The program that a process runs, as its memory that was opened once: nothing of that can be read after an exec."""
-
-    def __init__(self, target: ProcTarget) -> None:
-        self._at = target.mappings()[0].start
-        self._file = os.open(f"/proc/{target.living()}/mem", os.O_RDONLY)
-
-    def is_same(self) -> bool:
-        """Whether the process still runs it."""
-        try:
-            return bool(os.pread(self._file, 1, self._at))
-        except OSError:
-            return True  # that page alone is gone
-
-    def close(self) -> None:
-        """Closes the memory."""
-        os.close(self._file)
 
 
 class ProcessSampler:
@@ -394,27 +376,34 @@ def record(
     `GdbextError` where no process can be read."""
     rec = Recording(rate)
     files, samplers, spent = Files(), [], time.process_time()
+
+    def opened(target: ProcTarget, label: str) -> ProcessSampler:
+        found = sampler_of(target, label, rec, files)
+        if target.pid in schedulers:
+            found.steps = StepCounter(found.rt, found.bulk)
+        return found
+
     for target, label in targets:
         try:
-            samplers.append(sampler_of(target, label, rec, files))
-            if target.pid in schedulers:
-                samplers[-1].steps = StepCounter(samplers[-1].rt, samplers[-1].bulk)
+            samplers.append(first_opened(opened, target, label))
         except GdbextError as e:
             failed.append({"label": label, "pid": target.pid, "reason": str(e)})
     if not samplers:
         raise GdbextError(str(failed[0]["reason"]) if failed else "no process to record")
     rec.began, rec.clock = time.time(), time.monotonic()
     began = rec.clock
+    followed = Followed(opened)
     try:
         with _priority(rec, realtime):
-            _rounds(rec, samplers, began, seconds, beside, realtime)
+            _rounds(rec, samplers, began, seconds, beside, realtime, followed)
     except KeyboardInterrupt:
         rec.notes.append("ended by ^C")
     rec.seconds = time.monotonic() - began
     for sampler in samplers:
         sampler.finish(rec.seconds if sampler.alive else (sampler.track.ends[-1] if sampler.track.ends else 0.0))
-        if not sampler.alive:
+        if not sampler.alive and not sampler.execed:
             rec.notes.append(f"{sampler.track.label} has ended")
+    rec.notes += followed.notes()
     rec.cost = time.process_time() - spent
     if rec.tree.full:
         rec.notes.append("more different stacks than are kept: the later ones are cut off at their inner end")
@@ -445,17 +434,18 @@ def _rounds(
     seconds: float,
     beside: Callable[[Recording, float], None] | None,
     realtime: bool,
+    followed: Followed,
 ) -> None:
     rest = (lambda took: took) if realtime else (lambda took: 0.0)  # a thread with priority leaves the others half the time
     # not in step with what the process does at regular times
     for _ in rounds(1.0 / rec.rate, seconds=seconds, jitter=JITTER, rest=rest):
         alive = [s for s in samplers if s.alive]
         for sampler in alive:
-            with log.passing_over(LayoutError):
+            with log.passing_over(GdbextError):
                 sampler.look(began)
         if beside is not None:
             beside(rec, time.monotonic() - began)
-        if not alive:
+        if not followed.look(samplers, time.monotonic() - began) and not any(s.alive for s in samplers):
             return
         runs = sum(s.runs + len(s.track.gil) + PER_THREAD * len(s.track.threads) for s in samplers)
         if runs >= MAX_RUNS or sum(len(s.track.begins) for s in samplers) >= MAX_LOOKS:
