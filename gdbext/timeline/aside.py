@@ -41,9 +41,8 @@ class Kept:
         left, taken = [], len(process.begins)
         for one in self._all:
             if one.is_whole(reader):
-                process.dropped -= one.track.put(
-                    one.look, one.after, one.node, taken if one.track.ended is None else one.track.ended
-                )
+                end = taken if one.track.ended is None else one.track.ended
+                process.dropped -= bool(one.track.put(one.look, one.after, one.node, end))
             else:
                 left.append(one)
         self._all = left
