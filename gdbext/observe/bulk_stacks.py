@@ -78,7 +78,7 @@ class ThreadPlaces:
         self.inner: dict[int, None] = {}  # those of them that are read twice
         self.ranges: list[int] = []
         self.total = 0
-        self.offsets = (0, 0, 0, 0, 0)  # in what is read: outer part, thread state, inner part, its second reading, the end
+        self.offsets = (0, 0, 0, 0, 0)  # see `StackReader._plan`
         self.root: tuple[int, int] | None = None  # (frame, code) at which the chain that was read last ended
         self.anchored = False  # whether C called that frame, if a C stack frame shows it
         self.counted = False  # whether the chain has as many frames as the thread counts
@@ -215,6 +215,10 @@ class StackReader:
 
     # ---- one bulk read -------------------------------------------------------------------------------------------
     def _plan(self, places: ThreadPlaces) -> None:
+        """What is read, in this order: the anchor; the outer part of the chunk, and what lies apart; the thread's state; the
+        inner frames that lie apart, the inner part of the chunk; those two parts again, in the other order; the state again.
+        `offsets`: of the outer part of the chunk, of the state, of the inner part, and from the first reading to the second of
+        that and of what lies apart."""
         (low, high), size, head = places.window, self._size, self._head_size
         cut = places.cut if low <= places.cut < high else low
         places.cut = cut
@@ -233,15 +237,14 @@ class StackReader:
             at += size
         state = [places.tstate, head]
         frame = [places.cframe or places.tstate, 24] if self._cframe_at is not None else []
-        top = at + head + sum(frame[1::2])
-        twice = [cut, high - cut] if high > cut else []
+        begin, chunk = at + head + sum(frame[1::2]), [cut, high - cut] if high > cut else []
+        apart = [n for address in inner for n in (address, size)]
         for number, address in enumerate(inner):
-            places.hints[address] = top + high - cut + number * size
-            twice += [address, size]
-        again = top + sum(twice[1::2])
-        end = again + sum(twice[1::2])
-        places.offsets = below, at, top, again, end
-        places.ranges = first + state + frame + twice + twice + frame + state
+            places.hints[address] = begin + number * size
+        top = begin + len(inner) * size
+        again, second = high - cut, len(inner) * size + 2 * (high - cut)  # from the first reading to the second
+        places.offsets = below, at, top, again, second
+        places.ranges = first + state + frame + apart + chunk + chunk + apart + frame + state
         places.total = sum(places.ranges[1::2])
 
     def chain(self, places: ThreadPlaces) -> list[int]:
@@ -293,8 +296,8 @@ class StackReader:
     def _walk(self, places: ThreadPlaces, data: bytes, start: int) -> tuple[list[int], int]:
         """-> ([code, instruction, owner, of each frame, innermost first], the address of the frame that called the first)."""
         (low, high), cut, hints, inner = places.window, places.cut, places.hints, places.inner
-        below, _, top, again, _ = places.offsets
-        above, further, last, size, frame = top - cut, again - top, high - self._size, self._size, self._frame
+        below, _, top, again, second = places.offsets
+        above, last, size, frame = top - cut, high - self._size, self._size, self._frame
         code, back, instruction = self._code_word, self._back_word, self._at_word
         chain: list[int] = []
         path: list[int] = []  # of all frames: address, offset, whether it was read twice
@@ -317,7 +320,7 @@ class StackReader:
                 blob, offset = self._bulk.read(at, size), 0
             words = frame(blob, offset)
             if twice and path:
-                other = frame(data, offset + further)
+                other = frame(data, offset + (again if cut <= at <= last else second))
                 if other[code] != words[code] or other[back] != words[back] or other[instruction] != words[instruction]:
                     raise TornError("a call that ended while it was read")
             if not objects:
@@ -340,7 +343,7 @@ class StackReader:
         if not places.anchor and len(path) > 6 * INNER:
             self._aim(places, path, missed)  # the outer end need not be read twice
         if len(path) > 3 and path[2] and path[5] and path[1] < path[4]:  # its caller was read once after it, so it has to last
-            words, other = frame(data, path[1]), frame(data, path[1] + further)
+            words, other = frame(data, path[1]), frame(data, path[1] + (again if cut <= start <= last else second))
             if words[code] != other[code] or words[back] != other[back]:
                 raise TornError("a call that ended while it was read")
         return chain, path[3] if len(path) > 3 else 0
