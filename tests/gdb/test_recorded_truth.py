@@ -47,8 +47,8 @@ def test_code_and_threads_that_come_and_go_cost_nobody_its_looks(python):
 
 
 CALLS = """
-def leaf_a(): return 1
-def leaf_b(): return 2
+def leaf_a(): return sum(range(99))
+def leaf_b(): return sum(range(99))
 def hot_a(): return leaf_a()
 def hot_b(): return leaf_b()
 print('{"ready": 1}', flush=True)
@@ -91,7 +91,7 @@ def test_no_stack_is_recorded_of_a_caller_and_a_callee_of_different_calls(python
         reader = StackReader(rt, bulk, tree)
         places = ThreadPlaces(thread.address, rt.target.u64(thread.address + rt.layout["tstate.thread_id"]))
         codes, whole = {}, 0
-        for number in range(4000):
+        for number in range(2500):
             try:
                 names = [f.function for f in tree.stack(reader.read(places))]
             except TornError:
@@ -106,7 +106,7 @@ def test_no_stack_is_recorded_of_a_caller_and_a_callee_of_different_calls(python
                 number,
                 names,
             )
-    assert whole > 1000 and bulk.made > 500, (whole, bulk.made)
+    assert whole > 500 and bulk.made > 200, (whole, bulk.made)
 
 
 EXECS = """
