@@ -61,6 +61,19 @@ def test_every_nth_call_with_the_time_it_took(session):
     assert len(texts) == 6 and all(re.search(r"\([\d.]+ (us|ms|s)\)$", text) for text in texts[1::2]), texts
 
 
+def test_calls_without_results_stand_where_the_stack_has_them(session):
+    """No debug register is left for the returns: a call is inside another if that one's frame is on the stack."""
+    taken = ['pylog -every 100000 finished "x"', 'pylog -every 100000 helper "x"', "pybreak finished"]
+    said, _ = session([*taken, "pytrace -limit 15 recursive", "@call", "continue"])
+    assert "calls are shown without results" in said.outputs[3], said.text
+    told = [
+        re.match(r"(\s*)-> recursive\(number=(\d+)\)$", text).groups()
+        for _, text in re.findall(r"^(\d\S+) \d+ \S+  (.*)$", said.outputs[5], re.M)
+    ]
+    assert [(len(space), int(number)) for space, number in told] == 3 * [(2 * n, 4 - n) for n in range(5)], said.text
+    assert "over after 15 lines" in said.outputs[5], "it does not wait for returns that nothing shows"
+
+
 def test_the_time_that_a_call_took_is_without_what_reading_its_arguments_took(session):
     slow = (
         "python import time, gdbext.control.pylog as p; real, now = p.arguments_text, [0.0]; time.monotonic = lambda: now[0]; "
