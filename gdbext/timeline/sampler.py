@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from ..access.proc import ProcTarget
-    from ..cpython.runtime import PyThread
 
 CHECK = 1.0  # seconds after which threads are listed again, and those whose root is known by now are taken in
 JITTER = 0.3  # of the time between two looks
@@ -135,7 +134,7 @@ class ProcessSampler:
         self.target.invalidate()
         rt = self.rt
         try:
-            found = self._states()
+            found = {states[0].address: states for states in rt.states_by_thread()}
             new = found.keys() - self._threads.keys()
             names = rt.thread_names() if new else {}
             idents = {py.address: self.target.u64(py.address + rt.layout["tstate.thread_id"]) for s in found.values() for py in s}
@@ -156,20 +155,6 @@ class ProcessSampler:
                 self.track.threads.append(track)
                 thread = self._threads[address] = Thread(self.track.pid, len(self.track.threads) - 1, track, places, self._files)
             self._of_state.update((py.address, thread) for py in states)
-
-    def _states(self) -> dict[int, list[PyThread]]:
-        """The states of each thread, by the address of the first. Before 3.12 a state names the thread that made it, and another
-        may run it: there each counts by itself."""
-        found: dict[int, list[PyThread]] = {}
-        by_tid: dict[int, list[PyThread]] = {}
-        for py in self.rt.states():
-            if not py.tid:
-                continue
-            if self.rt.version >= (3, 12) and py.tid in by_tid:
-                by_tid[py.tid].append(py)
-            else:
-                found[py.address] = by_tid[py.tid] = [py]
-        return found
 
     def _end(self, address: int, look: int) -> None:
         gone = self._threads.pop(address)
