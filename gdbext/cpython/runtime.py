@@ -197,19 +197,6 @@ class Runtime:
             found += [PyThread(self, a, self._tid(a, os_tids), interp) for a in reversed(states)]
         return found
 
-    def states_by_thread(self) -> list[list[PyThread]]:
-        """The states of each thread, that of the main interpreter first. Before 3.12 a state names the thread that made it, and
-        another may run it: there each counts by itself."""
-        found: list[list[PyThread]] = []
-        by_tid: dict[int, list[PyThread]] = {}
-        for state in self.states():
-            if self.version >= (3, 12) and state.tid in by_tid:
-                by_tid[state.tid].append(state)
-            elif state.tid:
-                by_tid[state.tid] = [state]
-                found.append(by_tid[state.tid])
-        return found
-
     def threads(self) -> list[PyThread]:
         """`[PyThread]` of all interpreters, the main thread first; the states that one thread has in several of them are one."""
         return self.target.cached(("python threads", self.address), self._threads)

@@ -17,6 +17,7 @@ from ..access.bulk import BulkReader
 from ..access.procfs import cpu_of, parse_syscall, resident_bytes, state_of
 from ..cpython.gil import FUTEX, RESTART, gil_range
 from ..cpython.runtime import open_runtime
+from ..cpython.whole_stacks import states_by_thread
 from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError, NotFoundError
 from ..observe.bulk_stacks import DoubtError, GoneError, StackReader, ThreadPlaces
@@ -134,7 +135,7 @@ class ProcessSampler:
         self.target.invalidate()
         rt = self.rt
         try:
-            found = {states[0].address: states for states in rt.states_by_thread()}
+            found = {states[0].address: states for states in states_by_thread(rt)}
             new = found.keys() - self._threads.keys()
             names = rt.thread_names() if new else {}
             idents = {py.address: self.target.u64(py.address + rt.layout["tstate.thread_id"]) for s in found.values() for py in s}
