@@ -27,13 +27,14 @@ class Result:
     """One snapshot of a process, by its collector's report.
 
     `file`, `bytes`. `pause`: seconds of all stops together; `pauses`: of each. `woken`: how many threads slept and were stopped.
-    `partial`: what is missing and why. `left_out`: bytes of private memory that were not asked for. `threads`: count."""
+    `partial`: what is missing and why. `left_out`: bytes of private memory that were not asked for. `threads`: count. `moment`:
+    seconds after the epoch."""
 
     def __init__(self, pid: int, file: str, said: dict[str, Any]) -> None:
         self.pid, self.file, self.bytes, self.pauses = pid, file, int(said["bytes"]), list(said["pauses"])
         self.partial, self.threads, self.woken = list(said["partial"]), int(said["threads"]), int(said["woken"])
         self.left_out = int(said["left_out"])
-        self.pause = sum(self.pauses)
+        self.pause, self.moment = sum(self.pauses), float(said["moment"])
 
 
 class Started:
@@ -149,6 +150,12 @@ class Running:
         self.worker: Started | Forked = Forked(asked) if alone else Started(asked, given)
         if held:
             until.close()
+
+    def ready(self, seconds: float) -> None:
+        """Waits until one that is held knows what to copy, or has ended; at most so long."""
+        if self._go is not None and helpers.readable(self._go.fileno(), seconds):
+            with contextlib.suppress(OSError):
+                self._go.recv(1)
 
     def go(self) -> None:
         """Lets it stop the process."""

@@ -17,6 +17,7 @@ are copied afterwards. Threads that sleep are left asleep where possible (sleepe
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -44,14 +45,13 @@ if TYPE_CHECKING:
     Reader = Callable[[Target], str]
     Kept = Callable[[Target], tuple[list[bytes], list[bytes], set[bytes], list[tuple[int, int, int]]]]
 
+READY = b"r"
 ROUNDS = 3
 STARVED = 10  # more of them, while none of its threads stops in time
 TORN = 4  # more of them, while threads that were left asleep wake, some do not stop, or the copy takes longer than the stop
 PREFETCHES = 6  # before each of them at most
 WALK_LIMIT = 0.1  # seconds that the last round may follow pointers while the process is paused
 SHORT_WALK = 0.03  # if that suffices, there is no extra stop for pages that one more learning run may have missed too
-SPARE_DISK = 256 << 20  # bytes that a snapshot leaves free
-OPEN = "/proc/self/fd/"  # the name of a file that was given open, and may have no other
 LEAST_PAGES = 512  # of Python's state, before they are known
 STACK_GUESS = 8 << 10  # bytes of a thread's stack
 WHOLE = 0.45  # of the spare memory: a copy is in memory twice while it is written
@@ -95,6 +95,7 @@ class Collection:
         self.stop = Stop()
         self.learnt: int | None = None  # the process's CPU time when all wanted pages were known
         self.rehearsed = False
+        self.moment = time.time()  # of the copy
         self.walk = WALK_LIMIT  # seconds that the last read of changing memory took
 
     # ---- collecting ----------------------------------------------------------------------------------------------
@@ -105,13 +106,14 @@ class Collection:
         self.stopper.sleepers.learn()
         self.rehearsed = True
 
-    def collect(self) -> None:
-        """Fills `stop`, `pauses` and `partial` in."""
+    def collect(self, at_once: bool = False) -> None:
+        """Fills `stop`, `pauses` and `partial` in. `at_once`: others are copied in this moment too, and what is new since the
+        rehearsal lies in memory that is copied beside."""
         if not self.rehearsed:
             self.rehearse()
         else:
             self.maps, self.asleep = parse_maps(read_maps(self.pid)[0]), ptrace.uninterruptible(self.pid)
-            if self.learnt is None or process_clock(self.pid) != self.learnt:
+            if not at_once and (self.learnt is None or process_clock(self.pid) != self.learnt):
                 self._prefetch()
             self.stopper.sleepers.learn()
         self.live.invalidate()
@@ -220,6 +222,7 @@ class Collection:
 
         ranges = joined(runs(pages)), near_first(self.heap_spans, pages)
         self.stop = stop = self.stopper.copy(*ranges, maps=self.maps, walk=walk, growth=growth)
+        self.moment = time.time()
         if stop.registers:
             self.pauses.append(stop.seconds)
         self.woken = max(self.woken, stop.woken)
@@ -337,7 +340,7 @@ class Collection:
         order = sorted(self.stop.registers, key=lambda t: (t != self.pid, t))
         threads = [(t, self.stop.registers[t]) for t in order]
         try:
-            need_disk(path, PAGE * len(self.stop.memory))
+            room.need_disk(path, PAGE * len(self.stop.memory))
             size = core_writer.write_core(
                 os.open(path, os.O_WRONLY | os.O_CREAT, 0o600),
                 self.live.arch,
@@ -391,7 +394,7 @@ class Collection:
             "parent": {"pid": parent, "start": ptrace.start_time(parent), "boot": boot_id()} if parent else None,
             "cwd": self.live.cwd(),
             "pauses": self.pauses,
-            "time": time.time(),
+            "time": self.moment,
             "partial": self.partial,
             "left_out": self.left_out,
         }
@@ -400,22 +403,6 @@ class Collection:
 def _wait_channel(pid: int, tid: int) -> str:
     where = wait_channel(pid, tid)
     return f", in {where}" if where else ""
-
-
-def need_disk(path: str, size: int) -> None:
-    """`GdbextError` where writing `size` bytes to a file with a name would fill the disk."""
-    if path.startswith(OPEN):
-        return
-    try:
-        disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
-    except OSError as e:
-        raise GdbextError(f"{path}: {e.strerror}: name another file with -o") from None
-    free = disk.f_bavail * disk.f_frsize
-    if free < size + SPARE_DISK:
-        raise GdbextError(
-            f"{path}: the snapshot needs {text_size(size)} and {text_size(SPARE_DISK)} to spare, {text_size(free)} are free: "
-            "name a file on another disk with -o, or give a smaller -max-bytes"
-        )
 
 
 def take(
@@ -442,11 +429,11 @@ def take(
     read = lambda target: str(module.read(target, *words))  # noqa: E731
     collection = Collection(pid, read, heap=heap, choose=choose, timeout=timeout, kept=kept)
     try:
-        need_disk(path, collection.select_heap())
+        room.need_disk(path, collection.select_heap())
         collection.rehearse()
         if until is not None:
-            _byte_of(until)
-        collection.collect()
+            _word(until)
+        collection.collect(at_once=until is not None and heap > 0)
     finally:
         collection.stopper.end()
     size = collection.write(path, label)
@@ -456,14 +443,17 @@ def take(
         "file": path,
         "bytes": size,
         "pauses": collection.pauses,
+        "moment": collection.moment,
         "partial": collection.partial,
         "left_out": collection.left_out,
         "threads": len(collection.stop.registers),
     }
 
 
-def _byte_of(descriptor: int) -> None:
-    """Returns when there is a byte to read; `GdbextError` where none will come."""
+def _word(descriptor: int) -> None:
+    """Says that all is ready, by a byte, and returns when one comes back; `GdbextError` where none will come."""
+    with contextlib.suppress(OSError):  # the other end has given its word already
+        os.write(descriptor, READY)
     if not os.read(descriptor, 1):
         raise GdbextError("the copy is no longer wanted")
 

@@ -17,6 +17,8 @@ from . import cgroups
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+SPARE_DISK = 256 << 20  # bytes that a snapshot leaves free
+OPEN = "/proc/self/fd/"  # the name of a file that was given open, and may have no other
 OWN = 12 << 20  # bytes that a process of ours needs in addition to its copies
 LOOK = 20 << 20  # bytes for one copy: the collector, the process that stops threads, and reading the copy
 LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
@@ -41,6 +43,22 @@ def need(size: int, what: str) -> None:
         raise GdbextError(
             f"{what} needs {text_size(size + OWN)} of memory and {where} has {text_size(max(left, 0))} to spare: "
             "ask from outside the container (docs/pods.md), or with a smaller -max-bytes where there is one"
+        )
+
+
+def need_disk(path: str, size: int) -> None:
+    """`GdbextError` where writing `size` bytes to a file with a name would fill the disk."""
+    if path.startswith(OPEN):
+        return
+    try:
+        disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
+    except OSError as e:
+        raise GdbextError(f"{path}: {e.strerror}: name another file with -o") from None
+    free = disk.f_bavail * disk.f_frsize
+    if free < size + SPARE_DISK:
+        raise GdbextError(
+            f"{path}: the snapshot needs {text_size(size)} and {text_size(SPARE_DISK)} to spare, {text_size(free)} are free: "
+            "name a file on another disk with -o, or give a smaller -max-bytes"
         )
 
 

@@ -24,6 +24,7 @@ from ..timeline.torch_trace import Trace
 SHOWN, LISTED, SHOWN_STALLS = 12, 100, 20  # functions of text, and of JSON; stalls of text
 
 
+MUCH_DROPPED = 0.1  # part of the looks: the answer says it
 SPARSE = 0.7  # part of the requested samples: with fewer the answer warns
 
 
@@ -119,6 +120,24 @@ def recording_data(rec: Recording, cpu: bool, idle: bool, failed: Sequence[dict[
     }
 
 
+def much_dropped(rec: Recording) -> list[str]:
+    """What to say of processes of which a tenth or more of the looks at threads that do not rest were dropped."""
+    said = []
+    for process in rec.processes:
+        looks = dropped = 0
+        for thread in process.threads:
+            if not flame.rests(process, thread):
+                for run in process.runs(thread):
+                    looks += run.looks
+                    dropped += run.looks if run.node == recording.DROPPED else 0
+        if dropped and dropped >= MUCH_DROPPED * looks:
+            part = f"{dropped} of {looks} stacks ({100 * dropped / looks:.0f} %)"
+            said.append(
+                f"{process.label}: {part} changed while they were read and were dropped: shares are of those that were kept"
+            )
+    return said
+
+
 def _native(process: ProcessTrack) -> dict[str, Any]:
     """How long a process was paused for its native frames."""
     if not process.pauses:
@@ -173,7 +192,7 @@ def step_data(rec: Recording, shown: Sequence[Stall], begin: float, end: float, 
 
 
 def recording_text(data: dict[str, Any], style: Style) -> str:
-    count = len(data["processes"])
+    count = len({p["pid"] for p in data["processes"]})  # one that runs another program later has two parts
     lines = [
         f"{count} process{'es' if count != 1 else ''}, {data['seconds']:.2f} s at {data['rate']['reached']:.1f} of "
         f"{data['rate']['asked']:g} samples a second: {data['samples']} stacks, {data['dropped']} dropped; "

@@ -227,10 +227,13 @@ class LlmContinue(Command):
         if args.until_logs and background:
             raise UsageError("llm-continue: -until-logs waits, and does not go with &")
         chosen = _ours(session, attach, args.operand_text.rstrip("& \t"))
-        done = require_gdb(session, "resuming").resume([h.pid for h in chosen], background, seconds or 0.0, args.until_logs)
-        data = {"continued": [{"pid": h.pid, "label": h.label, "inferior": h.inferior} for h in done]}
+        resume = require_gdb(session, "resuming").resume
+        done, expired = resume([h.pid for h in chosen], background, seconds or 0.0, args.until_logs)
+        data = {"continued": [{"pid": h.pid, "label": h.label, "inferior": h.inferior} for h in done], "expired": expired}
         names = ", ".join(_name(h) for h in done)
-        return Answer(data, f"running in the background: {names}" if background else f"stopped again: {names}")
+        if background:
+            return Answer(data, f"running in the background: {names}")
+        return Answer(data, f"stopped again: {names}" + (f" (the time is over: {seconds:g} s)" if expired else ""))
 
 
 class LlmApply(Command):

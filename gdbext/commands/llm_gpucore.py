@@ -46,5 +46,7 @@ class LlmGpuCore(Command):
             )
         core = gpucore.open_core(os.path.expanduser(args.operand_text.strip("'\"")))
         data = core_data(core)
-        focused = session.focus_core(core) if hasattr(session, "focus_core") else ""
-        return Answer(data, lambda style: summary_text(data, style) + (f"\n{focused}" if focused else ""), core.problems)
+        answer = Answer(data, lambda style: summary_text(data, style), core.problems)
+        if hasattr(session, "focus_core"):
+            answer.then = lambda: str(session.focus_core(core))
+        return answer

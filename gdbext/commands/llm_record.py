@@ -56,9 +56,10 @@ class LlmRecord(Command):
     begin.
 
     Times are wall-clock times of threads, also of those that wait; -cpu takes only what ran. A stack that changed while it was
-    read is dropped and counted, never mended; the answer tells the rate that was reached and what the recorder cost. On a full
-    machine -realtime lets the recorder go before other processes, for half of the time at most (needs root). ^C ends it
-    early and keeps what there is. A terminal shows how far it is.
+    read is dropped and counted, never mended; where a tenth or more was dropped the answer is partial, and shares are of what was
+    kept. A process that runs another program (exec) is recorded on. The answer tells the rate that was reached and what the
+    recorder cost. On a full machine -realtime lets the recorder go before other processes, for half of the time at most (needs
+    root). ^C ends it early and keeps what there is. A terminal shows how far it is.
 
     -read of a trace that torch.profiler wrote (.json, .json.gz; llm-profile starts it) is a table of what took the time in it.
     -with TRACE puts its operators and kernels next to the recording, on one time base, in what -o FILE.json writes.
@@ -181,7 +182,7 @@ class LlmRecord(Command):
         if args.slowest:
             data["slowest"] = [recordings.step_data(rec, shown, *step) for step in steps.slowest(rec, args.slowest)]
             data["without_steps"] = [escape(process.label) for process in steps.without(rec)]
-        partial = [*rec.notes, *(f"{f['label']}: {f['reason']}" for f in failed)]
+        partial = [*rec.notes, *recordings.much_dropped(rec), *(f"{f['label']}: {f['reason']}" for f in failed)]
         return Answer(data, lambda style: recordings.recording_text(data, style), partial)
 
 

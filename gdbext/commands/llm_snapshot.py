@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ..access.snapshot import APART
 from ..answers.places import woken_text
 from ..errors import GdbextError
 from ..render.text import Style, escape, seconds, size
@@ -30,6 +31,9 @@ class LlmSnapshot(Command):
       (gdb) llm-snapshot TP0
       TP0  gdbext-TP0-4242.core  78.1 MiB  (77.9 MiB on disk)  paused 61.20 ms  left out: 371.2 MiB (-heap)
       (gdb) core-file gdbext-TP0-4242.core         or: llm-bt -all -on ./gdbext-TP0-4242.core
+
+    Several processes are all copied first, in one moment; then what is kept is chosen and written. The answer says within which
+    time they were copied, and that they are not of one moment where that is a second or more.
 
     The file holds what the memory holds, prompts too: it is readable by you alone. It is complete or not there at all, and is
     not written where the disk would have less than 256 MiB left. With several processes -o names a folder."""
@@ -70,7 +74,8 @@ class LlmSnapshot(Command):
         asked = args.heap or args.all or args.max_bytes is not None
         limit = snapshots.limit(args.heap, args.all, args.max_bytes)
         reader = snapshots.READER if asked else READER
-        snapshots.collect(taken, paths, words, limit, reader=reader, force=args.force, folders=len(taken) > 1)
+        take = snapshots.collect if len(taken) == 1 else snapshots.at_one_moment
+        take(taken, paths, words, limit, reader=reader, force=args.force)
         done = [look for look in taken if look.target]
         if not done:
             raise GdbextError("; ".join(dict.fromkeys(look.reason for look in taken)))
@@ -82,11 +87,14 @@ class LlmSnapshot(Command):
                 "bytes": look.bytes,
                 "disk_bytes": os.stat(look.file).st_blocks * 512,
                 "left_out_bytes": look.left_out,
+                "time": look.moment,
             }
             for look in done
         ]
         data = {"snapshots": shots, "pauses": snapshots.pauses(taken), "failed": snapshots.failed(taken)}
         partial = [f"{look.name}: {reason}" for look in done for reason in look.partial]
+        apart = max(look.moment for look in done) - min(look.moment for look in done)
+        partial += [f"copied {seconds(apart)} apart: not of one moment"] if apart >= APART else []
         partial += [f"{len(done)} of {len(taken)} processes"] if len(done) < len(taken) else []
 
         def text(style: Style) -> str:
@@ -99,6 +107,7 @@ class LlmSnapshot(Command):
                     + (f"  left out: {size(look.left_out)} (-heap)" if look.left_out else "")
                 )
             woken = sum(look.woken for look in done)
+            lines += [f"of one moment: copied within {seconds(apart)}"] if len(done) > 1 and apart < APART else []
             lines += [style.dim(woken_text(woken))] if woken else []
             lines += [style.bad(f"{escape(f['label']) or f['pid']}  not taken: {escape(f['reason'])}") for f in data["failed"]]
             return "\n".join(lines)

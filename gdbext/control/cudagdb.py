@@ -34,6 +34,12 @@ def is_cuda_gdb() -> bool:
         return False
 
 
+def release() -> str:
+    """Its release, such as "11.8"; "" where its version text has none."""
+    found = re.search(r"^(\d+\.\d+) release", gdb.execute("show version", to_string=True), re.M)
+    return found.group(1) if found else ""
+
+
 def is_rocgdb() -> bool:
     """Whether this is AMD's gdb, by its own version text."""
     return "rocm" in gdb.execute("show version", to_string=True).split("\n", 1)[0].lower()

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import os
 import re
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import gdb
 
+from .. import log
 from ..cpython import codes
 from ..cpython.expressions import evaluate
 from ..cpython.objects import Object
@@ -237,13 +239,23 @@ class Savepoint(Spoken):
             record(self, stop, place, escape(text), {"saved": escape(path), "name": name})
 
 
+class Call(NamedTuple):
+    """A printed call: its frame and code, when it began, and whether its return will be printed."""
+
+    frame: int
+    code: int
+    began: float
+    returns: bool
+
+
 class Tracepoint(Spoken):
     """A `pytrace`: a line at the call with the arguments, one at each return with the result and the call's duration."""
 
     def __init__(self, where: Any, condition: str, count: int, rank: str, *, pace: Pace) -> None:
         super().__init__("pytrace", where, condition, count, rank, pace=pace)
-        self.inside: dict[tuple[int, int], list[tuple[int, float]]] = {}  # (pid, tid) -> (frame, when it was called)
+        self.inside: dict[tuple[int, int], list[Call]] = {}  # of (pid, tid): printed calls that are not over, outermost first
         self.without_results: list[str] = []
+        self._returns: set[int] = set()  # code objects whose returns are printed
 
     def arm(self, process: Process, places: list[Any]) -> None:
         super().arm(process, places)
@@ -256,19 +268,35 @@ class Tracepoint(Spoken):
                     "without results"
                 )
                 continue
+            self._returns.add(place.code.address)
             for there, constant in found:
                 hit = lambda stop, there=there, constant=constant: self.leaves(stop, there, constant)  # noqa: E731
                 self.hw_breakpoints.append(BytecodeWatchpoint(process, there, self.title, hit))
 
     def tell(self, stop: StopContext, place: Any) -> None:
-        frames = self.inside.setdefault((stop.process.pid, stop.tid), [])
-        if len(frames) < MAX_DEPTH:
-            frames.append((stop.frame.address, running_clock()))
+        calls = self._still_open(stop)
+        if len(calls) < MAX_DEPTH:
+            calls.append(Call(stop.frame.address, stop.frame.code.address, running_clock(), place.code.address in self._returns))
         shown = arguments_text(stop, self.pace.show_content)
-        record(self, stop, place, "  " * (len(frames) - 1) + f"-> {escape(place.code.qualname)}({shown})")
+        record(self, stop, place, "  " * (len(calls) - 1) + f"-> {escape(place.code.qualname)}({shown})")
+
+    def _still_open(self, stop: StopContext) -> list[Call]:
+        """The printed calls that the one which begins now is in: those whose frames are on the thread's stack. What a register
+        says of a return does not tell that: there may be none left for it, and an exception passes it by."""
+        calls = self.inside.setdefault((stop.process.pid, stop.tid), [])
+        if calls:
+            try:
+                rt = stop.process.rt
+                outer = {(raw.address, raw.code) for raw in itertools.islice(rt.dialect.walk(rt, stop.tstate), 1, None)}
+            except READ_ERRORS as e:
+                log.passed_over(e)
+                outer = set()
+            calls[:] = [call for call in calls if (call.frame, call.code) in outer]
+        return calls
 
     def is_over(self) -> bool:
-        return super().is_over() and not any(self.inside.values())  # the last call that was printed is printed to its end
+        """The last call that was printed is printed to its end, if that is printed at all."""
+        return super().is_over() and not any(call.returns for calls in self.inside.values() for call in calls)
 
     def rest(self, stop: StopContext) -> None:
         if self.is_over():
@@ -277,13 +305,13 @@ class Tracepoint(Spoken):
     def leaves(self, stop: StopContext, place: Any, constant: int | None) -> bool:
         """Prints a return that is about to run in some frame; whether to stop, as `is_last`."""
         frames = self.inside.get((stop.process.pid, stop.tid), [])
-        if all(stop.frame.address != address for address, _ in frames):
+        if all(stop.frame.address != call.frame for call in frames):
             return False  # its call was not printed: it began before, the condition did not hold, or the limit is reached
         while frames:  # those above it were left by an exception
-            address, began = frames.pop()
-            if address == stop.frame.address:
+            call = frames.pop()
+            if call.frame == stop.frame.address:
                 break
-        seconds = running_clock() - began
+        seconds = running_clock() - call.began
         try:
             text = result_text(stop.process, place.code.name, result(stop.frame, constant, stop.pc), self.pace.show_content)
         except READ_ERRORS as e:

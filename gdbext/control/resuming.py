@@ -11,8 +11,7 @@ from ..access.cli_gdb import command
 from ..errors import GdbextError
 from . import attached_processes, pylog, wakeups
 from .gdb_state import QuietGdb, select
-from .launch_breakpoints import LaunchBreakpoint
-from .time_limit import interrupted_after, unreported_stop
+from .time_limit import Limit, interrupted_after
 
 if TYPE_CHECKING:
     from typing import Iterable
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
 
 def resume(
     pids: Iterable[int] | None = None, background: bool = False, seconds: float = 0.0, until_logs: bool = False
-) -> list[AttachedProcess]:
+) -> tuple[list[AttachedProcess], bool]:
     """Resumes the attached processes in `pids` (None: all) until one of them stops or the user presses Ctrl-C. Returns the
-    processes that it resumed.
+    processes that it resumed, and whether `seconds` were over.
 
     With `background` it returns at once, with `seconds` after that time, with `until_logs` when pylog and similar commands have
     reached their limits. gdb's all-stop mode resumes one inferior or all of them: `schedule-multiple` is on for as long as they
@@ -45,14 +44,12 @@ def resume(
         with QuietGdb(keep_focus=False):
             select(wanted[0].inferior)
     attached_processes.schedule_together(len(wanted) > 1)
-    runs = False
+    runs, limit = False, Limit()
     try:
         with contextlib.ExitStack() as block:
             if until_logs:
                 block.enter_context(pylog.awaited())
-            block.enter_context(interrupted_after(seconds))
-            if seconds and not _speaks():
-                block.enter_context(unreported_stop())
+            limit = block.enter_context(interrupted_after(seconds, unreported=True))
             block.enter_context(wakeups.asked_again())
             gdb.execute("continue &" if background else "continue")
         runs = background
@@ -63,15 +60,7 @@ def resume(
             attached_processes.in_background()
         else:
             attached_processes.restore_schedule()
-    return wanted
-
-
-def _speaks() -> bool:
-    """Whether a breakpoint prints while the processes run: those of pylog and similar, of `llm-break -trace`, gdb's own with
-    commands, dprintf."""
-    if pylog.spoken() or " dprintf " in gdb.execute("info breakpoints", to_string=True):
-        return True
-    return any(one.commands or isinstance(one, LaunchBreakpoint) and one.owner.trace for one in gdb.breakpoints() or ())
+    return wanted, limit.expired
 
 
 def apply(processes: Iterable[AttachedProcess], line: str) -> list[tuple[AttachedProcess, str, str]]:

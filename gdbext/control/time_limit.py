@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import threading
 from typing import Callable, Iterator
@@ -23,6 +24,8 @@ from ..access.cli_gdb import command
 from .gdb_state import FRONT_END
 
 STOP = signal.SIGWINCH
+_OWN_STOP = re.compile(r"\n?(?:\[Switching to [^\n]*\]\n)?\n?(?:Program|Thread [^\n]*) received signal SIG(?:WINCH|INT), ")
+_NO_SOURCE = re.compile(r"^\d+\t.*: No such file or directory\.\n?", re.M)  # instead of the line at which it stopped
 
 
 @contextlib.contextmanager
@@ -62,17 +65,21 @@ class Limit:
 
 
 @contextlib.contextmanager
-def interrupted_after(seconds: float) -> Iterator[Limit]:
-    """A `with` block in which the process of the selected inferior is stopped after so many seconds (0: never)."""
+def interrupted_after(seconds: float, unreported: bool = False) -> Iterator[Limit]:
+    """A `with` block in which the process of the selected inferior is stopped after so many seconds (0: never). `unreported`: gdb
+    does not print that stop, which the command reports in its own words; any other one is printed as ever."""
     limit = Limit()
     if not seconds:
         yield limit
         return
+    report = _Report() if unreported and _has_terminal() else None
     with stopper() as stop:
 
         def wait() -> None:
             if not limit.ended.wait(seconds):
                 limit.expired = True
+                if report is not None:
+                    report.begin()
                 stop()
 
         background_thread(wait)
@@ -80,6 +87,56 @@ def interrupted_after(seconds: float) -> Iterator[Limit]:
             yield limit
         finally:
             limit.ended.set()
+            if report is not None:
+                report.end()
+
+
+def _has_terminal() -> bool:
+    """Whether gdb's standard output is what a person reads: no front end reads its records there, no TUI draws on it."""
+    return not FRONT_END and "not active" in gdb.execute("info win", to_string=True)
+
+
+class _Report:
+    """What gdb prints from the moment on at which the time is over. Our own stop is left out of it: neither `to_string` nor the
+    log catches what gdb says of one, so its standard output and error lead into files meanwhile."""
+
+    def __init__(self) -> None:
+        self._lock, self._over = threading.Lock(), False
+        self._kept: list[int] = []
+        self._files = [os.memfd_create(f"gdbext-report-{number}") for number in (1, 2)]
+
+    def begin(self) -> None:
+        """Called by another thread."""
+        with self._lock:
+            if not self._over:
+                self._kept = [os.dup(number) for number in (1, 2)]
+                for number, file in enumerate(self._files, 1):
+                    os.dup2(file, number)
+
+    def end(self) -> None:
+        """Prints what is not about our own stop."""
+        with self._lock:
+            self._over = True
+            if self._kept:
+                gdb.flush()
+                gdb.flush(gdb.STDERR)
+            for number, kept in enumerate(self._kept, 1):
+                os.dup2(kept, number)
+                os.close(kept)
+        texts = []
+        for file in self._files:
+            os.lseek(file, 0, os.SEEK_SET)
+            with open(file, "rb") as f:
+                texts.append(f.read().decode("utf-8", "replace"))
+        said, errors = without_own_stop(*texts)
+        gdb.write(said)
+        gdb.write(errors, gdb.STDERR)
+
+
+def without_own_stop(said: str, errors: str) -> tuple[str, str]:
+    """What gdb printed to its standard output and error, without its report of a stop by `STOP`, or by SIGINT in its place."""
+    found = _OWN_STOP.search(said)
+    return (said, errors) if found is None else (said[: found.start()], _NO_SOURCE.sub("", errors))
 
 
 @contextlib.contextmanager
@@ -90,7 +147,7 @@ def unreported_stop() -> Iterator[None]:
     Neither `to_string` nor the log catches such a report. So gdb's standard output leads to /dev/null meanwhile. Where a front
     end reads its records there (MI, DAP), or the TUI draws on it, the report stays.
     """
-    if FRONT_END or "not active" not in gdb.execute("info win", to_string=True):
+    if not _has_terminal():
         yield
         return
     gdb.flush()

@@ -182,8 +182,8 @@ class PyFrame:
             values = rt.target.words(at, len(variables))
             slots = {}
             for (name, kind), value in zip(variables, values):
-                if kind & CO_FAST_HIDDEN:
-                    continue
+                if kind & CO_FAST_HIDDEN and not value:
+                    continue  # of a comprehension (PEP 709) that is not under way
                 value = rt.dialect.untag(value)
                 obj = self._value(value, kind)
                 if name in slots and obj is None:

@@ -81,6 +81,20 @@ def settle(rt: Runtime, thread: PyThread, steps: Sequence[RawFrame]) -> None:
     kept.root, kept.known, kept.count = root, True, 0
 
 
+def states_by_thread(rt: Runtime) -> list[list[PyThread]]:
+    """The states of each thread, that of the main interpreter first. Before 3.12 a state names the thread that made it, and
+    another may run it: there each counts by itself."""
+    found: list[list[PyThread]] = []
+    by_tid: dict[int, list[PyThread]] = {}
+    for state in rt.states():
+        if rt.version >= (3, 12) and state.tid in by_tid:
+            by_tid[state.tid].append(state)
+        elif state.tid:
+            by_tid[state.tid] = [state]
+            found.append(by_tid[state.tid])
+    return found
+
+
 def counted(layout: Layout, head: bytes) -> int | None:
     """How many Python frames a thread has by its own count. `head`: its state's first bytes, `tstate.__size` of them. None before
     3.12, where calls of C are counted too."""

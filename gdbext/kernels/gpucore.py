@@ -226,6 +226,11 @@ class GpuCore:
                 self._device(table, row, device)
         self.memory = [(self._heads[i][2], self._heads[i][4]) for i in self._of_type[GLOBAL]]
 
+    def needs(self) -> int:
+        """The CUDA release (major) whose cuda-gdb knows the code in it: 11.8 may abort on code of ABI 8. 0: any."""
+        heads = [self.elf.data[at : at + 9] for at, _ in map(self._extent, self._of_type[RELOCATED] + self._of_type[IMAGE])]
+        return max((12 if h[7] == OSABI[1] or h[8] > 7 else 0 for h in heads if len(h) == 9), default=0)
+
     # ---- rows ----------------------------------------------------------------------------------------------------
     def _extent(self, index: int) -> tuple[int, int]:
         """(file offset, size in bytes) of the part of a section that the file has."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..cpython.whole_stacks import AGREE, SPAN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     Root = tuple[int, int]  # the addresses of the outermost frame and of its code
 
@@ -44,3 +44,35 @@ class Roots:
     def seen(self) -> None:
         """Notes that a stack ended at the known root: a doubted root before it is not the thread's."""
         self._count = 0
+
+
+class RootCodes:
+    """The code objects of outermost frames. One that is known to be a thread's root, and that nothing was ever seen to call, is
+    the root of other threads too (`Thread._bootstrap`): a thread may end before its own root is proven."""
+
+    def __init__(self) -> None:
+        self._proven: set[int] = set()
+        self._called: set[int] = set()
+        self._doubted: dict[int, tuple[int, float]] = {}  # how often, since when
+
+    def called(self, codes: Iterable[int]) -> None:
+        """Takes in the code objects of frames that others called."""
+        self._called.update(codes)
+
+    def seen(self, code: int, proven: bool) -> None:
+        """Takes in a reading that ended at a frame of `code`. `proven`: and is whole."""
+        count, since = self._doubted.get(code, (0, time.monotonic()))
+        self._doubted[code] = count + 1, since
+        if proven or count + 1 >= AGREE and time.monotonic() - since >= SPAN:
+            self._proven.add(code)
+
+    def knows(self, code: int) -> bool:
+        """Whether a stack that ends at a frame of this code object is whole."""
+        return code in self._proven and code not in self._called
+
+    def forget(self, codes: Iterable[int]) -> None:
+        """Forgets code objects that were replaced."""
+        for code in codes:
+            self._proven.discard(code)
+            self._called.discard(code)
+            self._doubted.pop(code, None)

@@ -129,12 +129,22 @@ class GdbSession(Session):
 
     def focus_core(self, core: Any) -> str:
         """In cuda-gdb: opens a GPU core where nothing is open yet and focuses its first fault. -> what it did, in words; ''
-        elsewhere"""
+        elsewhere. An older cuda-gdb may not open the core of a newer driver, or even abort."""
         from ..control import cudagdb
 
         if not cudagdb.is_cuda_gdb():
             return ""
-        device = cudagdb.device()
+        release, needs = cudagdb.release(), core.needs()
+        if release and int(release.partition(".")[0]) < needs:
+            return f"focus not moved: cuda-gdb {release} does not know the code in this core: open it in that of CUDA {needs}"
+        try:
+            return self._focus_core(core, cudagdb.device())
+        except (GdbextError, gdb.error, KeyboardInterrupt) as e:
+            why = one_line(str(e)) or "Quit"
+            return f"focus not moved: cuda-gdb {release} does not open this core; a newer one may ({why})"
+
+    @staticmethod
+    def _focus_core(core: Any, device: Any) -> str:
         if not device.open_core(core.path):
             return "focus not moved: this cuda-gdb has a process; open the core in one of its own (target cudacore FILE)"
         fault = next((f for f in core.faults if f.block), None)
@@ -219,6 +229,14 @@ def _run(command: type[Command], line: str) -> None:
         raise gdb.GdbError(f"{command.name}: gdb says: {one_line(str(e))}") from None
     except UnicodeError:
         raise gdb.GdbError(f"{command.name}: text that this gdb's host-charset cannot hold: set host-charset UTF-8") from None
+    _print(text)
+    if answer.then is not None:
+        gdb.flush()
+        told = answer.then()
+        _print("" if args.json else told)
+
+
+def _print(text: str) -> None:
     if text:
         text += "\n"
     for start in range(0, len(text), _CHUNK):

@@ -9,10 +9,12 @@ from __future__ import annotations
 import collections
 import os
 import re
+import time
 from typing import TYPE_CHECKING, Any
 
 from ..access import elf, resident
 from ..access.collect import Running
+from ..access.procfs import resident_bytes
 from ..access.room import LOOK, OWN, nameless_file, need, spare
 from ..access.snapshot import CoreFileTarget, is_snapshot
 from ..errors import GdbextError
@@ -29,6 +31,8 @@ READER = "gdbext.stacks.prefetch"
 THREADS = "gdbext.stacks.prefetch_threads"  # the reader where only threads and their frames are needed
 BYTES = 512 << 20  # of private memory that a stop copies, to keep what answers need
 MOST_HELD = 32  # collectors: each is a process
+COPIES = 2.2  # times in which a copy is in memory while it is written
+READY = 60.0  # seconds in which the collectors of several processes are to know what to copy
 TIMEOUT = 600  # seconds for one collector on a machine at full load; the process itself is paused for milliseconds
 
 
@@ -43,6 +47,7 @@ class ProcessSnapshot:
     * `woken`: number of threads that slept and were paused too
     * `partial`: what the copy lacks
     * `left_out`: bytes of private memory that were not asked for
+    * `moment`: when it was copied, seconds after the epoch
     """
 
     def __init__(self, ref: ProcessRef) -> None:
@@ -50,6 +55,7 @@ class ProcessSnapshot:
         self.target: Any = None
         self.pauses: list[float] = []
         self.woken = self.left_out = 0
+        self.moment = 0.0
         self.partial: list[str] = []
         self.reason, self.file, self.bytes = "", ref.core, 0
 
@@ -158,7 +164,7 @@ def collect(
             try:
                 result = work.finish(seconds)
                 snap.pauses, snap.partial, snap.file, snap.bytes = result.pauses, result.partial, result.file, result.bytes
-                snap.woken, snap.left_out = result.woken, result.left_out
+                snap.woken, snap.left_out, snap.moment = result.woken, result.left_out, result.moment
                 _copied(snap, file)
             except GdbextError as e:
                 snap.reason = str(e).replace(f"/proc/self/fd/{file.fileno()}", getattr(file, "path", "the copy"))
@@ -189,14 +195,28 @@ def _file(number: int, paths: Sequence[str] | None, force: bool, folders: bool) 
 
 class Held:
     """Collectors that wait for the word to copy. Meanwhile they learn which pages a copy needs, and their processes are only
-    sampled. `words` as for `take_snapshots`."""
+    sampled. `words` as for `take_snapshots`, `reader` and `heap` as for `collect`."""
 
-    def __init__(self, taken: Sequence[ProcessSnapshot], words: Sequence[str] = ()) -> None:
+    def __init__(self, taken: Sequence[ProcessSnapshot], words: Sequence[str] = (), reader: str = READER, heap: int = 0) -> None:
         self._waiting: dict[int, tuple[Running, Any]] = {}
+        self._how = reader, words, heap
         for snap in taken[:MOST_HELD]:
             if snap.pid is not None and spare()[0] > LOOK + OWN:
-                file = nameless_file()
-                self._waiting[snap.pid] = Running(snap.pid, file.fileno(), READER, snap.label, words, held=True), file
+                self.add(snap, snap.pid, nameless_file())
+
+    def add(self, snap: ProcessSnapshot, pid: int, file: Any) -> None:
+        """Starts the collector of one process, which is to fill `file`."""
+        reader, words, heap = self._how
+        self._waiting[pid] = Running(pid, file.fileno(), reader, snap.label, words, heap=heap, held=True), file
+
+    def go(self, seconds: float) -> None:
+        """Lets all of them stop their processes in the same moment, as soon as each knows what to copy; it waits for that at most
+        so long."""
+        end = time.monotonic() + seconds
+        for work, _ in self._waiting.values():
+            work.ready(max(0.0, end - time.monotonic()))
+        for work, _ in self._waiting.values():
+            work.go()
 
     def pop(self, pid: int) -> tuple[Running, Any] | None:
         """The collector of a process and its file, which are no longer held; None where it has none."""
@@ -208,6 +228,33 @@ class Held:
             work, file = self._waiting.popitem()[1]
             work.end()
             file.close()
+
+
+def at_one_moment(
+    taken: Sequence[ProcessSnapshot],
+    paths: Sequence[str],
+    words: Sequence[str],
+    heap: int,
+    *,
+    reader: str = READER,
+    force: bool = False,
+) -> None:
+    """As `collect`, of several processes: all are copied first, within milliseconds, and then what is kept is chosen and written.
+    Where memory has no room for all copies they are made one after the other. Missing folders are made."""
+    held = Held((), words, reader, heap)
+    sizes = [LOOK + OWN + COPIES * min(heap or resident_bytes(snap.pid), resident_bytes(snap.pid)) for snap in taken if snap.pid]
+    try:
+        if len(taken) <= MOST_HELD and spare()[0] > sum(sizes):
+            for number, snap in enumerate(taken):
+                try:
+                    if snap.pid is not None:
+                        held.add(snap, snap.pid, _file(number, paths, force, True))
+                except GdbextError as e:
+                    snap.reason = str(e)
+            held.go(READY)
+        collect(taken, paths, words, heap, reader=reader, held=held, force=force, folders=True)
+    finally:
+        held.end()
 
 
 def take_snapshots(

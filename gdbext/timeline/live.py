@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .. import log
 from ..access.procfs import cpu_of, resident_bytes
-from ..errors import GdbextError, LayoutError
+from ..errors import GdbextError
 from ..observe.loop import rounds
 from ..observe.thread_files import Files
 from .recording import DROPPED, GIL, QUEUED, RUNNING, STATES, Frame, Recording
@@ -69,10 +69,16 @@ class Live:
     def _open(self) -> None:
         self.failed = []
         for target, label in self._targets:
-            if target.pid not in self._found:
+            old = self._found.get(target.pid)
+            if old is None or old.execed:  # it runs another program
+                if old is not None:
+                    target.invalidate()
                 try:
                     self._found[target.pid] = ProcessSampler(target, label, self._rec, self._files)
                     self._cpu[target.pid] = cpu_of(target.pid)
+                    if old is not None:
+                        self._rec.processes.remove(old.track)
+                        old.finish(0.0)
                 except GdbextError as e:
                     target.invalidate()
                     self.failed.append({"label": label, "pid": target.pid, "reason": str(e)})
@@ -96,7 +102,7 @@ class Live:
         for _ in rounds(1.0 / LOOKS, seconds=seconds, rest=lambda took: 1.0 / LOOKS, wait=meanwhile):
             for sampler in samplers:
                 if sampler.alive:
-                    with log.passing_over(LayoutError):
+                    with log.passing_over(GdbextError):
                         sampler.look(began)
         passed = time.monotonic() - began
         return [self._row(sampler, passed) for sampler in samplers]
@@ -126,7 +132,7 @@ class Live:
             track.pid,
             sampler.alive,
             len(here),
-            STATES[state] if sampler.alive and main is not None else "ended" if not sampler.alive else "no Python thread",
+            STATES[state] if sampler.alive and main is not None else _without(sampler),
             self._rec.tree.stack(node) if node != DROPPED else [],
             part,
             holders[track.threads.index(main)] if main is not None else 0.0,
@@ -136,6 +142,11 @@ class Live:
             used if sampler.alive else 0.0,
             resident_bytes(track.pid),
         )
+
+
+def _without(sampler: ProcessSampler) -> str:
+    """The state of a process without a Python thread that can be read."""
+    return "no Python thread" if sampler.alive else "another program" if sampler.execed else "ended"
 
 
 def _most(track: ProcessTrack, thread: ThreadTrack) -> tuple[int, int, float]:

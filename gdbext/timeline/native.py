@@ -24,7 +24,8 @@ from ..access.unwind import Unwinder
 from ..cpython.gil import RESTART
 from ..cpython.runtime import open_runtime
 from ..errors import FaultError, GdbextError
-from ..observe.bulk_stacks import GoneError, TornError
+from ..observe.bulk_stacks import GoneError, MovedError
+from ..observe.codes import TornError
 from ..render import names
 from ..stacks import merge
 from . import recording
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 RATE = 10.0  # looks a second, unless asked for others
 PENDING = 200  # bytes of a pending look, without its copy
 MAX_PENDING = 32 << 20  # bytes of one process's looks that are pending
-TRIES = 3  # at frames of a paused thread: the first try may only find their places
+TRIES = 6  # at frames of a paused thread: the first tries may only find their places
 
 
 class Keeper(BulkReader):
@@ -107,11 +108,11 @@ class Copied(Target):
 
 
 class Copy(NamedTuple):
-    """The copy of one thread: registers, Python frames as `StackReader.chain`, the address of its state, and memory."""
+    """The copy of one thread: registers, Python frames as `StackReader.chain`, the addresses of its states, and memory."""
 
     registers: dict[str, int]
     chain: list[int]
-    tstate: int
+    tstates: list[int]
     pieces: list[tuple[int, bytes]]
 
 
@@ -119,7 +120,7 @@ class Packed(NamedTuple):
     """A copy that waits for analysis. `numbers`: its Python frames in the tree; `places`, `memory`: of its pieces, packed."""
 
     registers: dict[str, int]
-    tstate: int
+    tstates: list[int]
     numbers: list[int]
     places: list[tuple[int, int]]
     memory: bytes
@@ -157,6 +158,8 @@ class NativeSampler(ProcessSampler):
     """As `ProcessSampler`, with native frames. `holder` pauses the threads. Copies are analysed at the end, since the first use
     of a large library takes as long as several looks. They are analysed earlier where more than `MAX_PENDING` bytes are
     pending."""
+
+    keeps_aside = False  # what is pending is not in a track yet
 
     def __init__(self, target: ProcTarget, label: str, rec: Recording, files: Files, *, holder: Holder) -> None:
         super().__init__(target, label, rec, files)
@@ -204,7 +207,7 @@ class NativeSampler(ProcessSampler):
         if thread.node == DROPPED or len(words) < 2 or thread.call.split() != words:
             return False
         try:
-            return self.reader.chain(thread.places) == chain
+            return self.reader.chain_all(thread.places) == chain
         except GoneError:
             raise
         except (TornError, FaultError) as e:
@@ -224,7 +227,7 @@ class NativeSampler(ProcessSampler):
                     raw = ptrace.decode_registers(held.registers.get(thread.track.tid, b""), self.target.arch)
                     chain = self._chain(thread) if raw is not None else None
                     if raw is not None and chain is not None:
-                        found[thread.track.tid] = Copy(raw, chain, thread.places.tstate, self._pieces(raw))
+                        found[thread.track.tid] = Copy(raw, chain, [p.tstate for p in thread.places], self._pieces(raw))
         except GdbextError as e:
             self._refused = now
             note = f"{self.track.label}: no native frames for a while: {e}"
@@ -241,13 +244,14 @@ class NativeSampler(ProcessSampler):
         for _ in range(TRIES):
             self._keeper.kept = []
             try:
-                return self.reader.chain(thread.places)
+                return self.reader.chain_all(thread.places)
             except TornError as e:
                 log.passed_over(e)
                 continue
             except FaultError as e:
                 log.passed_over(e)
-                thread.places.hints, thread.places.ranges = {}, []
+                for places in thread.places:
+                    places.hints, places.inner, places.ranges = {}, {}, []
         return None
 
     def _pieces(self, registers: dict[str, int]) -> list[tuple[int, bytes]]:
@@ -265,10 +269,11 @@ class NativeSampler(ProcessSampler):
         try:
             if copy is None:
                 self.track.unstopped += 1
-                thread.node = self.reader.read(thread.places, thread.asleep)
+                thread.node = self._read(thread, look)
                 self._note(thread, look, thread.node)
                 return
             chain, frame = copy.chain, self.reader.codes.frame  # while the code objects are what they were
+            self._resolved(chain)
             numbers = [frame(*chain[i : i + 3]) for i in range(0, len(chain), 3)]
             places = [(address, len(data)) for address, data in copy.pieces]
             memory = zlib.compress(b"".join(data for _, data in copy.pieces), 1)
@@ -281,7 +286,7 @@ class NativeSampler(ProcessSampler):
             self._note(thread, look, DROPPED)
             return
         thread.node = 0  # its node is found later
-        self._note(thread, look, Packed(copy.registers, copy.tstate, numbers, places, memory))
+        self._note(thread, look, Packed(copy.registers, copy.tstates, numbers, places, memory))
         if thread.state not in (recording.RUNNING, recording.QUEUED):
             self._stood[thread.track.tid] = thread.call.split(), thread.call, chain
 
@@ -310,14 +315,13 @@ class NativeSampler(ProcessSampler):
         self._pending.popleft()  # only now: after a ^C before this line it is still here, and nothing is added twice
         self._pending_bytes -= one.size
 
-    def _check_codes(self) -> bool:
-        changed = super()._check_codes()
-        for place, one in enumerate(self._pending if changed else ()):
-            if isinstance(one.what, Packed):
-                self._pending_bytes -= len(one.what.memory)
-                self._pending[place] = one._replace(what=DROPPED)
-                self.track.dropped += 1
-        return changed
+    def _resolved(self, chain: list[int]) -> None:
+        """As `StackReader.resolved`; a code object that was replaced is read anew."""
+        for _ in range(TRIES - 1):
+            with log.passing_over(MovedError):
+                self.reader.resolved(chain)
+                return
+        self.reader.resolved(chain)
 
     def finish(self, at: float) -> None:
         """As `ProcessSampler.finish`, after everything pending has been analysed."""
@@ -327,7 +331,9 @@ class NativeSampler(ProcessSampler):
 
     def _merged(self, copy: Packed) -> int:
         self._memory.pieces, numbers = copy.pieces(), copy.numbers
-        raw = list(self._copied_rt.dialect.walk(self._copied_rt, copy.tstate))
+        raw = [step for state in copy.tstates for step in self._copied_rt.dialect.walk(self._copied_rt, state)]
+        if len(copy.tstates) > 1:
+            raw.sort(key=lambda step: step.anchor)
         anchors = [r.anchor for r in raw] if len(raw) == len(numbers) else [0] * len(numbers)
         python = [_Python(anchor, number) for anchor, number in zip(anchors, numbers) if number >= 0]
         # merge asks its Python frames for their anchors alone, and hands them back

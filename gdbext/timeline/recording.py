@@ -160,6 +160,27 @@ class ThreadTrack:
         self.states.append(state)
         return True
 
+    def put(self, first: int, after: int, node: int, end: int) -> int:
+        """Gives the looks from `first` until before `after` the stack `node`, as far as theirs is `DROPPED`. `end`: the look
+        after the last that was taken. -> how many they are."""
+        begin = max(0, bisect.bisect_right(self.looks, first) - 1)
+        runs = list(zip(self.looks[begin:], self.nodes[begin:], self.states[begin:]))
+        for each in (self.looks, self.nodes, self.states):
+            del each[begin:]
+        changed = 0
+        for (look, old, state), over in zip(runs, [*(run[0] for run in runs[1:]), end]):
+            low, high = max(look, first), min(over, after)
+            if old != DROPPED or low >= high:
+                self.add(look, old, state)
+                continue
+            if look < low:
+                self.add(look, old, state)
+            self.add(low, node, state)
+            changed += high - low
+            if high < over:
+                self.add(high, old, state)
+        return changed
+
 
 class ProcessTrack:
     """One process; times are seconds since the recording began.

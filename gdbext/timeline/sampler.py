@@ -17,13 +17,17 @@ from ..access.bulk import BulkReader
 from ..access.procfs import cpu_of, parse_syscall, resident_bytes, state_of
 from ..cpython.gil import FUTEX, RESTART, gil_range
 from ..cpython.runtime import open_runtime
+from ..cpython.whole_stacks import states_by_thread
 from ..engines.sensitive_names import shown_name
-from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
-from ..observe.bulk_stacks import GoneError, StackReader, ThreadPlaces, TornError
+from ..errors import GdbextError, NotFoundError
+from ..observe.bulk_stacks import DoubtError, GoneError, StackReader, ThreadPlaces
+from ..observe.codes import TornError
 from ..observe.loop import rounds
 from ..observe.system_calls import family
 from ..observe.thread_files import Files, KeptThread
 from . import recording
+from .aside import Aside, Kept
+from .execs import Followed, Image, first_opened
 from .recording import DROPPED, MAX_LOOKS, MAX_RUNS, ProcessTrack, Recording, ThreadTrack
 from .step_counter import STEPS, StepCounter
 
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 
     from ..access.proc import ProcTarget
 
-CHECK = 1.0  # seconds after which code objects are checked for changes, and threads are listed again
+CHECK = 1.0  # seconds after which threads are listed again, and those whose root is known by now are taken in
 JITTER = 0.3  # of the time between two looks
 COUNT = 0.25  # seconds between two readings of the kernel's counters of a process
 KEPT_LOOKS, KEPT = 3, 0.05  # looks in a row at which one thread has the GIL and no other had it in between; their seconds
@@ -47,12 +51,14 @@ _SYNC = {"x86-64": (74, 75, 162, 277, 306), "aarch64": (81, 82, 83, 84, 267)}  #
 
 
 class Thread(KeptThread):
-    """One sampled Python thread. `track`: everything seen of it; `node`, `state`: those at the last look."""
+    """One sampled Python thread. `track`: everything seen of it; `node`, `state`: those at the last look. `places`: where its
+    stack is, of its state in each interpreter that it runs."""
 
-    def __init__(self, pid: int, index: int, track: ThreadTrack, places: ThreadPlaces, files: Files) -> None:
+    def __init__(self, pid: int, index: int, track: ThreadTrack, places: Sequence[ThreadPlaces], files: Files) -> None:
         super().__init__(pid, track.tid, files)
-        self.index, self.track, self.places = index, track, places
+        self.index, self.track, self.places = index, track, list(places)
         self.call, self.node, self.state = b"", DROPPED, recording.RUNNING
+        self.aside: Aside | None = None  # the last look, if it is kept aside
 
     def on_a_cpu(self, clock: bytes, now: float) -> bool:
         """As `ran`, given its last state."""
@@ -66,7 +72,10 @@ class Thread(KeptThread):
 
 
 class ProcessSampler:
-    """Looks at one process. `track`: everything seen of it. `GdbextError` where it runs no readable Python."""
+    """Looks at one process. `track`: everything seen of it. `execed`: it ended because the process runs another program now.
+    `GdbextError` where it runs no readable Python."""
+
+    keeps_aside = True  # looks at threads whose root is not known yet
 
     def __init__(self, target: ProcTarget, label: str, rec: Recording, files: Files) -> None:
         self.target, self.rec, self._files = target, rec, files
@@ -75,12 +84,15 @@ class ProcessSampler:
         self.reader = StackReader(self.rt, self.bulk, rec.tree)
         self.track = ProcessTrack(label, target.pid)
         self.alive, self.runs = True, 0
-        self._threads: dict[int, Thread] = {}  # by the address of the state
+        self._threads: dict[int, Thread] = {}  # by the address of the first of its states
+        self._of_state: dict[int, Thread] = {}  # by that of each
         self._interp = self.rt.interpreters()[0]
         self._head = b""
         self._checked = 0.0
         self._kept = (0, -1, 0)  # (first look, thread that has the GIL since then, number of switches by then)
-        self._unchecked: list[tuple[int, ThreadTrack, int]] = []  # (look, thread, place in its runs) since `_checked`
+        self._aside = Kept()
+        self._image = Image(target)
+        self.execed = False
         self.steps: StepCounter | None = None
         self._cpu = self._counted_cpu = cpu_of(target.pid)
         self._counted = 0.0
@@ -104,7 +116,7 @@ class ProcessSampler:
         data = self.bulk.read_ranges(self._state_ranges, sum(self._state_ranges[1::2]))
         collecting = data[8] & 1
         holder, locked, switches = struct.unpack_from("<QIQ", data, 12) if self._has_gil else (0, 0, 0)
-        own = self._threads.get(holder) if locked else None
+        own = self._of_state.get(holder) if locked else None
         index = own.index if own is not None else -1
         self.track.gil.add(look, index)
         self.track.gc.add(look, collecting)
@@ -123,35 +135,42 @@ class ProcessSampler:
         self.target.invalidate()
         rt = self.rt
         try:
-            found = {py.address: py for py in rt.states() if py.tid}
-            names = rt.thread_names() if found.keys() - self._threads.keys() else {}
+            found = {states[0].address: states for states in states_by_thread(rt)}
+            new = found.keys() - self._threads.keys()
+            names = rt.thread_names() if new else {}
+            idents = {py.address: self.target.u64(py.address + rt.layout["tstate.thread_id"]) for s in found.values() for py in s}
         except GdbextError as e:
             log.passed_over(e)
             return  # a list in the middle of an update: the next look
-        for address in [a for a, th in self._threads.items() if a not in found or found[a].tid != th.track.tid]:
+        for address in [a for a, th in self._threads.items() if a not in found or found[a][0].tid != th.track.tid]:
             self._end(address, look)
-        for address, py in found.items():
-            if address in self._threads:
-                continue
-            try:
-                ident = self.target.u64(address + rt.layout["tstate.thread_id"])
-            except FaultError as e:
-                log.passed_over(e)
-                continue
-            track = ThreadTrack(py.tid, shown_name(rt, names.get(ident, "")))
-            self.track.threads.append(track)
-            places = ThreadPlaces(address, ident)
-            self._threads[address] = Thread(self.track.pid, len(self.track.threads) - 1, track, places, self._files)
+        self._of_state = {}
+        for address, states in found.items():
+            thread = self._threads.get(address)
+            known = {p.tstate: p for p in thread.places} if thread is not None else {}
+            places = [known.get(py.address) or ThreadPlaces(py.address, idents[py.address]) for py in states]
+            if thread is not None:
+                thread.places = places
+            else:
+                track = ThreadTrack(states[0].tid, shown_name(rt, names.get(idents[address], "")))
+                self.track.threads.append(track)
+                thread = self._threads[address] = Thread(self.track.pid, len(self.track.threads) - 1, track, places, self._files)
+            self._of_state.update((py.address, thread) for py in states)
 
     def _end(self, address: int, look: int) -> None:
         gone = self._threads.pop(address)
         gone.track.ended = look
+        if gone.aside is not None:
+            gone.aside.after, gone.aside = look, None
         gone.close()
 
     # ---- one look ------------------------------------------------------------------------------------------------
     def look(self, began: float) -> None:
         """Looks at every thread. `began`: when the recording did, on the monotonic clock."""
         look, start = len(self.track.begins), time.monotonic()
+        if not self._image.is_same():
+            self.alive, self.execed = False, state_of(self.track.pid) not in ("", "Z", "X")
+            return
         try:
             head = self._interpreter(look)
             due = start - self._checked >= CHECK
@@ -160,7 +179,7 @@ class ProcessSampler:
                 self._list_threads(look)
             if due:
                 self._checked = start
-                self._check_codes()
+                self._aside.take_in(self.reader, self.track)
                 if self.steps is not None:
                     self.steps.find()
         except GdbextError as e:
@@ -230,20 +249,30 @@ class ProcessSampler:
     def _thread(self, thread: Thread, look: int, now: float) -> None:
         if not self._went_on(thread, now):
             return
+        thread.node = self._read(thread, look)
+        self._add(thread, look, thread.node, thread.state)
+
+    def _read(self, thread: Thread, look: int) -> int:
+        """The node of the thread's stack, or `DROPPED`."""
+        if thread.aside is not None:
+            thread.aside.after, thread.aside = look, None
         try:
-            thread.node = self.reader.read(thread.places, thread.asleep)
+            return self.reader.read_all(thread.places, thread.asleep)
         except GoneError:
             raise
+        except DoubtError as e:
+            log.passed_over(e)
+            if self.keeps_aside and len(thread.places) == 1:
+                thread.aside = Aside(thread.track, thread.places[0], look)
+                self._aside.add(thread.aside)
         except TornError as e:
             log.passed_over(e)
-            thread.node = DROPPED
-            self.track.dropped += 1
-        self._add(thread, look, thread.node, thread.state)
+        self.track.dropped += 1
+        return DROPPED
 
     def _add(self, thread: Thread, look: int, node: int, state: int) -> None:
         if thread.track.add(look, node, state):
             self.runs += 1
-            self._unchecked.append((look, thread.track, len(thread.track.looks) - 1))
 
     def _state(self, call: bytes, thread: Thread) -> int:
         try:
@@ -280,42 +309,30 @@ class ProcessSampler:
         found = {"D": recording.DISK, "T": recording.STOPPED, "t": recording.STOPPED, "R": recording.RUNNING}
         return found.get(state_of(self.track.pid, thread.track.tid), recording.NETWORK if said == recording.DISK else said)
 
-    def _check_codes(self) -> bool:
-        """Drops the stacks of the last second with a code object that has been replaced since. -> whether there was one."""
-        changed = self.reader.forget()
-        waiting, self._unchecked = self._unchecked, []
-        if changed:
-            for _, track, place in waiting:
-                if track.nodes[place] != DROPPED:
-                    track.nodes[place] = DROPPED
-                    self.track.dropped += 1
-            for thread in self._threads.values():
-                thread.node = DROPPED
-        return bool(changed)
-
     def forget(self) -> None:
         """Starts over after the tree of stacks was cleared: every thread's stack is read anew."""
         self.reader = StackReader(self.rt, self.bulk, self.rec.tree)
+        self._aside.clear()
         for thread in self._threads.values():
-            thread.node = DROPPED
+            thread.node, thread.aside = DROPPED, None
 
     def restart(self) -> None:
         """Begins a new track, in which each thread keeps its present stack and state. The recording no longer has the old one."""
         old = self.track
         self.track = ProcessTrack(old.label, old.pid)
         self.rec.processes[self.rec.processes.index(old)] = self.track
-        self._unchecked, self._kept = [], (0, -1, 0)
+        self._kept = (0, -1, 0)
+        self._aside.clear()
         for index, thread in enumerate(self._threads.values()):
             thread.index, thread.track = index, ThreadTrack(thread.track.tid, thread.track.name)
             self.track.threads.append(thread.track)
             thread.track.add(0, thread.node, thread.state)
+            thread.aside = None
 
     def finish(self, at: float) -> None:
         """Ends this process's recording, `at` seconds after it began."""
         self.track.finish = at
-        if self.alive:
-            with log.passing_over(GdbextError):
-                self._check_codes()
+        self._aside.take_in(self.reader, self.track)
         self.track.drop_halves()
         self._end_kept(len(self.track.begins))
         self.track.cpu = cpu_of(self.track.pid) - self._cpu if self.alive else sum(th.cpu for th in self.track.threads)
@@ -323,6 +340,7 @@ class ProcessSampler:
         for thread in self._threads.values():
             thread.close()
         self._threads.clear()
+        self._image.close()
         self.target.close()
 
 
@@ -344,27 +362,34 @@ def record(
     `GdbextError` where no process can be read."""
     rec = Recording(rate)
     files, samplers, spent = Files(), [], time.process_time()
+
+    def opened(target: ProcTarget, label: str) -> ProcessSampler:
+        found = sampler_of(target, label, rec, files)
+        if target.pid in schedulers:
+            found.steps = StepCounter(found.rt, found.bulk)
+        return found
+
     for target, label in targets:
         try:
-            samplers.append(sampler_of(target, label, rec, files))
-            if target.pid in schedulers:
-                samplers[-1].steps = StepCounter(samplers[-1].rt, samplers[-1].bulk)
+            samplers.append(first_opened(opened, target, label))
         except GdbextError as e:
             failed.append({"label": label, "pid": target.pid, "reason": str(e)})
     if not samplers:
         raise GdbextError(str(failed[0]["reason"]) if failed else "no process to record")
     rec.began, rec.clock = time.time(), time.monotonic()
     began = rec.clock
+    followed = Followed(opened)
     try:
         with _priority(rec, realtime):
-            _rounds(rec, samplers, began, seconds, beside, realtime)
+            _rounds(rec, samplers, began, seconds, beside, realtime, followed)
     except KeyboardInterrupt:
         rec.notes.append("ended by ^C")
     rec.seconds = time.monotonic() - began
     for sampler in samplers:
         sampler.finish(rec.seconds if sampler.alive else (sampler.track.ends[-1] if sampler.track.ends else 0.0))
-        if not sampler.alive:
+        if not sampler.alive and not sampler.execed:
             rec.notes.append(f"{sampler.track.label} has ended")
+    rec.notes += followed.notes()
     rec.cost = time.process_time() - spent
     if rec.tree.full:
         rec.notes.append("more different stacks than are kept: the later ones are cut off at their inner end")
@@ -395,17 +420,18 @@ def _rounds(
     seconds: float,
     beside: Callable[[Recording, float], None] | None,
     realtime: bool,
+    followed: Followed,
 ) -> None:
     rest = (lambda took: took) if realtime else (lambda took: 0.0)  # a thread with priority leaves the others half the time
     # not in step with what the process does at regular times
     for _ in rounds(1.0 / rec.rate, seconds=seconds, jitter=JITTER, rest=rest):
         alive = [s for s in samplers if s.alive]
         for sampler in alive:
-            with log.passing_over(LayoutError):
+            with log.passing_over(GdbextError):
                 sampler.look(began)
         if beside is not None:
             beside(rec, time.monotonic() - began)
-        if not alive:
+        if not followed.look(samplers, time.monotonic() - began) and not any(s.alive for s in samplers):
             return
         runs = sum(s.runs + len(s.track.gil) + PER_THREAD * len(s.track.threads) for s in samplers)
         if runs >= MAX_RUNS or sum(len(s.track.begins) for s in samplers) >= MAX_LOOKS:

@@ -189,6 +189,14 @@ def test_gdb_ends_well_after_a_stop(gdb, one):
     assert one.runs()
 
 
+def test_within_the_time_any_other_stop_is_told_and_its_end_in_words(gdb, one):
+    run = gdb([f"llm-attach {one.pid}", "tbreak clock_nanosleep", "llm-continue -for 90", "llm-continue -for 0.5", "llm-detach"])
+    assert "clock_nanosleep" in run.outputs[2] and "reakpoint 1" in run.outputs[2], run.text
+    assert "stopped again" in run.outputs[2] and "the time is over" not in run.outputs[2], run.text
+    assert run.outputs[3].endswith("(the time is over: 0.5 s)") and run.outputs[3].count("\n") == 0, run.text
+    assert "SIGWINCH" not in run.text and one.runs()
+
+
 @pytest.mark.parametrize("end", [["llm-detach"], []])
 def test_a_second_interrupt_does_not_reach_the_process(gdb, one, end):
     """Stopped by Ctrl-C, another SIGINT still on its way to the process: it would end it once gdb lets go, by llm-detach or at

@@ -126,7 +126,7 @@ def test_flashinfers_own_parameters_tell_which_block_serves_whom(cuda_gdb, tmp_p
 def test_gpucore_moves_the_focus_to_the_fault(cuda_gdb, tmp_path):
     core(tmp_path / "5", V1, (8, 4, 1), [(0, 0, 0), (5, 3, 0)], [(1, 7, 14)])
     said = cuda_gdb([f"llm-gpucore {tmp_path}/5", "llm-focus -seq 0 -head 0", f"llm-gpucore {tmp_path}/5", "cuda block thread"])
-    assert "\nfocus: kernel 0 block (5,3,0) thread (39,0,0)\n" in said.outputs[0] and "block (0,0,0)" in said.outputs[1]
+    assert said.outputs[0].endswith("\nfocus: kernel 0 block (5,3,0) thread (39,0,0)") and "block (0,0,0)" in said.outputs[1]
     assert said.outputs[3] == "block (5,3,0), thread (39,0,0)"
 
 

@@ -1,7 +1,9 @@
 """llm-gpucore inside gdb, and beside NVIDIA's own cuda-gdb on the same (fake) cores: same kernel, block, thread, exception,
 pc."""
 
+import gzip
 import itertools
+import pathlib
 import random
 import re
 import struct
@@ -14,6 +16,7 @@ from harness.gpucores import Grid
 from gdbext.kernels import gpucore
 
 V1 = "_ZN4vllm25paged_attention_v1_kernelIfLi64ELi16EEEvPT_PKS1_fPKib"
+H100 = pathlib.Path(__file__).parents[1] / "unit/cores/h100_driver_580.gz"
 MODULE = gpucores.cubin({V1: 384})
 FAULT = [Grid(V1, (8, 4, 1), (64, 1, 1), [((0, 0, 0), []), ((5, 1, 0), [(1, 7, 14)])])]
 
@@ -64,6 +67,20 @@ def test_cuda_gdb_says_the_same(cuda_gdb, tmp_path):
         and [8, 4, 1] == kernel["grid"]
         and [64, 1, 1] == kernel["block"]
     )
+
+
+def test_a_core_that_is_too_new_for_this_cuda_gdb_is_shown_and_not_opened(cuda_gdb, tmp_path):
+    """cuda-gdb 11.8 refuses a core of a later ABI, and aborts on code of a later one: an H100's core of driver 580."""
+    path = write(tmp_path / "gpu.core")
+    with open(path, "r+b") as f:
+        f.seek(8)
+        f.write(b"\x08")
+    real = tmp_path / "h100.core"
+    real.write_bytes(gzip.decompress(H100.read_bytes()))
+    said = cuda_gdb([f"llm-gpucore {path}", f"llm-gpucore {real}", f"llm-gpucore -json {real}", "echo on"])
+    for output, why in ((said.outputs[0], "does not open this core"), (said.outputs[1], "does not know the code in this core")):
+        assert output.startswith("device 0 ") and "Warp Illegal Address" in output and why in output.splitlines()[-1], output
+    assert said.json(2)["faults"] and said.outputs[3] == "on"
 
 
 @pytest.mark.parametrize("seed", range(8))

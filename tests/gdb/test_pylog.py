@@ -61,6 +61,20 @@ def test_every_nth_call_with_the_time_it_took(session):
     assert len(texts) == 6 and all(re.search(r"\([\d.]+ (us|ms|s)\)$", text) for text in texts[1::2]), texts
 
 
+@pytest.mark.parametrize(
+    "function, word, other, depths",
+    [("Machine.two", "run", "catches", [0] * 4), ("recursive", "call", "Machine.two", [0, 2, 4, 6])],
+)
+def test_calls_without_results_stand_where_the_stack_has_them(session, function, word, other, depths):
+    """No debug register is left for the returns: a call is inside another if that one's frame is on the stack."""
+    taken = ["pybreak finished", *(f'pylog -every 100000 {name} "x"' for name in ("work", other))]
+    said, _ = session([*taken, f"pytrace -limit 4 {function}", f"@{word}", "continue"])
+    assert "calls are shown without results" in said.outputs[3], said.text
+    told = re.findall(rf"breakpoints\.py:\d+  ( *)-> {function}\(", said.outputs[5])
+    assert [len(space) for space in told] == depths, said.text
+    assert "over after 4 lines" in said.outputs[5], "it does not wait for returns that nothing shows"
+
+
 def test_the_time_that_a_call_took_is_without_what_reading_its_arguments_took(session):
     slow = (
         "python import time, gdbext.control.pylog as p; real, now = p.arguments_text, [0.0]; time.monotonic = lambda: now[0]; "

@@ -15,8 +15,8 @@ from harness.gdb_run import run_gdb
 from harness.heartbeats import asleep, eventually, heartbeats
 from harness.subjects import SUBJECTS, spawned
 
-from gdbext.access import collector
-from gdbext.access.snapshot import CoreFileTarget
+from gdbext.access import collector, room
+from gdbext.access.snapshot import APART, CoreFileTarget
 from gdbext.commands import table
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import FaultError, GdbextError
@@ -151,11 +151,26 @@ def test_several_processes_and_one_that_is_gone(tmp_path):
         zombie.wait()
 
 
+def test_several_processes_are_copied_before_any_file_is_written(tmp_path, monkeypatch):
+    """Each collector waits until all know what to copy, however many processors there are; the files say when each was copied."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    with heartbeats(tmp_path, 4) as found:
+        pids = [one.pid for one in found]
+        said = answer(f"llm-snapshot {' '.join(map(str, pids))} -o {tmp_path / 'shots'} -json")
+        moments = [one["time"] for one in said["snapshots"]]
+        written = [os.stat(one["file"]).st_mtime for one in said["snapshots"]]
+        assert len(moments) == 4 and max(moments) <= min(written), (moments, written)
+        assert [CoreFileTarget(one["file"]).moment for one in said["snapshots"]] == moments
+        apart = max(moments) - min(moments)
+        assert any("not of one moment" in reason for reason in said["partial"]) is (apart >= APART)
+        assert all(one.runs() for one in found)
+
+
 def test_a_disk_that_would_be_filled_is_refused_and_what_is_there_stays(tmp_path, monkeypatch):
     with heartbeats(tmp_path, 1) as (one,):
         file = tmp_path / "shot"
         file.write_text("kept")
-        left = SimpleNamespace(f_bavail=collector.SPARE_DISK + 4096, f_frsize=1)
+        left = SimpleNamespace(f_bavail=room.SPARE_DISK + 4096, f_frsize=1)
         monkeypatch.setattr(collector.os, "statvfs", lambda path: left)
         with pytest.raises(GdbextError, match="name a file on another disk"):
             collector.take(one.pid, str(file), reader="gdbext.stacks.prefetch", heap=64 << 20)

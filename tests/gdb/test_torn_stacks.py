@@ -18,7 +18,8 @@ from gdbext.access.proc import ProcTarget
 from gdbext.cpython import whole_stacks
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError
-from gdbext.observe.bulk_stacks import StackReader, ThreadPlaces, TornError
+from gdbext.observe.bulk_stacks import StackReader, ThreadPlaces
+from gdbext.observe.codes import TornError
 from gdbext.timeline import sampler
 from gdbext.timeline.recording import DROPPED, StackTree
 

@@ -54,3 +54,27 @@ def test_a_thread_that_sleeps_is_whole_and_a_generator_is_never_the_root_that_is
     assert one.prove(None, 0, False, asleep) and one.known is None
     assert not one.prove(B, 1, False, awake)
     assert one.prove(A, 0, True, asleep) and one.known == A
+
+
+def test_a_code_object_that_nothing_calls_is_a_root_once_it_was_one(monkeypatch):
+    """Threads too short for a proof of their own: together they prove the code object that each began with."""
+    clock(monkeypatch, 0.01)
+    codes = roots.RootCodes()
+    codes.seen(10, True)
+    assert codes.knows(10) and not codes.knows(20)
+    for number in range(AGREE):
+        assert codes.knows(20) is False, number
+        codes.seen(20, False)
+    assert codes.knows(20)
+    codes.called([20])
+    assert not codes.knows(20) and codes.knows(10)
+    codes.forget([10])
+    assert not codes.knows(10)
+
+
+def test_readings_of_one_moment_prove_no_root_code(monkeypatch):
+    clock(monkeypatch, 1e-5)
+    codes = roots.RootCodes()
+    for _ in range(3 * AGREE):
+        codes.seen(20, False)
+    assert not codes.knows(20)

@@ -15,7 +15,7 @@ class Closed:
 
 def after(state, looks):
     """What is said at the last of looks, each (seconds, ns it ran, ns it was kept waiting); `state` at the looks before."""
-    thread = sampler.Thread(1, 0, ThreadTrack(1, ""), None, Closed())
+    thread = sampler.Thread(1, 0, ThreadTrack(1, ""), (), Closed())
     thread.has_clock = True
     for at, run, delayed in looks:
         said = thread.on_a_cpu(b"%d %d 7" % (run, delayed), at)
@@ -43,5 +43,5 @@ def test_one_that_is_ready_and_does_not_run_waits_for_a_processor(state, looks, 
 
 
 def test_a_kernel_without_clocks_leaves_it_open():
-    thread = sampler.Thread(1, 0, ThreadTrack(1, ""), None, Closed())
+    thread = sampler.Thread(1, 0, ThreadTrack(1, ""), (), Closed())
     assert thread.on_a_cpu(b"", 1.0) and thread.track.cpu == 0.0
