@@ -306,6 +306,24 @@ def state_of(pid: int, tid: int | None = None) -> str:
     return stat.state
 
 
+def is_gone(pid: int) -> bool:
+    """Whether there is no process of a pid, not even one that has ended and waits for its parent."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError) as e:
+        log.passed_over(e)  # it is another user's
+    return False
+
+
+def program_of(pid: int) -> str:
+    """The program of a process and what it does: `sleep, in hrtimer_nanosleep`; '' where it cannot be seen."""
+    name = read_or_empty(pid, "comm").decode("utf-8", "replace").strip()
+    channel = wait_channel(pid, pid)
+    return f"{name}, in {channel}" if name and channel else name
+
+
 def cpu_of(pid: int) -> float:
     """Seconds that a process has run, 0 where it is gone."""
     try:

@@ -14,6 +14,8 @@ from . import each_node
 from .chains import chains_data
 from .places import Nodes, node_text, place
 
+SHOWN = 6  # threads of one line
+
 
 def edge_data(edge: Edge, nodes: Nodes) -> dict[str, Any]:
     """The JSON `edge`, with the known facts about the owner."""
@@ -63,7 +65,7 @@ def edge_lines(edges: list[Edge], nodes: Nodes, style: Style) -> list[str]:
         if e.owner is not None:
             how = {"with": ", inside its with: ", "between acquire and release": ", by its source: "}.get(e.how, "")
             lines.append(
-                f"  held by {style.name(node_text(e.owner, nodes))}{how}{escape(e.note)}"
+                f"  held by {style.name(node_text(e.owner, nodes))}{how}{'' if how or not e.note else ': '}{escape(e.note)}"
                 if e.kind != "Thread"
                 else f"  that is {node_text(e.owner, nodes)}"
             )
@@ -76,6 +78,21 @@ def edge_lines(edges: list[Edge], nodes: Nodes, style: Style) -> list[str]:
     return lines
 
 
+def untold_lines(untold: Sequence[dict[str, Any]], style: Style) -> list[str]:
+    """One line for each native function in which threads wait for what cannot be told; `untold`: as in the JSON."""
+    by_function: dict[str, list[str]] = {}
+    for one in untold:
+        node = f"{one['node']}:" if one.get("node") else ""
+        label = f"{escape(one['label'])} " if one["label"] != str(one["tid"]) else ""
+        by_function.setdefault(one["function"], []).append(style.name(f"{node}{label}{one['tid']} {one['name']}"))
+    lines = []
+    for function, who in by_function.items():
+        many = "1 thread waits" if len(who) == 1 else f"{len(who)} threads wait"
+        more = ", …" if len(who) > SHOWN else ""
+        lines.append(f"{many} in native code for what cannot be told: {function}: {', '.join(who[:SHOWN])}{more}")
+    return lines
+
+
 # ---- over several machines -------------------------------------------------------------------------------------------------
 _PLACE = {"label": str, "pid": (int, None), "tid?": (int, None), "name?": str, "task?": str}
 _EDGE = {"waiter": _PLACE, "lock": str, "owner": (_PLACE, None), "kind": str, "where": str, "note": str, "orphan": bool}
@@ -84,6 +101,8 @@ _CHAIN = {"waiter": _PLACE, "waits_for": str, "through": [{"place": _PLACE, "wai
 ANSWER = {  # the fields read from an answer of `llm-locks -json`
     "edges": [{**_EDGE, "candidates": [_PLACE]}],
     "cycles": [{"edges": [{**_EDGE, "candidates": [_PLACE]}], "sentence": str}],
+    "untold?": [{**_PLACE, "function": str}],
+    "asleep?": int,
     "chains?": [{**_CHAIN, "end": {**_END, "any_of?": [_END]}}],
     "ranks_read": int,
     "ranks_total": int,
@@ -100,6 +119,8 @@ def merged_edges(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]
         "edges": [],
         "cycles": [],
         "chains": [],
+        "untold": [],
+        "asleep": 0,
         "ranks_read": 0,
         "ranks_total": 0,
         "pauses": [],
@@ -112,12 +133,13 @@ def merged_edges(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]
                 at.update(node=node, host=escape(name))
         for at in (at for chain in answer.setdefault("chains", []) for at in _places(chain)):
             at.update(node=node, host=escape(name))
+        for at in answer.setdefault("untold", []):
+            at.update(node=node, host=escape(name), name=escape(at.get("name", "?")), function=escape(at["function"]))
         for cycle in answer["cycles"]:
             cycle["sentence"] = f"{node}: {escape(cycle['sentence'])}"
-        for key in ("edges", "cycles", "chains", "pauses"):
+        for key in ("edges", "cycles", "chains", "pauses", "untold", "ranks_read", "ranks_total"):
             found[key] += answer[key]
-        for key in ("ranks_read", "ranks_total"):
-            found[key] += answer[key]
+        found["asleep"] += answer.get("asleep", 0)
         failed += [{**one, "label": f"{name}: {one['label'] or one['pid']}"} for one in answer["failed"]]
         partial += [f"{name}: {escape(reason)}" for reason in answer.get("partial", ())]
         hosts += 1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..answers.locks import edge_data, edge_lines, lock_chains, merged_edges, merged_lines
-from ..answers.places import closing, node_text, nodes_of
-from ..render.text import Style
+from ..answers.locks import edge_data, edge_lines, lock_chains, merged_edges, merged_lines, untold_lines
+from ..answers.places import closing, node_text, nodes_of, place
+from ..render.text import Style, escape
 from ..session import process_selection
 from ..session.command import Answer, Args, Command
 from ..session.session import Session
-from ..stacks import async_waits, ipc_locks, locks, snapshots, waits
+from ..stacks import async_waits, ipc_locks, locks, native_waits, snapshots, waits
 from ..verdict import from_samples
 
 
@@ -30,6 +30,9 @@ class LlmLocks(Command):
         held by TP0 4242 MainThread
       CYCLE: TP0 4242 MainThread waits for …; TP0 4260 evictor waits for …: none of them can go on.
 
+    Native code: a mutex names its owner, a rwlock the thread that has it for writing; a barrier, a pthread_once, the guard of a
+    C++ static and System V's objects name none. What else native code waits for is named by its function.
+
     A lock between processes (a mutex in shared memory, multiprocessing's, a locked file) has an owner here where its process is
     among those looked at. WHAT as for llm-stacks; every process is copied in a pause of milliseconds and runs on.
     The locks of several machines (ssh:A ssh:B, pods/NS/app=x, slurm:JOB, ray:) are one answer."""
@@ -46,7 +49,7 @@ class LlmLocks(Command):
     def run(self, session: Session, args: Args) -> Answer:
         taken = snapshots.take_snapshots(process_selection.resolve_processes(session, args.operand_text), session.targets)
         views, partial, failed = snapshots.read_all(taken)
-        edges, states = [], []
+        edges, states, untold, asleep = [], [], [], 0
         for view in views:
             found, why = locks.find(view)
             tasks = async_waits.read(view.name, view.rt, view.threads) if view.rt is not None else async_waits.AsyncState()
@@ -54,6 +57,9 @@ class LlmLocks(Command):
             edges += found + [task.edge for task in tasks.tasks if task.edge is not None]
             partial += [f"{view.name} thread {tid}: {reason}" if tid else f"{view.name}: {reason}" for tid, reason in why.items()]
             partial += [f"{view.name}: {reason}" for reason in tasks.partial]
+            unknown, sleeping = native_waits.untold(view, {e.waiter[1] for e in found})
+            untold += [{**place(view, th), "function": escape(what)} for th, what in unknown]
+            asleep += sleeping
         ipc_locks.resolve(views, edges)
         nodes = nodes_of(views)
         cycles = waits.cycles(edges)
@@ -64,6 +70,8 @@ class LlmLocks(Command):
                 for c in cycles
             ],
             "chains": lock_chains(states, nodes),
+            "untold": untold,
+            "asleep": asleep,
             "ranks_read": len(views),
             "ranks_total": len(taken),
             "pauses": snapshots.pauses(taken),
@@ -87,6 +95,10 @@ class LlmLocks(Command):
 
 
 def _lines(data: dict[str, Any], edges: list[str], partial: list[str], style: Style) -> list[str]:
-    cycles = [style.bad("CYCLE: ") + c["sentence"] for c in data["cycles"]]
-    none = "no thread that could be read waits for a lock" if partial or data["failed"] else "no thread waits for a lock"
-    return edges + cycles or [none]
+    found = edges + [style.bad("CYCLE: ") + c["sentence"] for c in data["cycles"]] + untold_lines(data["untold"], style)
+    if found:
+        return found
+    if data["asleep"]:
+        many = "1 native thread sleeps" if data["asleep"] == 1 else f"{data['asleep']} native threads sleep"
+        return [f"no thread is seen to wait for a lock; {many} in a futex, for what is not known"]
+    return ["no thread that could be read waits for a lock" if partial or data["failed"] else "no thread waits for a lock"]

@@ -309,6 +309,8 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
             if edge.address not in able:  # asked once for all tasks that wait for it
                 able[edge.address] = _able(reachable, edge.address)
             others = [agent for agent in able[edge.address] if agent is not task]
+            if wait.kind == "Semaphore" and edge.owner is not None:
+                edge.doubted = any(node(a) != edge.owner for a in others)  # one of them may have another permit
             if edge.owner is None and not edge.candidates:
                 edge.candidates = [node(a) for a in others]
                 edge.bystanders = [node(a) for a in others if not may_end(references, a.python, edge)]

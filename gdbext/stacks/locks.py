@@ -14,7 +14,7 @@ from .. import log
 from ..access.snapshot import CoreFileTarget
 from ..cpython import child_waits, gil, lock_objects
 from ..errors import FaultError, GdbextError
-from . import forks, gil_waits, ipc_locks, musl_locks, polls, process_pools, ray_actors, sqlite_locks
+from . import forks, gil_waits, ipc_locks, musl_locks, native_waits, polls, process_pools, ray_actors, sqlite_locks
 from .ending import shutdown_edge
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
@@ -32,14 +32,8 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
     from .threads import ProcessView, ThreadView
 
-_MUTEX = re.compile(r"_*(pthread_mutex_(lock|timedlock|clocklock)|lll_lock_wait(_private)?|pthread_mutex_cond_lock)")
 _ACQUIRES = re.compile(r"PyThread_acquire_lock|_?PyMutex_Lock")
 _BATON = re.compile(r"FileBaton\.")
-_JOIN = re.compile(r"_*pthread_(timed|clock)?join")
-_COND = re.compile(r"_*pthread_cond_(wait|timedwait|clockwait)")
-MUTEX_OWNER, MUTEX_KIND = 8, 16  # glibc's struct __pthread_mutex_s, x86-64 and aarch64 (sysdeps/nptl/bits/struct_mutex.h)
-MUTEX_KINDS = 0x1FF
-MUTEX_SHARED = 0x80  # PTHREAD_MUTEX_PSHARED_BIT, nptl/pthreadP.h
 NAMING = 4  # innermost frames that may give a lock its name
 
 
@@ -112,24 +106,28 @@ class Finder:
             if edge is not None:
                 return edge
         if not futex and semantic is None:
-            return None
-        if futex and self._stands_in(thread, _MUTEX):
-            return self._mutex(thread, futex)
+            return native_waits.other(self.view, thread, 0)
+        if futex and native_waits.stands_in(thread, native_waits.MUTEX):
+            return native_waits.mutex(self.view, thread, futex)
         if semantic is not None:
             return semantic
         owner = musl_locks.owner(self.target, futex) if futex else None
         if owner is not None:
             where = str(thread.top or "a place that cannot be named")
-            return self._owned(Edge(self.node(thread), f"the mutex at {futex:#x}", "mutex", address=futex, where=where), owner)
-        if futex and self._stands_in(thread, _JOIN):
-            return self._native_join(thread, futex)
+            edge = Edge(self.node(thread), f"the mutex at {futex:#x}", "mutex", address=futex, where=where)
+            return native_waits.owned(self.view, edge, owner)
+        if futex and native_waits.stands_in(thread, native_waits.JOIN):
+            return native_waits.join(self.view, thread, futex)
         if futex and thread.python and thread.py is not None:
             edge = self._python_lock(thread, thread.py.rt, futex)
             if edge is not None:
                 return edge
         if futex and not thread.native and self.target.is_stopped is False:
             self._touch(futex)  # a prefetch: the copy's reader will want it
-        if futex and self._stands_in(thread, _COND) and thread.python:
+        native = native_waits.other(self.view, thread, futex) if futex else None
+        if native is not None:
+            return native
+        if futex and native_waits.stands_in(thread, native_waits.COND) and thread.python:
             what = f"a condition variable at {futex:#x}"
             return Edge(self.node(thread), what, "condition", address=futex, where=str(thread.top or ""))
         log.note("thread %d waits for the futex %#x in %s: no lock that is known here", thread.tid, futex, thread.top)
@@ -146,24 +144,10 @@ class Finder:
             polls.offer(edge, poll, thread, self.reachable.agents, self.reachable, self.node)
         return edge
 
-    def _native_join(self, thread: ThreadView, futex: int) -> Edge | None:
-        """The edge to the thread that a pthread_join waits for. It waits on the `tid` in that thread's descriptor (glibc's struct
-        pthread)."""
-        tid = self.target.u32(futex)
-        owner = next((th for th in self.view.threads if th.thread is not None and th.thread.ns_tid == tid), None)
-        if owner is None:
-            return None
-        what = f"the end of thread {owner.name or owner.tid}"
-        return Edge(self.node(thread), what, "Thread", self.node(owner), where=str(thread.top or ""))
-
     def _touch(self, address: int) -> None:
-        try:
-            self.target.read(address, 48)
-        except GdbextError as e:
-            log.passed_over(e)
-
-    def _stands_in(self, thread: ThreadView, pattern: re.Pattern[str]) -> bool:
-        return any(pattern.match(f.function or "") for f in thread.native[:6])
+        for start in (address - 16, address):  # a rwlock begins before the word that is waited on
+            with log.passing_over(GdbextError):
+                self.target.read(start, 64)
 
     def _ipc_lock(self, thread: ThreadView, futex: int) -> Edge | None:
         """The edge to a semaphore or a file that other processes lock too; None where the thread waits for neither."""
@@ -192,30 +176,6 @@ class Finder:
         edge.shared = ("path", path)
         return edge
 
-    def _mutex(self, thread: ThreadView, futex: int) -> Edge:
-        word, owner, kind = self.target.u32(futex), self.target.u32(futex + MUTEX_OWNER), self.target.u32(futex + MUTEX_KIND)
-        edge = Edge(self.node(thread), f"the mutex at {futex:#x}", "mutex", address=futex, where=str(thread.top or ""))
-        if kind > MUTEX_KINDS or not word & 0x3FFFFFFF:
-            edge.note = "it was just being released" if not word else "its owner is unknown: not a known kind of mutex"
-            return edge
-        if kind & MUTEX_SHARED and owner and all(th.thread is None or th.thread.ns_tid != owner for th in self.view.threads):
-            edge.lock += " in shared memory"
-            edge.shared = ("mutex", owner)
-            return edge
-        return self._owned(edge, owner)
-
-    def _owned(self, edge: Edge, owner: int) -> Edge:
-        """The edge to a mutex of the process's own, whose owner's tid is known; 0: it notes none."""
-        found = next((th for th in self.view.threads if th.thread is not None and th.thread.ns_tid == owner), None)
-        if found is not None:
-            edge.owner = self.node(found)
-        elif owner:
-            edge.orphan = True
-            edge.note = f"its owner, thread {owner}, does not exist in this process: " + ORPHANED
-        else:
-            edge.note = "it is kept by a lock that notes no owner"
-        return edge
-
     # ---- Python's locks --------------------------------------------------------------------------------------------
     def _python_lock(self, thread: ThreadView, rt: Runtime, futex: int) -> Edge | None:
         """The edge to the `_thread.lock` or RLock that the thread's futex call waits for; None where no such lock is found."""
@@ -226,7 +186,7 @@ class Finder:
         inside = self._buffered_io(thread, futex) or self._simple_queue(thread, futex)
         if inside is not None:
             return inside
-        if not self._stands_in(thread, _ACQUIRES):
+        if not native_waits.stands_in(thread, _ACQUIRES):
             return None
         note = "no frame of this process names it, so its owner is not known"
         what = f"a Python lock (semaphore {futex:#x})"
@@ -360,7 +320,10 @@ class Finder:
                 "it took it, or it was locked when this process was forked, or by a thread that has ended"
             )
         else:
-            edge.note = "no thread of this process holds it in any frame: it is used as a signal, or " + ORPHANED
+            edge.note = (
+                "no frame of this process shows who holds it: it is used as a signal, was taken in a call that has returned, or "
+                + ORPHANED
+            )
         return edge
 
     def _child(self, thread: ThreadView) -> Edge | None:
@@ -457,6 +420,8 @@ class Finder:
         found = [th for th in found if th is not waiter] or found
         if len(found) == 1:
             edge.owner, edge.how = self.node(found[0]), WITH
+            others = self.reachable.agents_of(address, lambda th: th in (waiter, found[0]) or waits_for(th, address, LIBRARY))
+            edge.doubted = bool(others)  # one of them may have another permit, and give it back
         else:
             edge.candidates = [self.node(th) for th in found]
         if not found:

@@ -18,7 +18,7 @@ from . import async_waits, file_ends, ipc_locks, locks, prefetch_threads, reach,
 from .holders import BY_SOURCE, WITH, Holders
 from .prefetch_threads import kept_secrets as kept_secrets
 from .references import references_of
-from .threads import ProcessView, distributed_label, world
+from .threads import ProcessView, distributed_label, place_by_environment, store_by_environment, world
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,8 @@ def _more(view: ProcessView, words: Sequence[str]) -> str:
             world(view.rt)
             shm_rings.find(view.rt)
             gloo_peers.read(view.rt, collectives.find(view.rt))
-            collectives.store_of(view.rt)
+            if place_by_environment(view.rt) and not collectives.store_of(view.rt):
+                store_by_environment(view.rt)
         if any(edge.shared is not None for edge in locks.find(view)[0]):
             shared_memory.ended_processes(view)
         if not (target.read_log and target.read_log.of_copy):

@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ..cpython.child_waits import pid_of
-from .python_waits import FRAMES, LIBRARY, last_part, number, path_of
+from .python_waits import FRAMES, LIBRARY, last_part, number, path_of, text
 from .waits import Edge
 
 if TYPE_CHECKING:
@@ -49,4 +49,7 @@ def edge(node: Any, frames: Sequence[Any], limit: bool, by_ident: Callable[[int]
     found.limit, found.pids = limit, [] if threads else [pid_of(one) for one in members]
     running = [by_ident(number(member, "_ident")) for member in members if threads]
     found.candidates = [(node[0], th.tid) for th in running if th is not None]
+    taker = dict(pool.fields()).get("_result_handler")
+    ident = number(taker, "_ident") if taker is not None and not taker.is_none() else None
+    found.ended = [text(taker, "_name")] if isinstance(ident, int) and by_ident(ident) is None else []
     return found

@@ -114,13 +114,15 @@ def set_givers(edge: Edge, views: Sequence[ProcessView], known: dict[str, list[b
         return
     pids = ", ".join(str(v.pid) for v in views if v.name in found)
     edge.lock += f" from the actor in process {pids}" if len(found) == 1 else f" from actors in processes {pids}"
-    for view in views:
-        at_work = [(view.name, th.tid) for th in view.threads if _gives(view, th)] if view.name in found else []
+    resting = []
+    for view in (view for view in views if view.name in found):
+        at_work = [(view.name, th.tid) for th in view.threads if _gives(view, th)]
         edge.candidates += at_work
-        if view.name in found and not at_work:
-            edge.candidates, edge.note = [], f"no thread of process {view.pid} runs a method: its result is on its way, or lost"
-            break
-    edge.every, edge.doubted = bool(edge.candidates), len(edge.candidates) > 1
+        resting += [] if at_work else [str(view.pid)]
+    if resting and (len(found) == 1 or not edge.candidates):  # of several, those that rest may have answered
+        edge.candidates = []
+        edge.note = f"no thread of process {', '.join(resting)} runs a method: its result is on its way, or lost"
+    edge.every, edge.doubted = bool(edge.candidates), len(edge.candidates) > 1 or bool(resting)
 
 
 def _actors_of(view: ProcessView) -> list[bytes]:

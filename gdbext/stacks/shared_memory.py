@@ -12,12 +12,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .. import log
-from ..access.procfs import read_proc, state_of
+from ..access.procfs import read_or_empty, read_proc, state_of
 from ..access.proctable import ProcTable
 from ..cpython.objects import Object
 from ..cpython.poll_values import kinds_of
 from ..errors import GdbextError
-from ..observe.clocks import hidden_kin, how_ended
+from ..observe.clocks import descendants, hidden_kin, how_ended
 from .python_waits import FRAMES, last_part, number, path_of, text
 from .references import references_of
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SECONDS, LATEST = 5.0, 30.0  # of CPU, and in all, for one pass through all maps
 SHOWN = 4
 _SIGNALS = ("wait", "wait_for")  # of multiprocessing.synchronize
+_MULTIPROCESSING = "sem.mp-"  # how its names begin: multiprocessing/synchronize.py, `_make_name`
 _QUEUES = "multiprocessing/queues.py"
 ENDED = "no process is left that could release it"
 
@@ -79,8 +80,22 @@ def owner_of_mutex(edge: Edge, view: ProcessView, owner: int) -> None:
             [owner],
             f"its owner, thread {owner}, is in a process that was not read",
         )
-    elif has_it is False:  # it has ended; another one that has its number now has no such memory
+    elif has_it is False and not _from_elsewhere(view, mapping):  # it has ended: who has its number now has no such memory
         edge.orphan, edge.note = True, f"its owner, thread {owner}, has ended without releasing it: {ENDED}"
+
+
+def _from_elsewhere(view: ProcessView, mapping: Mapping) -> bool:
+    """Whether a process of another pid namespace maps the file of a mapping, or one may: there the owner has another number."""
+    found = mappers(mapping.device, mapping.inode, hidden_kin(ProcTable(), view.pid or 0))
+    return found is None or len({_namespace(pid) for pid in [view.pid or 0, *found]}) > 1
+
+
+def _namespace(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError as e:
+        log.passed_over(e)
+        return f"of {pid}, which may not be read"
 
 
 def holders_of_semaphore(edge: Edge, views: Sequence[ProcessView], edges: Sequence[Edge], same: Callable[[Any], bool]) -> None:
@@ -102,7 +117,12 @@ def holders_of_semaphore(edge: Edge, views: Sequence[ProcessView], edges: Sequen
     able = [node for view in mapping for node in _could_release(view, waiters, inside, same)]
     ended = list(dict.fromkeys(one for view in [mine, *mapping] for one in ended_processes(view)))
     signalled = waiter is None or any(last_part(frame.function) in _SIGNALS for frame in waiter.python[:FRAMES])
-    if found is not None and not able and not outside and not signalled:
+    openers = _may_open(mine, key[1], found or ()) if found is not None and not able and not outside else ""
+    if waiter is not None and not signalled and not _is_pythons(mine, waiter, same):
+        edge.note += "; no SemLock of Python is seen to be it: native code posts it, here or in another process"
+    elif openers:
+        edge.note += f"; {openers}"
+    elif found is not None and not able and not outside and not signalled:
         why = "no thread is at work in that queue" if inside else "every process that maps it waits for it itself"
         edge.orphan, edge.note = True, f"{why}: {ENDED}"
     elif able:
@@ -113,6 +133,44 @@ def holders_of_semaphore(edge: Edge, views: Sequence[ProcessView], edges: Sequen
         edge.note += f"; process {', '.join(map(str, outside[:SHOWN]))} maps it too and was not read"
     if ended:
         edge.note += f"; {', '.join(ended[:SHOWN])} has ended and may have had it"
+
+
+def _is_pythons(view: ProcessView, waiter: ThreadView, same: Callable[[Any], bool]) -> bool:
+    """Whether frames of a thread lead to a SemLock that is the semaphore: one that Python code alone acquires and releases."""
+    if view.rt is None:
+        return False
+    for frame in waiter.python[:FRAMES]:
+        for _, obj in references_of(view.rt).of_frame(frame):
+            try:
+                if obj.type.name == "SemLock" and same(obj):
+                    return True
+            except GdbextError as e:
+                log.passed_over(e)
+    return False
+
+
+def _may_open(view: ProcessView, inode: int, mapping: Iterable[int]) -> str:
+    """Who may still open the semaphore by its name, in words; '' where it has none, or no process that may know it. The name of
+    multiprocessing's, where children are spawned, is known to their kin alone (multiprocessing/synchronize.py, `SemLock`)."""
+    name = _name_of(f"{view.target.root()}/dev/shm", inode)
+    if not name:
+        return ""
+    if not name.startswith(_MULTIPROCESSING):
+        return f"its name is /dev/shm/{name}: any process may open it and post it"
+    table, known = ProcTable(), set(mapping)
+    kin = {pid for one in known for pid in descendants(table, one)} - known
+    kin = {pid for pid in kin if b"resource_tracker" not in read_or_empty(pid, "cmdline")}
+    return f"process {', '.join(map(str, sorted(kin)[:SHOWN]))} may still open it by its name" if kin else ""
+
+
+def _name_of(folder: str, inode: int) -> str:
+    """The name of a file in a folder by its inode; '' for one that has none there, or is out of sight."""
+    try:
+        with os.scandir(folder) as entries:
+            return next((one.name for one in entries if one.name.startswith("sem.") and one.inode() == inode), "")
+    except OSError as e:
+        log.passed_over(e)
+        return ""
 
 
 def _in_queue(waiter: ThreadView) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError, NotFoundError
 from ..render import names
 from . import merge
+from .native_waits import DEPTH, LOCKED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,6 +143,8 @@ class ThreadView:
 
     def _is_idle(self) -> bool:
         if not self.frames:
+            return False
+        if any(LOCKED.search(f.function or "") for f in self.native[:DEPTH]):
             return False
         waits = any(waits_in_kernel(f.function or "") for f in self.native[:3])
         if not self.python:
@@ -382,6 +385,24 @@ def world(rt: Runtime) -> tuple[int, int] | None:
     except (GdbextError, KeyError, AttributeError) as e:
         log.passed_over(e)
     return None
+
+
+def place_by_environment(rt: Runtime) -> tuple[int, int] | None:
+    """(rank, size) that the environment gives a process, as torchrun does; None where it lacks one of the four variables."""
+    try:
+        said = memory_environ(rt, ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+    except GdbextError as e:
+        log.passed_over(e)
+        return None
+    rank, size = said.get("RANK", ""), said.get("WORLD_SIZE", "")
+    known = rank.isdigit() and size.isdigit() and int(rank) < int(size) and said.get("MASTER_ADDR") and said.get("MASTER_PORT")
+    return (int(rank), int(size)) if known else None
+
+
+def store_by_environment(rt: Runtime) -> str:
+    """HOST:PORT of the store at which the environment lets a process's ranks meet."""
+    said = memory_environ(rt, ("MASTER_ADDR", "MASTER_PORT"))
+    return f"{said['MASTER_ADDR']}:{said['MASTER_PORT']}"
 
 
 def ranks_of_a_node(rt: Runtime) -> int:

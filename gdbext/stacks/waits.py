@@ -5,7 +5,7 @@ A node is any hashable value: (process name, tid) for a thread, (process name, "
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Iterable, Sequence
 
 Node = Any  # hashable
@@ -29,7 +29,7 @@ class Edge:
     * `limit`: the wait has a time limit
     * `ended`: names of threads that have ended and could have ended the wait
     * `pid`: of the process whose end it waits for; `pids`: of those one of which has to give it a result
-    * `doubted`: the lock names its one candidate, which cannot reach it
+    * `doubted`: the lock names its one candidate, which cannot reach it; of a semaphore with an owner, others may have permits
     * `named`: the waiter's own code has a name for the object
     * `open`: why the wait should be over, by the object's own state
     * `pool`: the `candidates` take work from one queue, so no other can end the wait
@@ -70,11 +70,11 @@ class Edge:
 
 
 def cycles(edges: Iterable[Edge]) -> list[list[Edge]]:
-    """Every cycle once, as the edges round it, beginning with its smallest node. An edge has one owner. Where a node has several
-    edges, each is followed."""
+    """Every cycle once, as the edges round it, beginning with its smallest node. An edge has one owner; one that is doubted makes
+    no cycle: another may end that wait. Where a node has several edges, each is followed."""
     out: dict[Node, list[Edge]] = {}
     for edge in edges:
-        if edge.owner is not None:
+        if edge.owner is not None and not edge.doubted:
             out.setdefault(edge.waiter, []).append(edge)
     found: list[list[Edge]] = []
     done: set[Node] = set()
@@ -110,7 +110,8 @@ def _rotated(cycle: list[Edge]) -> list[Edge]:
 
 
 def root(edges: Iterable[Edge], node: Node) -> tuple[Node, list[Edge]]:
-    """The end of the chain of owners from `node`: (the last node, the edges on the way). A cycle ends it too."""
+    """The end of the chain of owners from `node`: (the last node, the edges on the way). A cycle ends it too; one that is doubted
+    is followed to the first owner that is doubted, who is left out."""
     by_waiter: dict[Node, Edge] = {}
     way: list[Edge] = []
     seen: set[Node] = set()
@@ -123,6 +124,11 @@ def root(edges: Iterable[Edge], node: Node) -> tuple[Node, list[Edge]]:
         if edge.owner is None:
             break
         node = edge.owner
+    if node in seen:
+        first = next(i for i, edge in enumerate(way) if edge.waiter == node)
+        doubted = next((i for i in range(first, len(way)) if way[i].doubted), None)
+        if doubted is not None:
+            return way[doubted].waiter, [*way[:doubted], replace(way[doubted], owner=None)]
     return node, way
 
 

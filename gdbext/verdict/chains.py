@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..requests.model import KEPT, MOVING, NEVER_FITS
+from .enders import closed, knot, who_may
 from .steps import ENDED, INPUT, MOVES, NOBODY, RING, RUNS, SEVERAL, UNKNOWN, End, Step, short, step
+from .words import name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from .facts import Facts, Node, ThreadState
 
@@ -52,15 +54,17 @@ class Chain:
 
 def chain_of(facts: Facts, node: Node, first: Step | None = None) -> Chain:
     """The chain from a thread or task; `first`: its first step, where that is known."""
-    links, end = _walk(facts, node, first, (), MAX_GIVERS)
+    links, end = _walk(facts, node, first, {}, MAX_GIVERS)
     return Chain(node, links[0][1] if links else "", links[1:], end)
 
 
-def _walk(facts: Facts, node: Node, first: Step | None, before: Sequence[Node], width: int) -> tuple[list[tuple[Node, str]], End]:
-    """-> ([(node, the object it waits for)], the end). `before`: nodes that were passed already; `width`: how many givers are
-    followed."""
+def _walk(
+    facts: Facts, node: Node, first: Step | None, before: Mapping[Node, bool], width: int
+) -> tuple[list[tuple[Node, str]], End]:
+    """-> ([(node, the object it waits for)], the end). `before`: {a node that was passed already: whether its wait is `owned`};
+    `width`: how many givers are followed."""
     links: list[tuple[Node, str]] = []
-    passed = [*before, node]
+    passed = dict(before)
     while True:
         now = first or step(facts, node)
         first = None
@@ -69,29 +73,35 @@ def _walk(facts: Facts, node: Node, first: Step | None, before: Sequence[Node], 
         links.append((node, now.waits_for))
         if now.end is not None:
             return links, now.end
+        passed[node] = now.owned
         nodes = [n for n in now.nodes if n not in passed]
         if not nodes:
-            return links, _ring(links, now.nodes)
+            return links, _ring(facts, passed, node, now.nodes)
         if len(links) >= MAX_LINKS:
             return links, End(None, UNKNOWN, f"the chain is longer than {MAX_LINKS}")
         if len(nodes) == 1:
             node = nodes[0]
-            passed.append(node)
             continue
         more, end = _branch(facts, nodes, passed, width, now.every)
         return links + more, end
 
 
-def _ring(links: Sequence[tuple[Node, str]], back: Sequence[Node]) -> End:
-    """The end of a chain whose last wait is for a node earlier in the chain."""
+def _ring(facts: Facts, passed: Mapping[Node, bool], last: Node, back: Sequence[Node]) -> End:
+    """The end of a chain whose `last` wait is for nodes earlier in the chain. It is a ring where nothing else could end one of
+    the waits round it: each is for what the next one owns, or `enders` proves it."""
     node = next(iter(back), None)
-    if node == links[-1][0]:
-        return End(node, RING, "it waits for itself")
-    return End(node, RING, "that one waits for it in turn")
+    order = list(passed)
+    for one in order[order.index(node) :] if node in passed else []:
+        if not passed[one] and one not in facts.once(knot) and facts.process(one) not in facts.once(closed):
+            f = facts.process(one)
+            may = who_may(facts, f, one) if f is not None else "its process was not read"
+            turn = "" if node == last else f"{name_of(facts, node)} waits for it in turn, but "
+            return End(None, UNKNOWN, f"{turn}others could end the wait of {name_of(facts, one)}: {may}")
+    return End(node, RING, "it waits for itself" if node == last else "that one waits for it in turn")
 
 
 def _branch(
-    facts: Facts, nodes: Sequence[Node], passed: Sequence[Node], width: int, every: bool
+    facts: Facts, nodes: Sequence[Node], passed: Mapping[Node, bool], width: int, every: bool
 ) -> tuple[list[tuple[Node, str]], End]:
     """The rest of a chain where several could end a wait. If all of their chains have the same end, the rest is one of these
     chains; else it is the list of their ends. Where `every` one must act, those that make progress are left out."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..stacks.async_waits import RUNNABLE
 from ..stacks.waits import Edge
 from .facts import LOCKS
-from .follow import OUTSIDE, awaited_pids, ends_of
+from .follow import OUTSIDE, awaited_pids, ends_of, in_selector
 from .turns import behind, taken_in_turn
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from ..observe.system_calls import Call
     from .facts import Facts, Node, ProcessState, ThreadState
+
+MAX_NAMED = 3  # threads
 
 
 def enders(facts: Facts, node: Node) -> tuple[list[Node], bool] | None:
@@ -28,24 +30,34 @@ def enders(facts: Facts, node: Node) -> tuple[list[Node], bool] | None:
     if f is None:
         return None
     if task is not None:
-        return None if node in f.moved_tasks or task.state != "waiting" or task.edge is None else _of_edge(facts, f, task.edge)
+        if node in f.moved_tasks or task.state != "waiting":
+            return None
+        if task.edge is not None:
+            return _of_edge(facts, f, task.edge)
+        return _of_call(facts, f, node, task.call) if task.call is not None else None
     if t is None or t.load is None or f.state in ("Z", "X", "T", "t"):
         return None
     if t.edge is not None:
         return _of_edge(facts, f, t.edge) if t.held_up and not t.denied else None
     if not t.still or t.woke or t.call is None or t.call.limited:
         return None
-    return _of_call(facts, f, t, t.call)
+    loop = f.loop_of(t.node[1])
+    if loop is not None and loop.main is not None and in_selector(f, t, loop) and f in facts.once(closed):
+        return [loop.main], False
+    return _of_call(facts, f, t.node, t.call)
 
 
 def _of_edge(facts: Facts, f: ProcessState, edge: Edge) -> tuple[list[Node], bool] | None:
-    if edge.open or edge.doubted or edge.limit and edge.kind not in LOCKS:
+    permits = edge.owner is not None and edge.kind.endswith("Semaphore") and f in facts.once(closed)  # they are with these too
+    if edge.open or edge.doubted and not permits or edge.limit and edge.kind not in LOCKS:
         return None
     if edge.kind == "Process":
         return _ends_of(facts, f, [edge.pid]) if edge.pid else None
     if edge.every:
         return edge.candidates, True
     if edge.kind in LOCKS or edge.kind in ("GIL", "Thread"):
+        if edge.kind == "rwlock" and edge.owner is None and not edge.orphan and f in facts.once(closed):
+            return [t.node for t in f.threads if t.node != edge.waiter], False  # it counts its readers: any thread may be one
         turn = edge.kind in LOCKS and taken_in_turn(facts, edge)
         return ([edge.owner], False) if edge.owner is not None and not turn else None
     if edge.kind == "task":
@@ -62,7 +74,7 @@ def _ends_of(facts: Facts, f: ProcessState, pids: Sequence[int]) -> tuple[list[N
     return (mains, False) if mains and len(mains) == len(set(pids)) and not dead & set(pids) else None
 
 
-def _of_call(facts: Facts, f: ProcessState, t: ThreadState, call: Call) -> tuple[list[Node], bool] | None:
+def _of_call(facts: Facts, f: ProcessState, node: Node, call: Call) -> tuple[list[Node], bool] | None:
     if call.name == "wait":
         return _ends_of(facts, f, call.peers)
     if call.name not in ("read", "recv", "write", "poll", "select") or not call.sources or f.signals or f.hidden:
@@ -80,12 +92,12 @@ def _of_call(facts: Facts, f: ProcessState, t: ThreadState, call: Call) -> tuple
         able = set(ends_of(f, call, source))
         if able <= {f.pid} and (able or source.kind != "pipe"):
             return None  # only this process has it; or the other end is on another machine, or in a process that cannot be read
-        threads = _threads(facts, able, node=t.node)
+        threads = _threads(facts, able, node=node)
         if threads is None:
             return None
         found += threads
-    waiting = behind(facts, t.node)
-    return [node for node in dict.fromkeys(found) if getattr(facts.process(node), "pid", 0) not in waiting], False
+    waiting = behind(facts, node)
+    return [one for one in dict.fromkeys(found) if getattr(facts.process(one), "pid", 0) not in waiting], False
 
 
 def _threads(facts: Facts, pids: Iterable[int], node: Node) -> list[Node] | None:
@@ -143,6 +155,37 @@ def depends_on(facts: Facts) -> set[int]:
     return {pid for f in facts for pid in _needed(facts, f) or ()}
 
 
+def acts(facts: Facts, f: ProcessState, t: ThreadState) -> bool:
+    """Whether a thread may do something by itself: it runs, has a time limit, or waits for what comes from elsewhere."""
+    return _needed_by(facts, f, t) is None
+
+
+def _acting(facts: Facts) -> dict[int, list[ThreadState]]:
+    """{id of a `ProcessState`: its threads that may act by themselves}"""
+    return {id(f): [t for t in f.threads if acts(facts, f, t)] for f in facts}
+
+
+def who_may(facts: Facts, f: ProcessState, node: Node) -> str:
+    """What may still end the wait of a thread or task for an object of its own process that no Python frame names, in words; ''
+    where it is proven that nothing can: `closed`."""
+    if f in facts.once(closed):
+        return ""
+    others = [t for t in facts.once(_acting)[id(f)] if t.node != node]
+    native = sum(not t.python for t in others) + f.unsent
+    python = [t for t in others if t.python and not t.idle and f.loop_of(t.node[1]) is None]
+    loops = [t for t in others if t.python and f.loop_of(t.node[1]) is not None]
+    t = facts.thread(node)
+    may = ["its own time limit ends it"] if t is not None and t.edge is None and t.call is not None and t.call.limited else []
+    may += [f"the process's own handler of {', '.join(f.signals[:4])} may, which is not read"] if f.signals else []
+    may += [f"{native} native thread{'s' * (native != 1)} may"] if native else []
+    may += ["a callback of the event loop may"] if loops else []
+    if python:
+        names = ", ".join(f"{t.node[1]} ({t.name})" if t.name else str(t.node[1]) for t in python[:MAX_NAMED])
+        more = f" and {len(python) - MAX_NAMED} more" if len(python) > MAX_NAMED else ""
+        may.append(f"thread {names}{more} may, by a way that its frames do not show")
+    return "; ".join(may) or "that nothing else ends it is not proven"
+
+
 def closed(facts: Facts) -> list[ProcessState]:
     """The processes in which no thread is left that could end any wait. No thread of them runs or has a time limit, and they have
     no signal handlers. Each thread waits for another of these processes, or for something that only one of them could give. An
@@ -181,6 +224,7 @@ ENDS = ("Thread", "task")
 _FILES = ("read", "recv", "write", "epoll", "poll", "select")
 WITHIN = (
     *ENDS,
+    *("rwlock", "barrier", "once", "guard"),  # that of one process's own threads: see `Call.shared`
     *("Lock", "RLock", "Event", "Condition", "Queue", "Future", "Barrier", "Semaphore"),
     *(f"asyncio.{name}" for name in ("Lock", "Event", "Condition", "Queue", "Future", "Barrier", "Semaphore")),
 )
@@ -193,7 +237,7 @@ def _is_meant(edge: Edge) -> bool:
 
 def _needed(facts: Facts, f: ProcessState) -> set[int] | None:
     """The pids of the other processes on which all waits of a process depend; None where something else might end one of them."""
-    if f.main is None or f.role or f.signals or f.rings or f.state in ("T", "t", "Z", "X"):
+    if f.main is None or f.role or f.signals or f.rings or f.unsent or f.state in ("T", "t", "Z", "X"):
         return None
     found: set[int] = set()
     for t in f.threads:

@@ -19,7 +19,8 @@ from ..stacks.async_waits import LoopState, TaskState
 from ..stacks.threads import Frame
 from ..stacks.waits import Edge
 from ..torch.collectives import Count
-from .facts import ProcessState, ThreadState
+from .enders import acts
+from .facts import Facts, ProcessState, ThreadState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -45,11 +46,14 @@ MACHINE = 32  # bits: pids of the machine with number N begin at N << MACHINE
 def facts_data(seen: Sequence[ProcessState], sides: Sequence[Side], host: str, version: str) -> dict[str, Any]:
     """The facts of this machine as JSON. `sides`: its engine instances, whose requests are judged with all others."""
     named = {node for f in seen for edge in f.edges for node in (edge.owner, *edge.candidates, *edge.bystanders) if node}
-    processes, resting = [], 0
+    facts, processes, resting = Facts(seen), [], 0
     for f in seen:
         kept = [t for t in f.threads if t.main or not t.idle or t.edge is not None or t.node in named]
-        resting += len(f.threads) - len(kept)
-        processes.append(_encoded(replace(f, threads=kept)))
+        sent = {t.node for t in kept}
+        left = [t for t in f.threads if t.node not in sent]
+        resting += len(left)
+        alone = sum(acts(facts, f, t) for t in left)
+        processes.append(_encoded(replace(f, threads=kept, left_out=len(left), unsent=alone)))
     return {
         **sides_data(sides, host, version),
         "processes": processes,
@@ -140,9 +144,10 @@ class _Decoder:
 
 def _fix_process(d: _Decoder, f: ProcessState) -> None:
     f.name, f.pid, f.ancestors = d.name(f.name), d.pid(f.pid), set(map(d.pid, f.ancestors))
-    f.read, f.per_node = int(f.read), int(f.per_node)
+    f.read, f.per_node, f.left_out, f.unsent = int(f.read), int(f.per_node), int(f.left_out), int(f.unsent)
     f.children = {d.pid(pid): seconds for pid, seconds in f.children.items()}
     f.dead_children = [(d.pid(pid), what) for pid, what in f.dead_children]
+    f.gone, f.programs = list(map(d.pid, f.gone)), {d.pid(pid): what for pid, what in f.programs.items()}
     f.peers = {inode: [(d.pid(pid), writes) for pid, writes in held] for inode, held in f.peers.items()}
     f.family = (d.number, f.family) if f.family is not None else None
 

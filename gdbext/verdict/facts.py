@@ -15,7 +15,7 @@ from . import patterns
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ..engines.rank import Rank
     from ..engines.sightings import InStep, Start
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from ..stacks.threads import ProcessView
     from ..stacks.waits import Edge
 
-LOCKS = ("Lock", "RLock", "mutex", "import", "Semaphore", "asyncio.Lock", "asyncio.Semaphore")
+LOCKS = ("Lock", "RLock", "mutex", "rwlock", "import", "Semaphore", "asyncio.Lock", "asyncio.Semaphore")
+NATIVE = ("condition", "barrier", "once", "guard", "native")  # waits in native code: of none is it known all that could end it
 Node = Any
 
 
@@ -237,6 +238,8 @@ class ProcessState:
     children: dict[int, float] = field(default_factory=dict)  # {pid of a descendant: seconds that it ran}
     dead_children: Sequence[tuple[int, str]] = ()  # [(pid, what)] that it has not asked about
     ended: str = ""  # how it has ended
+    gone: list[int] = field(default_factory=list)  # pids that it waits for and that are no processes any more
+    programs: dict[int, str] = field(default_factory=dict)  # {pid that was not read and that it waits for: program and state}
     frozen: str = ""  # what has frozen it
     died: tuple[int, str] | None = None  # of a core: (tid, signal) of the thread whose error ended it
     ancestors: set[int] = field(default_factory=set)  # pids
@@ -245,6 +248,10 @@ class ProcessState:
     peers: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)  # {inode: [(pid that has it, whether for writing)]}
     at_ends: dict[Any, list[Node]] = field(default_factory=dict)  # {an end of `file_ends`: nodes that can reach it}
     hidden: list[int] = field(default_factory=list)  # pids of kin that may have the other ends too, and may not be looked at
+    left_out: int = 0  # threads that rest and that its machine did not send
+    unsent: int = 0  # how many of them may act by themselves
+    stands_for: tuple[int, int] | None = None  # the (rank, size) that its environment gives it
+    here: set[int] = field(default_factory=set)  # the ranks of its job that were read, in whatever state
     orphan: str = ""  # why nothing can reach it any more
     requests: list[Any] | None = None  # of its engine (`requests.model.Tracked`), None where they are not known
     listens: bool = False  # something in it waits for connections, by epoll
@@ -266,6 +273,11 @@ class ProcessState:
     view: ProcessView | None = None  # of the copy
     window: Window = field(default_factory=Window)  # what its threads did
     partial: list[str] = field(default_factory=list)  # why this is not all
+
+    @property
+    def number(self) -> int | None:
+        """Its number among all ranks of its job, None where it is not known."""
+        return self.world[0] if self.world else next((c.rank for c in self.counts if c.default), None)
 
     @property
     def main(self) -> ThreadState | None:
@@ -303,6 +315,13 @@ class Facts:
                 self._tasks.setdefault(task.node, task)
                 self._owners.setdefault(task.node, f)
         self.edges = [edge for f in self._processes for edge in f.edges]
+        self._made: dict[Callable[[Facts], Any], Any] = {}
+
+    def once(self, make: Callable[[Facts], Any]) -> Any:
+        """What a function makes of these facts; it is called once."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return self._made[make]
 
     def __iter__(self) -> Iterator[ProcessState]:
         return iter(self._processes)

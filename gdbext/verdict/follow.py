@@ -14,9 +14,9 @@ from ..observe.system_calls import Call, Source
 from ..observe.window import STILL
 from ..stacks import file_ends, ray_actors
 from . import jobs
-from .facts import LOCKS
+from .facts import LOCKS, NATIVE
 from .turns import behind, taken_in_turn
-from .words import describe_node, name_of
+from .words import called, describe_node, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -292,7 +292,7 @@ def _edge(facts: Facts, edge: Edge, seen: _Way, every: bool) -> Outlook:
         found = Outlook("answer", None, [edge.note])
     elif every or edge.every:
         found = _all(facts, edge, seen)
-    elif edge.kind in (*LOCKS, ray_actors.KIND) and not edge.candidates:
+    elif edge.kind in (*LOCKS, *NATIVE, ray_actors.KIND) and not edge.candidates:
         found = Outlook("unknown")
     else:
         givers = givers_of(facts, edge)
@@ -374,7 +374,9 @@ def _pids(facts: Facts, pids: Sequence[int], f: ProcessState | None, seen: _Way)
     if sum(ran.values()) > STILL:
         busiest = max(ran, key=lambda pid: ran[pid])
         return Outlook("works", None, [f"its child {busiest} used {ran[busiest]:.2f} s of CPU meanwhile"])
-    return Outlook("answer", None, [f"process {pid} was not asked: name that one too" for pid in list(pids)[:4]])
+    there = [pid for pid in pids if pid not in f.gone]
+    way = [f"process {called(f, pid)} was not asked: name that one too" for pid in there[:4]]
+    return Outlook("answer" if there else "unknown", None, way or [f"process {pid} has ended" for pid in pids[:4]])
 
 
 def _call(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:
@@ -412,13 +414,20 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call, seen: _Way) 
     if any(p.pid in pids and any(n[0] == p.name for n in seen) for p in facts):
         return Outlook("unknown")  # that one waits for this one
     if kinds == {"unix"} and all(source.peers for source in call.sources) and not pids:
-        return Outlook("unknown" if call.limited or f.hidden else "sleeps", node)  # this process alone has the other end
+        return Outlook("unknown" if call.limited or f.hidden or callers(f) else "sleeps", node)  # it alone has the other end
     if pids and all(pid in f.ancestors for pid in pids):
         return Outlook("rests")  # its parent's commands
     if "pipe" in kinds and not pids:
         return Outlook("unknown")
     mine = [pid for pid in pids if pid not in f.ancestors]
     return _pids(facts, mine, f, seen)
+
+
+def callers(f: ProcessState) -> int:
+    """How many threads of native code alone may act by themselves, and so may call back into Python: all but those that wait in
+    a futex without a time limit."""
+    waits = [t.call is not None and t.call.name == "futex" and not t.call.limited for t in f.threads if not (t.python or t.main)]
+    return f.unsent + waits.count(False)
 
 
 def givers_at(f: ProcessState, node: Node, call: Call) -> list[Node]:

@@ -10,8 +10,15 @@ if TYPE_CHECKING:
     from ..stacks.waits import Edge
     from .facts import Facts, Node, ThreadState
 
-LOST = "every worker waits for work and all queues are empty: a worker has ended and the work that it had is lost"
+LOST = "every worker waits for work, and none of them has it: a worker that has ended may have had it"
 GONE = "the pool has no worker any more"
+
+
+def why_lost(edge: Edge) -> str:
+    """Why no one gives the result of `edge`, in words: a thread of the pool's own that has ended takes none in any more."""
+    if edge.ended:
+        return f"{', '.join(edge.ended)}, which takes the results of the pool in, has ended"
+    return LOST if edge.pids or edge.candidates else GONE
 
 
 def givers(facts: Facts, edge: Edge) -> tuple[list[Node], list[int]]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _PERIODS = re.compile(r"[\d,]+ of [\d,]+ periods")  # of a quota: each look at it has other numbers
 
 
+NO_REASON = "no evidence of why it is blocked here"
 ONE_LOOK = "looked at once: whether it lasts is not known"
 
 
@@ -35,6 +36,7 @@ def judge(processes: Iterable[ProcessState]) -> list[Verdict]:
     """One `Verdict` for each engine, group or lone process, the gravest first."""
     facts = Facts(processes)
     collectives.disown(facts)
+    absent.adopt(facts)
     found = []
     for number, group in enumerate(families(facts)):
         verdict = judge_group(group)
@@ -153,7 +155,16 @@ def _unknown(facts: Facts) -> Verdict:
     evidence += requests.queued(facts)
     evidence += [describe(f.main) for f in facts if f.main]
     more = count_lines(facts) + in_step.lines(facts) + ring_lines(facts) + notes(facts) + _shortages(facts) + _timers(facts)
-    return Verdict("unknown", [], [*evidence, *more, "no evidence of why it is blocked here"])
+    return Verdict("unknown", [], [*evidence, *more, NO_REASON if _is_blocked(facts) else absent.NOT_BLOCKED])
+
+
+def _is_blocked(facts: Facts) -> bool:
+    """Whether a main thread, or a task that a loop runs for, stood where it is or only asked. Of one look that is not known."""
+    for node in roots(facts):
+        t, f = facts.thread(node), facts.process(node)
+        if t.still or t.polls if t is not None else f is not None and node not in f.moved_tasks:
+            return True
+    return False
 
 
 def _shortages(facts: Facts) -> list[str]:

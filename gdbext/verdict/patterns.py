@@ -21,6 +21,8 @@ STORE = re.compile(
     r"(?:^|\.)(init_process_group|_store_based_barrier|rendezvous|_tcp_rendezvous_handler|_env_rendezvous_handler|_create_c10d_store)$"
 )
 TORCH = re.compile(r"(^|/)torch/distributed/")  # files
+STORE_WAITS = re.compile(r"c10d::TCPStore::(wait|doWait|get|doGet)\b")
+TRIO = re.compile(r"(^|/)trio/_core/_io_\w+\.py$")  # where its loop waits for files and other threads
 SLEEP = re.compile(r"_*(clock_)?nanosleep|time_sleep|pysleep|usleep|sleep$")
 INPUT = re.compile(
     r"_*(epoll_p?wait2?|poll|ppoll|p?select|accept4?|recv(from|msg)?|read|pread64|io_getevents|sigtimedwait|sigwait)$"

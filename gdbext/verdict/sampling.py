@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..access.cgroups import frozen_by
 from ..access.proc import ProcTarget, process_clock
-from ..access.procfs import bytes_read, cpu_of, read_maps, state_of, wait_channel
+from ..access.procfs import bytes_read, cpu_of, is_gone, program_of, read_maps, state_of, wait_channel
 from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
 from ..access.retry import settled_counts
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 MAX_QUEUES = 256  # whose counts are compared
 MAX_TURNS = 1 << 20  # items through a queue between two successive readings of its count
+MAX_PROGRAMS = 64  # processes that were not read and whose programs are named
 TICKS, TICK = 4, 0.003  # times, seconds
 SHM = "/dev/shm/"
 _PYTHON = re.compile(r"/(lib)?python[^/\n]*$", re.M)  # files that a process of Python maps
@@ -134,8 +135,13 @@ class Sampling:
         fifos = {source.text: source.inode for source in sources if source.kind == "pipe" and source.text.startswith("/")}
         holders = system_calls.holders_of({inode for inodes in wanted.values() for inode in inodes}, names=fifos)
         ends = file_ends.wanted(call for s in self.live for call in _calls(s))
+        read = {s.pid for s in self.seen}
         for s in self.live:
             s.peers = {inode: holders[inode] for inode in wanted[s.pid] if inode in holders}
+            awaited = _awaited(s)
+            s.gone = sorted(pid for pid in awaited if is_gone(pid)) if _of_this_namespace(s) else []
+            others = {pid for held in s.peers.values() for pid, _ in held} | awaited
+            s.programs = {pid: program_of(pid) for pid in sorted(others - read - set(s.gone))[:MAX_PROGRAMS]}
             if s.view is not None and ends:
                 agents = {**{(s.name, th.tid): th for th in s.view.threads if not th.idle}, **{t.node: t for t in s.tasks}}
                 s.at_ends = file_ends.agents_at(s.pid, s.view.rt, agents, ends)
@@ -151,6 +157,16 @@ def _not_seen(snap: ProcessSnapshot) -> ProcessState:
         found.role, found.engine, found.family = rank.role, rank.engine, rank.family
         found.replica, found.alone = rank.ranks.get("dp", rank.replica), rank.replica is not None
     return found
+
+
+def _of_this_namespace(s: ProcessState) -> bool:
+    """Whether pids that its memory holds are ours."""
+    return s.view is not None and s.view.ns_pid == s.pid
+
+
+def _awaited(s: ProcessState) -> set[int]:
+    """The pids of the processes whose end its threads and tasks wait for."""
+    return {edge.pid for edge in s.edges if edge.pid} | {pid for call in _calls(s) if call.name == "wait" for pid in call.peers}
 
 
 def _calls(s: ProcessState) -> list[system_calls.Call]:
@@ -426,7 +442,9 @@ def _read_copy(s: ProcessState, snap: ProcessSnapshot, live: bool) -> None:
         if view.rt is not None:
             s.rings, s.counts = shm_rings.find(view.rt), collectives.find(view.rt)
             s.hosts = gloo_peers.read(view.rt, s.counts)
-            s.world, s.job = threads.world(view.rt), system_calls.in_network(collectives.store_of(view.rt), s.pid)
+            s.world, s.stands_for = threads.world(view.rt), threads.place_by_environment(view.rt)
+            store = collectives.store_of(view.rt) or (threads.store_by_environment(view.rt) if s.stands_for else "")
+            s.job = system_calls.in_network(store, s.pid)
             from_samples.meet(view, s.threads, s.counts)
             s.per_node = (threads.ranks_of_a_node(view.rt) or _ranks_here(s.rank, s.world[1])) if s.world is not None else 0
             if s.world is None and s.rank is None:  # an engine's default group may span many engines

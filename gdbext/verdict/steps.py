@@ -12,10 +12,12 @@ from ..observe.system_calls import Call
 from ..observe.window import STILL
 from ..stacks import ray_actors
 from ..stacks.async_waits import RUNNABLE
-from . import jobs
-from .facts import LOCKS
+from . import jobs, patterns
+from .enders import enders, who_may
+from .facts import LOCKS, NATIVE
 from .follow import (
     asks_only,
+    callers,
     from_outside,
     givers_at,
     givers_of,
@@ -27,7 +29,7 @@ from .follow import (
     streams_call,
 )
 from .turns import behind
-from .words import describe, describe_node, kept_line, name_of
+from .words import called, describe, describe_node, kept_line, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,8 +53,8 @@ STATES = {
     ENDED: "it has ended",
     INPUT: "it waits for input from outside, which no process here owes",
     THERE: "what it waits for is there, and it was not woken",
-    NOBODY: "no thread that was read can reach what could end the wait",
-    RING: "it waits for an earlier one in the chain",
+    NOBODY: "nothing that was read can end the wait: it is proven, not only that no frame leads to it",
+    RING: "it waits for an earlier one in the chain, and only those could end these waits",
     SEVERAL: "any of several could end the wait, and they do not do the same",
     UNKNOWN: "what it waits for, or what could end that, is not known",
 }
@@ -75,12 +77,14 @@ class End:
 @dataclass
 class Step:
     """`waits_for` in words, '' where the node waits for nothing that others give: then `end` says what it does. `nodes`: those
-    that could end the wait, any of them, or `every` one must. `end`: the chain ends here."""
+    that could end the wait, any of them, or `every` one must. `end`: the chain ends here. `owned`: the object itself names the
+    `nodes`, so no other can end the wait."""
 
     waits_for: str
     nodes: Sequence[Node] = ()
     end: End | None = None
     every: bool = False
+    owned: bool = False
 
 
 def step(facts: Facts, node: Node) -> Step:
@@ -114,10 +118,14 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     asking = asks_only(f, loop) if loop is not None else None
     main = asking.node if asking is not None else loop.main if loop is not None and selects else None
     if main is not None:
-        return Step(f"its {main[1]}, in the event loop", [main])
+        return Step(f"its {main[1]}, in the event loop", [main], owned=True)
     if t.main and f.rings and t.stands_in(shm_rings.waits_in):
         ends = [node for ring in f.rings for node in _ring_ends(facts, f, t, ring)]
-        return Step("its ring in shared memory", list(dict.fromkeys(ends)), None, True) if ends else _does(t.node, UNKNOWN, t.top)
+        return (
+            Step("its ring in shared memory", list(dict.fromkeys(ends)), None, True, t.still)
+            if ends
+            else _does(t.node, UNKNOWN, t.top)
+        )
     asks = t.edge is not None and t.edge.kind == "GIL"
     if t.edge is not None and asks:
         return _gil(facts, f, t, t.edge)
@@ -125,6 +133,10 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
         return Step("its next task of Ray", (), End(t.node, INPUT, describe(t)))
     if t.collective and t.still and t.edge is not None and t.edge.kind == "condition":
         return _collective(facts, f, t)  # the native code's own wait for the others
+    if t.at_store:
+        return _at_store(facts, f, t)
+    if t.still and t.find(patterns.STORE_WAITS, "native"):
+        return _key(facts, f, t)
     if t.edge is not None and (t.held_up or not t.advanced or t.edge.limit):  # a thread that asks over and over waits too
         return _edge(facts, t.edge)
     if t.blocked:
@@ -152,19 +164,44 @@ def _gil(facts: Facts, f: ProcessState, t: ThreadState, edge: Edge) -> Step:
     keeps = f.gil_hog[0] if f.gil_hog is not None else edge.owner
     holder = facts.thread(keeps)
     if holder is not None and holder is not t and (f.gil_hog is not None or holder.still):
-        return Step(edge.lock, [holder.node])
+        return Step(edge.lock, [holder.node], owned=True)
     return _does(t.node, RUNS, f"{describe(t)}: it asks for its turn")
 
 
 def _collective(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     """The step to the other ranks of the job, those that are not in the collective; where its group is known, to members of
     that."""
+    if t.peer is not None:
+        return _peer(facts, f, t)
     others = [(main.node, one) for main in facts.elsewhere for one in [facts.process(main.node)] if one is not None]
     others = [(node, one) for node, one in others if node != t.node and (not f.job or one.job in ("", f.job))]
     members = [node for node, one in others if t.group and any(count.group == t.group for count in one.counts)]
     absent = members or [node for node, _ in others]
     said = f"the other ranks in {t.collective}"
-    return Step(said, absent, None, True) if absent else _unknown(said, "no rank that was read is elsewhere")
+    return Step(said, absent, None, True, bool(members)) if absent else _unknown(said, "no rank that was read is elsewhere")
+
+
+def _at_store(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
+    """The step of a rank that sets up a group: to those that have not come to do so, or to none where all have."""
+    mains = [one.main for one in facts if one.job == f.job and one is not f and one.world is not None and one.main is not None]
+    late = [main.node for main in mains if not main.at_store and not main.collective]
+    said = f"the other ranks in {t.at_store.function}"
+    return Step(said, late, None, True, True) if late else _does(t.node, UNKNOWN, describe(t))
+
+
+def _key(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
+    """The step of a rank that waits for a key of its job's store: to the other ranks, any of which may set it."""
+    mains = [one.main for one in facts if one.job == f.job and one is not f and one.world is not None and one.main is not None]
+    nodes = [main.node for main in mains if not main.find(patterns.STORE_WAITS, "native")]
+    said = "a key of its job's store"
+    return Step(said, nodes) if nodes else _unknown(said, "each rank that was read waits for one itself")
+
+
+def _peer(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
+    """The step to the one rank to which a rank sends, or from which it receives."""
+    said = f"rank {t.peer} in {t.collective}"
+    peers = [one.main.node for one in facts if one.job == f.job and one.number == t.peer and one.main is not None]
+    return Step(said, peers, None, True) if len(peers) == 1 else _unknown(said, "that rank was not read")
 
 
 def _late(facts: Facts, f: ProcessState) -> list[Node]:
@@ -192,6 +229,9 @@ def _call(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
         return _processes(facts, f, call.peers, "the end of a child")
     if call.name in ("pause", "sigwait"):
         return _does(t.node, INPUT, f"{describe(t)}: it waits for a signal")
+    inner = next((x for x in t.frames if x.kind == "python"), None)
+    if inner is not None and patterns.TRIO.search(inner.file.replace("\\", "/")):
+        return _unknown("an event of its trio loop", "the tasks of trio are not read")
     if call.name in ("futex", "fcntl", "flock") or not call.sources:
         return _does(t.node, UNKNOWN, describe(t))
     return _sources(facts, f, t.node, call)
@@ -219,11 +259,10 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
         held = any(pid == f.pid for inode in inodes for pid, _ in f.peers.get(inode, ()))
         why = "this process alone is seen to have the other end" if held else "the process at its other end is not seen"
         more = f"; {', '.join(map(str, f.hidden[:8]))} may have it too, and may not be looked at" if f.hidden else ""
-        if held and len(f.threads) == 1 and not f.hidden and not f.signals and not any(s.is_named for s in call.sources):
-            return Step(
-                said, (), End(None, NOBODY, "this process alone has the other end, and no other thread that could use it")
-            )
-        return _unknown(said, why + more)
+        may = who_may(facts, f, node)
+        if held and not may:
+            return Step(said, (), End(None, NOBODY, "this process alone has the other end, and none of its threads can use it"))
+        return _unknown(said, f"{why}{more or (f'; {may}' if held else '')}")
     return _processes(facts, f, seen or known, said, call)
 
 
@@ -234,13 +273,15 @@ def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, ca
     nodes = [node for other in facts if other.pid in pids for node in _at_end(other, call)]
     if nodes:
         return Step(said, nodes)
-    dead = [what for pid, what in f.dead_children if pid in pids]
+    gone = [pid for pid in pids if pid in f.gone]
+    dead = [what for pid, what in f.dead_children if pid in pids] or ["it is gone"] * len(gone)
     if dead:
         return Step(said, (), End(None, ENDED, f"that process has ended: {dead[0]}", pids[0]))
     if not pids:
         return _unknown(said, "which process that is, is not known")
     ran = sum(f.children.get(pid, 0.0) for pid in pids)
     did = f"used {ran:.2f} s of CPU meanwhile, and was" if ran > STILL else "was"
+    who = ", ".join(called(f, pid) for pid in pids[:4])
     return Step(said, (), End(None, RUNS if ran > STILL else UNKNOWN, f"process {who} {did} not read", pids[0]))
 
 
@@ -267,15 +308,19 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
     if edge.open and f is not None:
         return Step(said, (), End(_sleeper(facts, f, edge.waiter), THERE, edge.open))
     if edge.kind == "Process" and f is not None:
+        kept = _kept_open(f, edge)
+        if kept is not None:
+            said = f"{said}: process {edge.pid} has ended, and what it wrote to is still open"
+            return _processes(facts, f, peers_of(f, kept), said, kept)
         return _processes(facts, f, [edge.pid] if edge.pid else [], said)
     if edge.owner is not None:
-        return Step(said, [edge.owner])
+        return Step(said, [edge.owner], owned=not edge.doubted)
     if edge.outside or edge.unread and not edge.candidates:
         return Step(said, (), End(None, UNKNOWN, edge.note, edge.unread[0] if edge.unread else 0))
     if edge.orphan and not (edge.shared and f is not None and f.signals):
         return Step(said, (), End(None, ENDED, edge.note))
     if every or edge.every:
-        return Step(said, edge.candidates, None, True)
+        return Step(said, edge.candidates, None, True, not edge.doubted)
     if edge.kind == "Job":
         return _job(facts, edge, said)
     if edge.kind == "Value" and f is not None:  # in memory that its children share
@@ -283,31 +328,51 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
     able = givers_of(facts, edge)
     nodes = [node for node in able if node not in edge.bystanders] or able
     if nodes:
-        return Step(said, nodes)
+        return Step(said, nodes, owned=edge.pool)
+    known = enders(facts, edge.waiter) if edge.kind == "rwlock" else None
+    if known is not None and known[0]:
+        return Step(said, known[0], owned=True)
     if edge.kind in (*LOCKS, ray_actors.KIND) or edge.candidates:
         return _unknown(said, edge.note or "all that could end that wait for the same")
     if edge.ended:
-        return Step(said, (), End(None, ENDED, f"{', '.join(edge.ended[:4])}, which could have ended that, has ended"))
+        gone = f"{', '.join(edge.ended[:4])}, which could have ended that, has ended"
+        if f is not None and callers(f) and not f.role:
+            return _unknown(said, f"{gone}; {who_may(facts, f, edge.waiter)}")
+        return Step(said, (), End(None, ENDED, gone))
     if edge.kind == "File":
         return _unknown(said, edge.note)
     if edge.kind == "Future":
         why = "no frame that was read has it: work queued in a loop or pool is in no frame"
         return _unknown(said, why + (f"; {edge.note}" if edge.note else ""))
-    none = "no thread and no task that was read can reach it" + (f"; {edge.note}" if edge.note else "")
-    if f is not None and f.signals:
-        what = f"the process's own handler of {', '.join(f.signals[:4])} may, which is not read"
-        return _unknown(said, f"{none}; {what}")
-    return Step(said, (), End(None, NOBODY, none))
+    may = who_may(facts, f, edge.waiter) if f is not None else "its process was not read"
+    if may and edge.kind in NATIVE:
+        return _unknown(said, "; ".join(filter(None, (edge.note, may))))
+    note = f"; {edge.note}" if edge.note else ""
+    if may:
+        return _unknown(said, f"no Python frame that was read names it{note}; {may}")
+    return Step(said, (), End(None, NOBODY, f"no thread and no task can end that: all of them wait too{note}"))
+
+
+def _kept_open(f: ProcessState, edge: Edge) -> Call | None:
+    """The pipes that a task reads of a child that has ended, as a call: asyncio takes the child's end only when all of them are
+    closed, and others have their writing ends (asyncio/base_subprocess.py, `_try_finish`)."""
+    task = next((task for task in f.tasks if task.node == edge.waiter), None)
+    loop = f.loop_with(task.loop) if task is not None and edge.pid in f.gone else None
+    thread = next((t for t in f.threads if loop is not None and t.node[1] == loop.tid), None)
+    if thread is None or thread.call is None:
+        return None
+    pipes = [one for one in thread.call.sources if one.kind == "pipe" and peers_of(f, Call("read", [one]))]
+    return Call("read", pipes) if pipes else None
 
 
 def _job(facts: Facts, edge: Edge, said: str) -> Step:
     nodes, unread = jobs.givers(facts, edge)
     if nodes:
-        return Step(said, nodes)
+        return Step(said, nodes, owned=not unread)
     if unread:
         others = [End(None, UNKNOWN, "it was not read", pid) for pid in unread[1:MAX_UNREAD]]
         return Step(said, (), End(None, UNKNOWN, f"process {', '.join(map(str, unread[:4]))} not read", unread[0], others))
-    return Step(said, (), End(None, ENDED, jobs.LOST if edge.pids or edge.candidates else jobs.GONE))
+    return Step(said, (), End(None, ENDED, jobs.why_lost(edge)))
 
 
 def _sleeper(facts: Facts, f: ProcessState, waiter: Node) -> Node:
@@ -335,7 +400,7 @@ def _task(facts: Facts, f: ProcessState, task: TaskState) -> Step:
             return _unknown("its turn in the event loop", "no thread runs that loop")
         if thread.call is not None and thread.call.name in _SELECTS:
             return Step("its turn in the event loop", (), End(thread.node, THERE, f"{describe(thread)}: the loop sleeps"))
-        return Step("its turn in the event loop", [thread.node])
+        return Step("its turn in the event loop", [thread.node], owned=True)
     if task.edge is not None:
         return _edge(facts, task.edge, len(task.on) > 1 and task.kind != "as_completed")
     if task.kind == "sleep":

@@ -80,7 +80,7 @@ def _place(facts: Facts, node: Node) -> tuple[str, str] | None:
     """The function that wants the lock: the innermost that does not belong to the lock."""
     t = facts.thread(node)
     frames = _frames(facts, node)
-    if t is not None and t.edge is not None and t.edge.kind == "mutex":
+    if t is not None and t.edge is not None and t.edge.kind in ("mutex", "rwlock"):
         libc = ("libc.so.6", "libpthread.so.0")
         return next((_key(f) for f in frames if f.kind == "python" or not _of_lock(f) and not path_of(f).endswith(libc)), None)
     for f in frames:

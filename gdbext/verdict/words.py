@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Collection
 
-    from .facts import Facts, Node, ThreadState
+    from .facts import Facts, Node, ProcessState, ThreadState
 
 
 _AWAITED = {  # what a function of the kernel waits for: kernel/fork.c (vfork)
@@ -29,6 +29,12 @@ def name_of(facts: Facts, node: Node) -> str:
     if t is None and isinstance(node[1], str):
         return f"{node[0]} {node[1]}"
     return f"{node[0]} thread {node[1]}" + (f" ({t.name})" if t is not None and t.name else "")
+
+
+def called(f: ProcessState, pid: int) -> str:
+    """A process that was not read and that another one waits for: `4242 (sleep, in hrtimer_nanosleep)`."""
+    what = f.programs.get(pid, "")
+    return f"{pid} ({what})" if what else str(pid)
 
 
 def describe(t: ThreadState | None) -> str:

@@ -10,9 +10,10 @@ from . import in_step
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ..facts import Facts, ProcessState, Verdict
+    from ..facts import Facts, ProcessState, ThreadState, Verdict
 
 MAX_RANKS, SHOWN = 1 << 16, 32
+NOT_BLOCKED = "nothing here is known to be blocked"
 
 
 def place_of(f: ProcessState) -> tuple[int, int] | None:
@@ -21,10 +22,31 @@ def place_of(f: ProcessState) -> tuple[int, int] | None:
     return in_step.place_of(f) or default
 
 
+def adopt(facts: Facts) -> None:
+    """Makes a rank of each process that its environment makes one of a job whose ranks were read, and that has not come to meet
+    them; tells each process of a job which ranks of it were read, so that none of these is said to be elsewhere. What a rank has
+    started has the same environment and is none."""
+    jobs: dict[str, list[ProcessState]] = {}
+    for f in facts:
+        if f.job and (f.world or f.stands_for):
+            jobs.setdefault(f.job, []).append(f)
+    for group in jobs.values():
+        known = {f.world for f in group if f.world}
+        pids = {f.pid for f in group if f.world or f.stands_for}
+        for f in group:
+            fits = f.stands_for is not None and f.world is None and f.stands_for[1] in {size for _, size in known}
+            if fits and f.stands_for not in known and not f.role and not pids & f.ancestors:
+                f.world = f.stands_for
+        here = {place[0] for f in group for place in (f.world, f.stands_for) if place}
+        for f in group:
+            f.here = here
+
+
 def missing(group: Sequence[ProcessState]) -> list[int]:
     """Ranks of the group that are not among the sampled processes, where the group's size is known; [] where all are there."""
     worlds = [place for place in map(in_step.place_of, group) if place]
-    return _gone(worlds) if len(worlds) == len(group) else []
+    here = {rank for f in group for rank in f.here if not in_step.goes(f)}
+    return [rank for rank in _gone(worlds) if rank not in here] if len(worlds) == len(group) else []
 
 
 def _gone(places: Sequence[tuple[int, int]]) -> list[int]:
@@ -91,9 +113,29 @@ def note(facts: Facts, found: Verdict) -> list[str]:
     said = []
     for group in jobs.values():
         places = [place for place in map(place_of, group) if place]
-        gone = _gone(places)
+        gone = [rank for rank in _gone(places) if rank not in group[0].here]
         said += lines(group, gone, places[0][1]) if gone else []
     return said
+
+
+def all_there(group: Sequence[ProcessState], inside: Sequence[tuple[ProcessState, ThreadState]]) -> list[str]:
+    """What is said where each rank that was read waits in the same operation. That the cause is in none of their stacks is known
+    of a collective alone, whose groups are known, where each rank has begun as many of it as the others."""
+    moved = [c for f in group for c in f.counters if c.moved and c.what.startswith("collectives begun")]
+    if moved:
+        one = moved[0]
+        return [f"they come and go: {one.label} has {one.what} {one.before} -> {one.after}; {NOT_BLOCKED}"]
+    peers = [f"{f.name} waits for rank {t.peer}" for f, t in inside if t.peer is not None]
+    if peers:
+        sent = "what one has sent before (isend) may be on its way"
+        return [f"messages between two ranks: {'; '.join(peers[:SHOWN])}; who has to send does not follow from that: {sent}"]
+    counts = [[sum(c.begun.values()) for c in f.counts if c.group == t.group] for f, t in inside]
+    if not all(t.group for _, t in inside) or len({tuple(count) for count in counts}) != 1 or not counts[0]:
+        return ["every rank that was read is there; whether all of them wait in the same one is not known"]
+    return [
+        "every rank that was read is there, and each has begun as many: the cause is not in these processes' stacks "
+        "(the network, the device, or unequal shapes)"
+    ]
 
 
 def named(hosts: Mapping[int, str], ranks: Iterable[int], letters: str) -> dict[str, str]:

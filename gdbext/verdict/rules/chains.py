@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from ...stacks import ray_actors
 from .. import jobs
+from ..enders import closed
 from ..facts import Verdict
-from ..follow import Outlook, outlook
+from ..follow import Outlook, callers, outlook
 from ..words import describe_node, kept_line, name_of
 
 if TYPE_CHECKING:
@@ -53,11 +54,18 @@ def dead_thread(facts: Facts) -> Verdict | None:
                 continue
             if edge.kind == "Event" and (f.signals or not edge.named) or edge.polls and not _could_only_be(f, node, edge.kind):
                 continue
+            if edge.kind != "Job" and not f.role and callers(f):
+                continue  # native code may call back, and give it
             names = ", ".join(edge.ended[:4])
             several = len(edge.ended) > 1
+            none = (
+                "no thread that runs can end that wait"
+                if f in facts.once(closed)
+                else "no frame of a thread that runs leads to it"
+            )
             evidence = [
                 f"{name_of(facts, node)} waits for {edge.lock} in {edge.where}",
-                f"no thread that runs can end that wait; {names} {'have' if several else 'has'} ended",
+                f"{none}; {names} {'have' if several else 'has'} ended",
             ]
             found = Verdict("dead-thread", [(f"thread {names}", None)], evidence, [name_of(facts, node)])
             found.again = bool(polls) or edge.polls
@@ -73,7 +81,7 @@ def lost_job(facts: Facts) -> Verdict | None:
                 continue  # without an address: a pool's own thread
             if any(jobs.givers(facts, t.edge)):
                 continue
-            evidence = [describe_node(facts, t.node), jobs.LOST if t.edge.pids or t.edge.candidates else jobs.GONE]
+            evidence = [describe_node(facts, t.node), jobs.why_lost(t.edge)]
             found = Verdict("starved", [], evidence, [name_of(facts, t.node)])
             found.again = True
             return found

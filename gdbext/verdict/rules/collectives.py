@@ -272,7 +272,7 @@ def _ranks(group: Sequence[ProcessState], f: ProcessState, rank: int | None) -> 
 
 def number_of(f: ProcessState) -> int | None:
     """The number of a process among all ranks of its job, None where it is not known."""
-    return f.world[0] if f.world else next((c.rank for c in f.counts if c.default), None)
+    return f.number
 
 
 def _met(group: Sequence[ProcessState], inside: Sequence[Any]) -> tuple[set[str], dict[str, str]] | None:
@@ -371,8 +371,4 @@ def _different(group: Sequence[ProcessState], ops: dict[Any, Any], seen: list[st
         names = {f.name for f, _ in culprits}
         line = "they are in different collectives: none of these can end"
         return Verdict("collective", [t.node for _, t in culprits], [*seen, line], [v for v in victims if v not in names])
-    line = (
-        "every rank that was read is there: the cause is not in these processes' stacks "
-        "(the network, the device, or unequal shapes)"
-    )
-    return Verdict("unknown", [], [*seen, line])
+    return Verdict("unknown", [], [*seen, *absent.all_there(group, [pair for pairs in ops.values() for pair in pairs])])

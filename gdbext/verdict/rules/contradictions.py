@@ -106,7 +106,7 @@ def nobody(facts: Facts) -> Verdict | None:
     if not waits:
         return None
     evidence = [f"{name_of(facts, node)} waits for {what}" for node, what in waits]
-    alone = len(stand) == 1 and len(stand[0].threads) == 1 and not stand[0].loops
+    alone = len(stand) == 1 and len(stand[0].threads) + stand[0].left_out == 1 and not stand[0].loops
     names = ", ".join(f.name for f in stand[:SHOWN])
     why = (
         "it is the only thread of its process"

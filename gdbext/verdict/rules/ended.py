@@ -36,7 +36,7 @@ def crashed(facts: Facts) -> Verdict | None:
     for f in facts:
         asked = {t.edge.pid for t in f.threads if t.edge is not None and (t.edge.limit or t.edge.polls)}
         awaited = awaited_pids(f) - asked | _engines_own(facts, f)  # one that asks for it soon finds that it has ended
-        if f.main is not None and f.main.still and len(f.threads) == 1 and reads_its_own_pipe(f, f.main):
+        if f.main is not None and f.main.still and len(f.threads) + f.left_out == 1 and reads_its_own_pipe(f, f.main):
             awaited |= {pid for pid, _ in f.dead_children}
         missed = [(pid, what) for pid, what in f.dead_children if pid in awaited]
         if missed:

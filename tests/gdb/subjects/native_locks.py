@@ -1,0 +1,52 @@
+"""native_locks.py ring|naps|barrier: threads that wait for pthread locks of the C library. It says which is which, by tid.
+
+ring: a reader wants the rwlock again, a writer waits for it and goes first. naps: a reader has it and naps, a writer waits.
+barrier: two have come, a third naps."""
+
+import ctypes
+import json
+import os
+import sys
+import threading
+import time
+
+WRITERS_FIRST = 2  # PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP
+libc = ctypes.CDLL(None)
+kind, tids = sys.argv[1], {}
+lock, attributes, barrier = (ctypes.create_string_buffer(64) for _ in range(3))
+libc.pthread_rwlockattr_init(attributes)
+libc.pthread_rwlockattr_setkind_np(attributes, WRITERS_FIRST)
+libc.pthread_rwlock_init(lock, attributes)
+libc.pthread_barrier_init(barrier, None, 3)
+
+
+def thread(name, function):
+    def run():
+        tids[name] = threading.get_native_id()
+        function()
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+
+
+def reader():
+    libc.pthread_rwlock_rdlock(lock)
+    time.sleep(0.5 if kind == "ring" else 40)
+    libc.pthread_rwlock_rdlock(lock)
+
+
+def comes_late():
+    time.sleep(40)
+    libc.pthread_barrier_wait(barrier)
+
+
+thread("first", comes_late if kind == "barrier" else reader)
+time.sleep(0.2)
+thread("second", lambda: libc.pthread_barrier_wait(barrier) if kind == "barrier" else libc.pthread_rwlock_wrlock(lock))
+while len(tids) < 2:
+    time.sleep(0.01)
+time.sleep(1 if kind == "ring" else 0.2)
+print(json.dumps({"pid": os.getpid(), **tids}), flush=True)
+if kind == "barrier":
+    libc.pthread_barrier_wait(barrier)
+else:
+    libc.pthread_rwlock_rdlock(lock)
