@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..engines import sightings
 from ..engines.shm_rings import Ring
 from ..errors import GdbextError
+from ..observe.families import Outsider
 from ..observe.system_calls import Call, Source
 from ..requests.instances import Side
 from ..requests.model import Counter, Place, Tracked
@@ -29,7 +30,7 @@ CLASSES: dict[str, Any] = {
     cls.__name__: cls
     for cls in (ProcessState, ThreadState, Edge, TaskState, LoopState, Counter, Ring, Count, Call, Source, Frame, Side)
     + (sightings.Look, sightings.Sighting, sightings.Keeper, sightings.Transfer, sightings.Connector, Tracked, Place)
-    + (sightings.InStep, sightings.Start, sightings.Offload)
+    + (sightings.InStep, sightings.Start, sightings.Offload, Outsider)
 }
 LEFT = {  # members that stay where they were read
     "ProcessState": {"rank", "snapshot", "view", "window", "partial", "requests"},
@@ -142,6 +143,7 @@ def _fix_process(d: _Decoder, f: ProcessState) -> None:
     f.name, f.pid, f.ancestors = d.name(f.name), d.pid(f.pid), set(map(d.pid, f.ancestors))
     f.read, f.per_node = int(f.read), int(f.per_node)
     f.children = {d.pid(pid): seconds for pid, seconds in f.children.items()}
+    f.others = {d.pid(pid): replace(one, pid=d.pid(pid)) for pid, one in f.others.items()}
     f.dead_children = [(d.pid(pid), what) for pid, what in f.dead_children]
     f.peers = {inode: [(d.pid(pid), writes) for pid, writes in held] for inode, held in f.peers.items()}
     f.family = (d.number, f.family) if f.family is not None else None

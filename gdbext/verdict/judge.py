@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from .. import log
+from . import gate
 from .facts import Facts, Verdict
 from .follow import outlook
 from .kinds import GRAVITY, LASTING, QUIET
@@ -107,10 +108,20 @@ def _linked(f: ProcessState, other: ProcessState) -> bool:
 def judge_group(processes: Iterable[ProcessState]) -> Verdict:
     """The `Verdict` on processes that belong together: the first rule that applies."""
     facts = Facts(processes)
+    slow: Verdict | None = None
     for rule in ORDER:
         found = rule(facts)
         if found is None:
             continue
+        passed = gate.judged(facts, found)
+        if passed.kind == "unknown" and passed is not found:
+            slow = slow or passed
+            continue
+        if slow is not None and passed.kind in QUIET:
+            if passed.kind == "idle":
+                continue  # who keeps others waiting is at work
+            passed.evidence = list(dict.fromkeys([*slow.evidence, *passed.evidence]))
+        found = passed
         log.note("%s: %s, by %s; what stands before it in ORDER does not apply", _names(facts), found.kind, rule.__qualname__)
         found = _at_one_look(facts, found)
         more = absent.note(facts, found) + _shortages(facts)
@@ -121,7 +132,7 @@ def judge_group(processes: Iterable[ProcessState]) -> Verdict:
     log.note(
         "%s: no rule applies: %s", _names(facts), [f"{rule.__module__.rpartition('.')[2]}.{rule.__name__}" for rule in ORDER]
     )
-    return _unknown(facts)
+    return _unknown(facts, slow)
 
 
 def _at_one_look(facts: Facts, found: Verdict) -> Verdict:
@@ -141,8 +152,10 @@ def _names(facts: Facts) -> str:
     return ", ".join(f.name for f in facts)
 
 
-def _unknown(facts: Facts) -> Verdict:
-    evidence: list[str] = [
+def _unknown(facts: Facts, slow: Verdict | None = None) -> Verdict:
+    """`slow`: what the gate has made of a verdict on one that may only be slow."""
+    evidence: list[str] = slow.evidence if slow is not None else []
+    evidence += [
         f"{name_of(facts, e.waiter)} waits for {e.lock}: {e.note}; name that one too" for e in facts.edges if e.outside
     ]
     for node in roots(facts):
@@ -153,7 +166,7 @@ def _unknown(facts: Facts) -> Verdict:
     evidence += requests.queued(facts)
     evidence += [describe(f.main) for f in facts if f.main]
     more = count_lines(facts) + in_step.lines(facts) + ring_lines(facts) + notes(facts) + _shortages(facts) + _timers(facts)
-    return Verdict("unknown", [], [*evidence, *more, "no evidence of why it is blocked here"])
+    return Verdict("unknown", [], [*evidence, *more, *(["no evidence of why it is blocked here"] if slow is None else [])])
 
 
 def _shortages(facts: Facts) -> list[str]:

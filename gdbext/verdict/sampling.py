@@ -9,9 +9,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .. import log
-from ..access.cgroups import frozen_by
+from ..access.cgroups import frozen_by, times_throttled
 from ..access.proc import ProcTarget, process_clock
-from ..access.procfs import bytes_read, cpu_of, read_maps, state_of, wait_channel
+from ..access.procfs import bytes_read, read_maps, state_of, wait_channel
 from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
 from ..access.retry import settled_counts
@@ -20,8 +20,8 @@ from ..cpython import event_loops, poll_loops
 from ..cpython.runtime import open_runtime
 from ..engines import shm_rings
 from ..errors import GdbextError
-from ..observe import system_calls
-from ..observe.clocks import ancestors, descendants, ended_children, handled_signals, hidden_kin, how_ended
+from ..observe import families, system_calls
+from ..observe.clocks import ancestors, ended_children, handled_signals, hidden_kin, how_ended
 from ..observe.observer import Observer, repeatedly
 from ..observe.stack_keys import stack_key
 from ..requests.model import Counter
@@ -62,8 +62,7 @@ class Sampling:
         self.live = [s for s, kept in zip(self.seen, attached) if not kept]
         runtimes = _open(self.live, targets, table)
         self.began = time.monotonic()
-        self.families = {s.pid: descendants(table, s.pid) for s in self.live}
-        self.spent = {pid: cpu_of(pid) for pids in self.families.values() for pid in pids}
+        self.families = families.Families(table, [s.pid for s in self.live])
         self.held = snapshots.Held([s.snapshot for s in self.live if s.snapshot is not None and not s.ended], words)
         self.watches = [_Watch(s, runtimes.get(s.pid)) for s in self.live]
         self._by_pid = {watch.s.pid: watch for watch in self.watches if watch.rt is not None}
@@ -90,7 +89,6 @@ class Sampling:
         last()
         for s, watch in zip(self.live, self.watches):
             watch.end()
-            s.children = {p: cpu_of(p) - self.spent[p] for p in self.families[s.pid] if state_of(p) not in ("", "Z", "X")}
 
     def go_on(self, seconds: float, last: Callable[[], None] = lambda: None) -> None:
         """Takes more of these samples after a copy."""
@@ -139,6 +137,10 @@ class Sampling:
             if s.view is not None and ends:
                 agents = {**{(s.name, th.tid): th for th in s.view.threads if not th.idle}, **{t.node: t for t in s.tasks}}
                 s.at_ends = file_ends.agents_at(s.pid, s.view.rt, agents, ends)
+        now = ProcTable()
+        for s in self.live:
+            s.children = self.families.spent(now, s.pid)
+            s.others = self.families.seen(now, [*s.children, *_awaited(s)])
         for s in self.seen:
             from_samples.fill_in(s)
 
@@ -156,6 +158,12 @@ def _not_seen(snap: ProcessSnapshot) -> ProcessState:
 def _calls(s: ProcessState) -> list[system_calls.Call]:
     calls = [*(thread.call for thread in s.window.threads.values()), *(t.call for t in s.tasks)]
     return [call for call in calls if call is not None]
+
+
+def _awaited(s: ProcessState) -> set[int]:
+    """The pids for which a process waits, or which have what it waits for."""
+    found = {pid for held in s.peers.values() for pid, _ in held} | {pid for call in _calls(s) for pid in call.peers}
+    return found.union(*({edge.pid, *edge.pids, *edge.unread} for edge in s.edges)) - {0}
 
 
 def _inodes(s: ProcessState) -> set[int]:
@@ -195,7 +203,7 @@ class _Watch:
         self.s, self.rt, self.observer = s, rt, Observer(s.pid, rt)
         self.first: dict[str, Any] = {}
         self.taken = False
-        self.read = bytes_read(s.pid)
+        self.read, self.throttled = bytes_read(s.pid), times_throttled(s.pid)
         s.window = self.observer.window
 
     def go_on(self) -> None:
@@ -236,6 +244,7 @@ class _Watch:
         elif not self.s.ended:
             _last_calls(self.s)
         self.s.read, self.s.short = bytes_read(self.s.pid) - self.read, shortages.of_process(self.s.pid)
+        self.s.throttled = times_throttled(self.s.pid) > self.throttled
         self.observer.end()
 
     def _counted(self, rt: Runtime) -> dict[Any, int]:

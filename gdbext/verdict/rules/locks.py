@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...stacks import waits
-from .. import turns
+from .. import gate, turns
 from ..facts import LOCKS, Verdict
-from ..follow import moves, naps, outlook
+from ..follow import outlook
 from ..words import blocked, describe_node, name_of, waiting
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def held(facts: Facts) -> Verdict | None:
     if not found:
         return None
     found.sort(key=lambda x: (x[0], x[1]))
-    _, _, f, last, way, end = found[0]
+    ill = (one for one in found if one[3].owner is None or not gate.slow(facts, one[5]))
+    _, _, f, last, way, end = next(ill, found[0])
     evidence = [f"{name_of(facts, e.waiter)} waits for {e.lock} in {e.where}" for e in way if e.kind in CHAIN]
     if last.owner is None:
         evidence.append(last.note)
@@ -86,8 +87,6 @@ def _kept(facts: Facts, edges: list[Edge], node: Node, helper: bool) -> tuple[Ed
     if turns.taken_in_turn(facts, locked[-1]) and _only_rests(facts, locked[-1].owner):
         return None
     owner = facts.thread(end) if last.owner is not None else None
-    if last.owner is not None and (moves(facts, end) or naps(facts, end)):
-        return None  # it is at work and may only be slow
     if owner is not None and (owner.victim or owner.works or owner.denied):
         return None  # its owner waits for other ranks, works (another rule's case) or wants a CPU
     if owner is not None and helper and not owner.still:
