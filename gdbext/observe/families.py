@@ -16,7 +16,7 @@ from ..access.proctable import ProcTable
 from ..errors import GdbextError
 from . import system_calls
 from .clocks import clocks, descendants
-from .window import LONG, STILL
+from .window import SOON, STILL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -31,7 +31,7 @@ class Outsider:
     * `ran`: seconds of CPU that they used
     * `changed`: one of them began or ended, or a thread of it went to sleep of itself
     * `wants`: one is ready to run, or in a short wait of the kernel (state D)
-    * `naps`: seconds of a sleep of one that ends soon, 0: none is in such a one
+    * `sleeps`: seconds of the shortest sleep in which one of them is, 0: none sleeps
     * `stopped`: [(pid, program)] of those that are stopped
     """
 
@@ -40,7 +40,7 @@ class Outsider:
     ran: float = 0.0
     changed: bool = False
     wants: bool = False
-    naps: float = 0.0
+    sleeps: float = 0.0
     stopped: list[tuple[int, str]] = field(default_factory=list)
 
     @property
@@ -56,7 +56,7 @@ class Outsider:
             return "which is at work: it, or what it started, woke or changed meanwhile"
         if self.wants:
             return "which wants a CPU or a disk and hardly gets it"
-        return f"which sleeps, for {self.naps:.3g} s only" if self.naps else ""
+        return f"which sleeps, for {self.sleeps:.3g} s only" if 0 < self.sleeps <= SOON else ""
 
 
 class Families:
@@ -66,7 +66,7 @@ class Families:
         self.sampled = set(sampled)
         self.first = table
         below = dict.fromkeys(pid for one in self.sampled for pid in self.below(table, one) if pid not in self.sampled)
-        self.sleeps = {pid: _sleeps(pid) for pid in list(below)[:MAX_READ]}
+        self.turns = {pid: _turns(pid) for pid in list(below)[:MAX_READ]}
 
     def below(self, table: ProcTable, pid: int) -> list[int]:
         """Its descendants, without the process that asks and what that has started."""
@@ -79,7 +79,7 @@ class Families:
         families = {pid: [pid, *self.below(table, pid)] for pid in asked}
         alive = [one for family in families.values() for one in family if table.processes[one].state not in ("Z", "X")]
         others = [one for one in dict.fromkeys(alive) if one not in self.sampled]
-        ends = {one: _Member(table, one, self.sleeps.get(one)) for one in others[:MAX_READ]}
+        ends = {one: _Member(table, one, self.turns.get(one)) for one in others[:MAX_READ]}
         return {pid: self._outsider(table, pid, family, ends) for pid, family in families.items()}
 
     def spent(self, table: ProcTable, pid: int) -> dict[int, float]:
@@ -99,20 +99,19 @@ class Families:
         known = [ends[one] for one in family if one in ends]
         then = {pid, *self.below(self.first, pid)} if pid in self.first.processes else set()
         others = (then ^ set(family)) - self.sampled
-        soon = [one.naps for one in known if one.naps]
         return Outsider(
             pid,
             table.processes[pid].comm,
             self.ran(table, pid),
             bool(others) or any(one.woke for one in known),
             any(one.wants for one in known),
-            min(soon, default=0.0),
+            min((one.sleeps for one in known if one.sleeps), default=0.0),
             [(one.pid, one.program) for one in known if one.stopped],
         )
 
 
 class _Member:
-    """One process of a family at the end of the window. `before`: its threads' sleeps at the beginning."""
+    """One process of a family at the end of the window. `before`: how often its threads had gone to sleep at the beginning."""
 
     def __init__(self, table: ProcTable, pid: int, before: dict[int, int] | None) -> None:
         process, now = table.processes[pid], clocks(pid)
@@ -121,22 +120,22 @@ class _Member:
         self.stopped = process.state in ("T", "t")
         self.woke = before is not None and any(clock.sleeps != before.get(tid) for tid, clock in now.items())
         self.wants = bool(states & {"R", "D"})
-        self.naps = _naps(pid) if not self.stopped else 0.0
+        self.sleeps = _sleep(pid) if not self.stopped else 0.0
 
 
-def _sleeps(pid: int) -> dict[int, int]:
+def _turns(pid: int) -> dict[int, int]:
     """{tid: how often it went to sleep of itself}"""
     return {tid: clock.sleeps for tid, clock in clocks(pid).items()}
 
 
-def _naps(pid: int) -> float:
-    """The seconds of the sleep in which a process's main thread is, where that ends soon."""
+def _sleep(pid: int) -> float:
+    """The seconds of the sleep in which a process's main thread is, 0 where it is in none."""
     try:
         call = system_calls.read(ProcTarget(pid), [pid]).get(pid)
     except (GdbextError, OSError) as e:
         log.passed_over(e)
         return 0.0
-    return call.seconds if call is not None and call.name == "nanosleep" and 0 < call.seconds < LONG else 0.0
+    return call.seconds if call is not None and call.name == "nanosleep" else 0.0
 
 
 def _spent(table: ProcTable, pids: Iterable[int]) -> dict[int, tuple[float, float]]:

@@ -86,12 +86,12 @@ def moves(facts: Facts, node: Node) -> bool:
     return any(node in f.moved_tasks for f in facts)
 
 
-def naps(facts: Facts, node: Node) -> bool:
-    """Whether a thread or task is in one sleep that ends soon, rather than in one sleep after the other."""
+def naps(facts: Facts, node: Node, soon: float = LONG) -> bool:
+    """Whether a thread or task is in one sleep that ends soon (seconds), rather than in one sleep after the other."""
     t, task = facts.thread(node), facts.task(node)
     if t is not None:
-        return t.call is not None and t.call.name == "nanosleep" and not t.woke and 0 < t.call.seconds < LONG
-    return task is not None and task.kind == "sleep" and (task.seconds or 0.0) < LONG
+        return t.call is not None and t.call.name == "nanosleep" and not t.woke and 0 < t.call.seconds < soon
+    return task is not None and task.kind == "sleep" and (task.seconds or 0.0) < soon
 
 
 def sleeps(facts: Facts, node: Node) -> bool:

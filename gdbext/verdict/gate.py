@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..observe.window import LONG, STILL
+from ..observe.window import SOON, STILL
+from ..stacks.python_waits import path_of
 from .chains import chain_of
 from .facts import Verdict
 from .follow import moves, naps, outlook, peers_of
@@ -57,7 +58,7 @@ def slow(facts: Facts, node: Node, kind: str = "lock-held") -> str:
     if kind != "stuck-requests":  # an engine's loop goes round while a request stays
         if moves(facts, node):
             return f"{name_of(facts, node)} makes progress"
-        if naps(facts, node):
+        if naps(facts, node, SOON):
             return f"{name_of(facts, node)} sleeps for a short time only"
         if t is not None and gets(t):
             return f"{name_of(facts, node)} got what it waited for {t.woke} times meanwhile"
@@ -126,12 +127,12 @@ def _goes_on(facts: Facts, node: Node) -> str:
     """Why a thread or task that another waits for may go on by itself, in words; else ''."""
     t, task = facts.thread(node), facts.task(node)
     if t is None:
-        return "sleeps for a short time only" if task is not None and naps(facts, node) else ""
+        return "sleeps for a short time only" if task is not None and naps(facts, node, SOON) else ""
     if denied(facts, t):
         return "wants a CPU and hardly gets one"
     if gets(t) or moves(facts, node):
         return "is at work"
-    short = t.call is not None and t.call.name == "nanosleep" and 0 < t.call.seconds < LONG and not t.for_good
+    short = t.call is not None and t.call.name == "nanosleep" and 0 < t.call.seconds <= SOON and not t.for_good
     return "sleeps for a short time only" if short and not t.polls else ""
 
 
@@ -154,7 +155,7 @@ def _awaited(facts: Facts, f: ProcessState, node: Node) -> list[int]:
     if one.call is not None and f.loop_of(node[1]) is None:
         pids += [*one.call.peers, *peers_of(f, one.call)]
     frames = t.frames if t is not None else task.python if task is not None else ()
-    if not any(pids) and any(frame.kind == "python" and _STARTS.search(frame.file.replace("\\", "/")) for frame in frames):
+    if not any(pids) and any(_STARTS.search(path_of(frame)) for frame in frames):
         pids = list(f.children)
     return [pid for pid in dict.fromkeys(pids) if pid and pid not in f.ancestors]
 

@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING
 
 from ...stacks import waits
 from .. import gate, turns
+from ..chains import chain_of
 from ..facts import LOCKS, Verdict
 from ..follow import outlook
+from ..steps import INPUT
 from ..words import blocked, describe_node, name_of, waiting
+from . import requests
+from .chains import roots
 
 if TYPE_CHECKING:
     from ...stacks.waits import Edge
     from ..facts import Facts, Node
 
 CHAIN = (*LOCKS, "GIL", "Thread", "task")
+MINUTES = 600.0  # seconds
 OWED = ("answer", "spins", "sleeps", "blocked", "dead", "nobody")  # outlooks
 
 
@@ -67,6 +72,26 @@ def _only_rests(facts: Facts, node: Node) -> bool:
     return turns.gets_for_all(facts, node) or outlook(facts, node).kind not in OWED
 
 
+def _keeps_nothing(facts: Facts, edge: Edge) -> bool:
+    """Whether the owner of a lock is known to rest, and no main thread, loop or request waits for the lock: threads that read
+    from one giver in turn, a standby for a thread that serves. A giver that sleeps for minutes rests; for hours, it may not."""
+    node = edge.owner
+    t, task = facts.thread(node), facts.task(node)
+    if t is not None and not t.still or t is None and task is None or requests.custody(facts):
+        return False
+    chain = chain_of(facts, node)
+    call = t.call if t is not None else None
+    serves = call is not None and (call.name in ("pause", "sigwait") or {s.kind for s in call.sources} == {"listener"})
+    givers = list(gate.outsiders(facts, chain)) if not chain.through and turns.in_one_place(facts, edge) else []
+    if chain.end.state == INPUT and not chain.through:
+        rests = serves or task is not None and task.serves
+    else:
+        rests = bool(givers) and all(0 < one.sleeps <= MINUTES and not one.stopped for one in givers)
+    wanted = turns.wanted_by(facts, edge)
+    paths = [[root, *chain_of(facts, root).nodes] for root in roots(facts)]
+    return rests and not any(waiter in path for path in paths for waiter in wanted)
+
+
 def _kept(facts: Facts, edges: list[Edge], node: Node, helper: bool) -> tuple[Edge, list[Edge], Node] | None:
     """(the last lock of the chain from `node`, the chain, the lock's owner); None where no owner can be the culprit."""
     end, way = waits.root(edges, node)
@@ -84,7 +109,7 @@ def _kept(facts: Facts, edges: list[Edge], node: Node, helper: bool) -> tuple[Ed
         return None  # a handler may release it
     if last.polls and helper:
         return None  # it may only try
-    if turns.taken_in_turn(facts, locked[-1]) and _only_rests(facts, locked[-1].owner):
+    if turns.taken_in_turn(facts, locked[-1]) and _only_rests(facts, locked[-1].owner) or _keeps_nothing(facts, locked[-1]):
         return None
     owner = facts.thread(end) if last.owner is not None else None
     if owner is not None and (owner.victim or owner.works or owner.denied):
