@@ -74,17 +74,16 @@ class Families:
         return [one for one in descendants(table, pid) if one not in asks]
 
     def seen(self, table: ProcTable, pids: Iterable[int]) -> dict[int, Outsider]:
-        """{pid: `Outsider`} of those of `pids` that are there and not sampled. `table`: the processes at the end of the window."""
+        """{pid: `Outsider`} of those of `pids` that are there and not sampled. `table`: all, at the end of the window."""
         asked = [pid for pid in dict.fromkeys(pids) if pid not in self.sampled and pid in table.processes]
         families = {pid: [pid, *self.below(table, pid)] for pid in asked}
-        alive = [one for family in families.values() for one in family if table.processes[one].state not in ("Z", "X")]
-        others = [one for one in dict.fromkeys(alive) if one not in self.sampled]
+        others = [one for one in dict.fromkeys(sum(families.values(), [])) if one not in self.sampled and _alive(table, one)]
         ends = {one: _Member(table, one, self.turns.get(one)) for one in others[:MAX_READ]}
         return {pid: self._outsider(table, pid, family, ends) for pid, family in families.items()}
 
     def spent(self, table: ProcTable, pid: int) -> dict[int, float]:
         """{pid: `ran`} of the descendants of a process that were there at the beginning and are there still."""
-        there = [one for one in descendants(self.first, pid) if one in table.processes and table.processes[one].state not in ("Z", "X")]
+        there = [one for one in descendants(self.first, pid) if _alive(table, one)]
         return {one: self.ran(table, one) for one in there[:MAX_READ]}
 
     def ran(self, table: ProcTable, pid: int) -> float:
@@ -121,6 +120,10 @@ class _Member:
         self.woke = before is not None and any(clock.sleeps != before.get(tid) for tid, clock in now.items())
         self.wants = bool(states & {"R", "D"})
         self.sleeps = _sleep(pid) if not self.stopped else 0.0
+
+
+def _alive(table: ProcTable, pid: int) -> bool:
+    return pid in table.processes and table.processes[pid].state not in ("Z", "X")
 
 
 def _turns(pid: int) -> dict[int, int]:

@@ -166,11 +166,10 @@ def _stopped(facts: Facts, node: Node, found: Verdict) -> Verdict | None:
     if not stopped:
         return None
     names = {f"{program} ({pid})": pid for pid, (_, program) in stopped.items()}
-    lines = [
-        f"{describe_node(facts, node)}: it waits for {one.name}" + (f", and {program} ({pid}), which that started," if pid != one.pid else ", which")
-        + " is stopped (T): SIGCONT makes it run on"
-        for pid, (one, program) in stopped.items()
-    ]
+    lines = []
+    for pid, (one, program) in stopped.items():
+        which = f", and {program} ({pid}), which that started," if pid != one.pid else ", which"
+        lines.append(f"{describe_node(facts, node)}: it waits for {one.name}{which} is stopped (T): SIGCONT makes it run on")
     said = Verdict("stopped", [(name, None) for name in names], [*found.evidence, *lines], found.victims)
     said.children = names
     return said

@@ -155,9 +155,7 @@ def _names(facts: Facts) -> str:
 def _unknown(facts: Facts, slow: Verdict | None = None) -> Verdict:
     """`slow`: what the gate has made of a verdict on one that may only be slow."""
     evidence: list[str] = slow.evidence if slow is not None else []
-    evidence += [
-        f"{name_of(facts, e.waiter)} waits for {e.lock}: {e.note}; name that one too" for e in facts.edges if e.outside
-    ]
+    evidence += [f"{name_of(facts, e.waiter)} waits for {e.lock}: {e.note}; name that one too" for e in facts.edges if e.outside]
     for node in roots(facts):
         found = outlook(facts, node)
         evidence += found.way

@@ -87,7 +87,7 @@ class Sampling:
         sample is compared."""
         repeatedly([watch.sample for watch in self.watches], seconds)
         last()
-        for s, watch in zip(self.live, self.watches):
+        for watch in self.watches:
             watch.end()
 
     def go_on(self, seconds: float, last: Callable[[], None] = lambda: None) -> None:

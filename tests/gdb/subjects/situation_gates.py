@@ -1,9 +1,9 @@
 """Waits of situations.py for one that keeps something ("HOLDER over GIVER") and waits itself for a program, a service, or a
 pipe, which is at work, or is not. Each takes (draw, `drawn`: what the giver does) and gives (kind of truth, function that waits).
 
-The healthy: "working", a descendant of the giver uses a CPU; "coming and going", it starts one program after the other; "napping",
-it sleeps for a short time. Their hung twins: "stopped"; "locked", in a lock of a file that another keeps; "at a dead pipe"; "asleep"
-for hours. Nobody may be accused of the first; of the second who keeps it, or who is stopped."""
+The healthy: "working", a descendant of the giver uses a CPU; "coming and going", it starts one program after the other;
+"napping", it sleeps for a short time. Their hung twins: "stopped"; "locked", in a lock of a file that another keeps; "at a dead
+pipe"; "asleep" for hours. Nobody may be accused of the first; of the second who keeps it, or who is stopped."""
 
 import asyncio
 import fcntl
@@ -145,7 +145,14 @@ def a_pool(draw, drawn, folder):
     return lambda: pool.apply(python_state, (drawn, folder))
 
 
-GIVERS = {"a program": a_program, "its output": its_output, "a system": a_system, "a pipe": a_pipe, "a service": a_service, "a pool": a_pool}
+GIVERS = {
+    "a program": a_program,
+    "its output": its_output,
+    "a system": a_system,
+    "a pipe": a_pipe,
+    "a service": a_service,
+    "a pool": a_pool,
+}
 
 
 # ---- holders ---------------------------------------------------------------------------------------------------------
@@ -260,9 +267,7 @@ def situation(holder, giver):
 
 
 WAITS = {
-    f"{has} over {it}": (situation(holder, giver), STATES)
-    for has, holder in HOLDERS.items()
-    for it, giver in GIVERS.items()
+    f"{has} over {it}": (situation(holder, giver), STATES) for has, holder in HOLDERS.items() for it, giver in GIVERS.items()
 }
 
 

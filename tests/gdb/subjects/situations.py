@@ -1,7 +1,8 @@
-"""situations.py SEED, fSEED of the second family, gSEED of the third (situation_gates.py), or "WAIT, STATE[, DECOY...]": one process in a situation that the seed draws,
-or the words name: what it waits for, who should end that wait and what that one does, and what else goes on beside it. Says what
-is true as JSON, then lives it: {"pid", "pids" to look at, "others" to look at too, "drawn", "hung", "right": [verdicts],
-"culprits": [tid or pid], "ends": [tid, pid, "task NAME" or state in which the chain of its wait may end]}.
+"""situations.py SEED, fSEED of the second family, gSEED of the third, or "WAIT, STATE[, DECOY...]": one process in a situation
+that the seed draws, or the words name: what it waits for, who should end that wait and what that one does, and what else goes on
+beside it. Says what is true as JSON, then lives it: {"pid", "pids" to look at, "others" to look at too, "drawn",
+"hung", "right": [verdicts], "culprits": [tid or pid], "ends": [tid, pid, "task NAME" or state in which the chain of its wait may
+end]}.
 
 The truth is by construction: the process knows whom it made stand, spin, end or go on.
 """
