@@ -6,7 +6,6 @@ Source: proc(5): of a process, cutime and cstime are the times of the descendant
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -60,17 +59,18 @@ class Outsider:
 
 
 class Families:
-    """The processes of the machine, at the beginning of a window. `sampled`: pids of those that others look at."""
+    """The processes of the machine, at the beginning of a window. `sampled`: pids of those that others look at; `asks`: of the
+    process that asks, which with what it starts belongs to no family."""
 
-    def __init__(self, table: ProcTable, sampled: Iterable[int]) -> None:
-        self.sampled = set(sampled)
+    def __init__(self, table: ProcTable, sampled: Iterable[int], asks: int) -> None:
+        self.sampled, self.asks = set(sampled), asks
         self.first = table
         below = dict.fromkeys(pid for one in self.sampled for pid in self.below(table, one) if pid not in self.sampled)
         self.turns = {pid: _turns(pid) for pid in list(below)[:MAX_READ]}
 
     def below(self, table: ProcTable, pid: int) -> list[int]:
         """Its descendants, without the process that asks and what that has started."""
-        asks = {os.getpid(), *descendants(table, os.getpid())}
+        asks = {self.asks, *descendants(table, self.asks)}
         return [one for one in descendants(table, pid) if one not in asks]
 
     def seen(self, table: ProcTable, pids: Iterable[int]) -> dict[int, Outsider]:

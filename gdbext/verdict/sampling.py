@@ -4,6 +4,7 @@ enough, sampling goes on. All of it is filled into the facts that the rules judg
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,7 @@ class Sampling:
         self.live = [s for s, kept in zip(self.seen, attached) if not kept]
         runtimes = _open(self.live, targets, table)
         self.began = time.monotonic()
-        self.families = families.Families(table, [s.pid for s in self.live])
+        self.families = families.Families(table, [s.pid for s in self.live], os.getpid())
         self.held = snapshots.Held([s.snapshot for s in self.live if s.snapshot is not None and not s.ended], words)
         self.watches = [_Watch(s, runtimes.get(s.pid)) for s in self.live]
         self._by_pid = {watch.s.pid: watch for watch in self.watches if watch.rt is not None}

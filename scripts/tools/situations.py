@@ -1,8 +1,8 @@
 """situations.py [-v] [-field | -gates] [-quota] [SEED [COUNT]]: draws COUNT situations (tests/gdb/subjects/situations.py) from
 SEED, with -field of the second family, with -gates of the third, with -quota under a fifth of a processor for all of them. Asks
 llm-hang about each and prints what it said against what is true: each that is not right or whose chain does not end where it
-truly does, then the matrix as the table that docs/verdicts.md shows. Without SEED it is the number of the commit: nobody has looked at
-its situations. Exit status 1 where one was sure and wrong."""
+truly does, then the matrix as the table that docs/verdicts.md shows. Without SEED it is the number of the commit: nobody has
+looked at its situations. Exit status 1 where one was sure and wrong."""
 
 import os
 import resource
