@@ -28,7 +28,7 @@ SPINS = "i=0; while :; do i=$((i+1)); done"
 SHELL = {
     "working": SPINS,
     "coming and going": "while :; do /bin/true; done",
-    "napping": "sleep 25",
+    "napping": "while :; do sleep 25; done",
     "stopped": "echo $$ > $0/stopped; kill -STOP $$; sleep 1",
     "locked": "exec flock $0/lock true",
     "at a dead pipe": "exec cat $0/fifo",
@@ -114,7 +114,9 @@ def python_state(drawn, folder):
             fcntl.flock(f, fcntl.LOCK_EX)
     if drawn == "at a dead pipe":
         os.open(f"{folder}/fifo", os.O_RDONLY)
-    time.sleep(25 if drawn == "napping" else 20000)
+    while True:
+        n += 1
+        time.sleep(25 if drawn == "napping" else 20000)
 
 
 def a_service(draw, drawn, folder):
@@ -125,8 +127,6 @@ def a_service(draw, drawn, folder):
         near.close()
         far.recv(1)
         python_state(drawn, folder)
-        far.send(b"x")
-        os._exit(0)
     if draw.random() < 0.5:
         children.append(pid)
     far.close()
