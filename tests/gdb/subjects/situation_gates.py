@@ -267,7 +267,10 @@ def situation(holder, giver):
 
 
 WAITS = {
-    f"{has} over {it}": (situation(holder, giver), STATES) for has, holder in HOLDERS.items() for it, giver in GIVERS.items()
+    f"{has} over {it}": (situation(holder, giver), STATES)
+    for has, holder in HOLDERS.items()
+    for it, giver in GIVERS.items()
+    if (holder, giver) != (under_a_file, a_pool)  # a fork has no threads of its parent's pool
 }
 
 
