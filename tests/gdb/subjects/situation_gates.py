@@ -6,6 +6,7 @@ The healthy: "working", a descendant of the giver uses a CPU; "coming and going"
 pipe"; "asleep" for hours. Nobody may be accused of the first; of the second who keeps it, or who is stopped."""
 
 import asyncio
+import concurrent.futures
 import fcntl
 import importlib
 import multiprocessing
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 
 from situation_parts import children, keep, thread, tids
 
@@ -76,6 +78,10 @@ def stopped(folder):
 def a_program(draw, drawn, folder):
     words = command(drawn, folder, draw.choice((0, 1, 2)))
     return lambda: subprocess.run(words)
+
+
+def a_tasks_program(draw, drawn, folder):
+    return types.SimpleNamespace(words=command(drawn, folder, draw.choice((0, 1, 2))))
 
 
 def its_output(draw, drawn, folder):
@@ -139,6 +145,37 @@ def a_service(draw, drawn, folder):
     return asks
 
 
+def a_server(draw, drawn, folder):
+    """A server on a TCP port, whose main thread accepts while a thread of it works the answer out."""
+    s = socket.create_server(("127.0.0.1", 0))
+    pid = os.fork()
+    if not pid:
+
+        def answer(connection):
+            connection.recv(1)
+            python_state(drawn, folder)
+
+        while True:
+            threading.Thread(target=answer, args=(s.accept()[0],), daemon=True).start()
+    if draw.random() < 0.5:
+        children.append(pid)
+    tids["service"] = pid
+    connection = socket.create_connection(s.getsockname())
+    s.close()
+
+    def asks():
+        connection.sendall(b"q")
+        connection.recv(1)
+
+    return asks
+
+
+def an_executor(draw, drawn, folder):
+    pool = concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("fork"))
+    keep.append(pool)
+    return lambda: pool.submit(python_state, drawn, folder).result()
+
+
 def a_pool(draw, drawn, folder):
     pool = multiprocessing.get_context("fork").Pool(1)
     keep.append(pool)
@@ -151,7 +188,9 @@ GIVERS = {
     "a system": a_system,
     "a pipe": a_pipe,
     "a service": a_service,
+    "a server": a_server,
     "a pool": a_pool,
+    "an executor": an_executor,
 }
 
 
@@ -244,6 +283,26 @@ def takes_turns(draw, wait):
     return second.join
 
 
+def under_a_tasks_program(draw, wait):
+    """A task has an asyncio.Lock while a program runs that it has started itself, or whose output it reads."""
+    words, reads = wait.words, draw.random() < 0.5
+
+    async def main():
+        lock = asyncio.Lock()
+
+        async def holds():
+            async with lock:
+                pipe = asyncio.subprocess.PIPE if reads else None
+                await (await asyncio.create_subprocess_exec(*words, stdout=pipe)).communicate()
+
+        keep.append(asyncio.create_task(holds(), name="ender"))
+        await asyncio.sleep(0.1)
+        async with lock:
+            pass
+
+    return lambda: asyncio.run(main())
+
+
 HOLDERS = {
     "a lock": under(threading.Lock),
     "an rlock": under(threading.RLock),
@@ -270,8 +329,12 @@ WAITS = {
     f"{has} over {it}": (situation(holder, giver), STATES)
     for has, holder in HOLDERS.items()
     for it, giver in GIVERS.items()
-    if (holder, giver) != (under_a_file, a_pool)  # a fork has no threads of its parent's pool
+    if holder is not under_a_file or giver not in (a_pool, an_executor)  # a fork has no threads of its parent's pool
 }
+
+
+NOT_YET = tuple(state for state in STATES if state != "stopped")  # its loop starts the program: nobody has stopped by then
+WAITS["a task's program"] = (situation(under_a_tasks_program, a_tasks_program), NOT_YET)
 
 
 def truth(drawn):
