@@ -157,7 +157,7 @@ def pytest_terminal_summary(terminalreporter):
     """The tests that used most CPU, and counts for scripts/test, which adds its parts up."""
     stats = terminalreporter.stats
     cpu = costs.of(report for reports in stats.values() for report in reports)
-    for test, seconds in cpu.most_common(COSTLY):
+    for test, seconds in [row for row in cpu.most_common(COSTLY) if row[1] >= 2]:
         terminalreporter.write_line(f"{seconds:7.1f} s of CPU  {test}")
     path = os.environ.get("GDBEXT_TEST_COUNTS")
     if not path:

@@ -114,6 +114,12 @@ def throttled(pid: int) -> tuple[str, float, int, int] | None:
     return max(found, key=lambda one: one[3] / max(one[2], 1), default=None)
 
 
+def times_throttled(pid: int) -> int:
+    """In how many periods until now the quotas of a process's control groups were used up, of all of these together."""
+    found = (_words(f"{folder}/cpu.stat") for folder in folders(pid, "cpu"))
+    return sum(int(words[words.index("nr_throttled") + 1]) for words in found if "nr_throttled" in words[:-1])
+
+
 def _words(path: str) -> list[str]:
     try:
         with open(path, encoding="ascii", errors="replace") as f:

@@ -87,6 +87,11 @@ class Stat:
         return sum(self.ticks) / TICKS
 
     @property
+    def reaped(self) -> float:
+        """Of a process, seconds of both of the descendants that it has waited for, and these in turn."""
+        return (int(self.fields[13]) + int(self.fields[14])) / TICKS
+
+    @property
     def threads(self) -> int:
         """How many it has."""
         return int(self.fields[17])

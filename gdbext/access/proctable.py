@@ -52,7 +52,7 @@ class Process:
     Read at once: `pid`, `comm`, `state` (the letter), `ppid`, `pgrp`, `session`, `threads`, and:
 
     * `rss`: bytes
-    * `cpu`: seconds of user and system time
+    * `cpu`: seconds of user and system time; `reaped`: of the descendants that it has waited for
     * `age`: seconds or None
     * `started`: clock ticks after boot
     * `exits`: whether it has ended, or is on its way out: without its memory, but still its children's parent
@@ -71,6 +71,7 @@ class Process:
         if seen.state == "Z" and seen.threads > 1 and root == "/proc":  # only its main thread may have ended
             self.state = state_of(pid) or seen.state
         self.cpu, self.threads, self.started, self.rss = seen.cpu, seen.threads, seen.started, seen.resident
+        self.reaped = seen.reaped
         self.age = None if uptime is None else max(0.0, uptime - self.started / TICKS)
         self.exit_status = seen.exit_status
         self.exits = seen.state in ("Z", "X") or seen.exits and seen.threads == 1

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 RUNS = 0.3  # part of a CPU: a thread that uses more is running
 STILL = 0.03  # part of a CPU: a thread that uses less is not
 LEAST = 0.05  # seconds of a CPU: in that time a thread that makes progress changes a variable of its own
+LONG = 30.0  # seconds: a thread that sleeps for less may only pause between two items that it gives
+SOON = 60.0  # seconds: a sleep that lasts no longer ends soon
 KERNEL = 0.1  # part of a thread's time: a thread that is in the kernel for longer may change things there
 PRESSED = 0.2  # part of a window for which a thread waited for a CPU: it moved less than it would have
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..engines import sightings
 from ..engines.shm_rings import Ring
 from ..errors import GdbextError
+from ..observe.families import Outsider
 from ..observe.system_calls import Call, Source
 from ..requests.instances import Side
 from ..requests.model import Counter, Place, Tracked
@@ -30,7 +31,7 @@ CLASSES: dict[str, Any] = {
     cls.__name__: cls
     for cls in (ProcessState, ThreadState, Edge, TaskState, LoopState, Counter, Ring, Count, Call, Source, Frame, Side)
     + (sightings.Look, sightings.Sighting, sightings.Keeper, sightings.Transfer, sightings.Connector, Tracked, Place)
-    + (sightings.InStep, sightings.Start, sightings.Offload)
+    + (sightings.InStep, sightings.Start, sightings.Offload, Outsider)
 }
 LEFT = {  # members that stay where they were read
     "ProcessState": {"rank", "snapshot", "view", "window", "partial", "requests"},
@@ -146,6 +147,7 @@ def _fix_process(d: _Decoder, f: ProcessState) -> None:
     f.name, f.pid, f.ancestors = d.name(f.name), d.pid(f.pid), set(map(d.pid, f.ancestors))
     f.read, f.per_node, f.left_out, f.unsent = int(f.read), int(f.per_node), int(f.left_out), int(f.unsent)
     f.children = {d.pid(pid): seconds for pid, seconds in f.children.items()}
+    f.others = {d.pid(pid): replace(one, pid=d.pid(pid)) for pid, one in f.others.items()}
     f.dead_children = [(d.pid(pid), what) for pid, what in f.dead_children]
     f.gone, f.programs = list(map(d.pid, f.gone)), {d.pid(pid): what for pid, what in f.programs.items()}
     f.peers = {inode: [(d.pid(pid), writes) for pid, writes in held] for inode, held in f.peers.items()}

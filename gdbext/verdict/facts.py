@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ..engines.rank import Rank
     from ..engines.sightings import InStep, Start
+    from ..observe.families import Outsider
     from ..observe.system_calls import Call
     from ..requests.model import Counter
     from ..stacks.async_waits import LoopState, TaskState
@@ -235,7 +236,7 @@ class ProcessState:
     shared: set[str] = field(default_factory=set)  # names of its shared memory
     counts: Sequence[Any] = ()  # of collectives
     hosts: dict[int, str] = field(default_factory=dict)  # {rank of its job: the address of that one's machine}
-    children: dict[int, float] = field(default_factory=dict)  # {pid of a descendant: seconds that it ran}
+    children: dict[int, float] = field(default_factory=dict)  # {pid of a descendant: seconds that it and its own ran}
     dead_children: Sequence[tuple[int, str]] = ()  # [(pid, what)] that it has not asked about
     ended: str = ""  # how it has ended
     gone: list[int] = field(default_factory=list)  # pids that it waits for and that are no processes any more
@@ -265,6 +266,8 @@ class ProcessState:
     per_node: int = 0  # ranks of its job on each node, 0 where that is not known
     signals: Sequence[str] = ()  # that it has handlers of its own for
     read: int = 0  # bytes that it read in the window
+    others: dict[int, Outsider] = field(default_factory=dict)  # {pid: what one did that was not sampled}
+    throttled: bool = False  # a quota of CPU time of its control groups was used up in the window
     short: list[str] = field(default_factory=list)  # resources that have run out
     free_threaded: bool = False  # it has no GIL: a thread that stays attached while another wants all to stop counts as holder
     # the sources of the facts: no rule reads them, and facts that a test makes up have none
@@ -282,6 +285,10 @@ class ProcessState:
     @property
     def main(self) -> ThreadState | None:
         return self.threads[0] if self.threads else None
+
+    def spent(self, pids: Iterable[int]) -> float:
+        """Seconds of CPU that processes which it knows, with their descendants, used in the window."""
+        return sum(self.others[pid].ran if pid in self.others else self.children.get(pid, 0.0) for pid in pids)
 
     @property
     def edges(self) -> list[Edge]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..engines import shm_rings
 from ..observe.system_calls import Call, Source
-from ..observe.window import STILL
+from ..observe.window import LONG, STILL
 from ..stacks import file_ends, ray_actors
 from . import jobs
 from .facts import LOCKS, NATIVE
@@ -43,7 +43,6 @@ ORDER = ("moves", "rests", "ticks", "works", "unknown", "answer", "spins", "slee
 OUTSIDE = ("listener", "served", "terminal")
 MAX_WAY = 100  # threads and tasks, one behind the other
 MAX_GIVERS = 64  # of a wait: where more could end it, those that wait themselves are not followed
-LONG = 30.0  # seconds: a thread that sleeps for less may only pause between two items that it gives
 
 
 @dataclass
@@ -87,12 +86,12 @@ def moves(facts: Facts, node: Node) -> bool:
     return any(node in f.moved_tasks for f in facts)
 
 
-def naps(facts: Facts, node: Node) -> bool:
-    """Whether a thread or task is in one sleep that ends soon, rather than in one sleep after the other."""
+def naps(facts: Facts, node: Node, soon: float = LONG) -> bool:
+    """Whether a thread or task is in one sleep that ends soon (seconds), rather than in one sleep after the other."""
     t, task = facts.thread(node), facts.task(node)
     if t is not None:
-        return t.call is not None and t.call.name == "nanosleep" and not t.woke and 0 < t.call.seconds < LONG
-    return task is not None and task.kind == "sleep" and (task.seconds or 0.0) < LONG
+        return t.call is not None and t.call.name == "nanosleep" and not t.woke and 0 < t.call.seconds < soon
+    return task is not None and task.kind == "sleep" and (task.seconds or 0.0) < soon
 
 
 def sleeps(facts: Facts, node: Node) -> bool:
@@ -370,10 +369,10 @@ def _pids(facts: Facts, pids: Sequence[int], f: ProcessState | None, seen: _Way)
         return Outlook(best.kind, best.culprit, [f"{who} waits for process {said}", *best.way], best.ended)
     if f is None or not pids:
         return Outlook("answer")
-    ran = {pid: seconds for pid, seconds in f.children.items() if pid in pids or not set(pids) & set(f.children)}
+    ran = {pid: f.spent([pid]) for pid in pids}
     if sum(ran.values()) > STILL:
         busiest = max(ran, key=lambda pid: ran[pid])
-        return Outlook("works", None, [f"its child {busiest} used {ran[busiest]:.2f} s of CPU meanwhile"])
+        return Outlook("works", None, [f"process {busiest} used {ran[busiest]:.2f} s of CPU meanwhile, with what it started"])
     there = [pid for pid in pids if pid not in f.gone]
     way = [f"process {called(f, pid)} was not asked: name that one too" for pid in there[:4]]
     return Outlook("answer" if there else "unknown", None, way or [f"process {pid} has ended" for pid in pids[:4]])

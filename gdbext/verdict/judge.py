@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from .. import log
+from . import gate
 from .facts import Facts, Verdict
 from .follow import outlook
 from .kinds import GRAVITY, LASTING, QUIET
@@ -109,10 +110,20 @@ def _linked(f: ProcessState, other: ProcessState) -> bool:
 def judge_group(processes: Iterable[ProcessState]) -> Verdict:
     """The `Verdict` on processes that belong together: the first rule that applies."""
     facts = Facts(processes)
+    slow: Verdict | None = None
     for rule in ORDER:
         found = rule(facts)
         if found is None:
             continue
+        passed = gate.judged(facts, found)
+        if passed.kind == "unknown" and passed is not found:
+            slow = slow or passed
+            continue
+        if slow is not None and passed.kind in QUIET:
+            if passed.kind == "idle":
+                continue  # who keeps others waiting is at work
+            passed.evidence = list(dict.fromkeys([*slow.evidence, *passed.evidence]))
+        found = passed
         log.note("%s: %s, by %s; what stands before it in ORDER does not apply", _names(facts), found.kind, rule.__qualname__)
         found = _at_one_look(facts, found)
         more = absent.note(facts, found) + _shortages(facts)
@@ -123,7 +134,7 @@ def judge_group(processes: Iterable[ProcessState]) -> Verdict:
     log.note(
         "%s: no rule applies: %s", _names(facts), [f"{rule.__module__.rpartition('.')[2]}.{rule.__name__}" for rule in ORDER]
     )
-    return _unknown(facts)
+    return _unknown(facts, slow)
 
 
 def _at_one_look(facts: Facts, found: Verdict) -> Verdict:
@@ -143,10 +154,10 @@ def _names(facts: Facts) -> str:
     return ", ".join(f.name for f in facts)
 
 
-def _unknown(facts: Facts) -> Verdict:
-    evidence: list[str] = [
-        f"{name_of(facts, e.waiter)} waits for {e.lock}: {e.note}; name that one too" for e in facts.edges if e.outside
-    ]
+def _unknown(facts: Facts, slow: Verdict | None = None) -> Verdict:
+    """`slow`: what the gate has made of a verdict on one that may only be slow."""
+    evidence: list[str] = slow.evidence if slow is not None else []
+    evidence += [f"{name_of(facts, e.waiter)} waits for {e.lock}: {e.note}; name that one too" for e in facts.edges if e.outside]
     for node in roots(facts):
         found = outlook(facts, node)
         evidence += found.way
@@ -155,7 +166,8 @@ def _unknown(facts: Facts) -> Verdict:
     evidence += requests.queued(facts)
     evidence += [describe(f.main) for f in facts if f.main]
     more = count_lines(facts) + in_step.lines(facts) + ring_lines(facts) + notes(facts) + _shortages(facts) + _timers(facts)
-    return Verdict("unknown", [], [*evidence, *more, NO_REASON if _is_blocked(facts) else absent.NOT_BLOCKED])
+    closing = [NO_REASON if _is_blocked(facts) else absent.NOT_BLOCKED] if slow is None else []
+    return Verdict("unknown", [], [*evidence, *more, *closing])
 
 
 def _is_blocked(facts: Facts) -> bool:

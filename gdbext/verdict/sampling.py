@@ -4,14 +4,15 @@ enough, sampling goes on. All of it is filled into the facts that the rules judg
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from typing import TYPE_CHECKING, Any
 
 from .. import log
-from ..access.cgroups import frozen_by
+from ..access.cgroups import frozen_by, times_throttled
 from ..access.proc import ProcTarget, process_clock
-from ..access.procfs import bytes_read, cpu_of, is_gone, program_of, read_maps, state_of, wait_channel
+from ..access.procfs import bytes_read, is_gone, program_of, read_maps, state_of, wait_channel
 from ..access.proctable import ProcTable
 from ..access.ptrace import lasting_stops
 from ..access.retry import settled_counts
@@ -20,8 +21,8 @@ from ..cpython import event_loops, poll_loops
 from ..cpython.runtime import open_runtime
 from ..engines import shm_rings
 from ..errors import GdbextError
-from ..observe import system_calls
-from ..observe.clocks import ancestors, descendants, ended_children, handled_signals, hidden_kin, how_ended
+from ..observe import families, system_calls
+from ..observe.clocks import ancestors, ended_children, handled_signals, hidden_kin, how_ended
 from ..observe.observer import Observer, repeatedly
 from ..observe.stack_keys import stack_key
 from ..requests.model import Counter
@@ -63,8 +64,7 @@ class Sampling:
         self.live = [s for s, kept in zip(self.seen, attached) if not kept]
         runtimes = _open(self.live, targets, table)
         self.began = time.monotonic()
-        self.families = {s.pid: descendants(table, s.pid) for s in self.live}
-        self.spent = {pid: cpu_of(pid) for pids in self.families.values() for pid in pids}
+        self.families = families.Families(table, [s.pid for s in self.live], os.getpid())
         self.held = snapshots.Held([s.snapshot for s in self.live if s.snapshot is not None and not s.ended], words)
         self.watches = [_Watch(s, runtimes.get(s.pid)) for s in self.live]
         self._by_pid = {watch.s.pid: watch for watch in self.watches if watch.rt is not None}
@@ -89,9 +89,8 @@ class Sampling:
         sample is compared."""
         repeatedly([watch.sample for watch in self.watches], seconds)
         last()
-        for s, watch in zip(self.live, self.watches):
+        for watch in self.watches:
             watch.end()
-            s.children = {p: cpu_of(p) - self.spent[p] for p in self.families[s.pid] if state_of(p) not in ("", "Z", "X")}
 
     def go_on(self, seconds: float, last: Callable[[], None] = lambda: None) -> None:
         """Takes more of these samples after a copy."""
@@ -138,13 +137,17 @@ class Sampling:
         read = {s.pid for s in self.seen}
         for s in self.live:
             s.peers = {inode: holders[inode] for inode in wanted[s.pid] if inode in holders}
-            awaited = _awaited(s)
+            awaited = _ends_awaited(s)
             s.gone = sorted(pid for pid in awaited if is_gone(pid)) if _of_this_namespace(s) else []
             others = {pid for held in s.peers.values() for pid, _ in held} | awaited
             s.programs = {pid: program_of(pid) for pid in sorted(others - read - set(s.gone))[:MAX_PROGRAMS]}
             if s.view is not None and ends:
                 agents = {**{(s.name, th.tid): th for th in s.view.threads if not th.idle}, **{t.node: t for t in s.tasks}}
                 s.at_ends = file_ends.agents_at(s.pid, s.view.rt, agents, ends)
+        now = ProcTable()
+        for s in self.live:
+            s.children = self.families.spent(now, s.pid)
+            s.others = self.families.seen(now, [*s.children, *_awaited(s)])
         for s in self.seen:
             from_samples.fill_in(s)
 
@@ -164,7 +167,7 @@ def _of_this_namespace(s: ProcessState) -> bool:
     return s.view is not None and s.view.ns_pid == s.pid
 
 
-def _awaited(s: ProcessState) -> set[int]:
+def _ends_awaited(s: ProcessState) -> set[int]:
     """The pids of the processes whose end its threads and tasks wait for."""
     return {edge.pid for edge in s.edges if edge.pid} | {pid for call in _calls(s) if call.name == "wait" for pid in call.peers}
 
@@ -172,6 +175,12 @@ def _awaited(s: ProcessState) -> set[int]:
 def _calls(s: ProcessState) -> list[system_calls.Call]:
     calls = [*(thread.call for thread in s.window.threads.values()), *(t.call for t in s.tasks)]
     return [call for call in calls if call is not None]
+
+
+def _awaited(s: ProcessState) -> set[int]:
+    """The pids for which a process waits, or which have what it waits for."""
+    found = {pid for held in s.peers.values() for pid, _ in held} | {pid for call in _calls(s) for pid in call.peers}
+    return found.union(*({edge.pid, *edge.pids, *edge.unread} for edge in s.edges)) - {0}
 
 
 def _inodes(s: ProcessState) -> set[int]:
@@ -211,7 +220,7 @@ class _Watch:
         self.s, self.rt, self.observer = s, rt, Observer(s.pid, rt)
         self.first: dict[str, Any] = {}
         self.taken = False
-        self.read = bytes_read(s.pid)
+        self.read, self.throttled = bytes_read(s.pid), times_throttled(s.pid)
         s.window = self.observer.window
 
     def go_on(self) -> None:
@@ -252,6 +261,7 @@ class _Watch:
         elif not self.s.ended:
             _last_calls(self.s)
         self.s.read, self.s.short = bytes_read(self.s.pid) - self.read, shortages.of_process(self.s.pid)
+        self.s.throttled = times_throttled(self.s.pid) > self.throttled
         self.observer.end()
 
     def _counted(self, rt: Runtime) -> dict[Any, int]:

@@ -279,7 +279,7 @@ def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, ca
         return Step(said, (), End(None, ENDED, f"that process has ended: {dead[0]}", pids[0]))
     if not pids:
         return _unknown(said, "which process that is, is not known")
-    ran = sum(f.children.get(pid, 0.0) for pid in pids)
+    ran = f.spent(pids)
     did = f"used {ran:.2f} s of CPU meanwhile, and was" if ran > STILL else "was"
     who = ", ".join(called(f, pid) for pid in pids[:4])
     return Step(said, (), End(None, RUNS if ran > STILL else UNKNOWN, f"process {who} {did} not read", pids[0]))

@@ -36,12 +36,18 @@ def same_lock(e: Edge) -> Any:
 
 def taken_in_turn(facts: Facts, edge: Edge) -> bool:
     """Whether the owner of a lock waits for work in the very place where all that want the lock would wait for it."""
-    if edge.owner is None or edge.kind not in LOCKS or not _waits(facts, edge.owner):
-        return False
-    key = same_lock(edge)
-    waiters = [e.waiter for e in facts.edges if same_lock(e) == key]
+    return edge.owner is not None and edge.kind in LOCKS and _waits(facts, edge.owner) and in_one_place(facts, edge)
+
+
+def in_one_place(facts: Facts, edge: Edge) -> bool:
+    """Whether all that want a lock want it in functions in which its owner is: they will do what it does."""
     inside = set(_places(facts, edge.owner))
-    return all(_place(facts, waiter) in inside for waiter in waiters)
+    return all(_place(facts, waiter) in inside for waiter in wanted_by(facts, edge))
+
+
+def wanted_by(facts: Facts, edge: Edge) -> list[Node]:
+    """The threads and tasks that wait for the lock of an edge."""
+    return [e.waiter for e in facts.edges if same_lock(e) == same_lock(edge)]
 
 
 def gets_for_all(facts: Facts, node: Node) -> bool:

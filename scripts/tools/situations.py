@@ -1,8 +1,8 @@
-"""situations.py [-v] [-field] [-quota] [SEED [COUNT]]: draws COUNT situations (tests/gdb/subjects/situations.py) from SEED, with
--field of the second family, with -quota under a fifth of a processor for all of them. Asks llm-hang about each and prints what it
-said against what is true: each that is not right or whose chain does not end where it truly does, then the matrix as the table
-that docs/verdicts.md shows. Without SEED it is the number of the commit: nobody has looked at its situations. Exit status 1 where
-one was sure and wrong."""
+"""situations.py [-v] [-field | -gates] [-quota] [SEED [COUNT]]: draws COUNT situations (tests/gdb/subjects/situations.py) from
+SEED, with -field of the second family, with -gates of the third, with -quota under a fifth of a processor for all of them. Asks
+llm-hang about each and prints what it said against what is true: each that is not right or whose chain does not end where it
+truly does, then the matrix as the table that docs/verdicts.md shows. Without SEED it is the number of the commit: nobody has
+looked at its situations. Exit status 1 where one was sure and wrong."""
 
 import os
 import resource
@@ -33,7 +33,7 @@ def limited():
 
 def main():
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
-    family = "f" if "-field" in sys.argv[1:] else ""
+    family = "f" if "-field" in sys.argv[1:] else "g" if "-gates" in sys.argv[1:] else ""
     seed = int(words[0]) if words else from_commit()
     count = int(words[1]) if len(words) > 1 else 60
     print(f"seed {seed}, {count} situations", flush=True)

@@ -23,6 +23,14 @@ OTHERS = [
     *("pipe of two children, sleeping", "terminal, sleeping", "datagrams, stopped", "end of a child, sleeping"),
     *("named FIFO, receiving", "database in the process, sleeping", "file lock in the process, sleeping"),
 ]
+GATES = [
+    *("a lock over a program, working", "an import over its output, working", "a file lock over a system, coming and going"),
+    *("turns over a pipe, napping", "a task's lock over a program, working", "an rlock over a service, working"),
+]
+GATES_HUNG = [
+    *("a lock over a program, stopped", "an import over its output, asleep", "a file lock over a system, at a dead pipe"),
+    *("turns over a pipe, stopped", "a task's lock over a program, locked", "an rlock over a service, asleep"),
+]
 WELL = ["lock by a generator, slow", "process pool, slow", "thread pool, slow", "datagrams, late", "signal, resting"]
 
 
@@ -78,6 +86,17 @@ def test_who_sleeps_between_two_gifts_is_not_accused_and_who_only_sleeps_is(pyth
     print("\n".join(situations.matrix(found)))
     assert not [o for o in found if o.how != "right" and "idle" not in o.right]
     assert not [o for o in found if o.how == "WRONG"]
+
+
+@pytest.mark.parametrize("well", [True, False], ids=["at work", "hung"])
+def test_who_waits_under_a_lock_for_one_at_work_is_not_accused(well):
+    """Its hung twin is: whoever keeps the lock, or what is stopped."""
+    words = GATES if well else GATES_HUNG
+    drawn = [f"g{SEED + n}" for n in range(40)] if LONG and well else []
+    found = list(situations.run(some(words, 3, "gates") + drawn))
+    print("\n".join(situations.matrix(found)))
+    assert not [o for o in found if o.how not in ("right", "unknown")]
+    assert well or sum(o.how == "right" for o in found) >= len(found) - 1, found
 
 
 def test_a_file_shows_one_moment_and_accuses_nobody_whom_only_time_can_tell():

@@ -11,10 +11,10 @@ from ...stacks import tree, waits
 from ..chains import chain_of
 from ..facts import Facts, Verdict
 from ..follow import outlook
+from ..gate import waits_end
 from ..words import caller_of, describe
 from . import absent, in_step, rings
 from .absent import MAX_RANKS, SHOWN
-from .load import waits_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -134,7 +134,8 @@ def crossed(facts: Facts) -> Verdict | None:
     culprits = [inside[e.waiter][1].node for e in ring]
     names = {e.waiter for e in ring}
     closing = "each waits in one group for a rank that waits in another: none of these can end"
-    return Verdict("collective", culprits, [*evidence, closing], [name for name in inside if name not in names])
+    victims = [name for name in inside if name not in names]
+    return _looked_at_twice(Verdict("collective", culprits, [*evidence, closing], victims))
 
 
 def waiting(facts: Facts) -> Verdict | None:
@@ -357,18 +358,25 @@ def _outside(
     return Verdict("collective", [t.node for _, t in outside], evidence, victims)
 
 
+def _looked_at_twice(found: Verdict) -> Verdict:
+    """A verdict that compares ranks: they were copied at different moments, so it stands if a second look at all agrees."""
+    found.again = True
+    return found
+
+
 def _different(group: Sequence[ProcessState], ops: dict[Any, Any], seen: list[str], victims: list[str]) -> Verdict:
     late = behind(group, [pair for pairs in ops.values() for pair in pairs])
     if late and len(ops) > 1:
         names = {f.name for f in late}
         nodes = [f.main.node for f in late if f.main]
         line = "it has begun fewer than the others: it skipped one"
-        return Verdict("collective", nodes, [*seen, line], [v for v in victims if v not in names])
+        return _looked_at_twice(Verdict("collective", nodes, [*seen, line], [v for v in victims if v not in names]))
     most = max(len(fs) for fs in ops.values())
     less = [pair for fs in ops.values() for pair in fs if len(fs) < most]
     if len(ops) > 1 and (len({op for op, _ in ops}) > 1 or less):
         culprits = less or [pair for fs in ops.values() for pair in fs]
         names = {f.name for f, _ in culprits}
         line = "they are in different collectives: none of these can end"
-        return Verdict("collective", [t.node for _, t in culprits], [*seen, line], [v for v in victims if v not in names])
+        found = Verdict("collective", [t.node for _, t in culprits], [*seen, line], [v for v in victims if v not in names])
+        return _looked_at_twice(found)
     return Verdict("unknown", [], [*seen, *absent.all_there(group, [pair for pairs in ops.values() for pair in pairs])])

@@ -9,6 +9,7 @@ from ...observe.window import STILL
 from ..enders import turns_in_vain
 from ..facts import Verdict
 from ..follow import outlook, owed, peers_of
+from ..gate import waits_end
 from ..words import name_of
 from . import requests
 from .chains import roots
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from ..facts import Facts, Node, ThreadState
 
 SHOWN = 4
-FAR = 30.0  # seconds: a thread that waits with a shorter time limit may have been woken by it
 
 
 def busy(facts: Facts) -> Verdict | None:
@@ -94,22 +94,6 @@ def _at_work(facts: Facts, t: ThreadState) -> bool:
     if not came and any(frame.kind == "python" and frame.file.endswith("/queue.py") for frame in t.frames):
         return False  # it asks a queue over and over, and no item comes
     return t.load is None or t.load > STILL or waits_end(t)
-
-
-def waits_end(t: ThreadState) -> bool:
-    """Whether its waits for others end: it got locks, items or answers in the window. A sleep and a wait with a time limit end by
-    themselves and do not count, nor do the pauses of a loop that only asks."""
-    if t.waited:
-        return True
-    if t.edge is not None:
-        return not (t.edge.limit or t.edge.polls) and t.edge.kind != "GIL"
-    if t.does == "device":
-        return True
-    if t.call is None:
-        return False
-    if t.call.name == "poll" and t.call.sources:
-        return not t.call.limited or t.call.seconds > FAR
-    return t.call.name in ("read", "recv", "accept", "wait", "futex") and not t.call.limited
 
 
 def _line(facts: Facts, t: ThreadState) -> str:

@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...stacks import waits
-from .. import turns
+from .. import gate, turns
+from ..chains import chain_of
 from ..facts import LOCKS, Verdict
-from ..follow import moves, naps, outlook
+from ..follow import outlook
+from ..steps import INPUT
 from ..words import blocked, describe_node, name_of, waiting
+from . import requests
+from .chains import roots
 
 if TYPE_CHECKING:
     from ...stacks.waits import Edge
     from ..facts import Facts, Node
 
 CHAIN = (*LOCKS, "GIL", "Thread", "task")
+MINUTES = 600.0  # seconds
 OWED = ("answer", "spins", "sleeps", "blocked", "dead", "nobody")  # outlooks
 
 
@@ -51,7 +56,8 @@ def held(facts: Facts) -> Verdict | None:
     if not found:
         return None
     found.sort(key=lambda x: (x[0], x[1]))
-    _, _, f, last, way, end = found[0]
+    ill = (one for one in found if one[3].owner is None or not gate.slow(facts, one[5]))
+    _, _, f, last, way, end = next(ill, found[0])
     evidence = [f"{name_of(facts, e.waiter)} waits for {e.lock} in {e.where}" for e in way if e.kind in CHAIN]
     if last.owner is None:
         evidence.append(last.note)
@@ -64,6 +70,26 @@ def held(facts: Facts) -> Verdict | None:
 def _only_rests(facts: Facts, node: Node) -> bool:
     """Whether no known thread or process owes it what it waits for."""
     return turns.gets_for_all(facts, node) or outlook(facts, node).kind not in OWED
+
+
+def _keeps_nothing(facts: Facts, edge: Edge) -> bool:
+    """Whether the owner of a lock is known to rest, and no main thread, loop or request waits for the lock: threads that read
+    from one giver in turn, a standby for a thread that serves. A giver that sleeps for minutes rests; for hours, it may not."""
+    node = edge.owner
+    t, task = facts.thread(node), facts.task(node)
+    if t is not None and not t.still or t is None and task is None or requests.custody(facts):
+        return False
+    chain = chain_of(facts, node)
+    call = t.call if t is not None else None
+    serves = call is not None and (call.name in ("pause", "sigwait") or {s.kind for s in call.sources} == {"listener"})
+    givers = list(gate.outsiders(facts, chain)) if not chain.through and turns.in_one_place(facts, edge) else []
+    if chain.end.state == INPUT and not chain.through:
+        rests = serves or task is not None and task.serves
+    else:
+        rests = bool(givers) and all(0 < one.sleeps <= MINUTES and not one.stopped for one in givers)
+    wanted = turns.wanted_by(facts, edge)
+    paths = [[root, *chain_of(facts, root).nodes] for root in roots(facts)]
+    return rests and not any(waiter in path for path in paths for waiter in wanted)
 
 
 def _kept(facts: Facts, edges: list[Edge], node: Node, helper: bool) -> tuple[Edge, list[Edge], Node] | None:
@@ -83,11 +109,9 @@ def _kept(facts: Facts, edges: list[Edge], node: Node, helper: bool) -> tuple[Ed
         return None  # a handler may release it
     if last.polls and helper:
         return None  # it may only try
-    if turns.taken_in_turn(facts, locked[-1]) and _only_rests(facts, locked[-1].owner):
+    if turns.taken_in_turn(facts, locked[-1]) and _only_rests(facts, locked[-1].owner) or _keeps_nothing(facts, locked[-1]):
         return None
     owner = facts.thread(end) if last.owner is not None else None
-    if last.owner is not None and (moves(facts, end) or naps(facts, end)):
-        return None  # it is at work and may only be slow
     if owner is not None and (owner.victim or owner.works or owner.denied):
         return None  # its owner waits for other ranks, works (another rule's case) or wants a CPU
     if owner is not None and helper and not owner.still:

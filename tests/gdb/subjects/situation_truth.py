@@ -27,6 +27,8 @@ def field_truth(kind, drawn):
 
 def ends(kind, drawn, culprits):
     """What a chain may end at, by name, or in which state; [] of one that is well."""
+    if kind == "gate":
+        return ["ender", "program", "service", "keeper", "task ender", "stopped", "unknown"]
     if drawn in HEALTHY and not culprits:
         return []
     if drawn in ("dead", "killed", "nobody", "behind a future", "held", "cycle"):

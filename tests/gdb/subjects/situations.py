@@ -1,7 +1,8 @@
-"""situations.py SEED, fSEED of the second family, or "WAIT, STATE[, DECOY...]": one process in a situation that the seed draws,
-or the words name: what it waits for, who should end that wait and what that one does, and what else goes on beside it. Says what
-is true as JSON, then lives it: {"pid", "pids" to look at, "others" to look at too, "drawn", "hung", "right": [verdicts],
-"culprits": [tid or pid], "ends": [tid, pid, "task NAME" or state in which the chain of its wait may end]}.
+"""situations.py SEED, fSEED of the second family, gSEED of the third, or "WAIT, STATE[, DECOY...]": one process in a situation
+that the seed draws, or the words name: what it waits for, who should end that wait and what that one does, and what else goes on
+beside it. Says what is true as JSON, then lives it: {"pid", "pids" to look at, "others" to look at too, "drawn",
+"hung", "right": [verdicts], "culprits": [tid or pid], "ends": [tid, pid, "task NAME" or state in which the chain of its wait may
+end]}.
 
 The truth is by construction: the process knows whom it made stand, spin, end or go on.
 """
@@ -22,6 +23,7 @@ import time
 import types
 
 import situation_asyncio
+import situation_gates
 import situation_processes
 import situation_ranks
 import situation_sleepers
@@ -386,12 +388,12 @@ def needs(name):
 
 def draw_for(seed):
     """(name of the wait, what the ender does, decoys) that a seed draws, or that words name as "drawn" does."""
-    field = seed.startswith("f") and seed[1:].isdigit()
-    if not seed.isdigit() and not field:
+    if not seed[1:].isdigit():
         name, drawn, *decoys = seed.split(", ")
         return name, drawn, [d for d in DECOYS if d.__name__ in decoys]
-    draw = random.Random(seed if field else int(seed))
-    pairs = [(name, drawn) for name, (_, states) in (FIELD if field else WAITS).items() for drawn in states]
+    family = {"f": FIELD, "g": situation_gates.WAITS}.get(seed[0], WAITS)
+    draw = random.Random(int(seed) if family is WAITS else seed)
+    pairs = [(name, drawn) for name, (_, states) in family.items() for drawn in states]
     name, drawn = pairs[draw.randrange(len(pairs))]
     decoys = draw.sample(DECOYS, draw.choice((0, 1, 1, 2, 3)))
     return name, drawn, decoys
@@ -401,6 +403,8 @@ def truth_of(kind, drawn):
     """(hung, right verdicts, culprits by name)"""
     if kind.startswith("field"):
         return field_truth(kind, drawn)
+    if kind == "gate":
+        return situation_gates.truth(drawn)
     if kind == "cycle":
         return True, ["lock-cycle"], ["ender", "main", "task"]
     if kind == "lock without an owner":
@@ -467,7 +471,7 @@ def main(seed):
         if decoy in FORKS:
             decoy()
     with_children = list(children)
-    kind, wait = {**WAITS, **FIELD}[name][0](random.Random(seed), drawn)
+    kind, wait = {**WAITS, **FIELD, **situation_gates.WAITS}[name][0](random.Random(seed), drawn)
     for decoy in decoys:
         if decoy not in FORKS:
             decoy()

@@ -1,0 +1,147 @@
+"""Processes that are not sampled, over the same time: what each did together with all its descendants. A program that waits for
+what it started (a shell, make, nvcc) does nothing itself while its descendants work.
+
+Source: proc(5): of a process, cutime and cstime are the times of the descendants that it has waited for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .. import log
+from ..access.proc import ProcTarget
+from ..access.proctable import ProcTable
+from ..errors import GdbextError
+from . import system_calls
+from .clocks import clocks, descendants
+from .window import SOON, STILL
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+MAX_READ = 256  # processes whose threads are read
+
+
+@dataclass
+class Outsider:
+    """A process that was not sampled, with its descendants.
+
+    * `ran`: seconds of CPU that they used
+    * `changed`: one of them began or ended, or a thread of it went to sleep of itself
+    * `wants`: one is ready to run, or in a short wait of the kernel (state D)
+    * `sleeps`: seconds of the shortest sleep in which one of them is, 0: none sleeps
+    * `stopped`: [(pid, program)] of those that are stopped
+    """
+
+    pid: int
+    program: str = ""
+    ran: float = 0.0
+    changed: bool = False
+    wants: bool = False
+    sleeps: float = 0.0
+    stopped: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"process {self.pid}" + (f" ({self.program})" if self.program else "")
+
+    @property
+    def at_work(self) -> str:
+        """Why it may go on, in words; '' where nothing says so."""
+        if self.ran > STILL:
+            return f"which is at work: with what it started it used {self.ran:.2f} s of CPU meanwhile"
+        if self.changed:
+            return "which is at work: it, or what it started, woke or changed meanwhile"
+        if self.wants:
+            return "which wants a CPU or a disk and hardly gets it"
+        return f"which sleeps, for {self.sleeps:.3g} s only" if 0 < self.sleeps <= SOON else ""
+
+
+class Families:
+    """The processes of the machine, at the beginning of a window. `sampled`: pids of those that others look at; `asks`: of the
+    process that asks, which with what it starts belongs to no family."""
+
+    def __init__(self, table: ProcTable, sampled: Iterable[int], asks: int) -> None:
+        self.sampled, self.asks = set(sampled), asks
+        self.first = table
+        below = dict.fromkeys(pid for one in self.sampled for pid in self.below(table, one) if pid not in self.sampled)
+        self.turns = {pid: _turns(pid) for pid in list(below)[:MAX_READ]}
+
+    def below(self, table: ProcTable, pid: int) -> list[int]:
+        """Its descendants, without the process that asks and what that has started."""
+        asks = {self.asks, *descendants(table, self.asks)}
+        return [one for one in descendants(table, pid) if one not in asks]
+
+    def seen(self, table: ProcTable, pids: Iterable[int]) -> dict[int, Outsider]:
+        """{pid: `Outsider`} of those of `pids` that are there and not sampled. `table`: all, at the end of the window."""
+        asked = [pid for pid in dict.fromkeys(pids) if pid not in self.sampled and pid in table.processes]
+        families = {pid: [pid, *self.below(table, pid)] for pid in asked}
+        others = [one for one in dict.fromkeys(sum(families.values(), [])) if one not in self.sampled and _alive(table, one)]
+        ends = {one: _Member(table, one, self.turns.get(one)) for one in others[:MAX_READ]}
+        return {pid: self._outsider(table, pid, family, ends) for pid, family in families.items()}
+
+    def spent(self, table: ProcTable, pid: int) -> dict[int, float]:
+        """{pid: `ran`} of the descendants of a process that were there at the beginning and are there still."""
+        there = [one for one in descendants(self.first, pid) if _alive(table, one)]
+        return {one: self.ran(table, one) for one in there[:MAX_READ]}
+
+    def ran(self, table: ProcTable, pid: int) -> float:
+        """Seconds of CPU that a process and its descendants used since the beginning, also those that have come and gone."""
+        before = _spent(self.first, [pid, *self.below(self.first, pid)])
+        now = _spent(table, [pid, *self.below(table, pid)])
+        both = sum(now[one][0] - before[one][0] for one in now.keys() & before.keys())
+        whole = sum(map(sum, now.values())) - sum(map(sum, before.values())) if pid in before else sum(map(sum, now.values()))
+        return max(both, whole, 0.0)
+
+    def _outsider(self, table: ProcTable, pid: int, family: Collection[int], ends: dict[int, _Member]) -> Outsider:
+        known = [ends[one] for one in family if one in ends]
+        then = {pid, *self.below(self.first, pid)} if pid in self.first.processes else set()
+        others = (then ^ set(family)) - self.sampled
+        return Outsider(
+            pid,
+            table.processes[pid].comm,
+            self.ran(table, pid),
+            bool(others) or any(one.woke for one in known),
+            any(one.wants for one in known),
+            min((one.sleeps for one in known if one.sleeps), default=0.0),
+            [(one.pid, one.program) for one in known if one.stopped],
+        )
+
+
+class _Member:
+    """One process of a family at the end of the window. `before`: how often its threads had gone to sleep at the beginning."""
+
+    def __init__(self, table: ProcTable, pid: int, before: dict[int, int] | None) -> None:
+        process, now = table.processes[pid], clocks(pid)
+        self.pid, self.program = pid, process.comm
+        states = {clock.state for clock in now.values()}
+        self.stopped = process.state in ("T", "t")
+        self.woke = before is not None and any(clock.sleeps != before.get(tid) for tid, clock in now.items())
+        self.wants = bool(states & {"R", "D"})
+        self.sleeps = _sleep(pid) if not self.stopped else 0.0
+
+
+def _alive(table: ProcTable, pid: int) -> bool:
+    return pid in table.processes and table.processes[pid].state not in ("Z", "X")
+
+
+def _turns(pid: int) -> dict[int, int]:
+    """{tid: how often it went to sleep of itself}"""
+    return {tid: clock.sleeps for tid, clock in clocks(pid).items()}
+
+
+def _sleep(pid: int) -> float:
+    """The seconds of the sleep in which a process's main thread is, 0 where it is in none."""
+    try:
+        call = system_calls.read(ProcTarget(pid), [pid]).get(pid)
+    except (GdbextError, OSError) as e:
+        log.passed_over(e)
+        return 0.0
+    return call.seconds if call is not None and call.name == "nanosleep" else 0.0
+
+
+def _spent(table: ProcTable, pids: Iterable[int]) -> dict[int, tuple[float, float]]:
+    """{pid: (seconds of CPU of its own, of the descendants that it has waited for)}"""
+    found = [table.processes[pid] for pid in pids if pid in table.processes]
+    return {one.pid: (one.cpu, one.reaped) for one in found}
