@@ -101,7 +101,21 @@ WORKER_RANGE = _rule("worker-range", "ids in a worker's tables are below the num
 SLOT_RANGE = _rule("slot-range", "slot mappings lie inside the cache, or are -1", _WORKER)
 SLOT_TWICE = _rule("slot-twice", "no two tokens of a step have the same slot", _WORKER)
 WORKER_ROWS = _rule(
-    "worker-rows", "a row of a worker's batch is one request's in both of its maps, and is not free", _V2, transient=True
+    "worker-rows",
+    "a row of a worker's batch is one request's in both of its maps, or is free once; a request that runs has one",
+    _V2,
+    transient=True,
+)
+WORKER_COPY = _rule(
+    "worker-copy",
+    "what a worker keeps twice is alike: host and device, pointers, the tables that attention reads",
+    _V2,
+    transient=True,
+)
+WORKER_TOKENS = _rule("worker-tokens", "a worker has the tokens that its request began with", _V2, transient=True)
+WORKER_SAMPLING = _rule("worker-sampling", "a worker draws by the parameters of its request", _V2, transient=True)
+SLOT_PLACE = _rule(
+    "slot-place", "a token of a step is written to its own place in its request's block table", _V2, transient=True
 )
 WORKER_LENGTH = _rule(
     "worker-length", "a worker counts of a request what the scheduler sent: prompt, computed tokens, blocks", _V2, transient=True

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import time
 
-from ...errors import NotFoundError
+from ... import log
+from ...errors import GdbextError, NotFoundError
 from ...kvcache import waiting
-from ...kvcache.model import Request
+from ...kvcache.model import Request, Sent
 from ..columns import Records, floats, lengths, strings
-from ..objects import at, has, optional, tokens
-from .paths import MAX_REQUESTS, WAITING
+from ..objects import at, has, numbers_until, optional, tokens
+from .paths import FIRST_TOKENS, MAX_REQUESTS, WAITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
     from ...kvcache.model import Cache
@@ -107,6 +110,24 @@ def requests_at(rt: Runtime, addresses: list[int]) -> list[Request]:
         if now is not None and 0 < came[i] <= now + 3600:
             request.age = max(0.0, now - came[i])
         found.append(request)
+    return found
+
+
+def sent(rt: Runtime, names: Iterable[str], request: Request) -> Sent:
+    """What the scheduler sends a worker of a request. `names`: of the sampling parameters that are wanted. Nothing where the
+    request has ended meanwhile."""
+    try:
+        held = rt.object(request.address)
+        found = Sent(numbers_until(rt, held.attr("_all_token_ids"), FIRST_TOKENS))
+        parameters = at(held, "sampling_params")
+        values = dict(parameters.fields()) if parameters is not None else {}
+        for name in (name for name in names if name in values):
+            plain = values[name].plain() if hasattr(values[name], "plain") else values[name]
+            if plain is None or isinstance(plain, (int, float)):
+                found.sampling[name] = plain
+    except GdbextError as e:
+        log.passed_over(e)
+        return Sent()
     return found
 
 

@@ -72,6 +72,8 @@ def look(rt: Runtime, rank: Rank) -> Look:
         _part(found, "scheduler", lambda: _scheduler(rt, found))
     if rank.role == "worker":
         _part(found, "worker", lambda: _worker(rt, found))
+    elif "scheduler" in found.parts:
+        _part(found, "worker", lambda: _batch(rt, found))
     return found
 
 
@@ -353,6 +355,11 @@ def _worker(rt: Runtime, found: Look) -> bool:
     main = thread_in(rt, "worker_busy_loop")
     if main is not None:
         found.keepers[WORKER] = _worker_at(rt, main)
+    return _batch(rt, found)
+
+
+def _batch(rt: Runtime, found: Look) -> bool:
+    """The requests in the batch of the process's model runner, if it has one: with one rank the scheduler's process has it."""
     runner = in_frames(rt, WORKER_ROOTS)
     if runner is not None and kv_worker_v2.is_v2(runner):
         rows = kv_worker_v2.rows_of(runner)
