@@ -13,7 +13,7 @@ from ..answers import kv_text as lines
 from ..engines import kv_deep, kv_facts, kv_view
 from ..engines.kv_view import NativeView, View
 from ..engines.registry import kv_releases
-from ..errors import NotFoundError
+from ..errors import ContradictionError, NotFoundError
 from ..kvcache import plot as plots
 from ..render.text import escape
 from ..session import nodes
@@ -222,4 +222,12 @@ class LlmKv(Command):
             partial.append(
                 f"mid-update in {report.middle}: {count} differences that a half-done update explains; check again after it"
             )
-        return Answer(data, lambda style: "\n".join(lines.check_lines(cache, data, style)), partial)
+        answer = Answer(data, lambda style: "\n".join(lines.check_lines(cache, data, style)), partial)
+        alone = not args.ranks or all(
+            worker.target is view.target for worker in workers
+        )  # copies of several are of several moments
+        if report.changed and alone:
+            never = ContradictionError(f"{len(report.changed)} differences changed each time they were read")
+            never.rest = answer
+            raise never
+        return answer

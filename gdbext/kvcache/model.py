@@ -272,6 +272,19 @@ class Request:
     content: dict[str, Any] | None = None
     in_flight: int | None = None  # output tokens of steps that were started and have no result yet (async scheduling)
     draft_tokens: int | None = None  # guessed tokens for its next step (speculative decoding)
+    lead: int | None = None  # tokens that a step may compute before it has them: guessed ones; None where that is not known
+
+    @property
+    def excess(self) -> int:
+        """How many more tokens are computed than it has; 0 where a number is not known."""
+        if None in (self.lead, self.computed_tokens, self.prompt_tokens, self.output_tokens):
+            return 0
+        have = (self.prompt_tokens or 0) + (self.output_tokens or 0) + (self.in_flight or 0)
+        return max(0, (self.computed_tokens or 0) - have - max(self.lead or 0, self.draft_tokens or 0))
+
+    def forget_counts(self) -> None:
+        """Makes its counts unknown."""
+        self.prompt_tokens = self.computed_tokens = self.output_tokens = self.in_flight = self.draft_tokens = None
 
 
 @dataclass

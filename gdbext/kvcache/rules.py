@@ -77,6 +77,9 @@ TABLE_SHORT = _rule("table-short", "a request's table covers its computed tokens
 REQUEST_UNKNOWN = _rule(
     "request-unknown", "a request with blocks is known to the scheduler, or waits for a transfer", _ALL, transient=True
 )
+REQUEST_COUNTS = _rule(
+    "request-counts", "a request has no more tokens computed than it has, output that is on its way and drafts counted", _ALL
+)
 FREE_LEVEL = _rule("free-level", "a free block waits in the queue of its own memory level", "TensorRT-LLM")
 FREE_ITERATOR = _rule(
     "free-iterator", "a block has a place in a free queue exactly while it is in one", "TensorRT-LLM", transient=True

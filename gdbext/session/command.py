@@ -14,7 +14,7 @@ from typing import Any, Callable
 
 from .. import log
 from ..access.retry import Budget, retry
-from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ..errors import ContradictionError, FaultError, GdbextError, LayoutError, NotFoundError
 from ..render import jsonline
 from ..render.text import PLAIN, Style, escape_output, one_line, shorten
 
@@ -248,7 +248,10 @@ class Command:
             with log.during(getattr(args, "debug", False)), seldom_collected():
                 if getattr(args, STILL.key, False):
                     return session.still(self, args, run)
-                return retry(run, lambda: session.moving, Budget(), errors=(FaultError, LayoutError, NotFoundError))
+                try:
+                    return retry(run, lambda: session.moving, Budget(), errors=(FaultError, LayoutError, NotFoundError))
+                except ContradictionError as e:
+                    return self._of_one_moment(session, args, run, e)
         except (FaultError, LayoutError) as e:
             if session.moving and not e.final:  # each time something else
                 mend = (
@@ -260,6 +263,19 @@ class Command:
             if e.errno not in SHORTAGES:
                 raise
             raise GdbextError(SHORTAGES[e.errno]) from None
+
+    def _of_one_moment(self, session: Session, args: Args, run: Callable[[], Answer], why: ContradictionError) -> Answer:
+        """The answer from a copy, where what was read from the running process contradicts itself: what the copy says is so."""
+        if STILL not in self.all_options():
+            raise why
+        log.note("a copy of one moment is read: %s", why)
+        try:
+            return session.still(self, args, run)
+        except GdbextError as e:
+            if isinstance(why.rest, Answer):
+                log.passed_over(e)
+                return why.rest
+            raise GdbextError(f"{why}; a copy of one moment could not be read: {e}") from None
 
     def rehearsed(self, values: dict[str, Any]) -> dict[str, Any]:
         """The values of its options for a run that reads the same memory and writes nothing."""

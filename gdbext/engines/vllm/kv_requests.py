@@ -10,7 +10,7 @@ from ...errors import GdbextError, NotFoundError
 from ...kvcache import waiting
 from ...kvcache.model import Request, Sent
 from ..columns import Records, floats, lengths, strings
-from ..objects import at, has, numbers_until, optional, tokens
+from ..objects import at, first_integer, has, numbers_until, optional, tokens
 from .paths import FIRST_TOKENS, MAX_REQUESTS, WAITING
 
 TYPE_CHECKING = False
@@ -41,7 +41,7 @@ def requests_of(rt: Runtime, scheduler: Object, content: bool) -> dict[str, Requ
             if address not in places:
                 places[address] = "running" if name == "running" else "waiting"
                 order.append(address)
-    deferred = deferred_in(scheduler)
+    deferred, lead = deferred_in(scheduler), lead_of(scheduler)
     for _, address in scheduler.attr("requests").dict_entries(MAX_REQUESTS):
         if address not in places:
             places[address] = ""
@@ -53,6 +53,7 @@ def requests_of(rt: Runtime, scheduler: Object, content: bool) -> dict[str, Requ
             held = (("prompt_token_ids", at(obj, "prompt_token_ids")), ("output_token_ids", at(obj, "_output_token_ids")))
             request.content = tokens(rt, held)
         request.transfer = request.status == "WAITING_FOR_REMOTE_KVS" or request.status.startswith("FINISHED")
+        request.lead = lead
         request.queue = places[address] or ("finished" if request.status.startswith("FINISHED") else "other")
         if address in deferred:
             request.queue = "deferred"
@@ -65,6 +66,11 @@ def deferred_in(scheduler: Object) -> set[int]:
     if not has(scheduler, "deferred_waiting"):
         return set()
     return set(scheduler.attr("deferred_waiting").element_addresses(MAX_REQUESTS))
+
+
+def lead_of(scheduler: Object) -> int | None:
+    """How many tokens a step may compute for a request before it has them; None where a release does not say so."""
+    return first_integer(scheduler, (("0.9.0", "num_spec_tokens"), ("0.8.5", "num_lookahead_tokens")))
 
 
 def queued(queue: Object) -> list[int]:
