@@ -138,7 +138,7 @@ class Views:
     def __init__(self, *readings):
         self.readings, self.partial, self.missed = list(readings), ["unstopped"], []
 
-    def cache(self):
+    def cache(self, as_read=False):
         cache = healthy()
         high, middle = self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
         cache.pools[0].torn = high is None
