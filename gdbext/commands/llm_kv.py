@@ -35,8 +35,13 @@ class LlmKv(Command):
       (gdb) llm-kv check -ranks          every invariant; with -ranks also the workers' tables against the scheduler's
 
     check says what it compared: tables that are on a GPU are named as not compared, and a rank is listed only where its tables
-    were; vLLM's model runner V2 keeps lengths in host memory, which are compared all the same. A process that runs is read again
-    until a fault looks the same twice; what does not "changed while it was read".
+    were; vLLM's model runner V2 keeps lengths in host memory, which are compared all the same. Of that runner the step itself is
+    compared too: its rows in both directions, slots by their place, the tables that attention reads, what is kept twice, tokens
+    and sampling parameters; "not:" names what of these was not there to compare. A process that runs is read again until a fault
+    looks the same twice.
+
+    What contradicts itself in a process that runs is no fact: it is read again, then from a copy of one moment, which takes
+    milliseconds ("paused" says how long). What the copy says is so.
 
     Over machines (llm-kv check -ranks ssh:A ssh:B) workers are compared with the scheduler of another machine.
 

@@ -63,6 +63,8 @@ class LlmRequests(Command):
     it needs more than there is in all. lost: a process waits for its answer, none works on it. zombie: the engine works
     on it, no process waits for its answer. thrash: it is preempted over and over, and no request gives a token.
 
+    Counts that contradict one another are read again, then from a copy of one moment; pauses says how long that took.
+
     llm-request ID shows the whole way of one. Token ids only with -show-content. Of several machines (ssh:A ssh:B, pod/NS/NAME,
     slurm:JOB) there is one answer: both ends of each transfer are joined over all.
 

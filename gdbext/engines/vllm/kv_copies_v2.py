@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 PAIRS = ("req_states.prompt_len", "req_states.prefill_len", "block_tables.num_blocks")  # of a runner: UvaBackedTensors
 POINTERS = (("block_table_ptrs", "block_tables"), ("input_block_table_ptrs", "input_block_tables"))
+PREPARING = (  # functions of a step before its tables are gathered, and those that gather them
+    *("finish_requests", "free_states", "add_requests", "update_requests", "apply_staged_writes"),
+    *("gather_batch_req_state", "prepare_inputs", "prepare_attn", "gather_block_tables", "compute_slot_mappings"),
+)
 STEP, PREPARED = "execute_model", ("slot_mappings", "attn_metadata")  # the step's function, and what it has once it is prepared
 OWN_STEPS = "pcp_manager"  # it keeps tables of its own for each step
 
@@ -55,15 +59,15 @@ def read_step(runner: Object, tables: Object, worker: Worker) -> None:
 
 def _prepares(rt: Runtime) -> bool:
     """Whether a thread is in a step whose tables are not gathered yet."""
-    for frames in settled_frames(rt):
-        for frame in frames:
-            if frame.function.rpartition(".")[2] == STEP and frame.file.rpartition("/")[0].endswith(V2_FOLDER):
-                try:
-                    return not {name for name, value in frame.locals() if value is not None}.intersection(PREPARED)
-                except GdbextError as e:
-                    log.passed_over(e)
-                    return True
-    return False
+    inside = [frame for frames in settled_frames(rt) for frame in frames if frame.file.rpartition("/")[0].endswith(V2_FOLDER)]
+    if any(frame.function.rpartition(".")[2] in PREPARING for frame in inside):
+        return True
+    step = next((frame for frame in inside if frame.function.rpartition(".")[2] == STEP), None)
+    try:
+        return step is not None and not {name for name, value in step.locals() if value is not None}.intersection(PREPARED)
+    except GdbextError as e:
+        log.passed_over(e)
+        return True
 
 
 def check(runner: Object, worker: Worker) -> None:

@@ -212,12 +212,14 @@ def _table(rt: Runtime, held: Object, table: Table, worker: Worker, counts: list
 
 
 def _slots(rt: Runtime, tables: Object, group: int) -> list[int]:
-    """Slots of the last step's tokens, as `Table` wants them; [] where they are on a device."""
+    """Slots of the last step's tokens, as `Table` wants them; [] where they are on a device, and before the first step. Each step
+    pads the buffer behind its tokens: one without padding is full of them."""
     tensor = read_tensor(rt, tables.attr("slot_mappings").address)
     if tensor.doubt or tensor.shape is None or len(tensor.shape) != 2 or tensor.dtype.name != "int64":
         return []
     row = tensor.indexed([group])
-    return without_padding(row.values([(i,) for i in range(tensor.shape[1])]))
+    slots = row.values([(i,) for i in range(tensor.shape[1])])
+    return without_padding(slots) if slots and slots[-1] == -1 else slots if any(slots) else []
 
 
 # ---- how a request is sampled ----------------------------------------------------------------------------------------------

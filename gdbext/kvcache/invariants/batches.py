@@ -37,7 +37,7 @@ def check(found: Findings, cache: Cache, worker: Worker, done: Compared) -> None
             reserved = cache.pools[group.pool].reserved if group is not None else ()
             order = _order(found, worker, table, done, reserved) or order
     for table in worker.tables:
-        if table.gathered:
+        if any(map(any, table.gathered)):
             _check_gathered(found, cache, worker, table, order, done)
     done.copies = worker.copies
     if done.copies or done.gathered:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..model import Cache, Group, Pool, Request, Row, Table, Worker
-from ..rules import SLOT_RANGE, SLOT_TWICE, WORKER_LENGTH, WORKER_RANGE, WORKER_ROWS, WORKER_TABLE
+from ..rules import SLOT_RANGE, SLOT_TWICE, WORKER_LENGTH, WORKER_RANGE, WORKER_ROWS, WORKER_TABLE, Rule
 from . import batches
 from .findings import Compared, Findings
 
@@ -22,8 +22,7 @@ def check(found: Findings, cache: Cache, worker: Worker, moves: bool = False) ->
     found.rank = worker.rank
     done = Compared(worker.rank)
     requests = {r.request_id: r for r in cache.requests}
-    for rule, name, detail in worker.faults:
-        found.add(rule, f"{worker.rank}: {detail}", None, name or None, place="" if name else detail)
+    _add_faults(found, worker, [fault for fault in worker.faults if fault[0] is WORKER_ROWS])
     for name, row in worker.rows.items():  # first: a row that is another's explains its table and its counts
         request = requests.get(name)
         if request is not None and request.row is not None and request.row != row.row:
@@ -48,8 +47,9 @@ def check(found: Findings, cache: Cache, worker: Worker, moves: bool = False) ->
             request = requests.get(name)
             if request is not None and request.known:
                 done.counts += _check_counts(found, cache, worker, request, row, moves)
+    found.pool = ""
+    _add_faults(found, worker, [fault for fault in worker.faults if fault[0] is not WORKER_ROWS])
     if worker.every_row:
-        found.pool = ""
         batches.check(found, cache, worker, done)
     for what, why in worker.unread:
         found.leave_out(worker.rank, what, why)
@@ -60,6 +60,11 @@ def check(found: Findings, cache: Cache, worker: Worker, moves: bool = False) ->
         found.leave_out(worker.rank, "block tables", "it keeps none that can be compared")
     found.rank = ""
     return done
+
+
+def _add_faults(found: Findings, worker: Worker, faults: list[tuple[Rule, str, str]]) -> None:
+    for rule, name, detail in faults:
+        found.add(rule, f"{worker.rank}: {detail}", None, name or None, place="" if name else detail)
 
 
 def _ratio(group: Group, size: int) -> int:
@@ -128,11 +133,13 @@ def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Reques
         bounds.append(("prompt tokens", row.prompt, request.prompt_tokens, 0, 0))
     if row.prefill is not None and request.prompt_tokens is not None:
         bounds.append(("tokens to start with", row.prefill, tokens, request.output_tokens or 0, 0))
+    # its second token came with a step that the worker began after the last one of the prompt: its counter is of that or later
+    begun = bool(request.output_tokens) and tokens - (row.prefill or request.prompt_tokens or 0) > 1
     settled = request.queue == "running" and not request.preemptions  # else its row may be of before it was preempted
     if row.computed is not None and request.computed_tokens is not None and settled:
-        bounds.append(("computed tokens", row.computed, request.computed_tokens, late if generates else None, more))
-    if row.device is not None and row.computed is not None and request.output_tokens and tokens > (row.prefill or tokens):
-        bounds.append(("computed tokens for the device", row.device, row.computed, more + worker.ahead, late))
+        bounds.append(("computed tokens", row.computed, request.computed_tokens, late if generates and begun else None, more))
+    if row.device is not None and row.computed is not None and begun:
+        bounds.append(("computed tokens for the device", row.device, row.computed, more + worker.ahead, worker.ahead))
     if row.total is not None and generates and settled:
         bounds.append(("tokens in all", row.total, tokens, 0, late))
     for group in cache.groups:
