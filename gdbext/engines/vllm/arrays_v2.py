@@ -9,8 +9,8 @@ from ... import log
 from ...cpython.thirdparty import numpy_objects
 from ...errors import GdbextError, LayoutError, NotFoundError
 from ...torch.tensor_impl import is_tensor, read_tensor
-from ..objects import at, at_once, first_present, left_out, numbers_until
-from .paths import SAMPLING
+from ..objects import at, at_once, first_present, left_out, numbers_until, stands_in
+from .paths import SAMPLING, V2_FOLDER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MAX_STAGED = 1 << 20  # numbers that wait to be written
 MAX_COUNTS = 1 << 20
+STAGING = ("stage_write", "stage_write_elem", "clear_staged_writes", "apply_write", "apply")  # functions that change those
 SAMPLERS = ("sampler.sampling_states", "sampler.penalties_state", "req_states")  # of a runner: the owner of parameters by row
 
 
@@ -72,6 +73,9 @@ def staged(rt: Runtime, held: Object) -> tuple[Tensor, list[tuple[int, int, list
         return found
 
     rows, starts, contents, ends = at_once(rt, waiting)
+    if not len(rows) == len(starts) == len(ends) and stands_in(rt, STAGING, V2_FOLDER):
+        count = min(len(rows), len(starts), len(ends))  # the lists are filled and emptied one after the other, in this order
+        rows, starts, ends = rows[:count], starts[:count], ends[:count]
     begins = [0, *ends]
     if not len(rows) == len(starts) == len(ends) or begins != sorted(begins) or begins[-1] > len(contents):
         raise LayoutError(f"what waits to be written to the {held.type_name} at {held.address:#x} does not add up")

@@ -139,7 +139,7 @@ def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Reques
     if row.computed is not None and request.computed_tokens is not None and settled:
         bounds.append(("computed tokens", row.computed, request.computed_tokens, late if generates and begun else None, more))
     if row.device is not None and row.computed is not None and begun:
-        bounds.append(("computed tokens for the device", row.device, row.computed, more + worker.ahead, worker.ahead))
+        bounds.append(("computed tokens for the device", row.device, row.computed, more + worker.ahead, 2 * worker.ahead))
     if row.total is not None and generates and settled:
         bounds.append(("tokens in all", row.total, tokens, 0, late))
     for group in cache.groups:

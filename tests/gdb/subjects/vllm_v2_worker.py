@@ -274,7 +274,8 @@ def harmed(runner, scheduler):
     if not hasattr(runner.block_tables, "apply_staged_writes"):
         variant("device")
         return copies, expected
-    for what in ("num_blocks", "prompt_len", "prefill_len"):
+    pairs = {"num_blocks": runner.block_tables, "prompt_len": runner.req_states, "prefill_len": runner.req_states}
+    for what in (what for what, holder in pairs.items() if hasattr(getattr(holder, what), "pool")):
         states, tables, row = variant(f"the device's {what}", "worker-copy")
         held = tables.num_blocks.gpu[0] if what == "num_blocks" else getattr(states, what).gpu
         held[row] += 1
