@@ -134,7 +134,7 @@ def free_lines(data: dict[str, Any], style: Style) -> list[str]:
         lines.append("  next: " + run_lengths(p["order"]) if p["order"] is not None else "  the list is on the device")
         if p["fault"]:
             lines.append("  " + style.bad(p["fault"]) + "; see: llm-kv check")
-    return lines
+    return lines + ([f"mid-update: it is in {data['mid_update_at']}"] if data["mid_update"] else [])
 
 
 def map_lines(maps: Sequence[dict[str, Any]]) -> list[str]:

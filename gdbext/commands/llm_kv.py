@@ -152,7 +152,11 @@ class LlmKv(Command):
                 for part in layer.parts
                 if part.tensor is not None and part.tensor.unfinished
             )
-        return Answer({"block": data}, lambda style: "\n".join(lines.block_lines(cache, data, style)), view.partial)
+        return Answer(
+            {"block": data, **shapes.update_data(cache)},
+            lambda style: "\n".join(lines.block_lines(cache, data, style)),
+            view.partial,
+        )
 
     def request(self, session: Session, args: Args, view: View, rest: str) -> Answer:
         """One request."""
@@ -171,7 +175,11 @@ class LlmKv(Command):
             data["slots"] = request.slots
         if request.content is not None:
             data["content"] = request.content
-        return Answer({"request": data}, lambda style: "\n".join(lines.request_lines(cache, request, style)), view.partial)
+        return Answer(
+            {"request": data, **shapes.update_data(cache)},
+            lambda style: "\n".join(lines.request_lines(cache, request, style)),
+            view.partial,
+        )
 
     def free(self, session: Session, args: Args, view: View, rest: str) -> Answer:
         """The free queues."""
@@ -180,8 +188,9 @@ class LlmKv(Command):
 
     def map(self, session: Session, args: Args, view: View, rest: str) -> Answer:
         """A picture of who has which block."""
-        maps = shapes.maps_of(view.cache())
-        data, written = shapes.map_data(maps), []
+        cache = view.cache()
+        maps = shapes.maps_of(cache)
+        data, written = {**shapes.map_data(maps), **shapes.update_data(cache)}, []
         if args.plot:
             need("matplotlib", "-plot")
             plots.plot(args.plot, maps, args.force)

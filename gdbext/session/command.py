@@ -16,7 +16,7 @@ from .. import log
 from ..access.retry import Budget, retry
 from ..errors import ContradictionError, FaultError, GdbextError, LayoutError, NotFoundError
 from ..render import jsonline
-from ..render.text import PLAIN, Style, escape_output, one_line, shorten
+from ..render.text import PLAIN, Style, escape_output, one_line, seconds, shorten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # which knows the arguments of commands
@@ -163,6 +163,10 @@ class Answer:
         """The text, not escaped yet and without `partial`."""
         return self.text(style) if callable(self.text) else self.text
 
+    def and_line(self, line: str) -> Answer:
+        """This answer, with one more line of text."""
+        return Answer(self.data, lambda style: self.in_style(style) + "\n" + style.dim(line), self.partial) if line else self
+
     def to_text(self, style: Style = PLAIN) -> str:
         text = self.in_style(style)
         text = escape_output(text, style.enabled, style.links)
@@ -190,6 +194,7 @@ def seldom_collected() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
+MOMENTS = 3  # copies that are made until one is not in the middle of a change
 SNAPSHOT_BYTES = 512 << 20  # of private memory in a copy that is to hold all of Python's objects
 HEAP = Option("heap", help="all private memory: every Python object, malloc's heaps, tensors; -max-bytes bounds it")
 MAX_BYTES = Option(
@@ -270,7 +275,15 @@ class Command:
             raise why
         log.note("a copy of one moment is read: %s", why)
         try:
-            return session.still(self, args, run)
+            answer, before = session.still(self, args, run), 0.0
+            for _ in range(MOMENTS - 1):
+                if not answer.data.get("mid_update"):  # else what it says in two ways may be half of a change
+                    break
+                pauses = answer.data.get("pauses", [])
+                before += sum(one["seconds"] for one in pauses)
+                answer = session.still(self, args, run)
+                answer.data["pauses"] = pauses + answer.data.get("pauses", [])
+            return answer.and_line(f"paused {seconds(before)} before that" if before else "")
         except GdbextError as e:
             if isinstance(why.rest, Answer):
                 log.passed_over(e)
