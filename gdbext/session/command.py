@@ -275,15 +275,20 @@ class Command:
             raise why
         log.note("a copy of one moment is read: %s", why)
         try:
-            answer, before = session.still(self, args, run), 0.0
-            for _ in range(MOMENTS - 1):
-                if not answer.data.get("mid_update"):  # else what it says in two ways may be half of a change
+            before: list[dict[str, Any]] = []
+            for left in reversed(range(MOMENTS)):
+                try:
+                    answer = session.still(self, args, run)
+                except NotFoundError as e:  # no frame held it just then
+                    if not left:
+                        raise
+                    log.passed_over(e)
+                    continue
+                if not left or not answer.data.get("mid_update"):  # what it says in two ways may be half of a change
                     break
-                pauses = answer.data.get("pauses", [])
-                before += sum(one["seconds"] for one in pauses)
-                answer = session.still(self, args, run)
-                answer.data["pauses"] = pauses + answer.data.get("pauses", [])
-            return answer.and_line(f"paused {seconds(before)} before that" if before else "")
+                before += answer.data.get("pauses", [])
+            answer.data["pauses"] = before + answer.data.get("pauses", [])
+            return answer.and_line(f"paused {seconds(sum(one['seconds'] for one in before))} before that" if before else "")
         except GdbextError as e:
             if isinstance(why.rest, Answer):
                 log.passed_over(e)
