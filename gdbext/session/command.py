@@ -277,13 +277,7 @@ class Command:
         try:
             before: list[dict[str, Any]] = []
             for left in reversed(range(MOMENTS)):
-                try:
-                    answer = session.still(self, args, run)
-                except NotFoundError as e:  # no frame held it just then
-                    if not left:
-                        raise
-                    log.passed_over(e)
-                    continue
+                answer = session.still(self, args, run, (FaultError, LayoutError, NotFoundError))
                 if not left or not answer.data.get("mid_update"):  # what it says in two ways may be half of a change
                     break
                 before += answer.data.get("pauses", [])
@@ -293,6 +287,8 @@ class Command:
             if isinstance(why.rest, Answer):
                 log.passed_over(e)
                 return why.rest
+            if isinstance(e, NotFoundError):
+                raise
             raise GdbextError(f"{why}; a copy of one moment could not be read: {e}") from None
 
     def rehearsed(self, values: dict[str, Any]) -> dict[str, Any]:
