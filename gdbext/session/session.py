@@ -141,8 +141,8 @@ class Session:
         run: Callable[[], Answer],
         lacking: tuple[type[GdbextError], ...] = (FaultError, LayoutError),
     ) -> Answer:
-        """The answer of a command that reads copies of the running processes. Copies that lack something are made again; `lacking`:
-        the errors by which that is known. What is not found may lack, too, where it is known to be there."""
+        """The answer of a command that reads copies of the running processes. Copies that lack something are made again.
+        `lacking`: the errors by which that is known. What is not found may lack, too, where it is known to be there."""
         from . import stillness
 
         copies = self.copies = stillness.Copies(command, args)
