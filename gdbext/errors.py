@@ -34,6 +34,14 @@ class LayoutError(GdbextError):
     """A structure that does not look as the layout says: refused by name, never guessed around."""
 
 
+class ContradictionError(GdbextError):
+    """Values of a running process that contradict one another each time they are read: they are no facts. Only a copy of one
+    moment shows whether that is a fault of the process. `rest`: the answer where no copy can be made, if there is one."""
+
+    final = True
+    rest: object = None
+
+
 class NotFoundError(GdbextError):
     """A name, process, symbol or file that is not there."""
 

@@ -6,11 +6,11 @@ import threading
 import time
 
 from .. import log
-from ..errors import GdbextError
+from ..errors import ContradictionError, GdbextError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Hashable, TypeVar
+    from typing import Callable, Hashable, Sequence, TypeVar
 
     from .base import Target
 
@@ -100,6 +100,19 @@ def retry_reading(
             budgets[thread] = outer
         else:
             del budgets[thread]
+
+
+def agreeing(target: Target, read: Callable[[], T], contradictions: Callable[[T], Sequence[str]]) -> T:
+    """The result of `read()`, in which nothing contradicts anything else. A running process is read again where something does;
+    `ContradictionError` where that helps not. What is of one moment is a fact, whatever it says."""
+    for _ in range(READINGS):
+        found = read()
+        why = [] if target.is_stopped else contradictions(found)
+        if not why:
+            return found
+        log.note("reads again: %s", why[0])
+        target.drop_pages()
+    raise ContradictionError(f"{target.describe()} runs, and what is read contradicts itself each time: {why[0]}")
 
 
 def settled(

@@ -11,7 +11,7 @@ from ..access.model import Mapping as MemoryMapping
 from ..cpython import reprs
 from ..cpython.content import shown
 from ..cpython.runtime import open_runtime
-from ..errors import FaultError, GdbextError, NotFoundError
+from ..errors import ContradictionError, FaultError, GdbextError, NotFoundError
 from ..kvcache.addresses import Layer
 from ..kvcache.model import Cache, Worker
 from ..render.jsonline import Address
@@ -36,12 +36,16 @@ class KvPlaces:
             view = open_view()
             try:
                 self.cache = view.cache()
+            except ContradictionError:
+                raise
             except GdbextError as e:
                 self.partial.append(f"owners not known: {e}")
             self.workers = view.workers(self.cache.pools[0].size if self.cache else None)
         except NotFoundError as e:
             log.passed_over(e)
             self.partial = []  # no engine in this process: still an address
+        except ContradictionError:
+            raise  # a copy of one moment is read then
         except GdbextError as e:
             self.partial = [f"KV cache not read: {e}"]
         else:

@@ -115,8 +115,7 @@ def cache_data(cache: Cache, workers: Sequence[Worker]) -> dict[str, Any]:
         "requests": [request_data(r) for r in cache.requests if r.blocks],
         "counters": cache.counters,
         "limits": cache.limits,
-        "mid_update": bool(cache.mid_update),
-        "mid_update_at": cache.mid_update or None,
+        **update_data(cache),
         "notes": cache.notes,
     }
 
@@ -191,7 +190,12 @@ def free_data(cache: Cache) -> dict[str, Any]:
                 "fault": walk.fault[2] if walk.fault else None,
             }
         )
-    return {"free": pools[0]["free"], "order": pools[0]["order"], "pools": pools}
+    return {"free": pools[0]["free"], "order": pools[0]["order"], "pools": pools, **update_data(cache)}
+
+
+def update_data(cache: Cache) -> dict[str, Any]:
+    """Whether the engine is in the middle of a change, and where."""
+    return {"mid_update": bool(cache.mid_update), "mid_update_at": cache.mid_update or None}
 
 
 def maps_of(cache: Cache) -> list[dict[str, Any]]:

@@ -10,6 +10,13 @@ from ..render.text import Style, escape, table
 from .kv import tokens_of
 
 LISTED = 64  # ids shown in text
+MORE = {  # what is compared of some workers besides
+    "places": "{} slots by place",
+    "gathered": "{} rows that attention reads",
+    "copies": "{} values that it keeps twice",
+    "tokens": "the tokens of {} requests",
+    "sampling": "the sampling of {} requests",
+}
 
 
 def run_lengths(ids: Sequence[int], limit: int = LISTED) -> str:
@@ -127,7 +134,7 @@ def free_lines(data: dict[str, Any], style: Style) -> list[str]:
         lines.append("  next: " + run_lengths(p["order"]) if p["order"] is not None else "  the list is on the device")
         if p["fault"]:
             lines.append("  " + style.bad(p["fault"]) + "; see: llm-kv check")
-    return lines
+    return lines + ([f"mid-update: it is in {data['mid_update_at']}"] if data["mid_update"] else [])
 
 
 def map_lines(maps: Sequence[dict[str, Any]]) -> list[str]:
@@ -149,7 +156,9 @@ def compared_line(one: dict[str, Any]) -> str:
     words = [f"{one['rows']} rows with {one['blocks']} blocks"] if one["tables"] else []
     words += [f"the counts of {one['counts']} requests"] if one["counts"] else []
     words += [f"{one['slots']} slots of its last step"] if one["slots"] else []
-    return f"compared: {escape(one['label'])}: {', '.join(words)}"
+    words += [text.format(one[what]) for what, text in MORE.items() if one.get(what)]
+    without = [MORE[what].format("").strip() for what in one.get("without", ())]
+    return f"compared: {escape(one['label'])}: {', '.join(words)}" + (f"; not: {', '.join(without)}" if without else "")
 
 
 def check_lines(cache: Cache, data: dict[str, Any], style: Style) -> list[str]:

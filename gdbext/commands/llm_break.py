@@ -104,7 +104,7 @@ def _kv_shape(session: Session, args: Args) -> tuple[int, str] | None:
     """(head size, dtype) of the KV cache of the engine that is stopped; None where it cannot be read."""
     try:
         view = view_of(session, args, session.target())
-        sizes = [group.spec.get("head_size") for group in view.cache().groups]
+        sizes = [group.spec.get("head_size") for group in view.cache(as_read=True).groups]
         dtypes = [layer.dtype for worker in view.workers() for layer in worker.layers]
     except GdbextError as e:
         log.passed_over(e)

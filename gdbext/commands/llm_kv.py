@@ -13,7 +13,7 @@ from ..answers import kv_text as lines
 from ..engines import kv_deep, kv_facts, kv_view
 from ..engines.kv_view import NativeView, View
 from ..engines.registry import kv_releases
-from ..errors import NotFoundError
+from ..errors import ContradictionError, NotFoundError
 from ..kvcache import plot as plots
 from ..render.text import escape
 from ..session import nodes
@@ -35,8 +35,13 @@ class LlmKv(Command):
       (gdb) llm-kv check -ranks          every invariant; with -ranks also the workers' tables against the scheduler's
 
     check says what it compared: tables that are on a GPU are named as not compared, and a rank is listed only where its tables
-    were; vLLM's model runner V2 keeps lengths in host memory, which are compared all the same. A process that runs is read again
-    until a fault looks the same twice; what does not "changed while it was read".
+    were; vLLM's model runner V2 keeps lengths in host memory, which are compared all the same. Of that runner the step itself is
+    compared too: its rows in both directions, slots by their place, the tables that attention reads, what is kept twice, tokens
+    and sampling parameters; "not:" names what of these was not there to compare. A process that runs is read again until a fault
+    looks the same twice.
+
+    What contradicts itself in a process that runs is no fact: it is read again, then from a copy of one moment, which takes
+    milliseconds ("paused" says how long). What the copy says is so.
 
     Over machines (llm-kv check -ranks ssh:A ssh:B) workers are compared with the scheduler of another machine.
 
@@ -147,7 +152,11 @@ class LlmKv(Command):
                 for part in layer.parts
                 if part.tensor is not None and part.tensor.unfinished
             )
-        return Answer({"block": data}, lambda style: "\n".join(lines.block_lines(cache, data, style)), view.partial)
+        return Answer(
+            {"block": data, **shapes.update_data(cache)},
+            lambda style: "\n".join(lines.block_lines(cache, data, style)),
+            view.partial,
+        )
 
     def request(self, session: Session, args: Args, view: View, rest: str) -> Answer:
         """One request."""
@@ -166,7 +175,11 @@ class LlmKv(Command):
             data["slots"] = request.slots
         if request.content is not None:
             data["content"] = request.content
-        return Answer({"request": data}, lambda style: "\n".join(lines.request_lines(cache, request, style)), view.partial)
+        return Answer(
+            {"request": data, **shapes.update_data(cache)},
+            lambda style: "\n".join(lines.request_lines(cache, request, style)),
+            view.partial,
+        )
 
     def free(self, session: Session, args: Args, view: View, rest: str) -> Answer:
         """The free queues."""
@@ -175,8 +188,9 @@ class LlmKv(Command):
 
     def map(self, session: Session, args: Args, view: View, rest: str) -> Answer:
         """A picture of who has which block."""
-        maps = shapes.maps_of(view.cache())
-        data, written = shapes.map_data(maps), []
+        cache = view.cache()
+        maps = shapes.maps_of(cache)
+        data, written = {**shapes.map_data(maps), **shapes.update_data(cache)}, []
         if args.plot:
             need("matplotlib", "-plot")
             plots.plot(args.plot, maps, args.force)
@@ -222,4 +236,12 @@ class LlmKv(Command):
             partial.append(
                 f"mid-update in {report.middle}: {count} differences that a half-done update explains; check again after it"
             )
-        return Answer(data, lambda style: "\n".join(lines.check_lines(cache, data, style)), partial)
+        answer = Answer(data, lambda style: "\n".join(lines.check_lines(cache, data, style)), partial)
+        alone = not args.ranks or all(
+            worker.target is view.target for worker in workers
+        )  # copies of several are of several moments
+        if report.changed and alone:
+            never = ContradictionError(f"{len(report.changed)} differences changed each time they were read")
+            never.rest = answer
+            raise never
+        return answer

@@ -7,6 +7,7 @@ import os
 from typing import Any, Sequence
 
 from .. import __version__
+from ..access.base import Target
 from ..access.retry import retry_reading
 from ..answers import requests as answers
 from ..answers.chains import chain_lines
@@ -15,6 +16,8 @@ from ..answers.places import closing, nodes_of
 from ..answers.request_nodes import Merged
 from ..cpython import runtime as runtimes
 from ..engines import discover
+from ..engines.processes import ProcessRef
+from ..engines.rank import Rank
 from ..engines.registry import kv_releases
 from ..errors import GdbextError, NotFoundError
 from ..render.text import Style, escape
@@ -27,6 +30,7 @@ from ..session import nodes as nodes_of_session
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.engine_selection import CONTENT, POOL, engines_for, view_of
 from ..session.session import Session
+from ..session.stillness import Copies
 from ..session.transports import NODE
 from ..stacks import snapshots
 from ..verdict import examine as examining
@@ -59,6 +63,8 @@ class LlmRequests(Command):
     it needs more than there is in all. lost: a process waits for its answer, none works on it. zombie: the engine works
     on it, no process waits for its answer. thrash: it is preempted over and over, and no request gives a token.
 
+    Counts that contradict one another are read again, then from a copy of one moment; pauses says how long that took.
+
     llm-request ID shows the whole way of one. Token ids only with -show-content. Of several machines (ssh:A ssh:B, pod/NS/NAME,
     slurm:JOB) there is one answer: both ends of each transfer are joined over all.
 
@@ -81,7 +87,8 @@ class LlmRequests(Command):
             cache, partial = view.cache(), view.partial
             found = [answers.request_data(r) for r in cache.requests]
             return _answer(found, [cache.engine], cache.limits, partial)
-        return _all(_custodies(session, args, args.operand_text or args.on), args.facts)
+        moment = _Moment(session)
+        return moment.told(_all(_custodies(session, args, args.operand_text or args.on, moment), args.facts))
 
     def merge(self, args: Args, answers: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
         """The requests of several machines (session/nodes.py), `(node, answer)` each."""
@@ -125,8 +132,9 @@ class LlmRequest(Command):
             raise UsageError("llm-request: give a request's id, such as: llm-request cmpl-7; llm-requests lists them")
         if args.facts:
             nodes_of_session.all_are_ready()
-            return _all(_custodies(session, args, args.on), True)
-        every = _custodies(session, args, args.on, wanted)
+            return _all(_custodies(session, args, args.on, None), True)
+        moment = _Moment(session)
+        every = _custodies(session, args, args.on, moment, wanted)
         held, caches, tracked = _named(wanted, [(held, caches, t) for held, caches in every for t in held.requests])
         known = {r.request_id: r for _, cache in caches for r in cache.requests}
         request = known.get(tracked.request_id) or tracked.request
@@ -145,6 +153,7 @@ class LlmRequest(Command):
             rows = self._rows(session, held, tracked.request_id, sampling)
         found = {"request": data, "hops": data["hops"], "sampling": sampling or None, "sampling_rows": rows, "grammar": grammar}
         chains, pauses, nodes = self._chains(session, args, held, tracked)
+        pauses += moment.pauses
         found.update(engine=held.engine, chains=chains, pauses=pauses)
 
         def text(style: Style) -> str:
@@ -206,12 +215,42 @@ def _named(wanted: str, every: Sequence[tuple[Any, Any, Tracked]]) -> tuple[Any,
     return found[0]
 
 
-def _custodies(session: Session, args: Args, what: str | None, wanted: str = "") -> list[tuple[Custody, Caches]]:
+class _Moment:
+    """The copies of one moment in place of processes whose numbers contradict one another while they run. `pauses`: how long each
+    stood still for it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.pauses: list[dict[str, Any]] = []
+
+    def copy(self, rank: Rank) -> Target:
+        """The copy of a process."""
+        copies = Copies(LlmRequests(), LlmRequests.parse("-between 0"))
+        found = copies.of(ProcessRef.of_rank(rank))
+        self.pauses += copies.pauses
+        return found
+
+    def told(self, answer: Answer) -> Answer:
+        """An answer with the pauses, if there were any."""
+        if not self.pauses:
+            return answer
+        text = answer.in_style
+
+        def people(style: Style) -> str:
+            return "\n".join([text(style), *closing({"failed": [], "pauses": self.pauses}, {}, style)])
+
+        return Answer({**answer.data, "pauses": self.pauses}, people, answer.partial)
+
+
+def _custodies(
+    session: Session, args: Args, what: str | None, moment: _Moment | None, wanted: str = ""
+) -> list[tuple[Custody, Caches]]:
     """Who has each request, for each engine that `what` or the selection means, with the caches; of the engines that run, where
     one request is `wanted`, for those that have it."""
     between = BETWEEN_LOOKS if args.between is None else args.between
     engines, lone = engines_for(session, what)
-    found = of_engines(engines, between, args.show_content, wanted, args.facts)
+    copied = moment.copy if moment is not None else None
+    found = of_engines(engines, between, args.show_content, wanted, args.facts, copied)
     return found + (of_files(lone, functools.partial(view_of, session, args)) if lone else [])
 
 

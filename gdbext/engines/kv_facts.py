@@ -72,7 +72,7 @@ class Member:
         before, states = time.monotonic() - since, []
         try:
             if self._schedules:
-                states.append((self.caches, exchange.cache_data(kv_view.View(self._target()).cache(), self._works)))
+                states.append((self.caches, exchange.cache_data(kv_view.View(self._target()).cache(as_read=True), self._works)))
             if self._works:
                 view = kv_view.View(self._target())
                 found = view.workers()

@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 
 from .. import log
-from ..access.retry import LASTING_TRIES, SECONDS, retry_reading
+from ..access.retry import LASTING_TRIES, SECONDS, agreeing, retry_reading
 from ..cpython.runtime import open_runtime
 from ..errors import GdbextError, NotFoundError
 from ..kvcache import invariants
@@ -114,15 +114,18 @@ class View:
         ranks = engine.schedulers_for(rank) if role == "scheduler" else engine.shards_for(rank)
         return [(r.label, self.target if r.pid == pid else engine.target(r)) for r in ranks]
 
-    def cache(self, requests: list[Request] | None = None) -> Cache:
+    def cache(self, requests: list[Request] | None = None, as_read: bool = False) -> Cache:
         """The scheduler's `Cache`, of this process or of the sibling that has it. `requests`: those of this process, which were
         read just now. Where the engine's reader can do so, it then reads only their blocks and fills them in; not for a view of
-        another root, or with tokens."""
+        another root, or with tokens.
+
+        `ContradictionError` where the process runs on and its numbers contradict one another each time; not with `as_read`, for
+        who compares several readings, or wants only what does not change."""
         if self._root is not None or self._content:
             requests = None
         root = self._root or self._scheduler(self.rt)
         if root is not None:
-            return self._read(self.rt, root, requests)
+            return self._read(self.rt, root, requests, as_read)
         for _, target in self._siblings("scheduler"):
             if target is self.target:
                 continue
@@ -130,7 +133,7 @@ class View:
             root = self._scheduler(rt)
             if root is not None:
                 self.unstopped(target)
-                return self._read(rt, root)
+                return self._read(rt, root, None, as_read)
         missing: Cache = self.reader.read(self.rt, None, self._content)  # it notes what is missing
         return missing
 
@@ -149,16 +152,21 @@ class View:
             log.passed_over(e)
             return None
 
-    def _read(self, rt: Runtime, root: Object, requests: list[Request] | None = None) -> Cache:
-        """The cache of a scheduler, which stays where it is."""
+    def _read(self, rt: Runtime, root: Object, requests: list[Request] | None, as_read: bool) -> Cache:
+        """The cache of a scheduler, which stays where it is. Where it is read again, its requests are too."""
+        given = [requests] if requests is not None and hasattr(self.reader, "fill") else []
 
         def read() -> Cache:
             with uncollected():
-                filled = requests is not None and hasattr(self.reader, "fill")
-                found: Cache = self.reader.fill(rt, root, requests) if filled else self.reader.read(rt, root, self._content)
+                found: Cache = self.reader.fill(rt, root, given[0]) if given else self.reader.read(rt, root, self._content)
                 return found
 
-        cache = retry_reading(rt.target, read, lasting=SECONDS)
+        def again() -> Cache:
+            found = retry_reading(rt.target, read, lasting=SECONDS)
+            given.clear()
+            return found
+
+        cache = again() if as_read else agreeing(rt.target, again, invariants.contradictions)
         newest = self.spec.kv_newest
         if tuple(int(n) for n in re.findall(r"\d+", cache.version)[: len(newest)]) > newest:
             cache.notes.append(f"{cache.engine} {cache.version} is newer than any that was tried: {registry.kv_releases()}")
@@ -242,7 +250,7 @@ def check(
 
 
 def _checked(view: Any, ranks: bool, values: Values | None) -> tuple[Report, Cache, list[Worker]]:
-    cache = view.cache()
+    cache = view.cache(as_read=True)
     workers = view.workers(cache.pools[0].size) if ranks or values else []
     found = None if values is None else values(cache, workers, view.partial)
     report = invariants.check(cache, workers if ranks and not view.cores else [], found, "unstopped" in view.partial)
@@ -264,7 +272,7 @@ class NativeView:
         self.missed = [("workers", "their layers and tables are C++ objects that are not decoded")]
         self._reader, self._found = reader, found
 
-    def cache(self, requests: list[Request] | None = None) -> Cache:
+    def cache(self, requests: list[Request] | None = None, as_read: bool = False) -> Cache:
         """The cache that the frame's object leads to, all of it."""
         found: Cache = self._reader.read(self._found)
         return found

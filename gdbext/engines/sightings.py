@@ -152,7 +152,8 @@ class Look:
     * `serves`: its KV connector's data on its instance
     * `stood`: {stage whose thread was at the same place in all samples: that place}
     * `in_step`: how far it is among ranks that go in step
-    * `start`: the ranks whose start it waits for"""
+    * `start`: the ranks whose start it waits for
+    * `torn`: requests whose counts contradicted one another each time they were read, and are not known therefore"""
 
     label: str
     pid: int
@@ -176,6 +177,12 @@ class Look:
     stood: dict[str, str] = field(default_factory=dict)
     in_step: InStep | None = None
     start: Start | None = None
+    torn: list[str] = field(default_factory=list)
+
+    @property
+    def torn_note(self) -> str:
+        """`torn` as a reason why an answer is partial."""
+        return f"{self.label}: counts of {', '.join(self.torn)} contradict one another each time they are read"
 
 
 @dataclass

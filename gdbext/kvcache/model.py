@@ -272,17 +272,37 @@ class Request:
     content: dict[str, Any] | None = None
     in_flight: int | None = None  # output tokens of steps that were started and have no result yet (async scheduling)
     draft_tokens: int | None = None  # guessed tokens for its next step (speculative decoding)
+    lead: int | None = None  # tokens that a step may compute before it has them: guessed ones; None where that is not known
+
+    @property
+    def excess(self) -> int:
+        """How many more tokens are computed than it has; 0 where a number is not known."""
+        if None in (self.lead, self.computed_tokens, self.prompt_tokens, self.output_tokens):
+            return 0
+        have = (self.prompt_tokens or 0) + (self.output_tokens or 0) + (self.in_flight or 0)
+        return max(0, (self.computed_tokens or 0) - have - max(self.lead or 0, self.draft_tokens or 0))
+
+    def forget_counts(self) -> None:
+        """Makes its counts unknown."""
+        self.prompt_tokens = self.computed_tokens = self.output_tokens = self.in_flight = self.draft_tokens = None
 
 
 @dataclass
 class Table:
     """Block tables of one group in one process. `rows`: `[(request id, [block ids])]`. `slots`: the slot mapping of the last
-    step."""
+    step.
+
+    - `former`: the tables that requests left in rows which are free now.
+    - `gathered`: the rows that attention reads, in the order of the last step; those behind its requests are of older steps.
+    - `in_order`: a request's tokens have slots in the order of its table, none on other ranks."""
 
     group: int
     block_size: int
     rows: list[tuple[str, list[int]]]
     slots: list[int] = field(default_factory=list)
+    former: list[list[int]] = field(default_factory=list)
+    gathered: list[list[int]] = field(default_factory=list)
+    in_order: bool = False
 
 
 @dataclass
@@ -290,8 +310,9 @@ class Row:
     """A worker's counts of one request, in tokens, apart from the block table. None: it keeps no such count, or keeps it on the
     device.
 
-    `prefill`: the tokens that it had to compute at the start: the prompt, and those generated before a preemption. `blocks`:
-    `{group: the length of its block table}`.
+    `prefill`: the tokens that it had to compute at the start: the prompt, and those generated before a preemption. `device`:
+    the computed tokens by the device's own counter, where `computed` is its mirror. `blocks`: `{group: the length of its block
+    table}`. `tokens`: ids of the first of them. `sampling`: by what its next token is drawn.
     """
 
     row: int
@@ -300,6 +321,18 @@ class Row:
     computed: int | None = None
     total: int | None = None
     blocks: dict[int, int] = field(default_factory=dict)
+    device: int | None = None
+    tokens: list[int] = field(default_factory=list)
+    sampling: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Sent:
+    """What a scheduler sends a worker of a request: ids of its first tokens, and its sampling parameters; None or {} where it has
+    none."""
+
+    tokens: list[int] | None = None
+    sampling: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -310,7 +343,11 @@ class Worker:
     - `ahead`: tokens of a step that may be counted before they are sampled.
     - `own_tree`: it has a prefix tree of its own, which may be a step behind the scheduler's.
     - `unread`: `[(what, why)]` of tables and counts that cannot be compared.
-    - `faults`: those that only a reader can see.
+    - `faults`: those that only a reader can see: the rule, the request or '', the detail.
+    - `every_row`: `rows` are all that it has, so that a request without one is not known to it.
+    - `copies`: how many values that it keeps twice (host and device, pointers) were compared.
+    - `requests`: how many requests its last step had, None where that is not known.
+    - `vocabulary`: how many tokens there are, None where that is not known.
     """
 
     rank: str
@@ -325,8 +362,12 @@ class Worker:
     steps: int = 8  # it may be behind its scheduler, or ahead of the results that it has: pipeline, async scheduling
     sizes: dict[int, int] = field(default_factory=dict)  # group -> tokens of a block of its table
     unread: list[tuple[str, str]] = field(default_factory=list)
-    faults: list[tuple[Rule, str, str]] = field(default_factory=list)  # the rule, the request, the detail
+    faults: list[tuple[Rule, str, str]] = field(default_factory=list)
     mid_update: str = ""
+    every_row: bool = False
+    copies: int = 0
+    requests: int | None = None
+    vocabulary: int | None = None
 
 
 @dataclass
@@ -383,6 +424,7 @@ class Cache:
     notes: list[str] = field(default_factory=list)
     queues: bool = True  # the scheduler's request lists were read
     token_hashes: Callable[[], TokenHashes] | None = None  # recomputes every hash: for a check alone
+    sent: Callable[[Request], Sent] | None = None  # for a check of workers
     rows: dict[str, Any] | None = None  # request rows of a pool of rows: {"size", "free": [...], "first"}
 
     def group(self, number: int) -> Group | None:

@@ -77,6 +77,9 @@ TABLE_SHORT = _rule("table-short", "a request's table covers its computed tokens
 REQUEST_UNKNOWN = _rule(
     "request-unknown", "a request with blocks is known to the scheduler, or waits for a transfer", _ALL, transient=True
 )
+REQUEST_COUNTS = _rule(
+    "request-counts", "a request has no more tokens computed than it has, output that is on its way and drafts counted", _ALL
+)
 FREE_LEVEL = _rule("free-level", "a free block waits in the queue of its own memory level", "TensorRT-LLM")
 FREE_ITERATOR = _rule(
     "free-iterator", "a block has a place in a free queue exactly while it is in one", "TensorRT-LLM", transient=True
@@ -101,7 +104,21 @@ WORKER_RANGE = _rule("worker-range", "ids in a worker's tables are below the num
 SLOT_RANGE = _rule("slot-range", "slot mappings lie inside the cache, or are -1", _WORKER)
 SLOT_TWICE = _rule("slot-twice", "no two tokens of a step have the same slot", _WORKER)
 WORKER_ROWS = _rule(
-    "worker-rows", "a row of a worker's batch is one request's in both of its maps, and is not free", _V2, transient=True
+    "worker-rows",
+    "a row of a worker's batch is one request's in both of its maps, or is free once; a request that runs has one",
+    _V2,
+    transient=True,
+)
+WORKER_COPY = _rule(
+    "worker-copy",
+    "what a worker keeps twice is alike: host and device, pointers, the tables that attention reads",
+    _V2,
+    transient=True,
+)
+WORKER_TOKENS = _rule("worker-tokens", "a worker has the tokens that its request began with", _V2, transient=True)
+WORKER_SAMPLING = _rule("worker-sampling", "a worker draws by the parameters of its request", _V2, transient=True)
+SLOT_PLACE = _rule(
+    "slot-place", "a token of a step is written to its own place in its request's block table", _V2, transient=True
 )
 WORKER_LENGTH = _rule(
     "worker-length", "a worker counts of a request what the scheduler sent: prompt, computed tokens, blocks", _V2, transient=True

@@ -9,14 +9,14 @@ import time
 
 from .. import log
 from ..access.ptrace import stopped_by
-from ..access.retry import retry_reading
+from ..access.retry import agreeing, retry_reading
 from ..access.snapshot import apart
 from ..cpython.runtime import open_runtime
 from ..engines import registry
 from ..engines.batches import uncollected
 from ..engines.listeners import who_listens
 from ..engines.sightings import IN_SCHEDULER, QUEUE, RUNNING, Look, Sighting
-from ..errors import GdbextError, NotFoundError
+from ..errors import ContradictionError, GdbextError, NotFoundError
 from . import instances
 from . import join as joining
 from .instances import Side
@@ -250,6 +250,8 @@ def looks_at(engine: Engine) -> tuple[list[Look], list[str]]:
             if not target.is_stopped:
                 running.append(look)
                 partial += [] if "unstopped" in partial else ["unstopped"]
+        if look.torn:
+            partial.append(look.torn_note)
         found.append(look)
         partial += look.notes
     stops = stopped_by([look.pid for look in running])
@@ -270,11 +272,23 @@ def _look_at(spec: EngineSpec, target: Target, rank: Rank | _Role, schedules: bo
             raise GdbextError("; ".join(found.notes))
         if schedules and not found.parts and not target.is_stopped:
             raise NotFoundError(f"{found.label}: no frame of it holds the scheduler just now: ask again")
+        last.append(found)
         return found
 
+    def torn(found: Look) -> list[str]:
+        return [s.request_id for s in found.sightings if s.request is not None and s.request.excess]
+
+    last: list[Look] = []
     try:
         with uncollected():
-            return retry_reading(target, read, READ)
+            return agreeing(target, lambda: retry_reading(target, read, READ), torn)
+    except ContradictionError as e:
+        log.passed_over(e)
+        last[-1].torn = torn(last[-1])
+        for sighting in last[-1].sightings:
+            if sighting.request is not None and sighting.request_id in last[-1].torn:
+                sighting.request.forget_counts()
+        return last[-1]
     except GdbextError as e:
         return Look(rank.label, rank.pid, rank.role, notes=[str(e)])
 

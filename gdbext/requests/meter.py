@@ -16,7 +16,7 @@ from ..cpython.runtime import open_runtime
 from ..engines import kv_view, shm_rings
 from ..engines.sightings import IN_SCHEDULER, RUNNING
 from ..engines.spec import SCHEDULERS
-from ..errors import GdbextError
+from ..errors import ContradictionError, GdbextError
 from .collect import looks_at
 from .join import marks
 
@@ -130,6 +130,9 @@ class EngineMeter:
             try:
                 target = self._engine.target(rank)
                 cache = retry_reading(target, lambda: kv_view.View(target, self._engine).cache(), READ)
+            except ContradictionError as e:
+                log.passed_over(e)  # what it had at the last reading was true then
+                return self._blocks
             except GdbextError as e:
                 partial.append(f"{rank.label}: blocks not read: {e}")
                 continue

@@ -14,9 +14,9 @@ from typing import Any, Callable
 
 from .. import log
 from ..access.retry import Budget, retry
-from ..errors import FaultError, GdbextError, LayoutError, NotFoundError
+from ..errors import ContradictionError, FaultError, GdbextError, LayoutError, NotFoundError
 from ..render import jsonline
-from ..render.text import PLAIN, Style, escape_output, one_line, shorten
+from ..render.text import PLAIN, Style, escape_output, one_line, seconds, shorten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # which knows the arguments of commands
@@ -165,6 +165,10 @@ class Answer:
         """The text, not escaped yet and without `partial`."""
         return self.text(style) if callable(self.text) else self.text
 
+    def and_line(self, line: str) -> Answer:
+        """This answer, with one more line of text."""
+        return Answer(self.data, lambda style: self.in_style(style) + "\n" + style.dim(line), self.partial) if line else self
+
     def to_text(self, style: Style = PLAIN) -> str:
         text = self.in_style(style)
         text = escape_output(text, style.enabled, style.links)
@@ -192,6 +196,7 @@ def seldom_collected() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
+MOMENTS = 3  # copies that are made until one is not in the middle of a change
 SNAPSHOT_BYTES = 512 << 20  # of private memory in a copy that is to hold all of Python's objects
 HEAP = Option("heap", help="all private memory: every Python object, malloc's heaps, tensors; -max-bytes bounds it")
 MAX_BYTES = Option(
@@ -250,7 +255,10 @@ class Command:
             with log.during(getattr(args, "debug", False)), seldom_collected():
                 if getattr(args, STILL.key, False):
                     return session.still(self, args, run)
-                return retry(run, lambda: session.moving, Budget(), errors=(FaultError, LayoutError, NotFoundError))
+                try:
+                    return retry(run, lambda: session.moving, Budget(), errors=(FaultError, LayoutError, NotFoundError))
+                except ContradictionError as e:
+                    return self._of_one_moment(session, args, run, e)
         except (FaultError, LayoutError) as e:
             if session.moving and not e.final:  # each time something else
                 mend = (
@@ -262,6 +270,28 @@ class Command:
             if e.errno not in SHORTAGES:
                 raise
             raise GdbextError(SHORTAGES[e.errno]) from None
+
+    def _of_one_moment(self, session: Session, args: Args, run: Callable[[], Answer], why: ContradictionError) -> Answer:
+        """The answer from a copy, where what was read from the running process contradicts itself: what the copy says is so."""
+        if STILL not in self.all_options():
+            raise why
+        log.note("a copy of one moment is read: %s", why)
+        try:
+            before: list[dict[str, Any]] = []
+            for left in reversed(range(MOMENTS)):
+                answer = session.still(self, args, run, (FaultError, LayoutError, NotFoundError))
+                if not left or not answer.data.get("mid_update"):  # what it says in two ways may be half of a change
+                    break
+                before += answer.data.get("pauses", [])
+            answer.data["pauses"] = before + answer.data.get("pauses", [])
+            return answer.and_line(f"paused {seconds(sum(one['seconds'] for one in before))} before that" if before else "")
+        except GdbextError as e:
+            if isinstance(why.rest, Answer):
+                log.passed_over(e)
+                return why.rest
+            if isinstance(e, NotFoundError):
+                raise
+            raise GdbextError(f"{why}; a copy of one moment could not be read: {e}") from None
 
     def rehearsed(self, values: dict[str, Any]) -> dict[str, Any]:
         """The values of its options for a run that reads the same memory and writes nothing."""

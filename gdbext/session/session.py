@@ -134,8 +134,15 @@ class Session:
         """Whether its process still exists: also of a copy that the command at work reads in its place."""
         return target.is_live or self.copies is not None and self.copies.holds(target)
 
-    def still(self, command: Command, args: Args, run: Callable[[], Answer]) -> Answer:
-        """The answer of a command that reads copies of the running processes. Copies that lack something are made again."""
+    def still(
+        self,
+        command: Command,
+        args: Args,
+        run: Callable[[], Answer],
+        lacking: tuple[type[GdbextError], ...] = (FaultError, LayoutError),
+    ) -> Answer:
+        """The answer of a command that reads copies of the running processes. Copies that lack something are made again.
+        `lacking`: the errors by which that is known. What is not found may lack, too, where it is known to be there."""
         from . import stillness
 
         copies = self.copies = stillness.Copies(command, args)
@@ -146,7 +153,7 @@ class Session:
                     answer = run()
                     if last or not copies.partial:
                         return copies.told(answer)
-                except (FaultError, LayoutError) as e:
+                except lacking as e:
                     if last or not copies.pauses:
                         raise
                     log.passed_over(e)

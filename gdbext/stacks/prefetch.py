@@ -111,7 +111,7 @@ def _cache(target: Target) -> None:
     versions(open_runtime(target))
     if kv_view.has_engine(open_runtime(target)):
         try:
-            kv_view.View(target).cache()
+            kv_view.View(target).cache(as_read=True)
         except GdbextError as e:
             log.passed_over(e)  # a worker has no scheduler; a cache that cannot be read is reported by llm-kv on the snapshot
 

@@ -6,6 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Callable, Iterator
 
 from .. import log
+from ..access.retry import READINGS
 from ..cpython import gc, referrers
 from ..errors import FaultError, GdbextError
 from . import layout as layouts
@@ -78,21 +79,30 @@ class Found:
 
 
 def live(rt: Runtime, partial: list[str]) -> list[Found]:
-    """`[Found]` without owners, in the collector's order. Inconsistent tensors are counted in `partial`. `NotFoundError` where
-    the process has no torch."""
+    """`[Found]` without owners, in the collector's order. Inconsistent tensors are counted in `partial`; one that a running
+    process has freed meanwhile is none of its live ones. `NotFoundError` where the process has no torch."""
     layouts.for_process(rt.target, rt)  # says so where there is no torch, or none that is known
-    found, bad = [], []
-    addresses = tensor_addresses(rt)
+    found: dict[int, Found] = {}
+    bad: dict[int, str] = {}
+    addresses = left = tensor_addresses(rt)
     if gc.collecting(rt):
         partial.append("a garbage collection is under way: objects that it visits are not listed")
-    for address in addresses:
-        try:
-            found.append(Found(read_tensor(rt, address)))
-        except GdbextError as e:  # of a running process also an object that has come where a tensor was
-            bad.append(str(e))
+    for _ in range(READINGS):
+        bad = {}
+        for address in left:
+            try:
+                found[address] = Found(read_tensor(rt, address))
+            except GdbextError as e:  # of a running process also an object that has come where a tensor was
+                bad[address] = str(e)
+        if not bad or rt.target.is_stopped:
+            break
+        rt.target.drop_pages()
+        there = set(tensor_addresses(rt))
+        bad = {address: why for address, why in bad.items() if address in there}
+        left = list(bad)
     if bad:
-        partial.append(f"{len(bad)} of {len(addresses)} tensors cannot be read, the first: {bad[0]}")
-    return found
+        partial.append(f"{len(bad)} of {len(addresses)} tensors cannot be read, the first: {next(iter(bad.values()))}")
+    return [found[address] for address in addresses if address in found]
 
 
 def name_owners(rt: Runtime, found: list[Found], frames: list[tuple[PyFrame, bool]]) -> None:

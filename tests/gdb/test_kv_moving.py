@@ -12,9 +12,11 @@ from harness.subjects import SUBJECTS, spawned
 
 from gdbext.access.proc import ProcTarget
 from gdbext.answers import kv as shapes
+from gdbext.commands.llm_kv import LlmKv
 from gdbext.engines import kv_view
 from gdbext.engines.vllm import kv_scheduler
 from gdbext.errors import GdbextError
+from gdbext.session.session import Session
 
 VERSION = "0.26.0"
 SECONDS = 20 if os.environ.get("GDBEXT_TEST_LONG") else 5
@@ -41,7 +43,7 @@ def stepping(python, fault, *more):
                 return None
             return report, shapes.is_sound(report, True)
 
-        look.child = child
+        look.child, look.pid = child, target.pid
         try:
             yield look
         finally:
@@ -116,3 +118,15 @@ def test_a_counter_that_moves_is_not_called_sound(torch_python):
             named = [v.rule for v in report.violations + report.changed] + [one.what for one in report.not_compared]
             assert "free-count" in named, (sound, report)
             assert {v.rule for v in report.violations} <= {"free-count"}
+
+
+@pytest.mark.parametrize("fault,more", [("none", 0), ("counter", 3)])
+@pytest.mark.drawn(1)
+def test_free_says_what_was_so_at_one_moment(torch_python, fault, more):
+    """Its queue and its counter change hundreds of times a second. A counter that is wrong all the time is told, from a copy."""
+    with stepping(torch_python, fault, *(["2048"] if fault == "none" else [])) as look:
+        for _ in range(2):
+            answer = LlmKv().answer(Session(), LlmKv.parse(f"free -on {look.pid}"))
+            (pool,) = answer.data["pools"]
+            assert pool["counter"] - pool["free"] == more and pool["fault"] is None, (pool, answer.partial)
+            assert not more or answer.data["pauses"][0]["pid"] == look.pid

@@ -32,7 +32,8 @@ def test_a_rank_whose_tables_were_compared_is_listed_with_how_much():
     data, lines = answer(invariants.check(cache, [worker()]), cache, True)
     assert data["ok"] is True and data["ranks"] == ["TP0"] and data["not_compared"] == []
     assert data["compared"][0] == {"label": "scheduler", "pools": 1, "blocks": 64, "requests": 2}
-    assert data["compared"][1] == {"label": "TP0", "tables": 1, "rows": 2, "blocks": 7, "counts": 0, "slots": 0}
+    compared = {"label": "TP0", "tables": 1, "rows": 2, "blocks": 7, "counts": 0, "slots": 0, "without": []}
+    assert compared.items() <= data["compared"][1].items()
     assert lines[0].endswith("rules: sound") and "compared: TP0: 2 rows with 7 blocks" in lines
 
 
@@ -137,7 +138,7 @@ class Views:
     def __init__(self, *readings):
         self.readings, self.partial, self.missed = list(readings), ["unstopped"], []
 
-    def cache(self):
+    def cache(self, as_read=False):
         cache = healthy()
         high, middle = self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
         cache.pools[0].torn = high is None

@@ -106,7 +106,7 @@ def test_another_ones_verdict_is_not_waited_for():
 
 def test_the_caches_of_the_others_are_not_read(monkeypatch):
     read = []
-    monkeypatch.setattr(caches, "_with_caches", lambda engine, held, content: read.append(engine.instance) or (held, []))
+    monkeypatch.setattr(caches, "_with_caches", lambda engine, held, content, copied: read.append(engine.instance) or (held, []))
     caches.of_engines([Engine("a", *goes("x-1")), Engine("b", *goes("y-1"))], 0.01, False, "x-1")
     assert read == ["a"]
 

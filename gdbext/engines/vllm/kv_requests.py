@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import time
 
-from ...errors import NotFoundError
+from ... import log
+from ...errors import GdbextError, NotFoundError
 from ...kvcache import waiting
-from ...kvcache.model import Request
+from ...kvcache.model import Request, Sent
 from ..columns import Records, floats, lengths, strings
-from ..objects import at, has, optional, tokens
-from .paths import MAX_REQUESTS, WAITING
+from ..objects import at, first_integer, has, numbers_until, optional, tokens
+from .paths import FIRST_TOKENS, MAX_REQUESTS, WAITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
     from ...kvcache.model import Cache
@@ -38,7 +41,7 @@ def requests_of(rt: Runtime, scheduler: Object, content: bool) -> dict[str, Requ
             if address not in places:
                 places[address] = "running" if name == "running" else "waiting"
                 order.append(address)
-    deferred = deferred_in(scheduler)
+    deferred, lead = deferred_in(scheduler), lead_of(scheduler)
     for _, address in scheduler.attr("requests").dict_entries(MAX_REQUESTS):
         if address not in places:
             places[address] = ""
@@ -50,6 +53,7 @@ def requests_of(rt: Runtime, scheduler: Object, content: bool) -> dict[str, Requ
             held = (("prompt_token_ids", at(obj, "prompt_token_ids")), ("output_token_ids", at(obj, "_output_token_ids")))
             request.content = tokens(rt, held)
         request.transfer = request.status == "WAITING_FOR_REMOTE_KVS" or request.status.startswith("FINISHED")
+        request.lead = lead
         request.queue = places[address] or ("finished" if request.status.startswith("FINISHED") else "other")
         if address in deferred:
             request.queue = "deferred"
@@ -62,6 +66,11 @@ def deferred_in(scheduler: Object) -> set[int]:
     if not has(scheduler, "deferred_waiting"):
         return set()
     return set(scheduler.attr("deferred_waiting").element_addresses(MAX_REQUESTS))
+
+
+def lead_of(scheduler: Object) -> int | None:
+    """How many tokens a step may compute for a request before it has them; None where a release does not say so."""
+    return first_integer(scheduler, (("0.9.0", "num_spec_tokens"), ("0.8.5", "num_lookahead_tokens")))
 
 
 def queued(queue: Object) -> list[int]:
@@ -107,6 +116,24 @@ def requests_at(rt: Runtime, addresses: list[int]) -> list[Request]:
         if now is not None and 0 < came[i] <= now + 3600:
             request.age = max(0.0, now - came[i])
         found.append(request)
+    return found
+
+
+def sent(rt: Runtime, names: Iterable[str], request: Request) -> Sent:
+    """What the scheduler sends a worker of a request. `names`: of the sampling parameters that are wanted. Nothing where the
+    request has ended meanwhile."""
+    try:
+        held = rt.object(request.address)
+        found = Sent(numbers_until(rt, held.attr("_all_token_ids"), FIRST_TOKENS))
+        parameters = at(held, "sampling_params")
+        values = dict(parameters.fields()) if parameters is not None else {}
+        for name in (name for name in names if name in values):
+            plain = values[name].plain() if hasattr(values[name], "plain") else values[name]
+            if plain is None or isinstance(plain, (int, float)):
+                found.sampling[name] = plain
+    except GdbextError as e:
+        log.passed_over(e)
+        return Sent()
     return found
 
 

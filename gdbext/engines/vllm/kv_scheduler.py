@@ -11,8 +11,8 @@ from ...kvcache.model import DANGLING, Cache, Group, Request
 from ..objects import at, at_once, has, is_set, optional, path, updating
 from . import kv_hashes
 from .kv_pool import read_pool
-from .kv_requests import explain_waits, requests_of
-from .paths import FOLDERS, KEEPING, KINDS, MAX_REQUESTS, READING, SPEC_FIELDS, UPDATING, known
+from .kv_requests import explain_waits, requests_of, sent
+from .paths import FOLDERS, KEEPING, KINDS, MAX_REQUESTS, READING, SAMPLING, SPEC_FIELDS, UPDATING, known
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def read(rt: Runtime, root: Object, version: str, content: bool, listed: list[Re
     if scheduler is not None:
         _limits(cache, scheduler)
         explain_waits(cache)
+        cache.sent = partial(sent, rt, tuple(SAMPLING))
     _stats(cache, manager)
     if scheduler is not None and any(pool.has_hash_map for pool in cache.pools):
         cache.token_hashes = lambda: kv_hashes.check(rt, cache)

@@ -12,13 +12,25 @@ sample/states.py, sample/penalties.py."""
 
 from __future__ import annotations
 
+from ... import log
 from ...cpython.thirdparty import numpy_objects
-from ...errors import GdbextError, LayoutError, NotFoundError
+from ...errors import GdbextError, LayoutError
 from ...kvcache.model import Row, Table
 from ...kvcache.rules import WORKER_ROWS
-from ...torch.tensor_impl import is_tensor, read_tensor
-from ..objects import at, at_once, has, left_out, numbers_until, optional, stands_in, without_padding
-from .paths import MAX_REQUESTS
+from ...torch.tensor_impl import read_tensor
+from ..objects import (
+    at,
+    first_integer,
+    first_present,
+    has,
+    numbers_until,
+    optional,
+    stands_in,
+    without_padding,
+)
+from . import kv_copies_v2
+from .arrays_v2 import in_rows, lengths, row_of, sampling_arrays, staged
+from .paths import FIRST_TOKENS, MAX_REQUESTS, V2_FOLDER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,23 +39,15 @@ if TYPE_CHECKING:
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
     from ...kvcache.model import Worker
-    from ...torch.tensor import Tensor
 
-MAX_STAGED = 1 << 20  # numbers that wait to be written
-MAX_COUNTS = 1 << 20
 STATES = "req_states"
-FOLDER = "/v1/worker/gpu"
 UPDATING = (  # functions in which the data read here is inconsistent
     *("add_requests", "finish_requests", "free_states", "_remove_request"),  # model_runner.py
     *("add_request", "remove_request", "append_block_ids", "stage_write", "stage_write_elem", "clear_staged_writes"),
+    *("apply_staged_writes", "copy_to_uva"),
 )
-SAMPLERS = ("sampler.sampling_states", "sampler.penalties_state", STATES)  # of a runner: the owner of parameters by row
-SAMPLING = {  # its name in SamplingParams: its name in the sampler
-    **{n: n for n in ("temperature", "top_p", "top_k", "min_p")},
-    "seed": "seeds",
-    "logprobs": "num_logprobs",
-    **{n: n for n in ("repetition_penalty", "frequency_penalty", "presence_penalty")},
-}
+VOCABULARY = (("0.14.0", "sampler.sampling_states.vocab_size"), ("0.12.0", f"{STATES}.vocab_size"))
+TOKENS = (("0.16.0", "all_token_ids"), ("0.12.0", "prefill_token_ids"))
 
 
 def is_v2(runner: Object) -> bool:
@@ -62,21 +66,30 @@ def read_rows(runner: Object, worker: Worker) -> None:
     rt, states = runner.rt, runner.attr(STATES)
     if not rt.target.is_stopped:
         rt.target.drop_pages()  # earlier reads would be of another moment than the data compared below
-    before = rows_of(runner)
+    before, others = rows_of(runner), _other_lists(states)
     worker.rows = {name: Row(row) for name, row in before.items()}
-    _check_rows(states, worker)
+    worker.every_row = True
+    _check_rows(states, worker, *others)
     _counts(rt, states, worker)
+    _tokens(rt, states, worker)
+    _sampling(runner, worker)
+    worker.ahead = 1 + (optional(states, "num_speculative_steps", default=0) or 0)
+    stages = first_integer(runner, (("0.12.0", "vllm_config.parallel_config.pipeline_parallel_size"),))
+    worker.steps = min(worker.steps, stages + 2) if stages else worker.steps
     tables = at(runner, "block_tables")
     if tables is None:
         worker.unread.append(("block tables", "it has none yet: its KV cache is not set up"))
     else:
         _tables(rt, tables, worker)
-    worker.ahead = 1 + (optional(states, "num_speculative_steps", default=0) or 0)
-    worker.mid_update = stands_in(rt, UPDATING, FOLDER)
+        kv_copies_v2.read_step(runner, tables, worker)
+    kv_copies_v2.check(runner, worker)
+    worker.mid_update = stands_in(rt, UPDATING, V2_FOLDER)
     if not rt.target.is_stopped:
         rt.target.drop_pages()
         after = rows_of(runner)
         same = {name for name, row in before.items() if after.get(name) == row}
+        if (before, others) == (after, _other_lists(states)):
+            same.add("")
         worker.rows = {name: row for name, row in worker.rows.items() if name in same}
         worker.faults = [fault for fault in worker.faults if fault[1] in same]
         for table in worker.tables:
@@ -84,10 +97,14 @@ def read_rows(runner: Object, worker: Worker) -> None:
 
 
 # ---- which row is whose ----------------------------------------------------------------------------------------------------
-def _check_rows(states: Object, worker: Worker) -> None:
-    """Adds a fault to the worker where its two maps and its list of free rows disagree."""
+def _other_lists(states: Object) -> tuple[dict[int, str], list[int]]:
+    """(the request of each row, by the other map; the free rows)"""
     names = {row.integer(): name.string(1000) for row, name in states.attr("index_to_req_id").items(MAX_REQUESTS)}
-    free = set(numbers_until(states.rt, states.attr("free_indices"), MAX_REQUESTS))
+    return names, numbers_until(states.rt, states.attr("free_indices"), MAX_REQUESTS)
+
+
+def _check_rows(states: Object, worker: Worker, names: dict[int, str], free: list[int]) -> None:
+    """Adds a fault to the worker where its two maps and its list of free rows disagree."""
     owner: dict[int, str] = {}
     for name, row in worker.rows.items():
         number = row.row
@@ -100,121 +117,109 @@ def _check_rows(states: Object, worker: Worker) -> None:
         if number in free:
             worker.faults.append((WORKER_ROWS, name, f"row {number} of {name} is in the list of free rows"))
         owner[number] = name
+    said = {fault[2].split()[1] for fault in worker.faults}
+    count = optional(states, "max_num_reqs")
+    seen: set[int] = set()
+    for number in free:
+        if number in seen:
+            worker.faults.append((WORKER_ROWS, "", f"row {number} is in the list of free rows twice"))
+        elif count is not None and not 0 <= number < count:
+            worker.faults.append((WORKER_ROWS, "", f"row {number} in the list of free rows is none of its {count}"))
+        seen.add(number)
+    for number, name in names.items():
+        if number not in owner and str(number) not in said:
+            worker.faults.append((WORKER_ROWS, "", f"row {number} is {name}'s by index_to_req_id, which has no row"))
+    for number in set(range(count or 0)) - seen - set(owner) - set(names):
+        worker.faults.append((WORKER_ROWS, "", f"row {number} is lost: it is neither a request's nor free"))
+    for name, row in worker.rows.items():
+        if count is not None and not 0 <= row.row < count:
+            worker.faults.append((WORKER_ROWS, name, f"row {row.row} of {name} is none of its {count}"))
 
 
 # ---- counters by row -------------------------------------------------------------------------------------------------------
 def _counts(rt: Runtime, states: Object, worker: Worker) -> None:
     """Fills in the runner's counters for each request."""
-    for field, name in (("prompt", "prompt_len"), ("prefill", "prefill_len"), ("total", "total_len"), ("computed", "")):
-        name = name or ("num_computed_tokens_np" if has(states, "num_computed_tokens_np") else "num_computed_tokens")
+    mirrored = has(states, "num_computed_tokens_np")
+    computed = "num_computed_tokens_np" if mirrored else "num_computed_tokens"
+    fields = [("prompt", "prompt_len"), ("prefill", "prefill_len"), ("total", "total_len"), ("computed", computed)]
+    for field, name in fields + [("device", "num_computed_tokens")] * mirrored:
         held = at(states, name)
         if held is None:  # a release without it
             continue
         try:
-            for row in worker.rows.values():
-                setattr(row, field, _at_row(rt, held, row.row))
+            found = in_rows(rt, held, [row.row for row in worker.rows.values()])
         except GdbextError as e:
-            worker.unread.append((name, str(e)))
+            if field == "device":
+                log.passed_over(e)
+            else:
+                worker.unread.append((name, str(e)))
+            continue
+        for row, number in zip(worker.rows.values(), found):
+            setattr(row, field, number)
 
 
-def _at_row(rt: Runtime, held: Object, row: int) -> Any:
-    """The number in one row of a numpy array, a UvaBackedTensor (by the numpy array that it is filled from), a StagedWriteTensor
-    or a tensor. `GdbextError` for one on a device."""
-    array = held if numpy_objects.is_array(held) else at(held, "np")
-    if array is not None:
-        return numpy_objects.item(array, row)
-    tensor, staged = _staged(rt, held)
-    waiting = [content[0] for index, _, content in staged if index == row]
-    return waiting[-1] if waiting else tensor.values([(row,)])[0]
-
-
-def _staged(rt: Runtime, held: Object) -> tuple[Tensor, list[tuple[int, int, list[int]]]]:
-    """The memory of a StagedWriteTensor or a plain tensor, and the numbers that wait to be written there: [(row, first column,
-    numbers)]."""
-    plain = is_tensor(held)
-    tensor = read_tensor(rt, (held if plain else held.attr("gpu")).address)
-    if tensor.doubt:
-        raise GdbextError(left_out(tensor))
-    if plain:
-        return tensor, []
-
-    def lists() -> list[list[int]]:
-        names = ("indices", "starts", "contents", "cu_lens")
-        return [numbers_until(rt, held.attr(f"_staged_write_{name}"), MAX_STAGED) for name in names]
-
-    def waiting() -> list[list[int]]:
-        found = lists()
-        if not rt.target.is_stopped:
-            rt.target.drop_pages()
-            if found != lists():
-                raise NotFoundError("what waits to be written changes while it is read")
-        return found
-
-    rows, starts, contents, ends = at_once(rt, waiting)
-    begins = [0, *ends]
-    if not len(rows) == len(starts) == len(ends) or begins != sorted(begins) or begins[-1] > len(contents):
-        raise LayoutError(f"what waits to be written to the {held.type_name} at {held.address:#x} does not add up")
-    return tensor, [(row, start, contents[a:b]) for row, start, a, b in zip(rows, starts, begins, ends)]
+def _tokens(rt: Runtime, states: Object, worker: Worker) -> None:
+    """Fills in the tokens that each request began with, as far as they are compared."""
+    held = first_present(states, TOKENS)
+    try:
+        if held is None:
+            return
+        array = at(held, "np")  # up to 0.13
+        tensor, writes = (None, []) if array is not None else staged(rt, held)
+        for row in worker.rows.values():
+            count = min(row.prefill or 0, FIRST_TOKENS)
+            if array is not None:
+                row.tokens = numpy_objects.read_array(array).part((row.row, slice(0, count))).elements(rt)
+            elif tensor is not None:
+                row.tokens = row_of(tensor, row.row, count, writes)
+    except GdbextError as e:
+        log.passed_over(e)  # `Compared` says that none were
 
 
 # ---- block tables ----------------------------------------------------------------------------------------------------------
 def _tables(rt: Runtime, tables: Object, worker: Worker) -> None:
     """Fills in the block tables that can be read, and how long each is."""
     try:
-        counts = _lengths(rt, tables.attr("num_blocks"))
+        counts = lengths(rt, tables.attr("num_blocks"))
     except GdbextError as e:
         worker.unread.append(("block tables", str(e)))
         return
     sizes = tables.attr("kernel_block_sizes" if has(tables, "kernel_block_sizes") else "block_sizes")
     share = optional(tables, "cp_size", default=1) or 1  # ranks that each keep their part of a block's tokens
     for row in worker.rows.values():
-        row.blocks = {group: lengths[row.row] for group, lengths in enumerate(counts) if 0 <= row.row < len(lengths)}
+        row.blocks = {group: column[row.row] for group, column in enumerate(counts) if 0 <= row.row < len(column)}
     for group, (held, size) in enumerate(zip(tables.attr("block_tables").elements(1000), numbers_until(rt, sizes, 1000))):
         worker.sizes[group] = size * share
         try:
-            rows = _table(rt, held, group, worker)
+            table = Table(group, worker.sizes[group], [], _slots(rt, tables, group), in_order=share == 1)
+            _table(rt, held, table, worker, counts[group])
         except GdbextError as e:
             worker.unread.append((f"block table of group {group}", str(e)))
             continue
-        worker.tables.append(Table(group, worker.sizes[group], rows, _slots(rt, tables, group)))
+        worker.tables.append(table)
 
 
-def _lengths(rt: Runtime, held: Object) -> list[list[int]]:
-    """How many blocks each row of each group has, [group][row]."""
-    array = None if is_tensor(held) else at(held, "np")
-    if array is not None:
-        found: list[list[int]] = numpy_objects.values(array, MAX_COUNTS)
-        return found
-    tensor, _ = _staged(rt, held)
-    groups, rows = tensor.shape or (0, 0)
-    numbers = tensor.values([(group, row) for group in range(groups) for row in range(rows)])
-    return [numbers[group * rows : (group + 1) * rows] for group in range(groups)]
-
-
-def _table(rt: Runtime, held: Object, group: int, worker: Worker) -> list[tuple[str, list[int]]]:
-    tensor, staged = _staged(rt, held)
-    if tensor.shape is None or len(tensor.shape) != 2 or tensor.dtype.name != "int32":
-        raise LayoutError(f"a block table of shape {tensor.shape} and type {tensor.dtype.name}")
-    found = []
-    for name, row in worker.rows.items():
-        count = row.blocks.get(group, 0)
-        if not 0 <= row.row < tensor.shape[0] or not 0 <= count <= tensor.shape[1]:
-            raise LayoutError(f"row {row.row} of {name} claims {count} blocks of a table of {list(tensor.shape)}")
-        blocks = tensor.indexed([row.row, slice(0, count)]).values([(i,) for i in range(count)])
-        for index, start, content in staged:
-            if index == row.row and start < count:
-                blocks[start : start + len(content)] = content[: count - start]
-        found.append((name, blocks))
-    return found
+def _table(rt: Runtime, held: Object, table: Table, worker: Worker, counts: list[int]) -> None:
+    """Fills in the rows of a block table. `counts`: how many blocks each row has."""
+    tensor, writes = staged(rt, held)
+    for row in worker.rows.values():
+        if not 0 <= row.row < (tensor.shape or (0,))[0]:
+            raise LayoutError(f"row {row.row} is none of a table of {list(tensor.shape or ())}")
+    table.rows = [(name, row_of(tensor, row.row, row.blocks.get(table.group, 0), writes)) for name, row in worker.rows.items()]
+    used, (height, width) = {row.row for row in worker.rows.values()}, tensor.shape or (0, 0)
+    free = [(row, count) for row, count in enumerate(counts[:height]) if row not in used and 0 < count <= width]
+    table.former = [row_of(tensor, row, count, []) for row, count in free]
 
 
 def _slots(rt: Runtime, tables: Object, group: int) -> list[int]:
-    """Slots of the last step's tokens, as `Table` wants them; [] where they are on a device."""
+    """Slots of the last step's tokens, as `Table` wants them; [] where they are on a device, and before the first step. Each step
+    pads the buffer behind its tokens: one without padding is full of them."""
     tensor = read_tensor(rt, tables.attr("slot_mappings").address)
     if tensor.doubt or tensor.shape is None or len(tensor.shape) != 2 or tensor.dtype.name != "int64":
         return []
     row = tensor.indexed([group])
-    return without_padding(row.values([(i,) for i in range(tensor.shape[1])]))
+    slots = row.values([(i,) for i in range(tensor.shape[1])])
+    return without_padding(slots) if slots and slots[-1] == -1 else slots if any(slots) else []
 
 
 # ---- how a request is sampled ----------------------------------------------------------------------------------------------
@@ -225,8 +230,17 @@ def sampling_of(runner: Object, request_id: str) -> dict[str, Any] | None:
     if row is None:
         return None
     found: dict[str, Any] = {"row": row}
-    for name, member in SAMPLING.items():
-        held = next((one for holder in SAMPLERS for one in [at(runner, f"{holder}.{member}")] if one is not None), None)
-        if held is not None:
-            found[name] = _at_row(runner.rt, held, row)
+    found.update((name, in_rows(runner.rt, held, [row])[0]) for name, held in sampling_arrays(runner).items())
     return found if len(found) > 1 else None
+
+
+def _sampling(runner: Object, worker: Worker) -> None:
+    """Fills in by what each request's next token is drawn."""
+    worker.vocabulary = first_integer(runner, VOCABULARY)
+    names, rows = list(worker.rows), [row.row for row in worker.rows.values()]
+    for parameter, held in sampling_arrays(runner).items():
+        try:
+            for name, value in zip(names, in_rows(runner.rt, held, rows)):
+                worker.rows[name].sampling[parameter] = value
+        except GdbextError as e:
+            log.passed_over(e)  # `Compared` says that none were

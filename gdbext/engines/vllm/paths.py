@@ -70,6 +70,7 @@ KEEPING = frozenset(
 )
 SPEC_FIELDS = ("num_kv_heads", "head_size", "head_size_v", "sliding_window", "attention_chunk_size")
 FOLDERS = ("/v1/core",)
+V2_FOLDER = "/v1/worker/gpu"  # of model runner V2
 UPDATING = (
     "block_pool.py",
     "kv_cache_utils.py",
@@ -95,6 +96,13 @@ READING = {
 }
 CPU_TRANSPOSED = ("vec",)  # ISAs of the CPU backend that store K element by element (proved by marks that a test wrote)
 MAX_REQUESTS = 100_000
+SAMPLING = {  # a parameter by its name in SamplingParams: its name in the sampler of model runner V2
+    **{n: n for n in ("temperature", "top_p", "top_k", "min_p")},
+    "seed": "seeds",
+    "logprobs": "num_logprobs",
+    **{n: n for n in ("repetition_penalty", "frequency_penalty", "presence_penalty")},
+}
+FIRST_TOKENS = 4096  # of a request, that are compared with its worker's
 
 
 def known(obj: Object, what: str) -> Object | None:

@@ -25,7 +25,7 @@ from ..sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper,
 from ..spec import COMMUNICATORS
 from . import kv_worker_v2, transfers, waves
 from .kv import STEP_COUNTER, find_scheduler
-from .kv_requests import REASONS, deferred_in, queued, requests_at
+from .kv_requests import REASONS, deferred_in, lead_of, queued, requests_at
 from .paths import MAX_REQUESTS, WAITING, WORKER_ROOTS, known
 
 TYPE_CHECKING = False
@@ -72,6 +72,8 @@ def look(rt: Runtime, rank: Rank) -> Look:
         _part(found, "scheduler", lambda: _scheduler(rt, found))
     if rank.role == "worker":
         _part(found, "worker", lambda: _worker(rt, found))
+    elif "scheduler" in found.parts:
+        _part(found, "worker", lambda: _batch(rt, found))
     return found
 
 
@@ -176,7 +178,9 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
     def members() -> set[int]:
         return {a for _, a in scheduler.attr("requests").dict_entries(MAX_REQUESTS)}
 
+    lead = lead_of(scheduler)
     for request in read_in_batches(rt, list(stages), members, lambda some: requests_at(rt, some)):
+        request.lead = lead
         _scheduled(found, request, stages[request.address], total, block_size)
         if request.address in deferred:
             request.queue = "deferred"
@@ -252,7 +256,8 @@ def _short(found: Look, scheduler: Object, block_size: int) -> None:
     pool = (known(manager, "pool") or manager) if manager is not None else None
     queue = at(pool, "free_block_queue") if pool is not None else None
     free = optional(queue, "num_free_blocks") if queue is not None else None
-    if head is None or head.request is None or free is None:
+    total = optional(pool, "num_gpu_blocks") if pool is not None else None
+    if head is None or head.request is None or free is None or total is not None and not 0 <= free <= total:
         return
     tokens = (head.request.prompt_tokens or 0) + (head.request.output_tokens or 0)
     wanted = -(-min(tokens, optional(scheduler, "max_num_scheduled_tokens") or tokens) // block_size)
@@ -353,6 +358,11 @@ def _worker(rt: Runtime, found: Look) -> bool:
     main = thread_in(rt, "worker_busy_loop")
     if main is not None:
         found.keepers[WORKER] = _worker_at(rt, main)
+    return _batch(rt, found)
+
+
+def _batch(rt: Runtime, found: Look) -> bool:
+    """The requests in the batch of the process's model runner, if it has one: with one rank the scheduler's process has it."""
     runner = in_frames(rt, WORKER_ROOTS)
     if runner is not None and kv_worker_v2.is_v2(runner):
         rows = kv_worker_v2.rows_of(runner)

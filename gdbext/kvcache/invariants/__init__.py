@@ -22,13 +22,7 @@ def check(cache: Cache, workers: Iterable[Worker] = (), values: Values | None = 
     read."""
     found = Findings()
     held: dict[str, int] = {}
-    blocks = 0
-    if cache.rows:
-        slots.check_rows(found, cache)  # first: a row of two requests gives both the same slots
-    for number, pool in enumerate(cache.pools):
-        blocks += pool.size if pool.count < pool.size else pool.count
-        found.pool = pool.name
-        _check_pool(found, cache, number, pool, held)
+    blocks = _check_pools(found, cache, held)
     found.pool = cache.pools[0].name if len(cache.pools) == 1 else ""
     prefix.check_tokens(found, cache)
     workers = list(workers)
@@ -43,6 +37,27 @@ def check(cache: Cache, workers: Iterable[Worker] = (), values: Values | None = 
             found.add(fault.rule, fault.detail, fault.block)
         found.rank = ""
     return _reported(found, cache, workers, compared, blocks, held)
+
+
+def contradictions(cache: Cache) -> list[str]:
+    """What a cache that was read from a running process says in two ways, each in words: most often it changed meanwhile."""
+    found = Findings()
+    _check_pools(found, cache, {})
+    torn = [f"the free queue of {pool.name} changed while it was read" for pool in cache.pools if pool.torn]
+    ahead = [f"{r.request_id} has {r.excess} more tokens computed than it has" for r in cache.requests if r.excess]
+    return [*(v.detail for v in found.violations), *torn, *ahead]
+
+
+def _check_pools(found: Findings, cache: Cache, held: dict[str, int]) -> int:
+    """Checks what the scheduler has -> how many blocks were looked at."""
+    blocks = 0
+    if cache.rows:
+        slots.check_rows(found, cache)  # first: a row of two requests gives both the same slots
+    for number, pool in enumerate(cache.pools):
+        blocks += pool.size if pool.count < pool.size else pool.count
+        found.pool = pool.name
+        _check_pool(found, cache, number, pool, held)
+    return blocks
 
 
 def check_workers(cache: Cache, workers: Iterable[Worker]) -> Report:

@@ -67,7 +67,11 @@ class Report:
 @dataclass
 class Compared:
     """How much of a rank was compared with the scheduler: block tables, their rows of requests that the scheduler has, blocks in
-    these rows, requests with compared counts, slots of the last step."""
+    these rows, requests with compared counts, slots of the last step.
+
+    Of a worker whose step is known also with itself: `places`: slots of which it is known whose token they are; `gathered`: rows
+    that attention reads; `copies`: values that it keeps twice; `tokens`, `sampling`: requests of which they were compared.
+    `without`: those of which nothing was compared."""
 
     label: str
     tables: int = 0
@@ -75,6 +79,12 @@ class Compared:
     blocks: int = 0
     counts: int = 0
     slots: int = 0
+    places: int = 0
+    gathered: int = 0
+    copies: int = 0
+    tokens: int = 0
+    sampling: int = 0
+    without: list[str] = field(default_factory=list)
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..model import DANGLING, Cache, Group, Owners, Pool, Request
-from ..rules import DOUBLE_OWNER, FREE_OWNED, OWNED_TWICE, REQUEST_UNKNOWN, TABLE_RANGE, TABLE_SHORT
+from ..rules import DOUBLE_OWNER, FREE_OWNED, OWNED_TWICE, REQUEST_COUNTS, REQUEST_UNKNOWN, TABLE_RANGE, TABLE_SHORT
 from .findings import Findings
 
 
@@ -23,6 +23,12 @@ def check(found: Findings, cache: Cache, number: int, pool: Pool) -> None:
                 count = sum(len(b) for b in request.blocks.values())
                 detail = f"{request.request_id} holds {count} blocks and the scheduler does not know it"
                 found.add(REQUEST_UNKNOWN, detail, None, request.request_id)
+    for request in cache.requests if number == 0 else ():
+        if request.lead is not None:
+            found.checks(REQUEST_COUNTS)
+            if request.excess > 1 + request.lead:  # a result is taken off what is on its way before it is added to the output
+                detail = f"{request.request_id} has {request.excess} more tokens computed than it has: {request.computed_tokens}"
+                found.add(REQUEST_COUNTS, detail, None, request.request_id, evidence="")
     unread = [r for r in cache.requests if r.allocated and r.row is not None and not r.blocks] if number == 0 else ()
     if unread:
         found.leave_out(pool.name, f"tables of {len(unread)} requests", "they are on the device")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..model import Cache, Group, Pool, Request, Row, Table, Worker
-from ..rules import SLOT_RANGE, SLOT_TWICE, WORKER_LENGTH, WORKER_RANGE, WORKER_ROWS, WORKER_TABLE
+from ..rules import SLOT_RANGE, SLOT_TWICE, WORKER_LENGTH, WORKER_RANGE, WORKER_ROWS, WORKER_TABLE, Rule
+from . import batches
 from .findings import Compared, Findings
 
 if TYPE_CHECKING:
@@ -21,8 +22,7 @@ def check(found: Findings, cache: Cache, worker: Worker, moves: bool = False) ->
     found.rank = worker.rank
     done = Compared(worker.rank)
     requests = {r.request_id: r for r in cache.requests}
-    for rule, name, detail in worker.faults:
-        found.add(rule, f"{worker.rank}: {detail}", None, name)
+    _add_faults(found, worker, [fault for fault in worker.faults if fault[0] is WORKER_ROWS])
     for name, row in worker.rows.items():  # first: a row that is another's explains its table and its counts
         request = requests.get(name)
         if request is not None and request.row is not None and request.row != row.row:
@@ -47,6 +47,10 @@ def check(found: Findings, cache: Cache, worker: Worker, moves: bool = False) ->
             request = requests.get(name)
             if request is not None and request.known:
                 done.counts += _check_counts(found, cache, worker, request, row, moves)
+    found.pool = ""
+    _add_faults(found, worker, [fault for fault in worker.faults if fault[0] is not WORKER_ROWS])
+    if worker.every_row:
+        batches.check(found, cache, worker, done)
     for what, why in worker.unread:
         found.leave_out(worker.rank, what, why)
     if done.tables and not done.rows and any(any(r.blocks.values()) for r in cache.requests if r.queue == "running"):
@@ -56,6 +60,11 @@ def check(found: Findings, cache: Cache, worker: Worker, moves: bool = False) ->
         found.leave_out(worker.rank, "block tables", "it keeps none that can be compared")
     found.rank = ""
     return done
+
+
+def _add_faults(found: Findings, worker: Worker, faults: list[tuple[Rule, str, str]]) -> None:
+    for rule, name, detail in faults:
+        found.add(rule, f"{worker.rank}: {detail}", None, name or None, place="" if name else detail)
 
 
 def _ratio(group: Group, size: int) -> int:
@@ -124,9 +133,13 @@ def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Reques
         bounds.append(("prompt tokens", row.prompt, request.prompt_tokens, 0, 0))
     if row.prefill is not None and request.prompt_tokens is not None:
         bounds.append(("tokens to start with", row.prefill, tokens, request.output_tokens or 0, 0))
+    # its second token came with a step that the worker began after the last one of the prompt: its counter is of that or later
+    begun = bool(request.output_tokens) and tokens - (row.prefill or request.prompt_tokens or 0) > 1
     settled = request.queue == "running" and not request.preemptions  # else its row may be of before it was preempted
     if row.computed is not None and request.computed_tokens is not None and settled:
-        bounds.append(("computed tokens", row.computed, request.computed_tokens, late if generates else None, more))
+        bounds.append(("computed tokens", row.computed, request.computed_tokens, late if generates and begun else None, more))
+    if row.device is not None and row.computed is not None and begun:
+        bounds.append(("computed tokens for the device", row.device, row.computed, more + worker.ahead, 2 * worker.ahead))
     if row.total is not None and generates and settled:
         bounds.append(("tokens in all", row.total, tokens, 0, late))
     for group in cache.groups:
@@ -137,7 +150,8 @@ def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Reques
         less = ratio * (late // group.block_size + 2) if generates else None
         bounds.append((f"blocks of group {group.id}", count, len(wanted) * ratio, less, 0))
     for what, own, theirs, less, beyond in bounds:
-        detail = f"{worker.rank}: counts {own} {what} of {name} (row {row.row}), the scheduler says {theirs}"
+        other = "its mirror" if what.endswith("device") else "the scheduler"
+        detail = f"{worker.rank}: counts {own} {what} of {name} (row {row.row}), {other} says {theirs}"
         if less is not None and own < theirs - less:
             found.add(WORKER_LENGTH, detail, None, name, evidence=what, place=what)
         elif own > theirs + beyond:  # the worker was read later: where both run on it has gone on

@@ -219,9 +219,10 @@ def harmed(runner, scheduler):
 
     def variant(name, rule=None, request=first):
         copies[name] = copy.deepcopy(runner)
+        point(copies[name].block_tables)
         expected[name] = [rule, request] if rule else None
         states = copies[name].req_states
-        return states, copies[name].block_tables, states.req_id_to_index[request]
+        return states, copies[name].block_tables, states.req_id_to_index.get(request)
 
     variant("sound")
     states, tables, row = variant("first block + 7", "worker-table")
@@ -239,6 +240,8 @@ def harmed(runner, scheduler):
     states.index_to_req_id.update({row: name for name, row in index.items()})
     states, tables, row = variant("a row that is free", "worker-rows", second)
     states.free_indices.append(row)
+    begun = [n for n in names if known[n].num_output_tokens and not getattr(known[n], "num_preemptions", 0)][:1]
+    harm_rows(variant, copies, begun)
     states, tables, row = variant("prompt", "worker-length")
     host(states.prompt_len)[row] += 1
     states, tables, row = variant("more blocks than it has", "worker-length", second)
@@ -250,9 +253,12 @@ def harmed(runner, scheduler):
     states, tables, row = variant("a step behind")
     computed_of(states)[row] -= 1
     host(tables.num_blocks)[0, row] -= 1
+    if hasattr(tables.num_blocks, "pool"):
+        tables.num_blocks.gpu[0, row] -= 1
     if not hasattr(runner.block_tables, "apply_staged_writes"):
         variant("device")
         return copies, expected
+    harm_halves(variant, runner, begun)
     states, tables, row = variant("blocks that wait to be written")
     for group, table in enumerate(tables.block_tables):
         count = int(tables.num_blocks.np[group, row])
@@ -263,6 +269,52 @@ def harmed(runner, scheduler):
     tables.block_tables[0].stage_write(row, 0, [int(tables.block_tables[0].gpu[row, 0]) + 7])
     variant("device")
     return copies, expected
+
+
+def harm_rows(variant, copies, begun):
+    """In the lists of rows, and in what the rows hold of their requests. `begun`: a request that the worker must have."""
+    states, tables, row = variant("a row that is free twice", "worker-rows", None)
+    states.free_indices.append(states.free_indices[0])
+    states, tables, row = variant("a lost row", "worker-rows", None)
+    states.free_indices.pop(0)
+    for name in begun:
+        states, tables, row = variant("a lost request", "worker-rows", name)
+        row = states.req_id_to_index.pop(name)
+        states.index_to_req_id.pop(row)
+        states.free_indices.append(row)
+    states, tables, row = variant("another token", "worker-tokens")
+    tokens = states.all_token_ids if hasattr(states, "all_token_ids") else states.prefill_token_ids
+    host(tokens)[row, 3] += 1
+    for parameter in ("temperature", "top_p", "seeds"):
+        states, tables, row = variant(f"another {parameter}", "worker-sampling")
+        host(sampler_of(copies[f"another {parameter}"], parameter))[row] += 0.25 if parameter != "seeds" else 1
+    states, tables, row = variant("a pointer", "worker-copy", None)
+    tables.input_block_table_ptrs[0] = int(tables.input_block_table_ptrs[0]) + 64
+
+
+def harm_halves(variant, runner, begun):
+    """In one of two copies of a value."""
+    pairs = {"num_blocks": runner.block_tables, "prompt_len": runner.req_states, "prefill_len": runner.req_states}
+    for what in (what for what, holder in pairs.items() if hasattr(getattr(holder, what), "pool")):
+        states, tables, row = variant(f"the device's {what}", "worker-copy")
+        held = tables.num_blocks.gpu[0] if what == "num_blocks" else getattr(states, what).gpu
+        held[row] += 1
+    if begun and hasattr(runner.req_states, "num_computed_tokens_np"):
+        for less in (90, -90):
+            states, tables, row = variant(f"the device's computed tokens {less} less", "worker-length", begun[0])
+            states.num_computed_tokens.gpu[row] -= less
+
+
+def point(tables):
+    """Lets the pointers lead to the tables, as those of a runner do that is no copy."""
+    tables.block_table_ptrs = tables._make_ptr_tensor([device(one) for one in tables.block_tables])
+    tables.input_block_table_ptrs = tables._make_ptr_tensor(tables.input_block_tables)
+
+
+def sampler_of(runner, parameter):
+    """The array that has a sampling parameter."""
+    states = runner.req_states if runner.sampler is None else runner.sampler.sampling_states
+    return getattr(states, parameter)
 
 
 def on_the_device(runner):
@@ -277,6 +329,7 @@ def on_the_device(runner):
     for held in (*tables.block_tables, *counts, *([tables.num_blocks] if isinstance(tables.num_blocks, torch.Tensor) else [])):
         gpu.put(device(held))
     gpu.put(tables.slot_mappings)
+    point(tables)
     return gpu
 
 
@@ -319,6 +372,8 @@ def main():
     vllm_release.story(scheduler, kind)
     del scheduler.schedule
     runner.sampled(scheduler.requests)
+    for request in scheduler.requests.values():
+        request.sampling_params = sampling_of(request.request_id)
     runners, expected = harmed(runner, scheduler)
     said = truth(runner)
     gpu = on_the_device(runners["device"])
