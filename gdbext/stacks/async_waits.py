@@ -16,7 +16,7 @@ from .. import log
 from ..access.retry import retry_reading
 from ..cpython import loops, poll_loops, poll_tasks
 from ..cpython import tasks as asyncio_tasks
-from ..cpython.child_waits import INSIDE, pid_of
+from ..cpython.child_waits import INSIDE, end_of, pid_of
 from ..cpython.event_loops import EventLoop, event_loops
 from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
@@ -373,7 +373,7 @@ def _child(task: TaskState) -> Edge | None:
     me = dict(frame.locals())["self"]
     pid = pid_of(me)
     where = outer_place(task.python, frame, INSIDE)
-    return Edge(task.node, f"the end of process {pid}", "Process", address=me.address, where=where, pid=pid)
+    return Edge(task.node, end_of(me), "Process", address=me.address, where=where, pid=pid)
 
 
 def _descriptor(task: TaskState) -> int:

@@ -367,7 +367,7 @@ class Finder:
         wait = child_waits.find(thread.python)
         if wait is None:
             return ray_actors.edge_of(self.node(thread), thread.python)
-        what, where = f"the end of process {wait.pid}", outer_place(thread.python, wait.frame, child_waits.INSIDE)
+        what, where = child_waits.end_of(wait.object), outer_place(thread.python, wait.frame, child_waits.INSIDE)
         return Edge(self.node(thread), what, "Process", address=wait.object.address, where=where, limit=wait.limit, pid=wait.pid)
 
     # ---- what is built of locks --------------------------------------------------------------------------------------
@@ -475,7 +475,7 @@ class Finder:
         if "Process" in map(last_part, me.mro_names()):
             edge = Edge(node, f"the end of the process {text(me, '_name')}", "Process", address=me.address, where=where)
             try:
-                edge.pid = me.attr("_popen").attr("pid").integer()
+                edge.pid = child_waits.pid_of(me)
             except (GdbextError, AttributeError) as e:
                 log.passed_over(e)  # not started yet
             return edge

@@ -306,7 +306,8 @@ def _job(facts: Facts, edge: Edge, said: str) -> Step:
         return Step(said, nodes)
     if unread:
         others = [End(None, UNKNOWN, "it was not read", pid) for pid in unread[1:MAX_UNREAD]]
-        return Step(said, (), End(None, UNKNOWN, f"process {', '.join(map(str, unread[:4]))} not read", unread[0], others))
+        who = ", ".join(str(pid) if pid else "that is not known here by its number" for pid in unread[:4])
+        return Step(said, (), End(None, UNKNOWN, f"process {who} not read", unread[0], others))
     return Step(said, (), End(None, ENDED, jobs.LOST if edge.pids or edge.candidates else jobs.GONE))
 
 
