@@ -24,9 +24,8 @@ from ..observe.stack_keys import stack_key
 from . import polls, ray_actors
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
-from .locks import outer_place
 from .pools import Pools
-from .python_waits import ASYNCIO, edge_of, find_async, last_part, path_of
+from .python_waits import ASYNCIO, edge_of, find_async, last_part, outer_place, path_of
 from .references import Reachable, references_of
 from .waits import Edge
 

@@ -14,13 +14,13 @@ from .. import log
 from ..access.snapshot import CoreFileTarget
 from ..cpython import child_waits, gil, lock_objects
 from ..errors import FaultError, GdbextError
-from . import forks, gil_waits, ipc_locks, musl_locks, polls, process_pools, ray_actors, sqlite_locks
+from . import forks, gil_waits, import_lock, ipc_locks, musl_locks, polls, process_pools, ray_actors, sqlite_locks
 from .ending import shutdown_edge
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
 from .io_locks import buffered_owner
 from .pools import Pools, loop_of, task_behind
-from .python_waits import LIBRARY, ORPHANED, awaited_futures, edge_of, import_owner, last_part, number, path_of, text
+from .python_waits import LIBRARY, ORPHANED, awaited_futures, edge_of, import_owner, last_part, number, outer_place, path_of, text
 from .python_waits import find as find_wait
 from .references import Reach, Reachable, references_of
 from .waits import Edge
@@ -41,12 +41,6 @@ MUTEX_OWNER, MUTEX_KIND = 8, 16  # glibc's struct __pthread_mutex_s, x86-64 and 
 MUTEX_KINDS = 0x1FF
 MUTEX_SHARED = 0x80  # PTHREAD_MUTEX_PSHARED_BIT, nptl/pthreadP.h
 NAMING = 4  # innermost frames that may give a lock its name
-
-
-def outer_place(frames: list[Any], otherwise: Any, library: tuple[str, ...] = LIBRARY) -> str:
-    """The innermost frame outside the library, as "function (file:line)"."""
-    frame = next((f for f in frames if not path_of(f).endswith(library)), otherwise)
-    return f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})"
 
 
 class Finder:
@@ -95,6 +89,7 @@ class Finder:
         futex = gil.futex_of(self.target, thread.thread) if thread.thread is not None else 0
         if thread.py is not None:
             edge = gil_waits.edge_of(self.view, thread, thread.py, futex)
+            edge = edge or import_lock.edge_of(self.view, thread, thread.py, futex)
             if edge is not None:
                 return edge
         if thread.tid in self.loops:
