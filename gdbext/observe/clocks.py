@@ -113,6 +113,19 @@ def ancestors(table: ProcTable, pid: int) -> set[int]:
     return found
 
 
+def askers(table: ProcTable) -> set[int]:
+    """The pids of this process, of its helpers, and of the gdbext that started it, which is no ancestor of anybody else."""
+    me = os.getpid()
+    found = {me, *descendants(table, me)}
+    process = table.processes.get(me)
+    while process is not None and process.ppid in table.processes:
+        process = table.processes[process.ppid]
+        if not any(b"gdbext" in word.rpartition(b"/")[2] for word in process.cmdline.split(b"\0")[:6]):
+            break
+        found |= {process.pid, *descendants(table, process.pid)}
+    return found
+
+
 def ended_children(table: ProcTable, pid: int) -> list[tuple[int, str]]:
     """[(pid, what)] of ended children that the process has not waited for (zombies)."""
     return [

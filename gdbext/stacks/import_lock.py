@@ -1,9 +1,9 @@
 """CPython's own import lock (`_imp.acquire_lock`): whoever is inside a finder's `find_spec` has it, and every other import of the
 process waits for it. The locks of single modules are `python_waits`'s.
 
-Sources: Lib/importlib/_bootstrap.py (`_find_spec`, `_get_module_lock`, `_ImportLockContext`); Python/import.c: `import_lock` and
-`import_lock_thread` up to 3.11, in 3.12 `lock.mutex` and `lock.thread` of `interp->imports`; pycore_lock.h: from 3.13 on that lock
-is a `_PyRecursiveMutex`, on whose byte waiters are parked (struct wait_entry of Python/parking_lot.c).
+Sources: Lib/importlib/_bootstrap.py (`_find_spec`, `_get_module_lock`, `_ImportLockContext`); Python/import.c: `import_lock`,
+`import_lock_thread` up to 3.11, in 3.12 `lock.mutex` and `lock.thread` of `interp->imports`; pycore_lock.h: from 3.13 on it is a
+`_PyRecursiveMutex`, on whose byte waiters are parked (struct wait_entry of Python/parking_lot.c).
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class _Decoder:
 
 def _fix_process(d: _Decoder, f: ProcessState) -> None:
     f.name, f.pid, f.ancestors = d.name(f.name), d.pid(f.pid), set(map(d.pid, f.ancestors))
-    f.read, f.per_node = int(f.read), int(f.per_node)
+    f.read, f.per_node, f.asker = int(f.read), int(f.per_node), set(map(d.pid, f.asker))
     f.children = {d.pid(pid): seconds for pid, seconds in f.children.items()}
     f.dead_children = [(d.pid(pid), what) for pid, what in f.dead_children]
     f.peers = {inode: [(d.pid(pid), writes) for pid, writes in held] for inode, held in f.peers.items()}

@@ -21,7 +21,7 @@ from ..cpython.runtime import open_runtime
 from ..engines import shm_rings
 from ..errors import GdbextError
 from ..observe import system_calls
-from ..observe.clocks import ancestors, descendants, ended_children, handled_signals, hidden_kin, how_ended
+from ..observe.clocks import ancestors, askers, descendants, ended_children, handled_signals, hidden_kin, how_ended
 from ..observe.observer import Observer, repeatedly
 from ..observe.stack_keys import stack_key
 from ..requests.model import Counter
@@ -62,7 +62,10 @@ class Sampling:
         self.live = [s for s, kept in zip(self.seen, attached) if not kept]
         runtimes = _open(self.live, targets, table)
         self.began = time.monotonic()
-        self.families = {s.pid: descendants(table, s.pid) for s in self.live}
+        own = askers(table)
+        self.families = {s.pid: [pid for pid in descendants(table, s.pid) if pid not in own] for s in self.live}
+        for s in self.live:
+            s.asker = own
         self.spent = {pid: cpu_of(pid) for pids in self.families.values() for pid in pids}
         self.held = snapshots.Held([s.snapshot for s in self.live if s.snapshot is not None and not s.ended], words)
         self.watches = [_Watch(s, runtimes.get(s.pid)) for s in self.live]

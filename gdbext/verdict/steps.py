@@ -75,12 +75,14 @@ class End:
 @dataclass
 class Step:
     """`waits_for` in words, '' where the node waits for nothing that others give: then `end` says what it does. `nodes`: those
-    that could end the wait, any of them, or `every` one must. `end`: the chain ends here."""
+    that could end the wait, any of them, or `every` one must. `end`: the chain ends here. `unread`: pids of processes that could
+    end it too and were not read."""
 
     waits_for: str
     nodes: Sequence[Node] = ()
     end: End | None = None
     every: bool = False
+    unread: Sequence[int] = ()
 
 
 def step(facts: Facts, node: Node) -> Step:
@@ -224,7 +226,7 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
                 said, (), End(None, NOBODY, "this process alone has the other end, and no other thread that could use it")
             )
         return _unknown(said, why + more)
-    return _processes(facts, f, seen or known, said, call)
+    return _processes(facts, f, known, said, call)
 
 
 def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, call: Call | None = None) -> Step:
@@ -233,7 +235,10 @@ def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, ca
     said = f"{said}: process {who}" if pids else said
     nodes = [node for other in facts if other.pid in pids for node in _at_end(other, call)]
     if nodes:
-        return Step(said, nodes)
+        read = {other.pid for other in facts} | f.ancestors | f.asker | {f.pid, *(pid for pid, _ in f.dead_children)}
+        return Step(said, nodes, unread=[pid for pid in pids if pid not in read] if call is not None else ())
+    if pids and f.asker.issuperset(pids):
+        return Step(said, (), End(None, UNKNOWN, f"process {who} is gdbext itself, which reads this one"))
     dead = [what for pid, what in f.dead_children if pid in pids]
     if dead:
         return Step(said, (), End(None, ENDED, f"that process has ended: {dead[0]}", pids[0]))
@@ -241,7 +246,8 @@ def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, ca
         return _unknown(said, "which process that is, is not known")
     ran = sum(f.children.get(pid, 0.0) for pid in pids)
     did = f"used {ran:.2f} s of CPU meanwhile, and was" if ran > STILL else "was"
-    return Step(said, (), End(None, RUNS if ran > STILL else UNKNOWN, f"process {who} {did} not read", pids[0]))
+    others = [End(None, UNKNOWN, "it was not read", pid) for pid in pids[1:MAX_UNREAD]]
+    return Step(said, (), End(None, RUNS if ran > STILL else UNKNOWN, f"process {who} {did} not read", pids[0], others))
 
 
 def _at_end(f: ProcessState, call: Call | None) -> list[Node]:

@@ -1,5 +1,5 @@
-"""Asked from outside of a container, from inside or from beside it: no program that happens to have a number of the container's own
-is read, stopped or named, and the chain ends at the container's own child. Situations are drawn (harness/pods.py)."""
+"""Asked from outside of a container, from inside or from beside it: no program that happens to have a number of the container's
+own is read, stopped or named, and the chain ends at the container's own child. Situations are drawn (harness/pods.py)."""
 
 import os
 import shutil

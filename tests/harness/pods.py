@@ -36,8 +36,8 @@ sys.addaudithook(_heard)
 
 @dataclass
 class Situation:
-    """`how`, `what`: of subjects/pod_parent.py; `decoy`: of the programs that have the container's numbers; `depth` of namespaces;
-    `asked`: "outside", "inside", or "beside", from another container."""
+    """`how`, `what`: of subjects/pod_parent.py; `decoy`: of the programs that have the container's numbers; `depth`: of its
+    namespace; `asked`: "outside", "inside", or "beside", from another container."""
 
     how: str
     what: str
@@ -148,8 +148,8 @@ def _switches(pid):
 
 @dataclass
 class Asked:
-    """What came of a situation. `parent`, `child`: their pids as the one who asks has them, `inner`: the child's in there; `decoys`: their
-    pids; `answer`: of llm-hang; `opened`: the processes whose memory was opened; `traced`."""
+    """What came of a situation. `parent`, `child`: their pids as the one who asks has them, `inner`: the child's in there;
+    `decoys`: their pids; `answer`: of llm-hang; `opened`: the processes whose memory was opened; `traced`: those stopped."""
 
     situation: Situation
     parent: int

@@ -89,7 +89,8 @@ def test_drawn_trees_of_namespaces(spaces, seed):
         for level in levels:
             trees.setdefault(level, {})
         next_here += rng.randrange(1, 5)
-        numbers = [next_here] + [next(n for n in iter(lambda: rng.randrange(1, 260), None) if n not in trees[lv]) for lv in levels[1:]]
+        free = [rng.choice([n for n in range(1, 260) if n not in trees[level]]) for level in levels[1:]]
+        numbers = [next_here, *free]
         spaces(path, *numbers)
         for level, number in zip(levels, numbers):
             trees[level][number] = numbers[0]

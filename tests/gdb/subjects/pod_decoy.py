@@ -1,4 +1,5 @@
-"""`pod_decoy.py WHAT`: a program outside of a container that does WHAT, and has nothing to do with it; its pid is a number there."""
+"""`pod_decoy.py WHAT`: a program outside of a container that does WHAT, and has nothing to do with it; its pid is a number in
+there."""
 
 import os
 import signal

@@ -1,5 +1,5 @@
-"""`pod_parent.py NUMBER HOW WHAT`: a process that waits for its child by HOW, in a pid namespace where the child gets the pid NUMBER;
-the child does WHAT. Says its own pids in there: {"pid", "child"}; at the number of its child anything may run outside."""
+"""`pod_parent.py NUMBER HOW WHAT`: a process that waits for its child by HOW, in a pid namespace where the child gets the pid
+NUMBER; the child does WHAT. Says its own pids in there: {"pid", "child"}; at the number of its child anything may run outside."""
 
 import asyncio
 import concurrent.futures
