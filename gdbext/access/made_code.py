@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import GdbextError
-from . import in_root, procfs, ptrace, readers
+from . import in_root, namespaces, procfs, readers
 
 if TYPE_CHECKING:
     from .base import Target
@@ -65,7 +65,7 @@ def of(memory: Memory) -> PerfMap | None:
 
 
 def _read(pid: int | None) -> PerfMap | None:
-    own = ptrace.ns_pid(pid) if pid is not None else None
+    own = namespaces.own_pid(pid) if pid is not None else None
     if pid is None or own is None:
         return None
     path = f"/tmp/perf-{own}.map"

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
-from . import pagemap, readers
+from . import namespaces, pagemap, readers
 from .base import Target
 from .model import Mapping, Module, Thread
 from .pagemap import Presence
 from .permission import permission_hint
-from .procfs import parse_maps, read_maps, read_proc, read_stat, status_field, task_ids
+from .procfs import parse_maps, read_maps, read_proc, read_stat, task_ids
 
 if TYPE_CHECKING:
     from typing import BinaryIO, Sequence
@@ -36,18 +36,13 @@ def list_threads(pid: int) -> list[Thread]:
     for tid in task_ids(pid):
         try:
             stat = read_stat(pid, tid)
-            own = _ids(pid, tid) if nested else [tid]
+            own = namespaces.numbers(f"/proc/{pid}/task/{tid}") if nested else [tid]
         except GdbextError as e:
             log.passed_over(e)
             continue  # it has ended meanwhile
         nested = len(own) > 1
         found.append(Thread(tid, stat.name.decode("utf-8", "replace"), stat.state, ns_tid=own[-1]))
     return found
-
-
-def _ids(pid: int, tid: int) -> list[int]:
-    """The numbers of a thread: ours, then those of the pid namespaces below ours that it is in."""
-    return [int(n) for n in status_field(read_proc(pid, f"task/{tid}/status"), b"NSpid").split()] or [tid]
 
 
 def boot_id() -> str:
@@ -88,8 +83,8 @@ def process_clock(pid: int) -> int | None:
 
 
 class ProcTarget(Target):
-    """`pid` is this machine's number. If the main thread has ended, data that its /proc entry lacks comes from another
-    thread's."""
+    """`pid` is this machine's number. If the main thread has ended, data that its /proc entry lacks comes from another thread's.
+    `GdbextError` where /proc numbers other processes than ours."""
 
     kind = "proc"
     is_live = True
@@ -98,6 +93,7 @@ class ProcTarget(Target):
 
     def __init__(self, pid: int, label: str = "") -> None:
         super().__init__()
+        namespaces.need_own_numbers()
         self.pid, self.label = int(pid), label
         self._mem: BinaryIO | None = None
         self._presence: Presence | None = None
@@ -214,7 +210,12 @@ class ProcTarget(Target):
     def own_tids(self) -> dict[int, int]:
         """As `Target.own_tids`. In our pid namespace it reads no file for each thread, because samplers call it often."""
         tids = task_ids(self.pid)
-        return super().own_tids() if tids and len(_ids(self.pid, tids[0])) > 1 else {tid: tid for tid in tids}
+        nested = tids and len(namespaces.numbers(f"/proc/{self.pid}/task/{tids[0]}")) > 1
+        return super().own_tids() if nested else {tid: tid for tid in tids}
+
+    def pid_here(self, number: int) -> int:
+        """As `Target.pid_here`."""
+        return namespaces.pid_here(self._carrier or self.pid, number) or 0
 
     def argv(self) -> list[str]:
         """The words of /proc/PID/cmdline."""

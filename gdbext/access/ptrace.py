@@ -69,16 +69,6 @@ def call(request: int, tid: int, address: int = 0, data: int = 0) -> int:
     return result
 
 
-def ns_pid(pid: int) -> int | None:
-    """A process's pid in its own pid namespace (NSpid of proc(5)'s status); None when it is gone, or the kernel does not
-    give it."""
-    try:
-        return int(procfs.status_field(procfs.read_proc(pid, "status"), b"NSpid").split()[-1])
-    except (GdbextError, OSError, IndexError, ValueError) as e:
-        log.passed_over(e)
-        return None
-
-
 def end_with_parent(parent: int) -> None:
     """Asks the kernel to kill this process when the thread that started it ends (PR_SET_PDEATHSIG of prctl(2)). It exits at once
     where `parent` has already ended."""

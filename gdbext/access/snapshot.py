@@ -32,6 +32,7 @@ SIGINFO_SIZE = 24  # of the 128 bytes: number, errno, code, then the sender's pi
 ADDRESSED = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 FATAL = (*ADDRESSED, signal.SIGABRT, signal.SIGSYS)
 DUMPING = (*FATAL, signal.SIGQUIT, signal.SIGXCPU, signal.SIGXFSZ)  # signal(7), without SIGTRAP, which gdb's gcore notes too
+PTHREAD_TID, MOST_PIDS = 720, 1 << 22  # of glibc's struct pthread on x86-64; PID_MAX_LIMIT of linux/threads.h
 APART = 1.0  # seconds between two cores that are not of one moment
 OUTSIDE, SCHED_YIELD = (1 << 64) - 1, 24  # orig_rax outside of a system call; a call that blocks nobody
 SI_KERNEL = 0x80  # where the kernel gives no address
@@ -393,7 +394,29 @@ class CoreFileTarget(Target):
                 m = self.mapping_at(thread.registers[ptrace.STACK_POINTER[self.arch]])
                 thread.stack = (m.start, m.end) if m else None
             found.append(thread)
+        if not self.note:
+            self._note_own_tids(sorted(found, key=lambda thread: thread.tid != self.pid))
         return found
+
+    def _note_own_tids(self, found: list[Thread]) -> None:
+        """Notes what the threads call themselves in a core that gdb wrote from outside of their pid namespace: glibc's struct
+        pthread has each thread's tid, at %fs + 720 on x86-64."""
+        for thread in found if self.arch == "x86-64" else ():
+            with log.passing_over(GdbextError, KeyError, TypeError):
+                own = self.u32(cast("dict[str, int]", thread.registers)["fs_base"] + PTHREAD_TID)
+                if thread.tid == self.pid and (own == thread.tid or not 0 < own < MOST_PIDS):
+                    return  # they count as the core does, or this is no glibc
+                thread.ns_tid = own
+
+    def pid_here(self, number: int) -> int:
+        """As `Target.pid_here`, when the file was written: a snapshot has the numbers of a pid namespace of its own."""
+        pids = self.note.get("pids")
+        if isinstance(pids, dict):
+            known = pids.get(str(number))
+            return known if isinstance(known, int) else 0
+        own = {th.ns_tid: th.tid for th in self.threads()}
+        alike = all(own.get(tid) == tid for tid in own.values())
+        return number if alike else own.get(number, 0)
 
     def _command_name(self) -> str:
         return self._psinfo[PSINFO_NAME : PSINFO_NAME + 16].split(b"\0")[0].decode("utf-8", "replace")

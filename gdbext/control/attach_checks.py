@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .. import log
-from ..access import ptrace
+from ..access import namespaces, ptrace
 from ..access.background import background_thread
 from ..access.cgroups import frozen_by
 from ..access.in_root import is_of_who_opens, open_in_root
@@ -34,6 +34,7 @@ DELETED = " (deleted)"  # the kernel appends it to the path of a deleted file
 def check(pid: int, force: bool = False) -> bool:
     """Raises `GdbextError` (one line: the reason, and the remedy) for a process that cannot be attached. Returns whether it is in
     a group-stop. `force`: threads in uninterruptible sleep, FIFOs and devices are accepted."""
+    namespaces.need_own_numbers()
     state = ptrace.status(pid)
     if state is None:
         raise NotFoundError(f"process {pid} does not exist (any more): llm-ranks lists those that do")

@@ -32,7 +32,8 @@ INSIDE = (
 
 
 class ChildWait(NamedTuple):
-    """A wait for a child's end: the library's `frame`, the `object` of the child, its `pid`; `limit`: it has a time limit."""
+    """A wait for a child's end: the library's `frame`, the `object` of the child, its `pid` (0: not known here); `limit`: it has
+    a time limit."""
 
     frame: Any
     object: Object
@@ -59,7 +60,18 @@ def find(frames: Sequence[Any]) -> ChildWait | None:
 
 
 def pid_of(child: Object) -> int:
-    """The pid of a `subprocess.Popen`, a `multiprocessing.Process` or an asyncio `Process`."""
+    """Our pid of a `subprocess.Popen`, a `multiprocessing.Process` or an asyncio `Process`; 0 where it is not known here."""
+    return child.rt.target.pid_here(_number(child))
+
+
+def end_of(child: Object) -> str:
+    """Its end, in words."""
+    pid = pid_of(child)
+    return f"the end of process {pid}" if pid else f"the end of process {_number(child)} of its own pid namespace"
+
+
+def _number(child: Object) -> int:
+    """The pid as the process itself has it."""
     names = [name for name, _ in child.fields()]
     return int((child.attr("_popen").attr("pid") if "_popen" in names else child.attr("pid")).integer())
 

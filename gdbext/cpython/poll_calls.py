@@ -217,6 +217,8 @@ def _thread(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Val
 
 def _child_alive(obj: Object) -> tuple[bool, tuple[Ask, ...]]:
     pid = pid_of(obj)
+    if not pid:
+        raise GdbextError("no process here is known to be its child")
     return state_of(pid) not in ("", "Z", "X"), (Ask("Process", obj, "", "", pid),)
 
 

@@ -75,9 +75,10 @@ def _waitpid(rt: Runtime, arguments: list[Value], named: dict[str, Value]) -> Va
     pid, options = [plain(one.held) for one in arguments[:2]] if len(arguments) == 2 else (UNKNOWN, UNKNOWN)
     if not isinstance(pid, int) or pid <= 0 or not isinstance(options, int) or not options & os.WNOHANG:
         raise GdbextError("it waits in the call itself, or for any child")
-    if state_of(pid) in ("", "Z", "X"):
-        raise GdbextError("the child has ended")
-    return Value((0, 0), (Ask("Process", None, "", str(pid), pid),))
+    here = rt.target.pid_here(pid)
+    if state_of(here) in ("", "Z", "X"):
+        raise GdbextError("the child has ended, or is not known here")
+    return Value((0, 0), (Ask("Process", None, "", str(here), here),))
 
 
 def _selector(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:

@@ -8,6 +8,7 @@ session is left by setsid(2) alone.
 from __future__ import annotations
 
 from .. import log
+from ..access import namespaces
 from ..errors import GdbextError
 from .search import could_have_started, is_init
 
@@ -30,7 +31,9 @@ def lost_parent(process: Process, table: ProcTable, runtime_of: Callable[[int], 
         return ""
     starter = _starter(process, runtime_of)
     if starter:
-        lives = any(starter in (p.pid, p.ns_pid) and not p.exits and p.started <= process.started for p in table)
+        here = namespaces.pid_here(process.pid, starter, table.root)
+        found = table.get(here or 0)
+        lives = here is None or found is not None and not found.exits and found.started <= process.started
         return "" if lives else f"its parent {starter} is gone, {parent.pid} ({parent.comm}) has adopted it"
     if parent.pid == 1 or process.session not in (process.pid, parent.session):
         return f"its parent is gone, {parent.pid} ({parent.comm}) has adopted it"

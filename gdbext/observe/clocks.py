@@ -15,7 +15,7 @@ from ..access.procfs import read_proc, read_schedstat, read_stat, status_field, 
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
-    from ..access.proctable import ProcTable
+    from ..access.proctable import Process, ProcTable
 
 
 _EVERYBODYS = ("SIGINT", "SIGSEGV", "SIGFPE", "SIGABRT", "SIGBUS", "SIGILL")
@@ -111,6 +111,21 @@ def ancestors(table: ProcTable, pid: int) -> set[int]:
         found.add(process.ppid)
         process = table.processes.get(process.ppid)
     return found
+
+
+def askers(table: ProcTable) -> set[int]:
+    """The pids of this process, of the gdbext that started it, and of their helpers. A gdb, or a test, may have started what is
+    asked about too."""
+    found, process = {os.getpid()}, table.processes.get(os.getpid())
+    while process is not None and process.ppid in table.processes and _is_gdbext(table.processes[process.ppid]):
+        process = table.processes[process.ppid]
+        found.add(process.pid)
+    below = (table.processes[pid] for one in list(found) for pid in descendants(table, one))
+    return found | {one.pid for one in below if _is_gdbext(one)}
+
+
+def _is_gdbext(process: Process) -> bool:
+    return any(b"gdbext" in word.rpartition(b"/")[2] for word in process.cmdline.split(b"\0")[:6])
 
 
 def ended_children(table: ProcTable, pid: int) -> list[tuple[int, str]]:

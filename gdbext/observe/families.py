@@ -14,7 +14,7 @@ from ..access.proc import ProcTarget
 from ..access.proctable import ProcTable
 from ..errors import GdbextError
 from . import system_calls
-from .clocks import clocks, descendants
+from .clocks import askers, clocks, descendants
 from .window import SOON, STILL
 
 if TYPE_CHECKING:
@@ -59,19 +59,20 @@ class Outsider:
 
 
 class Families:
-    """The processes of the machine, at the beginning of a window. `sampled`: pids of those that others look at; `asks`: of the
-    process that asks, which with what it starts belongs to no family."""
+    """The processes of the machine, at the beginning of a window. `sampled`: pids of those that others look at. Those
+    that ask belong to no family."""
 
-    def __init__(self, table: ProcTable, sampled: Iterable[int], asks: int) -> None:
-        self.sampled, self.asks = set(sampled), asks
-        self.first = table
+    def __init__(self, table: ProcTable, sampled: Iterable[int]) -> None:
+        self.sampled, self.first = set(sampled), table
+        self._asking: tuple[ProcTable | None, set[int]] = (None, set())  # of the table that was looked at last
         below = dict.fromkeys(pid for one in self.sampled for pid in self.below(table, one) if pid not in self.sampled)
         self.turns = {pid: _turns(pid) for pid in list(below)[:MAX_READ]}
 
     def below(self, table: ProcTable, pid: int) -> list[int]:
-        """Its descendants, without the process that asks and what that has started."""
-        asks = {self.asks, *descendants(table, self.asks)}
-        return [one for one in descendants(table, pid) if one not in asks]
+        """Its descendants, without the processes that ask."""
+        if self._asking[0] is not table:
+            self._asking = table, askers(table)
+        return [one for one in descendants(table, pid) if one not in self._asking[1]]
 
     def seen(self, table: ProcTable, pids: Iterable[int]) -> dict[int, Outsider]:
         """{pid: `Outsider`} of those of `pids` that are there and not sampled. `table`: all, at the end of the window."""

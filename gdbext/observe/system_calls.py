@@ -47,6 +47,7 @@ _OTHERS_END = ("read", "recv", "accept", "wait", "flock", "fcntl")
 MAX_FILES = 4096
 HOLDERS_SECONDS = 10.0
 TIMER_ABSTIME = 1  # include/uapi/linux/time.h
+P_PID, P_PIDFD = 1, 3  # of waitid(2)
 ESTABLISHED = "01"
 MAPPED = "0000000000000000FFFF0000"  # before an address of IPv4, ::ffff:0:0/96
 LOOPBACK = re.compile("[0-9A-F]{6}7F:|0{24}01000000:")
@@ -379,7 +380,7 @@ def _call(target: Target, files: Files, name: str, number: int, words: list[int]
     elif name == "open":
         call.sources = _opened(target, number, words)
     elif name == "wait":
-        call.peers = _awaited(files.pid, words, number in (247, 95))
+        call.peers = _awaited(target, files, words, number in (247, 95))
     pids = [pid for source in call.sources for pid in source.peers if source.kind == "child"]
     call.peers += pids if len(pids) == len(call.sources) else []
     return call
@@ -423,14 +424,17 @@ def _selected(target: Target, words: list[int]) -> list[int]:
     return sorted(found)
 
 
-def _awaited(pid: int, words: list[int], waitid: bool) -> list[int]:
-    """The pids that a wait4 or waitid call names; its children where it waits for any."""
-    first = words[1] if waitid else words[0]
-    number = first - (1 << 64) if first >> 63 else first & 0xFFFFFFFF
-    number = number - (1 << 32) if number >> 31 == 1 else number
-    if number > 0 and not (waitid and words[0] == 0):
-        return [number]
-    return [int(n) for n in _text(pid, f"task/{pid}/children").split()]
+def _awaited(target: Target, files: Files, words: list[int], waitid: bool) -> list[int]:
+    """Our pids of those that a wait4 or waitid call names, its children where it waits for any or for a group's; [] where the one
+    that it names is not known here."""
+    kind, first = words[:2] if waitid else (P_PID, words[0])
+    number = first & 0xFFFFFFFF
+    if kind & 0xFFFFFFFF == P_PIDFD:
+        return files.source(number).peers
+    if kind & 0xFFFFFFFF == P_PID and 0 < number < 1 << 31:
+        here = target.pid_here(number)
+        return [here] if here else []
+    return [int(n) for n in _text(files.pid, f"task/{files.pid}/children").split()]
 
 
 def holders_of(

@@ -16,7 +16,7 @@ from .. import log
 from ..access.retry import retry_reading
 from ..cpython import loops, poll_loops, poll_tasks
 from ..cpython import tasks as asyncio_tasks
-from ..cpython.child_waits import INSIDE, pid_of
+from ..cpython.child_waits import INSIDE, end_of, pid_of
 from ..cpython.event_loops import EventLoop, event_loops
 from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
@@ -24,9 +24,8 @@ from ..observe.stack_keys import stack_key
 from . import polls, ray_actors
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
-from .locks import outer_place
 from .pools import Pools
-from .python_waits import ASYNCIO, edge_of, find_async, last_part, path_of
+from .python_waits import ASYNCIO, edge_of, find_async, last_part, outer_place, path_of
 from .references import Reachable, references_of
 from .waits import Edge
 
@@ -375,7 +374,7 @@ def _child(task: TaskState) -> Edge | None:
     me = dict(frame.locals())["self"]
     pid = pid_of(me)
     where = outer_place(task.python, frame, INSIDE)
-    return Edge(task.node, f"the end of process {pid}", "Process", address=me.address, where=where, pid=pid)
+    return Edge(task.node, end_of(me), "Process", address=me.address, where=where, pid=pid)
 
 
 def _descriptor(task: TaskState) -> int:

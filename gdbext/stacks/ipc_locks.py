@@ -200,7 +200,7 @@ def resolve(views: Sequence[ProcessView], edges: Sequence[Edge]) -> None:
     for edge in wanted:
         kind, key = edge.shared
         if kind == "mutex":
-            found = [(v.name, th.tid) for v in views for th in v.threads if th.thread is not None and th.thread.ns_tid == key]
+            found = shared_memory.owners_of_mutex(edge, views, key)
             set_owner(edge, found, f"its owner, thread {key}, is in none of the processes read")
             if not found:
                 shared_memory.owner_of_mutex(edge, by_name[edge.waiter[0]], key)

@@ -14,13 +14,13 @@ from .. import log
 from ..access.snapshot import CoreFileTarget
 from ..cpython import child_waits, gil, lock_objects
 from ..errors import FaultError, GdbextError
-from . import forks, gil_waits, ipc_locks, musl_locks, native_waits, polls, process_pools, ray_actors, sqlite_locks
+from . import forks, gil_waits, import_lock, ipc_locks, musl_locks, native_waits, polls, process_pools, ray_actors, sqlite_locks
 from .ending import shutdown_edge
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
 from .io_locks import buffered_owner
 from .pools import Pools, loop_of, task_behind
-from .python_waits import LIBRARY, ORPHANED, awaited_futures, edge_of, import_owner, last_part, number, path_of, text
+from .python_waits import LIBRARY, ORPHANED, awaited_futures, edge_of, import_owner, last_part, number, outer_place, path_of, text
 from .python_waits import find as find_wait
 from .references import Reach, Reachable, references_of
 from .waits import Edge
@@ -35,12 +35,6 @@ if TYPE_CHECKING:
 _ACQUIRES = re.compile(r"PyThread_acquire_lock|_?PyMutex_Lock")
 _BATON = re.compile(r"FileBaton\.")
 NAMING = 4  # innermost frames that may give a lock its name
-
-
-def outer_place(frames: list[Any], otherwise: Any, library: tuple[str, ...] = LIBRARY) -> str:
-    """The innermost frame outside the library, as "function (file:line)"."""
-    frame = next((f for f in frames if not path_of(f).endswith(library)), otherwise)
-    return f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})"
 
 
 class Finder:
@@ -89,6 +83,7 @@ class Finder:
         futex = gil.futex_of(self.target, thread.thread) if thread.thread is not None else 0
         if thread.py is not None:
             edge = gil_waits.edge_of(self.view, thread, thread.py, futex)
+            edge = edge or import_lock.edge_of(self.view, thread, thread.py, futex)
             if edge is not None:
                 return edge
         if thread.tid in self.loops:
@@ -330,7 +325,7 @@ class Finder:
         wait = child_waits.find(thread.python)
         if wait is None:
             return ray_actors.edge_of(self.node(thread), thread.python)
-        what, where = f"the end of process {wait.pid}", outer_place(thread.python, wait.frame, child_waits.INSIDE)
+        what, where = child_waits.end_of(wait.object), outer_place(thread.python, wait.frame, child_waits.INSIDE)
         return Edge(self.node(thread), what, "Process", address=wait.object.address, where=where, limit=wait.limit, pid=wait.pid)
 
     # ---- what is built of locks --------------------------------------------------------------------------------------
@@ -440,7 +435,7 @@ class Finder:
         if "Process" in map(last_part, me.mro_names()):
             edge = Edge(node, f"the end of the process {text(me, '_name')}", "Process", address=me.address, where=where)
             try:
-                edge.pid = me.attr("_popen").attr("pid").integer()
+                edge.pid = child_waits.pid_of(me)
             except (GdbextError, AttributeError) as e:
                 log.passed_over(e)  # not started yet
             return edge

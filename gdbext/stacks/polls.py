@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .. import log
+from ..cpython.child_waits import end_of
 from ..cpython.task_waits import Futures, is_task
 from ..errors import GdbextError
 from . import ipc_locks
@@ -88,7 +89,7 @@ def _words(ask: Ask, references: References, frame: Any) -> str:
         if ask.kind == "Thread":
             return f"the end of thread {text(ask.object, '_name')}"
         if ask.kind == "Process":
-            return f"the end of process {ask.number}"
+            return end_of(ask.object) if ask.object is not None else f"the end of process {ask.number}"
         if ask.kind in ("Lock", "RLock"):
             return f"the {ask.kind} {name or hex(ask.object.address)}"
         if ask.kind == "SemLock":

@@ -91,9 +91,11 @@ class Pools:
         return []
 
     def _pending(self, manager: Any) -> tuple[list[int], list[int]]:
-        """([address of the Future of each job that is pending], the pids of the workers; [] where no job is)"""
+        """([address of the Future of each job that is pending], the pids of the workers, 0 for one that is not known here; []
+        where no job is)"""
         futures = [job.attr("future").address for _, job in manager.attr("pending_work_items").items(MAX_PENDING)]
-        pids = [pid.integer() for pid, _ in manager.attr("processes").items(MAX_PENDING)] if futures else []
+        here = manager.rt.target.pid_here
+        pids = [here(pid.integer()) for pid, _ in manager.attr("processes").items(MAX_PENDING)] if futures else []
         return futures, pids
 
     def _read(self) -> dict[int, Any]:

@@ -6,6 +6,7 @@ minor.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from .. import log
@@ -205,6 +206,12 @@ def _open(kind: str, me: Any, size: int | None = None, bound: int = 0) -> str:
     if kind == "Future":
         return "it is done" if text(me, "_state") in ("FINISHED", "CANCELLED", "CANCELLED_AND_NOTIFIED") else ""
     return "it is open" if kind == "Lock" and attribute(me, "_locked") is False else ""
+
+
+def outer_place(frames: Sequence[Any], otherwise: Any, library: tuple[str, ...] = LIBRARY) -> str:
+    """The innermost frame outside the library, as "function (file:line)"."""
+    frame = next((f for f in frames if not path_of(f).endswith(library)), otherwise)
+    return f"{frame.function} ({os.path.basename(frame.file)}:{frame.line})"
 
 
 def last_part(name: str) -> str:

@@ -12,8 +12,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .. import log
-from ..access.procfs import read_or_empty, read_proc, state_of
+from ..access import namespaces
+from ..access.procfs import read_or_empty, read_proc, state_of, task_ids
 from ..access.proctable import ProcTable
+from ..cpython.child_waits import pid_of
 from ..cpython.objects import Object
 from ..cpython.poll_values import kinds_of
 from ..errors import GdbextError
@@ -66,36 +68,38 @@ def _maps(pid: int, device: str, inode: int) -> bool | None:
         return None if state_of(pid) not in ("", "Z", "X") else False
 
 
+def owners_of_mutex(edge: Edge, views: Sequence[ProcessView], owner: int) -> list[Any]:
+    """The threads of `views` that may own a shared mutex. `owner`: the tid as the owner's process sees it: in another pid
+    namespace any thread may have that number, so only processes that map the mutex count, where that is known."""
+    mine = next((view for view in views if view.name == edge.waiter[0]), None)
+    mapping = mine.target.mapping_at(edge.address) if mine is not None else None
+    file = identity(mapping) if mapping is not None else None
+    threads = [(view, th) for view in views for th in view.threads if th.thread is not None and th.thread.ns_tid == owner]
+    return [(v.name, th.tid) for v, th in threads if file is None or v is mine or file in map(identity, v.target.mappings())]
+
+
 def owner_of_mutex(edge: Edge, view: ProcessView, owner: int) -> None:
     """Sets, for a shared mutex whose owner is in no process that was read, whether that thread still exists. `owner`: its tid as
-    its process sees it."""
+    its process sees it, one of those that map the mutex."""
     mapping = view.target.mapping_at(edge.address)
-    main = view.main.thread if view.main is not None else None
-    if not view.live or mapping is None or not mapping.inode or main is None or main.ns_tid != main.tid:
-        return  # a core, or a process whose numbers are not ours
-    has_it = _maps(owner, mapping.device, mapping.inode) if os.path.exists(f"/proc/{owner}") else False
-    if has_it:
-        edge.outside, edge.unread, edge.note = (
-            [f"thread {owner}"],
-            [owner],
-            f"its owner, thread {owner}, is in a process that was not read",
-        )
-    elif has_it is False and not _from_elsewhere(view, mapping):  # it has ended: who has its number now has no such memory
+    if not view.live or mapping is None or not mapping.inode:
+        return  # a core
+    found = mappers(mapping.device, mapping.inode, hidden_kin(ProcTable(), view.pid or 0))
+    having = [pid for pid in found or () if _has_thread(pid, owner)]
+    here = namespaces.thread_here(view.pid or 0, owner)
+    if having:
+        edge.outside, edge.unread = [f"process {pid}" for pid in having[:SHOWN]], having[:SHOWN]
+        edge.note = f"its owner, thread {owner}, is in a process that was not read"
+    elif found is not None and here is not None and not (here and _maps(here, mapping.device, mapping.inode) is not False):
+        # it has ended; another one that has its number now has no such memory
         edge.orphan, edge.note = True, f"its owner, thread {owner}, has ended without releasing it: {ENDED}"
 
 
-def _from_elsewhere(view: ProcessView, mapping: Mapping) -> bool:
-    """Whether a process of another pid namespace maps the file of a mapping, or one may: there the owner has another number."""
-    found = mappers(mapping.device, mapping.inode, hidden_kin(ProcTable(), view.pid or 0))
-    return found is None or len({_namespace(pid) for pid in [view.pid or 0, *found]}) > 1
-
-
-def _namespace(pid: int) -> str:
-    try:
-        return os.readlink(f"/proc/{pid}/ns/pid")
-    except OSError as e:
-        log.passed_over(e)
-        return f"of {pid}, which may not be read"
+def _has_thread(pid: int, tid: int) -> bool:
+    """Whether a process has a thread that it calls `tid` itself."""
+    with log.passing_over(GdbextError):
+        return any(namespaces.numbers(f"/proc/{pid}/task/{one}")[-1] == tid for one in task_ids(pid))
+    return False
 
 
 def holders_of_semaphore(edge: Edge, views: Sequence[ProcessView], edges: Sequence[Edge], same: Callable[[Any], bool]) -> None:
@@ -219,7 +223,7 @@ def ended_processes(view: ProcessView) -> list[str]:
                     status = number(popen, "returncode") if isinstance(popen, Object) and not popen.is_none() else "?"
                     if isinstance(status, int):
                         how = how_ended(-status if status < 0 else status << 8)
-                        found[obj.address] = f"{text(obj, '_name')} (pid {number(popen, 'pid')}, {how})"
+                        found[obj.address] = f"{text(obj, '_name')} (pid {pid_of(obj) or '?'}, {how})"
             except GdbextError as e:
                 log.passed_over(e)
     return list(found.values())

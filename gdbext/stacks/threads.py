@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from .. import log
-from ..access import ptrace
+from ..access import namespaces, ptrace
 from ..cpython import exceptions, gc, gil
 from ..cpython.runtime import all_runtimes, open_runtime
 from ..cpython.whole_stacks import SWITCHES_STACKS
@@ -344,7 +344,7 @@ def view_of(snapshot: ProcessSnapshot) -> ProcessView:
     view.live = bool(snapshot.pauses) or snapshot.target.is_live
     pid = snapshot.pid
     if view.live and pid is not None:
-        view.ns_pid = ptrace.ns_pid(pid) or pid
+        view.ns_pid = namespaces.own_pid(pid) or pid
     if view.rt is None and snapshot.pauses and pid is not None and ptrace.memory_tid(pid) is None:
         raise NotFoundError(f"{snapshot.name} has ended while it was copied")
     if snapshot.rank is None and not view.label and view.rt is not None:

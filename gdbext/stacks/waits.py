@@ -28,7 +28,8 @@ class Edge:
     * `polls`: the waiter asks again and again; `in_one_call`: native code does that for it, in one call
     * `limit`: the wait has a time limit
     * `ended`: names of threads that have ended and could have ended the wait
-    * `pid`: of the process whose end it waits for; `pids`: of those one of which has to give it a result
+    * `pid`: of the process whose end it waits for; `pids`: of those one of which has to give it a result, 0 for one that is not
+      known here
     * `doubted`: the lock names its one candidate, which cannot reach it; of a semaphore with an owner, others may have permits
     * `named`: the waiter's own code has a name for the object
     * `open`: why the wait should be over, by the object's own state

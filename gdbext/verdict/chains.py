@@ -79,10 +79,10 @@ def _walk(
             return links, _ring(facts, passed, node, now.nodes)
         if len(links) >= MAX_LINKS:
             return links, End(None, UNKNOWN, f"the chain is longer than {MAX_LINKS}")
-        if len(nodes) == 1:
+        if len(nodes) == 1 and not now.unread:
             node = nodes[0]
             continue
-        more, end = _branch(facts, nodes, passed, width, now.every)
+        more, end = _branch(facts, nodes, passed, width, now.every, now.unread)
         return links + more, end
 
 
@@ -101,7 +101,7 @@ def _ring(facts: Facts, passed: Mapping[Node, bool], last: Node, back: Sequence[
 
 
 def _branch(
-    facts: Facts, nodes: Sequence[Node], passed: Mapping[Node, bool], width: int, every: bool
+    facts: Facts, nodes: Sequence[Node], passed: Mapping[Node, bool], width: int, every: bool, unread: Sequence[int] = ()
 ) -> tuple[list[tuple[Node, str]], End]:
     """The rest of a chain where several could end a wait. If all of their chains have the same end, the rest is one of these
     chains; else it is the list of their ends. Where `every` one must act, those that make progress are left out."""
@@ -112,12 +112,14 @@ def _branch(
     for more, end in found:
         key = (end.node, end.pid, end.state) if end.node is not None or end.pid else (end.state, end.why)
         ends.setdefault(key, (more, end))
-    if len(ends) == 1 and len(nodes) <= max(width, 1):
+    if len(ends) == 1 and len(nodes) <= max(width, 1) and not unread:
         return next(iter(ends.values()))
     several = [end for _, end in ends.values()]
     left = len(nodes) - len(found)
     why = "; ".join(short(facts, end) for end in several[:4]) + (f"; and {left} more" if left > 0 else "")
-    return [], End(None, SEVERAL, f"any of {len(nodes)}: {why}", 0, several)
+    why += f"; {len(unread)} not read: {', '.join(map(str, unread[:4]))}{', …' * (len(unread) > 4)}" if unread else ""
+    several += [End(None, UNKNOWN, "it was not read", pid) for pid in unread[:MAX_GIVERS]]
+    return [], End(None, SEVERAL, f"any of {len(nodes) + len(unread)}: {why}", 0, several)
 
 
 def chains_of(facts: Facts, requests: Iterable[Any] = ()) -> list[Chain]:

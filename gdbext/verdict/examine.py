@@ -14,7 +14,7 @@ from ..engines.group import engines_of
 from ..engines.listeners import who_listens
 from ..engines.processes import ProcessRef, ranks_of
 from ..errors import GdbextError
-from ..observe.clocks import ancestors
+from ..observe.clocks import ancestors, askers
 from ..observe.window import PRESSED
 from ..requests import collect, instances, join
 from ..requests.model import BEHIND, NEVER_FITS
@@ -129,7 +129,7 @@ def _others(found: Sequence[Any], targets: Targets, first: Examination) -> list[
     if any(one.rank is not None or one.pid is None for one in found):
         return []
     table = ProcTable()
-    known = {one.pid for one in found} | {os.getpid()} | ancestors(table, os.getpid())
+    known = {one.pid for one in found} | askers(table) | ancestors(table, os.getpid())
     unseen = [*(pid for chain in first.chains for pid in chain.unseen), *sorted(depends_on(Facts(first.seen)))]
     pids = dict.fromkeys(pid for pid in unseen if pid not in known and pid in table.processes)
     return [one for one in map(ProcessRef, list(pids)[:MAX_OTHERS]) if _runs_python(targets, one)]

@@ -244,6 +244,7 @@ class ProcessState:
     frozen: str = ""  # what has frozen it
     died: tuple[int, str] | None = None  # of a core: (tid, signal) of the thread whose error ended it
     ancestors: set[int] = field(default_factory=set)  # pids
+    asker: set[int] = field(default_factory=set)  # pids of gdbext itself and of its helpers
     born: Any = None  # of a core: who it was, equal for no other process; None where that is not known
     parent: Any = None  # of a core: who its parent was
     peers: dict[int, list[tuple[int, bool]]] = field(default_factory=dict)  # {inode: [(pid that has it, whether for writing)]}

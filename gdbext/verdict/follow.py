@@ -358,6 +358,7 @@ def _child(facts: Facts, edge: Edge, seen: _Way) -> Outlook:
 
 def _pids(facts: Facts, pids: Sequence[int], f: ProcessState | None, seen: _Way) -> Outlook:
     """The outlook of a wait that any of some processes can end."""
+    pids = [pid for pid in pids if f is None or pid not in f.asker]
     known = [p.main for p in facts if p.pid in pids and p.main is not None]
     if known:
         best = min((outlook(facts, main.node, seen) for main in known), key=lambda o: o.rank)

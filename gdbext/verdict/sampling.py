@@ -4,7 +4,6 @@ enough, sampling goes on. All of it is filled into the facts that the rules judg
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from ..cpython.runtime import open_runtime
 from ..engines import shm_rings
 from ..errors import GdbextError
 from ..observe import families, system_calls
-from ..observe.clocks import ancestors, ended_children, handled_signals, hidden_kin, how_ended
+from ..observe.clocks import ancestors, askers, ended_children, handled_signals, hidden_kin, how_ended
 from ..observe.observer import Observer, repeatedly
 from ..observe.stack_keys import stack_key
 from ..requests.model import Counter
@@ -64,7 +63,10 @@ class Sampling:
         self.live = [s for s, kept in zip(self.seen, attached) if not kept]
         runtimes = _open(self.live, targets, table)
         self.began = time.monotonic()
-        self.families = families.Families(table, [s.pid for s in self.live], os.getpid())
+        own = askers(table)
+        for s in self.live:
+            s.asker = own
+        self.families = families.Families(table, [s.pid for s in self.live])
         self.held = snapshots.Held([s.snapshot for s in self.live if s.snapshot is not None and not s.ended], words)
         self.watches = [_Watch(s, runtimes.get(s.pid)) for s in self.live]
         self._by_pid = {watch.s.pid: watch for watch in self.watches if watch.rt is not None}

@@ -78,13 +78,14 @@ class End:
 class Step:
     """`waits_for` in words, '' where the node waits for nothing that others give: then `end` says what it does. `nodes`: those
     that could end the wait, any of them, or `every` one must. `end`: the chain ends here. `owned`: the object itself names the
-    `nodes`, so no other can end the wait."""
+    `nodes`, so no other can end the wait. `unread`: pids of processes that could end it too and were not read."""
 
     waits_for: str
     nodes: Sequence[Node] = ()
     end: End | None = None
     every: bool = False
     owned: bool = False
+    unread: Sequence[int] = ()
 
 
 def step(facts: Facts, node: Node) -> Step:
@@ -263,7 +264,7 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
         if held and not may:
             return Step(said, (), End(None, NOBODY, "this process alone has the other end, and none of its threads can use it"))
         return _unknown(said, f"{why}{more or (f'; {may}' if held else '')}")
-    return _processes(facts, f, seen or known, said, call)
+    return _processes(facts, f, known, said, call)
 
 
 def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, call: Call | None = None) -> Step:
@@ -272,7 +273,10 @@ def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, ca
     said = f"{said}: process {who}" if pids else said
     nodes = [node for other in facts if other.pid in pids for node in _at_end(other, call)]
     if nodes:
-        return Step(said, nodes)
+        read = {other.pid for other in facts} | f.ancestors | f.asker | {f.pid, *f.gone, *(pid for pid, _ in f.dead_children)}
+        return Step(said, nodes, unread=[pid for pid in pids if pid not in read] if call is not None else ())
+    if pids and f.asker.issuperset(pids):
+        return Step(said, (), End(None, UNKNOWN, f"process {who} is gdbext itself, which reads this one"))
     gone = [pid for pid in pids if pid in f.gone]
     dead = [what for pid, what in f.dead_children if pid in pids] or ["it is gone"] * len(gone)
     if dead:
@@ -282,7 +286,8 @@ def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, ca
     ran = f.spent(pids)
     did = f"used {ran:.2f} s of CPU meanwhile, and was" if ran > STILL else "was"
     who = ", ".join(called(f, pid) for pid in pids[:4])
-    return Step(said, (), End(None, RUNS if ran > STILL else UNKNOWN, f"process {who} {did} not read", pids[0]))
+    others = [End(None, UNKNOWN, "it was not read", pid) for pid in pids[1:MAX_UNREAD]]
+    return Step(said, (), End(None, RUNS if ran > STILL else UNKNOWN, f"process {who} {did} not read", pids[0], others))
 
 
 def _at_end(f: ProcessState, call: Call | None) -> list[Node]:
@@ -371,7 +376,8 @@ def _job(facts: Facts, edge: Edge, said: str) -> Step:
         return Step(said, nodes, owned=not unread)
     if unread:
         others = [End(None, UNKNOWN, "it was not read", pid) for pid in unread[1:MAX_UNREAD]]
-        return Step(said, (), End(None, UNKNOWN, f"process {', '.join(map(str, unread[:4]))} not read", unread[0], others))
+        who = ", ".join(str(pid) if pid else "that is not known here by its number" for pid in unread[:4])
+        return Step(said, (), End(None, UNKNOWN, f"process {who} not read", unread[0], others))
     return Step(said, (), End(None, ENDED, jobs.why_lost(edge)))
 
 

@@ -22,7 +22,8 @@ STRUCTS = {
         gc.permanent_generation gc.young gc.old gc.visited_space gc.enabled gc.generation_stats gc.frame runtime threads
         threads.head threads.main threads.count threads.next_unique_id ceval ceval.gil ceval.recursion_limit
         ceval.eval_breaker ceval.instrumentation_version _gil _gil.last_holder _gil.locked _gil.enabled imports.modules
-        imports.modules_by_index finalizing _finalizing _finalizing_id dict importlib import_func eval_frame
+        imports.modules_by_index imports.lock.mutex imports.lock.thread imports.lock.level finalizing _finalizing
+        _finalizing_id dict importlib import_func eval_frame
         codecs_initialized requires_idref id_refcount _initialized _ready _whence asyncio_tasks_head asyncio_tasks_lock
         tlbc_indices code_object_generation tlbc_generation stoptheworld types types.builtins types.for_extensions
         types.builtins.initialized types.builtins.num_initialized types.for_extensions.initialized

@@ -64,7 +64,7 @@ def test_the_same_in_gdb_and_in_text(gdb_path):
             assert plain(here) == plain(gdb.json(0)) == plain(gdb.json(2))
             text = run(f"llm-locks {target.pid}").to_text()
             assert (
-                text.count("CYCLE: ") == 3 and "inside its with: held in in_with (lockgraph.py:" in text and "all resumed" in text
+                text.count("CYCLE: ") == 4 and "inside its with: held in in_with (lockgraph.py:" in text and "all resumed" in text
             )
         finally:
             os.kill(truth["child"], 9)

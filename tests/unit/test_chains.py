@@ -149,3 +149,32 @@ def test_who_waits_for_new_clients_does_not_serve_those_that_it_has():
         two.at_ends = {("talks", 6): both} if known else {}
         found = chain_of(Facts([one, two]), node("a"))
         assert (found.end.node, found.end.state) == ((server, "sleeps") if thread else (node("b"), "input"))
+
+
+def a_reader(writers, read, asker=()):
+    """A process that reads a pipe whose other end `writers` have, of which those in `read` were read: they take work."""
+    main = process("a", python("main"), call=Call("read", [Source("pipe", "pipe:[9]", 9)]))
+    main.pid, main.peers, main.asker = 1, {9: [(1, False), *((pid, True) for pid in writers)]}, set(asker)
+    others = [process(f"w{pid}", python("take"), call=Call("read", [Source("terminal", "a terminal")])) for pid in read]
+    for other, pid in zip(others, read):
+        other.pid = pid
+    return Facts([main, *others])
+
+
+def test_of_several_writers_none_that_was_read_stands_for_one_that_was_not():
+    """A DataLoader of four workers whose parent was asked alone: the chain went to the first one, which was idle."""
+    alone = chain_of(a_reader([2, 3, 4, 5], []), node("a"))
+    assert set(alone.unseen) == {2, 3, 4, 5} and alone.end.state == "unknown"  # all of them are read next
+    for read in ([2], [2, 3], [5, 4, 3]):
+        found = chain_of(a_reader([2, 3, 4, 5], read), node("a"))
+        left = {2, 3, 4, 5} - set(read)
+        assert found.end.state not in ("input", "sleeps") and found.end.why.startswith("any of 4: "), found
+        assert set(found.unseen) == left and f"{len(left)} not read: " in found.end.why, found
+    assert "not read" not in chain_of(a_reader([2, 3], [2, 3]), node("a")).end.why
+
+
+def test_a_chain_does_not_end_at_the_one_who_asks():
+    found = chain_of(a_reader([7], [], asker=[7, 8]), node("a"))
+    assert "gdbext itself" in found.end.why and not found.unseen and not found.end.pid, found
+    found = chain_of(a_reader([2, 7], [2], asker=[7]), node("a"))
+    assert found.end.node == node("w2"), found

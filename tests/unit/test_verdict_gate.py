@@ -172,7 +172,7 @@ def test_a_family_is_at_work_where_a_descendant_is():
     every = {**begun, "stands": still}
     try:
         time.sleep(0.5)
-        families = Families(ProcTable(), [os.getpid()], asks=-1)
+        families = Families(ProcTable(), [os.getpid()])
         time.sleep(1.0)
         table = ProcTable()
         seen = families.seen(table, [one.pid for one in every.values()])

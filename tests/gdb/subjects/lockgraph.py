@@ -219,6 +219,37 @@ def log_handler():
     time.sleep(0.5)
 
 
+def finding():
+    """A thread in a finder has CPython's import lock and waits for a lock whose holder imports. No import ends after this."""
+    hooks = threading.Lock()
+
+    class Finder:
+        def find_spec(self, name, path=None, target=None):
+            if name == "not_there":
+                with hooks:
+                    pass
+
+    sys.meta_path.insert(0, Finder())
+
+    def hold():
+        with hooks:
+            time.sleep(1)
+            import colorsys  # noqa: F401
+
+    def find():
+        import not_there  # noqa: F401
+
+    def wave():
+        import wave  # noqa: F401
+
+    start("hooker", hold)
+    time.sleep(0.2)
+    start("in finder", find)
+    time.sleep(1.5)
+    start("wants finder", wave)
+    time.sleep(0.5)
+
+
 EDGES = {
     "cache one": ["RLock", "cache two"],
     "cache two": ["Lock", "cache one"],
@@ -237,8 +268,11 @@ EDGES = {
     "joiner": ["Thread", "sleeper"],
     "wants import": ["import", "importer"],
     "logger": ["RLock", "log holder"],
+    "in finder": ["Lock", "hooker"],
+    "hooker": ["import", "in finder"],
+    "wants finder": ["import", "in finder"],
 }
-CYCLES = [["cache one", "cache two"], ["mutex one", "mutex two"], ["twice"]]
+CYCLES = [["cache one", "cache two"], ["mutex one", "mutex two"], ["twice"], ["hooker", "in finder"]]
 
 
 def main():
@@ -256,6 +290,7 @@ def main():
     containers(box)
     importing()
     log_handler()
+    finding()
     truth = {
         "pid": os.getpid(),
         "child": child,
