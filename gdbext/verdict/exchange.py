@@ -29,7 +29,7 @@ CLASSES: dict[str, Any] = {
     cls.__name__: cls
     for cls in (ProcessState, ThreadState, Edge, TaskState, LoopState, Counter, Ring, Count, Call, Source, Frame, Side)
     + (sightings.Look, sightings.Sighting, sightings.Keeper, sightings.Transfer, sightings.Connector, Tracked, Place)
-    + (sightings.InStep, sightings.Start, sightings.Offload)
+    + (sightings.InStep, sightings.Start, sightings.Offload, sightings.Exchange)
 }
 LEFT = {  # members that stay where they were read
     "ProcessState": {"rank", "snapshot", "view", "window", "partial", "requests"},
