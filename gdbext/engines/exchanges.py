@@ -66,6 +66,7 @@ CLIENT = (  # (a part of the file's path, functions): it waits for what its clie
     ("hypercorn/asyncio/tcp_server.py", ("drain",)),
     ("asyncio/streams.py", ("_drain_helper", "drain")),
 )
+LISTENS = ("listen_for_disconnect", "receive_or_disconnect")  # in functions of starlette and vLLM
 LIBRARY = ("/asyncio/", "/threading.py", "/selectors.py", "/socket.py", "/ssl.py", "/anyio/")
 
 
@@ -123,10 +124,11 @@ def look(rt: Runtime, found: Look, spec: EngineSpec) -> list[Sighting]:
             names = [name for member in members for name in _asked(member.frames, spec)]
             if any(name in known or any(len(name) > 7 and name in k for k in known) for name in names):
                 continue
-            works = [m for m in members if not waits_for_client(m.frames) and not _waits_for(m, members)]
+            works = [m for m in members if not _listens(m.frames) and not _waits_for(m, members)]
+            works.sort(key=lambda m: m.waits is not None and m.waits.kind == "executor")  # the innermost comes last
             if not works:
                 continue
-            seen.append(_sighting(rt, task, one, works[0], names))
+            seen.append(_sighting(rt, task, one, works[-1], names))
         except GdbextError as e:
             log.passed_over(e)  # it went on meanwhile
     return seen
@@ -158,6 +160,11 @@ def _grouped(frames: Iterable[PyFrame]) -> list[int]:
             held = at(value, "_tasks") if group and value is not None else None
             found += held.element_addresses(TOLD) if held is not None else []
     return found
+
+
+def _listens(frames: Sequence[PyFrame]) -> bool:
+    """Whether a task waits for its client, or only listens for its going away."""
+    return waits_for_client(frames) or any(word in (f.function or "") for f in frames for word in LISTENS)
 
 
 def _waits_for(one: Any, members: Sequence[Any]) -> bool:

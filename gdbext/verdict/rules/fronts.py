@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...requests.model import MOVING
 from ..facts import Verdict
 from ..follow import LONG, outlook, sleeps
-from ..fronts import node_of
+from ..fronts import node_of, open_at
 from ..words import describe, describe_node, name_of
 from . import requests
 
@@ -109,7 +109,9 @@ def lines(facts: Facts) -> list[str]:
 
 
 def front_lines(facts: Facts) -> list[str]:
-    """The exchanges that the engine does not know, as evidence."""
+    """The open exchanges, as evidence: those that the engine does not know; where no engine's requests are known, all."""
+    if requests.custody(facts) is None:
+        return [f"a request is open: {describe_node(facts, node)}" for node in open_at(facts)[:SHOWN]]
     found = [r for r in requests.custody(facts) or () if getattr(r, "exchange", None) is not None and r.verdict != MOVING]
     more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
     return [f"request {r.request_id} is in the front end: {'; '.join(r.evidence)}" for r in found[:SHOWN]] + more
