@@ -342,7 +342,7 @@ def _read_polls(s: ProcessState, rt: Runtime) -> None:
         files = system_calls.Files(s.pid)
         sources = [files.source(ask.number) for ask in asks]
         if any(source.kind == "listener" for source in sources):  # a server's loop, which also asks whether it is to end
-            thread.poll.asks = (*asks, *(ask for ask in thread.poll.asks if ask not in asks))
+            thread.poll.asks = [*asks, *(ask for ask in thread.poll.asks if ask not in asks)]
         if thread.poll.asks[0].kind == "Connection":
             thread.call = system_calls.Call("poll", sources, thread.poll.limit)
 

@@ -1,5 +1,5 @@
-"""What is not served, on facts made up here: exchanges before the engine, connections that wait to be accepted, unread bytes, ends
-of pipes that a process merely inherited. Nothing of that is idle."""
+"""What is not served, on facts made up here: exchanges before the engine, connections that wait to be accepted, unread bytes,
+ends of pipes that a process merely inherited. Nothing of that is idle."""
 
 import pytest
 from harness.facts import EPOLL, add, node, process, python

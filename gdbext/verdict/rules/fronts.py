@@ -65,7 +65,11 @@ def unaccepted(facts: Facts) -> Verdict | None:
             clients = [p.main.node for p in facts if p.pid in pids and p.main is not None]
             if any(outlook(facts, node).kind in ("moves", "works") for node in clients):
                 continue  # it may only be slow
-            who = f"process {', '.join(map(str, sorted(pids)))}" if pids else "on another machine, or in a process that cannot be seen"
+            who = (
+                f"process {', '.join(map(str, sorted(pids)))}"
+                if pids
+                else "on another machine, or in a process that cannot be seen"
+            )
             evidence = [
                 line_of(f, source),
                 f"{describe(reads)}: it has waited for one client since the first sample, and reads nothing from it",

@@ -6,7 +6,7 @@ input-dies: the engine core's input thread goes round for ever, ends, in a reque
 does not send the answer to its engine core. small-pool: the start does not check that the KV cache has room for the longest
 request.
 block-loop, end-output-handler, ask-service: what a request to an API server with the header X-Fault does there; the last waits
-for a service that does not answer. tokenizer: a prompt with "w9 w9" in it is never tokenized: its thread opens a FIFO for reading.
+for a service that does not answer. tokenizer: a prompt with "w9 w9" is never tokenized: its thread opens a FIFO for reading.
 """
 
 import asyncio
