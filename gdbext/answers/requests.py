@@ -32,7 +32,11 @@ def request_data(request: Request | None, tracked: Tracked | None = None, blocks
     data: dict[str, Any] = {
         "request_id": escape(known.request_id if known is not None else tracked.request_id if tracked else ""),
         "status": escape(known.status) if known is not None else "",
-        "queue": known.queue if known is not None else "",
+        "queue": known.queue
+        if known is not None
+        else "front end"
+        if tracked is not None and tracked.exchange is not None
+        else "",
         **numbers_data(known),
         "blocks": sum(map(len, known.blocks.values())) if known is not None and blocks else None,
         "blocked_by": (known.blocked_by or None) if known is not None else None,

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from ..observe.window import ThreadSample
 
 # Where in its way a process has a request, in the order of the way.
-FRONTEND, INPUT, QUEUE, RUNNING, WORKER, OUTPUT, DETOKENIZER = (
+HTTP, FRONTEND, INPUT, QUEUE, RUNNING, WORKER, OUTPUT, DETOKENIZER = (
+    "http",
     "frontend",
     "input",
     "queue",
@@ -20,7 +21,7 @@ FRONTEND, INPUT, QUEUE, RUNNING, WORKER, OUTPUT, DETOKENIZER = (
     "output",
     "detokenizer",
 )
-STAGES = (FRONTEND, INPUT, QUEUE, RUNNING, WORKER, OUTPUT, DETOKENIZER)
+STAGES = (HTTP, FRONTEND, INPUT, QUEUE, RUNNING, WORKER, OUTPUT, DETOKENIZER)
 IN_SCHEDULER = (QUEUE, RUNNING)
 
 
@@ -71,6 +72,21 @@ class Offload:
 
 
 @dataclass
+class Exchange:
+    """An open HTTP or RPC exchange that its server has not handed to the engine: `server`, the library; `what`: method and path;
+    `client`: HOST:PORT; `task`, `address`: of the asyncio task that has it, '' and 0 where a thread has it; `place`: where that
+    stands; `pool`: [(tid, place)] of the threads of pools that have work, where it waits for a pool's."""
+
+    server: str
+    what: str = ""
+    client: str = ""
+    task: str = ""
+    address: int = 0
+    place: str = ""
+    pool: list[tuple[int, str]] = field(default_factory=list)
+
+
+@dataclass
 class Sighting:
     """One request in one process.
 
@@ -87,7 +103,8 @@ class Sighting:
     * `replica`: number of the scheduler that a front end gave it to
     * `transfer`: of its KV between this instance and another
     * `offload`: of its KV between the device and a tier below it
-    * `holds`: blocks that it has while it is parked, where another one lacks blocks"""
+    * `holds`: blocks that it has while it is parked, where another one lacks blocks
+    * `exchange`: of the server's, for one that the engine does not know yet"""
 
     request_id: str
     stage: str
@@ -111,6 +128,7 @@ class Sighting:
     transfer: Transfer | None = None
     offload: Offload | None = None
     holds: int = 0
+    exchange: Exchange | None = None
 
 
 @dataclass

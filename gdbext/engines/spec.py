@@ -119,6 +119,9 @@ class EngineSpec:
     kv_newest: tuple[int, ...] = ()  # the newest of them
     kv_classes: tuple[str, ...] = ()  # C++ engines: classes whose methods' frames lead to the cache ...
     kv_types: tuple[str, ...] = ()  # ... and full names of types that its debug information has
+    asking: dict[
+        tuple[str, str], str
+    ] = {}  # (end of a file's path, function) that has the ids of its requests: in which variable
     goes_in_step: bool = False  # its data-parallel ranks may go in step, and its coordinator knows how far they are
     requests_module: str = ""  # of its folder: the module that reads where a request is in each of its processes
     grammar_module: str = ""  # of its folder: the module that reads the grammar that a request's answer must follow

@@ -67,8 +67,10 @@ class Source:
     * `text`: for people
     * `inode`
     * `peers`: inodes of the other ends; of a "pty" -1 - the terminal's number; of a "child" its pid
-    * `unread`: unread bytes of a TCP connection; of a listener, connections that were not accepted
+    * `unread`: unread bytes of a TCP connection; of a listener, TCP's or a Unix socket's, connections that were not accepted
     * `tcp`: it is a TCP socket
+    * `far`: HOST:PORT of a TCP connection's other end
+    * `closing`: the other side has closed it, which counts as an unread byte
     """
 
     kind: str
@@ -77,6 +79,13 @@ class Source:
     peers: list[int] = field(default_factory=list)
     unread: int = 0
     tcp: bool = False
+    closing: bool = False
+    far: str = ""
+
+    @property
+    def pending(self) -> bool:
+        """Whether it is a connection that its server has not accepted."""
+        return self.text.endswith(PENDING)
 
     @property
     def is_named(self) -> bool:
@@ -188,7 +197,9 @@ class Files:
             peers = [by_ends.get((row.remote, row.local), 0)]
             if kind == "client" and by_ends.get((row.remote, row.local)) == 0 and row.remote_port in listening:
                 text, peers = text + PENDING, [listening[row.remote_port]]
-            self._sockets[row.inode] = Source(kind, text, row.inode, peers, row.unread, True)
+            self._sockets[row.inode] = Source(
+                kind, text, row.inode, peers, row.unread, True, row.state not in (LISTEN, ESTABLISHED), _address(row.remote)
+            )
 
     def _read_udp(self, name: str) -> None:
         """Adds UDP sockets. At a port that a program chose, any process may send datagrams: a listener. At a port that the kernel
@@ -211,7 +222,20 @@ class Files:
             peer = self._unix_peers.get(row.inode, 0)
             if row.inode in self._unix_pending:
                 text, peer = text + PENDING, self._unix_pending[row.inode]
-            self._sockets[row.inode] = Source(kind, text, row.inode, [peer] if peer else [])
+            queued = sum(at == row.inode for at in self._unix_pending.values()) if listener else 0
+            self._sockets[row.inode] = Source(kind, text, row.inode, [peer] if peer else [], queued)
+
+
+def _address(words: str) -> str:
+    """HOST:PORT of an address in /proc/net/tcp: words of 32 bits in the machine's order, in hexadecimal."""
+    host, _, port = words.partition(":")
+    try:
+        data = struct.pack(f"={len(host) // 8}I", *(int(host[i : i + 8], 16) for i in range(0, len(host), 8)))
+        data = data[12:] if host.startswith(MAPPED) else data
+        text = socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data)
+        return f"{text}:{int(port, 16)}" if len(data) == 4 else f"[{text}]:{int(port, 16)}"
+    except (ValueError, OSError, struct.error):
+        return ""
 
 
 def _inet(pid: int, name: str) -> list[InetSocket]:

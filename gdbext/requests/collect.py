@@ -12,9 +12,10 @@ from ..access.ptrace import stopped_by
 from ..access.retry import agreeing, retry_reading
 from ..access.snapshot import apart
 from ..cpython.runtime import open_runtime
-from ..engines import registry
+from ..engines import exchanges, registry
 from ..engines.batches import uncollected
 from ..engines.listeners import who_listens
+from ..engines.objects import at_once
 from ..engines.sightings import IN_SCHEDULER, QUEUE, RUNNING, Look, Sighting
 from ..errors import ContradictionError, GdbextError, NotFoundError
 from . import instances
@@ -268,6 +269,8 @@ def _look_at(spec: EngineSpec, target: Target, rank: Rank | _Role, schedules: bo
     def read() -> Look:
         rt = open_runtime(target)
         found: Look = spec.requests.look(rt, rank) if spec.requests is not None else _of_cache(spec, rt, rank)
+        with log.passing_over(GdbextError):  # what it serves goes on meanwhile
+            found.sightings += at_once(rt, lambda: exchanges.look(rt, found, spec))
         if found.notes and not target.is_stopped:
             raise GdbextError("; ".join(found.notes))
         if schedules and not found.parts and not target.is_stopped:

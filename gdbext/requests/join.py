@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Sequence
 from ..engines import sightings
 from ..kvcache import waiting
 from ..observe.window import ThreadWindow, denied
-from . import model, offloads, owing, thrash
+from . import fronts, model, offloads, owing, thrash
 from .model import Counter, Place, Tracked
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def join(looks: Sequence[Look], earlier: Sequence[Look] | None = None, between: 
         if before:
             tracked.moved = not all(_alike(_but(hops, unread), _but(one.get(request_id, []), unread)) for one, unread in before)
         found.append(tracked)
-    found = [t for t in found if not all(s.ended for _, s in t.hops) or _is_kept(t, context)]
+    found = [t for t in fronts.taken(found, earlier) if not all(s.ended for _, s in t.hops) or _is_kept(t, context)]
     for tracked in found:
         (_keep if _is_kept(tracked, context) else _judge)(tracked, context)
     if earlier is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from typing import Iterable
 
-    from ..engines.sightings import Look, Sighting, Transfer
+    from ..engines.sightings import Exchange, Look, Sighting, Transfer
     from ..kvcache.model import Request
 
 MOVING, QUEUED, BEHIND, PARKED = "moving", "queued", "behind", "parked"
@@ -70,6 +70,11 @@ class Tracked:
                 if hop[1].stage == stage:
                     return hop
         return None
+
+    @property
+    def exchange(self) -> Exchange | None:
+        """The server's exchange, where the engine does not know the request."""
+        return self.hops[0][1].exchange if len(self.hops) == 1 else None
 
     @property
     def transfer(self) -> Transfer | None:

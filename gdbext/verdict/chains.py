@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..requests.model import KEPT, MOVING, NEVER_FITS
+from . import fronts
 from .enders import closed, knot, who_may
 from .steps import ENDED, INPUT, MOVES, NOBODY, RING, RUNS, SEVERAL, UNKNOWN, End, Step, short, step
 from .words import name_of
@@ -167,6 +168,10 @@ def _of_requests(facts: Facts, requests: Iterable[Any]) -> list[Chain]:
 
 def chain_of_request(facts: Facts, r: Any) -> Chain:
     """The chain of one request (`requests.model.Tracked`): from the process that has it, along those that must act."""
+    served = fronts.node_of(facts, r)
+    if served is not None:
+        chain = chain_of(facts, served)
+        return Chain(served, chain.waits_for, chain.through, chain.end, request=r.request_id)
     at = (r.at.label, r.at.tid) if r.at is not None else (r.request_id, None)
     said = r.waits_for or (f"the next step of {r.at.label}" if r.at is not None else "an unknown object")
     if r.behind:

@@ -22,6 +22,7 @@ from . import sampling, untraced
 from .chains import Chain, chains_of
 from .enders import depends_on
 from .facts import Facts
+from .follow import peers_of
 from .judge import judge
 from .kinds import QUIET
 
@@ -130,9 +131,25 @@ def _others(found: Sequence[Any], targets: Targets, first: Examination) -> list[
         return []
     table = ProcTable()
     known = {one.pid for one in found} | askers(table) | ancestors(table, os.getpid())
-    unseen = [*(pid for chain in first.chains for pid in chain.unseen), *sorted(depends_on(Facts(first.seen)))]
+    unseen = [
+        *(pid for chain in first.chains for pid in chain.unseen),
+        *sorted(depends_on(Facts(first.seen)) | _holders_not_seen(Facts(first.seen))),
+    ]
     pids = dict.fromkeys(pid for pid in unseen if pid not in known and pid in table.processes)
     return [one for one in map(ProcessRef, list(pids)[:MAX_OTHERS]) if _runs_python(targets, one)]
+
+
+def _holders_not_seen(facts: Facts) -> set[int]:
+    """Processes that have the other end of a pipe for which a main thread waits, and were not sampled, where another that has it
+    was."""
+    pids = {p.pid for p in facts}
+    found: set[int] = set()
+    for f in facts:
+        call = f.main.call if f.main is not None else None
+        if call is not None and {source.kind for source in call.sources} == {"pipe"}:
+            held = set(peers_of(f, call)) - f.ancestors
+            found |= held - pids if held & pids else set()
+    return found
 
 
 def _runs_python(targets: Targets, one: ProcessRef) -> bool:

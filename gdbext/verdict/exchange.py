@@ -31,7 +31,7 @@ CLASSES: dict[str, Any] = {
     cls.__name__: cls
     for cls in (ProcessState, ThreadState, Edge, TaskState, LoopState, Counter, Ring, Count, Call, Source, Frame, Side)
     + (sightings.Look, sightings.Sighting, sightings.Keeper, sightings.Transfer, sightings.Connector, Tracked, Place)
-    + (sightings.InStep, sightings.Start, sightings.Offload, Outsider)
+    + (sightings.InStep, sightings.Start, sightings.Offload, sightings.Exchange, Outsider)
 }
 LEFT = {  # members that stay where they were read
     "ProcessState": {"rank", "snapshot", "view", "window", "partial", "requests"},

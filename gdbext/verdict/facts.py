@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..engines.rank import Rank
     from ..engines.sightings import InStep, Start
     from ..observe.families import Outsider
-    from ..observe.system_calls import Call
+    from ..observe.system_calls import Call, Source
     from ..requests.model import Counter
     from ..stacks.async_waits import LoopState, TaskState
     from ..stacks.snapshots import ProcessSnapshot
@@ -259,6 +259,10 @@ class ProcessState:
     listens: bool = False  # something in it waits for connections, by epoll
     clients: int = 0  # connections that clients have to its event loops
     unread: int = 0  # how many of them, and of its listeners, have something that was not read
+    waiting: list[Source] = field(
+        default_factory=list
+    )  # with connections not accepted, or bytes not read: at the first sample or the last
+    waited: set[int] = field(default_factory=set)  # the inodes of those at both
     broken: str = ""  # why it serves no requests any more, by its own word
     in_step: InStep | None = None  # how far it is among ranks that go in step
     start: Start | None = None  # the ranks whose start it waits for

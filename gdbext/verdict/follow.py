@@ -15,6 +15,7 @@ from ..observe.window import LONG, STILL
 from ..stacks import file_ends, ray_actors
 from . import jobs
 from .facts import LOCKS, NATIVE
+from .heirs import inherited
 from .turns import behind, taken_in_turn
 from .words import called, describe_node, name_of
 
@@ -420,7 +421,26 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call, seen: _Way) 
     if "pipe" in kinds and not pids:
         return Outlook("unknown")
     mine = [pid for pid in pids if pid not in f.ancestors]
-    return _pids(facts, mine, f, seen)
+    found = _pids(facts, mine, f, seen)
+    if found.kind == "rests" and any(source.pending for source in call.sources):
+        return Outlook("answer", None, found.way)  # who rests has not accepted it
+    return _without_heirs(facts, f, call, mine, found, seen) if kinds == {"pipe"} else found
+
+
+def _without_heirs(facts: Facts, f: ProcessState, call: Call, pids: Sequence[int], found: Outlook, seen: _Way) -> Outlook:
+    """The outlook `found` of a wait for a pipe of which some processes have the other end. One that merely inherited it gives
+    nothing: that one need not act, and that it rests does not mean that the others owe nothing."""
+    if found.kind in ("moves", "works", "unknown", "answer"):
+        return found
+    heirs = [p for p in facts if p.pid in pids and inherited(p, call)]
+    if found.kind != "rests":
+        last = facts.process(found.culprit) if found.culprit is not None else None
+        return Outlook("unknown", None, found.way) if last in heirs else found
+    givers = [pid for pid in pids if pid not in {p.pid for p in heirs}]
+    known = [p.main.node for p in facts if p.pid in givers and p.main is not None]
+    if len(known) == len(givers) > 0 and all(outlook(facts, node, seen).kind == "rests" for node in known):
+        return found
+    return Outlook("unknown" if len(known) == len(givers) else "answer", None, found.way)
 
 
 def callers(f: ProcessState) -> int:

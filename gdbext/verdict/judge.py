@@ -14,7 +14,7 @@ from . import gate
 from .facts import Facts, Verdict
 from .follow import outlook
 from .kinds import GRAVITY, LASTING, QUIET
-from .rules import ORDER, absent, collectives, in_step, requests
+from .rules import ORDER, absent, collectives, fronts, in_step, requests
 from .rules.chains import roots
 from .rules.collectives import count_lines
 from .rules.ended import notes
@@ -163,7 +163,7 @@ def _unknown(facts: Facts, slow: Verdict | None = None) -> Verdict:
         evidence += found.way
         if found.kind == "spins" and found.culprit == node:
             evidence.append(f"{name_of(facts, node)} runs; whether it makes progress is not known")
-    evidence += requests.queued(facts)
+    evidence += fronts.front_lines(facts) + requests.queued(facts)
     evidence += [describe(f.main) for f in facts if f.main]
     more = count_lines(facts) + in_step.lines(facts) + ring_lines(facts) + notes(facts) + _shortages(facts) + _timers(facts)
     closing = [NO_REASON if _is_blocked(facts) else absent.NOT_BLOCKED] if slow is None else []
@@ -186,7 +186,7 @@ def _shortages(facts: Facts) -> list[str]:
         for line in f.short:
             names, _ = said.get(_PERIODS.sub("", line), ([], ""))
             said[_PERIODS.sub("", line)] = [*names, f.name], line
-    return [f"{', '.join(names)}: {line}" for names, line in said.values()]
+    return [f"{', '.join(names)}: {line}" for names, line in said.values()] + fronts.lines(facts)
 
 
 def _timers(facts: Facts) -> list[str]:

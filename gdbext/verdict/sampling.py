@@ -188,9 +188,11 @@ def _awaited(s: ProcessState) -> set[int]:
 def _inodes(s: ProcessState) -> set[int]:
     """The inodes of the pipes, and of the other ends of the sockets, that a process waits for."""
     sources = [source for call in _calls(s) for source in call.sources]
-    return {source.inode for source in sources if source.kind == "pipe"} | {
-        p for source in sources for p in source.peers if p and source.kind != "child"
-    }
+    return (
+        {source.inode for source in s.waiting if source.kind == "listener"}
+        | {source.inode for source in sources if source.kind == "pipe"}
+        | {p for source in sources for p in source.peers if p and source.kind != "child"}
+    )
 
 
 def _open(live: list[ProcessState], targets: Targets, table: ProcTable) -> dict[int, Runtime]:
@@ -242,9 +244,11 @@ class _Watch:
         if not self.taken:
             self.observer.sample()
         self.taken = False
+        if "waiting" not in first:
+            first["waiting"] = shortages.waiting(self.s.pid, 2)
         if rt is None:
             return
-        if not first:
+        if "counts" not in first:
             first.update(counts=self._counted(rt), taken=event_loops.callbacks_taken(rt))
         if first.get("tasks") is None:  # as they are at the first sample in which they can be listed
             rt.target.invalidate()
@@ -262,6 +266,8 @@ class _Watch:
             _last_look(self.s, self.rt, self.first, counted)
         elif not self.s.ended:
             _last_calls(self.s)
+        before, now = self.first.get("waiting", {}), shortages.waiting(self.s.pid)
+        self.s.waiting, self.s.waited = list({**before, **now}.values()), set(before) & set(now)
         self.s.read, self.s.short = bytes_read(self.s.pid) - self.read, shortages.of_process(self.s.pid)
         self.s.throttled = times_throttled(self.s.pid) > self.throttled
         self.observer.end()
@@ -358,9 +364,14 @@ def _read_polls(s: ProcessState, rt: Runtime) -> None:
         if not thread.stacks or py.tid not in s.window.threads:
             continue
         thread.poll = _poll_of(s, rt, py)
-        if thread.poll is not None and thread.poll.asks[0].kind == "Connection":
-            files = system_calls.Files(s.pid)
-            sources = [files.source(ask.number) for ask in thread.poll.asks if ask.kind == "Connection"]
+        asks = [ask for ask in thread.poll.asks if ask.kind == "Connection"] if thread.poll is not None else []
+        if thread.poll is None or not asks:
+            continue
+        files = system_calls.Files(s.pid)
+        sources = [files.source(ask.number) for ask in asks]
+        if any(source.kind == "listener" for source in sources):  # a server's loop, which also asks whether it is to end
+            thread.poll.asks = [*asks, *(ask for ask in thread.poll.asks if ask not in asks)]
+        if thread.poll.asks[0].kind == "Connection":
             thread.call = system_calls.Call("poll", sources, thread.poll.limit)
 
 

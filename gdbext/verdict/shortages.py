@@ -8,6 +8,7 @@ not accepted), cgroups(7) (pids.max), Linux, Documentation/admin-guide/cgroup-v2
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 from .. import log
@@ -20,11 +21,12 @@ from ..render.text import size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..observe.system_calls import Source
+
 LEFT = 2  # of a limit: as good as none
 FULL = 1 << 20  # bytes left of /dev/shm
-WAITING = 2  # connections that wait: one may have come just now
+LOOKS, LOOK = 3, 0.005  # times, seconds between them: a connection that has just come is taken in by then
 PERIODS = 10  # of a quota's life: fewer tell nothing
-SHOWN = 4
 MOST = 4096  # descriptors that are read
 
 
@@ -40,16 +42,29 @@ def of_process(pid: int) -> list[str]:
 
 
 def _descriptors(pid: int) -> Iterator[str]:
-    """Shortage of descriptors, and connections that wait at its listeners."""
+    """Shortage of descriptors."""
     held = list(descriptors(pid))
     limit = limit_of(pid, b"Max open files")
     if limit is not None and len(held) > limit - LEFT:
         yield f"{len(held)} of {limit} descriptors are open: it can open no more (RLIMIT_NOFILE)"
-    files = Files(pid)
-    sources = [files.source(fd) for fd, link in held[:MOST] if link.startswith("socket:")]
-    waiting = {s.inode: s for s in sources if s.kind == "listener" and s.tcp and s.unread >= WAITING}
-    for source in list(waiting.values())[:SHOWN]:
-        yield f"{source.unread} {source.text} wait to be accepted"
+
+
+def waiting(pid: int, looks: int = LOOKS) -> dict[int, Source]:
+    """{inode: a socket of the process} with connections that it has not accepted, or bytes of a connection that it has not read;
+    what comes just now is gone at one of the next `looks`. {} where nothing can be seen."""
+    found: dict[int, Source] = {}
+    try:
+        for i in range(looks):
+            files = Files(pid)
+            sources = [files.source(fd) for fd, link in list(descriptors(pid))[:MOST] if link.startswith("socket:")]
+            now = {s.inode: s for s in sources if s.unread and not s.closing and s.kind in ("listener", "served", "client")}
+            found = {inode: s for inode, s in now.items() if inode in found or not i}
+            if not found:
+                break
+            time.sleep(LOOK if i + 1 < looks else 0)
+    except (GdbextError, OSError, ValueError) as e:
+        log.passed_over(e)
+    return found
 
 
 def _threads(pid: int) -> Iterator[str]:

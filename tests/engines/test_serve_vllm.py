@@ -107,6 +107,23 @@ def test_a_callback_that_keeps_the_event_loop(served, agent):
 
 
 @pytest.mark.drawn(2, group="faults of one that serves")
+def test_requests_that_the_engine_does_not_know_yet_are_in_the_front_end(served):
+    """A tokenizer that never returns in the renderer's only thread, and one prompt behind it: neither is the engine's."""
+    fifo = os.path.join(served.faults, "tokenizer.fifo")
+    os.mkfifo(fifo)
+    with served.fault("tokenizer"), served.asked("kept", prompt="w5 w9 w9"):
+        served.until(lambda found: any(name.startswith("http:") for name in found))
+        with served.asked("behind", prompt="w5 w6"):
+            found = served.until(lambda found: sum(name.startswith("http:") for name in found) == 2)
+            assert all("faulty_encode" in r["evidence"][-1] and not r["holder"] for r in found.values()), found
+            said = served.hang()
+            assert said["verdict"] == "unknown" and "faulty_encode" in str(said["evidence"]), said
+            os.close(os.open(fifo, os.O_WRONLY))
+    os.unlink(fifo)
+    served.until(lambda found: not found)
+
+
+@pytest.mark.drawn(2, group="faults of one that serves")
 def test_an_answer_that_is_lost_between_a_worker_and_its_core(served, agent, tmp_path):
     """From here on one fault is left in the engine after the other."""
     open(os.path.join(served.faults, "lost-answer"), "w").close()

@@ -14,5 +14,6 @@ def test_a_client_waits_for_the_server_that_it_is_connected_to(kind):
     chain = next(c for c in said["chains"] if c["waiter"]["pid"] == truth["pid"])
     assert chain["through"][0]["place"]["pid"] == truth["server"], chain
     assert ("not accepted" in chain["waits_for"]) == (kind in ("tcp", "unix")), chain
-    assert (said["verdict"] == "idle") == (not truth["hung"]), (said["verdict"], said["evidence"])
+    assert said["verdict"] != "idle", said["evidence"]  # a connection waits, or what the client sent is not read
+    assert truth["hung"] or not said["culprits"], said
     assert said["verdict"] in ("idle", "unknown", "starved", "lock-held") and not said["culprits"], said

@@ -81,6 +81,7 @@ class Sglang(EngineSpec):
 
     kv_module = "kv"
     requests_module = "requests"
+    asking = {("/managers/tokenizer_manager.py", "generate_request"): "obj.rid"}
     grammar_module = "grammar"
     kv_releases = "SGLang 0.4.3 to 0.5.23"
     kv_newest = (0, 5, 23)

@@ -93,6 +93,7 @@ class Vllm(EngineSpec):
 
     kv_module = "kv"
     requests_module = "requests"
+    asking = {("/v1/engine/async_llm.py", name): "request_id" for name in ("generate", "encode")}
     goes_in_step = True
     grammar_module = "grammar"
     kv_releases = "vLLM 0.6.6 to 0.32 (V1)"

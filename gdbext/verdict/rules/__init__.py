@@ -7,7 +7,22 @@ the rank that has not come. Work and rest come last: a process that waits in vai
 
 from __future__ import annotations
 
-from . import asyncio_loops, chains, collectives, contradictions, device, ended, gil, load, locks, requests, rest, rings, startup
+from . import (
+    asyncio_loops,
+    chains,
+    collectives,
+    contradictions,
+    device,
+    ended,
+    fronts,
+    gil,
+    load,
+    locks,
+    requests,
+    rest,
+    rings,
+    startup,
+)
 
 ORDER = (
     ended.crashed,
@@ -35,6 +50,8 @@ ORDER = (
     ended.orphaned,
     requests.thrash,
     requests.stuck,
+    fronts.kept,
+    fronts.unaccepted,
     load.busy,
     rest.idle,
 )

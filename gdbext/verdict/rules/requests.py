@@ -46,7 +46,7 @@ def thrash(facts: Facts) -> Verdict | None:
     by_pid = {f.pid: f for f in facts if f.pid}
     mains = [by_pid[r.at.pid].main for r in found if r.at is not None and r.at.pid in by_pid]
     nodes = [main.node for main in mains if main is not None]
-    verdict = Verdict("thrash", nodes, [_line(r) for r in found[:SHOWN]], [r.request_id for r in found[:SHOWN]])
+    verdict = Verdict("thrash", nodes, [line(r) for r in found[:SHOWN]], [r.request_id for r in found[:SHOWN]])
     verdict.again = True
     return verdict
 
@@ -66,13 +66,14 @@ def stuck(facts: Facts) -> Verdict | None:
             name = by_pid.get(r.holder.pid, r.holder.label)
             known_thread = name in names and facts.thread((name, r.holder.tid)) is not None
             culprits.append((name, r.holder.tid if known_thread else None))
-    evidence = [_line(r) for r in found[:SHOWN]]
+    evidence = [line(r) for r in found[:SHOWN]]
     if len(found) > SHOWN:
         evidence.append(f"and {len(found) - SHOWN} more")
     return Verdict("stuck-requests", culprits, evidence, [r.request_id for r in found[:SHOWN]])
 
 
-def _line(r: Any) -> str:
+def line(r: Any) -> str:
+    """A request that does not move, as evidence."""
     at = f" at {r.at.label}" if r.at is not None else ""
     wait = f", waits for {r.waits_for}" if r.waits_for else ""
     age = f", for {r.age:.0f} s" if r.age is not None else ""

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from ..facts import Verdict
 from ..follow import in_selector, outlook, owed, sleeps
+from ..fronts import open_at
 from ..words import name_of
-from . import collectives, requests
+from . import collectives, fronts, requests
 from .chains import roots
 from .rings import rests
 
@@ -24,10 +25,12 @@ def idle(facts: Facts) -> Verdict | None:
     """Every main thread rests: its wait can be ended from outside. No other thread and no task waits for something that cannot
     come.
 
+    No exchange is open, no connection waits to be accepted and no bytes of one are unread, at the first sample and at the last.
+
     If an engine's requests are known and none is open, a server's task that checks the time over and over rests too."""
     nodes = roots(facts)
     known = requests.custody(facts)
-    if not nodes or known:
+    if not nodes or known or fronts.unserved(facts) or open_at(facts):
         return None
     evidence = ["no request is open"] if known is not None else []
     kept = requests.kept(facts)

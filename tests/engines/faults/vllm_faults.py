@@ -5,7 +5,8 @@ connector: no transfer of KV blocks ends, for requests with "remote" in their id
 input-dies: the engine core's input thread goes round for ever, ends, in a request with "poison" in its id. lost-answer: a worker
 does not send the answer to its engine core. small-pool: the start does not check that the KV cache has room for the longest
 request.
-block-loop, end-output-handler: what a request to an API server with the header X-Fault does there.
+block-loop, end-output-handler, ask-service: what a request to an API server with the header X-Fault does there; the last waits
+for a service that does not answer. tokenizer: a prompt with "w9 w9" is never tokenized: its thread opens a FIFO for reading.
 """
 
 import asyncio
@@ -61,10 +62,26 @@ def put_in():
         if not there("lost-answer"):
             answer(self, output)
 
+    keep_tokenizer()
     faulty_take_in.faulty = True
     core.EngineCore.preprocess_add_request = faulty_take_in
     XgrammarBackend.compile_grammar = faulty_compile
     multiproc_executor.WorkerProc.enqueue_output = faulty_answer
+
+
+def keep_tokenizer():
+    """The tokenizer's own function, in the renderer's only thread."""
+    from transformers import PreTrainedTokenizerFast as Tokenizer
+
+    encode = Tokenizer._encode_plus
+
+    def faulty_encode(self, text, *what, **more):
+        if "w9 w9" in str(text) and there("tokenizer"):
+            with open(os.path.join(FOLDER, "tokenizer.fifo")):  # until the test opens it for writing
+                pass
+        return encode(self, text, *what, **more)
+
+    Tokenizer._encode_plus = faulty_encode
 
 
 def touch_for_ever():
@@ -134,7 +151,16 @@ async def middleware(request, call_next):
             if task.get_coro().__name__ == "watchdog_loop":
                 task.cancel()
         return Response()
+    if fault == "ask-service":
+        await ask_service()
     return await call_next(request)
+
+
+async def ask_service():
+    """Of a service that takes the question and does not answer: the test itself, which listens there."""
+    reader, writer = await asyncio.open_unix_connection(os.path.join(FOLDER, "service"))
+    await reader.read(1)
+    writer.close()
 
 
 def wait_in_loop():
