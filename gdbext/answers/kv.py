@@ -245,6 +245,7 @@ def check_data(report: Report, cache: Cache, ranks: bool) -> dict[str, Any]:
         "ranks": report.ranks,
         "engine": cache.engine,
         "version": escape(cache.version),
+        "notes": cache.notes,
     }
 
 
@@ -265,7 +266,7 @@ def no_cache_data(engines: Sequence[Engine]) -> dict[str, Any]:
     }
     names = ", ".join(dict.fromkeys(engine.name for engine in engines))
     about: dict[str, Any] = {"ok": None, "blocks": 0, "mid_update": False, "mid_update_at": None, "looked_at": None, "held": {}}
-    return {**empty, **about, "engine": names, "version": ""}
+    return {**empty, **about, "engine": names, "version": "", "notes": []}
 
 
 def violation_data(v: Violation) -> dict[str, Any]:

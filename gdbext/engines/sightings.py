@@ -79,6 +79,7 @@ class Sighting:
     * `tokens`: of its answer, so far
     * `waits_for`: in words
     * `parked`: it waits for something that another thread delivers; `keeper`: that thread
+    * `paused`: it waits for the engine's user, who has paused it
     * `after`: ids of the requests that are served there first
     * `ended`: this process is done with it
     * `tid`: of the thread that works on it
@@ -97,6 +98,7 @@ class Sighting:
     tokens: int | None = None
     waits_for: str = ""
     parked: bool = False
+    paused: bool = False
     never_fits: bool = False
     ended: bool = False
     undelivered: bool = False
@@ -111,6 +113,11 @@ class Sighting:
     transfer: Transfer | None = None
     offload: Offload | None = None
     holds: int = 0
+
+    def pause(self, why: str) -> None:
+        """Notes that it waits for the user, who has paused the engine: nothing that serves it need act."""
+        self.parked = self.paused = True
+        self.waits_for = why
 
 
 @dataclass
@@ -140,7 +147,7 @@ class Look:
     * `parts`: which of "frontend", "scheduler", "worker", "detokenizer" it is
     * `keepers`: by the stage that they serve
     * `counters`: numbers that grow as it works
-    * `notes`: what could not be read
+    * `notes`: what could not be read; `absent`: the attributes that its objects should have and do not
     * `replica`: its number among several schedulers
     * `rings`: those that it writes answers to
     * `transfers`: {request id: where its KV connector has it}
@@ -152,7 +159,8 @@ class Look:
     * `serves`: its KV connector's data on its instance
     * `stood`: {stage whose thread was at the same place in all samples: that place}
     * `in_step`: how far it is among ranks that go in step
-    * `start`: the ranks whose start it waits for"""
+    * `start`: the ranks whose start it waits for
+    * `bypassed`: stages of its engine that no request passes"""
 
     label: str
     pid: int
@@ -176,6 +184,8 @@ class Look:
     stood: dict[str, str] = field(default_factory=dict)
     in_step: InStep | None = None
     start: Start | None = None
+    absent: list[str] = field(default_factory=list)
+    bypassed: tuple[str, ...] = ()
 
 
 @dataclass

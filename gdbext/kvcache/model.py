@@ -260,7 +260,7 @@ class Request:
     output_tokens: int | None = None
     blocks: dict[int, list[int]] = field(default_factory=dict)
     known: bool = True  # the scheduler lists it
-    preemptions: int = 0
+    preemptions: int | None = 0
     age: float | None = None
     blocked_by: str = ""
     row: int | None = None
@@ -384,6 +384,7 @@ class Cache:
     queues: bool = True  # the scheduler's request lists were read
     token_hashes: Callable[[], TokenHashes] | None = None  # recomputes every hash: for a check alone
     rows: dict[str, Any] | None = None  # request rows of a pool of rows: {"size", "free": [...], "first"}
+    unjudged: dict[str, str] = field(default_factory=dict)  # {rule that rests on an attribute that is not there: the attribute}
 
     def group(self, number: int) -> Group | None:
         """The group with this id, or None."""

@@ -12,7 +12,7 @@ from ..access.ptrace import stopped_by
 from ..access.retry import retry_reading
 from ..access.snapshot import apart
 from ..cpython.runtime import open_runtime
-from ..engines import registry
+from ..engines import absences, registry
 from ..engines.batches import uncollected
 from ..engines.listeners import who_listens
 from ..engines.sightings import IN_SCHEDULER, QUEUE, RUNNING, Look, Sighting
@@ -210,7 +210,7 @@ def collect_files(targets: Sequence[Target]) -> list[Custody]:
         for tracked in requests if len(mine) > 1 else ():
             if tracked.verdict not in OF_ONE:
                 tracked.verdict = ""
-        held = Custody(name, mine, requests, [], partial + [note for look in mine for note in look.notes])
+        held = Custody(name, mine, requests, [], partial + [note for look in mine for note in (*look.notes, *look.absent)])
         instances.relate([held.side])
         found.append(held)
     return found
@@ -251,7 +251,7 @@ def looks_at(engine: Engine) -> tuple[list[Look], list[str]]:
                 running.append(look)
                 partial += [] if "unstopped" in partial else ["unstopped"]
         found.append(look)
-        partial += look.notes
+        partial += [*look.notes, *look.absent]
     stops = stopped_by([look.pid for look in running])
     for look in (look for look in running if look.pid in stops):
         look.stopped = stops[look.pid]
@@ -265,7 +265,9 @@ def _look_at(spec: EngineSpec, target: Target, rank: Rank | _Role, schedules: bo
 
     def read() -> Look:
         rt = open_runtime(target)
-        found: Look = spec.requests.look(rt, rank) if spec.requests is not None else _of_cache(spec, rt, rank)
+        with absences.watching(rt, spec) as absent:
+            found: Look = spec.requests.look(rt, rank) if spec.requests is not None else _of_cache(spec, rt, rank)
+        found.absent = [f"{found.label}: {note}" for note in absent.notes()]
         if found.notes and not target.is_stopped:
             raise GdbextError("; ".join(found.notes))
         if schedules and not found.parts and not target.is_stopped:

@@ -55,12 +55,16 @@ def check_workers(cache: Cache, workers: Iterable[Worker]) -> Report:
 def _reported(
     found: Findings, cache: Cache, workers: list[Worker], compared: list[Compared], blocks: int, held: dict[str, int]
 ) -> Report:
-    leading = fold(found.violations)
+    leading = fold([v for v in found.violations if v.rule not in cache.unjudged])
+    for name in dict.fromkeys(cache.unjudged.values()):
+        these = ", ".join(rule for rule, why in cache.unjudged.items() if why == name)
+        found.leave_out(cache.engine, these, f"not judged: {name} is not there")
     middle = {worker.rank for worker in workers if worker.mid_update}
     passing = [v for v in leading if RULES[v.rule].transient and (cache.mid_update or v.rank in middle)]
     left = [v for v in leading if v not in passing]
     place = cache.mid_update or next((worker.mid_update for worker in workers if worker.mid_update), "")
-    return Report(left, passing, blocks, held, list(found.checked), compared, found.left_out, middle=place)
+    rules = [name for name in found.checked if name not in cache.unjudged]
+    return Report(left, passing, blocks, held, rules, compared, found.left_out, middle=place)
 
 
 def _check_pool(found: Findings, cache: Cache, number: int, pool: Pool, held: dict[str, int]) -> None:

@@ -124,10 +124,10 @@ def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Reques
         bounds.append(("prompt tokens", row.prompt, request.prompt_tokens, 0, 0))
     if row.prefill is not None and request.prompt_tokens is not None:
         bounds.append(("tokens to start with", row.prefill, tokens, request.output_tokens or 0, 0))
-    settled = request.queue == "running" and not request.preemptions  # else its row may be of before it was preempted
+    settled = request.queue == "running" and request.preemptions == 0  # else its row may be of before it was preempted
     if row.computed is not None and request.computed_tokens is not None and settled:
         bounds.append(("computed tokens", row.computed, request.computed_tokens, late if generates else None, more))
-    if row.total is not None and generates and settled:
+    if row.total is not None and request.prompt_tokens is not None and generates and settled:
         bounds.append(("tokens in all", row.total, tokens, 0, late))
     for group in cache.groups:
         count, wanted = row.blocks.get(group.id), request.blocks.get(group.id)
