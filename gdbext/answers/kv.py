@@ -69,9 +69,10 @@ def request_data(request: Request) -> dict[str, Any]:
 
 def tokens_of(request: Request) -> int | None:
     """How many tokens a request has: its prompt and output, or the computed ones where those are not known."""
-    if request.prompt_tokens is None and request.output_tokens is None:
-        return request.computed_tokens
-    return (request.prompt_tokens or 0) + (request.output_tokens or 0)
+    known = [count for count in (request.prompt_tokens, request.output_tokens) if count is not None]
+    if len(known) == 1:
+        return None
+    return sum(known) if known else request.computed_tokens
 
 
 def layout_data(worker: Worker | None) -> dict[str, Any] | None:

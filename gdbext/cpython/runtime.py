@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..access.procfs import read_maps, read_stat
@@ -123,7 +123,6 @@ class Runtime:
         self._types: dict[int, TypeInfo] = {}
         self._codes: dict[int, Code] = {}
         self._lost_names: dict[int, str] | None = None
-        self.missed: Callable[[TypeInfo, str], object] = lambda kind, name: None  # called where an object lacks an attribute
         self._prove()
 
     @property

@@ -7,7 +7,7 @@ import contextlib
 import re
 from collections import namedtuple
 
-from ..errors import GdbextError
+from ..errors import FaultError, GdbextError, MissingError, NotFoundError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,19 +93,30 @@ class Absences:
 
 @contextlib.contextmanager
 def watching(rt: Runtime, spec: EngineSpec) -> Iterator[Absences]:
-    """-> the `Absences` of what is read of a process meanwhile; it begins anew with each."""
+    """-> the `Absences` of what is read of a process meanwhile; it begins anew with each. `NotFoundError` at the end where an
+    attribute is not there without which no number would be true (`VITAL` of the engine's `kv` module)."""
     reader: Any = spec.kv
-    outer, found = rt.missed, Absences(spec, reader.version(rt))
-    rt.missed = found
+    outer, found = rt.target.missed, Absences(spec, reader.version(rt))
+    rt.target.missed = found
+    vital = getattr(reader, "VITAL", frozenset())
     try:
         yield found
+        if any(name in vital for _, name in found.found):
+            raise NotFoundError(f"{found.notes()[0]}: no number would be true without")
+    except FaultError:
+        raise
+    except GdbextError as e:
+        unsaid = [name for kind, name in found.found if name not in str(e)]
+        if unsaid and not isinstance(e, MissingError):
+            e.args = (f"{e}: {found.notes()[0]}", *e.args[1:])
+        raise
     finally:
-        rt.missed = outer
+        rt.target.missed = outer
 
 
 def holds_default(obj: Object | Records, name: str) -> bool:
     """Whether an attribute that an object does not have counts as its default: nobody watches, or its release lacks it."""
-    found = obj.rt.missed
+    found = obj.rt.target.missed
     return not isinstance(found, Absences) or found.lacks(obj.type, name)
 
 
@@ -120,7 +131,7 @@ def forgetting(rt: Runtime, read: Callable[[], T]) -> Callable[[], T]:
     """`read`, which may fail on memory that changes: what a failed try missed was perhaps no such object."""
 
     def tried() -> T:
-        found = rt.missed
+        found = rt.target.missed
         before = dict(found.found) if isinstance(found, Absences) else {}
         try:
             return read()

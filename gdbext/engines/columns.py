@@ -296,7 +296,7 @@ class Records:
             return bool(self.addresses)
         found = any(n == name for n, _ in self.rt.object(self.addresses[0]).instance_entries())
         if not found:
-            self.rt.missed(self.type, name)
+            self.rt.target.missed(self.type, name)
         return found
 
     def column(self, name: str) -> list[int]:

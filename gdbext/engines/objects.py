@@ -85,7 +85,7 @@ def needed(obj: Object, name: str) -> int:
     """A number without which nothing can be said; a `NotFoundError` says that it is not there."""
     value = optional(obj, name)
     if value is None:
-        new = obj.rt.missed.new if isinstance(obj.rt.missed, absences.Absences) else ""
+        new = obj.rt.target.missed.new if isinstance(obj.rt.target.missed, absences.Absences) else ""
         raise NotFoundError(f"{new}{obj.type_name}.{name} is not there, or no number")
     return int(value)
 

@@ -232,7 +232,8 @@ class Tree:
 
 @dataclass
 class Group:
-    """Layers that share one block table. `kind`: "full", "sliding-window", "chunked", "mamba", "mla", "cross", "other".
+    """Layers that share one block table. `kind`: "full", "sliding-window", "chunked", "mamba", "mla", "cross", "other";
+    "unknown" where the engine's description is not there.
     `unjudged`: why a block of its tables may be free, or have fewer references than tables; '' where neither is allowed."""
 
     id: int

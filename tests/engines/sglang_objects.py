@@ -7,7 +7,8 @@ Scheduler, Req and what holds the host pool are FAKES with SGLang's field names,
 hold is SGLang's own. Each of several schedulers lives through the same story (prefix hits, decoding, a request that ends,
 eviction); one stays whole, the others are broken by hand in one way. Says in one line which rule, block and pool must be named
 first, and what is true of the whole one. With FUNCTION:N it stops in the middle of an update instead: inside FUNCTION after N of
-its lines; with `moves` it is at work for ever."""
+its lines; with `moves` it is at work for ever; with `renamed NAME,...` it makes processes in which one attribute has another name
+(renames.py)."""
 
 import dataclasses
 import json
@@ -21,6 +22,9 @@ from array import array
 
 import sglang_at_work
 import torch
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gdb", "subjects"))
+import renames
 from sglang.srt.mem_cache import utils
 from sglang.srt.mem_cache.allocator import PagedTokenToKVPoolAllocator, TokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
@@ -52,7 +56,7 @@ class Kv:  # ReqKvInfo's fields
 class Req:
     def __init__(self, rid, tokens):
         self.rid, self.origin_input_ids, self.output_ids, self.kv = rid, array("q", tokens), array("q"), Kv()
-        self.finished_reason, self.is_retracted, self.lock = None, False, None
+        self.finished_reason, self.is_retracted, self.retraction_count, self.lock = None, False, 0, None
 
 
 @dataclasses.dataclass
@@ -62,6 +66,10 @@ class Batch:
 
 class Scheduler:
     def __init__(self, variant):
+        self._engine_paused = self.skip_tokenizer_init = False
+        self.cur_batch_for_debug = self.server_args = None
+        self.weight_updater = types.SimpleNamespace(offload_tags=set())
+        self.grammar_manager = types.SimpleNamespace(grammar_queue=[])
         self.page = 4 if variant in ("paged", "window-pages", "host") else 1
         self.parts = {"window": ("swa",), "window-pages": ("swa",), "mamba": ("mamba",)}.get(variant, ())
         rows = dict(size=ROWS, max_context_len=WIDTH, device="cpu", enable_memory_saver=False)
@@ -173,6 +181,10 @@ def nodes(cache):
         found.append(node)
         stack += node.children.values()
     return found
+
+
+for one in (Kv, Req, Batch, Scheduler):
+    one.__module__ = "sglang.stand_ins"
 
 
 def mamba_rows(rows):
@@ -475,6 +487,8 @@ def main():
         if os.fork():
             continue
         try:
+            if stop.startswith("renamed "):
+                renames.hold("sglang", story(variant), stop.partition(" ")[2].split(","))
             if stop == "moves":
                 sglang_at_work.move(story(variant, "before the end"))
             if stop == "grows":

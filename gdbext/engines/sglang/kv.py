@@ -6,6 +6,7 @@ from ..objects import in_frames, needed_in_frames
 from . import kv_scheduler, kv_worker, paths
 from .names import NAMES as NAMES
 from .names import RESTS_ON as RESTS_ON
+from .names import VITAL as VITAL
 from .paths import MODELS, ROOTS
 
 TYPE_CHECKING = False

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ...errors import LayoutError
 from ...kvcache.model import Pool
 from ...torch.tensor_impl import is_tensor
-from ..objects import at_once, is_set, length, numbers, optional
+from ..absences import holds_default
+from ..objects import at_once, has, is_set, length, needed, numbers, optional
 from .paths import FREE, GROUPS, MAX_SLOTS
 
 TYPE_CHECKING = False
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
 
     from ...cpython.objects import Object
     from ...cpython.runtime import Runtime
+
+
+def page_size(allocator: Object) -> int:
+    """The tokens of a page; 1 in releases without pages."""
+    return 1 if not has(allocator, "page_size") and holds_default(allocator, "page_size") else needed(allocator, "page_size")
 
 
 def read_pool(rt: Runtime, what: str, allocator: Object, page: int) -> Pool:

@@ -144,7 +144,7 @@ def _node(rt: Runtime, obj: Object, what: str, unified: bool, tokens: int, mappi
         held = obj.attr("component_data").item(COMPONENTS.get(what, 0))
         value, lock = (
             held.attr("host_value" if what == "host" else "value"),
-            optional(held, "host_lock_ref" if what == "host" else "lock_ref", default=0),
+            optional(held, "host_lock_ref" if what == "host" else "lock_ref") or 0,  # TREE_LOCK is not judged without
         )
     else:
         name = (
@@ -152,7 +152,8 @@ def _node(rt: Runtime, obj: Object, what: str, unified: bool, tokens: int, mappi
         )  # SWARadixCache: full slots, to be mapped
         value = obj.attr(name) if is_set(obj, name) else None
         lock = next((v for v in (optional(obj, n) for n in LOCKS.get(what, ("host_ref_counter",))) if v is not None), 0)
-    node = TreeNode(optional(obj, "id", default=-1), -1, [], tokens, [], lock, obj.address)
+    number = optional(obj, "id")
+    node = TreeNode(-1 if number is None else number, -1, [], tokens, [], lock, obj.address)
     if value is None or value.is_none():
         node.host = True
     elif is_tensor(value):

@@ -231,7 +231,7 @@ def _paused(scheduler: Object) -> str:
     """What requests wait for where the engine's user keeps the scheduler from its work; '' where it may work."""
     if optional(scheduler, "_engine_paused", "boolean", False):
         return PAUSED
-    given_away = at(scheduler, "weight_updater.offload_tags") or at(scheduler, "offload_tags")
+    given_away = at(scheduler, "weight_updater.offload_tags")
     return RELEASED if given_away is not None and given_away.isa("set") and given_away.len() else ""
 
 

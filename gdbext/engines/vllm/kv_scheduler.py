@@ -125,7 +125,7 @@ def _group(one: Object, group_id: int, pool: int, config: Object | None) -> Grou
         spec = {"class": other, **{n: v for n in SPEC_FIELDS for v in [optional(described, n)] if v is not None}}
     except GdbextError as e:
         log.passed_over(e)
-        kind = "full" if absences.holds_default(one, "kv_cache_spec") else "other"
+        kind = "full" if absences.holds_default(one, "kv_cache_spec") else "unknown"
     layers = []
     try:
         layers = (

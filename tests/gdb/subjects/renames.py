@@ -43,6 +43,7 @@ def rename(package, name):
             member = ctypes.c_void_p.from_address(id(vars(kind)[name]) + DESCRIBES).value
             keep.append(ctypes.create_string_buffer(other.encode()))
             ctypes.c_void_p.from_address(member).value = ctypes.addressof(keep[-1])
+        if name in vars(kind) and not callable(vars(kind)[name]):  # slots, properties, and defaults of dataclasses
             setattr(kind, other, vars(kind)[name])
             delattr(kind, name)
 
