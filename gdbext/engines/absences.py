@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 Name = namedtuple("Name", "since until of", defaults=("", "", ""))
-Name.__doc__ = """Which objects have an attribute. `since`, `until`: the first and the last release, '' for no limit; `of`: names of
-the only classes that have it, they or a base of theirs, separated by blanks, '' for all. An attribute without a row is one
+Name.__doc__ = """Which objects have an attribute. `since`, `until`: the first and the last release, '' for no limit; `of`: names
+of the only classes that have it, they or a base of theirs, separated by blanks, '' for all. An attribute without a row is one
 that all objects of all releases have."""
 
 FIRST = (0, 2)  # a release before it is a build without a release's number (0.1.dev…): not known
@@ -98,7 +98,7 @@ def watching(rt: Runtime, spec: EngineSpec) -> Iterator[Absences]:
     reader: Any = spec.kv
     outer, found = rt.target.missed, Absences(spec, reader.version(rt))
     rt.target.missed = found
-    vital = getattr(reader, "VITAL", frozenset())
+    vital: frozenset[str] = getattr(reader, "VITAL", frozenset())
     try:
         yield found
         if any(name in vital for _, name in found.found):

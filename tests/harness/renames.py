@@ -61,7 +61,10 @@ def asked(target):
     yield "llm-kv", kv.cache_data(cache, [])
     yield "llm-kv check", kv.check_data(invariants.check(cache), cache, False)
     held = collect.collect_one(target)
-    yield "llm-requests", {"requests": [requests.request_data(t.request, t, False) for t in held.requests], "partial": held.partial}
+    yield (
+        "llm-requests",
+        {"requests": [requests.request_data(t.request, t, False) for t in held.requests], "partial": held.partial},
+    )
 
 
 def said_of(pid):
