@@ -78,7 +78,10 @@ def test_an_engine_rests_with_its_detokenizer_and_the_helpers_of_its_processes()
     assert judge(engine([lost])).kind == "unknown"
     held = SimpleNamespace(**{**vars(lost), "verdict": "parked", "paused": True, "waits_for": "the engine, which is paused"})
     paused = judge(engine([held]))
-    assert (paused.kind, paused.culprits) == ("idle", []) and "a: parked, waits for the engine, which is paused" in paused.evidence
+    assert (paused.kind, paused.culprits) == (
+        "idle",
+        [],
+    ) and "a: parked, waits for the engine, which is paused" in paused.evidence
     assert not any(said in paused.evidence for said in ("no request is open", "nothing is owed"))
     assert judge(engine([held, lost])).kind == "unknown"
     stuck = SimpleNamespace(**{**vars(held), "paused": False})
