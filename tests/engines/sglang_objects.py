@@ -10,7 +10,6 @@ first, and what is true of the whole one. With FUNCTION:N it stops in the middle
 its lines; with `moves` it is at work for ever; with `renamed NAME,...` it makes processes in which one attribute has another name
 (renames.py)."""
 
-import dataclasses
 import json
 import os
 import signal
@@ -18,10 +17,10 @@ import sys
 import time
 import traceback
 import types
-from array import array
 
 import sglang_at_work
 import torch
+from sglang_at_work import Batch, Kv, Req
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gdb", "subjects"))
 import renames
@@ -41,27 +40,6 @@ SIZE, WINDOW_SIZE, WINDOW, ROWS, WIDTH, STATES = 96, 64, 8, 8, 64, 12
 utils.get_native_hash = sglang_at_work.page_hashes
 PARTS = {"swa": ComponentType.SWA, "mamba": ComponentType.MAMBA}
 HEADS = dict(dtype=torch.float32, head_num=2, head_dim=8, device="cpu", enable_memory_saver=False)
-
-
-@dataclasses.dataclass
-class Kv:  # ReqKvInfo's fields
-    req_pool_idx: object = None
-    cache_protected_len: int = 0
-    kv_committed_len: int = 0
-    kv_allocated_len: int = 0
-    mamba_pool_idx: object = None
-    mamba_ping_pong_track_buffer: object = None
-
-
-class Req:
-    def __init__(self, rid, tokens):
-        self.rid, self.origin_input_ids, self.output_ids, self.kv = rid, array("q", tokens), array("q"), Kv()
-        self.finished_reason, self.is_retracted, self.retraction_count, self.lock = None, False, 0, None
-
-
-@dataclasses.dataclass
-class Batch:
-    reqs: list
 
 
 class Scheduler:
