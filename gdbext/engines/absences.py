@@ -102,7 +102,9 @@ def watching(rt: Runtime, spec: EngineSpec) -> Iterator[Absences]:
     try:
         yield found
         if any(name in vital for _, name in found.found):
-            raise NotFoundError(f"{found.notes()[0]}: no number would be true without")
+            gone = NotFoundError(f"{found.notes()[0]}: no number would be true without")
+            gone.final = True  # the class has no such attribute: to read again does not help
+            raise gone
     except FaultError:
         raise
     except GdbextError as e:
