@@ -6,7 +6,7 @@ from ...errors import LayoutError
 from ...kvcache.model import Pool
 from ...torch.tensor_impl import is_tensor
 from ..absences import holds_default
-from ..objects import at_once, has, is_set, length, needed, numbers, optional
+from ..objects import at_once, has, is_set, length, needed, numbers
 from .paths import FREE, GROUPS, MAX_SLOTS
 
 TYPE_CHECKING = False
@@ -24,8 +24,8 @@ def page_size(allocator: Object) -> int:
 
 def read_pool(rt: Runtime, what: str, allocator: Object, page: int) -> Pool:
     """`Pool` of an allocator, of the Mamba states' or of the host memory's."""
-    size = optional(allocator, "size")
-    if size is None or not 0 < page <= 1 << 20 or not 0 <= size <= MAX_SLOTS:
+    size = needed(allocator, "size")
+    if not 0 < page <= 1 << 20 or not 0 <= size <= MAX_SLOTS:
         raise LayoutError(f"the {allocator.type_name} at {allocator.address:#x} claims {size} slots in pages of {page}")
     unit = "state" if what == "mamba" else ("host " if what == "host" else "") + ("slot" if page == 1 else "page")
     pages = size // page

@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import partial
 
 from ... import log
-from ...errors import GdbextError, LayoutError
+from ...errors import GdbextError, LayoutError, NotFoundError
 from ...kvcache.model import Tree, TreeNode
 from ...torch.tensor_impl import is_tensor
 from ..objects import at_once, is_set, length, numbers, numbers_until, optional
@@ -170,6 +170,8 @@ def _node(rt: Runtime, obj: Object, what: str, unified: bool, tokens: int, mappi
 
 def _key_length(rt: Runtime, key: Object) -> int:
     if not is_set(key, "token_ids"):
+        if key.type_name == "RadixKey":
+            raise NotFoundError("RadixKey.token_ids is not there")
         return key.len()  # before RadixKey (0.5.2) a list
     count = length(rt, key.attr("token_ids"))
     limit = optional(key, "limit")
