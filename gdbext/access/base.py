@@ -56,6 +56,7 @@ class Target:
         self._caches: dict[object, Any] = {}
         self._cache_epoch: object = None
         self._lasting: dict[object, Any] = {}
+        self.missed: Callable[[Any, str], object] = lambda kind, name: None  # told of each attribute that a class's object lacks
         self.budgets: dict[int, Budget] = {}  # by thread: of the read that `retry_reading` is repeating
 
     # ---- implemented by a backend --------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from .places import node_text, nodes_of, place
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-STUCK = ("never-fits", "parked", "behind", "lost", "zombie", "thrash")
+PARKED, STUCK = "parked", ("never-fits", "parked", "behind", "lost", "zombie", "thrash")
 GOOD = ("busy", "idle")
 
 
@@ -69,7 +69,7 @@ def hang_data(found: Examination) -> dict[str, Any]:
         ]
         + [requests.counter_data(c) for c in found.progress],
         "requests_open": sum(r.verdict != KEPT for r in found.requests) if found.requests is not None else None,
-        "requests_stuck": len(stuck) if found.requests is not None else None,
+        "requests_stuck": sum(not (r.verdict == PARKED and r.paused) for r in stuck) if found.requests is not None else None,
         "requests": [requests.stuck_data(r) for r in stuck],
         "requests_kept": [requests.stuck_data(r) for r in found.requests or () if r.verdict == KEPT],
         "in_step": [

@@ -69,9 +69,10 @@ def request_data(request: Request) -> dict[str, Any]:
 
 def tokens_of(request: Request) -> int | None:
     """How many tokens a request has: its prompt and output, or the computed ones where those are not known."""
-    if request.prompt_tokens is None and request.output_tokens is None:
-        return request.computed_tokens
-    return (request.prompt_tokens or 0) + (request.output_tokens or 0)
+    known = [count for count in (request.prompt_tokens, request.output_tokens) if count is not None]
+    if len(known) == 1:
+        return None
+    return sum(known) if known else request.computed_tokens
 
 
 def layout_data(worker: Worker | None) -> dict[str, Any] | None:
@@ -249,6 +250,7 @@ def check_data(report: Report, cache: Cache, ranks: bool) -> dict[str, Any]:
         "ranks": report.ranks,
         "engine": cache.engine,
         "version": escape(cache.version),
+        "notes": cache.notes,
     }
 
 
@@ -269,7 +271,7 @@ def no_cache_data(engines: Sequence[Engine]) -> dict[str, Any]:
     }
     names = ", ".join(dict.fromkeys(engine.name for engine in engines))
     about: dict[str, Any] = {"ok": None, "blocks": 0, "mid_update": False, "mid_update_at": None, "looked_at": None, "held": {}}
-    return {**empty, **about, "engine": names, "version": ""}
+    return {**empty, **about, "engine": names, "version": "", "notes": []}
 
 
 def violation_data(v: Violation) -> dict[str, Any]:

@@ -178,6 +178,7 @@ def check_lines(cache: Cache, data: dict[str, Any], style: Style) -> list[str]:
     for rank, count in (data["looked_at"] or {}).items():
         lines.append(f"read: {escape(rank)}: {count} pieces of blocks' values, by layer and part")
     lines += [style.bad(f"not compared: {escape(one['label'])}: {one['what']}: {one['why']}") for one in data["not_compared"]]
+    lines += [style.dim(note) for note in data["notes"]]
     lines += [f"  changed while it was read: {v['rule']}: {v['detail']}" for v in data["changed"]]
     if cache.mid_update:
         lines.append(f"mid-update: it is in {cache.mid_update}")

@@ -28,8 +28,7 @@ ROW = {  # the fields read from a row: the scheduler's own numbers; all others a
     "blocked_by": (str, None),
     "known": bool,
     **dict.fromkeys(("tokens", "prompt_tokens", "computed_tokens", "output_tokens", "blocks"), _NUMBER),
-    **dict.fromkeys(("in_flight_tokens", "draft_tokens"), _NUMBER),
-    "preemptions": int,
+    **dict.fromkeys(("in_flight_tokens", "draft_tokens", "preemptions"), _NUMBER),
     "age": (int, float, None),
     "content?": dict,
 }

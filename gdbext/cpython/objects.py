@@ -409,6 +409,7 @@ class Object:
             found_there = adapter.missing_attribute(name) if adapter is not None else NotImplemented
             if found_there is not NotImplemented:
                 return found_there
+            self.rt.target.missed(self.type, name)
             text, names = f"the {self.type_name} at {self.address:#x} has no attribute {name}", [*own, *self.type.slots]
             raise MissingError(text, lambda: _close_to(name, names))
         return self._described(name, self.rt.object(found), own)

@@ -294,7 +294,10 @@ class Records:
         """Whether the objects have a member of that name."""
         if not self.addresses or name in self.type.slots:
             return bool(self.addresses)
-        return any(n == name for n, _ in self.rt.object(self.addresses[0]).instance_entries())
+        found = any(n == name for n, _ in self.rt.object(self.addresses[0]).instance_entries())
+        if not found:
+            self.rt.target.missed(self.type, name)
+        return found
 
     def column(self, name: str) -> list[int]:
         """The address that the member of each object holds, 0 where it is not set."""
@@ -306,7 +309,7 @@ class Records:
             found = self.columns.words(slots[name][0])
         else:
             found = self._by_keys(name) or self._entries().get(name)
-            if found is None:
+            if found is None or not any(found) and not self.has(name):
                 raise NotFoundError(f"a {self.type.name} has no {name}")
         if self.foreign:
             found = list(found)

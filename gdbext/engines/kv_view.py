@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 import time
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ from ..errors import GdbextError, NotFoundError
 from ..kvcache import invariants
 from ..kvcache.suspects import CHECKS, Suspects
 from ..torch import arrays, stats
-from . import registry
+from . import absences, registry
 from .batches import uncollected
 from .objects import frames_are_whole
 
@@ -28,9 +27,10 @@ if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
     from ..kvcache.addresses import Layer, Part
     from ..kvcache.invariants import Report
-    from ..kvcache.model import Cache, Request, Worker
+    from ..kvcache.model import Cache, Request, TokenHashes, Worker
     from ..kvcache.model import Values as BlockValues
     from ..torch.tensor import Tensor
+    from .absences import Absences
     from .group import Engine
     from .spec import EngineSpec
 
@@ -48,9 +48,9 @@ def has_engine(rt: Runtime) -> bool:
 def spec_of(rt: Runtime) -> EngineSpec:
     """The engine whose KV cache this process may have; `NotFoundError` lists the known engines."""
     known = registry.with_kv()
-    for spec in known:
-        if any(rt.module(name) is not None for name in spec.packages):
-            return spec
+    found = registry.loaded_in(rt, known)
+    if found:
+        return found[0]
     raise NotFoundError(
         f"{rt.target.describe()} has loaded none of {', '.join(s.name for s in known)}: no KV cache of theirs is in it "
         f"(llm-ranks names the processes that schedule). Read are {registry.kv_releases()}"
@@ -100,7 +100,9 @@ class View:
         self.partial: list[str] = []
         self.missed: list[tuple[str, str]] = []  # [(label, why)] of the shards that could not be read
         self.rt = open_runtime(target)
-        self.spec = spec_of(self.rt)
+        rank = engine.of_pid(target.pid) if engine is not None and target.pid is not None else None
+        own = engine.spec if engine is not None and rank is not None else None
+        self.spec = own if own in registry.with_kv() else spec_of(self.rt)
         self.reader: Any = self.spec.kv
 
     def _siblings(self, role: str) -> list[tuple[str, Target]]:
@@ -157,20 +159,36 @@ class View:
         given = [requests] if requests is not None and hasattr(self.reader, "fill") else []
 
         def read() -> Cache:
-            with uncollected():
+            with uncollected(), absences.watching(rt, self.spec) as absent:
                 found: Cache = self.reader.fill(rt, root, given[0]) if given else self.reader.read(rt, root, self._content)
-                return found
+            self._judge(rt, found, absent)
+            return found
 
         def again() -> Cache:
             found = retry_reading(rt.target, read, lasting=SECONDS)
             given.clear()
             return found
 
-        cache = again() if as_read else agreeing(rt.target, again, invariants.contradictions)
-        newest = self.spec.kv_newest
-        if tuple(int(n) for n in re.findall(r"\d+", cache.version)[: len(newest)]) > newest:
+        return again() if as_read else agreeing(rt.target, again, invariants.contradictions)
+
+    def _judge(self, rt: Runtime, cache: Cache, absent: Absences) -> None:
+        """Notes what the engine's objects did not have, and that no rule that rests on it is judged."""
+        cache.notes += absent.notes()
+        cache.unjudged.update(absent.unjudged())
+        if absent.is_new and not absent.found:
             cache.notes.append(f"{cache.engine} {cache.version} is newer than any that was tried: {registry.kv_releases()}")
-        return cache
+        hash_tokens = cache.token_hashes
+        if hash_tokens is None:
+            return
+
+        def hashes() -> TokenHashes:
+            with absences.watching(rt, self.spec) as more:
+                found = hash_tokens()
+            cache.notes += [note for note in more.notes() if note not in cache.notes]
+            cache.unjudged.update(more.unjudged())
+            return found
+
+        cache.token_hashes = hashes
 
     def workers(self, num_blocks: int | None = None) -> list[Worker]:
         """A `Worker` per shard that can be read; the others are named in `partial`."""
@@ -180,7 +198,10 @@ class View:
         for label, target in shards or [(self.target.label or "this process", self.target)]:
             try:
                 rt = open_runtime(target)
-                found.append(_sought_in_frames(rt, functools.partial(self.reader.read_worker, rt, label, num_blocks)))
+                with absences.watching(rt, self.spec) as absent:
+                    read = functools.partial(self.reader.read_worker, rt, label, num_blocks)
+                    found.append(_sought_in_frames(rt, absences.forgetting(rt, read)))
+                found[-1].notes += absent.notes()
                 self.unstopped(target)
             except NotFoundError as e:
                 if self.cores:

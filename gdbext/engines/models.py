@@ -31,7 +31,7 @@ MAX_PARTS = 64
 
 def spec_of(rt: Runtime) -> EngineSpec | None:
     """The engine whose package a process has imported, None for another program."""
-    return next((spec for spec in registry.ENGINES if spec.packages and rt.has_module(spec.packages)), None)
+    return registry.spec_of_runtime(rt)
 
 
 def model_of(rt: Runtime) -> Object | None:

@@ -8,8 +8,9 @@ import itertools
 from .. import log
 from ..access.retry import retry_reading, settled_counts
 from ..cpython import tasks
-from ..errors import GdbextError, LayoutError, NotFoundError
+from ..errors import GdbextError, LayoutError, MissingError, NotFoundError
 from ..torch.tensor_impl import is_tensor, read_tensor
+from . import absences
 from .columns import integers
 
 TYPE_CHECKING = False
@@ -65,15 +66,28 @@ def is_set(obj: Object, name: str) -> bool:
 
 
 def optional(obj: Object, name: str, convert: str = "integer", default: Any = None) -> Any:
-    """A plain attribute, converted by a method of `Object`; `default` where it is missing, is None or of another type."""
+    """A plain attribute, converted by a method of `Object`. `default` where it is None, or where the release lacks it
+    (`absences`); None where it is missing all the same, or of another type."""
     try:
         value = obj.attr(name)
         if not hasattr(value, "attr"):
             return value
         return default if value.is_none() else getattr(value, convert)()
-    except (NotFoundError, GdbextError) as e:
+    except MissingError as e:
         log.passed_over(e)
-        return default
+        return default if absences.holds_default(obj, name) else None
+    except GdbextError as e:
+        log.passed_over(e)
+        return None
+
+
+def needed(obj: Object, name: str) -> int:
+    """A number without which nothing can be said; a `NotFoundError` says that it is not there."""
+    value = optional(obj, name)
+    if value is None:
+        new = obj.rt.target.missed.new if isinstance(obj.rt.target.missed, absences.Absences) else ""
+        raise NotFoundError(f"{new}{obj.type_name}.{name} is not there, or no number")
+    return int(value)
 
 
 def first_present(obj: Object, places: Places) -> Object | None:
@@ -119,7 +133,7 @@ def at_once(rt: Runtime, read: Callable[[], T], lasts: Callable[[], bool] = lamb
     """`read()`, for one part of a larger read. If the process changes during it, only this part is read again, for `MOMENT`; that
     costs less than to read everything again. The tries end once `lasts()` says that the object is gone."""
     again = itertools.chain([rt.target.drop_pages], itertools.repeat(rt.target.refresh_pages))  # what the tries needed, at once
-    return retry_reading(rt.target, read, MOMENT, MOMENT, lambda: next(again)(), lasts)
+    return retry_reading(rt.target, absences.forgetting(rt, read), MOMENT, MOMENT, lambda: next(again)(), lasts)
 
 
 # ---- frames --------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,5 @@ def names() -> tuple[str, ...]:
 
 def of_process(rt: Runtime) -> tuple[str | None, Presets | None]:
     """(engine, its presets) of a process by the modules it has imported; (None, None) for another."""
-    for spec in registry.ENGINES:
-        if spec.presets and rt.has_module(spec.packages):
-            return spec.name, spec.presets
-    return None, None
+    spec = next((one for one in registry.loaded_in(rt) if one.presets), None)
+    return (spec.name, spec.presets) if spec is not None else (None, None)

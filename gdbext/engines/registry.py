@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib
 
+from .. import log
+from ..errors import GdbextError
 from . import FOLDERS
 from .spec import SCHEDULERS, joined, named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Sequence
+
     from ..cpython.runtime import Runtime
     from .spec import EngineSpec
 
@@ -23,8 +27,40 @@ def spec_of(name: str | None) -> EngineSpec | None:
 
 
 def spec_of_runtime(runtime: Runtime) -> EngineSpec | None:
-    """The spec of the engine whose package the process has imported, None for another process."""
-    return next((spec for spec in ENGINES if runtime.has_module(spec.packages)), None)
+    """The spec of the engine whose process it is, None for another program's."""
+    return next(iter(loaded_in(runtime)), None)
+
+
+def loaded_in(rt: Runtime, among: Sequence[EngineSpec] = ENGINES) -> list[EngineSpec]:
+    """Those of some engines whose package the process has imported. Where there are several, the one whose scheduler it has comes
+    first: an engine may import parts of another, and a folder named like one is a package too. Then those whose package has a
+    file of its own."""
+    found = [spec for spec in among if rt.has_module(spec.packages)]
+    if len(found) < 2:
+        return found
+    return sorted(found, key=lambda spec: (not _schedules(rt, spec), not any(_has_file(rt, name) for name in spec.packages)))
+
+
+def _schedules(rt: Runtime, spec: EngineSpec) -> bool:
+    """Whether a frame holds a scheduler of the engine's own class, or it runs a function of the engine's own files."""
+    reader: Any = spec.kv if spec.kv_module and not spec.kv_classes else None
+    try:
+        found = reader.find_scheduler(rt) if reader is not None else None
+        if found is not None and found.type.module.partition(".")[0] in spec.packages:
+            return True
+        return any(spec.owns(frame.file) for frame in rt.frames(rt.threads()[0]))
+    except (GdbextError, IndexError) as e:
+        log.passed_over(e)
+        return False
+
+
+def _has_file(rt: Runtime, package: str) -> bool:
+    try:
+        module = rt.module(package)
+        return module is not None and not module.item("__file__").is_none()
+    except GdbextError as e:
+        log.passed_over(e)
+        return False
 
 
 def packages() -> tuple[str, ...]:

@@ -95,6 +95,7 @@ class Sighting:
     * `tokens`: of its answer, so far
     * `waits_for`: in words
     * `parked`: it waits for something that another thread delivers; `keeper`: that thread
+    * `paused`: it waits for the engine's user, who has paused it
     * `after`: ids of the requests that are served there first
     * `ended`: this process is done with it
     * `tid`: of the thread that works on it
@@ -114,6 +115,7 @@ class Sighting:
     tokens: int | None = None
     waits_for: str = ""
     parked: bool = False
+    paused: bool = False
     never_fits: bool = False
     ended: bool = False
     undelivered: bool = False
@@ -129,6 +131,11 @@ class Sighting:
     offload: Offload | None = None
     holds: int = 0
     exchange: Exchange | None = None
+
+    def pause(self, why: str) -> None:
+        """Notes that it waits for the user, who has paused the engine: nothing that serves it need act."""
+        self.parked = self.paused = True
+        self.waits_for = why
 
 
 @dataclass
@@ -158,7 +165,7 @@ class Look:
     * `parts`: which of "frontend", "scheduler", "worker", "detokenizer" it is
     * `keepers`: by the stage that they serve
     * `counters`: numbers that grow as it works
-    * `notes`: what could not be read
+    * `notes`: what could not be read; `absent`: the attributes that its objects should have and do not
     * `replica`: its number among several schedulers
     * `rings`: those that it writes answers to
     * `transfers`: {request id: where its KV connector has it}
@@ -171,7 +178,8 @@ class Look:
     * `stood`: {stage whose thread was at the same place in all samples: that place}
     * `in_step`: how far it is among ranks that go in step
     * `start`: the ranks whose start it waits for
-    * `torn`: requests whose counts contradicted one another each time they were read, and are not known therefore"""
+    * `torn`: requests whose counts contradicted one another each time they were read, and are not known therefore
+    * `bypassed`: stages of its engine that no request passes"""
 
     label: str
     pid: int
@@ -196,6 +204,8 @@ class Look:
     in_step: InStep | None = None
     start: Start | None = None
     torn: list[str] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+    bypassed: tuple[str, ...] = ()
 
     @property
     def torn_note(self) -> str:

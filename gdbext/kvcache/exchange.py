@@ -23,8 +23,7 @@ REQUEST = {
     "request_id": str,
     "queue": str,
     "known": bool,
-    "preemptions": int,
-    **dict.fromkeys(("prompt_tokens", "computed_tokens", "output_tokens", "row", "private"), _COUNT),
+    **dict.fromkeys(("preemptions", "prompt_tokens", "computed_tokens", "output_tokens", "row", "private"), _COUNT),
 }
 GROUP = {"id": int, "kind": str, "block_size": int, "pool": int}
 POOL = {"name": str, "size": int, "count": int, "block_size": int, "reserved": [int]}

@@ -232,7 +232,8 @@ class Tree:
 
 @dataclass
 class Group:
-    """Layers that share one block table. `kind`: "full", "sliding-window", "chunked", "mamba", "mla", "cross", "other".
+    """Layers that share one block table. `kind`: "full", "sliding-window", "chunked", "mamba", "mla", "cross", "other";
+    "unknown" where the engine's description is not there.
     `unjudged`: why a block of its tables may be free, or have fewer references than tables; '' where neither is allowed."""
 
     id: int
@@ -260,7 +261,7 @@ class Request:
     output_tokens: int | None = None
     blocks: dict[int, list[int]] = field(default_factory=dict)
     known: bool = True  # the scheduler lists it
-    preemptions: int = 0
+    preemptions: int | None = 0
     age: float | None = None
     blocked_by: str = ""
     row: int | None = None
@@ -426,6 +427,7 @@ class Cache:
     token_hashes: Callable[[], TokenHashes] | None = None  # recomputes every hash: for a check alone
     sent: Callable[[Request], Sent] | None = None  # for a check of workers
     rows: dict[str, Any] | None = None  # request rows of a pool of rows: {"size", "free": [...], "first"}
+    unjudged: dict[str, str] = field(default_factory=dict)  # {rule that rests on an attribute that is not there: the attribute}
 
     def group(self, number: int) -> Group | None:
         """The group with this id, or None."""

@@ -138,8 +138,8 @@ class StackReader:
                 if places.root is not None:
                     doubt = stack, places.root
                 self.torn += 1
-            except MovedError:
-                continue
+            except MovedError as e:
+                log.passed_over(e)
             except GoneError:
                 raise
             except TornError as e:

@@ -12,7 +12,7 @@ from ..access.ptrace import stopped_by
 from ..access.retry import agreeing, retry_reading
 from ..access.snapshot import apart
 from ..cpython.runtime import open_runtime
-from ..engines import exchanges, registry
+from ..engines import absences, exchanges, registry
 from ..engines.batches import uncollected
 from ..engines.listeners import who_listens
 from ..engines.objects import at_once
@@ -211,7 +211,7 @@ def collect_files(targets: Sequence[Target]) -> list[Custody]:
         for tracked in requests if len(mine) > 1 else ():
             if tracked.verdict not in OF_ONE:
                 tracked.verdict = ""
-        held = Custody(name, mine, requests, [], partial + [note for look in mine for note in look.notes])
+        held = Custody(name, mine, requests, [], partial + [note for look in mine for note in (*look.notes, *look.absent)])
         instances.relate([held.side])
         found.append(held)
     return found
@@ -254,7 +254,7 @@ def looks_at(engine: Engine) -> tuple[list[Look], list[str]]:
         if look.torn:
             partial.append(look.torn_note)
         found.append(look)
-        partial += look.notes
+        partial += [*look.notes, *look.absent]
     stops = stopped_by([look.pid for look in running])
     for look in (look for look in running if look.pid in stops):
         look.stopped = stops[look.pid]
@@ -268,7 +268,9 @@ def _look_at(spec: EngineSpec, target: Target, rank: Rank | _Role, schedules: bo
 
     def read() -> Look:
         rt = open_runtime(target)
-        found: Look = spec.requests.look(rt, rank) if spec.requests is not None else _of_cache(spec, rt, rank)
+        with absences.watching(rt, spec) as absent:
+            found: Look = spec.requests.look(rt, rank) if spec.requests is not None else _of_cache(spec, rt, rank)
+        found.absent = [f"{found.label}: {note}" for note in absent.notes()]
         with log.passing_over(GdbextError):  # what it serves goes on meanwhile
             found.sightings += at_once(rt, lambda: exchanges.look(rt, found, spec))
         if found.notes and not target.is_stopped:

@@ -162,11 +162,14 @@ class _Context:
         """The first process on a request's way that was stopped at all looks. Of replicas in step, all are on it."""
         if not self.stand_still:
             return None
+        inside = tracked.sighting(*reversed(sightings.IN_SCHEDULER))
         own = next((look.replica for look, one in tracked.hops if one.stage in sightings.IN_SCHEDULER), None)
         in_step = any(look.in_step is not None and look.in_step.rank is not None for look in self.looks)
         for look in sorted(self.looks, key=lambda one: (one.role == "coordinator", one.replica != own)):
             mine = in_step or look.role != "coordinator" and (None in (own, look.replica) or own == look.replica)
             if (not mine or FRONT in look.parts) and look.pid not in {one.pid for one, _ in tracked.hops}:
+                continue
+            if inside is not None and owing.comes_later(look, inside[1]) or owing.is_bypassed(look, self.looks):
                 continue
             if all(one.stopped for each in self.history for one in each if one.pid == look.pid):
                 return look
@@ -286,7 +289,7 @@ def _judge(tracked: Tracked, context: _Context) -> None:
         tracked.evidence.append(f"{look.label}: {sighting.waits_for}")
     elif tracked.moved and not _abandoned(tracked, context):
         tracked.verdict = model.MOVING
-    elif stopped is not None:
+    elif stopped is not None and not sighting.paused:
         tracked.verdict, tracked.holder = model.BEHIND, Place(stopped.label, stopped.pid)
         tracked.evidence.append(f"{stopped.label} is stopped by {stopped.stopped}")
     elif scheduled is not None and _abandoned(tracked, context):
@@ -362,6 +365,9 @@ def _standing(tracked: Tracked, look: Look, sighting: Sighting, context: _Contex
     if not context.two:
         tracked.verdict = model.QUEUED if sighting.stage == sightings.QUEUE else ""
         return
+    if look.absent and sighting.request is not None and sighting.request.computed_tokens is None:
+        tracked.evidence.append(f"how far it is computed is not known: {look.absent[0]}")
+        return
     if look.pid in context.steps and sighting.stage in (*sightings.IN_SCHEDULER, sightings.INPUT):
         tracked.verdict = model.QUEUED
         return
@@ -426,10 +432,11 @@ def _outside(tracked: Tracked, look: Look, sighting: Sighting, context: _Context
     front = tracked.sighting(sightings.FRONTEND)
     on_its_way = [(front[0], sightings.OUTPUT)] if front is not None else []
     on_its_way += [(one, sightings.INPUT) for one in context.taking_in(front[1] if front is not None else sighting)]
-    on_its_way += [(one, sightings.DETOKENIZER) for one in context.looks]
+    on_its_way += [(one, sightings.DETOKENIZER) for one in context.looks if not owing.is_bypassed(one, context.looks)]
     on_its_way = [(one, stage) for one, stage in on_its_way if stage in one.keepers]
     if front is not None and front[1].undelivered:
-        _undelivered(tracked, front[0], context)
+        if context.two and not context.goes_on(front[0], sightings.FRONTEND):
+            owing.judge_undelivered(tracked, front[0], context.at_work(front[0], sightings.FRONTEND))
         return
     for one, stage in on_its_way:
         keeper = one.keepers[stage]
@@ -451,15 +458,6 @@ def _outside(tracked: Tracked, look: Look, sighting: Sighting, context: _Context
         tracked.verdict = model.LOST
         names = ", ".join(s.label for s in context.schedulers)
         tracked.evidence.append(f"{look.label} waits for its answer, and none of {names} has it")
-
-
-def _undelivered(tracked: Tracked, look: Look, context: _Context) -> None:
-    """Judges a request that its front end has not handed to the engine."""
-    if not context.two or context.goes_on(look, sightings.FRONTEND):
-        return
-    tracked.verdict, tracked.holder, keeper = model.BEHIND, tracked.at, look.keepers.get(sightings.FRONTEND)
-    where = f": its event loop is in {keeper.stands}" if keeper is not None and keeper.stands else ""
-    tracked.evidence.append(f"{look.label} has not sent it to the engine yet{where}")
 
 
 # ---- requests that wait for others -----------------------------------------------------------------------------------------

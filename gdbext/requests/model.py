@@ -77,6 +77,11 @@ class Tracked:
         return self.hops[0][1].exchange if len(self.hops) == 1 else None
 
     @property
+    def paused(self) -> bool:
+        """Whether it waits for the user, who has paused its engine."""
+        return self.verdict == PARKED and any(s.paused for _, s in self.hops)
+
+    @property
     def transfer(self) -> Transfer | None:
         """Its transfer of KV between instances, None where it has none."""
         return next((s.transfer for _, s in self.hops if s.transfer is not None), None)

@@ -24,9 +24,9 @@ def mark(found: Sequence[Tracked], earlier: dict[str, list[tuple[Look, Sighting]
         return
     for tracked in found:
         then, after = before.get(tracked.request_id), tracked.request
-        if then is None or after is None or tracked.verdict != MOVING:
+        if then is None or after is None or tracked.verdict != MOVING or None in (then.preemptions, after.preemptions):
             continue
-        times = after.preemptions - then.preemptions
+        times = (after.preemptions or 0) - (then.preemptions or 0)
         if times >= MANY_PREEMPTIONS:
             tracked.verdict, tracked.holder, tracked.sure = THRASH, tracked.at, False
             tracked.evidence.append(

@@ -1,12 +1,35 @@
-"""For sglang_objects.py: hashes of pages, and schedulers that are never at rest."""
+"""For sglang_objects.py: stand-ins of requests and batches, hashes of pages, and schedulers that are never at rest."""
 
+import dataclasses
 import hashlib
 import itertools
 import json
 import os
 import time
+from array import array
 
 MANY = 500
+
+
+@dataclasses.dataclass
+class Kv:  # ReqKvInfo's fields
+    req_pool_idx: object = None
+    cache_protected_len: int = 0
+    kv_committed_len: int = 0
+    kv_allocated_len: int = 0
+    mamba_pool_idx: object = None
+    mamba_ping_pong_track_buffer: object = None
+
+
+class Req:
+    def __init__(self, rid, tokens):
+        self.rid, self.origin_input_ids, self.output_ids, self.kv = rid, array("q", tokens), array("q"), Kv()
+        self.finished_reason, self.is_retracted, self.retraction_count, self.lock = None, False, 0, None
+
+
+@dataclasses.dataclass
+class Batch:
+    reqs: list
 
 
 def page_hashes(tokens, prior, page):

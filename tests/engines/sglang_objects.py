@@ -7,9 +7,9 @@ Scheduler, Req and what holds the host pool are FAKES with SGLang's field names,
 hold is SGLang's own. Each of several schedulers lives through the same story (prefix hits, decoding, a request that ends,
 eviction); one stays whole, the others are broken by hand in one way. Says in one line which rule, block and pool must be named
 first, and what is true of the whole one. With FUNCTION:N it stops in the middle of an update instead: inside FUNCTION after N of
-its lines; with `moves` it is at work for ever."""
+its lines; with `moves` it is at work for ever; with `renamed NAME,...` it makes processes in which one attribute has another name
+(renames.py)."""
 
-import dataclasses
 import json
 import os
 import signal
@@ -17,10 +17,13 @@ import sys
 import time
 import traceback
 import types
-from array import array
 
 import sglang_at_work
 import torch
+from sglang_at_work import Batch, Kv, Req
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gdb", "subjects"))
+import renames
 from sglang.srt.mem_cache import utils
 from sglang.srt.mem_cache.allocator import PagedTokenToKVPoolAllocator, TokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
@@ -39,29 +42,12 @@ PARTS = {"swa": ComponentType.SWA, "mamba": ComponentType.MAMBA}
 HEADS = dict(dtype=torch.float32, head_num=2, head_dim=8, device="cpu", enable_memory_saver=False)
 
 
-@dataclasses.dataclass
-class Kv:  # ReqKvInfo's fields
-    req_pool_idx: object = None
-    cache_protected_len: int = 0
-    kv_committed_len: int = 0
-    kv_allocated_len: int = 0
-    mamba_pool_idx: object = None
-    mamba_ping_pong_track_buffer: object = None
-
-
-class Req:
-    def __init__(self, rid, tokens):
-        self.rid, self.origin_input_ids, self.output_ids, self.kv = rid, array("q", tokens), array("q"), Kv()
-        self.finished_reason, self.is_retracted, self.lock = None, False, None
-
-
-@dataclasses.dataclass
-class Batch:
-    reqs: list
-
-
 class Scheduler:
     def __init__(self, variant):
+        self._engine_paused = self.skip_tokenizer_init = False
+        self.cur_batch_for_debug = self.server_args = None
+        self.weight_updater = types.SimpleNamespace(offload_tags=set())
+        self.grammar_manager = types.SimpleNamespace(grammar_queue=[])
         self.page = 4 if variant in ("paged", "window-pages", "host") else 1
         self.parts = {"window": ("swa",), "window-pages": ("swa",), "mamba": ("mamba",)}.get(variant, ())
         rows = dict(size=ROWS, max_context_len=WIDTH, device="cpu", enable_memory_saver=False)
@@ -173,6 +159,10 @@ def nodes(cache):
         found.append(node)
         stack += node.children.values()
     return found
+
+
+for one in (Kv, Req, Batch, Scheduler):
+    one.__module__ = "sglang.stand_ins"
 
 
 def mamba_rows(rows):
@@ -475,6 +465,8 @@ def main():
         if os.fork():
             continue
         try:
+            if stop.startswith("renamed "):
+                renames.hold("sglang", story(variant), stop.partition(" ")[2].split(","))
             if stop == "moves":
                 sglang_at_work.move(story(variant, "before the end"))
             if stop == "grows":

@@ -8,6 +8,7 @@ import signal
 import subprocess
 
 import pytest
+from harness import renames
 from harness.looks import listed
 from tools.engines import _environ
 from tools.environments import existing
@@ -149,3 +150,9 @@ def test_sglang_values_of_a_block_by_part_and_where_they_lie(maker, variant, slo
             assert layer.group == group and layer.find(address) == (part, {"block": block, "slot": slot, "head": 1, "element": 4})
             found, sampled = stats.statistics(arrays.of_tensor(kv_view.block_values(layer, layer.part(part), block)))
             assert {k: found[k] for k in true} == true and not sampled and numpy.isfinite(found["mean"])
+
+
+@pytest.mark.parametrize("variant", ["paged", "window"])
+def test_a_renamed_attribute_gives_no_false_number(maker, variant):
+    with objects(maker, f"{variant} renamed {','.join(['-', *renames.drawn(renames.names('sglang'))])}") as (_, said):
+        assert renames.faults(said["names"], [name for name in said["names"] if name != "-"]) == []

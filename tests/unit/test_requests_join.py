@@ -306,6 +306,39 @@ def test_a_request_that_the_server_has_not_handed_on():
     assert found.verdict == BEHIND and found.holder.label == "server" and "tokenize (t.py:3)" in found.evidence[0]
 
 
+def test_a_request_that_waits_for_a_lock_before_the_engine_does_not_accuse_the_loop_that_rests():
+    kept = server(awaited("a", undelivered=True, waits_for="model_update_lock, which an update of the weights has"))
+    (found,) = join([kept, scheduler()], [kept, scheduler()])
+    assert (found.verdict, found.holder) == (PARKED, None) and "its event loop rests" in found.evidence[0]
+    unknown = server(awaited("a", undelivered=True))
+    (found,) = join([unknown, scheduler()], [unknown, scheduler()])
+    assert (found.verdict, found.holder) == (BEHIND, None)
+
+
+def test_a_paused_engine_parks_its_requests_and_one_that_is_stuck_is_accused():
+    held, going = waits("a"), waits("a")
+    held.pause("the engine, which is paused: /resume lets it go on")
+    (found,) = join([front(awaited("a")), core(held)], [front(awaited("a")), core(held)])
+    assert (found.verdict, found.holder, found.paused) == (PARKED, None, True) and "/resume" in found.waits_for
+    (found,) = join([front(awaited("a")), core(going)], [front(awaited("a")), core(going)])
+    assert (found.verdict, found.holder.label, found.paused) == (BEHIND, "EngineCore", False)
+
+
+def test_a_stopped_process_takes_what_passes_it_alone():
+    text = detokenizer()
+    text.stopped = "SIGSTOP"
+    for parked in (True, False):  # it stands at its scheduler: its text is not on the way yet
+        own = waits("a", parked=parked, waits_for="transfer: the prefill server's answer" if parked else "")
+        (found,) = join([server(awaited("a")), scheduler(own), text], [server(awaited("a")), scheduler(own), text])
+        assert found.holder is None or found.holder.label != "detokenizer"
+    looks = [server(awaited("a")), scheduler(), text]
+    (found,) = join(looks, looks)
+    assert (found.verdict, found.holder.label) == (BEHIND, "detokenizer")
+    looks[1].bypassed = (DETOKENIZER,)
+    (found,) = join(looks, looks)
+    assert found.verdict == LOST and found.holder is None
+
+
 def test_what_the_engine_asks_itself_is_no_zombie():
     before, now = ([server(), scheduler(runs("HEALTH_CHECK_1", n, unowned=True))] for n in (1, 2))
     assert verdicts(now, before) == {"HEALTH_CHECK_1": MOVING}

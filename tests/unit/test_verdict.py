@@ -246,7 +246,9 @@ def test_who_waits_for_a_signal_rests_unless_a_child_may_owe_it(name):
     front.requests = []  # of the engine, all are known: none is open
     assert judge([front]).kind == "idle"
     front.requests = [
-        SimpleNamespace(verdict="parked", sure=False, holder=None, request_id="a", at=None, waits_for="", age=1, evidence=[])
+        SimpleNamespace(
+            verdict="parked", paused=False, sure=False, holder=None, request_id="a", at=None, waits_for="", age=1, evidence=[]
+        )
     ]
     assert judge([front]).kind == "stuck-requests"
 

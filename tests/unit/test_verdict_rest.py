@@ -76,6 +76,16 @@ def test_an_engine_rests_with_its_detokenizer_and_the_helpers_of_its_processes()
     assert judge(blocked).kind == "unknown"
     lost = SimpleNamespace(verdict="", sure=False, holder=None, request_id="a", at=None, waits_for="", age=1, evidence=[])
     assert judge(engine([lost])).kind == "unknown"
+    held = SimpleNamespace(**{**vars(lost), "verdict": "parked", "paused": True, "waits_for": "the engine, which is paused"})
+    paused = judge(engine([held]))
+    assert (paused.kind, paused.culprits) == (
+        "idle",
+        [],
+    ) and "a: parked, waits for the engine, which is paused" in paused.evidence
+    assert not any(said in paused.evidence for said in ("no request is open", "nothing is owed"))
+    assert judge(engine([held, lost])).kind == "unknown"
+    stuck = SimpleNamespace(**{**vars(held), "paused": False})
+    assert judge(engine([stuck])).kind == "stuck-requests"
 
 
 def test_a_process_without_python_rests_in_its_loop_if_it_listens_and_none_of_its_threads_runs_or_waits_for_a_lock():

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from ..objects import in_frames, needed_in_frames
 from . import kv_scheduler, kv_worker, paths
+from .names import NAMES as NAMES
+from .names import RESTS_ON as RESTS_ON
+from .names import VITAL as VITAL
 from .paths import MODELS, ROOTS
 
 TYPE_CHECKING = False

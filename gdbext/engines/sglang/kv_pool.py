@@ -5,7 +5,8 @@ from __future__ import annotations
 from ...errors import LayoutError
 from ...kvcache.model import Pool
 from ...torch.tensor_impl import is_tensor
-from ..objects import at_once, is_set, length, numbers, optional
+from ..absences import holds_default
+from ..objects import at_once, has, is_set, length, needed, numbers
 from .paths import FREE, GROUPS, MAX_SLOTS
 
 TYPE_CHECKING = False
@@ -16,10 +17,15 @@ if TYPE_CHECKING:
     from ...cpython.runtime import Runtime
 
 
+def page_size(allocator: Object) -> int:
+    """The tokens of a page; 1 in releases without pages."""
+    return 1 if not has(allocator, "page_size") and holds_default(allocator, "page_size") else needed(allocator, "page_size")
+
+
 def read_pool(rt: Runtime, what: str, allocator: Object, page: int) -> Pool:
     """`Pool` of an allocator, of the Mamba states' or of the host memory's."""
-    size = optional(allocator, "size")
-    if size is None or not 0 < page <= 1 << 20 or not 0 <= size <= MAX_SLOTS:
+    size = needed(allocator, "size")
+    if not 0 < page <= 1 << 20 or not 0 <= size <= MAX_SLOTS:
         raise LayoutError(f"the {allocator.type_name} at {allocator.address:#x} claims {size} slots in pages of {page}")
     unit = "state" if what == "mamba" else ("host " if what == "host" else "") + ("slot" if page == 1 else "page")
     pages = size // page

@@ -10,6 +10,7 @@ from ...errors import FaultError, GdbextError, LayoutError, NotFoundError
 from ...kvcache import waiting
 from ...kvcache.model import Request
 from ...torch.tensor_impl import is_tensor, read_tensor
+from .. import absences
 from ..columns import Records, integers, lengths, strings
 from ..objects import address_of_none, first_integer, first_present, is_set, length, numbers, path, tokens
 from .paths import BATCHES, FIELDS, GROUP_MAMBA, GROUP_SWA, MAX_REQUESTS, STATES, TRACKED
@@ -165,15 +166,14 @@ def requests_at(rt: Runtime, addresses: Sequence[int]) -> list[Request]:
     records, none = Records(rt, addresses), address_of_none(rt)
     prompts, outputs = (_lengths(rt, records.column(name)) for name in ("origin_input_ids", "output_ids"))
     reasons = records.column("finished_reason")
-    retracted, retractions = (  # a release may lack one of them
-        records.integers(name, 0) if records.has(name) else [0] * len(addresses) for name in ("is_retracted", "retraction_count")
-    )
+    retracted, retractions = (absences.numbers(records, name, 0) for name in ("is_retracted", "retraction_count"))
     owners: Owners = {}
     rows, allocated, committed = (_integers(rt, records, FIELDS[key], owners) for key in ("row", "allocated", "committed"))
     found = []
     for i, name in enumerate(strings(rt, records.column("rid"), 1000)):
         status = "finished" if reasons[i] not in (0, none) else "retracted" if retracted[i] else ""
-        request = Request(name, status, address=addresses[i], preemptions=retractions[i] or retracted[i])
+        preempted = None if None in (retracted[i], retractions[i]) else retractions[i] or retracted[i]
+        request = Request(name, status, address=addresses[i], preemptions=preempted)
         request.prompt_tokens, request.output_tokens = prompts[i], outputs[i]
         request.row, request.allocated, request.computed_tokens = rows[i], allocated[i], committed[i]
         found.append(request)

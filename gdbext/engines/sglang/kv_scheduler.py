@@ -13,7 +13,7 @@ from ...errors import GdbextError
 from ...kvcache.model import Cache, Group
 from ..objects import at_once, first_present, is_set, numbers, optional, stands_in, updating
 from . import kv_hashes
-from .kv_pool import moving, read_pool, waiting_frees
+from .kv_pool import moving, page_size, read_pool, waiting_frees
 from .kv_requests import explain_waits, requests_of
 from .kv_tree import read_tree
 from .paths import FORMING, GROUP_KINDS, HOST_POOLS, MAMBA_POOLS, READING, STEP_COUNTER, UPDATING
@@ -31,7 +31,7 @@ def read(rt: Runtime, scheduler: Object, version: str, content: bool, listed: li
     if not rt.target.is_stopped:
         rt.target.drop_pages()  # earlier reads would be of another moment than the data compared below
     allocator, rows, tree = (scheduler.attr(n) for n in ("token_to_kv_pool_allocator", "req_to_token_pool", "tree_cache"))
-    page = optional(allocator, "page_size", default=1) or 1
+    page = page_size(allocator)
     kept = {"full": allocator, "swa": None, "mamba": first_present(rows, MAMBA_POOLS)}
     if is_set(allocator, "full_attn_allocator"):
         kept.update(full=allocator.attr("full_attn_allocator"), swa=allocator.attr("swa_attn_allocator"))

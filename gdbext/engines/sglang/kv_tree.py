@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import partial
 
 from ... import log
-from ...errors import GdbextError, LayoutError
+from ...errors import GdbextError, LayoutError, NotFoundError
 from ...kvcache.model import Tree, TreeNode
 from ...torch.tensor_impl import is_tensor
 from ..objects import at_once, is_set, length, numbers, numbers_until, optional
@@ -144,7 +144,7 @@ def _node(rt: Runtime, obj: Object, what: str, unified: bool, tokens: int, mappi
         held = obj.attr("component_data").item(COMPONENTS.get(what, 0))
         value, lock = (
             held.attr("host_value" if what == "host" else "value"),
-            optional(held, "host_lock_ref" if what == "host" else "lock_ref", default=0),
+            optional(held, "host_lock_ref" if what == "host" else "lock_ref") or 0,  # TREE_LOCK is not judged without
         )
     else:
         name = (
@@ -152,7 +152,8 @@ def _node(rt: Runtime, obj: Object, what: str, unified: bool, tokens: int, mappi
         )  # SWARadixCache: full slots, to be mapped
         value = obj.attr(name) if is_set(obj, name) else None
         lock = next((v for v in (optional(obj, n) for n in LOCKS.get(what, ("host_ref_counter",))) if v is not None), 0)
-    node = TreeNode(optional(obj, "id", default=-1), -1, [], tokens, [], lock, obj.address)
+    number = optional(obj, "id")
+    node = TreeNode(-1 if number is None else number, -1, [], tokens, [], lock, obj.address)
     if value is None or value.is_none():
         node.host = True
     elif is_tensor(value):
@@ -169,6 +170,8 @@ def _node(rt: Runtime, obj: Object, what: str, unified: bool, tokens: int, mappi
 
 def _key_length(rt: Runtime, key: Object) -> int:
     if not is_set(key, "token_ids"):
+        if key.type_name == "RadixKey":
+            raise NotFoundError("RadixKey.token_ids is not there")
         return key.len()  # before RadixKey (0.5.2) a list
     count = length(rt, key.attr("token_ids"))
     limit = optional(key, "limit")

@@ -16,6 +16,7 @@ from ...kvcache.model import Row, Table, Worker
 from ...torch.tensor_impl import read_tensor
 from ..columns import Records, strings
 from ..objects import at, at_once, is_set, left_out, numbers, optional, stands_in
+from .kv_pool import page_size
 from .paths import BATCHES, FORMING, GROUP_SWA, MAX_REQUESTS
 
 TYPE_CHECKING = False
@@ -34,7 +35,7 @@ BATCHING = ("filter_batch", "merge_batch", "prepare_for_decode", "prepare_for_ex
 def read_worker(rt: Runtime, scheduler: Object, label: str) -> Worker:
     """`Worker`: the layers' buffers of a scheduler's KV pool."""
     allocator = scheduler.attr("token_to_kv_pool_allocator")
-    page = optional(allocator, "page_size", default=1) or 1
+    page = page_size(allocator)
     worker = Worker(label, target=rt.target)
     pool = allocator.attr("_kvcache")
     start = optional(pool, "start_layer", default=0) or 0

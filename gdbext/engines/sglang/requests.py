@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ... import log
 from ...access.retry import retry_reading
-from ...cpython.tasks import tasks_at
+from ...cpython.tasks import tasks, tasks_at
 from ...errors import GdbextError, NotFoundError
 from ...kvcache import waiting
 from ...kvcache.model import Request
@@ -37,6 +37,8 @@ MANAGERS = {"TokenizerManager": "", "TokenizerWorker": "", "MultiTokenizerRouter
 SERVER = "sglang.srt.entrypoints.http_server"  # its module keeps the server's manager as _global_state
 DETOKENIZERS = {"DetokenizerManager": ""}
 PAUSED = "the engine, which is paused: /continue_generation lets it go on"
+RELEASED = "the engine, whose memory is given away: /resume_memory_occupation lets it go on"
+SERVES, READS = "generate_request", "acquire_reader"  # tokenizer_manager.py; utils/aio_rwlock.py
 MOMENT = 0.5  # seconds for which one table or queue of a process that runs on is read again, until it holds together
 MANY = 512  # tasks of one process that are searched
 LOOPS = ("run_scheduler_process", "run_detokenizer_process")
@@ -101,6 +103,7 @@ def _front_end(rt: Runtime, found: Look) -> bool:
     if states is None:
         return False
     found.sightings = _at_one_moment(rt, lambda: _awaited(rt, states))
+    _kept_back(rt, manager, [sighting for sighting in found.sightings if sighting.undelivered])
     loop = at(manager, "event_loop")
     if loop is not None:  # none before the first request
         one = loop_keeper(rt, ANSWERS, loop.address)
@@ -123,6 +126,41 @@ def _awaited(rt: Runtime, states: Object) -> list[Sighting]:
         sighting = Sighting(name, FRONTEND, state, ended=bool(answered[i]), undelivered=not sent[i])
         sighting.progress, sighting.tokens = (tokens[i], counted[i]), tokens[i]
         found.append(sighting)
+    return found
+
+
+def _kept_back(rt: Runtime, manager: Object, held: list[Sighting]) -> None:
+    """Fills in what requests wait for that a manager has not handed to the scheduler: the end of a pause, the lock of the
+    weights, or what their own task does."""
+    if not held:
+        return
+    paused, lock = optional(manager, "is_pause", "boolean", False), at(manager, "model_update_lock")
+    places = {} if paused else _places_of_tasks(rt)
+    for sighting in held:
+        function, place = places.get(sighting.request_id, ("", ""))
+        if paused:
+            sighting.pause(PAUSED)
+        elif function == READS and lock is not None:
+            writes = optional(lock, "_writer_active", "boolean", False)
+            sighting.waits_for = f"model_update_lock, which an update of the weights {'has' if writes else 'waits for, too'}"
+        elif place:
+            sighting.waits_for = f"its task, which is in {place}"
+
+
+def _places_of_tasks(rt: Runtime) -> dict[str, tuple[str, str]]:
+    """{request id: (function, place)} of the innermost frame, asyncio's aside, of each suspended task that serves requests."""
+    found: dict[str, tuple[str, str]] = {}
+    for task in tasks(rt)[0]:
+        frame = next((f for f in task.frames if f.function.rpartition(".")[2] == SERVES), None)
+        inner = next((f for f in task.frames if "/asyncio/" not in f.file), None)
+        if frame is None or inner is None:
+            continue
+        place = f"{inner.function} ({inner.file.rpartition('/')[2]}:{inner.line})"
+        with log.passing_over(GdbextError):
+            obj = dict(frame.locals()).get("obj")
+            asked = at(obj, "rid") if obj is not None else None
+            for name in () if asked is None else asked.elements(MAX_REQUESTS) if asked.isa("list") else [asked]:
+                found[name.string(1000)] = inner.function.rpartition(".")[2], place
     return found
 
 
@@ -165,7 +203,8 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
     main = keeper_in(rt, "main", LOOPS[0], _schedules_nothing)
     main.turns = found.counters.get("forward passes")
     found.keepers.update(dict.fromkeys((INPUT, QUEUE, RUNNING), main))
-    paused = bool(optional(scheduler, "_engine_paused", "boolean", False))
+    paused = _paused(scheduler)
+    found.bypassed = (DETOKENIZER,) if optional(scheduler, "skip_tokenizer_init", "boolean", False) else ()
     total = optional(scheduler, "max_total_num_tokens")
     members: dict[str, list[int]] = {}
     known: dict[int, Request] = {}
@@ -182,10 +221,18 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
             ended = request.status == "finished"
             if ended and text == "last_batch.reqs":
                 continue  # it ended in the last step
-            _scheduled(found, request, ended, stage, state, reason or (PAUSED if paused else ""), total)
+            _scheduled(found, request, ended, stage, state, reason or paused, total)
     transfers.fill(rt, found, scheduler)
     hicache.fill(rt, found, scheduler)
     return True
+
+
+def _paused(scheduler: Object) -> str:
+    """What requests wait for where the engine's user keeps the scheduler from its work; '' where it may work."""
+    if optional(scheduler, "_engine_paused", "boolean", False):
+        return PAUSED
+    given_away = at(scheduler, "weight_updater.offload_tags")
+    return RELEASED if given_away is not None and given_away.isa("set") and given_away.len() else ""
 
 
 def _held(rt: Runtime, scheduler: Object, text: str, known: dict[int, Request]) -> list[int]:
@@ -228,9 +275,11 @@ def _scheduled(found: Look, request: Request, ended: bool, stage: str, state: st
     request.queue = "finished" if ended else "running" if stage == RUNNING else state
     request.status = request.status or state
     sighting = Sighting(request.request_id, stage, request.status, request=request, ended=ended)
-    sighting.progress = (request.computed_tokens or 0, request.output_tokens or 0, request.preemptions)
+    sighting.progress = (request.computed_tokens or 0, request.output_tokens or 0, request.preemptions or 0)
     sighting.unowned = request.request_id.startswith(HEALTH)
-    if reason:
+    if reason in (PAUSED, RELEASED):
+        sighting.pause(reason)
+    elif reason:
         sighting.waits_for, sighting.parked = reason, True
     tokens = (request.prompt_tokens or 0) + (request.output_tokens or 0)
     if total and tokens > total and not ended:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from ...errors import NotFoundError
 from ..objects import at, in_frames, needed_in_frames, optional, sought
 from . import kv_scheduler, kv_worker, kv_worker_v2
+from .names import NAMES as NAMES
+from .names import RESTS_ON as RESTS_ON
 from .paths import ROOTS, WORKER_ROOTS
 
 TYPE_CHECKING = False
@@ -61,8 +63,8 @@ def job_of(rt: Runtime) -> tuple[list[str], int | None]:
     keys = [f"vLLM {own}"] if own else []
     if parallel is None:
         return keys, None
-    if optional(parallel, "nnodes", default=1) > 1:
-        host, port = optional(parallel, "master_addr", "string", ""), optional(parallel, "master_port", default=0)
+    if (optional(parallel, "nnodes") or 1) > 1:
+        host, port = optional(parallel, "master_addr", "string", ""), optional(parallel, "master_port")
         keys += [f"{host}:{port}"] if host and port else []
     return keys, optional(parallel, "world_size")
 

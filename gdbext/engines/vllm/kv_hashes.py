@@ -182,8 +182,8 @@ def _whole(obj: Object, count: int) -> int:
     parameters = at(obj, "kv_transfer_params")
     try:
         if parameters is not None and parameters.isa("dict") and parameters.item("_p_side_truncated").boolean():
-            prompt: int = optional(obj, "num_prompt_tokens", default=0)
-            return min(count, prompt)
+            prompt: int | None = optional(obj, "num_prompt_tokens")
+            return 0 if prompt is None else min(count, prompt)
     except GdbextError as e:
         log.passed_over(e)
     return count

@@ -26,10 +26,10 @@ def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> tuple[Pool, Pl
     if blocks is None or not blocks.isa("list"):
         raise GdbextError(f"the {holder.type_name} at {holder.address:#x} has no list of blocks")
     addresses = blocks.element_addresses()
-    pool = Pool(
-        name, optional(holder, "num_gpu_blocks", default=len(addresses)), len(addresses), optional(holder, "hash_block_size") or 0
-    )
-    pool.counters["enable_caching"] = bool(optional(holder, "enable_caching", default=0))
+    size = optional(holder, "num_gpu_blocks", default=len(addresses))
+    pool = Pool(name, len(addresses) if size is None else size, len(addresses), optional(holder, "hash_block_size") or 0)
+    caching = optional(holder, "enable_caching", default=0)
+    pool.counters["enable_caching"] = None if caching is None else bool(caching)
     queue = path(holder, "free_block_queue") if addresses else None
     before = _ends(queue) if queue is not None else ()
     records = Records(rt, addresses)
@@ -48,6 +48,8 @@ def read_pool(rt: Runtime, holder: Object, name: str = "pool") -> tuple[Pool, Pl
         pool.ref_cnt = records.integers("ref_cnt", 0)
         if records.has("is_null"):
             pool.null_ids = list(compress(range(pool.count), records.integers("is_null", 0)))
+            if not has(holder, "null_block"):
+                pool.reserved = tuple(pool.null_ids)
         _links(pool, queue, records, index)
         if not rt.target.is_stopped:
             rt.target.drop_pages()

@@ -9,6 +9,7 @@ from ... import log
 from ...errors import GdbextError, NotFoundError
 from ...kvcache import waiting
 from ...kvcache.model import Request, Sent
+from .. import absences
 from ..columns import Records, floats, lengths, strings
 from ..objects import at, first_integer, has, numbers_until, optional, tokens
 from .paths import FIRST_TOKENS, MAX_REQUESTS, WAITING
@@ -35,11 +36,11 @@ def requests_of(rt: Runtime, scheduler: Object, content: bool) -> dict[str, Requ
     if not rt.target.is_stopped:
         rt.target.invalidate()  # requests come and go: earlier reads are outdated by now
     places, order = {}, []
-    running = scheduler.attr("running")
-    for name, queue in [("running", running)] + [(n, scheduler.attr(n)) for n in WAITING if has(scheduler, n)]:
-        for address in queued(queue):
+    waiting, elsewhere = waiting_in(scheduler)
+    for place, addresses in (("running", queued(scheduler.attr("running"))), ("waiting", waiting)):
+        for address in addresses:
             if address not in places:
-                places[address] = "running" if name == "running" else "waiting"
+                places[address] = place
                 order.append(address)
     deferred, lead = deferred_in(scheduler), lead_of(scheduler)
     for _, address in scheduler.attr("requests").dict_entries(MAX_REQUESTS):
@@ -54,11 +55,18 @@ def requests_of(rt: Runtime, scheduler: Object, content: bool) -> dict[str, Requ
             request.content = tokens(rt, held)
         request.transfer = request.status == "WAITING_FOR_REMOTE_KVS" or request.status.startswith("FINISHED")
         request.lead = lead
-        request.queue = places[address] or ("finished" if request.status.startswith("FINISHED") else "other")
+        request.queue = places[address] or ("finished" if request.status.startswith("FINISHED") else elsewhere)
         if address in deferred:
             request.queue = "deferred"
         found[request.request_id] = request
     return found
+
+
+def waiting_in(scheduler: Object) -> tuple[list[int], str]:
+    """(addresses of the requests that wait, the queue of one that is in none: "other", or "" where a queue is not there)"""
+    queues = [name for name in WAITING if has(scheduler, name)]
+    lost = any(name not in queues and not absences.holds_default(scheduler, name) for name in WAITING)
+    return [address for name in queues for address in queued(scheduler.attr(name))], "" if lost else "other"
 
 
 def deferred_in(scheduler: Object) -> set[int]:
@@ -82,9 +90,7 @@ def queued(queue: Object) -> list[int]:
     ranked = []
     for entry in heap:
         request = entry.elements(8)[-1] if entry.isa("tuple") else entry
-        ranked.append(
-            (optional(request, "priority", default=0), optional(request, "arrival_time", "floating", 0.0), request.address)
-        )
+        ranked.append((optional(request, "priority") or 0, optional(request, "arrival_time", "floating") or 0.0, request.address))
     return [address for _, _, address in sorted(ranked)]
 
 
@@ -97,17 +103,14 @@ def requests_at(rt: Runtime, addresses: list[int]) -> list[Request]:
         raise NotFoundError("its requests change while they are read")
     now = time.time() if rt.target.is_live else None
     prompt, computed, preempted = (
-        records.integers(name, 0) if records.has(name) else [0] * len(addresses)
-        for name in ("num_prompt_tokens", "num_computed_tokens", "num_preemptions")
+        absences.numbers(records, name, 0) for name in ("num_prompt_tokens", "num_computed_tokens", "num_preemptions")
     )
-    pending = (
-        records.integers("num_output_placeholders", 0) if records.has("num_output_placeholders") else [None] * len(addresses)
-    )
+    pending = absences.numbers(records, "num_output_placeholders", None)
     drafts = lengths(rt, records.column("spec_token_ids")) if records.has("spec_token_ids") else [None] * len(addresses)
     names, states, outputs = (records.column(name) for name in ("request_id", "status", "_output_token_ids"))
     told = now is not None and records.has("arrival_time")  # a release may lack it
     came = floats(rt, records.column("arrival_time")) if told else [0.0] * len(addresses)
-    words = {state: optional(rt.object(state), "_name_", "string", "?") for state in set(states)}
+    words = {state: optional(rt.object(state), "_name_", "string") or "?" for state in set(states)}
     found = []
     for i, (name, count) in enumerate(zip(strings(rt, names, 1000), lengths(rt, outputs))):
         request = Request(name, words[states[i]], address=addresses[i])
@@ -148,15 +151,20 @@ def _head_waits(cache: Cache, request: Request) -> str:
     slots = cache.limits.get("max_num_active_reqs") or cache.limits.get("max_num_running_reqs")
     if slots and count >= slots:
         return waiting.slots_are_taken(slots)
-    tokens = (request.prompt_tokens or 0) + (request.output_tokens or 0) - (request.computed_tokens or 0)
+    if request.prompt_tokens is None or request.computed_tokens is None:
+        return ""
+    tokens = request.prompt_tokens + (request.output_tokens or 0) - request.computed_tokens
     budget = cache.limits.get("max_num_scheduled_tokens") or tokens
     for group in cache.groups:
         if group.kind == "mamba" or not group.block_size:
             continue
         held = len(request.blocks.get(group.id, ()))
-        wanted = -(-((request.computed_tokens or 0) + min(tokens, budget)) // group.block_size) - held
-        free = cache.pools[group.pool].num_free or 0
-        reserve = cache.limits.get("watermark_blocks", 0)
+        wanted = -(-(request.computed_tokens + min(tokens, budget)) // group.block_size) - held
+        counted, reserve = cache.pools[group.pool].num_free, cache.limits.get("watermark_blocks", 0)
+        free = sum(cache.pools[group.pool].free_bits()) if counted is None else counted
+        if reserve is None and wanted <= free:
+            return ""  # how many are kept back is not known
+        reserve = reserve or 0
         if wanted > free - reserve:
             there = f"{free} free" + (f", {reserve} kept back" if reserve else "")
             return waiting.shortage(f"{wanted} of group {group.id}", there, waiting.held_of_group(cache, group.id))

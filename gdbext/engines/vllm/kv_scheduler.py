@@ -8,7 +8,8 @@ from functools import partial
 from ... import log
 from ...errors import GdbextError
 from ...kvcache.model import DANGLING, Cache, Group, Request
-from ..objects import at, at_once, has, is_set, optional, path, updating
+from .. import absences
+from ..objects import at, at_once, has, is_set, needed, optional, path, updating
 from . import kv_hashes
 from .kv_pool import read_pool
 from .kv_requests import explain_waits, requests_of, sent
@@ -91,7 +92,7 @@ def _managers(
         holder = known(manager, "pool")
         holder = manager if holder is None or holder.isa("list") else holder
         pool = read_pool(rt, holder)
-        pool[0].block_size = optional(manager, "block_size") or 0
+        pool[0].block_size = needed(manager, "block_size")
         return [pool], [Group(0, "full", pool[0].block_size)], {0: _req_to_blocks(manager)}
     pools: list[tuple[Pool, Places]] = []
     places: dict[int, int] = {}  # {address of a pool: its number}
@@ -102,7 +103,8 @@ def _managers(
         if holder.address not in places:
             places[holder.address] = len(pools)
             pools.append(read_pool(rt, holder, f"pool {len(pools)}"))
-        group_id = optional(one, "kv_cache_group_id", default=number)
+        told = optional(one, "kv_cache_group_id")
+        group_id = number if told is None else told
         groups.append(_group(one, group_id, places[holder.address], config))
         owned[group_id] = at_once(rt, partial(_req_to_blocks, one))
     if len(pools) == 1:
@@ -124,7 +126,7 @@ def _group(one: Object, group_id: int, pool: int, config: Object | None) -> Grou
         spec = {"class": other, **{n: v for n in SPEC_FIELDS for v in [optional(described, n)] if v is not None}}
     except GdbextError as e:
         log.passed_over(e)
-        kind = "full"
+        kind = "full" if absences.holds_default(one, "kv_cache_spec") else "unknown"
     layers = []
     try:
         layers = (
@@ -134,7 +136,7 @@ def _group(one: Object, group_id: int, pool: int, config: Object | None) -> Grou
         )
     except GdbextError as e:
         log.passed_over(e)  # the names are a courtesy
-    return Group(group_id, kind, optional(one, "block_size") or 0, pool, layers, spec, _unjudged(one))
+    return Group(group_id, kind, needed(one, "block_size"), pool, layers, spec, _unjudged(one))
 
 
 def _unjudged(one: Object) -> str:

@@ -29,7 +29,7 @@ class _Job:
 
     def __init__(self, number: int, job: Object) -> None:
         self.number, self.request = number, optional(job, "req_id", "string", "")
-        self.pending, self.stores = optional(job, "pending_count", default=0), bool(optional(job, "is_store", "boolean", False))
+        self.pending, self.stores = optional(job, "pending_count") or 0, bool(optional(job, "is_store", "boolean", False))
         self.keys = _bytes(at(job, "keys"))
 
 
@@ -55,7 +55,7 @@ def of_scheduler(rt: Runtime, found: Look, side: Object) -> None:
 def _offloading(rt: Runtime, found: Look, side: Object) -> None:
     jobs = [_Job(number.integer(), job) for number, job in side.attr("_jobs").items(MAX_JOBS)]
     config = at(side, "config")
-    workers = optional(config, "num_workers", default=1) if config is not None else 1
+    workers = (optional(config, "num_workers") or 1) if config is not None else 1
     states = {name.string(1000): state for name, state in side.attr("_req_status").items(MAX_REQUESTS)}
     for sighting in found.sightings:
         if sighting.request_id not in states or sighting.stage != QUEUE or sighting.ended:

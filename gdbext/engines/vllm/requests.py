@@ -25,8 +25,8 @@ from ..sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper,
 from ..spec import COMMUNICATORS
 from . import kv_worker_v2, transfers, waves
 from .kv import STEP_COUNTER, find_scheduler
-from .kv_requests import REASONS, deferred_in, lead_of, queued, requests_at
-from .paths import MAX_REQUESTS, WAITING, WORKER_ROOTS, known
+from .kv_requests import REASONS, deferred_in, lead_of, queued, requests_at, waiting_in
+from .paths import MAX_REQUESTS, WORKER_ROOTS, known
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ TURNING = (INPUT_THREAD, OUTPUT_THREAD, LOOP, "worker_busy_loop")
 RESTING = ("process_input_sockets", "process_output_sockets", "poll", "_poll", "get", "wait", "recv_multipart")
 HANDLER = "output_handler"  # the task of AsyncLLM that takes answers in
 MEETS, DEEP = ("torch/distributed/distributed_c10d.py", *COMMUNICATORS), 6  # files of a worker's innermost frames among ranks
+PAUSED_ALL = 2  # v1/core/sched/interface.py, PauseState: 1 keeps new requests back, 2 all
+PAUSED, SLEEPS = "the engine, which is paused: /resume lets it go on", "the engine, which sleeps: /wake_up lets it go on"
 LAUNCHER = "wait_for_completion_or_failure"  # of `vllm serve` itself when its API servers are processes of their own
 COMPILER = "_create_grammar"  # v1/structured_output/__init__.py
 
@@ -167,7 +169,7 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
         found.keepers[QUEUE] = found.keepers[RUNNING] = _worker_at(rt, main)
     total, block_size = _capacity(scheduler)
     running = scheduler.attr("running").element_addresses(MAX_REQUESTS)
-    waiting = [a for name in WAITING if has(scheduler, name) for a in queued(scheduler.attr(name))]
+    waiting, elsewhere = waiting_in(scheduler)
     rest = [a for _, a in scheduler.attr("requests").dict_entries(MAX_REQUESTS)]
     deferred = deferred_in(scheduler)
     stages: dict[int, str] = {}
@@ -181,29 +183,30 @@ def _scheduler(rt: Runtime, found: Look) -> bool:
     lead = lead_of(scheduler)
     for request in read_in_batches(rt, list(stages), members, lambda some: requests_at(rt, some)):
         request.lead = lead
-        _scheduled(found, request, stages[request.address], total, block_size)
+        _scheduled(found, request, stages[request.address], total, block_size, elsewhere)
         if request.address in deferred:
             request.queue = "deferred"
+    core = in_frames(rt, CORES)
+    _paused(found, scheduler, core)
     _parked(rt, found)
     _short(found, scheduler, block_size)
     transfers.of_scheduler(rt, found, scheduler)
     transfers.of_worker(rt, found)
     found.counters.update(counted(rt, scheduler, {"scheduler steps": STEP_COUNTER}))
-    core = in_frames(rt, CORES)
     if core is not None:
         found.in_step = waves.of_core(core)
         _around(rt, found, core)
     return True
 
 
-def _scheduled(found: Look, request: Request, stage: str, total: int | None, block_size: int) -> None:
-    """Adds a request of the scheduler's."""
+def _scheduled(found: Look, request: Request, stage: str, total: int | None, block_size: int, elsewhere: str) -> None:
+    """Adds a request of the scheduler's. `elsewhere`: the queue of one that is in none."""
     ended = request.status.startswith("FINISHED")
     if ended and not stage:
         stage = OUTPUT  # its blocks may still be sent to another process
-    request.queue = "running" if stage == RUNNING else "finished" if ended else "waiting" if stage else "other"
+    request.queue = "running" if stage == RUNNING else "finished" if ended else "waiting" if stage else elsewhere
     sighting = Sighting(request.request_id, stage or QUEUE, request.status, request=request, age=request.age, ended=ended)
-    sighting.progress = (request.computed_tokens or 0, request.output_tokens or 0, request.preemptions)
+    sighting.progress = (request.computed_tokens or 0, request.output_tokens or 0, request.preemptions or 0)
     reason = REASONS.get(request.status)
     if reason:
         sighting.waits_for, sighting.parked = reason, not reason.startswith("input")
@@ -212,6 +215,27 @@ def _scheduled(found: Look, request: Request, stage: str, total: int | None, blo
         sighting.never_fits = True
         sighting.waits_for = f"{-(-tokens // block_size)} blocks for its {tokens} tokens, where there are {total} in all"
     found.sightings.append(sighting)
+
+
+def _paused(found: Look, scheduler: Object, core: Object | None) -> None:
+    """Parks the requests that the engine's user keeps from being scheduled: by a pause, or a sleep."""
+    state = optional(scheduler, "_pause_state", default=0)
+    if not state:
+        return
+    executor = at(core, "model_executor") if core is not None else None
+    asleep = executor is not None and _sleeps(executor)
+    holding = scheduler.attr("kv_holding_waiting") if has(scheduler, "kv_holding_waiting") else None
+    go_on = set(queued(holding)) if holding is not None else set()  # with blocks already: a pause of new requests lets them end
+    for sighting in found.sightings:
+        mine = sighting.stage == QUEUE and sighting.request is not None and sighting.request.address not in go_on
+        if not sighting.ended and (mine or sighting.stage in (QUEUE, RUNNING) and state == PAUSED_ALL):
+            sighting.pause(SLEEPS if asleep else PAUSED)
+
+
+def _sleeps(executor: Object) -> bool:
+    """Whether an executor's workers have given their memory away: a flag of it, or the tags that are asleep."""
+    tags = at(executor, "sleeping_tags")
+    return bool(optional(executor, "is_sleeping", "boolean", False) or tags is not None and tags.isa("set") and tags.len())
 
 
 def _capacity(scheduler: Object) -> tuple[int | None, int]:

@@ -72,7 +72,7 @@ def awaited(rt: Runtime) -> Start | None:
         if value == CONNECTED:
             found.starting.append(rank)
         elif value == NEW:
-            (found.here if optional(one, "local", "boolean", True) else found.elsewhere).append(rank)
+            (found.elsewhere if optional(one, "local", "boolean") is False else found.here).append(rank)
     return found if found.here or found.elsewhere or found.starting else None
 
 

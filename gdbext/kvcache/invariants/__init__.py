@@ -45,7 +45,8 @@ def contradictions(cache: Cache) -> list[str]:
     _check_pools(found, cache, {})
     torn = [f"the free queue of {pool.name} changed while it was read" for pool in cache.pools if pool.torn]
     ahead = [f"{r.request_id} has {r.excess} more tokens computed than it has" for r in cache.requests if r.excess]
-    return [*(v.detail for v in found.violations), *torn, *ahead]
+    judged = (v.detail for v in found.violations if v.rule not in cache.unjudged)
+    return [*judged, *torn, *ahead]
 
 
 def _check_pools(found: Findings, cache: Cache, held: dict[str, int]) -> int:
@@ -70,12 +71,16 @@ def check_workers(cache: Cache, workers: Iterable[Worker]) -> Report:
 def _reported(
     found: Findings, cache: Cache, workers: list[Worker], compared: list[Compared], blocks: int, held: dict[str, int]
 ) -> Report:
-    leading = fold(found.violations)
+    leading = fold([v for v in found.violations if v.rule not in cache.unjudged])
+    for name in dict.fromkeys(cache.unjudged.values()):
+        these = ", ".join(rule for rule, why in cache.unjudged.items() if why == name)
+        found.leave_out(cache.engine, these, f"not judged: {name} is not there")
     middle = {worker.rank for worker in workers if worker.mid_update}
     passing = [v for v in leading if RULES[v.rule].transient and (cache.mid_update or v.rank in middle)]
     left = [v for v in leading if v not in passing]
     place = cache.mid_update or next((worker.mid_update for worker in workers if worker.mid_update), "")
-    return Report(left, passing, blocks, held, list(found.checked), compared, found.left_out, middle=place)
+    rules = [name for name in found.checked if name not in cache.unjudged]
+    return Report(left, passing, blocks, held, rules, compared, found.left_out, middle=place)
 
 
 def _check_pool(found: Findings, cache: Cache, number: int, pool: Pool, held: dict[str, int]) -> None:

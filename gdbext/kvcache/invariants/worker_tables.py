@@ -135,12 +135,12 @@ def _check_counts(found: Findings, cache: Cache, worker: Worker, request: Reques
         bounds.append(("tokens to start with", row.prefill, tokens, request.output_tokens or 0, 0))
     # its second token came with a step that the worker began after the last one of the prompt: its counter is of that or later
     begun = bool(request.output_tokens) and tokens - (row.prefill or request.prompt_tokens or 0) > 1
-    settled = request.queue == "running" and not request.preemptions  # else its row may be of before it was preempted
+    settled = request.queue == "running" and request.preemptions == 0  # else its row may be of before it was preempted
     if row.computed is not None and request.computed_tokens is not None and settled:
         bounds.append(("computed tokens", row.computed, request.computed_tokens, late if generates and begun else None, more))
     if row.device is not None and row.computed is not None and begun:
         bounds.append(("computed tokens for the device", row.device, row.computed, more + worker.ahead, 2 * worker.ahead))
-    if row.total is not None and generates and settled:
+    if row.total is not None and request.prompt_tokens is not None and generates and settled:
         bounds.append(("tokens in all", row.total, tokens, 0, late))
     for group in cache.groups:
         count, wanted = row.blocks.get(group.id), request.blocks.get(group.id)

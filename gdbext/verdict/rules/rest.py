@@ -32,7 +32,8 @@ def idle(facts: Facts) -> Verdict | None:
     known = requests.custody(facts)
     if not nodes or known or fronts.unserved(facts) or open_at(facts):
         return None
-    evidence = ["no request is open"] if known is not None else []
+    paused = requests.paused(facts)
+    evidence = paused or (["no request is open"] if known is not None else [])
     kept = requests.kept(facts)
     if kept:
         evidence += kept[:SHOWN] + [f"and {len(kept) - SHOWN} more"] * (len(kept) > SHOWN)
@@ -58,7 +59,11 @@ def idle(facts: Facts) -> Verdict | None:
         does = "waits for input from outside" if found.kind == "rests" else "polls the clock, and has no work"
         evidence.append(f"{name_of(facts, node)} {does}" + (f": {found.way[-1]}" if found.way else ""))
     if known is not None:  # an engine owes its requests only: helpers that wait for each other do not matter
-        return Verdict("idle", [], [*evidence, "nothing is owed"])
+        return Verdict(
+            "idle",
+            [],
+            [*evidence, "all that is open waits for the user, who has paused the engine" if paused else "nothing is owed"],
+        )
     others = [t.node for f in facts for t in f.threads[1:] if _counts(f, t)] + [t.node for f in facts for t in f.tasks]
     for node in others:
         if not _at_peace(facts, node):

@@ -5,7 +5,8 @@ waits.
                                                keys (one request has a cache salt, one a LoRA adapter) | stale (and the salt
                                                is another since its blocks were hashed) | draft (speculative decoding: of the
                                                tokens that are guessed from none to all are taken) | cut, cut-unsaid (a prompt
-                                               is cut) | lent, lent-unsaid (a page is given back and stays)
+                                               is cut) | lent, lent-unsaid (a page is given back and stays) | renamed NAME,…
+                                               (a process each in which one attribute has another name)
 
 Says what is true of its objects by following them itself.
 """
@@ -18,6 +19,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import older_engine
+import renames
 from older_engine import Config
 
 BLOCK, BLOCKS = 16, 24
@@ -303,6 +305,8 @@ def main():
     older_engine.use(folder, version)
     scheduler = scheduler_of(version, kind)
     story(scheduler, kind)
+    if kind == "renamed":
+        renames.hold("vllm", scheduler, sys.argv[4].split(","))
     if kind == "stale":
         next(r for r in [*scheduler.running, *scheduler.waiting] if r.cache_salt).cache_salt = "other"
     cut = cut_prompt(scheduler, kind == "cut") if kind.startswith("cut") else None
