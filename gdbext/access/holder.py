@@ -2,8 +2,8 @@
 
 A request names the threads to pause, or those to leave alone. The answer comes while the threads are paused. They stay paused
 until the next message or for the time that was requested, at most `LONGEST`. They are stopped without a signal (ptrace.py):
-whatever becomes of the reader, and of this process, every thread runs on. Where this process is stopped itself, or frozen, a timer
-of the kernel ends it (own_end.py); version 1's freezer of the reader's group does not reach it.
+whatever becomes of the reader, and of this process, every thread runs on. Where this process is stopped itself, or frozen, a
+timer of the kernel ends it (own_end.py); version 1's freezer of the reader's group does not reach it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What keeps a process of ours from being stopped while another one waits for it: a session of its own, no signal of a terminal,
 and a timer of the kernel that ends it.
 
-SIGSTOP cannot be ignored, and a process that is stopped cannot look at the clock. The kernel can: at the set time it sends SIGKILL
-to this process, also where that is stopped, or frozen in a control group of version 2. The threads that it has seized run on then.
-Version 1's freezer lets no signal through; cgroups.py leads away from it.
+SIGSTOP cannot be ignored, and a process that is stopped cannot look at the clock. The kernel can: at the set time it sends
+SIGKILL to this process, also where that is stopped, or frozen in a control group of version 2. The threads that it has seized run
+on then. Version 1's freezer lets no signal through; cgroups.py leads away from it.
 
 Sources: timer_create(2), ptrace(2), signal(7), Linux include/uapi/asm-generic/siginfo.h, Documentation/admin-guide/cgroup-v2.rst.
 """

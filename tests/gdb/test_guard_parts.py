@@ -247,7 +247,7 @@ def test_a_trap_that_waits_for_its_delivery_is_taken_away(sleeper):
     os.kill(sleeper.pid, signal.SIGSTOP)
     assert within(lambda: ptrace.is_stopped(sleeper.pid))
     os.kill(sleeper.pid, signal.SIGTRAP)
-    assert recovery.discard_sigtraps(sleeper.pid, 30) == 1 and recovery.discard_sigtraps(sleeper.pid) == 0
+    assert recovery.discard_signals(sleeper.pid, 1, 30) == 1 and recovery.discard_signals(sleeper.pid, 1) == 0
     assert within(lambda: ptrace.status(sleeper.pid)["state"] == "S") and sleeper.poll() is None
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import pytest
 from harness import adverse, cgroups
@@ -220,14 +221,14 @@ def test_what_a_slow_machine_does_not_reach_in_time_is_reached(monkeypatch):
     state = ptrace.thread_state
     with spawned([sys.executable, "-c", code + "\nprint('up', flush=True)\nnever.wait()"], ready="up") as process:
         asleep(process.pid)
-        found = sleepers.Sleepers(ProcTarget(process.pid), 0)
+        found = sleepers.Sleepers(ProcTarget(process.pid), types.SimpleNamespace(pid=0))
         monkeypatch.setattr(ptrace, "thread_state", lambda pid, tid: (time.sleep(2 * sleepers.LEARN / 80), state(pid, tid))[1])
         found.learn()
         monkeypatch.setattr(ptrace, "thread_state", state)
         assert len(found.now()) == 81 and not found.woken
         for name in ("LEARN", "EACH"):
             monkeypatch.setattr(sleepers, name, 0.0)
-        hurried = sleepers.Sleepers(ProcTarget(process.pid), 0)
+        hurried = sleepers.Sleepers(ProcTarget(process.pid), types.SimpleNamespace(pid=0))
         hurried.learn()
         assert not hurried.now() and hurried.woken == 81
 
