@@ -10,11 +10,13 @@ import functools
 import os
 import socket
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
-from . import ptrace
+from . import own_end, ptrace
+from .background import background_thread
 from .liveness import LivenessMutex
 from .procfs import descriptors
 
@@ -112,6 +114,14 @@ class Guard:
         self._starts.wait()  # it has forked, and ended
         self._starts = None
         self._pid = int(answer.split()[1])
+        with log.passing_over(RuntimeError):  # no thread more: it is not looked after
+            background_thread(self._look_after, self._pid)
+
+    def _look_after(self, pid: int) -> None:
+        """Lets the guard go on where a signal stops it: it looks after gdb, and gdb waits for it."""
+        while self._pid == pid and self._socket is not None:
+            own_end.wake(pid)
+            time.sleep(0.2)
 
     def _tell(self, line: str) -> bool:
         """False where the guard is gone."""

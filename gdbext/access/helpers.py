@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Iterator
 
 LENGTH = struct.Struct("<I")
+LOOK = 0.2  # seconds between two looks at a process that is waited for
 FAREWELL = 0.5  # seconds for a killed helper to end; one in uninterruptible sleep is left to the kernel
 
 
@@ -35,6 +36,18 @@ def readable(fd: int, seconds: float) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(max(seconds, 0) * 1000))
+
+
+def answers(pid: int, fd: int, seconds: float) -> bool:
+    """As `readable`, of what a process of ours is to say. Where a signal has stopped it, it goes on: this one waits for it."""
+    deadline = time.monotonic() + seconds
+    while True:
+        left = deadline - time.monotonic()
+        if readable(fd, min(left, LOOK)):
+            return True
+        if left <= LOOK:
+            return False
+        own_end.wake(pid)
 
 
 class Channel:
@@ -103,6 +116,9 @@ class Helper(Channel):
             self.pid = self._process.pid
         theirs.close()
 
+    def comes(self, seconds: float | None) -> bool:
+        return super().comes(seconds) if seconds is None else answers(self.pid, self.socket.fileno(), seconds)
+
     def end(self, seconds: float = FAREWELL) -> None:
         """Kills the process and waits a limited time for its end. A process in an uninterruptible wait of the kernel ends only
         when that wait does."""
@@ -151,7 +167,7 @@ def started() -> Iterator[None]:
         why = f"no process can be started here ({e.strerror})"
         if e.errno == errno.EAGAIN:
             why += ": pids.max of a control group or ulimit -u is reached"
-        raise GdbextError(f"{why}; with -unstopped, where a command has it, none is needed") from None
+        raise GdbextError(f"{why}; pybt -on WHAT and pythreads -on WHAT need none") from None
 
 
 def fork() -> int:
