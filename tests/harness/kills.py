@@ -81,7 +81,8 @@ class Subject:
         """Whether nobody traces it, and it runs, or stands, as it did."""
         found = [ptrace.status(self.pid, tid) for tid in ptrace.tids(self.pid)]
         if self.storm:
-            return not any(s is not None and (s["tracer"] or s["state"] not in "RSDZX") for s in found)
+            letters = "T" if self.stopped else "RSDZX"  # its threads come and go
+            return not any(s is not None and (s["tracer"] or s["state"] not in letters) for s in found)
         if len(found) != 3 or any(s is None or s["tracer"] for s in found):
             return False
         return all(s["state"] == "T" if self.stopped else s["state"] in "RSD" for s in found)
