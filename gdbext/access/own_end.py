@@ -60,9 +60,7 @@ class Deadline:
 
 def is_frozen(pid: int) -> bool:
     """Whether a control group's freezer holds a process."""
-    with log.passing_over():
-        return procfs.wait_channel(pid, pid) in cgroups.FREEZERS
-    return False
+    return bool(cgroups.frozen_by(pid))
 
 
 def wake(pid: int) -> bool:
