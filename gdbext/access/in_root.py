@@ -95,7 +95,10 @@ def opened(found: int, flags: int) -> int:
     """Opens the regular file that the O_PATH descriptor `found` is of, and closes that. `OSError` for anything else: to open a
     device may act (a watchdog is armed), and lets the writer of a FIFO go on."""
     try:
-        if not stat.S_ISREG(os.fstat(found).st_mode):
+        mode = os.fstat(found).st_mode
+        if stat.S_ISLNK(mode):  # it was not to be followed
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "not a regular file")
         return os.open(f"/proc/self/fd/{found}", (flags | os.O_CLOEXEC) & ~os.O_NOFOLLOW)
     finally:
