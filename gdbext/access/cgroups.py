@@ -27,6 +27,8 @@ FROZEN: Sequence[tuple[str, tuple[bytes, ...]]] = (
 )
 FREEZERS = ("__refrigerator", "do_freezer_trap")  # where its threads wait: kernel/freezer.c, kernel/cgroup/freezer.c
 MOVED = (V2, "name=systemd", "freezer", "devices", "pids")  # the hierarchies by which container engines and systemd end a group
+FREEZES = ("freezer",)  # version 1's: no signal reaches a process there
+RUNS = (V2, "freezer", "cpu")  # and those that say how much of the CPUs a group gets
 
 
 @functools.lru_cache(maxsize=None)
@@ -77,11 +79,11 @@ def _folders_in(name: str, path: str, proc: str = "/proc", root: str = "") -> li
     return found
 
 
-def move_to(pid: int) -> str:
-    """Moves this process into the control groups of another one, but only those by which containers and sessions are ended. -> ''
-    once it is in them, else the first of its own groups that it could not leave."""
+def move_to(pid: int, names: Sequence[str] = MOVED) -> str:
+    """Moves this process into the control groups of another one, in the hierarchies of `names`: those by which containers and
+    sessions are ended. -> '' once it is in them, else the first of its own groups that it could not leave."""
     theirs, stays = groups(pid), ""
-    for name in MOVED:
+    for name in names:
         mine = groups("self").get(name)
         if mine is None or theirs.get(name, mine) == mine:
             continue

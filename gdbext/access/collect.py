@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from .. import log, package
 from ..errors import GdbextError
-from . import collector, helpers, ptrace
+from . import collector, helpers, own_end, ptrace
 from .guard import find_python
 
 if TYPE_CHECKING:
@@ -50,15 +50,21 @@ class Started:
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         command = [*package.program(find_python(), MODULE), *words]
-        self.process = subprocess.Popen(command, cwd="/", env=env, text=True, pass_fds=given, **pipes)
+        with helpers.started():
+            self.process = subprocess.Popen(command, cwd="/", env=env, text=True, pass_fds=given, **pipes)
         self.pid = self.process.pid
 
     def wait(self, seconds: float) -> tuple[str, str]:
         """(its output, its exit status); `TimeoutError` where it takes more than `seconds`."""
-        try:
-            out, err = self.process.communicate(timeout=seconds)
-        except self._late:
-            raise TimeoutError from None
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                out, err = self.process.communicate(timeout=max(min(helpers.LOOK, deadline - time.monotonic()), 0))
+                break
+            except self._late:
+                own_end.wake(self.pid)
+                if time.monotonic() > deadline:
+                    raise TimeoutError from None
         return out, (log.pass_on(err).strip().splitlines() or [f"exit status {self.process.returncode}"])[-1]
 
     def end(self) -> None:
@@ -75,7 +81,7 @@ class Forked:
     def __init__(self, asked: dict[str, Any]) -> None:
         self._said, write = os.pipe()
         self._reaped, parent = False, os.getpid()
-        self.pid = os.fork()
+        self.pid = helpers.fork()
         if self.pid:
             os.close(write)
             return
@@ -98,7 +104,7 @@ class Forked:
         """As `Started.wait`."""
         deadline = time.monotonic() + seconds
         parts: list[bytes] = []
-        while helpers.readable(self._said, deadline - time.monotonic()):
+        while helpers.answers(self.pid, self._said, deadline - time.monotonic()):
             parts.append(os.read(self._said, 1 << 16))
             if not parts[-1]:
                 out = b"".join(parts).decode("utf-8", "replace")

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import struct
 import sys
 import time
 from typing import TYPE_CHECKING, overload
 
 from ..errors import GdbextError, NotFoundError
+from . import in_root
 
 if TYPE_CHECKING:
     from typing import Any, BinaryIO, Iterator
@@ -46,15 +46,12 @@ def open_regular(path: str) -> BinaryIO:
     """Opens a regular file for reading, and never waits.
 
     `NotFoundError` where the file does not exist, may not be read by us, or is no regular file (a FIFO would wait for its writer,
-    a device may do anything)."""
+    a device may do anything): such a one is not opened at all."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        found = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        return open(in_root.opened(found, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb")
     except (OSError, ValueError) as e:
         raise NotFoundError(f"{path}: {getattr(e, 'strerror', None) or e}") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise NotFoundError(f"{path}: not a regular file")
-    return open(descriptor, "rb")
 
 
 def contents(path: str, limit: int) -> bytes:

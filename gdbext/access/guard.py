@@ -10,11 +10,13 @@ import functools
 import os
 import socket
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
-from . import ptrace
+from . import own_end, ptrace
+from .background import background_thread
 from .liveness import LivenessMutex
 from .procfs import descriptors
 
@@ -57,7 +59,7 @@ class Guard:
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
         self._starts: Any = None  # what it was started by, until it has said that it is ready
-        self._asked = 0
+        self._asked, self._gdb = 0, (False, False)
         self.confined = ""  # the control group of gdb that the guard could not leave for the engine's
         self._pid: int | None = None
 
@@ -96,7 +98,7 @@ class Guard:
             raise
         finally:
             theirs.close()
-        self._socket = ours
+        self._socket, self._gdb = ours, (False, False)
 
     def _wait(self) -> None:
         """Returns once it is ready; `GdbextError` where it does not start."""
@@ -112,6 +114,14 @@ class Guard:
         self._starts.wait()  # it has forked, and ended
         self._starts = None
         self._pid = int(answer.split()[1])
+        with log.passing_over(RuntimeError):  # no thread more: it is not looked after
+            background_thread(self._look_after, self._pid)
+
+    def _look_after(self, pid: int) -> None:
+        """Lets the guard go on where a signal stops it: it looks after gdb, and gdb waits for it."""
+        while self._pid == pid and self._socket is not None:
+            own_end.wake(pid)
+            time.sleep(0.2)
 
     def _tell(self, line: str) -> bool:
         """False where the guard is gone."""
@@ -163,6 +173,18 @@ class Guard:
             self._need(f"armed {pid} 1")
         else:
             self._tell(f"armed {pid} 0")
+
+    def protected(self, pid: int) -> None:
+        """Reports to the guard that `pid` is in a group-stop that gdb overrides. The guard makes it again where a SIGCONT ends
+        it, until nothing is armed."""
+        self._tell(f"protected {pid}")
+
+    def gdb_is(self, runs: bool, unattended: bool) -> None:
+        """Reports to the guard whether gdb lets its processes run, and whether nobody is at its prompt: it then lets gdb go on
+        where a signal stops it."""
+        if (runs, unattended) != self._gdb:
+            self._gdb = runs, unattended
+            self._tell(f"gdb 0 {int(runs)} {int(unattended)}")
 
     def free(self, pid: int) -> None:
         """Reports to the guard that gdb has detached from `pid`. Never an error: other processes are still to be detached."""

@@ -6,20 +6,23 @@ It waits for gdb's end (the end of the socket, or gdb's pidfd). Standard library
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import socket
 import sys
+import time
 
 if __name__ == "__main__":  # run as a script: this folder must not be searched first, its modules belong to a package
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from gdbext.access import cgroups, ptrace, recovery
+from gdbext.access import cgroups, own_end, ptrace, recovery
 from gdbext.access.background import background_thread
 from gdbext.access.liveness import LivenessMutex
 
 PIDFD_OPEN = 434
+LOOK = 0.1  # seconds between two looks at gdb and at group-stops
 
 
 def _pidfd(pid: int) -> int:
@@ -46,6 +49,8 @@ class Server:
         self.program = recovery.program_of(tracer)
         self.held: dict[int, recovery.Held] = {}
         self.armed: set[int] = set()
+        self.protected: dict[int, recovery.GroupStop] = {}  # those that gdb keeps in a group-stop
+        self.runs = self.unattended = self.frozen = False  # gdb: its processes run; nobody is at its prompt; a freezer holds it
 
     def gone(self) -> bool:
         """Whether gdb has ended."""
@@ -66,12 +71,12 @@ class Server:
         """Returns when gdb has ended and no trace of it is left in any process."""
         if self.life is not None and ptrace.MACHINE in recovery.TGKILL:
             background_thread(self._wait_for_last_moments, self.life)
-        buffer, pidfd, poll = b"", _pidfd(self.tracer), select.poll()
+        buffer, pidfd, poll, look = b"", _pidfd(self.tracer), select.poll(), 0.0
         poll.register(self.channel, select.POLLIN)
         if pidfd >= 0:
             poll.register(pidfd, select.POLLIN)
         while True:
-            ready = dict(poll.poll(1000))
+            ready = dict(poll.poll(LOOK * 1000))
             if self.channel.fileno() in ready:
                 data = self.channel.recv(65536)
                 *lines, buffer = (buffer + data).split(b"\n")
@@ -80,9 +85,26 @@ class Server:
                     break
             elif pidfd in ready or self.gone():  # another process may hold a copy of the socket
                 break
+            if time.monotonic() >= look:
+                look = time.monotonic() + LOOK
+                self._look()
         recovery.recover(self.held, self.tracer, self.gone)
         if self.gone():
             recovery.end_stopped_copies(self.group, self.began or 0, self.program)
+
+    def _look(self) -> None:
+        """Renews group-stops that somebody's SIGCONT has ended. Where somebody stops gdb while its processes run, or
+        nobody is there to let it go on, each would stand from its next event on: gdb goes on, or, where a freezer holds it,
+        ends."""
+        for one in list(self.protected.values()):
+            one.renew()
+        if not (self.held and (self.runs or self.unattended)):
+            return
+        own_end.wake(self.tracer)
+        before, self.frozen = self.frozen, own_end.is_frozen(self.tracer)
+        if before and self.frozen:  # at two looks: a machine that wakes thaws its processes one by one
+            with contextlib.suppress(OSError):
+                os.kill(self.tracer, signal.SIGKILL)
 
     def _obey(self, word: str, number: str, *rest: str) -> bool:
         """One line of gdb's; False when gdb does not hear the answer any more."""
@@ -102,12 +124,25 @@ class Server:
                 return False
         elif word == "free":
             self.held.pop(pid, None)
-            self.armed.discard(pid)
+            self._disarmed(pid)
         elif word == "armed":
-            (self.armed.add if rest[0] == "1" else self.armed.discard)(pid)
+            if rest[0] == "1":
+                self.armed.add(pid)
+            else:
+                self._disarmed(pid)
+        elif word == "protected" and pid in self.held:
+            self.protected[pid] = recovery.GroupStop(pid, self.held[pid].start)
+        elif word == "gdb":  # it has no pid of a process
+            self.runs, self.unattended = rest[0] == "1", rest[1] == "1"
         elif word == "ran" and pid in self.held:
             self.held[pid].was_stopped = False
         return True
+
+    def _disarmed(self, pid: int) -> None:
+        self.armed.discard(pid)
+        protected = self.protected.pop(pid, None)
+        if protected is not None and pid in self.held:
+            protected.end(self.held[pid].was_stopped)
 
 
 def main() -> None:
@@ -115,9 +150,8 @@ def main() -> None:
     channel = socket.socket(fileno=os.dup(0))
     if os.fork():
         os._exit(0)
-    os.setsid()
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGTSTP, signal.SIGTTOU, signal.SIGTTIN):
-        signal.signal(number, signal.SIG_IGN)
+    own_end.apart()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)

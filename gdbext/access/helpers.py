@@ -4,6 +4,7 @@ work that must end whatever becomes of the process that asked, such as a stop. E
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import select
@@ -16,14 +17,16 @@ import time
 from typing import TYPE_CHECKING
 
 from .. import log, package
-from . import ptrace
+from ..errors import GdbextError
+from . import own_end, ptrace
 from .guard import find_python
 
 if TYPE_CHECKING:
     import subprocess
-    from typing import Any, Callable
+    from typing import Any, Callable, Iterator
 
 LENGTH = struct.Struct("<I")
+LOOK = 0.2  # seconds between two looks at a process that is waited for
 FAREWELL = 0.5  # seconds for a killed helper to end; one in uninterruptible sleep is left to the kernel
 
 
@@ -33,6 +36,18 @@ def readable(fd: int, seconds: float) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(max(seconds, 0) * 1000))
+
+
+def answers(pid: int, fd: int, seconds: float) -> bool:
+    """As `readable`, of what a process of ours is to say. Where a signal has stopped it, it goes on: this one waits for it."""
+    deadline = time.monotonic() + seconds
+    while True:
+        left = deadline - time.monotonic()
+        if readable(fd, min(left, LOOK)):
+            return True
+        if left <= LOOK:
+            return False
+        own_end.wake(pid)
 
 
 class Channel:
@@ -76,7 +91,9 @@ class Channel:
 
 class Helper(Channel):
     """A process that runs `serve(channel)` of `module`, and ends with the process that started it. `pid`: its number. `cpu`: its
-    CPU seconds, once it was ended.
+    CPU seconds, once it was ended. `GdbextError` where no process can be started.
+
+    No signal of a terminal or of this process's group reaches it (own_end.py).
 
     It is a fork of this process where a fork is safe. gdb, and any other process with threads, starts an interpreter: in a fork a
     lock may be held for ever. The helper has no open file except its end of the channel."""
@@ -94,9 +111,13 @@ class Helper(Channel):
             env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
             null: Any = {"stdout": subprocess.DEVNULL, "stderr": None if log.enabled() else subprocess.DEVNULL}
             line = [*package.program(find_python(), module), str(os.getpid())]
-            self._process = subprocess.Popen(line, cwd="/", env=env, stdin=theirs.fileno(), **null)
+            with started():
+                self._process = subprocess.Popen(line, cwd="/", env=env, stdin=theirs.fileno(), start_new_session=True, **null)
             self.pid = self._process.pid
         theirs.close()
+
+    def comes(self, seconds: float | None) -> bool:
+        return super().comes(seconds) if seconds is None else answers(self.pid, self.socket.fileno(), seconds)
 
     def end(self, seconds: float = FAREWELL) -> None:
         """Kills the process and waits a limited time for its end. A process in an uninterruptible wait of the kernel ends only
@@ -137,15 +158,33 @@ def may_fork() -> bool:
     return "gdb" not in sys.modules and threading.active_count() == 1
 
 
+@contextlib.contextmanager
+def started() -> Iterator[None]:
+    """A block that starts a process of ours: `GdbextError` where the kernel gives none."""
+    try:
+        yield
+    except OSError as e:
+        why = f"no process can be started here ({e.strerror})"
+        if e.errno == errno.EAGAIN:
+            why += ": pids.max of a control group or ulimit -u is reached"
+        raise GdbextError(f"{why}; pybt -on WHAT and pythreads -on WHAT need none") from None
+
+
+def fork() -> int:
+    """os.fork; `GdbextError` where the kernel gives no process."""
+    with started():
+        return os.fork()
+
+
 def _forked(serve: Callable[[Channel], None], theirs: socket.socket) -> int:
     parent = os.getpid()
-    pid = os.fork()
+    pid = fork()
     if pid:
         return pid
     try:
         ptrace.end_with_parent(parent)
         package.first_to_go()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is for the process that asks, which then ends this one
+        own_end.apart()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         gc.disable()
         null = os.open(os.devnull, os.O_RDWR)
@@ -164,7 +203,7 @@ def _forked(serve: Callable[[Channel], None], theirs: socket.socket) -> int:
 def run(serve: Callable[[Channel], None]) -> int:
     """The process that was started as a module's `main`: `serve`s the socket that is its standard input."""
     ptrace.end_with_parent(int(sys.argv[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    own_end.apart()
     with contextlib.suppress(EOFError):
         serve(Channel(socket.socket(fileno=os.dup(0))))
     return 0

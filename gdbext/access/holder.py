@@ -2,12 +2,14 @@
 
 A request names the threads to pause, or those to leave alone. The answer comes while the threads are paused. They stay paused
 until the next message or for the time that was requested, at most `LONGEST`. They are stopped without a signal (ptrace.py):
-whatever becomes of the reader, and of this process, every thread runs on.
+whatever becomes of the reader, and of this process, every thread runs on. Where this process is stopped itself, or frozen, a
+timer of the kernel ends it (own_end.py); version 1's freezer of the reader's group does not reach it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import time
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
-from . import helpers, ptrace
+from . import cgroups, helpers, own_end, ptrace
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -28,6 +30,8 @@ SETTLING = 0.6  # part of it that may pass until all of them are paused
 TIMEOUT = 0.03  # seconds that a thread may take to stop, while others are paused already
 PATIENCE = 0.02  # seconds that another tracer is given to release the process
 STRAY = 0.001  # seconds between two checks of threads that entered the kernel before their stop
+GRACE = 0.05  # seconds after the end of a pause in which this process has to have resumed its threads, or ends
+BREATH = 0.2  # seconds that a process runs before the next pause, where the one before took too long
 ANSWER = 10.0  # seconds that this process may take to answer, on a machine at full load
 ENDED = "the process that stops threads has ended; they run on"
 
@@ -38,15 +42,16 @@ class Held:
     * `registers`: raw, by tid
     * `stray`: the threads that did not stop
     * `pac_mask`: raw
-    * `until`: when they are resumed (monotonic)
+    * `began`: since when (monotonic); `until`: when they are resumed, `limit` seconds later
     * `seconds`: how long they were paused; set after the block
     * `over`: they were resumed before the block's end, so the memory that was read is of different moments; set after the block
     """
 
-    def __init__(self, answer: Any) -> None:
+    def __init__(self, answer: Any, limit: float) -> None:
         self.registers = {int(tid): bytes.fromhex(raw) for tid, raw in answer["registers"].items()}
         self.stray: set[int] = set(answer["stray"])
         self.pac_mask, self.until = bytes.fromhex(answer["pac_mask"]), float(answer["until"])
+        self.limit, self.began = limit, self.until - limit
         self.seconds, self.over = 0.0, False
 
 
@@ -55,12 +60,16 @@ class Holder:
     once it was ended."""
 
     def __init__(self) -> None:
+        self._start()
+        self._past = 0.0
+
+    def _start(self) -> None:
         self._helper = helpers.Helper(MODULE, serve)
         self.pid = self._helper.pid
 
     @property
     def cpu(self) -> float:
-        return self._helper.cpu
+        return self._past + self._helper.cpu
 
     @contextlib.contextmanager
     def held(
@@ -78,20 +87,44 @@ class Holder:
         They are the threads in `only`, except those in uninterruptible sleep, or else all threads but those in `spare`.
         `GdbextError` where the process may not be stopped. `timeout`, `patience`: as for `Stopped`."""
         named = None if only is None else list(only)
-        answer = self._ask([pid, named, list(spare), min(limit, LONGEST), timeout, patience])
+        answer = self._begin([pid, named, list(spare), min(limit, LONGEST), timeout, patience])
         if "error" in answer:
             raise (NotFoundError if answer.get("gone") else GdbextError)(answer["error"])
-        held = Held(answer)
+        held = Held(answer, min(limit, LONGEST))
         try:
             yield held
         finally:
-            held.seconds, held.over = self._ask(None)
+            held.seconds, held.over = self._end_of(held)
+
+    def _begin(self, what: object) -> Any:
+        for again in (True, False):
+            if self._helper.is_gone():  # the one before was ended
+                self._past += self._helper.cpu
+                time.sleep(BREATH)
+                self._start()
+            try:
+                return self._ask(what)
+            except GdbextError as e:
+                log.passed_over(e)
+                if not again:
+                    raise
+        return None
+
+    def _end_of(self, held: Held) -> tuple[float, bool]:
+        """(how long threads were paused, whether they were resumed before we asked for it)"""
+        try:
+            seconds, over = self._ask(None)
+            return float(seconds), bool(over)
+        except GdbextError as e:  # it was stopped or killed meanwhile: the kernel has resumed them
+            log.passed_over(e)
+            return min(time.monotonic() - held.began, held.limit + GRACE), True
 
     def _ask(self, what: object) -> Any:
         try:
             self._helper.send(json.dumps(what).encode())
             return json.loads(self._helper.receive(ANSWER))
         except (EOFError, TimeoutError, ValueError):
+            self._helper.end()
             raise GdbextError(ENDED) from None
 
     def end(self) -> None:
@@ -111,26 +144,46 @@ class _Requests:
     def __init__(self, channel: helpers.Channel) -> None:
         self._channel = channel
         self._strays: list[ptrace.Stopped] = []
+        self._deadline = own_end.Deadline()
+        self._away = False  # from the reader's control groups
 
     def next(self, limit: float | None = None) -> bytes | None:
-        """The next message; None where none came in `limit` seconds. Strays are released as they come to their stop."""
+        """The next message; None where none came in `limit` seconds. Without a limit strays are released as they come to their
+        stop."""
+        if limit is not None:
+            return self._channel.receive() if self._channel.comes(limit) else None
         while True:
-            if self._channel.comes(STRAY if self._strays and limit is None else limit):
+            self._release_strays()
+            if self._channel.comes(STRAY if self._strays else None):
                 return self._channel.receive()
-            self._strays = [one for one in self._strays if not one.release_stray()]
-            if limit is not None:
-                return None
+
+    def _release_strays(self) -> None:
+        """One of them that comes to its stop, while this process is stopped itself, is to run on too."""
+        self._strays = [one for one in self._strays if not one.release_stray()]
+        self._deadline.set(LONGEST + GRACE if self._strays else 0)
+
+    def _leave(self, pid: int) -> None:
+        """Goes to the control groups of the process that it is to pause, once: where the reader's are frozen, or get no CPU, this
+        one is to end the pause all the same. With real-time priority a quota of CPU time does not count."""
+        if not self._away:
+            self._away = True
+            come_back = _come_first()
+            first = os.sched_getscheduler(0) == os.SCHED_FIFO
+            come_back()
+            cgroups.move_to(pid, cgroups.FREEZES if first else cgroups.RUNS)
 
     def serve(self) -> None:
         """Answers them."""
         while True:
             pid, only, spare, limit, timeout, patience = json.loads(self.next() or b"null")
+            self._leave(pid)
             self._come_round(pid, timeout)
             away = {tid for one in self._strays if one.pid == pid for tid in one.stray}
             if only is not None:
                 only = [tid for tid in only if tid not in away and ptrace.thread_state(pid, tid) != "D"]
             stopped = ptrace.Stopped(pid, timeout, only=only, spare=away.union(spare), patience=patience)
             stopped.standing = SETTLING * limit
+            stopped.begins = functools.partial(self._deadline.set, limit + GRACE)
             try:
                 with before_others(), stopped:
                     until = stopped.began + limit
@@ -148,6 +201,7 @@ class _Requests:
             over = following is None
             if stopped.stray:
                 self._strays.append(stopped)
+            self._release_strays()
             if over:
                 self.next()
             self._channel.send(json.dumps([stopped.seconds, over]).encode())
@@ -157,7 +211,7 @@ class _Requests:
         released."""
         deadline = time.monotonic() + seconds
         while True:
-            self._strays = [one for one in self._strays if not one.release_stray()]
+            self._release_strays()
             late = {tid for one in self._strays if one.pid == pid for tid in one.stray}
             if all(ptrace.thread_state(pid, tid) == "D" for tid in late) or time.monotonic() > deadline:
                 return

@@ -63,8 +63,8 @@ def is_of_who_opens(path: str, root: str = "") -> bool:
 
 
 def open_in_root(pid: int, path: str, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of the file that `path` means to process `pid`. Raises `OSError`. A FIFO or device is opened like any file:
-    pass O_NONBLOCK and check fstat."""
+    """A descriptor of the file that `path` means to process `pid`. Raises `OSError`, also for what is no regular file: nothing
+    that acts by being opened is. With O_PATH or O_DIRECTORY it may be anything."""
     root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return open_beneath(root, path, flags)
@@ -74,6 +74,8 @@ def open_in_root(pid: int, path: str, flags: int = os.O_RDONLY) -> int:
 
 def open_beneath(root: int, path: str, flags: int = os.O_RDONLY) -> int:
     """As `open_in_root`, with the root as a descriptor."""
+    if not flags & (os.O_PATH | os.O_DIRECTORY):
+        return opened(open_beneath(root, path, os.O_PATH | flags & os.O_NOFOLLOW), flags)
     try:
         return _openat2(root, path, flags | os.O_CLOEXEC)
     except OSError as e:
@@ -87,6 +89,20 @@ def open_beneath(root: int, path: str, flags: int = os.O_RDONLY) -> int:
     finally:
         for one in folders.opened:
             os.close(one)
+
+
+def opened(found: int, flags: int) -> int:
+    """Opens the regular file that the O_PATH descriptor `found` is of, and closes that. `OSError` for anything else: to open a
+    device may act (a watchdog is armed), and lets the writer of a FIFO go on."""
+    try:
+        mode = os.fstat(found).st_mode
+        if stat.S_ISLNK(mode):  # it was not to be followed
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return os.open(f"/proc/self/fd/{found}", (flags | os.O_CLOEXEC) & ~os.O_NOFOLLOW)
+    finally:
+        os.close(found)
 
 
 def _openat2(root: int, path: str, flags: int) -> int:

@@ -20,7 +20,7 @@ from . import procfs
 from .permission import permission_hint
 
 if TYPE_CHECKING:
-    from typing import Any, Iterable, Sequence
+    from typing import Any, Callable, Iterable, Sequence
 
 CONT, DETACH = 7, 17
 GETREGSET, SETREGSET, SEIZE, INTERRUPT = 0x4204, 0x4205, 0x4206, 0x4207
@@ -203,7 +203,8 @@ class Stopped:
     * `standing`: seconds to wait for the other threads from then on, where that is less than `timeout`
     * `patience`: seconds that another tracer, perhaps a reader that finishes soon, is given to go
     * `only`: the threads to stop, else all
-    * `spare`: the threads to leave alone"""
+    * `spare`: the threads to leave alone
+    * `begins`: called again and again until the first thread has stopped, from before the first interrupt on"""
 
     def __init__(
         self,
@@ -219,6 +220,7 @@ class Stopped:
         self.stray: set[int] = set()
         self.seconds = self.began = 0.0
         self.standing = timeout
+        self.begins: Callable[[], None] = lambda: None
         self._seized: set[int] = set()
         self._began: float | None = None
 
@@ -229,6 +231,7 @@ class Stopped:
             if not self._seized and not (self.spare and tids(self.pid)):
                 raise NotFoundError(f"process {self.pid} does not exist (any more)")
             self._began = self.began = time.monotonic()
+            self.begins()
             deadline = self._began + self.timeout
             fresh = self._seized - self.stray  # a stray has its interrupt since the time before
             while fresh:
@@ -291,6 +294,8 @@ class Stopped:
             if nobody and self.threads:  # until one of them has stopped, none is paused
                 nobody, self.began = False, time.monotonic()
                 deadline = min(deadline, self.began + self.standing)
+            elif nobody:
+                self.begins()
             if moved:
                 continue
             now = time.monotonic()

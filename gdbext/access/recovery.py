@@ -8,9 +8,11 @@ only; no gdb.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import stat
+import struct
 import time
 from typing import TYPE_CHECKING
 
@@ -30,7 +32,10 @@ BREAKPOINTS = {"x86_64": b"\xcc", "aarch64": b"\x00\x00\x20\xd4"}  # int3, brk #
 TGKILL = {"x86_64": 234, "aarch64": 131}
 KILL = {"x86_64": 62, "aarch64": 129}
 STRAY_SECONDS = 0.5  # of waiting for threads that did not stop: the end of the guard releases the rest
-TRAP_BIT = 1 << signal.SIGTRAP - 1
+LEFT_BITS = 1 << signal.SIGTRAP - 1 | 1 << signal.SIGINT - 1
+GETSIGINFO, SI_USER = 0x4202, 0  # include/uapi/linux/ptrace.h, include/uapi/asm-generic/siginfo.h
+SIGINFO = struct.Struct("<4ii")  # siginfo_t: si_signo, si_errno, si_code, padding, si_pid
+FORKS = {"x86_64": (56, 57, 58, 435), "aarch64": (220, 435)}  # clone, fork, vfork, clone3
 
 
 class Held:
@@ -41,6 +46,42 @@ class Held:
 
     def __init__(self, start: int, was_stopped: bool, known: Container[int] = ()) -> None:
         self.start, self.was_stopped, self.known = start, was_stopped, known
+
+
+class GroupStop:
+    """The group-stop in which a process with armed debug registers is kept, and which its tracer overrides. Any SIGCONT ends it:
+    `renew` looks, and makes it again. `start`: when the process began.
+
+    proc(5)'s `exit_code` is the signal that a group-stop is by, 0 without one, also of a process that its tracer lets run (Linux
+    5.17, fs/proc/array.c). A parent that has waited with WUNTRACED, and an earlier kernel, hide it: then it is made again once a
+    second."""
+
+    def __init__(self, pid: int, start: int) -> None:
+        self.pid, self.start = pid, start
+        self.sent, self._pause, self._next = 0, 0.1, 0.0
+
+    def renew(self) -> None:
+        """Never an error."""
+        try:
+            found, state = read_stat(self.pid), ptrace.status(self.pid)
+        except (GdbextError, OSError, ValueError) as e:
+            log.passed_over(e)
+            return
+        if found.started != self.start or state is None or not state["tracer"]:
+            return
+        if found.exit_status:
+            self._pause = 0.1
+        elif not state["pending"] & ptrace.SIGSTOP_BIT and time.monotonic() >= self._next:
+            self._next, self._pause = time.monotonic() + self._pause, min(1.0, 2 * self._pause)
+            self.sent += 1
+            with log.passing_over(OSError):
+                os.kill(self.pid, signal.SIGSTOP)
+
+    def end(self, was_stopped: bool) -> None:
+        """The tracer has ended it in the moment in which it was made again here, maybe."""
+        if self.sent and not was_stopped and ptrace.start_time(self.pid) == self.start:
+            with log.passing_over(OSError):
+                end_group_stop(self.pid)
 
 
 def left_stopped(pid: int) -> bool:
@@ -181,27 +222,53 @@ def _status(pid: int, tid: int) -> bytes:
     return read_or_empty(pid, f"task/{tid}/status")
 
 
-def discard_sigtraps(pid: int, seconds: float = 1.0) -> int:
-    """Removes pending SIGTRAPs from an untraced process in a group-stop: they come from debug registers that are clear by now."""
-    waiting = [t for t in ptrace.tids(pid) if (ptrace.status(pid, t) or {"pending": 0})["pending"] & TRAP_BIT]
+def _is_of(tid: int, number: int, tracer: int) -> bool:
+    """Whether a signal that a thread has stopped at is one that its dead tracer has left: a trap, or the Ctrl-C that gdb passes
+    on when a signal ends it (gdb/inflow.c, child_pass_ctrlc). Outside of the thread's pid namespace gdb has the number 0."""
+    if number != signal.SIGINT:
+        return number == signal.SIGTRAP
+    info = ctypes.create_string_buffer(128)
+    ptrace.call(GETSIGINFO, tid, 0, ctypes.addressof(info))
+    _, _, code, _, sender = SIGINFO.unpack_from(info)
+    return code == SI_USER and sender in (0, tracer)
+
+
+def discard_signals(pid: int, tracer: int, seconds: float = 1.0) -> int:
+    """Removes pending SIGTRAPs from an untraced process in a group-stop, which come from debug registers that are clear by now,
+    and a SIGINT that its dead tracer sent. -> how many"""
+
+    def pending() -> list[int]:
+        return [t for t in ptrace.tids(pid) if (ptrace.status(pid, t) or {"pending": 0})["pending"] & LEFT_BITS]
+
+    waiting, dropped, deadline = set(pending()), 0, time.monotonic() + seconds
     if not waiting:
         return 0
-    dropped, deadline = 0, time.monotonic() + seconds
     for tid in waiting:
         ptrace.call(ptrace.SEIZE, tid)
     os.kill(pid, signal.SIGCONT)  # a signal is delivered to a thread that runs
-    while waiting and time.monotonic() < deadline:
+    over = False
+    while waiting:
         for tid in list(waiting):
-            found, code = os.waitpid(tid, ptrace.WALL | os.WNOHANG)
-            if not found:
-                continue
-            number = os.WSTOPSIG(code) if os.WIFSTOPPED(code) and not code >> 16 else 0
-            dropped += number == signal.SIGTRAP
-            done = number == signal.SIGTRAP or not os.WIFSTOPPED(code)
-            if done:
-                waiting.remove(tid)
-            if os.WIFSTOPPED(code):
-                ptrace.call(ptrace.DETACH if done else ptrace.CONT, tid, 0, 0 if done else number)
+            try:
+                found, code = os.waitpid(tid, ptrace.WALL | os.WNOHANG)
+            except ChildProcessError:
+                found, code = tid, 0
+            if found and not os.WIFSTOPPED(code):
+                waiting.remove(tid)  # ended
+            elif found:
+                number = 0 if code >> 16 else os.WSTOPSIG(code)
+                if number and _is_of(tid, number, tracer):
+                    dropped, number = dropped + 1, 0
+                if over:
+                    waiting.remove(tid)
+                ptrace.call(ptrace.DETACH if over else ptrace.CONT, tid, 0, number)
+        if not over and (time.monotonic() > deadline or not pending()):
+            over = True
+            for tid in waiting:
+                with log.passing_over(OSError):
+                    ptrace.call(ptrace.INTERRUPT, tid)
+        if time.monotonic() > deadline + seconds:
+            break
         time.sleep(0.0005)
     return dropped
 
@@ -262,12 +329,39 @@ def disarm(pid: int, known: Container[int] = ()) -> tuple[int, int]:
     return cleared, restored
 
 
+def left_children(held: dict[int, Held], tracer: int) -> dict[int, Held]:
+    """Children that a dead tracer has left stopped, or with a trap that is pending: it was attached to them from their first
+    instruction on (PTRACE_O_TRACEFORK).
+
+    They are children of the processes of `held`, or of their children, younger than those, run the same program, and nobody
+    traces them. One that is stopped has not come out of its fork yet: whoever stops a process by a signal finds it elsewhere."""
+    found: dict[int, Held] = {}
+    programs = {pid: program_of(pid) for pid in held}
+    for pid in sorted(map(int, filter(str.isdigit, os.listdir("/proc")))):
+        try:
+            seen = read_stat(pid)
+            above = held.get(seen.parent) or found.get(seen.parent)
+            if above is None or pid in held or seen.started < above.start:
+                continue
+            state = ptrace.status(pid)
+            if state is None or state["tracer"] not in (0, tracer):
+                continue
+            call = read_syscall(pid, pid) if state["state"] in "Tt" else None
+            forked = call is not None and call.number in FORKS.get(ptrace.MACHINE, ())
+            if (forked or state["pending"] & LEFT_BITS) and program_of(pid) in programs.values():
+                found[pid] = Held(seen.started, False, above.known)
+        except (GdbextError, OSError) as e:
+            log.passed_over(e)  # it has ended
+    return found
+
+
 def recover(held: dict[int, Held], tracer: int, gone: Callable[[], bool]) -> None:
-    """Resumes the processes of `held` after the death of `tracer`.
+    """Resumes the processes of `held`, and their children that `tracer` was attached to, after its death.
 
     `gone()` says whether the tracer has really ended: until then it may still trace them (while it writes a core file, say)."""
     released: dict[int, Held] = {}
     tries: dict[int, int] = {}
+    family = dict(held)
     while held:
         dead = gone()
         for pid, one in list(held.items()):
@@ -279,8 +373,13 @@ def recover(held: dict[int, Held], tracer: int, gone: Callable[[], bool]) -> Non
             time.sleep(0.001 if not dead else 0.01)
         for pid, one in released.items():
             restore_run_state(pid, one.start, one.was_stopped)  # at once: other processes may still wait for the tracer
-    deadline = time.monotonic() + WATCH
+    deadline, look = time.monotonic() + WATCH, 0.0
     while released and time.monotonic() < deadline:
+        if time.monotonic() > look:
+            for pid, one in left_children(family, tracer).items():
+                if _let_go(pid, one, tracer, tries):
+                    restore_run_state(pid, one.start, False)
+            look = time.monotonic() + 0.1
         for pid, one in list(released.items()):
             if ptrace.tracers(pid):
                 del released[pid]  # another debugger has it
@@ -296,7 +395,7 @@ def _let_go(pid: int, one: Held, tracer: int, tries: dict[int, int]) -> bool:
     if not by:
         try:
             disarm(pid, one.known)
-            discard_sigtraps(pid)
+            discard_signals(pid, tracer)
         except (GdbextError, OSError) as e:
             log.passed_over(e)
             tries[pid] = tries.get(pid, 0) + 1

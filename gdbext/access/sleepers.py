@@ -17,6 +17,7 @@ from .procfs import read_or_empty
 from .unwind import Unwinder
 
 if TYPE_CHECKING:
+    from .holder import Holder
     from .proc import ProcTarget
 
 # CPU seconds for walking stacks before a stop, and more for each thread; a thread that is not reached in them is stopped. A walk
@@ -34,11 +35,11 @@ class Sleeper(NamedTuple):
 
 
 class Sleepers:
-    """The sleeping threads of one process. `ours`: the pid of the helper process that stops the process for us. `woken`: how many
+    """The sleeping threads of one process. `holder`: what stops the process for us. `woken`: how many
     sleeping threads were stopped at the last `now()`."""
 
-    def __init__(self, live: ProcTarget, ours: int) -> None:
-        self._ours = ours
+    def __init__(self, live: ProcTarget, holder: Holder) -> None:
+        self._holder = holder
         self._live, self._pid = live, live.pid
         self._whole: dict[int, tuple[bytes, bool]] = {}  # {tid: (its call, whether its stack can be walked)}
         self._restless: set[int] = set()
@@ -85,7 +86,7 @@ class Sleepers:
     def _is_ours(self, tid: int) -> bool:
         """Whether a thread came to our own stop too late, and is about to be released."""
         found = ptrace.status(self._pid, tid)
-        return found is None or found["tracer"] == self._ours
+        return found is None or found["tracer"] == self._holder.pid
 
     def stirred(self, sleepers: dict[int, Sleeper]) -> set[int]:
         """Those that got a CPU since. From now on they are stopped."""

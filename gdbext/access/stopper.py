@@ -61,7 +61,7 @@ class Stopper:
     def __init__(self, live: ProcTarget, tid: int, timeout: float) -> None:
         self.live, self.tid, self.timeout = live, tid, timeout
         self.holder, self.presence = Holder(), Presence(tid)
-        self.sleepers = Sleepers(live, self.holder.pid)
+        self.sleepers = Sleepers(live, self.holder)
 
     def end(self) -> None:
         """Ends the process that stops it."""

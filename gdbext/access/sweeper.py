@@ -17,7 +17,7 @@ import time
 
 from .. import log, package
 from ..errors import GdbextError
-from . import cgroups
+from . import cgroups, own_end
 from .guard import find_python
 
 MODULE = "gdbext.access.sweeper"
@@ -67,8 +67,11 @@ class Sweeper:
         self._tell("stays\n")
         self._socket.close()
         if self._process is not None:
-            with log.passing_over(subprocess.TimeoutExpired):
-                self._process.wait(ANSWER)
+            deadline = time.monotonic() + ANSWER
+            while self._process.poll() is None and time.monotonic() < deadline:
+                with log.passing_over(subprocess.TimeoutExpired):
+                    self._process.wait(0.2)
+                own_end.wake(self._process.pid)
 
     def leave(self) -> None:
         """Lets it go on alone: it removes the folder once the script has ended. Never an error."""
@@ -115,8 +118,8 @@ def _await(pid: int, folder: int) -> bool:
 
 def main() -> int:
     """The process."""
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    own_end.apart()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     owner, pid, parent = map(int, sys.argv[1:4])
     name, channel, said = sys.argv[4], socket.socket(fileno=os.dup(0)), b""
     cgroups.move_to(pid)

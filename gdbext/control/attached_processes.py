@@ -4,6 +4,7 @@ watches them."""
 from __future__ import annotations
 
 import functools
+import os
 import re
 import time
 from typing import TYPE_CHECKING
@@ -21,6 +22,16 @@ from .loader_breakpoints import LoaderBreakpoints
 
 if TYPE_CHECKING:
     from typing import Any, Callable
+
+
+def _unattended() -> bool:
+    """Whether nobody is at gdb's prompt, who could let it go on where a signal stops it."""
+    with open("/proc/self/cmdline", "rb") as f:
+        words = f.read().split(b"\0")
+    return not os.isatty(0) or any(re.match(rb"--?batch(-silent)?$", word) for word in words)
+
+
+UNATTENDED = _unattended()
 
 
 class AttachedProcess:
@@ -70,6 +81,7 @@ class _State:
     core: str | None = None  # the user's answer to whether a gdb that fails leaves a core
     schedule: str | None = None  # the user's schedule-multiple while processes run
     background = False  # they run behind the prompt: the stop gives it back
+    ends = False  # gdb is about to detach from all processes and to exit
 
 
 # ---- which -----------------------------------------------------------------------------------------------------------
@@ -94,7 +106,6 @@ def inferior_of(one: AttachedProcess) -> gdb.Inferior | None:
 
 def hold(one: AttachedProcess) -> None:
     """Adds a process that is about to be attached. It counts as stopped from now on, and its exit or resumption is noticed."""
-    listen(cont=_on_continue, stop=_on_stop, exited=_on_exit)
     one.stopped()
     _State.attached[one.pid] = one
 
@@ -139,6 +150,7 @@ def confined() -> str:
 
 def start_guard() -> None:
     """Starts the guard where none runs; where that fails, `guard_error` gives the reason."""
+    listen(cont=_on_continue, stop=_on_stop, exited=_on_exit, gdb_exiting=_on_gdb_exiting)
     try:
         _State.guard.start()
         before, _State.guard_error = _State.guard_error, ""
@@ -162,6 +174,7 @@ def _tell(what: Callable[[Any], None]) -> None:
 def own(one: AttachedProcess) -> None:
     """Reports a process to the guard before gdb attaches to it."""
     _tell(lambda guard: guard.own(one.pid, one.was_stopped))
+    _tell_of_gdb(False)
 
 
 def opens_end() -> None:
@@ -183,16 +196,36 @@ def guard_process(pid: int) -> None:
     if pid not in _State.attached:
         start_guard()
         _tell(lambda guard: guard.own(pid, False))
+        _tell_of_gdb(False)
         if not _State.guard_error:
             _State.watched.add(pid)
 
 
 def unguard_process(pid: int) -> None:
     """Reports to the guard that a process is gone or detached."""
-    if pid in _State.watched:
+    if pid in _State.watched and not gdb_ends():
         _State.watched.discard(pid)
         _tell(lambda guard: guard.free(pid))
         _end_guard()
+
+
+def protected(pid: int) -> None:
+    """Reports to the guard that a process is in a group-stop that is to last."""
+    if pid in _State.attached or pid in _State.watched:
+        _tell(lambda guard: guard.protected(pid))
+
+
+def gdb_ends() -> bool:
+    """Whether gdb is about to exit, and the guard will put in order what it holds."""
+    return _State.ends and not _State.guard_error
+
+
+def _on_gdb_exiting(_: Any) -> None:
+    _State.ends = True
+
+
+def _tell_of_gdb(runs: bool) -> None:
+    _tell(lambda guard: guard.gdb_is(runs, UNATTENDED))
 
 
 def armed(pid: int, yes: bool = True) -> None:
@@ -262,6 +295,7 @@ def restore_schedule() -> None:
 
 # ---- which processes are stopped -------------------------------------------------------------------------------------
 def _on_continue(_: Any) -> None:
+    _tell_of_gdb(True)
     if is_quiet():
         return
     together = bool(gdb.parameter("schedule-multiple"))
@@ -274,6 +308,7 @@ def _on_continue(_: Any) -> None:
 
 
 def _on_stop(_: Any) -> None:
+    _tell_of_gdb(False)
     if is_quiet():
         return
     for one in _State.attached.values():

@@ -10,8 +10,6 @@ Where a processor stops before the access (aarch64), gdb steps over it first, so
 from __future__ import annotations
 
 import atexit
-import os
-import signal
 import struct
 import time
 from typing import TYPE_CHECKING
@@ -19,19 +17,18 @@ from typing import TYPE_CHECKING
 import gdb
 
 from .. import log
-from ..access import debug_registers, live_gdb, ptrace, recovery
+from ..access import debug_registers, live_gdb, ptrace
 from ..access.cfi import table_of
-from ..access.cli_gdb import command
 from ..access.proc import ProcTarget
-from ..access.procfs import read_stat
 from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import names_for
 from ..errors import FaultError, GdbextError, LayoutError
-from . import attached_processes, device_work, inferior_breakpoints, urgency
+from . import attached_processes, device_work, inferior_breakpoints, protection, urgency
 from . import others as others  # hears of stops from now on
 from .events import listen
 from .gdb_state import FRONT_END
+from .protection import Protection
 from .registers import JUMP, arguments, pthread, register
 
 if TYPE_CHECKING:
@@ -46,16 +43,6 @@ TWICE = 24  # bytes of machine code: the two loads of one fetch lie closer, thos
 DISPATCH = 40  # bytes of machine code: from the load of an instruction to the jump to its handler
 READ_ERRORS = (GdbextError, gdb.error, struct.error, UnicodeError)  # gdb.MemoryError is a gdb.error
 _HARDWARE = ("BP_HARDWARE_WATCHPOINT", "BP_READ_WATCHPOINT", "BP_ACCESS_WATCHPOINT", "BP_HARDWARE_BREAKPOINT")
-
-
-def in_foreground(pid: int) -> bool:
-    """Whether a process is in the foreground of a terminal (proc(5): stat, pgrp and tpgid)."""
-    try:
-        stat = read_stat(pid)
-        return stat.terminal != 0 and stat.group == stat.foreground
-    except GdbextError as e:
-        log.passed_over(e)
-        return True
 
 
 # Facts that stay the same while a process runs: its torch, the classes of vtables (in its libraries' files) and of tensors.
@@ -122,7 +109,8 @@ class Process:
                 "cover"
             )
         self.hw_breakpoints: list[HardwareBreakpoint] = []
-        self.looked, self.in_group_stop, self.armed = 0.0, False, False
+        self.looked = 0.0
+        self.protection = Protection(self.pid)
         self.renewal: WordWatchpoint | None = None
         self.registers = debug_registers.how_many(self.pid)
         self._states: dict[int, list[int]] = {}
@@ -169,9 +157,14 @@ class Process:
             self._private = names_for(self.rt)
         return self._private
 
+    def disarmed(self) -> None:
+        """None of its registers is armed any more."""
+        if self.protection.leave() and not any(process.protection.armed for process in Process.known.values()):
+            urgency.first(False)
+
     def gone(self) -> None:
         """None of its breakpoints counts any more."""
-        self.leave_group_stop()
+        self.disarmed()
         for breakpoint in list(self.hw_breakpoints):
             breakpoint.end()
         for tell in Process.when_gone:
@@ -179,43 +172,6 @@ class Process:
 
     def forget_private(self) -> None:
         self._private = None  # an engine may have been imported since
-
-    # ---- should gdb be killed ------------------------------------------------------------------------------------
-    def enter_group_stop(self) -> None:
-        """To be called before a register is armed: informs the guard, and puts the process in a group-stop that gdb overrides
-        when it resumes the process.
-
-        If gdb dies, the kernel stops every thread before it runs one more instruction (kernel/ptrace.c, __ptrace_unlink). So none
-        can run into an armed register before the guard has cleared it. There is no group-stop for a process in the foreground of
-        a shell: the shell would take its terminal back."""
-        if self.armed or attached_processes.guard_error():
-            return
-        attached_processes.armed(self.pid)
-        self.armed = True
-        if in_foreground(self.pid):
-            return
-        for name in ("SIGSTOP", "SIGCONT"):
-            if name not in _handled:
-                words = gdb.execute(command("info signals {}", name), to_string=True).splitlines()[-1].split()
-                _handled[name] = [w if said == "Yes" else "no" + w for w, said in zip(("stop", "print", "pass"), words[1:4])]
-            gdb.execute(command("handle {} nostop noprint pass", name), to_string=True)
-        os.kill(self.pid, signal.SIGSTOP)
-        self.in_group_stop = True
-
-    def leave_group_stop(self) -> None:
-        """Ends the group-stop: no debug register is armed any more."""
-        if self.armed:
-            self.armed = False
-            attached_processes.armed(self.pid, False)
-            if not any(process.armed for process in Process.known.values()):
-                urgency.first(False)
-        if self.in_group_stop:
-            self.in_group_stop = False
-            debug_registers.clear_of_stopped(self.pid)  # gdb does so when it resumes them: it may die before
-            try:
-                recovery.end_group_stop(self.pid)
-            except OSError:
-                pass  # it has ended
 
     # ---- registers -----------------------------------------------------------------------------------------------
     def used(self) -> list[str]:
@@ -309,7 +265,7 @@ class HardwareBreakpoint(gdb.Breakpoint):
 
     def __init__(self, process: Process, spec: str, kind: int, owner: str, wp_class: int = gdb.WP_WRITE) -> None:
         process.need(1, owner)
-        process.enter_group_stop()
+        process.protection.enter()
         self.process, self.owner, self.alive = process, owner, False
         with live_gdb.selected(process.inferior):
             super().__init__(spec, type=kind, wp_class=wp_class, internal=True)
@@ -320,6 +276,7 @@ class HardwareBreakpoint(gdb.Breakpoint):
     def stop(self) -> bool:
         if not self.alive or gdb.selected_inferior().num != self.process.inferior.num:
             return False  # the same address in another process
+        self.process.protection.keep()
         if self.process.renewal is not None:
             self.process.renewal.end(disarm=True)
             self.process.renewal = None
@@ -422,7 +379,6 @@ class FunctionBreakpoint(HardwareBreakpoint):
 
 _dead: list[gdb.Breakpoint] = []
 _notes: list[str] = []
-_handled: dict[str, list[str]] = {}  # signal -> the words of `handle` as the user had them, while a process is in a group-stop
 
 
 def note(text: str) -> None:
@@ -443,11 +399,7 @@ def sweep(_: Any = None) -> None:
         breakpoint = _dead.pop()
         if breakpoint.is_valid():
             breakpoint.delete()
-    if _handled and not any(p.in_group_stop for p in Process.known.values()):
-        for name, words in _handled.items():
-            if name == "SIGSTOP":  # SIGCONT may still be on its way to one that was in a group-stop
-                gdb.execute(command("handle {} {}", name, " ".join(words)), to_string=True)
-        _handled.clear()
+    protection.give_back(p.protection for p in Process.known.values())
 
 
 def note_offset(stop: StopContext) -> None:
@@ -460,11 +412,18 @@ def note_offset(stop: StopContext) -> None:
 
 def _on_cont(_: Any) -> None:
     live_gdb.pending_offsets.clear()
-    urgency.first(any(process.armed for process in Process.known.values()))
+    _keep_group_stops()
+    urgency.first(any(process.protection.armed for process in Process.known.values()))
 
 
 def _on_stop(_: Any) -> None:
     urgency.first(False)
+    _keep_group_stops()
+
+
+def _keep_group_stops(_: Any = None) -> None:
+    for process in Process.known.values():
+        process.protection.keep()
 
 
 def _on_exit(event: Any) -> None:
@@ -490,11 +449,18 @@ def _on_prompt(_: object = None) -> None:
 def _at_exit() -> None:
     """gdb 13 crashes where internal breakpoints made here outlive its Python."""
     for process in Process.known.values():
-        process.leave_group_stop()
+        process.disarmed()
         for breakpoint in list(process.hw_breakpoints):
             breakpoint.end()
     sweep()
 
 
 atexit.register(_at_exit)
-listen(cont=_on_cont, stop=_on_stop, exited=_on_exit, clear_objfiles=_on_exec, before_prompt=_on_prompt)
+listen(
+    gdb_exiting=_keep_group_stops,
+    cont=_on_cont,
+    stop=_on_stop,
+    exited=_on_exit,
+    clear_objfiles=_on_exec,
+    before_prompt=_on_prompt,
+)

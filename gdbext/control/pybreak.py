@@ -191,7 +191,7 @@ class PyBreakpoint:
         PyBreakpoint.points.pop(self.number, None)
         for process in ours.values():
             if not process.hw_breakpoints:
-                process.leave_group_stop()
+                process.disarmed()
 
     # ---- at a hit ------------------------------------------------------------------------------------------------
     def reached(self, stop: StopContext, place: BytecodeLocation) -> bool:

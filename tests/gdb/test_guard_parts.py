@@ -134,6 +134,26 @@ def test_read_ranges_gives_what_can_be_read_and_nothing_else():
     assert remote_memory.read_ranges(os.getpid(), []) == []
 
 
+# Attaches as gdb does, follows forks, and says the number of the first child, whose stop it does not fetch.
+TRACES_FORKS = """
+import ctypes, os, sys, time
+from gdbext.access import ptrace
+pid, child = int(sys.argv[1]), ctypes.c_ulong()
+ptrace.call(16, pid)  # PTRACE_ATTACH
+os.waitpid(pid, ptrace.WALL)
+ptrace.call(0x4200, pid, 0, 2)  # PTRACE_SETOPTIONS, PTRACE_O_TRACEFORK
+ptrace.call(ptrace.CONT, pid)
+print("traces", flush=True)
+while True:
+    _, code = os.waitpid(pid, ptrace.WALL)
+    if code >> 16 == 1:  # PTRACE_EVENT_FORK
+        ptrace.call(0x4201, pid, 0, ctypes.addressof(child))  # PTRACE_GETEVENTMSG
+        print(child.value, flush=True)
+        time.sleep(600)
+    ptrace.call(ptrace.CONT, pid, 0, 0 if code >> 16 else os.WSTOPSIG(code))
+"""
+
+
 def test_the_guard_starts_listens_and_ends(sleeper):
     watcher = guard.Guard()
     watcher.start()
@@ -145,8 +165,9 @@ def test_the_guard_starts_listens_and_ends(sleeper):
     assert sleeper.poll() is None
 
 
-def test_the_guard_has_seen_what_a_process_has_before_the_attach_goes_on(sleeper):
+def test_the_guard_has_seen_what_a_process_has_before_the_attach_goes_on(sleeper, monkeypatch):
     """What is planted after `own` has returned is gdb's: on a busy machine the guard once took it for what was there before."""
+    monkeypatch.setattr(guard.own_end, "wake", lambda pid: False)  # it is to stand for a while
     watcher = guard.Guard()
     watcher.start()
     os.kill(watcher.pid, signal.SIGSTOP)
@@ -162,6 +183,78 @@ def test_the_guard_has_seen_what_a_process_has_before_the_attach_goes_on(sleeper
     assert done == [None]
     watcher.own(sleeper.pid, False)
     watcher.end()
+
+
+def test_a_guard_that_a_signal_stops_goes_on(sleeper):
+    watcher = guard.Guard()
+    watcher.start()
+    os.kill(watcher.pid, signal.SIGSTOP)
+    watcher.own(sleeper.pid, False)
+    assert within(lambda: ptrace.status(watcher.pid)["state"] == "S")
+    watcher.end()
+
+
+def signalled(pid, number):
+    """Sends a signal to a process from another one."""
+    subprocess.run([sys.executable, "-c", f"import os; os.kill({pid}, {number})"], check=True)
+
+
+def test_a_ctrl_c_of_the_dead_tracer_is_taken_away_and_no_other(sleeper):
+    """gdb passes one on when SIGTERM ends it."""
+    for ours in (True, False):
+        os.kill(sleeper.pid, signal.SIGSTOP)
+        assert within(lambda: ptrace.is_stopped(sleeper.pid))
+        if ours:
+            os.kill(sleeper.pid, signal.SIGINT)
+        else:
+            signalled(sleeper.pid, int(signal.SIGINT))
+        assert recovery.discard_signals(sleeper.pid, os.getpid(), 30) == ours
+        if ours:
+            assert within(lambda: ptrace.status(sleeper.pid)["state"] == "S") and sleeper.poll() is None
+    assert sleeper.wait(60) == -signal.SIGINT
+
+
+def test_a_child_that_stands_at_its_fork_is_let_go_and_no_other(tmp_path):
+    """A tracer that is killed leaves one; a child that others have stopped is stopped elsewhere."""
+    code = """
+import os, signal, sys, time
+pids = []
+for n in range(2):
+    pid = os.fork()
+    if not pid:
+        time.sleep(600)
+    pids.append(pid)
+print(*pids, flush=True)
+time.sleep(0.3)
+sys.stdin.readline()
+pid = os.fork()
+if not pid:
+    time.sleep(600)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        older = [int(word) for word in process.stdout.readline().split()]
+        tracer = subprocess.Popen(
+            [sys.executable, "-c", TRACES_FORKS, str(process.pid)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            assert tracer.stdout.readline() == "traces\n"
+            os.kill(older[0], signal.SIGSTOP)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            child = int(tracer.stdout.readline())
+            assert within(lambda: ptrace.thread_state(child, child) == "t")
+            tracer.kill()
+            tracer.wait()
+            assert within(lambda: ptrace.is_stopped(child) and not ptrace.tracers(child)), "it stands where its tracer left it"
+            held = {process.pid: recovery.Held(ptrace.start_time(process.pid), False)}
+            assert list(recovery.left_children(held, tracer.pid)) == [child]
+            recovery.recover(held, tracer.pid, lambda: True)
+            assert within(lambda: not ptrace.is_stopped(child)) and ptrace.is_stopped(older[0])
+        finally:
+            for pid in (*older, tracer.pid, process.pid):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def test_the_guard_resumes_what_was_left_stopped_when_the_channel_ends(sleeper):
@@ -247,7 +340,7 @@ def test_a_trap_that_waits_for_its_delivery_is_taken_away(sleeper):
     os.kill(sleeper.pid, signal.SIGSTOP)
     assert within(lambda: ptrace.is_stopped(sleeper.pid))
     os.kill(sleeper.pid, signal.SIGTRAP)
-    assert recovery.discard_sigtraps(sleeper.pid, 30) == 1 and recovery.discard_sigtraps(sleeper.pid) == 0
+    assert recovery.discard_signals(sleeper.pid, 1, 30) == 1 and recovery.discard_signals(sleeper.pid, 1) == 0
     assert within(lambda: ptrace.status(sleeper.pid)["state"] == "S") and sleeper.poll() is None
 
 

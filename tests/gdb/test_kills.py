@@ -14,10 +14,11 @@ import time
 
 import pytest
 from harness import kills
-from harness.gdb_run import run_gdb
+from harness.gdb_run import INIT, run_gdb
 from harness.heartbeats import ROUNDS, busy, eventually, heartbeats, stop
 
 from gdbext.access import debug_registers, ptrace, recovery
+from gdbext.access.procfs import read_stat
 
 # The room itself, not the command: what a test kills should do nothing but what it is killed in.
 SCRIPT = """
@@ -230,17 +231,67 @@ def test_gdb_killed_after_the_last_breakpoint_was_deleted_costs_no_process(gdb_p
             one.end()
 
 
+def armed_gdb(gdb_path, folder, pid):
+    """A gdb in which a process runs with a breakpoint that is never hit, once it does."""
+    script, sign = folder / "armed.gdb", folder / "armed"
+    script.write_text(f"set confirm off\nsource {INIT}\nllm-attach {pid}\npybreak storm\nshell touch {sign}\ncontinue\n")
+    null = subprocess.DEVNULL
+    gdb = subprocess.Popen(
+        [gdb_path, "-nx", "-q", "-batch", "-x", str(script)],
+        stdin=null,
+        stdout=subprocess.PIPE,
+        stderr=null,
+        start_new_session=True,
+    )
+    eventually(sign.exists, "the breakpoint to be armed")
+    eventually(lambda: read_stat(pid).exit_status == signal.SIGSTOP, "the group-stop that gdb overrides")
+    return gdb
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_a_sigcont_of_anybody_takes_no_protection_away(gdb_path, tmp_path, number):
+    """While a breakpoint is armed the process is in a group-stop, made again where a SIGCONT ends it."""
+    one = kills.Subject(str(tmp_path / "subject"))
+    try:
+        gdb = armed_gdb(gdb_path, tmp_path, one.pid)
+        os.kill(one.pid, signal.SIGCONT)
+        eventually(lambda: read_stat(one.pid).exit_status == signal.SIGSTOP, "the group-stop to be made again")
+        kill(gdb, number)
+        assert one.goes_on() and not one.wrong() and not kills.planted(one.pid)
+    finally:
+        one.end()
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGTSTP])
+def test_a_gdb_that_is_stopped_while_its_process_runs_goes_on(gdb_path, tmp_path, number):
+    """Else the process would stand at its next event until somebody types fg."""
+    one = kills.Subject(str(tmp_path / "subject"))
+    try:
+        gdb = armed_gdb(gdb_path, tmp_path, one.pid)
+        os.killpg(gdb.pid, number)
+        eventually(lambda: ptrace.thread_state(gdb.pid, gdb.pid) not in ("T", ""), "gdb to go on")
+        before = one.beats()
+        eventually(lambda: all(a < b for a, b in zip(before, one.beats())), "each thread to get on")
+        kill(gdb)
+        assert one.goes_on() and not one.wrong()
+    finally:
+        one.end()
+
+
 LONG = bool(os.environ.get("GDBEXT_TEST_LONG"))
 
 
-def test_random_kills_of_random_commands_leave_everything_as_it_was(tmp_path, gdb_path):
-    rounds = kills.Rounds(gdb_path, str(tmp_path), seed=34)
+@pytest.mark.parametrize("storms", [False, True], ids=["all", "storms"])
+def test_random_kills_of_random_commands_leave_everything_as_it_was(tmp_path, gdb_path, storms):
+    """Kills, stops and freezers. `storms`: armed breakpoints in processes that fork, start threads and get signals meanwhile."""
+    only = ["pybreak", "pylog", "pytrace"] if storms else ()
+    rounds, count = kills.Rounds(gdb_path, str(tmp_path), 34, only, storms=storms), 3 if storms else 10
     try:
-        for number in range(300 if LONG else 10):
+        for number in range(100 * count // 3 if LONG else count):
             rounds.run(number)
     finally:
         rounds.end()
-    assert not rounds.wrong and sum(rounds.counts.values()) >= 10, rounds.wrong
+    assert not rounds.wrong and sum(rounds.counts.values()) >= count, rounds.wrong
 
 
 @pytest.mark.parametrize("name", sorted(kills.GROUP))

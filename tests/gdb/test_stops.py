@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import pytest
 from harness import adverse, cgroups
@@ -135,6 +136,31 @@ def test_a_reader_that_never_comes_back_does_not_hold_the_process(tmp_path):
         assert one.runs()
 
 
+def test_who_holds_ends_where_it_is_stopped_itself(tmp_path):
+    """The kernel's timer does it; the next pause has another helper."""
+    with heartbeats(tmp_path, 1) as (one,), holder.Holder() as holds:
+        stopped = holds.pid
+        with holds.held(one.pid, limit=holder.LONGEST) as held:
+            os.kill(stopped, signal.SIGSTOP)
+            assert one.runs()
+        assert held.over and held.seconds > 0
+        with holds.held(one.pid) as held:
+            assert held.registers
+        assert holds.pid != stopped and one.runs()
+
+
+def test_no_signal_of_a_terminal_reaches_who_holds():
+    with holder.Holder() as holds:
+        eventually(lambda: os.getsid(holds.pid) == holds.pid, "a session of its own")
+        ignored = {signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+
+        def mask():
+            with open(f"/proc/{holds.pid}/status") as f:
+                return next(int(line.split()[1], 16) for line in f if line.startswith("SigIgn"))
+
+        eventually(lambda: all(mask() >> number - 1 & 1 for number in ignored), "it to ignore them")
+
+
 def test_a_copy_for_which_the_stop_is_too_short_goes_on_while_the_process_runs(tmp_path, monkeypatch):
     code = "import os\nkept = [os.urandom(1000) for _ in range(60000)]\nprint('up', flush=True)\nwhile True: pass"
     monkeypatch.setattr(holder, "LONGEST", 0.0)
@@ -220,14 +246,14 @@ def test_what_a_slow_machine_does_not_reach_in_time_is_reached(monkeypatch):
     state = ptrace.thread_state
     with spawned([sys.executable, "-c", code + "\nprint('up', flush=True)\nnever.wait()"], ready="up") as process:
         asleep(process.pid)
-        found = sleepers.Sleepers(ProcTarget(process.pid), 0)
+        found = sleepers.Sleepers(ProcTarget(process.pid), types.SimpleNamespace(pid=0))
         monkeypatch.setattr(ptrace, "thread_state", lambda pid, tid: (time.sleep(2 * sleepers.LEARN / 80), state(pid, tid))[1])
         found.learn()
         monkeypatch.setattr(ptrace, "thread_state", state)
         assert len(found.now()) == 81 and not found.woken
         for name in ("LEARN", "EACH"):
             monkeypatch.setattr(sleepers, name, 0.0)
-        hurried = sleepers.Sleepers(ProcTarget(process.pid), 0)
+        hurried = sleepers.Sleepers(ProcTarget(process.pid), types.SimpleNamespace(pid=0))
         hurried.learn()
         assert not hurried.now() and hurried.woken == 81
 

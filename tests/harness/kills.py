@@ -25,8 +25,21 @@ SECONDS = 30.0  # after which all is to be as it was, on a machine at full load
 IN_FLIGHT = 4  # requests of a real engine that are under way at a time (engines/serve_vllm.py)
 EXCHANGES = "/tmp/gdbext-inject-*"  # of llm-inject, in the processes' own /tmp: other tests remove theirs
 CTRL_C = "shell (sleep 1.5; kill -INT $PPID) &"  # which ends gdb's wait for a stop
-HOW = ["kill"] * 5 + ["term"] * 3 + ["int", "hup", "child", "stopped", "group", "group-term"]
-NUMBERS = {"term": signal.SIGTERM, "int": signal.SIGINT, "hup": signal.SIGHUP}
+# The processes run on while the command stands: it is stopped by a signal, or frozen.
+PAUSES = ["tstp", "stop", "group-stop", "child-stop", "tracer-stop", "freeze"]
+HOW = ["kill"] * 4 + ["term"] * 2 + ["int", "hup", "child", "stopped", "group", "group-term", "group-int", "end", "cont", *PAUSES]
+NUMBERS = {
+    "term": signal.SIGTERM,
+    "int": signal.SIGINT,
+    "hup": signal.SIGHUP,
+    "tstp": signal.SIGTSTP,
+    "stop": signal.SIGSTOP,
+    "group-stop": signal.SIGSTOP,
+    "group": signal.SIGKILL,
+    "group-term": signal.SIGTERM,
+    "group-int": signal.SIGINT,
+}
+STORMS = ["fork", "exec", "threads", "signals"]
 
 
 def planted(pid):
@@ -44,9 +57,9 @@ def states(pid):
 class Subject:
     """One process that checks itself. `stopped`: it is in a group-stop and is to stay there."""
 
-    def __init__(self, file, stopped=False):
-        self.file, self.stopped = file, stopped
-        self.process = subprocess.Popen([sys.executable, SUBJECT, file], stdin=subprocess.DEVNULL)
+    def __init__(self, file, stopped=False, storm=""):
+        self.file, self.stopped, self.storm = file, stopped, storm
+        self.process = subprocess.Popen([sys.executable, SUBJECT, file, *filter(None, [storm])], stdin=subprocess.DEVNULL)
         self.pid = self.process.pid
         while not (os.path.exists(file) and os.path.getsize(file) == 4096 and min(self.beats()) > 3):
             assert self.process.poll() is None, "the subject ended before it began"
@@ -67,6 +80,9 @@ class Subject:
     def is_as_before(self):
         """Whether nobody traces it, and it runs, or stands, as it did."""
         found = [ptrace.status(self.pid, tid) for tid in ptrace.tids(self.pid)]
+        if self.storm:
+            letters = "T" if self.stopped else "RSDZX"  # its threads come and go
+            return not any(s is not None and (s["tracer"] or s["state"] not in letters) for s in found)
         if len(found) != 3 or any(s is None or s["tracer"] for s in found):
             return False
         return all(s["state"] == "T" if self.stopped else s["state"] in "RSD" for s in found)
@@ -198,19 +214,56 @@ def commands(gdb, folder, pids, step="step", slower=1.0):
     return {name: (words, slower * seconds) for name, (words, seconds) in found.items()}
 
 
-def ended(process, how, seconds):
-    """Ends a command that runs in a session of its own. -> whether it has ended in time."""
+def children(pid):
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as f:
+        return list(map(int, f.read().split()))
+    return []
+
+
+def send(pids, number):
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
+
+
+def pause(process, how, subjects, group):
+    """Has a command stand. `group`: its control group."""
+    if how == "freeze":
+        cgroups.freeze(group)
+    elif how == "child-stop":
+        send(children(process.pid), signal.SIGSTOP)
+    elif how == "tracer-stop":  # in the middle of a stop, where one comes
+        deadline = time.monotonic() + 3
+        while process.poll() is None and time.monotonic() < deadline:
+            found = {pid for one in subjects for pid in ptrace.tracers(one.pid)}
+            if found:
+                send(found, signal.SIGSTOP)
+                break
+    elif how == "group-stop":
+        send([-process.pid], signal.SIGSTOP)
+    else:
+        send([-process.pid if how == "tstp" else process.pid], NUMBERS[how])
+
+
+def go_on(process, how, group):
+    """Ends `pause`."""
+    if how == "freeze":
+        cgroups.thaw(group)
+    send([*children(process.pid), -process.pid], signal.SIGCONT)
+
+
+def ended(process, how, seconds, group=None):
+    """Ends a command that runs in a session of its own. -> whether it has ended in time. `group`: its control group."""
     if how == "child":
-        with contextlib.suppress(OSError), open(f"/proc/{process.pid}/task/{process.pid}/children") as f:
-            for pid in map(int, f.read().split()):
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+        send(children(process.pid), signal.SIGKILL)
+    elif how == "end":
+        cgroups.end(group)
     elif how == "stopped":
         process.send_signal(signal.SIGSTOP)
         time.sleep(0.4)
         process.kill()
-    elif how in ("group", "group-term"):
-        os.killpg(process.pid, signal.SIGKILL if how == "group" else signal.SIGTERM)
+    elif how.startswith("group"):
+        send([-process.pid], NUMBERS[how])
     else:
         process.send_signal(NUMBERS.get(how, signal.SIGKILL))
     try:
@@ -244,11 +297,13 @@ def left(mark, mine):
 class Rounds:
     """Rounds of random kills. `wrong`: what was not as it should be, but for `trapped` processes (TRAPPED); `counts`: {(command,
     how): rounds}. `subjects`: those of a
-    real engine, instead of three small programs; `how`: more for `commands`."""
+    real engine, instead of three small programs; `storms`: the programs fork, start others, threads, get signals all the time;
+    `how`: more for `commands`."""
 
-    def __init__(self, gdb, folder, seed, only=(), subjects=(), **how):
+    def __init__(self, gdb, folder, seed, only=(), subjects=(), storms=False, **how):
         self.folder, self.random, self.gdb, self.only, self.how = folder, random.Random(seed), gdb, only, how
         self.wrong, self.trapped, self.counts = [], 0, collections.Counter()
+        self.storms, self.groups = storms, os.access(cgroups.unified() or "/nowhere", os.W_OK)
         for name in ("tmp", "out"):
             os.makedirs(os.path.join(folder, name), exist_ok=True)
         self.tmp = os.path.join(folder, "tmp")
@@ -256,7 +311,8 @@ class Rounds:
         self.subjects = list(subjects) or [self._new(i, i == 2) for i in range(3)]
 
     def _new(self, number, stopped):
-        return Subject(os.path.join(self.folder, f"subject{number}-{time.monotonic_ns()}"), stopped)
+        storm = self.random.choice(STORMS) if self.storms else ""
+        return Subject(os.path.join(self.folder, f"subject{number}-{time.monotonic_ns()}"), stopped, storm)
 
     def _is_answer(self, status, what):
         """A command that fails by itself is killed in nothing."""
@@ -269,20 +325,26 @@ class Rounds:
         """One round."""
         found = commands(self.gdb, self.folder, [s.pid for s in self.subjects], **self.how)
         name = self.random.choice(self.only or sorted(found))
-        how, (words, seconds) = self.random.choice(HOW), found[name]
+        how, (words, seconds) = self.random.choice([h for h in HOW if self.groups or h not in ("end", "freeze")]), found[name]
         moment, before = self.random.uniform(0.02, 0.9 * seconds), set(glob.glob(EXCHANGES))
-        more = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "start_new_session": True}
-        with open(os.path.join(self.folder, "said"), "wb") as said:
-            more["preexec_fn"] = as_in_a_terminal
-            process = subprocess.Popen(words, env=self.env, cwd=self.folder, stdout=said, **more)
         what = (number, name, how, round(moment, 3))
-        try:
-            process.wait(moment)
-            how = "ended"
-            self._is_answer(process.returncode, what)
-        except subprocess.TimeoutExpired:
-            if not ended(process, how, SECONDS):
-                self.wrong.append((*what, "it did not end"))
+        with contextlib.ExitStack() as around:
+            group, joins = None, as_in_a_terminal
+            if how in ("end", "freeze"):
+                # a gdb in version 1's freezer, which no signal reaches, lets nothing go
+                v1 = how == "freeze" and words[0] != self.gdb
+                group = around.enter_context(cgroups.made(v1 and cgroups.hierarchy("freezer") or cgroups.unified()))
+                into = cgroups.joining(group)
+                joins = lambda: (as_in_a_terminal(), into())  # noqa: E731
+            more = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "start_new_session": True, "preexec_fn": joins}
+            with open(os.path.join(self.folder, "said"), "wb") as said:
+                process = subprocess.Popen(words, env=self.env, cwd=self.folder, stdout=said, **more)
+            try:
+                process.wait(moment)
+                how = "ended"
+                self._is_answer(process.returncode, what)
+            except subprocess.TimeoutExpired:
+                self._strike(process, how, group, what)
         self.counts[name, how] += 1
         for place, one in enumerate(self.subjects):
             if not one.goes_on():
@@ -303,6 +365,26 @@ class Rounds:
             for file in files:
                 with contextlib.suppress(OSError):
                     os.unlink(file)
+
+    def _strike(self, process, how, group, what):
+        """Does to a command what is drawn, until it has ended."""
+        if how == "cont":  # anybody's, to a process; the end comes later
+            send([one.pid for one in self.subjects if not one.stopped], signal.SIGCONT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(self.random.uniform(0.0, 2.0))
+            how = self.random.choice(["kill", "term", "group"])
+        elif how in PAUSES:
+            pause(process, how, self.subjects, group)
+            for place, one in enumerate(self.subjects):
+                if not (one.stopped or one.goes_on()):
+                    text = f"subject {place} does not run on while the command stands: {one.alive()} {states(one.pid)}"
+                    self.wrong.append((*what, text))
+            go_on(process, how, group)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(self.random.choice([0.0, 0.2, 60.0]))
+            how = "kill"
+        if process.poll() is None and not ended(process, how, SECONDS, group):
+            self.wrong.append((*what, "it did not end"))
 
     def end(self):
         """Looks for what is left, and ends the subjects."""
@@ -381,17 +463,18 @@ def main(words):
     import tempfile
 
     count, seed = int(words[0]), int(words[1])
+    gdb, storms = os.environ.get("GDB", "gdb"), "STORMS" in os.environ
     with tempfile.TemporaryDirectory() as folder:
-        rounds = Rounds("gdb", folder, seed, words[2].split(",") if len(words) > 2 else ())
+        rounds = Rounds(gdb, folder, seed, words[2].split(",") if len(words) > 2 else (), storms=storms)
         for number in range(count):
             rounds.run(number)
             if number % 20 == 19:
                 print(number + 1, "rounds,", len(rounds.wrong), "wrong", flush=True)
         rounds.end()
         groups = []
-        for number in range(count // 6):
+        for number in range(0 if storms else count // 6):
             name = sorted(GROUP)[number % len(GROUP)]
-            groups.append((name, end_of_a_group("gdb", folder, seed + number, name)))
+            groups.append((name, end_of_a_group(gdb, folder, seed + number, name)))
             if groups[-1][1]:
                 print("group", groups[-1], flush=True)
     print("kills:", sum(rounds.counts.values()), "trapped:", rounds.trapped)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from gdbext.access import files
+from gdbext.access import files, in_root
 from gdbext.engines.processes import ProcessRef
 from gdbext.errors import GdbextError, NotFoundError
 from gdbext.render import files as written
@@ -29,6 +29,29 @@ def test_only_regular_files_are_opened_and_nothing_waits(tmp_path, kind):
         files.open_regular(path)
     with pytest.raises(NotFoundError):
         files.source_lines(path)
+
+
+def test_what_is_no_regular_file_is_not_even_opened(tmp_path):
+    """A writer that waits at a FIFO gets through as soon as anybody opens it; a watchdog would be armed."""
+    path = str(tmp_path / "fifo")
+    os.mkfifo(path)
+    code = f"import os; print('waits', flush=True); os.open({path!r}, os.O_WRONLY); print('opened', flush=True)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout.readline() == "waits\n"
+        while not _waits_in_open(writer.pid):
+            time.sleep(0.01)
+        with pytest.raises(NotFoundError, match="not a regular file"):
+            files.open_regular(path)
+        with pytest.raises(OSError, match="not a regular file"):
+            in_root.open_in_root(os.getpid(), path)
+        assert _waits_in_open(writer.pid)
+        writer.kill()
+        assert writer.stdout.read() == ""
+
+
+def _waits_in_open(pid):
+    with open(f"/proc/{pid}/wchan") as f:
+        return f.read() in ("wait_for_partner", "fifo_open")
 
 
 def test_lines_of_a_source_are_bounded(tmp_path):

@@ -30,7 +30,7 @@ ALLOWED = {
     "control/hw_breakpoints.py _dead": FROM_GDB,
     "access/guard.py find_python()": "a Python that starts",
     "access/procfs.py _mappings()": "texts and what they say, two at most",
-    "control/hw_breakpoints.py _handled": ONE_GDB,
+    "control/protection.py _handled": ONE_GDB,
     "control/hw_breakpoints.py _notes": FROM_GDB,
     "control/inferior_breakpoints.py _pinned": ONE_GDB,
     "control/kernel_breakpoints.py _State": ONE_GDB,

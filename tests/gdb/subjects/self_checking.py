@@ -1,9 +1,12 @@
-"""Three threads that call `step` all the time, check what it gives, and count in a shared file: `self_checking.py FILE`. Word 64
-of the file is 1 once anything was computed wrong; with FILE.load there the main thread loads libraries."""
+"""Three threads that call `step` all the time, check what it gives, and count in a shared file: `self_checking.py FILE [STORM]`.
+Word 64 of the file is 1 once anything was computed wrong, or a child did not end as it should; with FILE.load there the main
+thread loads libraries. STORM: what the main thread does meanwhile, `fork`, `exec`, `threads` or `signals`."""
 
 import mmap
 import os
+import signal
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -19,12 +22,37 @@ def step(i, n):
     return y // 3 + 1
 
 
+def storm(kind):
+    right = True
+    if kind == "fork":
+        pid = os.fork()
+        if not pid:
+            for n in range(20):
+                step(0, n)
+            os._exit(7)
+        right = os.waitpid(pid, 0)[1] == 7 << 8
+    elif kind == "exec":
+        right = subprocess.call(["/bin/sh", "-c", "exit 7"]) == 7
+    elif kind == "threads":
+        some = [threading.Thread(target=step, args=(0, n)) for n in range(5)]
+        for thread in some:
+            thread.start()
+        for thread in some:
+            thread.join()
+    elif kind == "signals":
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+    if not right:
+        struct.pack_into("Q", memory, WRONG, 1)
+
+
 def loop(i):
     n = 0
     while True:
         n = step(i, n)
         struct.pack_into("Q", memory, 8 * i, n)
         time.sleep(0.004)
+        if i == 0 and len(sys.argv) > 2:
+            storm(sys.argv[2])
         if i == 0 and n % 64 == 0 and os.path.exists(sys.argv[1] + ".load"):
             import _ctypes  # noqa: F401
             import _decimal  # noqa: F401
@@ -33,6 +61,7 @@ def loop(i):
             os.rename(sys.argv[1] + ".load", sys.argv[1] + ".loaded")
 
 
+signal.signal(signal.SIGALRM, lambda *_: None)
 with open(sys.argv[1], "wb+") as file:
     file.write(bytes(4096))
     file.flush()
