@@ -429,14 +429,18 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call, seen: _Way) 
 
 def _without_heirs(facts: Facts, f: ProcessState, call: Call, pids: Sequence[int], found: Outlook, seen: _Way) -> Outlook:
     """The outlook `found` of a wait for a pipe of which some processes have the other end. One that merely inherited it gives
-    nothing: that one need not act, and that it rests does not mean that the others owe nothing."""
+    nothing: that one need not act, and that it rests does not mean that the others owe nothing. Where nobody else has the end or
+    can open it, it is the giver."""
     if found.kind in ("moves", "works", "unknown", "answer"):
         return found
-    heirs = [p for p in facts if p.pid in pids and inherited(p, call)]
+    heirs = {p.pid: p for p in facts if p.pid in pids and inherited(p, call)}
+    held = {pid for source in call.sources for pid in ends_of(f, call, source)}
+    if held <= heirs.keys() and not any(source.is_named for source in call.sources):
+        return found
     if found.kind != "rests":
         last = facts.process(found.culprit) if found.culprit is not None else None
-        return Outlook("unknown", None, found.way) if last in heirs else found
-    givers = [pid for pid in pids if pid not in {p.pid for p in heirs}]
+        return Outlook("unknown", None, found.way) if last in heirs.values() else found
+    givers = [pid for pid in pids if pid not in heirs]
     known = [p.main.node for p in facts if p.pid in givers and p.main is not None]
     if len(known) == len(givers) > 0 and all(outlook(facts, node, seen).kind == "rests" for node in known):
         return found

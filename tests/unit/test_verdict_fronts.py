@@ -185,7 +185,13 @@ def test_all_that_give_to_a_pipe_must_rest_and_who_merely_inherited_its_end_give
     assert judge(missing).kind == "unknown"
 
 
-def test_an_heir_that_sleeps_starves_nobody():
+def test_an_heir_that_sleeps_starves_nobody_where_somebody_else_may_give():
     sleeps = {"call": Call("nanosleep", seconds=10**6), "for_good": True}
     assert judge(piped(holder("g", 1, True, **sleeps))).kind == "starved"
-    assert judge(piped(holder("h", 1, False, **sleeps))).kind == "unknown"
+    assert judge(piped(holder("h", 1, False, **sleeps))).kind == "starved", "nobody else has that end"
+    own = piped(holder("h", 1, False, **sleeps))
+    own[0].peers[9].append((10, True))  # the reader itself has it, for those that it starts
+    assert judge(own).kind == "unknown"
+    named = piped(holder("h", 1, False, **sleeps))
+    named[0].main.call.sources[0].text = "/tmp/control"  # whoever sees the file may open it
+    assert judge(named).kind == "unknown"
