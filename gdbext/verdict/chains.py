@@ -97,7 +97,7 @@ def _ring(facts: Facts, passed: Mapping[Node, bool], last: Node, back: Sequence[
             f = facts.process(one)
             may = who_may(facts, f, one) if f is not None else "its process was not read"
             turn = "" if node == last else f"{name_of(facts, node)} waits for it in turn, but "
-            return End(None, UNKNOWN, f"{turn}others could end the wait of {name_of(facts, one)}: {may}")
+            return End(one, UNKNOWN, f"{turn}others could end the wait of {name_of(facts, one)}: {may}")
     return End(node, RING, "it waits for itself" if node == last else "that one waits for it in turn")
 
 

@@ -16,7 +16,7 @@ NAMES = {
     "_pause_state": Name("0.18"),
     "_pending_cow_copies": Name("0.26"),
     "_reuse_watchers": Name("0.32"),
-    "arrival_time": Name("0.8.5"),
+    "arrival_time": Name("0.9.2"),
     "attention_chunk_size": Name("0.10.2", of="FullAttentionSpec ChunkedLocalAttentionSpec"),
     "block_hash": Name("0.9.2", of="BlockHashWithGroupId KVCacheBlock"),
     "block_hashes": Name("0.10.2"),
