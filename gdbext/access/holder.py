@@ -164,8 +164,9 @@ class _Requests:
 
     def _leave(self, pid: int) -> None:
         """Goes to the control groups of the process that it is to pause, once: where the reader's are frozen, or get no CPU, this
-        one is to end the pause all the same. With real-time priority a quota of CPU time does not count."""
-        if not self._away:
+        one is to end the pause all the same. With real-time priority a quota of CPU time does not count. Not to a group that is
+        frozen itself."""
+        if not self._away and not own_end.is_frozen(pid):
             self._away = True
             come_back = _come_first()
             first = os.sched_getscheduler(0) == os.SCHED_FIFO
