@@ -96,7 +96,8 @@ def watching(rt: Runtime, spec: EngineSpec) -> Iterator[Absences]:
     """-> the `Absences` of what is read of a process meanwhile; it begins anew with each. `NotFoundError` at the end where an
     attribute is not there without which no number would be true (`VITAL` of the engine's `kv` module)."""
     reader: Any = spec.kv
-    outer, found = rt.target.missed, Absences(spec, reader.version(rt))
+    version: Callable[[Runtime], str] = getattr(reader, "version", lambda rt: "")
+    outer, found = rt.target.missed, Absences(spec, version(rt))
     rt.target.missed = found
     vital: frozenset[str] = getattr(reader, "VITAL", frozenset())
     try:
