@@ -50,6 +50,8 @@ class Server:
         self.held: dict[int, recovery.Held] = {}
         self.armed: set[int] = set()
         self.protected: dict[int, recovery.GroupStop] = {}  # those that gdb keeps in a group-stop
+        self.freed: dict[int, tuple[recovery.Held, float]] = {}  # that were so, and until when each is looked at
+        self._stops: set[int] = set()  # that were in a group-stop of ours
         self.runs = self.unattended = self.frozen = False  # gdb: its processes run; nobody is at its prompt; a freezer holds it
 
     def gone(self) -> bool:
@@ -89,6 +91,9 @@ class Server:
                 look = time.monotonic() + LOOK
                 self._look()
         recovery.recover(self.held, self.tracer, self.gone)
+        while self.freed:
+            self._look_at_freed()
+            time.sleep(0.01)
         if self.gone():
             recovery.end_stopped_copies(self.group, self.began or 0, self.program)
 
@@ -98,6 +103,7 @@ class Server:
         ends."""
         for one in list(self.protected.values()):
             one.renew()
+        self._look_at_freed()
         if not (self.held and (self.runs or self.unattended)):
             return
         own_end.wake(self.tracer)
@@ -105,6 +111,14 @@ class Server:
         if before and self.frozen:  # at two looks: a machine that wakes thaws its processes one by one
             with contextlib.suppress(OSError):
                 os.kill(self.tracer, signal.SIGKILL)
+
+    def _look_at_freed(self) -> None:
+        """A process that gdb has let go may have been given a SIGSTOP that gdb had fetched before its group-stop ended."""
+        for pid, (one, until) in list(self.freed.items()):
+            if time.monotonic() > until or ptrace.start_time(pid) != one.start or ptrace.tracers(pid) - {self.tracer}:
+                del self.freed[pid]
+            elif not ptrace.tracers(pid):
+                recovery.restore_run_state(pid, one.start, one.was_stopped)
 
     def _obey(self, word: str, number: str, *rest: str) -> bool:
         """One line of gdb's; False when gdb does not hear the answer any more."""
@@ -123,8 +137,10 @@ class Server:
             except OSError:
                 return False
         elif word == "free":
-            self.held.pop(pid, None)
             self._disarmed(pid)
+            one = self.held.pop(pid, None)
+            if one is not None and pid in self._stops:
+                self.freed[pid] = one, time.monotonic() + recovery.WATCH
         elif word == "armed":
             if rest[0] == "1":
                 self.armed.add(pid)
@@ -132,6 +148,7 @@ class Server:
                 self._disarmed(pid)
         elif word == "protected" and pid in self.held:
             self.protected[pid] = recovery.GroupStop(pid, self.held[pid].start)
+            self._stops.add(pid)
         elif word == "gdb":  # it has no pid of a process
             self.runs, self.unattended = rest[0] == "1", rest[1] == "1"
         elif word == "ran" and pid in self.held:

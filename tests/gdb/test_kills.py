@@ -14,6 +14,7 @@ import time
 
 import pytest
 from harness import kills
+from harness.breakpoints import OFF
 from harness.gdb_run import INIT, run_gdb
 from harness.heartbeats import ROUNDS, busy, eventually, heartbeats, stop
 
@@ -258,6 +259,18 @@ def test_a_sigcont_of_anybody_takes_no_protection_away(gdb_path, tmp_path, numbe
         eventually(lambda: read_stat(one.pid).exit_status == signal.SIGSTOP, "the group-stop to be made again")
         kill(gdb, number)
         assert one.goes_on() and not one.wrong() and not kills.planted(one.pid)
+    finally:
+        one.end()
+
+
+def test_a_stop_that_is_on_its_way_as_it_is_let_go_does_not_stay(gdb_path, tmp_path):
+    """gdb may have fetched the SIGSTOP of the group-stop before it ended, and delivers it as it detaches."""
+    one = kills.Subject(str(tmp_path / "subject"))
+    try:
+        commands = ["pylog step 'hit'", "pylog -delete", f"shell kill -STOP {one.pid}", "detach"]
+        said = run_gdb(gdb_path, commands, ["-p", str(one.pid)], before=OFF)
+        assert "pylog 1" in said.outputs[0], said.text
+        assert one.goes_on() and not one.wrong()
     finally:
         one.end()
 
