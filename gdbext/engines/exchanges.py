@@ -38,20 +38,21 @@ POOL = "concurrent/futures/thread.py"
 class Server:
     """One server library. `file`: a part of the path of its module; `functions`: in which it serves one exchange; `scope`: the
     path from that frame's variables to the ASGI scope, '' for none; `reads`: functions of the same frame's callees that only wait
-    for the head of the next request."""
+    for the head of the next request; `by_task`: a task serves it, also where that runs on a thread's stack."""
 
     name: str
     file: str
     functions: tuple[str, ...]
     scope: str = ""
     reads: tuple[str, ...] = ()
+    by_task: bool = False
 
 
 SERVERS = (
-    Server("uvicorn", "uvicorn/protocols/http/", ("run_asgi",), "self.scope"),
-    Server("hypercorn", "hypercorn/asyncio/task_group.py", ("_handle",), "scope"),
-    Server("granian", "granian/_futures.py", ("future_watcher",), "watcher.scope"),
-    Server("aiohttp", "aiohttp/web_protocol.py", ("_handle_request",)),
+    Server("uvicorn", "uvicorn/protocols/http/", ("run_asgi",), "self.scope", by_task=True),
+    Server("hypercorn", "hypercorn/asyncio/task_group.py", ("_handle",), "scope", by_task=True),
+    Server("granian", "granian/_futures.py", ("future_watcher",), "watcher.scope", by_task=True),
+    Server("aiohttp", "aiohttp/web_protocol.py", ("_handle_request",), by_task=True),
     Server("http.server", "http/server.py", ("handle_one_request",), "", ("readline", "readinto")),
     Server("werkzeug", "werkzeug/serving.py", ("run_wsgi",)),
     Server("gunicorn", "gunicorn/workers/", ("handle_request",)),
@@ -257,7 +258,7 @@ def _of_threads(rt: Runtime) -> list[Sighting]:
         with log.passing_over(GdbextError):  # it runs
             frames = rt.frames(thread)
             one = served(frames)
-            if one is None or waits_for_client(frames):
+            if one is None or one[0].by_task or waits_for_client(frames):
                 continue
             exchange = Exchange(one[0].name, "", "", "", 0, _place(frames), [(thread.tid, _place(frames))])
             sighting = Sighting(f"http:thread {thread.tid}", HTTP, "in the front end", exchange=exchange, tid=thread.tid)

@@ -29,4 +29,6 @@ def open_at(facts: Facts) -> list[Node]:
     """The tasks and threads that serve an exchange and do not wait for its client."""
     tasks = [(task.node, task.python) for f in facts for task in f.tasks]
     threads = [(t.node, [one for one in t.frames if one.kind == "python"]) for f in facts for t in f.threads if not t.idle]
-    return [node for node, frames in [*tasks, *threads] if exchanges.served(frames) and not exchanges.waits_for_client(frames)]
+    found = [(node, frames, exchanges.served(frames), node in dict(tasks)) for node, frames in [*tasks, *threads]]
+    own = [(node, frames) for node, frames, one, is_task in found if one is not None and (is_task or not one[0].by_task)]
+    return [node for node, frames in own if not exchanges.waits_for_client(frames)]

@@ -131,7 +131,7 @@ def test_sglang_at_work_is_read_though_nodes_of_its_tree_go_while_it_is_read(mak
             return view
 
         for _ in range(3):
-            cache = again().cache()
+            cache = again().cache(as_read=True)
             assert cache.mid_update and len(cache.pools[0].tree.nodes) > said["nodes"] // 2
         report = kv_view.check(again(), again, False)[0]
         assert not report.violations, [(v.rule, v.detail) for v in report.violations[:4]]

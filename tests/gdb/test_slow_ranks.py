@@ -68,7 +68,7 @@ def test_who_stands_is_missing_and_no_fork_of_it(kind, torch_python, tmp_path):
     with job(torch_python, kind, tmp_path) as pids:
         asleep(*pids, seconds=5)
         said = asked(*pids, *(forks(pids[-1]) if kind == "helper_late" else []))
-        assert (said["verdict"], [c["pid"] for c in said["culprits"]]) == ("collective", [pids[-1]]), said
+        assert (said["verdict"], [c["pid"] for c in said["culprits"]]) == ("collective", [pids[-1]]), said["evidence"]
 
 
 def test_two_jobs_of_one_size_are_two_verdicts(torch_python, tmp_path):
