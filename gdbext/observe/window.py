@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .stack_keys import advanced
+from .stack_keys import advanced, most_added
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -109,6 +109,17 @@ class ThreadWindow:
         """Whether its stacks, cut off at its loop's own frames, show progress: the loop made another call, or a variable has
         another value."""
         return any(a[-1].code != b[-1].code for a, b in zip(self.stacks, self.stacks[1:])) or self.advanced
+
+    def asks_anew(self, seconds: float) -> bool:
+        """Whether it waits over and over in one place, each time up to a limit, and got hardly anything in the window of so many
+        `seconds`: all samples are in the function that makes the call, it woke no more often than these limits wake it, and no
+        int of its frames changed by more than a count of these turns."""
+        call = self.call
+        limit = call.seconds if call is not None and call.limited and call.name in ("poll", "select", "epoll") else 0.0
+        whole = [stack for stack in self.stacks if stack and hasattr(stack[0], "code")]
+        if not limit or len({stack[0].code for stack in whole}) != 1 or self.woke > seconds / limit + 1:
+            return False
+        return most_added(whole[0], whole[-1]) <= self.woke + 1
 
     @property
     def futile(self) -> bool:
