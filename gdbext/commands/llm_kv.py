@@ -18,7 +18,7 @@ from ..kvcache import plot as plots
 from ..render.text import escape
 from ..session import nodes
 from ..session.command import Answer, Args, Command, Option, UsageError
-from ..session.engine_selection import CONTENT, POOL, tables_here, view_of
+from ..session.engine_selection import CONTENT, POOL, of_instance, tables_here, view_of
 from ..session.optional_packages import need
 from ..session.session import Session
 
@@ -117,6 +117,11 @@ class LlmKv(Command):
             raise UsageError(f"llm-kv: {word!r} is none of block N, request ID, free, map, check; see: help llm-kv")
         if rest.strip() and word not in ("block", "request"):
             raise UsageError(f"llm-kv {word}: takes nothing after it, got {rest.strip()!r}")
+        if word == "request":
+            pid, rest = of_instance(session, rest.strip())
+            if pid and args.on is not None:
+                raise UsageError(f"llm-kv request: {args.operand_text.partition(' ')[2]} names an instance, and -on too: one is enough")
+            args.on = pid or args.on
         if args.facts:
             return self._facts(session, args, self._over_nodes(args))
         return actions[word](session, args, view_of(session, args), rest.strip())
