@@ -117,7 +117,7 @@ class ThreadWindow:
         call = self.call
         limit = call.seconds if call is not None and call.limited and call.name in ("poll", "select", "epoll") else 0.0
         whole = [stack for stack in self.stacks if stack and hasattr(stack[0], "code")]
-        if not limit or len({stack[0].code for stack in whole}) != 1 or self.woke > seconds / limit + 1:
+        if not limit or self.before is None or self.before.sleeps < 0 or len({stack[0].code for stack in whole}) != 1 or self.woke > seconds / limit + 1:
             return False
         return most_added(whole[0], whole[-1]) <= self.woke + 1
 
