@@ -50,8 +50,8 @@ class LlmKv(Command):
     ranks that should hold the same.
 
     Works in the scheduler's process (vLLM: EngineCore), in a worker (the scheduler is then read as its sibling) and on cores of
-    either. `used`: owned by requests or pinned; `cached`: named by the prefix cache, free or not. A stop in the middle of an
-    update is said (mid-update); what it explains is not called corruption.
+    either; request INSTANCE/ID chooses the scheduler by its instance. `used`: owned by requests or pinned; `cached`: named by the
+    prefix cache, free or not. A stop in the middle of an update is said (mid-update); what it explains is not called corruption.
 
     Reads {kv_releases()}."""
 
@@ -120,7 +120,7 @@ class LlmKv(Command):
         if word == "request":
             pid, rest = of_instance(session, rest.strip())
             if pid and args.on is not None:
-                raise UsageError(f"llm-kv request: {args.operand_text.partition(' ')[2]} names an instance, and -on too: one is enough")
+                raise UsageError("llm-kv request: INSTANCE/ID names an instance, and -on a process: give one of them")
             args.on = pid or args.on
         if args.facts:
             return self._facts(session, args, self._over_nodes(args))

@@ -108,9 +108,10 @@ class LlmRequest(Command):
       queue     EngineCore  4177  WAITING  0 0 0
         it waits behind request-8, which never fits
 
-    ID is the engine's own, the user's, or the beginning of one; INSTANCE/ID where several instances have it. -sampling adds temperature, max_tokens and the rest, as the
-    scheduler has them, the row by which a worker draws (vLLM's model runner V2), and of structured output the grammar and how
-    many tokens its mask leaves for the next one (which: -show-content), while a step has that mask. One whose KV goes from one
+    ID is the engine's own, the user's, or the beginning of one; INSTANCE/ID where several instances have it. -sampling adds
+    temperature, max_tokens and the rest, as the scheduler has them, the row by which a worker draws (vLLM's model runner V2), and
+    of structured output the grammar and how many tokens its mask leaves for the next one (which: -show-content), while a step has
+    that mask. One whose KV goes from one
     instance to another has a hop each for the router, the sender, the transfer and the reader: llm-request ID ssh:A ssh:B asks
     the instances of several machines.
 

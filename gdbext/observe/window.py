@@ -114,10 +114,17 @@ class ThreadWindow:
         """Whether it waits over and over in one place, each time up to a limit, and got hardly anything in the window of so many
         `seconds`: all samples are in the function that makes the call, it woke no more often than these limits wake it, and no
         int of its frames changed by more than a count of these turns."""
-        call = self.call
-        limit = call.seconds if call is not None and call.limited and call.name in ("poll", "select", "epoll") else 0.0
+        call, before = self.call, self.before
+        if (
+            call is None
+            or not call.limited
+            or call.name not in ("poll", "select", "epoll")
+            or before is None
+            or before.sleeps < 0
+        ):
+            return False
         whole = [stack for stack in self.stacks if stack and hasattr(stack[0], "code")]
-        if not limit or self.before is None or self.before.sleeps < 0 or len({stack[0].code for stack in whole}) != 1 or self.woke > seconds / limit + 1:
+        if not call.seconds or self.woke > seconds / call.seconds + 1 or len({stack[0].code for stack in whole}) != 1:
             return False
         return most_added(whole[0], whole[-1]) <= self.woke + 1
 

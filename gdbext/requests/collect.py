@@ -155,7 +155,8 @@ def compared(
     others: list[list[Look]] = []
     gone = max(since or 0.0, between)
     for due in (2 * between, (2 + LONGER) * between):
-        if any(_is_open(r, bool(others)) for r in (wanted and meant(wanted, [(engine.instance, r) for r in requests]) or requests)):
+        named = meant(wanted, [(engine.instance, r) for r in requests]) if wanted else []
+        if any(_is_open(r, bool(others)) for r in named or requests):
             pause = max(due - gone, between / 2)
             sleep(pause)
             gone += pause

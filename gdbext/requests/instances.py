@@ -79,8 +79,8 @@ class _Index:
         return self.ends.get((not transfer.sends, transfer.key))
 
     def same_id(self, side: Side, tracked: Tracked, transfer: Transfer) -> tuple[Side, Tracked] | None:
-        """The other end of a transfer that it does not know of yet: the instance there has a request of the same id, which a router
-        gives to both. Where this end knows no address, it is the one instance of another role that has such a request."""
+        """The other end of a transfer, where that one does not know of it yet: the instance there has a request of the same id,
+        which a router gives to both. Where this end knows no address, it is the one instance of another role that has one."""
         known = self.other_side(transfer)
         if known is None and (transfer.peer or transfer.address):
             return None

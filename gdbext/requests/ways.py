@@ -43,8 +43,9 @@ def way(tracked: Tracked, side: Side, sides: Iterable[Side], routers: Sequence[d
     partner = next((t for t in other.requests if t.request_id == tracked.partner[1]), None) if other and tracked.partner else None
     transfer = tracked.transfer
     if transfer is None:  # this end does not know of it yet
-        ends = partner is not None and partner.transfer is not None and other is not None
-        return way(partner, other, list(known.values()), routers) if ends and partner is not None and other is not None else []
+        if partner is None or other is None or partner.transfer is None:
+            return []
+        return way(partner, other, list(known.values()), routers)
     own = _stop(tracked, side, transfer.sends)
     if partner is not None and other is not None:
         far = _stop(partner, other, not transfer.sends)

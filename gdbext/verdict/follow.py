@@ -377,7 +377,8 @@ def _pids(facts: Facts, pids: Sequence[int], f: ProcessState | None, seen: _Way)
     ran = {pid: f.spent([pid]) for pid in left}
     if sum(ran.values()) > STILL:
         busiest = max(ran, key=lambda pid: ran[pid])
-        return Outlook("works", None, [*way, f"process {busiest} used {ran[busiest]:.2f} s of CPU meanwhile, with what it started"])
+        way.append(f"process {busiest} used {ran[busiest]:.2f} s of CPU meanwhile, with what it started")
+        return Outlook("works", None, way)
     there = [pid for pid in left if pid not in f.gone]
     asks = [f"process {called(f, pid)} was not asked: name that one too" for pid in there[:4]]
     return Outlook("answer" if there else "unknown", None, way + (asks or [f"process {pid} has ended" for pid in left[:4]]))

@@ -15,7 +15,7 @@ ADDRESS = "10.1.1.1:8998"
 
 def end(instance, name, stage, role, transfer=None, stopped="", external=""):
     """An instance of which a server and a scheduler were looked at, and its one request."""
-    front = Look(f"{instance}:server", 1, "api-server", ("frontend",), [Sighting(name, FRONTEND, "awaited", external_id=external)])
+    front = Look(f"{instance}:server", 1, "api-server", ("frontend",), [Sighting(name, FRONTEND, "awaited", external)])
     core = Look(f"{instance}:scheduler", 2, "scheduler", ("scheduler",), [])
     core.serves, core.stopped = Connector("nixl", role, address=ADDRESS if role == "prefill" else ""), stopped
     hops = [(front, front.sightings[0])]
@@ -85,7 +85,8 @@ def test_requests_of_one_id_that_are_several_are_offered_and_taken_with_their_in
         _named("r", every)
     with pytest.raises(NotFoundError, match="no request is named q; there are :0/r, :1/r, x/r$"):
         _named("q", every)
-    for wanted, instance in ((":1/r", ":1"), (":0/r", ":0"), ("x/r", "n2:decode"), ("decode/x/r", "n2:decode"), ("N2:DECODE/u", "n2:decode")):
+    known = {":1/r": ":1", ":0/r": ":0", "x/r": "n2:decode", "decode/x/r": "n2:decode", "N2:DECODE/u": "n2:decode"}
+    for wanted, instance in known.items():
         assert _named(wanted, every)[0].name == instance, wanted
     for wanted in (":2/r", ":1/", ":1", ":1/q"):
         assert meant(wanted, [(one.name, t) for one, _, t in every]) == [], wanted

@@ -22,7 +22,7 @@ QUEUES = {  # the engine's word for where a request is -> (the queue whose manag
     "prealloc": ("disagg_decode_prealloc_queue", False),
     "transfer": ("disagg_decode_transfer_queue", False),
 }
-FIRST = {"bootstrap": PAIRING, "inflight": BYTES, "prealloc": PAIRING, "transfer": ""}  # where no manager has it; '' for one that is computed
+FIRST = {"bootstrap": PAIRING, "inflight": BYTES, "prealloc": PAIRING, "transfer": ""}  # where no manager has it
 MAX_ROOMS = 10_000
 
 
