@@ -77,7 +77,7 @@ class Merged:
             row.update(shapes.custody_data(found[0] if found is not None else Tracked("", [])))
             row.update(node=escape(node), instance=escape(name))
             if found is not None:
-                if found[0].transfer is not None:
+                if found[0].transfer is not None or found[0].partner is not None:
                     row["way"] = shapes.way_data(way(*found, sides))
                 ends.append((len(self.rows), found[0]))
             self.rows.append(row)

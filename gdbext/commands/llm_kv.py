@@ -18,7 +18,7 @@ from ..kvcache import plot as plots
 from ..render.text import escape
 from ..session import nodes
 from ..session.command import Answer, Args, Command, Option, UsageError
-from ..session.engine_selection import CONTENT, POOL, tables_here, view_of
+from ..session.engine_selection import CONTENT, POOL, of_instance, tables_here, view_of
 from ..session.optional_packages import need
 from ..session.session import Session
 
@@ -50,8 +50,8 @@ class LlmKv(Command):
     ranks that should hold the same.
 
     Works in the scheduler's process (vLLM: EngineCore), in a worker (the scheduler is then read as its sibling) and on cores of
-    either. `used`: owned by requests or pinned; `cached`: named by the prefix cache, free or not. A stop in the middle of an
-    update is said (mid-update); what it explains is not called corruption.
+    either; request INSTANCE/ID chooses the scheduler by its instance. `used`: owned by requests or pinned; `cached`: named by the
+    prefix cache, free or not. A stop in the middle of an update is said (mid-update); what it explains is not called corruption.
 
     Reads {kv_releases()}."""
 
@@ -117,6 +117,11 @@ class LlmKv(Command):
             raise UsageError(f"llm-kv: {word!r} is none of block N, request ID, free, map, check; see: help llm-kv")
         if rest.strip() and word not in ("block", "request"):
             raise UsageError(f"llm-kv {word}: takes nothing after it, got {rest.strip()!r}")
+        if word == "request":
+            pid, rest = of_instance(session, rest.strip())
+            if pid and args.on is not None:
+                raise UsageError("llm-kv request: INSTANCE/ID names an instance, and -on a process: give one of them")
+            args.on = pid or args.on
         if args.facts:
             return self._facts(session, args, self._over_nodes(args))
         return actions[word](session, args, view_of(session, args), rest.strip())

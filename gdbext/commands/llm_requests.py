@@ -24,7 +24,7 @@ from ..render.text import Style, escape
 from ..requests.caches import Caches, of_engines, of_files
 from ..requests.collect import BETWEEN as BETWEEN_LOOKS
 from ..requests.collect import Custody
-from ..requests.model import STUCK, Tracked, meant
+from ..requests.model import STUCK, Tracked, linked, meant
 from ..requests.ways import way
 from ..session import nodes as nodes_of_session
 from ..session.command import Answer, Args, Command, Option, UsageError
@@ -108,9 +108,10 @@ class LlmRequest(Command):
       queue     EngineCore  4177  WAITING  0 0 0
         it waits behind request-8, which never fits
 
-    ID is the engine's own, the user's, or the beginning of one. -sampling adds temperature, max_tokens and the rest, as the
-    scheduler has them, the row by which a worker draws (vLLM's model runner V2), and of structured output the grammar and how
-    many tokens its mask leaves for the next one (which: -show-content), while a step has that mask. One whose KV goes from one
+    ID is the engine's own, the user's, or the beginning of one; INSTANCE/ID where several instances have it. -sampling adds
+    temperature, max_tokens and the rest, as the scheduler has them, the row by which a worker draws (vLLM's model runner V2), and
+    of structured output the grammar and how many tokens its mask leaves for the next one (which: -show-content), while a step has
+    that mask. One whose KV goes from one
     instance to another has a hop each for the router, the sender, the transfer and the reader: llm-request ID ssh:A ssh:B asks
     the instances of several machines.
 
@@ -139,7 +140,7 @@ class LlmRequest(Command):
         known = {r.request_id: r for _, cache in caches for r in cache.requests}
         request = known.get(tracked.request_id) or tracked.request
         data = {**answers.request_data(request, tracked, tracked.request_id in known), "instance": escape(held.name)}
-        if tracked.transfer is not None:
+        if tracked.transfer is not None or tracked.partner is not None:
             routers = discover.find_routers(session.ranks)
             data["way"] = answers.way_data(way(tracked, held.side, [one.side for one, _ in every], routers))
         sampling: dict[str, str] = {}
@@ -203,15 +204,18 @@ class LlmRequest(Command):
 
 def _named(wanted: str, every: Sequence[tuple[Any, Any, Tracked]]) -> tuple[Any, Any, Tracked]:
     """The one request, a triple's last, that an id, or the beginning of one, names. The two ends of one transfer are one request:
-    who waits for it is shown, else who has it still."""
-    named = {id(one) for one in meant(wanted, [one[2] for one in every])}
+    who waits for it is shown, else who has it still. The first of a triple is its `Custody`, or its row of several machines."""
+    ends = [(one[0]["instance"] if isinstance(one[0], dict) else one[0].name, one[2]) for one in every]
+    named = {id(one) for one in meant(wanted, ends)}
     found = [one for one in every if id(one[2]) in named]
-    if len({one[2].transfer.key if one[2].transfer is not None else id(one[2]) for one in found}) == 1:
-        found = sorted(found, key=lambda one: bool(one[2].transfer is not None and one[2].transfer.sends))[:1]
+    if linked((name, one) for name, one in ends if id(one) in named):
+        found = sorted(found, key=lambda one: (one[2].transfer is None, bool(one[2].transfer and one[2].transfer.sends)))[:1]
     if len(found) != 1:
-        names = ", ".join(escape(t.request_id) for _, _, t in (found or every)[:8])
+        among = [(name, one.request_id) for name, one in ends if not found or id(one) in named]
+        ids = [request_id for _, request_id in among]
+        names = [f"{name}/{request_id}" if ids.count(request_id) > 1 else request_id for name, request_id in among[:8]]
         why = "several requests are named" if found else "no request is named"
-        raise NotFoundError(f"{why} {escape(wanted)}" + (f"; there are {names}" if names else ""))
+        raise NotFoundError(f"{why} {escape(wanted)}" + (f"; there are {', '.join(map(escape, names))}" if names else ""))
     return found[0]
 
 

@@ -44,6 +44,17 @@ def advanced(stacks: Sequence[Any]) -> bool:
     return False
 
 
+def most_added(one: Sequence[FrameKey], other: Sequence[FrameKey]) -> int:
+    """By how much an int of the outer calls that two stacks share has changed, the most of all; 0 where none has."""
+    most = 0
+    for a, b in zip(reversed(one), reversed(other)):
+        if a.code != b.code:
+            break
+        known = dict(a.numbers)
+        most = max([most, *(abs(n - known[i]) for i, n in b.numbers if i in known)])
+    return most
+
+
 def _differ(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> bool:
     """Whether an int that both know has another value."""
     known = dict(one)

@@ -100,7 +100,7 @@ class Call:
     * `name`: of its family, "poll" for ppoll too
     * `sources`: the files it waits for
     * `limited`: it has a time limit
-    * `seconds`: of a poll, the limit; of a sleep, how long it lasts, or has left where it names its end (0: not known)
+    * `seconds`: of a poll, select or epoll, its limit; of a sleep, how long it lasts or has left (0: not known)
     * `peers`: pids that could end it (children it waits for)
     * `futex`: the address it waits on
     * `shared`: other processes may have that memory
@@ -381,8 +381,7 @@ def _call(target: Target, files: Files, name: str, number: int, words: list[int]
         call.shared = mapping is None or "s" in mapping.perms
     elif name == "poll":
         call.limited = words[2] != 0 if number == 271 or target.arch == "aarch64" else words[2] & 0x80000000 == 0
-        if call.limited and number == 7:
-            call.seconds = (words[2] & 0xFFFFFFFF) / 1000
+        call.seconds = (words[2] & 0xFFFFFFFF) / 1000 if number == 7 else _seconds_at(target, words[2], 1e-9)
         count = min(words[1], MAX_FILES)
         for at in range(count):
             descriptor = target.i32(words[0] + 8 * at)
@@ -392,14 +391,15 @@ def _call(target: Target, files: Files, name: str, number: int, words: list[int]
             call.name = "nanosleep"
     elif name == "select":
         call.limited = bool(words[4])
+        call.seconds = _seconds_at(target, words[4], 1e-6 if number == 23 else 1e-9)
         call.sources = [files.source(fd) for fd in _selected(target, words)]
         if not call.sources:
             call.name = "nanosleep"  # how Python before 3.11 sleeps
-            call.seconds = _seconds_at(target, words[4], 1e-6 if number == 23 else 1e-9)
     elif name == "nanosleep":
         call.seconds = _sleep(target, number, words)
     elif name == "epoll":
         call.limited = words[3] & 0xFFFFFFFF not in (0xFFFFFFFF,) if number != 441 else bool(words[3])
+        call.seconds = (words[3] & 0xFFFFFFFF) / 1000 if number != 441 else _seconds_at(target, words[3], 1e-9)
         call.sources = files.watched_by(words[0] & 0xFFFFFFFF)
     elif name == "open":
         call.sources = _opened(target, number, words)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .stack_keys import advanced
+from .stack_keys import advanced, most_added
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -109,6 +109,24 @@ class ThreadWindow:
         """Whether its stacks, cut off at its loop's own frames, show progress: the loop made another call, or a variable has
         another value."""
         return any(a[-1].code != b[-1].code for a, b in zip(self.stacks, self.stacks[1:])) or self.advanced
+
+    def asks_anew(self, seconds: float) -> bool:
+        """Whether it waits over and over in one place, each time up to a limit, and got hardly anything in the window of so many
+        `seconds`: all samples are in the function that makes the call, it woke no more often than these limits wake it, and no
+        int of its frames changed by more than a count of these turns."""
+        call, before = self.call, self.before
+        if (
+            call is None
+            or not call.limited
+            or call.name not in ("poll", "select", "epoll")
+            or before is None
+            or before.sleeps < 0
+        ):
+            return False
+        whole = [stack for stack in self.stacks if stack and hasattr(stack[0], "code")]
+        if not call.seconds or self.woke > seconds / call.seconds + 1 or len({stack[0].code for stack in whole}) != 1:
+            return False
+        return most_added(whole[0], whole[-1]) <= self.woke + 1
 
     @property
     def futile(self) -> bool:

@@ -126,7 +126,7 @@ def _who_have(wanted: str, firsts: list[_First]) -> list[_First]:
     """The engines that have a request. All of them where none has it, since it may be about to arrive, and where it waits for
     another instance's transfer."""
     tracked = [(one, request) for one in firsts for request in joining.join(one.looks)]
-    found = meant(wanted, [request for _, request in tracked])
+    found = meant(wanted, [(one.engine.instance, request) for one, request in tracked])
     if not found or any(request.transfer is not None for request in found):
         return firsts
     ids = {id(request) for request in found}
@@ -155,7 +155,8 @@ def compared(
     others: list[list[Look]] = []
     gone = max(since or 0.0, between)
     for due in (2 * between, (2 + LONGER) * between):
-        if any(_is_open(r, bool(others)) for r in (wanted and meant(wanted, requests) or requests)):
+        named = meant(wanted, [(engine.instance, r) for r in requests]) if wanted else []
+        if any(_is_open(r, bool(others)) for r in named or requests):
             pause = max(due - gone, between / 2)
             sleep(pause)
             gone += pause

@@ -40,6 +40,11 @@ class Side:
         return bool(schedulers) and not any(look.notes for look in self.looks if look.role not in TAKES_IN)
 
     @property
+    def role(self) -> str:
+        """The part of its schedulers in transfers, '' where they do not say."""
+        return next((look.serves.role for look in self.looks if look.serves is not None and look.serves.role), "")
+
+    @property
     def taking_in(self) -> list[str]:
         """The requests that a front end has and no scheduler."""
         inside = {s.request_id for look in self.looks for s in look.sightings if s.stage != sightings.FRONTEND}
@@ -51,6 +56,7 @@ class _Index:
     """The ends of all transfers by key, and the instances by the names that others use for them."""
 
     def __init__(self, sides: Sequence[Side]) -> None:
+        self.sides = sides
         self.ends: dict[tuple[bool, tuple[str, ...]], tuple[Side, Look, Sighting]] = {}
         self.named: dict[str, Side] = {}
         self.ports: dict[str, list[Side]] = {}
@@ -71,6 +77,22 @@ class _Index:
 
     def other_end(self, transfer: Transfer) -> tuple[Side, Look, Sighting] | None:
         return self.ends.get((not transfer.sends, transfer.key))
+
+    def same_id(self, side: Side, tracked: Tracked, transfer: Transfer) -> tuple[Side, Tracked] | None:
+        """The other end of a transfer, where that one does not know of it yet: the instance there has a request of the same id,
+        which a router gives to both. Where this end knows no address, it is the one instance of another role that has one."""
+        known = self.other_side(transfer)
+        if known is None and (transfer.peer or transfer.address):
+            return None
+        others = [known] if known is not None else [one for one in self.sides if one.role != side.role or not one.role]
+        ids = {tracked.request_id, tracked.external_id} - {""}
+        found = [
+            (one, t)
+            for one in others
+            for t in one.requests
+            if one is not side and t.transfer is None and t.hops and ids & {t.request_id, t.external_id}
+        ]
+        return found[0] if len(found) == 1 else None
 
     def other_side(self, transfer: Transfer) -> Side | None:
         """The instance that should be at the other end, if it was looked at."""
@@ -102,7 +124,12 @@ def relate(sides: Sequence[Side]) -> None:
             transfer = tracked.transfer
             if transfer is None or tracked.verdict not in (model.PARKED, model.KEPT):
                 continue
-            found = index.other_end(transfer)
+            found, same = index.other_end(transfer), None
+            if found is None and transfer.state != sightings.COMPLETION:
+                same = index.same_id(side, tracked, transfer)
+            if same is not None:
+                same[1].partner = side.name, tracked.request_id
+                found = same[0], *(same[1].sighting(*sightings.IN_SCHEDULER) or same[1].hops[0])
             if found is not None:
                 _joined(tracked, transfer, *found)
             elif transfer.sends and transfer.state == sightings.KEPT:

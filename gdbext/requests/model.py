@@ -92,11 +92,31 @@ class Tracked:
         return next((s.request for _, s in self.hops if s.request is not None), None)
 
 
-def meant(wanted: str, requests: Iterable[Tracked]) -> list[Tracked]:
-    """Those of `requests` that an id names, the engine's own or the user's; else those whose id begins with it."""
-    among = list(requests)
-    exact = [one for one in among if wanted in (one.request_id, one.external_id)]
-    return exact or [one for one in among if one.request_id.startswith(wanted)]
+def meant(wanted: str, requests: Iterable[tuple[str, Tracked]]) -> list[Tracked]:
+    """Those of `requests`, (instance, request) each, that an id names, the engine's own or the user's; else those whose id begins
+    with it. INSTANCE/ID names one instance's, with or without its machine; an id may have a slash itself."""
+    known = list(requests)
+    among = [(wanted, one) for _, one in known]
+    for whole, one in known if "/" in wanted else ():
+        for name in dict.fromkeys((whole, whole.partition(":")[2])):
+            if name and wanted.lower().startswith(name.lower() + "/") and len(wanted) > len(name) + 1:
+                among.append((wanted[len(name) + 1 :], one))
+    exact = [one for text, one in among if text in (one.request_id, one.external_id)]
+    return exact or [one for text, one in among if one.request_id.startswith(text)]
+
+
+def linked(ends: Iterable[tuple[str, Tracked]]) -> bool:
+    """Whether requests, (instance, request) each, are all ends of one transfer: one request."""
+    keys = [
+        {("end", name, one.request_id)}
+        | ({("end", *one.partner)} if one.partner is not None else set())
+        | ({("key", *one.transfer.key)} if one.transfer is not None else set())
+        for name, one in ends
+    ]
+    group = set(keys[0]) if keys else set()
+    for _ in keys:
+        group = group.union(*(one for one in keys if one & group))
+    return bool(keys) and all(one <= group for one in keys)
 
 
 @dataclass

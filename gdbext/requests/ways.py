@@ -38,12 +38,14 @@ class Stop:
 def way(tracked: Tracked, side: Side, sides: Iterable[Side], routers: Sequence[dict[str, Any]] = ()) -> list[Stop]:
     """The stops of a request of `side`, the sender before the reader; [] where the request stays in its instance. `routers`: as
     `engines.routers.of_table` finds them."""
-    transfer = tracked.transfer
-    if transfer is None:
-        return []
     known = {one.name: one for one in sides}
     other = known.get(tracked.partner[0]) if tracked.partner is not None else None
     partner = next((t for t in other.requests if t.request_id == tracked.partner[1]), None) if other and tracked.partner else None
+    transfer = tracked.transfer
+    if transfer is None:  # this end does not know of it yet
+        if partner is None or other is None or partner.transfer is None:
+            return []
+        return way(partner, other, list(known.values()), routers)
     own = _stop(tracked, side, transfer.sends)
     if partner is not None and other is not None:
         far = _stop(partner, other, not transfer.sends)
@@ -57,7 +59,7 @@ def way(tracked: Tracked, side: Side, sides: Iterable[Side], routers: Sequence[d
 
 def _stop(tracked: Tracked, side: Side, sends: bool) -> Stop:
     roles = (look.serves.role for look in side.looks if look.serves is not None)
-    hop = next((s for _, s in tracked.hops if s.transfer is not None), None)
+    hop = next((s for _, s in tracked.hops if s.transfer is not None), tracked.hops[0][1] if tracked.hops else None)
     role = next((role for role in roles if role in (SENDER, READER)), SENDER if sends else READER)
     return Stop(role, side.name, tracked.request_id, hop.state if hop is not None else "", tracked.at)
 

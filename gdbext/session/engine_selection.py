@@ -43,6 +43,19 @@ def engine_of(session: Any, target: Target) -> Engine | None:
     return groups.Engine([r for r in ranks if r.family == rank.family], session.open)
 
 
+def of_instance(session: Any, wanted: str) -> tuple[str, str]:
+    """(the pid of the scheduler of the instance that INSTANCE/ID names, ID); ('', the id itself) where none of here has that
+    name."""
+    name, _, rest = wanted.partition("/")
+    if not rest:
+        return "", wanted
+    ranks, _ = (session.ranks, None) if session.ranks else discover.discover()
+    for engine in groups.engines_of([r for r in ranks if r.family is not None], session.open):
+        if engine.instance.lower() == name.lower() and engine.replicas():
+            return str(engine.replicas()[0][0].pid), rest
+    return "", wanted
+
+
 def only_scheduler(session: Any) -> Rank:
     """The process that schedules for the one engine that runs on this machine. `GdbextError` where there is none, or more than
     one, naming them. Where the ranks of one model each have a scheduler and all do the same (SGLang's), it is the first."""

@@ -58,6 +58,7 @@ class ThreadState:
     kernel: str = ""  # of a thread in state D: the kernel function that it is blocked in
     for_good: bool = False  # when its sleep ends, its code only sleeps again
     polls: bool = False  # its loop only asks, over and over, for what its `edge` or `call` says
+    asks_anew: bool = False  # it waits over and over in its `call`, up to a limit each time, and gets hardly anything
     group: str = ""  # the torch.distributed group in whose collective it waits
     peer: int | None = None  # the rank, among all of its job, to which it sends or from which it receives
 

@@ -360,24 +360,28 @@ def _child(facts: Facts, edge: Edge, seen: _Way) -> Outlook:
 def _pids(facts: Facts, pids: Sequence[int], f: ProcessState | None, seen: _Way) -> Outlook:
     """The outlook of a wait that any of some processes can end."""
     pids = [pid for pid in pids if f is None or pid not in f.asker]
-    known = [p.main for p in facts if p.pid in pids and p.main is not None]
-    if known:
-        best = min((outlook(facts, main.node, seen) for main in known), key=lambda o: o.rank)
-        said = ", ".join(main.node[0] for main in known)
+    read = {p.pid: p.main for p in facts if p.pid in pids and p.main is not None}
+    left = [pid for pid in pids if pid not in read]
+    way: list[str] = []
+    if read:
+        best = min((outlook(facts, main.node, seen) for main in read.values()), key=lambda o: o.rank)
         who = name_of(facts, f.main.node) if f is not None and f.main is not None else "it"
         last = facts.process(best.culprit) if best.culprit is not None else None
         if best.kind == "sleeps" and last is not None and any(t.node != best.culprit and not t.idle for t in last.threads):
             best = Outlook("unknown", best.culprit, best.way)  # it only keeps its process alive: another thread may do the work
-        return Outlook(best.kind, best.culprit, [f"{who} waits for process {said}", *best.way], best.ended)
+        way = [f"{who} waits for process {', '.join(main.node[0] for main in read.values())}", *best.way]
+        if best.kind in ("moves", "ticks", "works") or not any(f is None or pid not in f.gone for pid in left):
+            return Outlook(best.kind, best.culprit, way, best.ended)
     if f is None or not pids:
-        return Outlook("answer")
-    ran = {pid: f.spent([pid]) for pid in pids}
+        return Outlook("answer", None, way)
+    ran = {pid: f.spent([pid]) for pid in left}
     if sum(ran.values()) > STILL:
         busiest = max(ran, key=lambda pid: ran[pid])
-        return Outlook("works", None, [f"process {busiest} used {ran[busiest]:.2f} s of CPU meanwhile, with what it started"])
-    there = [pid for pid in pids if pid not in f.gone]
-    way = [f"process {called(f, pid)} was not asked: name that one too" for pid in there[:4]]
-    return Outlook("answer" if there else "unknown", None, way or [f"process {pid} has ended" for pid in pids[:4]])
+        way.append(f"process {busiest} used {ran[busiest]:.2f} s of CPU meanwhile, with what it started")
+        return Outlook("works", None, way)
+    there = [pid for pid in left if pid not in f.gone]
+    asks = [f"process {called(f, pid)} was not asked: name that one too" for pid in there[:4]]
+    return Outlook("answer" if there else "unknown", None, way + (asks or [f"process {pid} has ended" for pid in left[:4]]))
 
 
 def _call(facts: Facts, f: ProcessState, t: ThreadState, seen: _Way) -> Outlook:

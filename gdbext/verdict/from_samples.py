@@ -130,7 +130,7 @@ def fill_in(s: ProcessState) -> None:
         t.load, t.wanted = s.window.load(seen.ran), s.window.load(seen.wanted)
         t.state = seen.after.state if seen.after else th.state or "S"
         t.call, t.kernel, t.for_good = seen.call, seen.kernel, seen.for_good
-        t.polls = seen.asks is not None
+        t.polls, t.asks_anew = seen.asks is not None, seen.asks_anew(s.window.seconds)
         t.waited = s.window.waited and t.main
         t.holds = bool(gil and gil.count and gil.held.get(th.tid, 0) == gil.count and len(gil.switches) == 1)
     s.gil_hog = _unreleased_gil(s)

@@ -142,7 +142,7 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
         return _edge(facts, t.edge)
     if t.blocked:
         return _does(t.node, BLOCKED, kept_line(t))
-    if t.polls:
+    if t.polls or loop is None and asks_others(f, t):
         return _call(facts, f, t)
     if t.moved and t.advanced:
         return _does(t.node, MOVES, describe(t))
@@ -153,6 +153,11 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     if t.collective:
         return _collective(facts, f, t)
     return _call(facts, f, t)
+
+
+def asks_others(f: ProcessState, t: ThreadState) -> bool:
+    """Whether a thread asks over and over for what other processes have to give, and nothing came."""
+    return t.asks_anew and t.call is not None and not from_outside(t.call) and bool(peers_of(f, t.call))
 
 
 def _ring_ends(facts: Facts, f: ProcessState, t: ThreadState, ring: Ring) -> Iterable[Node]:

@@ -44,7 +44,7 @@ def describe(t: ThreadState | None) -> str:
     if t.state in ("Z", "X"):
         return f"{t.node[0]} thread {t.node[1]}{f' ({t.name})' if t.name else ''} has ended, others of its process go on"
     load = "" if t.load is None else f", {100 * t.load:.0f} % CPU"
-    how = "moves, last" if t.moved else "is"
+    how = "asks over and over, last" if t.moved and t.asks_anew else "moves, last" if t.moved else "is"
     wait = f", waits for {t.edge.lock}" if t.edge is not None else ""
     called = f", inside {t.inside}" if t.inside else ""
     called += f", in the handler of {t.handles}" if t.handles else ""

@@ -102,6 +102,14 @@ def named(transfer, connector):
     return {"transfer_id": transfer} if connector == "mooncake" else {}
 
 
+@pytest.mark.parametrize("name", ["t1", "t2"])
+def test_a_prompt_that_is_computed_for_a_reader_is_its_other_end(name):
+    computes = {"id": "p1", "status": "RUNNING", "params": {"do_remote_decode": True, "transfer_id": "t1"}}
+    found = said("mooncake", [computes], [parked("d1", "prefill-1", "p1", 5600, "handshake", transfer_id=name)])["decode"]["d1"]
+    joined = (("prefill", "p1"), "handshake")
+    assert (found.partner, found.transfer.state) == (joined if name == "t1" else (None, "never")), found
+
+
 def test_who_stands_must_act_and_who_polls_need_not():
     ways = [kept("p1", 300.0)], [parked("d1", "prefill-1", "p1", 5600, "transfer")]
     assert said("nixl", *ways)["decode"]["d1"].holder is None
@@ -273,6 +281,14 @@ def test_sglangs_two_ends_meet_in_their_room_and_one_alone_never_ends():
     assert "10.9.8.7:8998, was not asked" in found["decode"]["elsewhere"].evidence[-1]
     assert "no instance that was asked has its other end" in found["prefill"]["unpaired"].evidence[-1]
     assert "127.0.0.1:8998, was not asked" in sglang_said(prefill, decode, ["decode"])["decode"]["lone"].evidence[-1]
+
+
+def test_a_prompt_that_the_prefill_server_computes_has_its_room_and_its_reader_is_not_told_never():
+    here = {"host": "127.0.0.1", "port": 8998}
+    computes = [{"id": "p", "room": ROOM, "queue": "waiting"}]
+    waits = [{"id": "d", "room": ROOM, "queue": "transfer", "status": 2, **here}]
+    found = sglang_said(computes, waits)["decode"]["d"]
+    assert (found.partner, found.transfer.state) == (("prefill", "p"), "handshake"), found
 
 
 def test_of_a_prefill_instance_that_has_died_its_address_is_named_and_that_nothing_listens_there():

@@ -178,3 +178,41 @@ def test_a_chain_does_not_end_at_the_one_who_asks():
     assert "gdbext itself" in found.end.why and not found.unseen and not found.end.pid, found
     found = chain_of(a_reader([2, 7], [2], asker=[7]), node("a"))
     assert found.end.node == node("w2"), found
+
+
+ASKS = Call("poll", [Source("pipe", "pipe:[9]", 9)], limited=True, seconds=1.0)
+
+
+def who_asks(call=ASKS, held=(2, 3), **more):
+    one = process("a", python("_poll", "get"), call=call, moved=True, advanced=True, asks_anew=True, **more)
+    one.pid, one.peers = 1, {9: [(1, False), *((pid, True) for pid in held)]}
+    return one
+
+
+def test_who_asks_over_and_over_for_what_a_child_has_to_give_waits_for_it():
+    """As a DataLoader does, every 5 s: its main thread was said to move, and had no chain."""
+    found = chain_of(Facts([who_asks()]), node("a"))
+    assert found.waits_for.startswith("pipe:[9]") and set(found.unseen) == {2, 3} and found.end.state == "unknown"
+    stuck = process("w2", python("stuck"), **NAP)
+    stuck.pid = 2
+    found = chains_of(Facts([who_asks(), stuck]))[0]
+    assert (found.waiter, found.end.state) == (node("a"), "several") and "1 not read: 3" in found.end.why
+    assert outlook(Facts([who_asks(), stuck]), node("a")).kind == "moves", "a chain names no culprit"
+    served = Call("poll", [Source("listener", "connections to port 1", 9)], limited=True, seconds=1.0)
+    loop = who_asks()
+    loop.loops = [LoopState(1, node("a")[1])]
+    gets = who_asks()
+    gets.threads[0].asks_anew = False
+    for well in (who_asks(served), who_asks(held=()), loop, gets):
+        assert chain_of(Facts([well]), node("a")).end.state == "moves"
+
+
+def test_one_that_was_read_is_no_culprit_where_another_that_was_not_may_give_it():
+    reads = Call("read", [Source("pipe", "pipe:[9]", 9)])
+    for many, kind in (((2,), "sleeps"), ((2, 3), "answer")):
+        main = process("a", python("main"), call=reads)
+        main.pid, main.peers = 1, {9: [(1, False), *((pid, True) for pid in many)]}
+        stuck = process("w2", python("stuck"), native=SLEEP, call=NAP["call"], for_good=True)
+        stuck.pid, stuck.at_ends = 2, {("writes", 9): [node("w2")]}
+        found = outlook(Facts([main, stuck]), node("a"))
+        assert found.kind == kind, (many, found)

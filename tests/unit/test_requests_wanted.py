@@ -81,7 +81,7 @@ def test_the_users_id_a_beginning_and_what_two_engines_have(wanted, instances):
 def test_one_that_comes_between_the_looks_is_found():
     late = Engine("b", has(), has("new-1"))
     held = collect.collect_all([Engine("a", *goes("x-1")), late], 1.0, lambda seconds: None, "new-1")
-    assert [t.request_id for t in meant("new-1", [t for one in held for t in one.requests])] == ["new-1"]
+    assert [t.request_id for t in meant("new-1", [(one.name, t) for one in held for t in one.requests])] == ["new-1"]
 
 
 def test_of_one_that_waits_for_another_instance_all_are_asked():

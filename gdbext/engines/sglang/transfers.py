@@ -38,7 +38,8 @@ def fill(rt: Runtime, found: Look, scheduler: Object) -> None:
         found.serves.address = f"{host}:{port}" if host and port else ""
     known: dict[str, dict[int, int]] = {}
     for sighting in found.sightings:
-        place = QUEUES.get(sighting.request.queue) if sighting.request is not None else None
+        here = sighting.request.queue if sighting.request is not None else ""
+        place = QUEUES.get(here, ("disagg_prefill_bootstrap_queue", True) if role == "prefill" else None)  # it computes the rest
         if place is None or sighting.request is None:
             continue
         queue, sends = place
@@ -50,7 +51,7 @@ def fill(rt: Runtime, found: Look, scheduler: Object) -> None:
             continue
         host, port = optional(request, "bootstrap_host", "string", ""), optional(request, "bootstrap_port")
         address = f"{host}:{port}" if host and port and not sends else ""
-        state = STATES.get(known[queue].get(room, -1), FIRST[sighting.request.queue])
+        state = STATES.get(known[queue].get(room, -1), FIRST.get(here, ""))
         sighting.transfer = Transfer(("room", str(room)), sends, state, "", address)
         if address:
             sighting.waits_for += f" at {address}"

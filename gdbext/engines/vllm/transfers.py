@@ -97,8 +97,10 @@ def _transfer(rt: Runtime, sighting: Sighting, serves: Connector) -> Transfer | 
     key = ("transfer", str(named)) if named is not None else ()
     if sighting.ended and (params.get("do_remote_decode") or named is not None and engine is None):
         return Transfer(key or ("request", serves.engine_id, sighting.request_id), True, KEPT)
+    if key and params.get("do_remote_decode"):
+        return Transfer(key, True)  # it is computed here; its reader waits for that already
     if params.get("do_remote_decode") or engine is None and named is None:
-        return None  # it is computed here; nothing is on its way yet
+        return None  # as above; its reader is asked only when that has ended
     if not key and request is None:
         return None
     host, port = params.get("remote_host"), params.get("remote_port")

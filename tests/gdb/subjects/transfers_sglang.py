@@ -93,6 +93,7 @@ class Scheduler:
             self.waiting_queue = [Req(one) for one in SCENARIO["requests"]]
             self.tree_cache = UnifiedRadixCache()
         elif SCENARIO["mode"] == "prefill":
+            self.waiting_queue = [Req(one) for one in SCENARIO["requests"] if one["queue"] == "waiting"]
             self.disagg_prefill_bootstrap_queue = Queue("bootstrap")
             self.disagg_prefill_inflight_queue = [Req(one) for one in SCENARIO["requests"] if one["queue"] == "inflight"]
         elif SCENARIO["mode"] == "decode":
