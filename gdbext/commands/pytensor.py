@@ -122,7 +122,7 @@ class PyTensor(Command):
         if args.slice is not None:
             tensor = tensor.sliced(args.slice)
         partial = session.partial(tensor.target) + tensor.notes
-        private = rt is not None and hides_values(args.operand_text, tensor, session.private(rt, args))
+        private = rt is not None and hides_values(args.operand_text, tensor, session.private(rt, args), found.private)
         data = {**tensor_data(tensor), "unavailable": tensor.unavailable or None, "resolved": found.how, "sampled": False}
         data["frame"] = frame_place(found.frame) if found.frame is not None else None
         parts = wrapper_parts.parts_of(rt, tensor)

@@ -69,6 +69,7 @@ class Repr:
 
     def named(self, name: str | None, value: Any, depth: int = 0) -> str:
         """The text of a value under a name. Private content is counted, not shown."""
+        name = (value.under if isinstance(value, Object) else "") or name
         if self.private and name in privacy.PROGRAM_TEXT - self.private and privacy.is_text(value):
             return Repr(self.limits)(value)
         if name in self.private or self.private and privacy.says_nothing(name) and privacy.is_content(value):
@@ -95,6 +96,10 @@ class Repr:
     def under_key(self, key: Any, value: Any, depth: int) -> str:
         """The text of the value of a dict's key."""
         return self.named(self._key_name(key), value, depth)
+
+    def under(self, name: str) -> None:
+        """The name of the dict whose view is shown next, '' where it is not known."""
+        self._under = name or self._under
 
     def entry(self, name: str, key: Any, value: Any) -> str:
         """As `under_key`, of the dict that stands under `name`."""
@@ -124,6 +129,7 @@ class Repr:
             self.truncated = True
             return "..."
         self._inside.append(value.address)
+        before, self._under = self._under, value.under or self._under
         try:
             text = self._by_type(value, depth)
         except FaultError as e:
@@ -132,6 +138,7 @@ class Repr:
             text = f"<invalid object at {value.address:#x}: {escape(str(e))}>"
         finally:
             self._inside.pop()
+            self._under = before
         self._spent += len(text) if not text.startswith(("[", "(", "{")) else 2
         return text
 
