@@ -384,7 +384,9 @@ def _of_dict(owner: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any],
         raise _refusal(shown)
     if name in ("keys", "values", "items") and not args:
         if isinstance(owner, Object):
-            return DictView(owner, name)
+            view = DictView(owner, name)
+            view.looked_at = list(members(view)) if hiding.active() else None
+            return view
         return list({"keys": owner.keys, "values": owner.values, "items": owner.items}[name]())
     if name == "get" and 1 <= len(args) <= 2:
         try:

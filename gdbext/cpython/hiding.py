@@ -152,6 +152,10 @@ def under(name: str | None, value: Any) -> Any:
     now = _now[0]
     if now is None or value is None or isinstance(value, (bool, Hidden)):
         return value
+    if type(value) is dict:  # that an attribute made: `__dict__`
+        return {key: under(key if isinstance(key, str) and key.isidentifier() else name, held) for key, held in value.items()}
+    if type(value) in (list, tuple) and any(isinstance(one, Object) for one in value):
+        return type(value)(under(name, one) for one in value)
     _now[0] = None  # to look at it
     try:
         if _is_private(now.names, name, value):

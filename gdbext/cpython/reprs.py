@@ -97,10 +97,6 @@ class Repr:
         """The text of the value of a dict's key."""
         return self.named(self._key_name(key), value, depth)
 
-    def under(self, name: str) -> None:
-        """The name of the dict whose view is shown next, '' where it is not known."""
-        self._under = name or self._under
-
     def entry(self, name: str, key: Any, value: Any) -> str:
         """As `under_key`, of the dict that stands under `name`."""
         self._under = name

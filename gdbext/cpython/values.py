@@ -171,12 +171,12 @@ class DictView(Adapter):
     def __init__(self, held: Object, kind: str) -> None:
         super().__init__(None)
         self.held, self.kind = held, kind
+        self.looked_at: list[Any] | None = None  # its members, where content is to be hidden
         self.type_name = ("odict_" if held.isa("collections.OrderedDict") else "dict_") + kind
 
     def text(self, printer: Repr, depth: int) -> str:
-        printer.under(self.held.under)
-        if self.kind != "values":
-            shown = self.members(printer.limits.items)
+        if self.kind != "values" or self.looked_at is not None:
+            shown = self.members(printer.limits.items) if self.looked_at is None else self.looked_at[: printer.limits.items]
             return f"{self.type_name}([{printer.each(self.held.len(), shown, lambda v: printer.show(v, depth + 1))}])"
         pairs = self.held.items(printer.limits.items)  # a value stands under its key
         inner = printer.each(self.held.len(), pairs, lambda p: printer.under_key(p[0], p[1], depth + 1))
