@@ -128,8 +128,9 @@ class PyTensor(Command):
         parts = wrapper_parts.parts_of(rt, tensor)
         if parts is not None:
             data.update(parts.data)
-        work = self.work(args, tensor, data, partial)
-        if args.compare is not None:
+        telling = private and (args.stats or args.hist or args.plot or args.compare is not None)  # the least is a token
+        work = [] if telling else self.work(args, tensor, data, partial)
+        if args.compare is not None and not telling:
             work.append(self.compare(session, args, whole, tensor, data, partial))
         if not tensor.unavailable and tensor.unfinished:
             partial.append(tensor.unfinished)

@@ -58,7 +58,11 @@ def names_in(text: str) -> set[str]:
 
 def evaluated(repr_: Repr, text: str, value: Any) -> str:
     """The text of a value that `expressions.evaluate` gave with the private names of `repr_`: what tells content is `Hidden`."""
-    return value.text(repr_, 0) if isinstance(value, Hidden) else repr_.named(last_name(text), value)
+    if isinstance(value, Hidden):
+        return value.text(repr_, 0)
+    if repr_.private and not free_names(text) and is_unnamed(text) and is_content(value) and content_length(value):
+        return repr_.count(value)  # of an address alone
+    return repr_.named(last_name(text), value)
 
 
 def shown(repr_: Repr, text: str, value: Any) -> str:

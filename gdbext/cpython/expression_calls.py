@@ -122,7 +122,7 @@ def _isinstance(rt: Runtime | None, value: Any, classes: Any) -> bool:
 
 def _hasattr(rt: Runtime | None, value: Any, name: Any) -> bool:
     try:
-        value_attributes.attribute(value, plain(name))
+        value_attributes.attribute(value, _attribute_name(name))
         return True
     except NotFoundError as e:
         if "__getattr__" in str(e):
@@ -133,7 +133,14 @@ def _hasattr(rt: Runtime | None, value: Any, name: Any) -> bool:
 def _getattr(rt: Runtime | None, value: Any, name: Any, *default: Any) -> Any:
     if default and not _hasattr(rt, value, name):
         return default[0]
-    return value_attributes.attribute(value, plain(name))
+    return value_attributes.attribute(value, _attribute_name(name))
+
+
+def _attribute_name(value: Any) -> str:
+    name = plain(value)
+    if not isinstance(name, str):
+        raise GdbextError("the name of an attribute is text")
+    return name
 
 
 def _sorted(rt: Runtime | None, value: Any) -> list[Any]:
@@ -325,7 +332,7 @@ def method(owner: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any], s
     if adapter is not None:
         known = adapter.call(name, [_argument(a) for a in args], {k: _argument(v) for k, v in kwargs.items()})
         if known is not NotImplemented:
-            return known if isinstance(owner, hiding.Hidden) or adapter.has_integers() else hiding.under(name, known)
+            return hiding.result_of(owner, name, known)
     if isinstance(owner, Object):
         if owner.type.python_definer(name) is not None or any(n == name for n, _ in owner.instance_entries()):
             raise _refusal(shown)

@@ -45,7 +45,8 @@ def evaluate(
     """The value of `text`: an `Object`, an `Adapter` or a plain Python value.
 
     `frame`: whose names count; `last`: the value of `$py`; `names`: plain values that come before all others; `private`: the
-    names whose content is not to be told (hiding.py; a `Hidden` stands for it). Raises `GdbextError` with one line; a name that only an outer frame has is a `NotFoundError` that names that frame.
+    names whose content is not to be told (hiding.py; a `Hidden` stands for it). Raises `GdbextError` with one line; a name that
+    only an outer frame has is a `NotFoundError` that names that frame.
     """
     return Evaluator(rt, text, frame, last, names, private).run()
 

@@ -73,14 +73,14 @@ class Hidden(Adapter):
     def __repr__(self) -> str:
         return "<private>"
 
-    def _is_array(self) -> bool:
-        adapter = self.held.adapter if isinstance(self.held, Object) else self.held
-        return isinstance(adapter, Adapter) and adapter.has_integers()
-
     def _is_sequence(self) -> bool:
         if isinstance(self.held, Object):
-            return bool(self.held.type.flags & (STR | BYTES | LIST | TUPLE)) or self.held.isa(*_SEQUENCES) or self._is_array()
-        return isinstance(self.held, (str, bytes, bytearray, list, tuple, range)) or self._is_array()
+            return (
+                bool(self.held.type.flags & (STR | BYTES | LIST | TUPLE))
+                or self.held.isa(*_SEQUENCES)
+                or _array(self.held) is not None
+            )
+        return isinstance(self.held, (str, bytes, bytearray, list, tuple, range)) or _array(self.held) is not None
 
     def text(self, printer: Any, depth: int) -> str:
         printer.hidden = True
@@ -90,14 +90,16 @@ class Hidden(Adapter):
     def attribute(self, name: str) -> Any:
         if name == "__class__" and isinstance(self.held, Object):
             return self.held.rt.object(self.held.type.address)
-        if name not in _OF_ARRAYS or not self._is_array():
+        array = _array(self.held)
+        if name not in _OF_ARRAYS or array is None:
             raise refuse()
-        return (self.held.adapter if isinstance(self.held, Object) else self.held).attribute(name)
+        return array.attribute(name)
 
     def call(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        if name not in _CALLS_OF_ARRAYS or args or kwargs or not self._is_array():
+        array = _array(self.held)
+        if name not in _CALLS_OF_ARRAYS or args or kwargs or array is None:
             raise refuse()
-        return (self.held.adapter if isinstance(self.held, Object) else self.held).call(name, args, kwargs)
+        return array.call(name, args, kwargs)
 
     def length(self) -> int:
         if self.held is UNKNOWN or privacy.is_number(self.held) or isinstance(self.held, bool):
@@ -110,8 +112,8 @@ class Hidden(Adapter):
 
     @contextlib.contextmanager
     def opened(self, sets: bool = False) -> Iterator[Any]:
-        """A `with` block for the reader of its items, which `part` has to hide again: the value itself. Without order, so only for
-        `sets`, are those of a set; whether a dict has a key is not told."""
+        """A `with` block for the reader of its items, which `part` has to hide again: the value itself. Those of a set only with
+        `sets`; whether a dict has a key is not told."""
         if not self._is_sequence() and not (sets and isinstance(self.held, Object) and self.held.isa("set", "frozenset")):
             raise refuse()
         with expression(frozenset()):
@@ -125,6 +127,12 @@ class Hidden(Adapter):
 
     def plain(self) -> Any:
         raise refuse()
+
+
+def _array(value: Any) -> Adapter | None:
+    """The adapter of an array of integers; None for any other value."""
+    adapter = value.adapter if isinstance(value, Object) else value
+    return adapter if isinstance(adapter, Adapter) and not isinstance(adapter, Hidden) and adapter.has_integers() else None
 
 
 def part(value: Any) -> Any:
@@ -204,6 +212,22 @@ def item_of(owner: Any, key: Any, value: Any) -> Any:
     if (name in now.names or privacy.says_nothing(name)) and privacy.is_number(value):
         return Hidden(value)  # one token of many
     return under(name, value)
+
+
+def attribute_of(owner: Any, name: str, value: Any) -> Any:
+    """As `under`, for an attribute: a view of an array stands under the array's name."""
+    if _now[0] is not None and isinstance(owner, Object) and _array(value) is not None and _array(owner) is not None:
+        return item_of(owner, None, value)
+    return under(name, value)
+
+
+def result_of(owner: Any, name: str, value: Any) -> Any:
+    """As `under`, for what a method that is answered by reading gives: it stands under its owner's name."""
+    if _now[0] is None or isinstance(owner, Hidden) or name in _CALLS_OF_ARRAYS:
+        return value
+    if isinstance(owner, Object) and owner.under:
+        return item_of(owner, None, value)
+    return value if _array(owner) is not None else under(name, value)
 
 
 def key_of(key: Any) -> Any:

@@ -47,7 +47,7 @@ _METHODS = ("function", "method_descriptor", "wrapper_descriptor")
 
 def attribute(value: Any, name: str, depth: int = 10) -> Any:
     """`value.name`; `NotFoundError` where there is no such attribute, `GdbextError` where only code could tell."""
-    return hiding.under(name, _read(value, name, depth))
+    return hiding.attribute_of(value, name, _read(value, name, depth))
 
 
 def _read(value: Any, name: str, depth: int) -> Any:

@@ -43,7 +43,13 @@ def value_of(session: Session, args: Args) -> tuple[Runtime, Resolved]:
         frames = rt.frames(rt.threads()[0]) if outward and rt.threads() else []
     level = min(session.level(args.on), max(0, len(frames) - 1)) if frames else 0
     return rt, resolution.resolve(
-        rt, args.operand_text, frames, level=level, outward=outward, function=args.frame or "", last=session.last,
+        rt,
+        args.operand_text,
+        frames,
+        level=level,
+        outward=outward,
+        function=args.frame or "",
+        last=session.last,
         private=session.private(rt, args),
     )
 
@@ -54,9 +60,7 @@ class NamedTensor:
     `tensor`. `how`: the meaning of its words ("Python", "C++, address of a TensorImpl" ...). `rt`: the process's `Runtime` or
     None. `frame`: the `PyFrame` whose names gave it, None where it needed none. `private`: the expression's value is content."""
 
-    def __init__(
-        self, tensor: Tensor, how: str, rt: Runtime | None, frame: PyFrame | None = None, private: bool = False
-    ) -> None:
+    def __init__(self, tensor: Tensor, how: str, rt: Runtime | None, frame: PyFrame | None = None, private: bool = False) -> None:
         self.tensor, self.how, self.rt, self.frame, self.private = tensor, how, rt, frame, private
 
 

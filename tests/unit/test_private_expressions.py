@@ -1,5 +1,5 @@
-"""An expression over private content tells its type, its count and whether it is None: two frames whose prompts and tokens differ,
-and nothing else, answer each drawn expression with the same bytes, errors included."""
+"""An expression over private content tells its type, its count and whether it is None: two frames that differ in prompts and tokens
+alone answer each drawn expression with the same bytes, errors included."""
 
 import os
 import random
@@ -153,7 +153,8 @@ class Drawn:
     def list(self, depth, bound):
         pick = self.random
         if depth <= 0:
-            return pick.choice([*LISTS, *DICTS, *(f"({d}).{v}()" for d in DICTS for v in ("keys", "values", "items")), "range(5)"])
+            views = (f"({d}).{v}()" for d in DICTS for v in ("keys", "values", "items"))
+            return pick.choice([*LISTS, *DICTS, *views, "range(5)"])
         return pick.choice(
             (
                 lambda: self.list(0, bound),
@@ -187,7 +188,7 @@ class Drawn:
                 lambda: f"({self.text(depth - 1, bound)}).{pick.choice(OF_TEXT)}({pick.choice(WORDS)})",
                 lambda: f"(not {self.truth(depth - 1, bound)})",
                 lambda: f"({self.truth(depth - 1, bound)} {pick.choice(['and', 'or'])} {self.truth(depth - 1, bound)})",
-                lambda: f"{pick.choice(['any', 'all'])}({self.truth(depth - 1, (*bound, 'v'))} for v in {self.list(depth - 1, bound)})",
+                lambda: f"{pick.choice(['any', 'all'])}({self.truth(depth - 1, (*bound, 'v'))} for v in {self.list(0, bound)})",
                 lambda: f"hasattr({self.thing(depth - 1, bound)}, {self.text(depth - 1, bound)})",
                 lambda: f"isinstance({self.one(depth - 1, bound)}, type({self.one(depth - 1, bound)}))",
             )
