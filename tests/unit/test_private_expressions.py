@@ -1,5 +1,5 @@
-"""An expression over private content tells its type, its count and whether it is None: two frames that differ in prompts and tokens
-alone answer each drawn expression with the same bytes, errors included."""
+"""An expression over private content tells its type, its count and whether it is None: two frames that differ in prompts and
+tokens alone answer each drawn expression with the same bytes, errors included."""
 
 import os
 import random
