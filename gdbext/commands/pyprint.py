@@ -84,7 +84,7 @@ class _Look:
         session.last = value = self.found.value
         private = session.private(rt, args)
         self.shown = reprs.Repr(reprs.FULL if args.full else reprs.NORMAL, private)
-        text = content.shown(self.shown, args.operand_text, value)
+        text = content.evaluated(self.shown, args.operand_text, value)
         is_object = isinstance(value, objects.Object)
         kind = escape(getattr(value, "type_name", type(value).__name__))
         self.rows = [{"name": "", "type": kind, "address": Address(value.address) if is_object else None, "text": text}]

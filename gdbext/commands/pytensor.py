@@ -122,14 +122,15 @@ class PyTensor(Command):
         if args.slice is not None:
             tensor = tensor.sliced(args.slice)
         partial = session.partial(tensor.target) + tensor.notes
-        private = rt is not None and hides_values(args.operand_text, tensor, session.private(rt, args))
+        private = rt is not None and hides_values(args.operand_text, tensor, session.private(rt, args), found.private)
         data = {**tensor_data(tensor), "unavailable": tensor.unavailable or None, "resolved": found.how, "sampled": False}
         data["frame"] = frame_place(found.frame) if found.frame is not None else None
         parts = wrapper_parts.parts_of(rt, tensor)
         if parts is not None:
             data.update(parts.data)
-        work = self.work(args, tensor, data, partial)
-        if args.compare is not None:
+        telling = private and (args.stats or args.hist or args.plot or args.compare is not None)  # the least is a token
+        work = [] if telling else self.work(args, tensor, data, partial)
+        if args.compare is not None and not telling:
             work.append(self.compare(session, args, whole, tensor, data, partial))
         if not tensor.unavailable and tensor.unfinished:
             partial.append(tensor.unfinished)

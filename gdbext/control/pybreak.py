@@ -208,7 +208,7 @@ class PyBreakpoint:
     def holds(self, stop: StopContext) -> bool:
         """Whether the condition is true. A condition that cannot be evaluated counts as true, and the stop gives the reason."""
         try:
-            return condition(stop.process.rt, self.condition, stop.frame)
+            return condition(stop.process.rt, self.condition, stop.frame, private=stop.process.private(False))
         except hw_breakpoints.READ_ERRORS as e:
             hw_breakpoints.note(f"its condition cannot be evaluated: {e}")
             return True

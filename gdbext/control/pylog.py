@@ -178,7 +178,8 @@ class Spoken(PyBreakpoint):
     def text_of(self, stop: StopContext, expression: str) -> str:
         """The value of an expression in the frame that is about to run, or the reason why there is none, in angle brackets."""
         try:
-            value = evaluate(stop.process.rt, expression, stop.frame)
+            private = stop.process.private(self.pace.show_content)
+            value = evaluate(stop.process.rt, expression, stop.frame, private=private)
             return text_of(stop.process, expression, value, self.pace.show_content)
         except READ_ERRORS as e:
             return f"<{escape(str(e))}>"

@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError
-from . import spending
+from . import hiding, spending
 from .adapters import Adapter
 from .objects import Object
 from .types import BYTES, EXCEPTION, LONG, STR
@@ -30,6 +30,8 @@ def same(left: Any, right: Any) -> bool:
 
 def identical(left: Any, right: Any) -> bool:
     """`left is right`, for objects of the process and the singletons."""
+    if hiding.differ(left, right):
+        return False
     if isinstance(left, Object) and isinstance(right, Object):
         return left.address == right.address
     for a, b in ((left, right), (right, left)):
@@ -46,6 +48,8 @@ def equal(left: Any, right: Any, depth: int = 100) -> bool:
     if not depth:
         raise GdbextError("the values are nested too deeply to be compared")
     spending.take(1)  # the time counts
+    if hiding.differ(left, right):
+        return False
     kinds = kind(left), kind(right)
     if kinds[0] and kinds[1]:
         for side in (left, right):
@@ -109,7 +113,7 @@ def _equal_containers(left: Any, right: Any, kinds: tuple[str, str], depth: int)
 
 
 def _pairs(value: Any) -> list[tuple[Any, Any]]:
-    return value.items() if isinstance(value, Object) else list(value.items())
+    return hiding.pairs_of(value, value.items()) if isinstance(value, Object) else list(value.items())
 
 
 def _compares_by_identity(value: Object) -> bool:
@@ -149,7 +153,7 @@ def _equal_fields(left: Object, right: Object, namespace: dict[str, int], depth:
         pseudo = dict(parts["_field_type"].fields())["name"].string() != "_FIELD"
         if pseudo or parts["compare"].plain() is False:
             continue
-        a, b = (side.attr(name.string(1000)) for side in (left, right))
+        a, b = (hiding.under(name.string(1000), side.attr(name.string(1000))) for side in (left, right))
         if not (identical(a, b) or equal(a, b, depth - 1)):
             return False
     return True

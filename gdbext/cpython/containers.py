@@ -6,6 +6,7 @@ import array
 from typing import Any
 
 from ..errors import GdbextError, NotFoundError
+from . import hiding
 from .adapters import Adapter
 from .comparisons import same
 from .objects import MAX_ITEMS, Object
@@ -16,6 +17,14 @@ from .values import NoneOperand, adapter_of, describe, hashable, is_none, kind, 
 
 def item(value: Any, key: Any) -> Any:
     """`value[key]`; `NotFoundError` for an index or key that is not there."""
+    if isinstance(value, hiding.Hidden):
+        key = _plain_key(key)
+        with value.opened() as held:
+            return hiding.part(_item(held, key))
+    return hiding.item_of(value, key, _item(value, key))
+
+
+def _item(value: Any, key: Any) -> Any:
     adapter = adapter_of(value)
     known = adapter.item(_plain_key(key)) if adapter is not None else NotImplemented
     if known is not NotImplemented:
@@ -63,8 +72,14 @@ def _made_item(value: Any, key: Any) -> Any:
 def _entry(value: Object, key: Any) -> Any:
     """The value under a dict's key: by identity, else by equality."""
     hashable(key)
-    found = next((v for k, v in value.items() if same(k, key)), None)
-    if found is None:
+    found = None
+
+    def is_it(pair: tuple[Any, Any]) -> bool:
+        nonlocal found
+        found = pair[1] if same(pair[0], key) else None
+        return found is not None
+
+    if not hiding.told_of(value.items(), is_it, lambda pair: hiding.key_of(pair[0])):
         shown = describe(key) if isinstance(key, (Object, Adapter)) else f"{brief(key, 80)}"
         raise NotFoundError(f"{describe(value)} has no key {shown}")
     return found
@@ -113,4 +128,4 @@ def contains(container: Any, value: Any) -> bool:
     view = view_of(container)
     if kind(container) in ("set", "dict", "odict") or view is not None and view.kind == "keys":
         hashable(value)
-    return any(same(member, value) for member in members(container))
+    return hiding.told_of(members(container), lambda member: same(member, value))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..errors import GdbextError
 from .expressions import free_names, index_node, last_name, parsed
+from .hiding import Hidden
 from .objects import Object
 from .privacy import content_length, is_content, is_number, is_secret, is_text, says_nothing
 from .types import TUPLE
@@ -55,9 +56,19 @@ def names_in(text: str) -> set[str]:
     return found
 
 
+def evaluated(repr_: Repr, text: str, value: Any) -> str:
+    """The text of a value that `expressions.evaluate` gave with the private names of `repr_`: what tells content is `Hidden`."""
+    if isinstance(value, Hidden):
+        return value.text(repr_, 0)
+    if repr_.private and not free_names(text) and is_unnamed(text) and is_content(value) and content_length(value):
+        return repr_.count(value)  # of an address alone
+    return repr_.named(last_name(text), value)
+
+
 def shown(repr_: Repr, text: str, value: Any) -> str:
-    """The text of the value of an expression. Content is counted, not shown, in two cases: the expression mentions a private name
-    of `repr_` or the name of a secret, or no name tells what the value is (an address, `$py`, a name that says nothing)."""
+    """The text of a value that was not evaluated, to which the expression `text` leads. Content is counted, not shown, in two
+    cases: the expression mentions a private name of `repr_` or the name of a secret, or no name tells what the value is (an
+    address, `$py`, a name that says nothing)."""
     if repr_.private and content_length(value):
         names = names_in(text)
         if names & repr_.private or any(is_secret(name, value) for name in names) or is_unnamed(text) and is_content(value):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
-from . import comparisons, containers, spending, value_attributes
+from . import comparisons, containers, hiding, spending, value_attributes
 from .adapters import Adapter
 from .objects import Object
 from .types import BYTES, DICT, STR, TYPE
@@ -36,7 +36,7 @@ def function(rt: Runtime | None, frame: PyFrame | None, name: str, args: Sequenc
     if name in ("dir", "vars") and not args:
         if frame is None:
             raise GdbextError(f"no Python frame is selected, so {name}() means nothing")
-        own = {n: v for n, v in frame.locals() if v is not None}
+        own = {n: hiding.under(n, v) for n, v in frame.locals() if v is not None}
         return sorted(own) if name == "dir" else own
     work, low, high = FUNCTIONS[name]
     if kwargs or not low <= len(args) <= high:
@@ -122,7 +122,7 @@ def _isinstance(rt: Runtime | None, value: Any, classes: Any) -> bool:
 
 def _hasattr(rt: Runtime | None, value: Any, name: Any) -> bool:
     try:
-        value_attributes.attribute(value, plain(name))
+        value_attributes.attribute(value, _attribute_name(name))
         return True
     except NotFoundError as e:
         if "__getattr__" in str(e):
@@ -133,7 +133,14 @@ def _hasattr(rt: Runtime | None, value: Any, name: Any) -> bool:
 def _getattr(rt: Runtime | None, value: Any, name: Any, *default: Any) -> Any:
     if default and not _hasattr(rt, value, name):
         return default[0]
-    return value_attributes.attribute(value, plain(name))
+    return value_attributes.attribute(value, _attribute_name(name))
+
+
+def _attribute_name(value: Any) -> str:
+    name = plain(value)
+    if not isinstance(name, str):
+        raise GdbextError("the name of an attribute is text")
+    return name
 
 
 def _sorted(rt: Runtime | None, value: Any) -> list[Any]:
@@ -186,15 +193,15 @@ def _vars(rt: Runtime | None, value: Any) -> Any:
     if value.isa("module"):
         return value.rt.object(value.rt.target.u64(value.address + value.rt.layout["module.md_dict"]))
     if value.type.flags & TYPE:
-        return {n: value.rt.object(a) for n, a in value.rt.type(value.address).namespace.items()}
+        return {n: hiding.under(n, value.rt.object(a)) for n, a in value.rt.type(value.address).namespace.items()}
     own = value.instance_entries()
     if own or value.type.lookup("__dict__"):
         pointer = value.rt.dialect.dict_pointer(value.rt, value)
-        return value.rt.object(pointer) if pointer else {n: value.rt.object(a) for n, a in own}
+        return value.rt.object(pointer) if pointer else {n: hiding.under(n, value.rt.object(a)) for n, a in own}
     fields = value.fields()
     if not fields:
         raise GdbextError(f"{describe(value)} has no __dict__")
-    return dict(fields)  # of slots: Python's own vars() has nothing for them
+    return {n: hiding.under(n, v) for n, v in fields}  # of slots: Python's own vars() has nothing for them
 
 
 class HelpText(Adapter):
@@ -325,7 +332,7 @@ def method(owner: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any], s
     if adapter is not None:
         known = adapter.call(name, [_argument(a) for a in args], {k: _argument(v) for k, v in kwargs.items()})
         if known is not NotImplemented:
-            return known
+            return hiding.result_of(owner, name, known)
     if isinstance(owner, Object):
         if owner.type.python_definer(name) is not None or any(n == name for n, _ in owner.instance_entries()):
             raise _refusal(shown)
@@ -384,7 +391,9 @@ def _of_dict(owner: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any],
         raise _refusal(shown)
     if name in ("keys", "values", "items") and not args:
         if isinstance(owner, Object):
-            return DictView(owner, name)
+            view = DictView(owner, name)
+            view.looked_at = list(members(view)) if hiding.active() else None
+            return view
         return list({"keys": owner.keys, "values": owner.values, "items": owner.items}[name]())
     if name == "get" and 1 <= len(args) <= 2:
         try:

@@ -14,14 +14,14 @@ import types as python_types
 from typing import TYPE_CHECKING, Any
 
 from .. import log
-from ..errors import GdbextError, NotFoundError
-from . import arithmetic, comparisons, containers, expression_calls, plain_code, spending, value_attributes, values
+from ..errors import FaultError, GdbextError, NotFoundError
+from . import arithmetic, comparisons, containers, expression_calls, hiding, plain_code, spending, value_attributes, values
 from .adapters import Adapter
 from .objects import Object
 from .values import NoneOperand
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Set
 
     from .frames import PyFrame
     from .runtime import Runtime
@@ -34,23 +34,44 @@ _MODULE = re.compile(r"(?<![\w.])([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*
 
 
 def evaluate(
-    rt: Runtime | None, text: str, frame: PyFrame | None = None, *, last: Any = None, names: Mapping[str, Any] | None = None
+    rt: Runtime | None,
+    text: str,
+    frame: PyFrame | None = None,
+    *,
+    last: Any = None,
+    names: Mapping[str, Any] | None = None,
+    private: Set[str] = frozenset(),
 ) -> Any:
     """The value of `text`: an `Object`, an `Adapter` or a plain Python value.
 
-    `frame`: whose names count; `last`: the value of `$py`; `names`: plain values that come before all others. Raises
-    `GdbextError` with one line; a name that only an outer frame has is a `NotFoundError` that names that frame.
+    `frame`: whose names count; `last`: the value of `$py`; `names`: plain values that come before all others; `private`: the
+    names whose content is not to be told (hiding.py; a `Hidden` stands for it). Raises `GdbextError` with one line; a name that
+    only an outer frame has is a `NotFoundError` that names that frame.
     """
-    return Evaluator(rt, text, frame, last, names).run()
+    return Evaluator(rt, text, frame, last, names, private).run()
 
 
-def condition(rt: Runtime | None, text: str, frame: PyFrame | None = None, *, names: Mapping[str, Any] | None = None) -> bool:
-    """Whether `text` holds. It does not where an operation on text, a container or a number meets None instead."""
+def condition(
+    rt: Runtime | None,
+    text: str,
+    frame: PyFrame | None = None,
+    *,
+    names: Mapping[str, Any] | None = None,
+    private: Set[str] = frozenset(),
+) -> bool:
+    """Whether `text` holds. It does not where an operation on text, a container or a number meets None instead. It may ask for
+    content; but an error tells none."""
     try:
         return values.truth(evaluate(rt, text, frame, names=names))
     except NoneOperand as e:
         log.passed_over(e)
         return False
+    except FaultError:
+        raise
+    except GdbextError:
+        if private and isinstance(evaluate(rt, text, frame, names=names, private=private), hiding.Hidden):
+            raise GdbextError("it cannot be evaluated; the reason may tell private content") from None
+        raise
 
 
 def parsed(text: str) -> ast.expr | None:
@@ -87,8 +108,16 @@ def free_names(text: str) -> set[str]:
 class Evaluator:
     """One expression and its surroundings; see `evaluate`."""
 
-    def __init__(self, rt: Runtime | None, text: str, frame: PyFrame | None, last: Any, names: Mapping[str, Any] | None) -> None:
-        self.rt, self.frame, self.last = rt, frame, last
+    def __init__(
+        self,
+        rt: Runtime | None,
+        text: str,
+        frame: PyFrame | None,
+        last: Any,
+        names: Mapping[str, Any] | None,
+        private: Set[str] = frozenset(),
+    ) -> None:
+        self.rt, self.frame, self.last, self.private = rt, frame, last, private
         self.source = _prepare(text.strip())
         self.steps = self.done = 0  # nodes that were begun, nodes that have a value
         self.scopes: list[Any] = [names] if names else []
@@ -96,7 +125,18 @@ class Evaluator:
             raise GdbextError("no expression given")
 
     def run(self) -> Any:
-        """The value; `GdbextError` with one line where there is none."""
+        """The value; `GdbextError` with one line where there is none. A `Hidden` where either would tell private content."""
+        with hiding.expression(self.private) as told:
+            try:
+                found = self._run()
+            except FaultError:
+                raise
+            except GdbextError:
+                if not told.met:
+                    raise
+        return hiding.Hidden() if told.met else found
+
+    def _run(self) -> Any:
         try:
             tree = ast.parse(self.source, mode="eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
@@ -139,7 +179,7 @@ class Evaluator:
             if node.value > 4096 and self.rt is not None:
                 obj = self.rt.object(node.value)
                 _ = obj.type  # raises when no object is there
-                return obj
+                return hiding.under("_", obj)
         return self.value(node)
 
     def _constant(self, node: ast.Constant) -> Any:
@@ -152,13 +192,13 @@ class Evaluator:
         if node.id == "__py__":
             if self.last is None:
                 raise GdbextError("$py holds nothing yet: it is the result of the last pyprint or pytensor")
-            return self.last
+            return hiding.under("_", hiding.revealed(self.last))
         if self.frame is None:
             raise GdbextError(f"no Python frame is selected, so the name {node.id} means nothing; use module:name or an address")
         found = in_frame(self.frame, node.id)
         if found is None:
             raise NotFoundError(_missing(self.frame, node.id))
-        return found
+        return hiding.under(node.id, found)
 
     def _attribute(self, node: ast.Attribute) -> Any:
         base = self.operand(node.value)
@@ -182,7 +222,7 @@ class Evaluator:
             hint = f"; did you mean {', '.join(close)}?" if close else ""
             raise NotFoundError(f"no module {module} is imported there{hint}")
         try:
-            return contents.item(name)
+            return hiding.under(name, contents.item(name))
         except NotFoundError:
             raise NotFoundError(f"the module {module} has no global {name}") from None
 

@@ -30,10 +30,10 @@ DEQUE_BLOCK = 64  # Modules/_collectionsmodule.c BLOCKLEN
 class Object:
     """A Python object at `address`."""
 
-    __slots__ = ("rt", "address", "_type")
+    __slots__ = ("rt", "address", "under", "_type")
 
     def __init__(self, rt: Runtime, address: int) -> None:
-        self.rt, self.address = rt, address
+        self.rt, self.address, self.under = rt, address, ""  # under: the name by which an expression reached it (hiding.py)
         self._type: TypeInfo | None = None
 
     def __repr__(self) -> str:

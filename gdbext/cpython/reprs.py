@@ -69,6 +69,7 @@ class Repr:
 
     def named(self, name: str | None, value: Any, depth: int = 0) -> str:
         """The text of a value under a name. Private content is counted, not shown."""
+        name = (value.under if isinstance(value, Object) else "") or name
         if self.private and name in privacy.PROGRAM_TEXT - self.private and privacy.is_text(value):
             return Repr(self.limits)(value)
         if name in self.private or self.private and privacy.says_nothing(name) and privacy.is_content(value):
@@ -124,6 +125,7 @@ class Repr:
             self.truncated = True
             return "..."
         self._inside.append(value.address)
+        before, self._under = self._under, value.under or self._under
         try:
             text = self._by_type(value, depth)
         except FaultError as e:
@@ -132,6 +134,7 @@ class Repr:
             text = f"<invalid object at {value.address:#x}: {escape(str(e))}>"
         finally:
             self._inside.pop()
+            self._under = before
         self._spent += len(text) if not text.startswith(("[", "(", "{")) else 2
         return text
 

@@ -10,7 +10,7 @@ from ..errors import FaultError, GdbextError, NotFoundError
 from .expressions import Evaluator, evaluate, free_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Sequence, Set
 
     from .frames import PyFrame
     from .runtime import Runtime
@@ -39,6 +39,7 @@ def resolve(
     outward: bool = False,
     function: str = "",
     last: Any = None,
+    private: Set[str] = frozenset(),
 ) -> Resolved:
     """The value of `text` in one of a thread's `frames` (innermost first).
 
@@ -50,11 +51,11 @@ def resolve(
     if function:
         level = frame_of(frames, function).level
     if not free_names(text) or not frames:
-        return Resolved(evaluate(rt, text, None, last=last), None)
+        return Resolved(evaluate(rt, text, None, last=last, private=private), None)
     if not outward:
         frame = frames[level]
-        return Resolved(evaluate(rt, text, frame, last=last), frame)
-    return _outward(rt, text, frames[level:], last)
+        return Resolved(evaluate(rt, text, frame, last=last, private=private), frame)
+    return _outward(rt, text, frames[level:], last, private)
 
 
 def frame_of(frames: Sequence[PyFrame], function: str) -> PyFrame:
@@ -69,10 +70,10 @@ def frame_of(frames: Sequence[PyFrame], function: str) -> PyFrame:
     raise NotFoundError(f"no frame of this thread runs {function}; it has {', '.join(close) or 'no Python frame'}")
 
 
-def _outward(rt: Runtime, text: str, frames: Sequence[PyFrame], last: Any) -> Resolved:
+def _outward(rt: Runtime, text: str, frames: Sequence[PyFrame], last: Any, private: Set[str]) -> Resolved:
     failures: list[tuple[PyFrame, GdbextError, tuple[int, bool]]] = []
     for frame in frames:
-        work = Evaluator(rt, text, frame, last, None)
+        work = Evaluator(rt, text, frame, last, None, private)
         try:
             return Resolved(work.run(), frame)
         except FaultError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FaultError, GdbextError, NotFoundError
-from . import getsets
+from . import getsets, hiding
 from .adapters import Adapter
 from .objects import Object, is_property
 from .types import TYPE
@@ -47,6 +47,10 @@ _METHODS = ("function", "method_descriptor", "wrapper_descriptor")
 
 def attribute(value: Any, name: str, depth: int = 10) -> Any:
     """`value.name`; `NotFoundError` where there is no such attribute, `GdbextError` where only code could tell."""
+    return hiding.attribute_of(value, name, _read(value, name, depth))
+
+
+def _read(value: Any, name: str, depth: int) -> Any:
     if isinstance(value, Adapter):
         for ask in (value.attribute, value.missing_attribute):
             found = ask(name)

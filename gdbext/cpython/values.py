@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..errors import FaultError, GdbextError
-from . import spending
+from . import hiding, spending
 from .adapters import Adapter, PlainAdapter
 from .objects import MAX_ITEMS, Object
 from .types import BYTES, DICT, LIST, STR, TUPLE, TYPE
@@ -104,6 +104,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         spending.take(spending.ITEM * (1 + len(value)))  # one that holds another many times is copied as often
         return type(value)(plain(v) for v in value)
+    if hiding.active() and isinstance(value, Object) and value.type.flags & TUPLE:
+        return tuple(plain(v) for v in members(value))
     if isinstance(value, Adapter):
         found = value.plain()
         if found is NotImplemented:
@@ -147,6 +149,10 @@ def type_of(rt: Runtime | None, value: Any) -> Any:
     """`type(value)`: the class `Object`."""
     if isinstance(value, Object):
         return value.rt.object(value.type.address)
+    if isinstance(value, hiding.Hidden):
+        if value.held is hiding.UNKNOWN:
+            raise hiding.refuse()
+        return type_of(rt, value.held)
     if rt is None:
         raise GdbextError("type() needs a process")
     if value is None or value is Ellipsis:
@@ -165,11 +171,12 @@ class DictView(Adapter):
     def __init__(self, held: Object, kind: str) -> None:
         super().__init__(None)
         self.held, self.kind = held, kind
+        self.looked_at: list[Any] | None = None  # its members, where content is to be hidden
         self.type_name = ("odict_" if held.isa("collections.OrderedDict") else "dict_") + kind
 
     def text(self, printer: Repr, depth: int) -> str:
-        if self.kind != "values":
-            shown = self.members(printer.limits.items)
+        if self.kind != "values" or self.looked_at is not None:
+            shown = self.members(printer.limits.items) if self.looked_at is None else self.looked_at[: printer.limits.items]
             return f"{self.type_name}([{printer.each(self.held.len(), shown, lambda v: printer.show(v, depth + 1))}])"
         pairs = self.held.items(printer.limits.items)  # a value stands under its key
         inner = printer.each(self.held.len(), pairs, lambda p: printer.under_key(p[0], p[1], depth + 1))
@@ -228,6 +235,14 @@ def _count(value: Object, told: Any) -> int:
 
 def members(value: Any, limit: int = MAX_ITEMS) -> Iterable[Any]:
     """The items of an iteration over a value."""
+    if isinstance(value, hiding.Hidden):
+        with value.opened(sets=True) as held:
+            return [hiding.part(one) for one in _members(held, limit)]
+    found = _members(value, limit)
+    return hiding.members_of(value, found) if hiding.active() else found
+
+
+def _members(value: Any, limit: int) -> Iterable[Any]:
     adapter = view_of(value) or adapter_of(value)
     known: Iterable[Any] = adapter.members(limit) if adapter is not None else NotImplemented
     if known is not NotImplemented:

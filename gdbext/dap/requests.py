@@ -191,10 +191,11 @@ def evaluate(expression: str, frameId: int | None = None, context: str = "variab
                 _console[:] = [frameId or 0]
                 session.select(level)
             return None
-    value = resolution.resolve(frame.rt, expression, frame.stack, level=level, last=session.last).value
+    private = names_for(frame.rt)
+    value = resolution.resolve(frame.rt, expression, frame.stack, level=level, last=session.last, private=private).value
     if context == "repl":
         session.last = value
-    shown = Variable("", value, expression, names_for(frame.rt))
+    shown = Variable("", value, expression, private)
     text = shown.text if context == "variables" else shown.shown(NORMAL)[0]
     return {"result": text, **_described(shown)}
 

@@ -18,7 +18,7 @@ HANDLERS = frozenset(
     "completion choices tool_calls arguments stop tools extra_args extra_body reasoning reasoning_content top_logprobs "
     "response_format guided_json guided_choice guided_regex guided_grammar guided_whitespace_pattern whitespace_pattern "
     "vllm_xargs custom_params chat_template_kwargs mm_processor_kwargs multi_modal_data documents instructions function_call "
-    "negative_prompt suffix user".split()
+    "negative_prompt suffix user argv orig_argv".split()  # words of a command line: keys, a system prompt
 )
 
 

@@ -28,7 +28,7 @@ def _tensor(value: Any) -> Any:
     if kind.code == gdb.TYPE_CODE_ARRAY and kind.target().strip_typedefs().sizeof == 1:
         args = Args({"py": True, "cxx": False, "any": False, "frame": None, "on": None, "show_content": False}, value.string())
         named = tensor_of(session, args)
-        if named.rt is not None and hides_values(args.operand_text, named.tensor, session.private(named.rt, args)):
+        if named.rt is not None and hides_values(args.operand_text, named.tensor, session.private(named.rt, args), named.private):
             raise GdbextError(f"{args.operand_text} holds tokens, private: pytensor {args.operand_text} -show-content shows them")
         return named.tensor
     try:

@@ -6,7 +6,7 @@ import re
 from typing import AbstractSet, Any
 
 from .. import log
-from ..cpython import content, objects, resolution
+from ..cpython import content, hiding, objects, resolution
 from ..cpython.frames import PyFrame
 from ..cpython.resolution import Resolved
 from ..cpython.runtime import Runtime
@@ -43,7 +43,14 @@ def value_of(session: Session, args: Args) -> tuple[Runtime, Resolved]:
         frames = rt.frames(rt.threads()[0]) if outward and rt.threads() else []
     level = min(session.level(args.on), max(0, len(frames) - 1)) if frames else 0
     return rt, resolution.resolve(
-        rt, args.operand_text, frames, level=level, outward=outward, function=args.frame or "", last=session.last
+        rt,
+        args.operand_text,
+        frames,
+        level=level,
+        outward=outward,
+        function=args.frame or "",
+        last=session.last,
+        private=session.private(rt, args),
     )
 
 
@@ -51,10 +58,10 @@ class NamedTensor:
     """The tensor that a command names.
 
     `tensor`. `how`: the meaning of its words ("Python", "C++, address of a TensorImpl" ...). `rt`: the process's `Runtime` or
-    None. `frame`: the `PyFrame` whose names gave it, None where it needed none."""
+    None. `frame`: the `PyFrame` whose names gave it, None where it needed none. `private`: the expression's value is content."""
 
-    def __init__(self, tensor: Tensor, how: str, rt: Runtime | None, frame: PyFrame | None = None) -> None:
-        self.tensor, self.how, self.rt, self.frame = tensor, how, rt, frame
+    def __init__(self, tensor: Tensor, how: str, rt: Runtime | None, frame: PyFrame | None = None, private: bool = False) -> None:
+        self.tensor, self.how, self.rt, self.frame, self.private = tensor, how, rt, frame, private
 
 
 def tensor_of(session: Session, args: Args) -> NamedTensor:
@@ -74,9 +81,14 @@ def tensor_of(session: Session, args: Args) -> NamedTensor:
         except GdbextError:
             raise e from None
     session.last = value = found.value
+    private = isinstance(value, hiding.Hidden)
+    if private:
+        value = value.held
+    if value is hiding.UNKNOWN:
+        raise GdbextError(f"{args.operand_text}: the answer depends on private content: -show-content gives it")
     tensor = tensor_value(rt, value)
     if tensor is not None:
-        return NamedTensor(tensor, "Python", rt, found.frame)
+        return NamedTensor(tensor, "Python", rt, found.frame, private)
     if not isinstance(value, objects.Object):
         raise GdbextError(f"{args.operand_text} is a {type(value).__name__}, no tensor; pyprint shows it")
     hint = locate.where_to_look(args.operand_text, value)
@@ -102,12 +114,12 @@ def hidden_names(session: Session, args: Args, on: str | None = None) -> Abstrac
     return frozenset() if rt is None else session.private(rt, args)
 
 
-def hides_values(text: str, tensor: Tensor, private: AbstractSet[str]) -> bool:
+def hides_values(text: str, tensor: Tensor, private: AbstractSet[str], known: bool = False) -> bool:
     """Whether the values of an expression's tensor may be tokens: it has an integer type, and the expression uses a private name
-    or no name that says what the values are."""
+    or no name that says what the values are. `known`: its value is content."""
     if not private or tensor.dtype.kind not in ("int", "raw"):
         return False
-    return bool(content.names_in(text) & frozenset(private)) or content.is_unnamed(text)
+    return known or bool(content.names_in(text) & frozenset(private)) or content.is_unnamed(text)
 
 
 def runtime_or_none(session: Session, on: str | None = None) -> Runtime | None:

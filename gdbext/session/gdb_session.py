@@ -275,6 +275,7 @@ def _expression_words(text: str, word: str) -> list[Any]:
     import re
 
     from ..cpython.expressions import evaluate
+    from ..engines.sensitive_names import names_for
 
     path = re.findall(r"[\w.\[\]'\"$]*$", text)[0]
     base, dot, part = path.rpartition(".")
@@ -283,7 +284,7 @@ def _expression_words(text: str, word: str) -> list[Any]:
         if not dot:
             names = [n for n, v in frame.locals() if v is not None]
         else:
-            value = evaluate(session.runtime(), base, frame)
+            value = evaluate(session.runtime(), base, frame, private=names_for(session.runtime()))
             names = [n for n, _ in value.fields()]
     except (GdbextError, gdb.error, AttributeError) as e:
         log.passed_over(e)
