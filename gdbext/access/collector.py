@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
-from . import core_writer, identity, loaded, namespaces, ptrace, resident, room, secrets
+from . import core_writer, identity, loaded, namespaces, ptrace, redaction, resident, room, secrets
 from .holder import LONGEST
 from .model import PAGE, Mapping, ReadLog, Thread
 from .proc import ProcTarget, boot_id, process_clock
@@ -372,11 +372,11 @@ class Collection:
         if area is None:
             self.partial.append("where its command line and environment lie is not known: they may be in the snapshot")
         else:
-            secrets.blank(self.stop.memory, *area)
+            redaction.blank(self.stop.memory, *area)
         for place in [*places, *secrets.left_out(moved)]:
-            secrets.fill(self.stop.memory, *place)
+            redaction.fill(self.stop.memory, *place)
         sure, perhaps = map(set.union, secrets.values(argv, environ), secrets.values(words, variables))
-        secrets.redact(self.stop.memory, sure | {s for s in others if secrets.is_worth(s)}, perhaps)
+        redaction.redact(self.stop.memory, sure | {s for s in others if secrets.is_worth(s)}, perhaps)
         return argv[0].decode("utf-8", "surrogateescape").split(" ")[0]
 
     def _note(self, label: str) -> dict[str, Any]:

@@ -127,7 +127,7 @@ class Process:
     @property
     def command(self) -> str:
         """The title or the joined argv, for people; no secrets of it."""
-        return secrets.shown(" ".join(self.argv))
+        return secrets.shown(self.argv)
 
     @property
     def exe(self) -> str:

@@ -9,7 +9,7 @@ import sys
 import pytest
 from harness.floor import random_bytes
 
-from gdbext.access import secrets
+from gdbext.access import redaction, secrets
 from gdbext.access.model import PAGE
 from gdbext.access.proctable import ProcTable
 
@@ -20,15 +20,15 @@ def blanked(data, *values, start=0x7000):
     """`data` in pages of memory -> what is left of it."""
     data += bytes(-len(data) % PAGE)
     memory = {start + i: data[i : i + PAGE] for i in range(0, len(data), PAGE)}
-    secrets.redact(memory, values or [KEY])
+    redaction.redact(memory, values or [KEY])
     assert all(len(page) == PAGE for page in memory.values())
     return b"".join(memory[page] for page in sorted(memory))
 
 
 @pytest.mark.parametrize("form", [KEY, KEY.decode().encode("utf-32-le")])
-@pytest.mark.parametrize("at", [0, 100, PAGE - 7, 3 * PAGE - 31, secrets.STRETCH * PAGE - 5, secrets.STRETCH * PAGE + 1])
+@pytest.mark.parametrize("at", [0, 100, PAGE - 7, 3 * PAGE - 31, redaction.STRETCH * PAGE - 5, redaction.STRETCH * PAGE + 1])
 def test_a_secret_is_blanked_wherever_it_lies(form, at):
-    data = bytearray(random_bytes(random.Random(at), (secrets.STRETCH + 3) * PAGE))
+    data = bytearray(random_bytes(random.Random(at), (redaction.STRETCH + 3) * PAGE))
     data[at : at + len(form)] = form
     left = blanked(bytes(data))
     assert left[at : at + len(form)] == b"*" * len(form)
@@ -187,7 +187,7 @@ def test_more_secrets_do_not_cost_more_looks_at_the_memory(kind):
     for count in (200, 3200):
         every = [bytes(rng.choices(letters, k=40)) for _ in range(count)]
         part = {"secrets": count, "perhaps": 0, "half": count // 2}[kind]
-        sought, seen = secrets._Sought(every[:part], every[part:]), [0]
+        sought, seen = redaction._Sought(every[:part], every[part:]), [0]
 
         def counts(frame, event, arg, seen=seen):
             seen[0] += event in ("call", "c_call")
@@ -208,7 +208,7 @@ def test_what_may_be_a_secret_is_blanked_as_a_whole_alone():
     )
     assert not sure and perhaps == {b"Opaque12345word", b"zz99zz99zz99"}
     memory = {0: (b"Opaque12345word zz99zz99zz99 Opaque12345 some.module.Class").ljust(PAGE, b"\0")}
-    secrets.redact(memory, sure, perhaps)
+    redaction.redact(memory, sure, perhaps)
     assert memory[0].rstrip(b"\0") == b"*" * 15 + b" " + b"*" * 12 + b" Opaque12345 some.module.Class"
 
 
