@@ -105,8 +105,9 @@ def serve(limit: float = LIMIT) -> None:
 
         async def call_tool(context: Any, params: Any) -> Any:
             text, failed = await looks.call(params.name, params.arguments or {})
-            content = [types.TextContent(type="text", text=text)]
-            return types.CallToolResult(content=content, structured_content=structured(text), is_error=failed)
+            return types.CallToolResult(
+                content=[types.TextContent(type="text", text=text)], structured_content=structured(text), is_error=failed
+            )
 
         server = Server(
             "gdbext", version=__version__, instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool

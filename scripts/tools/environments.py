@@ -30,9 +30,6 @@ TESTS = [
             "pytest>=8",
             "pytest-timeout",
             "pytest-xdist",
-            "ruff==0.17.6",  # what a formatter likes differs between releases: .pre-commit-config.yaml names the same
-            "mypy==2.4.1",
-            "types-gdb==16.3.0.20260712",  # what gdb's module `gdb` has, for mypy
             "hypothesis",
             "pexpect",
             "setproctitle",
@@ -52,7 +49,21 @@ TESTS = [
 ]
 
 # What the unit part needs beside its first environment, to be run by the oldest Python that is promised and the newest here.
-UNIT = [("pip", "test tools", [w for w in TESTS[0][2] if not w.startswith(("ruff", "mypy", "py-spy", "pystack", "types-"))])]
+UNIT = [("pip", "test tools", [w for w in TESTS[0][2] if not w.startswith(("py-spy", "pystack"))])]
+
+# Formatting, rules and types; the types of every extra too (pyproject.toml).
+LINT = [
+    (
+        "pip",
+        "lint",
+        [
+            "ruff==0.17.6",  # what a formatter likes differs between releases: .pre-commit-config.yaml names the same
+            "mypy==2.4.1",
+            "types-gdb==16.3.0.20260712",  # what gdb's module `gdb` has, for mypy
+            *("mcp==2.3.0", "numpy", "matplotlib", "pygments", "clustershell"),
+        ],
+    ),
+]
 
 # What a user puts beside an engine for llm-inject debugpy.
 DEBUGPY = [("pip", "debugpy", ["debugpy==1.8.22"])]
@@ -121,6 +132,7 @@ SGLANG = [
 
 ENVIRONMENTS = {  # name -> (steps, the Python versions they run on, best first)
     "tests": (TESTS, [(3, 11), (3, 12), (3, 13), (3, 14)]),
+    "lint": (LINT, [(3, 11), (3, 12), (3, 13), (3, 14)]),
     "oldest": (UNIT, [(3, 8)]),
     "newest": (UNIT, [(3, minor) for minor in range(19, 11, -1)]),
     "debugpy": (DEBUGPY, [(3, 11), (3, 12), (3, 13), (3, 14)]),

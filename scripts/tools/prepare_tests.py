@@ -50,6 +50,8 @@ class Prepared:
             self._optional("sshd", self._sshd)
             self._cuda()
             self.missing.update(get_releases.fetch_all())
+        if part == "lint":
+            self.variables["GDBEXT_TEST_LINT_PYTHON"] = environment("lint")
         if part == "gpu":
             self.missing.update(needs.missing())
         if part == "unit":

@@ -1,9 +1,8 @@
-"""The JSON answers of every reading command over a fixed set of subjects: their fields, and what differs from another checkout's.
+"""The fields of the JSON answers of every reading command over a fixed set of subjects. goldens.py has values.
 
   PYTHONPATH=scripts python3 -m tools.record_answers -o tests/answers/fields.json   writes the fields (-root: of another checkout)
-  PYTHONPATH=scripts python3 -m tools.record_answers -against ROOT                  compares field by field with the pack in ROOT
 
-Both trees read the same living processes and the same snapshot. GDBEXT_TEST_TORCH_PYTHON names an interpreter with torch.
+GDBEXT_TEST_TORCH_PYTHON names an interpreter with torch.
 """
 
 from __future__ import annotations
@@ -74,27 +73,6 @@ KV = (
     "llm-kv check -on {pid}",
     "llm-requests -on {pid}",
 )
-# Fields whose values differ from look to look.
-VOLATILE = {
-    *(
-        "pauses",
-        "seconds",
-        "state",
-        "bytes",
-        "disk_bytes",
-        "age",
-        "cpu",
-        "rss",
-        "held",
-        "waited",
-        "free",
-        "pc",
-        "file",
-        "captured",
-    ),
-    *("changes", "samples", "evidence"),
-}
-
 _DRIVER = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -133,19 +111,6 @@ def fields(value: Any, path: str = "") -> Iterator[Tuple[str, str]]:
     elif isinstance(value, list):
         for item in value:
             yield from fields(item, path + "[]")
-
-
-def values(value: Any, path: str = "") -> Iterator[Tuple[str, Any]]:
-    """(path, value) of every field of an answer that is the same at every look."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if key not in VOLATILE:
-                yield from values(item, f"{path}.{key}" if path else key)
-    elif isinstance(value, list):
-        for number, item in enumerate(value):
-            yield from values(item, f"{path}[{number}]")
-    else:
-        yield path, value
 
 
 @contextlib.contextmanager
@@ -193,40 +158,12 @@ def record(python: str, root: str = ROOT) -> Dict[str, Dict[str, List[str]]]:
     return found
 
 
-def compare(python: str, other: str) -> int:
-    """Prints what differs between this tree's answers and those of the tree `other`. -> how many fields are missing or of another
-    type"""
-    gone, compared, different = 0, 0, 0
-    with commands(python) as lines:
-        asked = [line for _, line in lines]
-        before, now = answers(other, asked), answers(ROOT, asked)
-    for (name, _), old, new in zip(lines, before, now):
-        old_fields, new_fields = set(fields(old)), set(fields(new))
-        paths = {path for path, _ in new_fields}
-        for path, kind in sorted(old_fields - new_fields):
-            gone += path not in paths
-            print(f"{name}: {path} ({kind}) {'is gone' if path not in paths else 'has another type'}")
-        for path in sorted(paths - {path for path, _ in old_fields}):
-            print(f"{name}: {path} is new")
-        was = dict(values(old))
-        for path, value in values(new):
-            compared += path in was
-            if path in was and was[path] != value:
-                different += 1
-                print(f"{name}: {path}: {str(was[path])[:100]} -> {str(value)[:100]}")
-    print(f"{len(lines)} answers, {compared} values compared, {different} different, {gone} fields gone")
-    return gone
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", metavar="FILE", help="write the fields of this tree's answers")
-    parser.add_argument("-against", metavar="ROOT", help="compare with the answers of another checkout")
-    parser.add_argument("-root", metavar="ROOT", default=ROOT, help="with -o: the checkout that answers")
+    parser.add_argument("-o", metavar="FILE", required=True, help="write the fields of the answers")
+    parser.add_argument("-root", metavar="ROOT", default=ROOT, help="the checkout that answers")
     parser.add_argument("-python", default=os.environ.get("GDBEXT_TEST_TORCH_PYTHON", sys.executable), help="has torch")
     options = parser.parse_args()
-    if options.against:
-        return 1 if compare(options.python, os.path.abspath(options.against)) else 0
     found = record(options.python, os.path.abspath(options.root))
     with open(options.o, "w") as f:
         for text in json.dumps(found, sort_keys=True).replace('}, "', '},\n"').splitlines():

@@ -223,7 +223,7 @@ def run_lint(environ: dict[str, str], parts: list[str]) -> Part:
     words = [python, "-m", "pytest", "-q", "--collect-only", *folders]
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(words, cwd=ROOT, env=environ, **quiet) if folders else contextlib.nullcontext():
-        statuses = list(lint.run(python).values())
+        statuses = list(lint.run(environ["GDBEXT_TEST_LINT_PYTHON"]).values())
     counts = {"passed": statuses.count(0), "failed": len(statuses) - statuses.count(0)}
     return Part("lint", 1 if counts["failed"] else 0, time.monotonic() - start, counts)
 
@@ -236,7 +236,7 @@ def run_parts(parts: list[str], arguments: list[str], environ: dict[str, str], p
         environ.update(prepared.variables, PYTHONPATH=ROOT)
         if part == "lint":
             if lint.FIX in arguments:
-                lint.fix(environ["GDBEXT_TEST_PYTHON"])
+                lint.fix(environ["GDBEXT_TEST_LINT_PYTHON"])
             results.append(run_lint(environ, parts))
             continue
         if part == "arm" and not prepared.variables.get("GDBEXT_TEST_CORES"):

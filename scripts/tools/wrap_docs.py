@@ -1,6 +1,6 @@
 """Wraps the paragraphs and list items of Markdown files at 100 columns, so that a change of a sentence is a diff of a few lines.
 
-  scripts/wrap-docs [--check] [FILE ...]      default: README.md, CHANGELOG.md, CONTRIBUTING.md and docs/*.md
+  scripts/wrap-docs [--check] [FILE ...]      default: README.md, CHANGELOG.md, CONTRIBUTING.md, docs/*.md and docs/news/*.md
 
 Tables, code, headings and comments stay as they are: a row cannot be wrapped, and a long line of code is for its writer to
 shorten. --check writes nothing; its exit status is 1 where something would change or a line is too long."""
@@ -82,7 +82,7 @@ def too_long(text: str, width: int = WIDTH) -> list[int]:
 
 def pages() -> list[str]:
     names = [os.path.join(ROOT, name) for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
-    return names + sorted(glob.glob(os.path.join(ROOT, "docs", "*.md")))
+    return names + sorted(glob.glob(os.path.join(ROOT, "docs", "*.md")) + glob.glob(os.path.join(ROOT, "docs", "news", "*.md")))
 
 
 def main(words: list[str]) -> int:

@@ -14,7 +14,7 @@ from tools.wrap_docs import WIDTH, too_long, wrap
 from gdbext.commands import table
 from gdbext.verdict.kinds import GRAVITY
 
-PAGES = sorted(glob.glob(os.path.join(ROOT, "*.md")) + glob.glob(os.path.join(ROOT, "docs", "*.md")))
+PAGES = sorted(page for where in ("", "docs", "docs/news") for page in glob.glob(os.path.join(ROOT, where, "*.md")))
 
 
 def read(*path):
@@ -83,11 +83,6 @@ def test_links_lead_to_pages_and_headings_that_are_there():
             if not os.path.exists(file) or anchor and anchor not in anchors(read(file)):
                 dead.append(f"{os.path.relpath(page, ROOT)}: {target}")
     assert links > 80 and not dead, dead
-
-
-def test_the_notes_of_a_release_are_read_in_two_minutes():
-    sections = read(ROOT, "CHANGELOG.md").split("\n## ")[1:]
-    assert len(sections) > 1 and not [s.partition("\n")[0] for s in sections if len(s.split()) > 560]
 
 
 def test_files_that_the_pages_name_are_there():

@@ -3,10 +3,11 @@
 import glob
 import os
 import re
+import subprocess
 
 import pytest
 from harness.gdb_run import ROOT
-from tools import release_notes
+from tools import news, release_notes
 from tools.say import Failed
 
 CHANGES = "# Changes\n\n## 0.4.0 (not released)\n\n* next\n\n## 0.3.0\n\n### Added\n\n* this\n\n## 0.2.0\n\n"
@@ -28,6 +29,57 @@ def test_the_notes_are_the_section_of_the_release():
 def test_a_tag_without_notes_is_refused(tag, version, why):
     with pytest.raises(Failed, match=why):
         release_notes.notes(CHANGES, tag, version)
+
+
+def test_a_tag_is_refused_while_a_change_is_in_no_release():
+    with pytest.raises(Failed, match="late.fixed.md is in no release"):
+        release_notes.notes(CHANGES, "v0.3.0", "0.3.0", ["docs/news/late.fixed.md"])
+
+
+def written(folder, **files):
+    for name, text in files.items():
+        (folder / f"{name.replace('__', '.')}.md").write_text(text)
+    return str(folder)
+
+
+def test_a_release_joins_the_files_of_its_changes(tmp_path):
+    folder = written(tmp_path, a__fixed="a fault\nof two lines\n", b__added="small", c__added="**Large.** A thing.")
+    text = news.released("# Changes\n\nWords.\n\n## 0.3.0\n\n* old\n", "0.4.0", "1 December 2026", folder)
+    head = "# Changes\n\nWords.\n\n## 0.4.0 (1 December 2026)\n\n### Added\n\n* **Large.** A thing.\n* small\n\n"
+    assert text == head + "### Fixed\n\n* a fault of two lines\n\n## 0.3.0\n\n* old\n"
+    assert release_notes.notes(text, "v0.4.0", "0.4.0").startswith("### Added")
+
+
+@pytest.mark.parametrize(
+    "name, text, why",
+    [
+        ("a", "words", "NAME.KIND.md"),
+        ("a__other", "words", "NAME.KIND.md"),
+        ("a__fixed", "* words", "one paragraph"),
+        ("a__fixed", "one\n\ntwo", "one paragraph"),
+        ("a__fixed", "", "one paragraph"),
+        ("a__fixed", "word " * 61, "61 words"),
+    ],
+)
+def test_a_file_of_news_that_is_none_is_refused(tmp_path, name, text, why):
+    with pytest.raises(Failed, match=why):
+        news.section("Unreleased", written(tmp_path, **{name: text}))
+
+
+def test_the_files_of_news_can_be_joined_and_are_no_section_yet():
+    assert news.section("Unreleased").startswith("## Unreleased\n")
+    with open(os.path.join(ROOT, "CHANGELOG.md"), encoding="utf-8") as f:
+        assert "## Unreleased" not in f.read(), "docs/news has a file for each change: scripts/news --help"
+
+
+def test_the_newest_release_has_its_tag():
+    git = ["git", "-C", ROOT, "tag"]
+    tags = subprocess.run(git, capture_output=True, text=True, check=False).stdout.split()
+    if not tags:
+        pytest.skip("this checkout has no tags")
+    with open(os.path.join(ROOT, "CHANGELOG.md"), encoding="utf-8") as f:
+        newest = re.search(r"^## (\S+)", f.read(), re.M)[1]
+    assert f"v{newest}" in tags or not news.files(), f"git tag v{newest} at the commit that released it"
 
 
 def test_every_action_is_pinned_by_its_hash_and_says_its_version():

@@ -1,0 +1,80 @@
+"""Lines of the product's rooms against their budget: what grows says why, what shrinks gives back."""
+
+import collections
+import os
+
+import pytest
+
+PACK = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "gdbext")
+# Lines of a room's .py files on 28 November 2026. A room that has become smaller by more than SLACK gets its new number here.
+BUDGET = {
+    "__init__": 22,
+    "__main__": 233,
+    "access": 11919,
+    "agents": 438,
+    "answers": 5474,
+    "archive": 48,
+    "commands": 5882,
+    "control": 7249,
+    "cpython": 13168,
+    "dap": 721,
+    "engines": 11138,
+    "errors": 58,
+    "frame_filters": 217,
+    "functions": 116,
+    "heap": 2880,
+    "init": 33,
+    "kernels": 3075,
+    "kvcache": 2472,
+    "layouts": 0,
+    "log": 107,
+    "observe": 2354,
+    "package": 117,
+    "printers": 478,
+    "render": 1172,
+    "requests": 1832,
+    "session": 2582,
+    "setup": 1209,
+    "stacks": 5313,
+    "timeline": 3128,
+    "torch": 5720,
+    "verdict": 5901,
+    "wheels": 171,
+}
+# What rooms have grown by since: (room, lines, why these lines are worth it). A room that shrinks takes its lines out first.
+GROWN = []
+SLACK = 500
+
+
+def rooms():
+    """{room: lines}; a module that is no folder is a room of its own."""
+    found = collections.Counter()
+    for folder, _, names in os.walk(PACK):
+        for name in names:
+            if name.endswith(".py"):
+                path = os.path.join(folder, name)
+                with open(path, encoding="utf-8") as f:
+                    found[os.path.relpath(path, PACK).split(os.sep)[0].replace(".py", "")] += sum(1 for _ in f)
+    return found
+
+
+def allowed():
+    found = collections.Counter(BUDGET)
+    for room, lines, why in GROWN:
+        assert lines > 0 and len(why) > 20, (room, "say what the lines are for")
+        found[room] += lines
+    return found
+
+
+@pytest.mark.sources
+def test_no_room_is_larger_than_its_budget():
+    found, budget = rooms(), allowed()
+    over = [f"{room}: {lines} lines, {budget[room]} allowed" for room, lines in sorted(found.items()) if lines > budget[room]]
+    assert not over, "delete, or add to GROWN of tests/unit/test_budget.py and say why:\n" + "\n".join(over)
+
+
+@pytest.mark.sources
+def test_what_was_given_back_is_not_budget_for_something_else():
+    found, budget = rooms(), allowed()
+    under = [f"{room}: {found[room]} lines, {budget[room]} allowed" for room in budget if found[room] < budget[room] - SLACK]
+    assert not under, "lower BUDGET of tests/unit/test_budget.py:\n" + "\n".join(under)
