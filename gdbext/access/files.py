@@ -249,8 +249,8 @@ def json_of(data: bytes, name: str, budget: Budget | None = None, taken: bool = 
     """The value of JSON text; the one way to parse JSON that others wrote.
 
     `budget`: shared with other texts; without it JSON_SIZE. `taken`: `take_json` has counted all of the text already.
-    `ValueError` for text that is no JSON, has a number that is not finite (1e999, NaN), or is deeper than MAX_DEPTH. Text that does not fit the budget is a `GdbextError` that
-    calls it `name`."""
+    `ValueError` for text that is no JSON, has a number that is not finite (1e999, NaN), or is deeper than MAX_DEPTH.
+    Text that does not fit the budget is a `GdbextError` that calls it `name`."""
     if not taken:
         take_json(budget or Budget(name, JSON_SIZE), data)
     import json  # here: most commands read none

@@ -27,7 +27,9 @@ FACTS = "--facts"  # the word by which a node is asked for what it sees, at the 
 AT_ONCE = 32
 MOST, MOST_OF_ALL = 64 << 20, 256 << 20  # bytes that one node, and all together, may answer
 MOST_LINES = 1 << 18  # that one node may answer: each is an object here
-LINGER = 1.0  # seconds for which the end of its output is waited for once its program has ended: another process may have its ends
+LINGER = (
+    1.0  # seconds for which the end of its output is waited for once its program has ended: another process may have its ends
+)
 LOOK = 0.2  # seconds between two looks at that
 MOST_SAID = 64 << 10  # bytes of the error output of a node's program
 BEGINNING = 1 << 15  # bytes of its output in which it, or each task of a job, says how far it is

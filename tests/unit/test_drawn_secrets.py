@@ -28,11 +28,18 @@ FIELDS = "api_key password token secret apiKey auth_token client_secret privateK
 KEPT = [
     *(["--model", "meta-llama/Llama-3.1-8B-Instruct"], ["--port", "8000"], ["--dtype=bfloat16"], ["--max-num-seqs", "256"]),
     *(["--tensor-parallel-size=2"], ["--host", "0.0.0.0"], ["--max-tokens", "128"], ["--tokenizer", "auto"], ["-v"]),
-    *(["--block-size", "16"], ["--served-model-name", "chat"], ["-m", "vllm.entrypoints.openai.api_server"], ["--trust-remote-code"]),
+    *(
+        ["--block-size", "16"],
+        ["--served-model-name", "chat"],
+        ["-m", "vllm.entrypoints.openai.api_server"],
+        ["--trust-remote-code"],
+    ),
     *(["--kv-transfer-config", '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'], ["--ssl-keyfile", "/etc/ssl/key.pem"]),
     *(["--dist-init-addr", "10.0.0.7:20000"], ["--log-level", "info"], ["--seed", "7"], ["--stop-token-ids", "1", "2"]),
 ]
-KEPT_VARIABLES = "PATH=/usr/bin:/bin|LANG=C.UTF-8|CUDA_VISIBLE_DEVICES=0,1|MASTER_ADDR=10.0.0.7|TOKENIZERS_PARALLELISM=false".split("|")
+KEPT_VARIABLES = (
+    "PATH=/usr/bin:/bin|LANG=C.UTF-8|CUDA_VISIBLE_DEVICES=0,1|MASTER_ADDR=10.0.0.7|TOKENIZERS_PARALLELISM=false".split("|")
+)
 
 
 class Drawn:
@@ -239,13 +246,32 @@ def test_no_drawn_secret_is_left_in_a_snapshot(seed):
         sure, perhaps = secrets.values(map(os.fsencode, words), map(os.fsencode, pairs))
         for one in set(drawn.secret) - prompts:
             data = one.encode()
-            assert any(data in value or value in data and len(value) >= len(data) - 3 for value in sure | perhaps), (one, words, pairs)
+            assert any(data in value or value in data and len(value) >= len(data) - 3 for value in sure | perhaps), (
+                one,
+                words,
+                pairs,
+            )
 
 
 PIECES = [
-    *("a- x-token- - cookie=a=b; ;c=d password eyJ- :// sk- key_ aB token= a= \" ' \\ { [ : = @ / ? & . _ A1 === \n \t".split(" ")),
+    *(
+        "a- x-token- - cookie=a=b; ;c=d password eyJ- :// sk- key_ aB token= a= \" ' \\ { [ : = @ / ? & . _ A1 === \n \t".split(
+            " "
+        )
+    ),
     *("machine login -u --api-key hooks/ webhook= https:// u:p@ sshpass %40 AKIA hf_ eyJhbGciOiJ. bot1: 1: , ; \0".split(" ")),
-    *("bearer ", "Authorization: ", "-----BEGIN ", "PRIVATE KEY-----", "-H ", "--system-prompt ", 'name":"', 'value":"', " ", "ä"),
+    *(
+        "bearer ",
+        "Authorization: ",
+        "-----BEGIN ",
+        "PRIVATE KEY-----",
+        "-H ",
+        "--system-prompt ",
+        'name":"',
+        'value":"',
+        " ",
+        "ä",
+    ),
 ]
 
 
