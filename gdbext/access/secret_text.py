@@ -55,7 +55,8 @@ _COOKIES = r"""[^\s\0"',;&}]+(?:;[ ]?[^\s\0"',;=]+=[^\s\0"',;]+)*"""
 _SCHEME = r"(?i)(?:bearer|basic|digest|negotiate|token|apikey|splunk|aws4-hmac-sha256)[ ]+"
 _CREDENTIALS = r"[\w.~+/=-]*"
 _NO_VALUE = (
-    r"(?i)true|false|none|null|nil|yes|no|on|off|auto|\$\{?\w+\}?|\$\(.*|\*+|<[\w -]*>|enabled?|disabled?|required|\[|\{|\(|"
+    r"(?i)true|false|none|null|nil|yes|no|on|off|auto|\$\{?\w+\}?|\$\(.*|\*+|<[\w -]*>|enabled?|disabled?"
+    r"|required|\[|\{|\(|"
 )
 _KEY = (
     r"(?<![A-Za-z0-9])(?:(?P<hyphen>(?:sk|rk|pk|glpat|xox[abeprs]|nvapi|pypi|npm)-)|(?P<plain>(?:hf|gh[pousr]|npm|gsk|pypi)_)"
@@ -103,9 +104,7 @@ class _Reader:
         self.text, self.words = text, "\0" in text
         self.secrets: list[tuple[int, int]] = []
         self.content: list[tuple[int, int]] = []
-        self.short = self.named = (
-            ""  # the option by which a program takes a password; what "name" of {"name": x, "value": y} says
-        )
+        self.short = self.named = ""  # a program's option for a password; what "name" of {"name": x, "value": y} says
         self.login = False  # in a line of .netrc
         self.address, self.last_at = 0, -1  # the end of an address, and its last @
         self.hook = self.kwargs = 0  # up to here: values of an option for a webhook; for a chat template
@@ -370,7 +369,7 @@ class _Reader:
 
 
 def _is_option(text: str, at: int) -> bool:
-    return bool(_match(r"-[-\w]*[A-Za-z]", text, at))
+    return bool(_match(r"-[-\w]*[A-Za-z]|--(?=[\s\0]|$)", text, at))  # `--` ends the values of the option before it
 
 
 def password_in(word: str | bytes) -> bytes:
@@ -396,9 +395,9 @@ def as_variable(option: str) -> str:
 
 
 def spans(text: str, content: bool = False) -> list[tuple[int, int]]:
-    """(start, end) of the parts of a text that must not be shown, in order and apart: values under the names of secrets,
-    passwords of addresses, keys with a known prefix. With `content` also those that people wrote: prompts. The words of a command
-    line are joined by NULs. Its time is linear in the length of the text."""
+    """(start, end) of the parts of a text that must not be shown, in order, apart: values under the names of secrets, passwords
+    of addresses, keys with a known prefix. With `content` also those that people wrote: prompts. NULs join the words of a command
+    line. Its time is linear in the length of the text."""
     if not re.search(_MARKS, text):
         return []
     reader = _Reader(text)

@@ -1,8 +1,7 @@
 """Which texts are secrets, by their names and by themselves. Every output asks here: snapshots, JSON, pages and the values of
 expressions.
 
-`spans` reads a text once; what must not be shown is replaced once, all together, so no replacement changes what the next one
-sees.
+`spans` reads a text once; what must not be shown is replaced once, all together: no replacement changes what the next one sees.
 
 Of the command line and the environment a snapshot keeps the names, and those values that an answer may need (KEPT_VARIABLES,
 KEPT_OPTIONS). The other values are blanked (access/redaction.py) where the kernel and the C library keep them (fs/exec.c,
