@@ -192,11 +192,17 @@ def main(words: list[str]) -> int:
         return outside.run(name, rest)
     except GdbextError as e:
         text = one_line(str(e))
-        if as_json:
-            print(jsonline.dumps({"schema": name + "/1", "partial": [], "error": text}))
-        else:
-            print(f"gdbext: {text}", file=sys.stderr)
-        return 1
+    except (OSError, RuntimeError) as e:  # the latter: "can't start new thread"
+        from .session.command import SHORTAGES
+
+        text = SHORTAGES.get(errno.EAGAIN if "new thread" in str(e) else getattr(e, "errno", None) or 0, "")
+        if not text:
+            raise
+    if as_json:
+        print(jsonline.dumps({"schema": name + "/1", "partial": [], "error": text}))
+    else:
+        print(f"gdbext: {text}", file=sys.stderr)
+    return 1
 
 
 def _allow_files() -> None:

@@ -42,6 +42,11 @@ class ContradictionError(GdbextError):
     rest: object = None
 
 
+class UnstoppableError(GdbextError):
+    """A process that cannot be stopped here: another one traces it, a filter of system calls forbids it, or no process can be
+    started that would stop it. It can still be read while it runs."""
+
+
 class NotFoundError(GdbextError):
     """A name, process, symbol or file that is not there."""
 

@@ -100,19 +100,25 @@ def own_folders(controller: str, proc: str = "/proc", root: str = "") -> list[st
     return folders("self", controller, proc, root)
 
 
-def throttled(pid: int) -> tuple[str, float, int, int] | None:
-    """(folder, how many CPUs its quota is, scheduling periods, in how many of them it was used up) of the group around a process
-    whose quota of CPU time is used up most often, the innermost of equals; None where none has a quota. A pod may be short while
-    its container is not. The numbers are of the group's whole life (cpu.stat)."""
-    found: list[tuple[str, float, int, int]] = []
+def quotas(pid: int | str) -> list[tuple[str, int, int, int, int]]:
+    """(folder, microseconds of CPU time in each period, microseconds of a period, periods, in how many of them the time was used
+    up) of the groups around a process that have a quota of CPU time, the innermost first (cpu.stat)."""
+    found: list[tuple[str, int, int, int, int]] = []
     for folder in folders(pid, "cpu"):
         words = _words(f"{folder}/cpu.max") or _words(f"{folder}/cpu.cfs_quota_us") + _words(f"{folder}/cpu.cfs_period_us")
         if len(words) != 2 or not words[0].isdigit() or not words[1].isdigit():
             continue  # "max", and -1, are no quota
         stat = _words(f"{folder}/cpu.stat")
         counts = {name: int(value) for name, value in zip(stat[::2], stat[1::2]) if value.isdigit()}
-        quota = int(words[0]) / max(int(words[1]), 1)
-        found.append((folder, quota, counts.get("nr_periods", 0), counts.get("nr_throttled", 0)))
+        found.append((folder, int(words[0]), int(words[1]), counts.get("nr_periods", 0), counts.get("nr_throttled", 0)))
+    return found
+
+
+def throttled(pid: int) -> tuple[str, float, int, int] | None:
+    """(folder, how many CPUs its quota is, scheduling periods, in how many of them it was used up) of the group around a process
+    whose quota of CPU time is used up most often, the innermost of equals; None where none has a quota. A pod may be short while
+    its container is not. The numbers are of the group's whole life (cpu.stat)."""
+    found = [(folder, quota / max(period, 1), count, short) for folder, quota, period, count, short in quotas(pid)]
     return max(found, key=lambda one: one[3] / max(one[2], 1), default=None)
 
 

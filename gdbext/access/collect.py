@@ -125,6 +125,25 @@ class Forked:
         return os.waitpid(self.pid, 0)[1]
 
 
+class Here:
+    """A collector in this process, where no other can be started: `why`. It stops nothing. Otherwise as `Started`."""
+
+    pid = 0
+
+    def __init__(self, asked: dict[str, Any], why: str) -> None:
+        self._asked, self._why = {**asked, "until": None}, why
+
+    def wait(self, seconds: float) -> tuple[str, str]:
+        """As `Started.wait`, but for the time."""
+        try:
+            return json.dumps(collector.take(**self._asked, unstoppable=self._why)), ""
+        except GdbextError as e:
+            return json.dumps({"error": str(e)}), ""
+
+    def end(self) -> None:
+        """As `Started.end`."""
+
+
 class Running:
     """A collector process at work on `pid`; `finish()` waits for it.
 
@@ -153,7 +172,12 @@ class Running:
             self._go, until = socket.socketpair()  # unlike a pipe's, its end kills no gdb that writes to it (SIGPIPE)
             given.append(until.fileno())
             asked["until"] = until.fileno()
-        self.worker: Started | Forked = Forked(asked) if alone else Started(asked, given)
+        self.worker: Started | Forked | Here
+        try:
+            self.worker = Forked(asked) if alone else Started(asked, given)
+        except GdbextError as e:
+            self.worker = Here(asked, str(e))
+            self._let_go()
         if held:
             until.close()
 

@@ -56,6 +56,7 @@ LEAST_PAGES = 512  # of Python's state, before they are known
 STACK_GUESS = 8 << 10  # bytes of a thread's stack
 WHOLE = 0.45  # of the spare memory: a copy is in memory twice while it is written
 NAMED_THREADS = 32  # of those that did not stop
+AS_IT_IS = "it was read as it is, without being stopped"
 NAMED = 1 << 20  # bytes: smaller omissions are not reported
 
 
@@ -66,10 +67,19 @@ class Collection:
     `read(target)` reads everything that the copy has to hold in addition to registers and stacks; it returns the first error, or
     ''. `heap`: bytes of other private memory to copy as well. `choose(target)`, where it is given, reads what is to be kept of
     that, beside small mappings. `timeout`: seconds that a thread may take to stop. `kept(target)`
-    gives the program's own copies of (command line, environment, other secrets)."""
+    gives the program's own copies of (command line, environment, other secrets). `unstoppable`: why the process is not to be
+    stopped, where it is not."""
 
     def __init__(
-        self, pid: int, read: Reader, *, heap: int = 0, choose: Reader | None = None, timeout: float = 1, kept: Kept | None = None
+        self,
+        pid: int,
+        read: Reader,
+        *,
+        heap: int = 0,
+        choose: Reader | None = None,
+        timeout: float = 1,
+        kept: Kept | None = None,
+        unstoppable: str = "",
     ) -> None:
         self.pid, self.read, self.heap, self.choose, self.kept = pid, read, heap, choose, kept
         if ptrace.status(pid) is None:
@@ -83,7 +93,7 @@ class Collection:
         self.asleep = ptrace.uninterruptible(pid)
         self.maps = parse_maps(read_maps(pid)[0])
         self.auxv = read_proc(self.tid, "auxv")
-        self.stopper = Stopper(self.live, self.tid, timeout)
+        self.stopper = Stopper(self.live, self.tid, timeout, unstoppable)
         self.recorder = Recorder(pid, limit=2 * MAX_PAGES + heap // PAGE)
         self.wanted: set[int] = set()
         self.moving: set[int] = set()  # those that are read each time
@@ -145,7 +155,9 @@ class Collection:
             self.partial.append(self.stop.torn)
         if self.stop.held_by:
             holds = ptrace.stopper(min(self.stop.held_by))
-            self.partial.append(f"{holds}, holds it: it was read as it is, without being stopped")
+            self.partial.append(f"{holds}, holds it: {AS_IT_IS}")
+        if self.stopper.unstoppable:
+            self.partial += ["unstopped"] * self.stop.ran + [f"{self.stopper.unstoppable}: {AS_IT_IS}"]
         late, away = self._add_afterwards()
         self._add_read_only(copy.maps)
         if self.choose is not None:
@@ -324,7 +336,8 @@ class Collection:
         """Names the threads that could not be stopped."""
         for tid in sorted(self.stop.stray)[:NAMED_THREADS]:
             name = self.threads[tid].name if tid in self.threads else ""
-            where = _wait_channel(self.pid, tid)
+            channel = wait_channel(self.pid, tid)
+            where = f", in {channel}" if channel else ""
             what = (
                 "waits inside the kernel, where nothing can stop it (state D)" if tid in self.asleep else "did not stop in time"
             )
@@ -401,11 +414,6 @@ class Collection:
         }
 
 
-def _wait_channel(pid: int, tid: int) -> str:
-    where = wait_channel(pid, tid)
-    return f", in {where}" if where else ""
-
-
 def take(
     pid: int,
     path: str,
@@ -416,6 +424,7 @@ def take(
     words: Sequence[str] = (),
     heap: int = 0,
     until: int | None = None,
+    unstoppable: str = "",
 ) -> dict[str, Any]:
     """Takes a snapshot of `pid` into `path`, in this process. -> `{"pid", "file", "bytes", "pauses", "partial", "threads"}`
 
@@ -423,12 +432,13 @@ def take(
       stacks. Its `kept_secrets(target)`, which is optional, gives the program's own copies of its command line and environment.
       Its `choose(target, *words)`, optional too, reads what is to be kept of `heap`.
     * `heap`: bytes of other private memory to copy as well, see `resident.select`.
+    * `unstoppable`: why the process is not to be stopped, where it is not
     * `until`: the descriptor on which a byte comes when it is time to stop the process."""
     module = importlib.import_module(reader)
     kept, chooser = getattr(module, "kept_secrets", None), getattr(module, "choose", None)
     choose = None if chooser is None else lambda target: str(chooser(target, *words))
     read = lambda target: str(module.read(target, *words))  # noqa: E731
-    collection = Collection(pid, read, heap=heap, choose=choose, timeout=timeout, kept=kept)
+    collection = Collection(pid, read, heap=heap, choose=choose, timeout=timeout, kept=kept, unstoppable=unstoppable)
     try:
         room.need_disk(path, collection.select_heap())
         collection.rehearse()

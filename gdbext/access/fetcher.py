@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 
-from ..errors import AwayError, FaultError
+from ..errors import AwayError, FaultError, GdbextError
 from . import helpers
 from .procfs import state_of
 
@@ -61,7 +61,10 @@ class Fetcher:
 
     def _ask(self, pid: int, address: int, size: int, span: tuple[int, int]) -> bytes:
         for _ in range(2):
-            helper = self._helper or helpers.Helper(MODULE, serve)
+            try:
+                helper = self._helper or helpers.Helper(MODULE, serve)
+            except GdbextError as e:
+                raise AwayError(address, size, f"the page is not in memory, and {e}") from None
             try:
                 if self._helper is None:
                     self._helper = helper

@@ -249,14 +249,14 @@ def json_of(data: bytes, name: str, budget: Budget | None = None, taken: bool = 
     """The value of JSON text; the one way to parse JSON that others wrote.
 
     `budget`: shared with other texts; without it JSON_SIZE. `taken`: `take_json` has counted all of the text already.
-    `ValueError` for text that is no JSON or is deeper than MAX_DEPTH. Text that does not fit the budget is a `GdbextError` that
-    calls it `name`."""
+    `ValueError` for text that is no JSON, has a number that is not finite (1e999, NaN), or is deeper than MAX_DEPTH.
+    Text that does not fit the budget is a `GdbextError` that calls it `name`."""
     if not taken:
         take_json(budget or Budget(name, JSON_SIZE), data)
     import json  # here: most commands read none
 
     try:
-        found = json.loads(data, parse_int=_short_int if _UNBOUNDED else None)
+        found = json.loads(data, parse_int=_short_int if _UNBOUNDED else None, parse_float=_finite, parse_constant=_finite)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     level = [found]
@@ -273,6 +273,13 @@ def json_of(data: bytes, name: str, budget: Budget | None = None, taken: bool = 
 
 
 _UNBOUNDED = not getattr(sys, "get_int_max_str_digits", lambda: 0)()  # a Python that reads a number of a million digits
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not abs(number) < float("inf"):
+        raise ValueError(f"a number that is not finite: {text[:40]}")
+    return number
 
 
 def _short_int(digits: str) -> int:

@@ -114,7 +114,7 @@ class Guard:
         self._starts.wait()  # it has forked, and ended
         self._starts = None
         self._pid = int(answer.split()[1])
-        with log.passing_over(RuntimeError):  # no thread more: it is not looked after
+        with log.passing_over(GdbextError):  # no thread more: it is not looked after
             background_thread(self._look_after, self._pid)
 
     def _look_after(self, pid: int) -> None:

@@ -17,9 +17,11 @@ import time
 if __name__ == "__main__":  # run as a script: this folder must not be searched first, its modules belong to a package
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+from gdbext import log
 from gdbext.access import cgroups, own_end, ptrace, recovery
 from gdbext.access.background import background_thread
 from gdbext.access.liveness import LivenessMutex
+from gdbext.errors import GdbextError
 
 PIDFD_OPEN = 434
 LOOK = 0.1  # seconds between two looks at gdb and at group-stops
@@ -72,7 +74,8 @@ class Server:
     def serve(self) -> None:
         """Returns when gdb has ended and no trace of it is left in any process."""
         if self.life is not None and ptrace.MACHINE in recovery.TGKILL:
-            background_thread(self._wait_for_last_moments, self.life)
+            with log.passing_over(GdbextError):  # no thread more: it learns of gdb's end a little later
+                background_thread(self._wait_for_last_moments, self.life)
         buffer, pidfd, poll, look = b"", _pidfd(self.tracer), select.poll(), 0.0
         poll.register(self.channel, select.POLLIN)
         if pidfd >= 0:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from .. import log, package
 from ..errors import GdbextError
 from . import own_end, ptrace
+from .background import NO_MORE
 from .guard import find_python
 
 if TYPE_CHECKING:
@@ -166,8 +167,8 @@ def started() -> Iterator[None]:
     except OSError as e:
         why = f"no process can be started here ({e.strerror})"
         if e.errno == errno.EAGAIN:
-            why += ": pids.max of a control group or ulimit -u is reached"
-        raise GdbextError(f"{why}; pybt -on WHAT and pythreads -on WHAT need none") from None
+            why += f": {NO_MORE}"
+        raise GdbextError(why) from None
 
 
 def fork() -> int:

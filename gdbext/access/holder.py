@@ -16,8 +16,8 @@ import time
 from typing import TYPE_CHECKING
 
 from .. import log
-from ..errors import GdbextError, NotFoundError
-from . import cgroups, helpers, own_end, ptrace
+from ..errors import GdbextError, NotFoundError, UnstoppableError
+from . import cgroups, helpers, own_end, ptrace, stop_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MODULE = "gdbext.access.holder"
 LIMIT = 0.05  # seconds that threads are paused at most, from the first one on, whatever becomes of the reader
 LONGEST = 0.25  # the same for a whole copy of a process
+SHORTEST = 0.4  # part of it that is worth a stop
 SETTLING = 0.6  # part of it that may pass until all of them are paused
 TIMEOUT = 0.03  # seconds that a thread may take to stop, while others are paused already
 PATIENCE = 0.02  # seconds that another tracer is given to release the process
@@ -56,7 +57,8 @@ class Held:
 
 
 class Holder:
-    """Pauses threads of other processes, one process at a time. `pid`: the helper process that does it. `cpu`: its CPU seconds,
+    """Pauses threads of other processes, one process at a time; `UnstoppableError` where no process can be started. `pid`: the
+    helper process that does it. `cpu`: its CPU seconds,
     once it was ended."""
 
     def __init__(self) -> None:
@@ -64,7 +66,12 @@ class Holder:
         self._past = 0.0
 
     def _start(self) -> None:
-        self._helper = helpers.Helper(MODULE, serve)
+        if stop_nothing.installed():
+            raise UnstoppableError(stop_nothing.WHY)
+        try:
+            self._helper = helpers.Helper(MODULE, serve)
+        except GdbextError as e:
+            raise UnstoppableError(str(e)) from None
         self.pid = self._helper.pid
 
     @property
@@ -85,11 +92,11 @@ class Holder:
         """Pauses threads of a process during the `with` block, `limit` seconds at most.
 
         They are the threads in `only`, except those in uninterruptible sleep, or else all threads but those in `spare`.
-        `GdbextError` where the process may not be stopped. `timeout`, `patience`: as for `Stopped`."""
+        `UnstoppableError` where the process may not be stopped. `timeout`, `patience`: as for `Stopped`."""
         named = None if only is None else list(only)
         answer = self._begin([pid, named, list(spare), min(limit, LONGEST), timeout, patience])
         if "error" in answer:
-            raise (NotFoundError if answer.get("gone") else GdbextError)(answer["error"])
+            raise (NotFoundError if answer.get("gone") else UnstoppableError)(answer["error"])
         held = Held(answer, min(limit, LONGEST))
         try:
             yield held
@@ -125,7 +132,7 @@ class Holder:
             return json.loads(self._helper.receive(ANSWER))
         except (EOFError, TimeoutError, ValueError):
             self._helper.end()
-            raise GdbextError(ENDED) from None
+            raise UnstoppableError(ENDED) from None
 
     def end(self) -> None:
         """Ends the helper process; the threads that it has paused run on."""
@@ -146,6 +153,8 @@ class _Requests:
         self._strays: list[ptrace.Stopped] = []
         self._deadline = own_end.Deadline()
         self._away = False  # from the reader's control groups
+        self._waits = False  # it gets CPU time as those groups do
+        self._short = {folder: short for folder, _, _, _, short in cgroups.quotas("self")}
 
     def next(self, limit: float | None = None) -> bytes | None:
         """The next message; None where none came in `limit` seconds. Without a limit strays are released as they come to their
@@ -171,7 +180,20 @@ class _Requests:
             come_back = _come_first()
             first = os.sched_getscheduler(0) == os.SCHED_FIFO
             come_back()
-            cgroups.move_to(pid, cgroups.FREEZES if first else cgroups.RUNS)
+            stays = cgroups.move_to(pid, cgroups.FREEZES if first else cgroups.RUNS)
+            self._waits = bool(stays) and not first
+
+    def _bounded(self, limit: float) -> float:
+        """The seconds of a pause. Where this process's control groups have used their CPU time up since it began, it may have to
+        wait for a period's end to resume the threads: the pause is shorter by that. `UnstoppableError` where little would be
+        left."""
+        for folder, quota, period, _, short in cgroups.quotas("self") if self._waits else ():
+            if short > self._short.get(folder, 0) and period / 1e6 > (1 - SHORTEST) * limit:
+                used = f"the control group of this command has used its CPU time up ({folder}: {quota} µs in {period} µs)"
+                raise UnstoppableError(f"{used}, and a stop may take longer than {limit:g} s there")
+            if short > self._short.get(folder, 0):
+                return limit - period / 1e6
+        return limit
 
     def serve(self) -> None:
         """Answers them."""
@@ -183,9 +205,10 @@ class _Requests:
             if only is not None:
                 only = [tid for tid in only if tid not in away and ptrace.thread_state(pid, tid) != "D"]
             stopped = ptrace.Stopped(pid, timeout, only=only, spare=away.union(spare), patience=patience)
-            stopped.standing = SETTLING * limit
-            stopped.begins = functools.partial(self._deadline.set, limit + GRACE)
             try:
+                limit = self._bounded(limit)
+                stopped.standing = SETTLING * limit
+                stopped.begins = functools.partial(self._deadline.set, limit + GRACE)
                 with before_others(), stopped:
                     until = stopped.began + limit
                     self._say(stopped, away, until)

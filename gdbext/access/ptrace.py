@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .. import log
-from ..errors import GdbextError, NotFoundError
+from ..errors import GdbextError, NotFoundError, UnstoppableError
 from . import procfs
 from .permission import permission_hint
 
@@ -140,10 +140,13 @@ def stopped_by(pids: Iterable[int]) -> dict[int, str]:
 
 def stopper(tracer: int) -> str:
     """What has stopped a process, in words. `tracer`: the process that traces it, 0 for none."""
-    if not tracer:
-        return "a signal"
-    name = procfs.read_or_empty(tracer, "comm").decode("utf-8", "replace").strip() or "?"  # it has just ended, say
-    return f"process {tracer} ({name}), which traces it"
+    return f"{named(tracer)}, which traces it" if tracer else "a signal"
+
+
+def named(pid: int) -> str:
+    """A process in words: its pid and its name."""
+    name = procfs.read_or_empty(pid, "comm").decode("utf-8", "replace").strip() or "?"  # it has just ended, say
+    return f"process {pid} ({name})"
 
 
 def uninterruptible(pid: int) -> list[int]:
@@ -270,9 +273,9 @@ class Stopped:
                     free = not state["tracer"]
                     continue
                 if state["tracer"]:
-                    text = f"process {self.pid} is already traced by process {state['tracer']}: detach that first"
-                    raise GdbextError(text) from None
-                raise GdbextError(f"process {self.pid}: no permission to stop it; {permission_hint(self.pid)}") from None
+                    text = f"process {self.pid} is already traced by {named(state['tracer'])}"
+                    raise UnstoppableError(text) from None
+                raise UnstoppableError(f"process {self.pid}: no permission to stop it; {permission_hint(self.pid)}") from None
             return True
 
     def _interrupt(self, tid: int) -> None:

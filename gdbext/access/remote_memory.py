@@ -10,6 +10,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
+from ..errors import GdbextError
 from .background import background_thread
 from .ptrace import IOV_MAX, Iovec, libc
 
@@ -47,7 +49,9 @@ class ReadBuffer:
             return []
         self._until, self._late = until, []
         work = (tid, ctypes.addressof(ctypes.c_char.from_buffer(self._buffer)), iter(self._calls()))
-        others = [background_thread(self._read_ranges, *work) for _ in range(self._hands - 1)]
+        others = []
+        with log.passing_over(GdbextError):  # no thread more: this one does it all
+            others += [background_thread(self._read_ranges, *work) for _ in range(self._hands - 1)]
         self._read_ranges(*work)
         for other in others:
             other.join()

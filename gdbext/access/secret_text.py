@@ -26,11 +26,12 @@ _SECRET = (
     r"|host|storage|session|client|deploy|registry|webhook)_?keys?(?![a-z])"
     r"|(?<![a-z])(hf|api|access|auth|bearer|refresh|csrf|jwt|bot|hub|github|gitlab|deploy|registry|session|id)_?tokens?(?![a-z])"
 )
+_SURE = r"secret|passw|passphrase|sshpass|api[_-]?key|access[_-]?key"  # whatever else the name says
 # Tokens and keys that engines and Python count or look up; no secrets.
 _COUNTED = (
-    r"(max|min|num|n|total|prompt|output|input|new|stop|eos|bos|pad|unk|special|cached?|computed|scheduled|batched|draft|spec|image"
-    r"|per|extra|free|used|all|mask|decode|prefill|delta|next|last|seq|think|tool|req|best|current|previous|cls|sep)_.*tokens?$"
-    r"|^tokens?_|tokeniz|^(sort|dict|cache|block|primary|foreign|lookup|index|lora|hash)_?keys?$|pin_memory|allow_credentials"
+    r"(?<![a-z])(max|min|num|n|total|prompt|output|input|new|stop|eos|bos|pad|unk|special|cached?|computed|scheduled|batched|draft"
+    r"|spec|image|per|extra|free|used|all|mask|decode|prefill|delta|next|last|seq|think|tool|req|best|current|previous|cls|sep)"
+    r"_.*tokens?$|^tokens?_|tokeniz|^(sort|dict|cache|block|primary|foreign|lookup|index|lora|hash)_?keys?$|pin_memory|allow_credentials"
 )
 _OF_ENVIRONMENT = r"[A-Z0-9_]*(TOKEN|_KEY)S?|[A-Z0-9]+(_[A-Z0-9]+)*_KEY[A-Z0-9_]*"
 _IN_TEXT = r"(?:.*[_-])?(?:token|sig|signature|passwd)"  # secret where a value follows, though not the name of an attribute
@@ -49,6 +50,7 @@ _AUTHORITY = r"""[^\s\0"'<>`\\/?#]*"""
 _ITEM = r"""(?:[^\s\0"',;&}]|[,;&](?=[^\s\0"',;&}])(?![\w.\[\]-]*["']?[=:]))*"""
 _LISTED = r"(?:[^\0,;&]|[,;&](?![ ]?[\w.\[\]-]*[=:]))*"  # as _ITEM, of a whole word of a command line
 _QUOTED = {'"': r'(?:[^"\\\0]|\\[^\0])*', "'": r"(?:[^'\\\0]|\\[^\0])*", "\\": r"""[^\\"'\0]*"""}
+_NEXT = r"""\\{0,3}["'][^\S\0]{0,16},\s{0,64}(\\{0,3}["'])"""  # between two items of a list: JSON, repr()
 _COOKIES = r"""[^\s\0"',;&}]+(?:;[ ]?[^\s\0"',;=]+=[^\s\0"',;]+)*"""
 _SCHEME = r"(?i)(?:bearer|basic|digest|negotiate|token|apikey|splunk|aws4-hmac-sha256)[ ]+"
 _CREDENTIALS = r"[\w.~+/=-]*"
@@ -71,10 +73,10 @@ def is_secret_name(name: str | None) -> bool:
     if not name or name in ("PWD", "OLDPWD"):
         return False
     name = name[-MAX_NAME:]
-    if re.fullmatch(_OF_ENVIRONMENT, name) and not re.search(_COUNTED, name.lower()):
-        return True
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_-").replace("-", "_").replace(".", "_")
-    return bool(re.search(_SECRET, words)) and not re.search(_COUNTED, words)
+    if re.search(_COUNTED, words) and not re.search(_SURE, words):
+        return False
+    return bool(re.fullmatch(_OF_ENVIRONMENT, name) or re.search(_SECRET, words))
 
 
 def _tells(name: str) -> bool:
@@ -140,13 +142,17 @@ class _Reader:
         """An option whose value is the next word, or which is one word with its value (-uUSER:PASSWORD)."""
         text, name = self.text, as_variable(token)
         after = text[end : end + 1]
-        if self.short and token[1] == self.short and (len(token) > 2 or after not in ("", "\0") and not after.isspace()):
+        following = _match(_NEXT, text, end) if after in _QUOTED else None  # it is an item of a list
+        if following:
+            after = following[1][0]
+        apart = following or after in ("", "\0") or after.isspace()
+        if self.short and token[1] == self.short and (len(token) > 2 or not apart):
             return self._found(end - len(token) + 2, self._word_end(end, after))
         if token.startswith("-u") and len(token) > 2 and after == ":" and not text.startswith("://", end):
             return self._found(end + 1, self._word_end(end, after))
-        if after and not after.isspace() and after != "\0":
+        if not apart:
             return end
-        at = end + 1 if after == "\0" else _end(r"[^\S\0]*", text, end)
+        at = following.end() if following else end + 1 if after == "\0" else _end(r"[^\S\0]*", text, end)
         last = self._word_end(at, after)
         if "WEBHOOK" in name:
             self.hook = last
@@ -157,12 +163,16 @@ class _Reader:
         if re.fullmatch(_USER, token.lstrip("-").replace("-", "_")):
             return self._user(at, last) or end
         if re.fullmatch(_CONTENT, name.lower()) and not _is_option(text, at):
-            self.content.append((at, last if after == "\0" else _end(r"(?:(?!\s--?\w)[^\0])*", text, at)))
+            whole = following or after == "\0"
+            self.content.append((at, last if whole else _end(r"(?:(?!\s--?\w)[^\0])*", text, at)))
             return self.content[-1][1]
         return end
 
     def _word_end(self, at: int, after: str) -> int:
-        """Where a word ends, after which `after` separates words: a NUL, or a blank; a quoted one has blanks."""
+        """Where a word ends, after which `after` separates words: a NUL, or a blank; a quoted one has blanks. An item of a list
+        ends at its quote."""
+        if after in _QUOTED:
+            return _end(_QUOTED[after], self.text, at)
         if after == "\0" or self.words and not after.isspace():
             return _end(r"[^\0]*", self.text, at)
         quote = self.text[at : at + 1]
@@ -180,7 +190,7 @@ class _Reader:
                 break
             scheme = _end(_SCHEME, text, at)
             last = self._found(scheme if scheme < end else at, end)
-            at = end + 1 if after == "\0" else _end(r"[\"']?[^\S\0]*", text, end)
+            at = end + 1 if after == "\0" else _end(_NEXT if after in _QUOTED else r"[\"']?[^\S\0]*", text, end)
             if after != "\0" and at == end:
                 break
         return last
@@ -313,7 +323,7 @@ class _Reader:
                 return self._found(start + found.start(), end)
         if len(token) >= 8 and token.isalnum() and self.text[start - 1 : start] not in ("/", "+", "="):
             found64 = _match(_BASE64, self.text, start)
-            if found64 and _is_pair(found64.group()):
+            if found64 and password_in(found64.group()):
                 return self._found(start, found64.end())
         return end
 
@@ -362,13 +372,14 @@ def _is_option(text: str, at: int) -> bool:
     return bool(_match(r"-[-\w]*[A-Za-z]|--(?=[\s\0]|$)", text, at))  # `--` ends the values of the option before it
 
 
-def _is_pair(word: str) -> bool:
-    """Whether text is base64 of USER:PASSWORD."""
+def password_in(word: str | bytes) -> bytes:
+    """The password of text that is base64 of USER:PASSWORD; b"" of other text."""
     try:
-        plain = binascii.a2b_base64(word + "=" * (-len(word) % 4))
-    except binascii.Error:
-        return False
-    return bool(re.fullmatch(rb"[!-9;-~]{1,64}:[ -~]{3,}", plain))
+        plain = binascii.a2b_base64(word + ("=" if isinstance(word, str) else b"=") * (-len(word) % 4))  # type: ignore[operator]
+    except (binascii.Error, ValueError):
+        return b""
+    found = re.fullmatch(rb"[!-9;-~]{1,64}:([ -~]{3,})", plain)
+    return found[1] if found else b""
 
 
 def looks_secret(value: bytes) -> bool:

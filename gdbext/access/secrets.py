@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from .. import log
 from ..errors import GdbextError
 from .procfs import parse_stat
-from .secret_text import as_variable, looks_secret, spans
+from .secret_text import as_variable, looks_secret, password_in, spans
 from .secret_text import is_secret_name as is_secret_name
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ def values(argv: Iterable[bytes], environ: Iterable[bytes]) -> tuple[set[bytes],
             if not is_kept(name, value, variable):
                 perhaps |= {one for one in (value, *re.findall(_OPAQUE, value[:MAX_VALUE])) if looks_secret(one)}
     sure |= {re.sub(rb"%([0-9A-Fa-f]{2})", lambda code: bytes.fromhex(code[1].decode()), one) for one in sure}  # of an address
+    sure |= {password_in(one) for one in sure}
     sure = set(filter(is_worth, sure))
     return sure, set(filter(is_worth, perhaps - sure))
 

@@ -35,11 +35,11 @@ class Sleeper(NamedTuple):
 
 
 class Sleepers:
-    """The sleeping threads of one process. `holder`: what stops the process for us. `woken`: how many
-    sleeping threads were stopped at the last `now()`."""
+    """The sleeping threads of one process. `holder`: what stops the process for us, None where nothing does: then all of them are
+    left asleep. `woken`: how many sleeping threads were stopped at the last `now()`."""
 
-    def __init__(self, live: ProcTarget, holder: Holder) -> None:
-        self._holder = holder
+    def __init__(self, live: ProcTarget, holder: Holder | None) -> None:
+        self.holder = holder
         self._live, self._pid = live, live.pid
         self._whole: dict[int, tuple[bytes, bool]] = {}  # {tid: (its call, whether its stack can be walked)}
         self._restless: set[int] = set()
@@ -71,13 +71,14 @@ class Sleepers:
         self.woken = 0
         for tid in ptrace.tids(self._pid):
             state = ptrace.thread_state(self._pid, tid)
-            if state not in ("S", "D", "t") or state == "t" and self._is_ours(tid):
+            if state not in ("SDt" if self.holder is not None else "SDtTI") or state == "t" and self._is_ours(tid):
                 continue
             mark, call = _mark(self._pid, tid), _read(self._pid, tid, "syscall")
             raw = ptrace.call_registers(call, self._live.arch)
             if raw is None:
                 continue
-            if state == "S" and (self._whole.get(tid) != (call, True) or tid in self._restless or self._spoilt >= RESTLESS):
+            restless = self._whole.get(tid) != (call, True) or tid in self._restless or self._spoilt >= RESTLESS
+            if state == "S" and restless and self.holder is not None:
                 self.woken += 1
                 continue
             found[tid] = Sleeper(raw, mark, state)
@@ -86,7 +87,7 @@ class Sleepers:
     def _is_ours(self, tid: int) -> bool:
         """Whether a thread came to our own stop too late, and is about to be released."""
         found = ptrace.status(self._pid, tid)
-        return found is None or found["tracer"] == self._holder.pid
+        return found is None or self.holder is not None and found["tracer"] == self.holder.pid
 
     def stirred(self, sleepers: dict[int, Sleeper]) -> set[int]:
         """Those that got a CPU since. From now on they are stopped."""

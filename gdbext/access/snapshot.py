@@ -386,7 +386,8 @@ class CoreFileTarget(Target):
             told = known.get(str(tid))
             told = told if isinstance(told, dict) else {}
             name = str(told.get("name", "")) or (self._command_name() if tid == self.pid else "")
-            registers = ptrace.decode_registers(data[PR_REGISTERS:], self.arch)
+            raw = data[PR_REGISTERS:]  # all 0: of a thread that ran, and could not be stopped
+            registers = ptrace.decode_registers(raw, self.arch) if any(raw) else None
             thread = Thread(tid, name, str(told.get("state", "")) or _state(registers), registers)
             if isinstance(told.get("ns_tid"), int):
                 thread.ns_tid = told["ns_tid"]

@@ -1,13 +1,19 @@
 """One stop of a process and the copy that is made in it: registers, stacks, the wanted pages, then other memory while the process
-is paused (`holder.LONGEST` seconds at most). A stop waits for nothing: pages that are not in memory are listed."""
+is paused (`holder.LONGEST` seconds at most). A stop waits for nothing: pages that are not in memory are listed.
+
+A process that cannot be stopped (another one traces it, a filter forbids it, no process can be started) is copied as fast, while
+it runs. /proc gives the registers of the threads that sleep."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
+from .. import log
+from ..errors import UnstoppableError
 from . import ptrace
-from .holder import LONGEST, Holder, before_others
+from .holder import LONGEST, Held, Holder, before_others
 from .model import PAGE
 from .pagemap import Presence
 from .procfs import maps_text, parse_maps
@@ -16,7 +22,7 @@ from .remote_memory import ReadBuffer
 from .sleepers import Sleeper, Sleepers
 
 if TYPE_CHECKING:
-    from typing import Callable, Sequence
+    from typing import Callable, Iterator, Sequence
 
     from .model import Mapping
     from .proc import ProcTarget
@@ -38,7 +44,8 @@ class Stop:
     * `stray`: threads that did not stop
     * `held_by`: other tracers that hold the process
     * `torn`: why the copy is of different moments, or ''
-    * `again`: another stop may bring a better copy"""
+    * `again`: another stop may bring a better copy
+    * `ran`: whether it ran meanwhile, since it could not be stopped"""
 
     def __init__(self) -> None:
         self.registers: dict[int, bytes] = {}
@@ -47,7 +54,7 @@ class Stop:
         self.beside: set[int] = set()
         self.maps: list[Mapping] = []
         self.text = ""
-        self.seconds, self.woken, self.torn, self.again = 0.0, 0, "", False
+        self.seconds, self.woken, self.torn, self.again, self.ran = 0.0, 0, "", False, False
         self.away: list[tuple[int, int]] = []
         self.swapped: list[tuple[int, int]] = []
         self.late: list[tuple[int, int]] = []
@@ -56,16 +63,22 @@ class Stop:
 
 
 class Stopper:
-    """Stops of one process. `tid`: a thread that has its memory; `timeout`: seconds that a thread may take to stop."""
+    """Stops of one process. `tid`: a thread that has its memory; `timeout`: seconds that a thread may take to stop.
+    `unstoppable`: why it cannot be stopped; '' as long as it can. Never an error: then it is not stopped."""
 
-    def __init__(self, live: ProcTarget, tid: int, timeout: float) -> None:
-        self.live, self.tid, self.timeout = live, tid, timeout
-        self.holder, self.presence = Holder(), Presence(tid)
-        self.sleepers = Sleepers(live, self.holder)
+    def __init__(self, live: ProcTarget, tid: int, timeout: float, unstoppable: str = "") -> None:
+        self.live, self.tid, self.timeout, self.unstoppable = live, tid, timeout, unstoppable
+        self.holder: Holder | None = None
+        try:
+            self.holder = None if unstoppable else Holder()
+        except UnstoppableError as e:
+            self.unstoppable = str(e)
+        self.presence, self.sleepers = Presence(tid), Sleepers(live, self.holder)
 
     def end(self) -> None:
         """Ends the process that stops it."""
-        self.holder.end()
+        if self.holder is not None:
+            self.holder.end()
         self.presence.close()
 
     def copy(
@@ -74,6 +87,28 @@ class Stopper:
         """Stops the process and copies `pages`, and as much of `heap` as there is time for. `maps`: its memory map.
         `walk(until)`: follows pointers to memory that changes, during the stop. `growth`: finds memory that has come into use
         since `heap` was chosen; it is copied too."""
+        if self.holder is not None:
+            try:
+                return self._copy(pages, heap, maps, walk, growth)
+            except UnstoppableError as e:
+                log.passed_over(e)
+                self.unstoppable = str(e)
+                self.holder.end()
+                self.holder = self.sleepers.holder = None
+        return self._copy(pages, heap, maps, walk, growth)
+
+    @contextlib.contextmanager
+    def _held(self, sleepers: dict[int, Sleeper]) -> Iterator[Held]:
+        if self.holder is None:
+            yield Held({"registers": {}, "stray": [], "pac_mask": "", "until": time.monotonic() + LONGEST}, LONGEST)
+            return
+        stop = self.holder.held(self.live.pid, spare=sleepers, limit=LONGEST, timeout=self.timeout, patience=ptrace.LASTING)
+        with before_others(), stop as held:
+            yield held
+
+    def _copy(
+        self, pages: Ranges, heap: Ranges, maps: Sequence[Mapping], walk: Callable[[float], None], growth: Growth | None
+    ) -> Stop:
         got, pid = Stop(), self.live.pid
         here, got.away = self.presence.split(pages)
         own, swapped = self.presence.split(heap)
@@ -81,8 +116,7 @@ class Stopper:
         buffers = [ReadBuffer(own), ReadBuffer(here)]
         ends = sorted((m.start, m.end) for m in maps if "w" in m.perms)
         sleepers = self.sleepers.now()
-        stop = self.holder.held(pid, spare=sleepers, limit=LONGEST, timeout=self.timeout, patience=ptrace.LASTING)
-        with before_others(), stop as held:
+        with self._held(sleepers) as held:
             got.registers, got.pac_mask = held.registers, held.pac_mask
             self._add_sleepers(got, sleepers, held.stray)
             tops, away = self.presence.split(stack_ranges(got.registers.values(), self.live.arch, ends))
@@ -101,7 +135,10 @@ class Stopper:
             stirred = self.sleepers.stirred(sleepers)
         got.late += late
         got.seconds, got.woken, got.torn = held.seconds, self.sleepers.woken, _torn(over, stirred)
-        got.again = bool(got.torn) or any(ptrace.thread_state(pid, tid) in ("R", "S") for tid in held.stray)
+        if self.holder is None:
+            self._say_it_ran(got, stirred)
+        else:
+            got.again = bool(got.torn) or any(ptrace.thread_state(pid, tid) in ("R", "S") for tid in held.stray)
         got.maps = got.maps or parse_maps(got.text)
         for buffer in buffers:
             for address, data in buffer.pieces():
@@ -121,8 +158,17 @@ class Stopper:
             blocked = ptrace.blocked_registers(pid, tid, self.live.arch)
             if blocked is not None:
                 got.registers[tid] = blocked
-        if any(one.state == "t" for one in sleepers.values()):
+        if self.holder is not None and any(one.state == "t" for one in sleepers.values()):
             got.held_by = ptrace.tracers(pid) - {self.holder.pid}
+
+    def _say_it_ran(self, got: Stop, stirred: set[int]) -> None:
+        """Threads that ran all the while have no registers: all are 0 (snapshot.py). One that only woke may sleep the next
+        time."""
+        size, tids = 8 * len(ptrace.REGISTERS[self.live.arch]), ptrace.tids(self.live.pid)
+        running = {tid: bytes(size) for tid in tids if tid not in got.registers}
+        got.registers.update(running)
+        got.ran, got.torn = bool(running or stirred), ""
+        got.again = bool(stirred) and not running
 
 
 def _torn(over: bool, stirred: set[int]) -> str:

@@ -12,6 +12,7 @@ from ..engines import group as groups
 from ..engines import targets
 from ..engines.processes import ProcessRef, ranks_of
 from ..engines.spec import SCHEDULERS
+from ..errors import UnstoppableError
 from ..render.text import Style, escape, table
 from ..render.text import seconds as duration
 from ..requests import meter
@@ -49,12 +50,16 @@ def record(
     how: dict[str, Any] = {"realtime": realtime, "schedulers": schedulers, "beside": lambda rec, passed: tell(passed)}
     with contextlib.ExitStack() as around:
         beside = around.enter_context(meter.Beside(engines))
+        holds, alone = None, []
         if frames:
-            holds = around.enter_context(holder.Holder())
-            how["sampler_of"] = functools.partial(native.NativeSampler, holder=holds)
+            try:
+                holds = around.enter_context(holder.Holder())
+                how["sampler_of"] = functools.partial(native.NativeSampler, holder=holds)
+            except UnstoppableError as e:
+                alone = [f"{e}: stacks have no native frames"]
         rec = sampler.record(watched, rate, seconds, failed, **how)
-    rec.cost += holds.cpu if frames else 0.0
-    rec.notes += beside.notes
+    rec.cost += holds.cpu if holds is not None else 0.0
+    rec.notes += beside.notes + alone
     steps.count_loop_lags(rec)
     tracks = {p.pid: p for p in rec.processes}
     for engine in engines:  # a step that its scheduler counts is one of each of its ranks

@@ -117,7 +117,7 @@ class LlmSnapshot(Command):
 
 def _stood(look: Any) -> str:
     """How long it was paused. No time was measured where no thread of it was: all slept, or stood still already."""
-    return f"paused {seconds(sum(look.pauses))}" if any(look.pauses) else "not paused: no thread ran"
+    return f"paused {seconds(sum(look.pauses))}" if any(look.pauses) else "not paused"
 
 
 def _paths(taken: Any, wanted: Any) -> list[Any]:

@@ -6,6 +6,7 @@ Ports: the engine's command line (`--port`), else the default of its spec."""
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import socket
 import threading
@@ -59,7 +60,8 @@ def ask(pid: int, port: int, pattern: str, proc: str = "/proc") -> dict[str, Any
             number = float(value)
         except ValueError:
             continue
-        metrics[name] = metrics.get(name, 0.0) + number
+        if math.isfinite(metrics.get(name, 0.0) + number):
+            metrics[name] = metrics.get(name, 0.0) + number
     return {"port": port, "health": health, "metrics": metrics}
 
 

@@ -49,8 +49,6 @@ def parsed(text: str, served: Mapping[int, str]) -> dict[str, Any]:
             value = float(found[3])
         except ValueError:
             continue
-        if not math.isfinite(value):
-            continue
         _add(whole, found[1], value)
         worker = WORKER.search(found[2] or "")
         if worker is not None:
@@ -61,7 +59,7 @@ def parsed(text: str, served: Mapping[int, str]) -> dict[str, Any]:
 
 
 def _add(into: dict[str, float], name: str, value: float) -> None:
-    if name in into or len(into) < MOST:
+    if (name in into or len(into) < MOST) and math.isfinite(into.get(name, 0.0) + value):
         into[name] = into.get(name, 0.0) + value
 
 

@@ -276,7 +276,7 @@ def size(count: float) -> str:
 
 
 # Where no pause was measured, since none was needed
-ASLEEP = "paused: no process; all slept or were stopped already, and were left so"
+ASLEEP = "paused: no process"
 
 
 def seconds(value: float) -> str:

@@ -158,7 +158,11 @@ class Beside:
         if self._meters:
             self._switch = sys.getswitchinterval()
             sys.setswitchinterval(0.0005)  # the other thread looks a hundred times a second
-            self._thread = background_thread(self._run)
+            try:
+                self._thread = background_thread(self._run)
+            except GdbextError as e:
+                self.notes.append(f"no engine's counters were read: {e}")
+                self._meters = []
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # which knows the arguments of commands
 SHORTAGES = {
     errno.EMFILE: "this process may have no more files open: ulimit -n raises that; or name fewer processes",
     errno.ENFILE: "this machine has no more open files to give (fs.file-max)",
+    errno.EAGAIN: "no process or thread can be started here: pids.max of a control group or ulimit -u is reached",
     errno.ENOMEM: "this machine, or its container, has no memory left for the answer",
 }
 
@@ -135,6 +136,12 @@ IN_WORDS = {  # reasons that JSON has as one word
 }
 
 
+def _in_words(reason: str) -> str:
+    """A reason for people: "changed", "TP0: unstopped"."""
+    before, mark, last = reason.rpartition(": ")
+    return before + mark + IN_WORDS.get(last, last)
+
+
 CIRCUMSTANCES = frozenset(  # how reasons end that leave nothing out
     (*IN_WORDS, "nothing moves there meanwhile", "it was read as it is, without being stopped")
 )
@@ -173,7 +180,7 @@ class Answer:
         text = self.in_style(style)
         text = escape_output(text, style.enabled, style.links)
         if self.partial:
-            reasons = "; ".join(IN_WORDS.get(reason, reason) for reason in self._reasons())
+            reasons = "; ".join(map(_in_words, self._reasons()))
             text += ("\n" if text else "") + style.dim(f"(partial: {reasons})")
         return text
 
@@ -212,6 +219,7 @@ JSON = Option("json", help="one line of JSON instead of text")
 FULL_PATHS = Option("full-paths", help="source files with all of their path, in the text too", for_agents=False)
 DEBUG = Option("debug", help="log on standard error why something is missing or unknown", for_agents=False)
 STILL = Option("still", help="read a copy of one moment, made in milliseconds")
+UNSTOPPED = Option("unstopped", help="stop nothing, proved by a filter of system calls in this command (not in gdb)")
 ON = Option("on", "str", "read this process or core instead of the selected one", metavar="WHAT")
 ON_OPERAND = Option("on", "str", "the same as WHAT; several have commas between them", metavar="WHAT", for_agents=False)
 
@@ -252,6 +260,8 @@ class Command:
             return answer
 
         try:
+            if getattr(args, UNSTOPPED.key, False):
+                session.stop_nothing(self)
             with log.during(getattr(args, "debug", False)), seldom_collected():
                 if getattr(args, STILL.key, False):
                     return session.still(self, args, run)
@@ -312,7 +322,8 @@ class Command:
         on = [ON] if cls.takes_target else [ON_OPERAND] if "WHAT" in cls.operand else []
         acts = cls.resumes or cls.gdb_only or cls.watches or cls.copies
         still = [STILL] if cls.takes_target and not acts else []
-        return [*cls.options, *on, *still, JSON, FULL_PATHS, DEBUG]
+        reads = on and not (cls.resumes or cls.gdb_only) and all(o.name != UNSTOPPED.name for o in cls.options)
+        return [*cls.options, *on, *still, *[UNSTOPPED] * bool(reads), JSON, FULL_PATHS, DEBUG]
 
     @classmethod
     def help(cls) -> str:

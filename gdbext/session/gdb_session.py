@@ -13,7 +13,7 @@ from ..access.live_gdb import LiveGdbTarget
 from ..errors import GdbextError
 from ..render.columns import wrapped
 from ..render.text import Style, one_line
-from .command import NODE_MARKS, Args, Command, error_line
+from .command import NODE_MARKS, UNSTOPPED, Args, Command, UsageError, error_line
 from .session import Session
 
 _CHUNK = 8192
@@ -37,6 +37,12 @@ class GdbSession(Session):
             raise GdbextError("no process is selected: llm-attach one, open a core, or add -on WHAT (see llm-ranks)")
         found: Target = self._of_inferior(inferior)
         return found
+
+    def stop_nothing(self, command: Command) -> None:
+        if UNSTOPPED in command.all_options():
+            raise UsageError(
+                f"{command.name}: gdb could stop nothing either: -unstopped is for gdbext {command.name}, outside gdb"
+            )
 
     def this_of(self, classes: Any, types: Any) -> Any:
         from ..access.dwarf_gdb import this_of

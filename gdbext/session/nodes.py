@@ -26,6 +26,11 @@ LIMIT = 120.0  # seconds for a node
 FACTS = "--facts"  # the word by which a node is asked for what it sees, at the moment at which all others are
 AT_ONCE = 32
 MOST, MOST_OF_ALL = 64 << 20, 256 << 20  # bytes that one node, and all together, may answer
+MOST_LINES = 1 << 18  # that one node may answer: each is an object here
+LINGER = (
+    1.0  # seconds for which the end of its output is waited for once its program has ended: another process may have its ends
+)
+LOOK = 0.2  # seconds between two looks at that
 MOST_SAID = 64 << 10  # bytes of the error output of a node's program
 BEGINNING = 1 << 15  # bytes of its output in which it, or each task of a job, says how far it is
 
@@ -211,7 +216,7 @@ def ask(
     try:
         background_thread(talk.give, child.stdin)
         out, err = _read(child, limit, room or Room(), talk)
-        status = child.wait(limit)  # it has closed its ends
+        status = child.wait(limit)  # or it has closed its ends
     except subprocess.TimeoutExpired:
         raise GdbextError(f"no answer in {limit:g} s") from None
     finally:
@@ -236,34 +241,41 @@ def ask(
         name = f"{node} task {label[1]}" if label and kind == "slurm" else node + label[1] if label else node
         parts.setdefault(name, []).append(row[label.end() :] if label else row)
     answers = [(name, "\n".join(rows)) for name, rows in parts.items()]
-    if not answers or status not in (0, 3) and not any(said.lstrip().startswith("{") for _, said in answers):
+    if not answers or status not in (0, 3) and not any(_json_line(said) for _, said in answers):
         last = complaints.strip().splitlines() or [f"{line[0]}: exit status {status}"]
         raise GdbextError(last[-1])
     return answers
 
 
 def _read(child: Any, limit: float, room: Room, talk: Talk) -> tuple[bytes, bytes]:
-    """-> (standard output, the end of standard error) of a program, counted as they arrive."""
+    """-> (standard output, the end of standard error) of a program, counted as they arrive. Once it has ended, what another
+    process writes to its ends (ssh's shared connection) is not waited for."""
     import selectors
     import subprocess
 
     end, kept = time.monotonic() + limit, {child.stdout: bytearray(), child.stderr: bytearray()}
-    out = kept[child.stdout]
+    out, lines, quiet = kept[child.stdout], 0, 0.0
     with selectors.DefaultSelector() as waiting:
         for pipe in kept:
             waiting.register(pipe, selectors.EVENT_READ)
         while waiting.get_map():
-            left = end - time.monotonic()
-            ready = waiting.select(left) if left > 0 else []
-            if not ready:
+            ready = waiting.select(max(min(end - time.monotonic(), LOOK), 0))
+            now = time.monotonic()
+            if now >= end:
                 raise subprocess.TimeoutExpired(child.args, limit)
+            if child.poll() is not None:
+                quiet = quiet or now
+                if now > quiet + (LINGER if child.stdout.fileno() in waiting.get_map() else LOOK):
+                    break
             for key, _ in ready:
+                quiet = 0.0 if key.fileobj is child.stdout else quiet
                 part = os.read(key.fd, 1 << 16)
                 if not part:
                     waiting.unregister(key.fileobj)
                     continue
                 before = len(out)
                 kept[key.fileobj] += part
+                lines += part.count(b"\n") if key.fileobj is child.stdout else 0
                 if before < BEGINNING and key.fileobj is child.stdout:
                     talk.heard(bytes(out[:BEGINNING]))
                 del kept[child.stderr][:-MOST_SAID]
@@ -272,6 +284,9 @@ def _read(child: Any, limit: float, room: Room, talk: Talk) -> tuple[bytes, byte
                     raise GdbextError(
                         f"too long an answer: {MOST >> 20} MiB are read of a node, {MOST_OF_ALL >> 20} of all nodes"
                     )
+                if lines > MOST_LINES:
+                    room.take(-len(out))
+                    raise GdbextError(f"too long an answer: {MOST_LINES:,} lines are read of a node")
     return bytes(out), bytes(kept[child.stderr])
 
 
@@ -403,15 +418,23 @@ def _without(command: type[Command], words: Sequence[str], own: Sequence[str]) -
     return found
 
 
+def _json_line(text: str) -> str:
+    """The line of a text that is JSON of the pack; "" where there is none. A login shell may say something before and after."""
+    return next((row for row in reversed(text.split("\n")) if row.lstrip().startswith("{")), "")
+
+
 def _answer(command: type[Command], text: str, budget: Any) -> Any:
-    """The JSON of a node's answer; `GdbextError` where it is no answer of this command."""
-    no_answer = "what it answered is no answer of gdbext"
+    """The JSON of a node's answer; `GdbextError` where it is no answer of this command, or of another release's."""
+    no_answer, wanted = "what it answered is no answer of gdbext", command.name + "/1"
     try:
-        found = json_of(text.encode(), budget.path, budget)
+        found = json_of((_json_line(text) or text).encode(), budget.path, budget)
     except ValueError as e:
-        raise GdbextError(no_answer + (f" ({e})" if "deeply" in str(e) else "")) from None
-    if not isinstance(found, dict) or not str(found.get("schema", "")).startswith(command.name + "/"):
+        raise GdbextError(no_answer + (f" ({e})" if "deeply" in str(e) or "finite" in str(e) else "")) from None
+    schema = str(found.get("schema", "")) if isinstance(found, dict) else ""
+    if not schema.startswith(command.name + "/"):
         raise GdbextError(no_answer)
+    if schema != wanted:
+        raise GdbextError(f"it answered as {schema[:80]}, this gdbext reads {wanted}: another release of gdbext runs there")
     return found
 
 

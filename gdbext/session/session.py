@@ -169,6 +169,12 @@ class Session:
         """gdb's number of the inferior that holds `pid`, or None."""
         return None
 
+    def stop_nothing(self, command: Command) -> None:
+        """From now on this process can stop no other one; `GdbextError` where the kernel does not promise that."""
+        from ..access import stop_nothing  # it loads ctypes
+
+        stop_nothing.install()
+
     def selected_pid(self) -> int | None:
         """The pid of the process that gdb has selected, or None."""
         return None

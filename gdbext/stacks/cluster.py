@@ -43,6 +43,7 @@ class SavedProcess:
         return next((th for th in self.threads if th.tid == self.pid), None)
 
 
+SCHEMA = "llm-stacks/1"
 _TEXT, _NUMBER = (str, None), (int, None)
 ANSWER = {  # what is read of an answer of `llm-stacks -json`
     "groups": [
@@ -78,6 +79,8 @@ class MergedAnswers:
         answer; where the answer names several hosts, it is put before each."""
         if not isinstance(answer, dict) or not str(answer.get("schema", "")).startswith("llm-stacks/"):
             raise GdbextError(f"{source}: no answer of llm-stacks -json")
+        if answer["schema"] != SCHEMA:
+            raise GdbextError(f"{source}: {str(answer['schema'])[:80]} is of another release of gdbext: this one reads {SCHEMA}")
         if "error" in answer:
             self.failed.append({"label": source, "pid": None, "reason": str(answer["error"])})
             return

@@ -20,6 +20,7 @@ ALLOWED = {
     "access/elf.py _open_files": "files that are open, by path, inode and time",
     "access/live_gdb.py _changes": FROM_GDB,
     "access/liveness.py LivenessMutex.ours": "the C library keeps a list of the mutexes that a thread holds",
+    "access/stop_nothing.py _installed": "a filter of system calls lasts as long as its process",
     "control/attached_processes.py _State": ONE_GDB,
     "control/driver_names.py handle_names": FROM_GDB,
     "control/events.py _connected": ONE_GDB,

@@ -1,8 +1,11 @@
 """Which stops last: a signal's do, also where a reader holds the process for a moment when it is asked."""
 
+import os
+
 import pytest
 
-from gdbext.access import ptrace
+from gdbext.access import holder, ptrace
+from gdbext.errors import UnstoppableError
 
 HELD, SIGNAL, RUNS, GONE = ("t", 7), ("T", 0), ("S", 0), None
 
@@ -33,3 +36,30 @@ def test_a_stop_lasts_where_a_signal_made_it_or_one_tracer_keeps_it(seen, tracer
     monkeypatch.setattr(ptrace.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     found = ptrace.lasting_stops([1])
     assert (found[1]["tracer"] if 1 in found else None) == tracer
+
+
+@pytest.mark.parametrize(
+    "stays, first, short, limit, pause",
+    [
+        ("/job", False, 0, 0.25, 0.25),  # there is CPU time enough
+        ("/job", False, 3, 0.25, 0.15),  # a period of 0.1 s may have to be waited for
+        ("/job", False, 3, 0.05, None),
+        ("/job", True, 3, 0.25, 0.25),  # real-time: a quota does not count
+        ("", False, 3, 0.25, 0.25),  # it is where the engine gets its CPU time
+    ],
+)
+def test_a_stop_ends_in_time_where_the_commands_cpu_time_is_used_up(monkeypatch, stays, first, short, limit, pause):
+    quotas = [("/job", 5000, 100_000, 10, 1)]
+    monkeypatch.setattr(holder.cgroups, "quotas", lambda pid: quotas)
+    monkeypatch.setattr(holder.cgroups, "move_to", lambda pid, names: stays)
+    monkeypatch.setattr(holder.own_end, "is_frozen", lambda pid: False)
+    monkeypatch.setattr(holder.os, "sched_getscheduler", lambda pid: os.SCHED_FIFO if first else os.SCHED_OTHER)
+    monkeypatch.setattr(holder, "_come_first", lambda: lambda: None)
+    one = holder._Requests(None)
+    one._leave(os.getpid())
+    quotas[0] = ("/job", 5000, 100_000, 20, 1 + short)
+    if pause is None:
+        with pytest.raises(UnstoppableError, match="has used its CPU time up .*/job: 5000 µs in 100000 µs"):
+            one._bounded(limit)
+    else:
+        assert one._bounded(limit) == pytest.approx(pause)

@@ -4,6 +4,8 @@ import sys
 
 import pytest
 
+from gdbext.access.files import Budget
+from gdbext.commands.llm_memory import LlmMemory
 from gdbext.errors import GdbextError
 from gdbext.session import nodes, transports
 from gdbext.session.ray_carrier import names
@@ -78,3 +80,40 @@ def test_a_job_has_begun_when_its_last_task_has():
         talk.heard(said)
         assert start.heard["slurm:7"] == seen[-1]  # what was said before is not heard again
     assert seen == sorted(set(seen))
+
+
+JSON = '{"schema": "llm-memory/1", "ranks": []}'
+
+
+def answered(monkeypatch, program, command=LlmMemory, **more):
+    """What a node's answer is read as, where its program is this text of Python."""
+    monkeypatch.setattr(nodes, "command_line", lambda *_: [sys.executable, "-c", program])
+    ((_, said),) = nodes.ask("ssh:x", [], nodes.Pack(), **more)
+    return nodes._answer(command, said, Budget("the answers"))
+
+
+def test_what_a_login_shell_says_beside_the_answer_does_not_count(monkeypatch):
+    assert answered(monkeypatch, f"print('Welcome {{ to x'); print({JSON!r}); print('Last login: never')")["ranks"] == []
+
+
+def test_a_program_that_has_ended_is_not_waited_for_where_another_has_its_ends(monkeypatch):
+    """As ssh of earlier releases, whose shared connection keeps its standard error; the one here says something all the time."""
+    chatty = "import os, time; end = time.time() + 20\nwhile time.time() < end: os.write(2, b'still here'); time.sleep(.05)"
+    for out in ("subprocess.DEVNULL", "None"):
+        start = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {chatty!r}], stdout={out})"
+        assert answered(monkeypatch, f"print({JSON!r}, flush=True)\n{start}", limit=15.0)
+
+
+@pytest.mark.parametrize(
+    "said, why",
+    [
+        ("print('{}')".format(JSON.replace("/1", "/99")), "it answered as llm-memory/99, this gdbext reads llm-memory/1"),
+        ("print('{}')".format(JSON.replace("[]", "1e999")), "a number that is not finite: 1e999"),
+        ("print('{}')".format(JSON.replace("[]", "-Infinity")), "a number that is not finite: -Infinity"),
+        ("print('\\n' * 400000)", "262,144 lines are read of a node"),
+        ("print('ready\\n' * 400000)", "262,144 lines are read of a node"),
+    ],
+)
+def test_an_answer_that_is_none_is_told(monkeypatch, said, why):
+    with pytest.raises(GdbextError, match=why):
+        answered(monkeypatch, said)
