@@ -108,6 +108,7 @@ BOTH = (
     "llm-hang -wait 0.5 {on}",
     "llm-stacks {on}",
 )
+MOST = 60  # expressions and objects of a subject that says more
 PLAIN = ("llm", "llm guide", "llm-gpucore -setup")  # of no process
 
 _DRIVER = """
@@ -191,7 +192,9 @@ def named(name: str) -> Iterator[Subject]:
         words[1] = folder
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     argv, env = [python, os.path.join(SUBJECTS, words[0]), *words[1:]], {**clean, "PYTHONHASHSEED": "0"}
-    with spawned(argv, ready="{", stderr=subprocess.DEVNULL, env=env, preexec_fn=same_addresses) as process:
+    with spawned(
+        argv, ready="{", stderr=subprocess.DEVNULL, env=env, preexec_fn=same_addresses, start_new_session=True
+    ) as process:
         truth = json.loads(process.said)
         truth.setdefault("pid", process.pid)
         yield Subject(name, truth, [process.pid], list(dict.fromkeys(filled(lines, truth))))
@@ -201,10 +204,11 @@ def filled(lines: Tuple[str, ...], truth: Dict[str, Any]) -> Iterator[str]:
     """Lines about what the subject says: a list gives a line for each item."""
     for line in lines:
         if "{expressions}" in line:
-            for item in truth["expressions"]:
+            said = truth.get("expressions") or [text for text in truth if text != "pid"]
+            for item in said[:MOST]:
                 yield line.format(expressions=item if isinstance(item, str) else item[0])
         elif "{objects}" in line:
-            for item in truth["objects"]:
+            for item in truth["objects"][:MOST]:
                 yield line.format(objects=f"0x{item[1]:x}" if isinstance(item[1], int) else item[1])
         else:
             yield line.format(**truth)
@@ -219,11 +223,11 @@ def situation(stage: Stage, words: str) -> Iterator[Subject]:
         yield Subject(words, truth, [truth["pid"], *truth["pids"], *truth["others"]], [])
 
 
-def questions(subject: Subject, on: List[str], lines: Tuple[str, ...]) -> List[str]:
-    """Command lines about pids or snapshots: what names no {on} is asked of the first."""
+def questions(on: List[str], lines: Tuple[str, ...], more: List[str]) -> List[str]:
+    """Command lines about pids or snapshots: what names no {on} is asked of the first, so is `more`."""
     places = {"on": " ".join(on), "folder": "{folder}"}
     found = [line.format(**places) if "{on}" in line else f"{line.format(**places)} -on {on[0]}" for line in lines]
-    return found + [f"{line} -on {on[0]}" for line in subject.lines]
+    return found + [f"{line} -on {on[0]}" for line in more]
 
 
 def recorded(driver: Driver, subject: Subject, folder: str, like: str) -> Dict[str, Any]:
@@ -236,12 +240,12 @@ def recorded(driver: Driver, subject: Subject, folder: str, like: str) -> Dict[s
                 driver.ask(f"llm-snapshot {pid}{whole} -force -o {core} -json")
         pids = [str(pid) for pid in subject.pids]
         live, snapshot = {}, {}
-        for line in questions(subject, pids, (*LIVE, *BOTH)):
+        for line in questions(pids, (*LIVE, *BOTH), subject.lines):
             live[line] = driver.ask(line + " -json")
-        for line in questions(subject, pids, FILES):
+        for line in questions(pids, FILES, []):
             live[line] = driver.ask(line.format(folder=scratch) + " -json")
         cores = [core for core in cores if os.path.exists(core)]
-        for line in questions(subject, cores, BOTH) if cores else ():
+        for line in questions(cores, BOTH, subject.lines) if cores else ():
             short = line.replace(like + os.sep, "")
             snapshot[short] = driver.ask(line + " -json")
             snapshot[short + " (text)"] = driver.ask(line)
