@@ -200,6 +200,11 @@ def named(name: str) -> Iterator[Subject]:
         yield Subject(name, truth, [process.pid], list(dict.fromkeys(filled(lines, truth))))
 
 
+def of_engine(name: str) -> bool:
+    """Whether a subject has imported an engine: a heap of 200,000 objects takes half a minute for each question."""
+    return NAMED.get(name, (["", ""], "", ()))[0][1:2] in (["vllm"], ["sglang"])
+
+
 def filled(lines: Tuple[str, ...], truth: Dict[str, Any]) -> Iterator[str]:
     """Lines about what the subject says: a list gives a line for each item."""
     for line in lines:
@@ -240,12 +245,13 @@ def recorded(driver: Driver, subject: Subject, folder: str, like: str) -> Dict[s
                 driver.ask(f"llm-snapshot {pid}{whole} -force -o {core} -json")
         pids = [str(pid) for pid in subject.pids]
         live, snapshot = {}, {}
-        for line in questions(pids, (*LIVE, *BOTH), subject.lines):
+        both = tuple(line for line in BOTH if line != "pyheap" or not of_engine(subject.name))
+        for line in questions(pids, (*LIVE, *both), subject.lines):
             live[line] = driver.ask(line + " -json")
         for line in questions(pids, FILES, []):
             live[line] = driver.ask(line.format(folder=scratch) + " -json")
         cores = [core for core in cores if os.path.exists(core)]
-        for line in questions(cores, BOTH, subject.lines) if cores else ():
+        for line in questions(cores, both, subject.lines) if cores else ():
             short = line.replace(like + os.sep, "")
             snapshot[short] = driver.ask(line + " -json")
             snapshot[short + " (text)"] = driver.ask(line)
