@@ -108,7 +108,7 @@ BOTH = (
     "llm-hang -wait 0.5 {on}",
     "llm-stacks {on}",
 )
-MOST = 60  # expressions and objects of a subject that says more
+MOST = 20  # expressions and objects of a subject that says more
 PLAIN = ("llm", "llm guide", "llm-gpucore -setup")  # of no process
 
 _DRIVER = """
@@ -254,9 +254,10 @@ def recorded(driver: Driver, subject: Subject, folder: str, like: str) -> Dict[s
         for line in questions(cores, both, subject.lines) if cores else ():
             short = line.replace(like + os.sep, "")
             snapshot[short] = driver.ask(line + " -json")
-            snapshot[short + " (text)"] = driver.ask(line)
-            for said in (snapshot[short], snapshot[short + " (text)"]):
-                said["said"] = said["said"].replace(like + os.sep, "")
+            if not any(line.startswith(one) for one in subject.lines):
+                snapshot[short + " (text)"] = driver.ask(line)
+        for said in snapshot.values():
+            said["said"] = said["said"].replace(like + os.sep, "")
     return {"truth": subject.truth, "pids": subject.pids, "live": live, "snapshot": snapshot}
 
 
@@ -389,7 +390,8 @@ def moving(one: Dict[str, Any], other: Dict[str, Any]) -> Tuple[str, ...]:
 def compare(base: str, new: str, noise: str, snapshots: bool, verbose: bool) -> int:
     """Prints what differs. -> how many answers do"""
     listed = sorted(name[:-5] for name in os.listdir(base) if name.endswith(".json"))
-    answers, wrong, passed, kinds = 0, 0, 0, collections.Counter()  # type: int, int, int, collections.Counter[str]
+    answers, wrong, passed, alone = 0, 0, 0, 0
+    kinds: collections.Counter[str] = collections.Counter()
     for name in listed:
         if not os.path.exists(os.path.join(new, name + ".json")):
             print(f"{name}: not in {new}")
@@ -397,12 +399,13 @@ def compare(base: str, new: str, noise: str, snapshots: bool, verbose: bool) -> 
             continue
         was, now = answered(base, name), answered(new, name)
         again = answered(noise, name) if noise and os.path.exists(os.path.join(noise, name + ".json")) else {}
-        for line in {**was, **now}:
+        alone += len(was.keys() ^ now.keys())
+        for line in [line for line in was if line in now]:
             if snapshots and line.startswith("live"):
                 continue
             answers += 1
-            moves = moving(was[line], again[line]) if line in was and line in again else ()
-            found = list(different(was.get(line, {}), now.get(line, {})))
+            moves = moving(was[line], again[line]) if line in again else ()
+            found = list(different(was[line], now[line]))
             real = [(path, how) for path, how in found if not path.startswith(moves)]
             passed += len(found) - len(real)
             if real:
