@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..access import stuck_open
+from ..control.quirks import stuck_open
 from ..errors import GdbextError, NotFoundError
 from ..render.text import Style, escape
 from ..session.command import Answer, Args, Command, Option

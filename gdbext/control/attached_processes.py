@@ -14,11 +14,11 @@ import gdb
 from ..access import guard as guards
 from ..access import libraries, ptrace
 from ..access.cli_gdb import command
-from ..access.stuck_open import OpensEnd
 from ..errors import GdbextError
 from .events import listen
 from .gdb_state import is_quiet, remove_inferior, select, setting
-from .loader_breakpoints import LoaderBreakpoints
+from .quirks.loader_breakpoints import LoaderBreakpoints
+from .quirks.stuck_open import OpensEnd
 
 if TYPE_CHECKING:
     from typing import Any, Callable

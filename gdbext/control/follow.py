@@ -23,10 +23,11 @@ from ..access import ptrace
 from ..access.cli_gdb import command, silently
 from ..access.procfs import read_stat
 from ..errors import GdbextError, NotFoundError
-from . import pybreak, vfork_stalls
+from . import pybreak
 from .events import listen
 from .gdb_state import say, setting
 from .hw_breakpoints import READ_ERRORS, Process
+from .quirks import vfork_stalls
 
 if TYPE_CHECKING:
     from typing import Any

@@ -24,11 +24,12 @@ from ..cpython.frames import PyFrame
 from ..cpython.runtime import open_runtime
 from ..engines.sensitive_names import names_for
 from ..errors import FaultError, GdbextError, LayoutError
-from . import attached_processes, device_work, inferior_breakpoints, protection, urgency
+from . import attached_processes, device_work, inferior_breakpoints, protection
 from . import others as others  # hears of stops from now on
 from .events import listen
 from .gdb_state import FRONT_END
 from .protection import Protection
+from .quirks import urgency
 from .registers import JUMP, arguments, pthread, register
 
 if TYPE_CHECKING:

@@ -18,11 +18,12 @@ from ..cpython import codes
 from ..cpython.frames import PyFrame
 from ..errors import FaultError, GdbextError, LayoutError
 from ..render.text import Style, escape
-from . import hw_breakpoints, others, wakeups
+from . import hw_breakpoints, others
 from .frame_values import instruction_word, result
 from .gdb_state import every_thread_runs
 from .hw_breakpoints import READ_ERRORS, BytecodeWatchpoint, Process, StopContext, WordWatchpoint
 from .pybreak import result_text, source_line
+from .quirks import wakeups
 
 if TYPE_CHECKING:
     from typing import Any, Callable

@@ -9,8 +9,9 @@ import gdb
 
 from ..access.cli_gdb import command
 from ..errors import GdbextError
-from . import attached_processes, pylog, wakeups
+from . import attached_processes, pylog
 from .gdb_state import QuietGdb, select
+from .quirks import wakeups
 from .time_limit import Limit, interrupted_after
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from .spec import SCHEDULERS, joined, named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Sequence
+    from typing import Any, Collection, Sequence
 
     from ..cpython.runtime import Runtime
     from .spec import EngineSpec
@@ -123,7 +123,12 @@ def with_native_kv() -> list[EngineSpec]:
 def kv_releases() -> str:
     """The releases whose KV cache is read, for help texts and errors."""
     native = " and ".join(spec.display for spec in with_native_kv())
-    return ", ".join([spec.kv_releases for spec in with_kv()] + ([f"{native} by debug information"] if native else []))
+    return ", ".join([spec.kv_releases for spec in with_kv()] + ([f"{native} by debug information (unproven)"] if native else []))
+
+
+def unproven(names: Collection[str]) -> list[str]:
+    """For people: those of some engines whose readers were never tried on the engine itself."""
+    return [spec.display for spec in ENGINES if spec.unproven and {spec.name, spec.display} & set(names)]
 
 
 def displayed() -> str:

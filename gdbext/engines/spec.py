@@ -92,6 +92,7 @@ class EngineSpec:
     name: str = ""  # in answers: "vllm"
     display: str = ""  # for people: "vLLM"
     packages: tuple[str, ...] = ()  # Python packages; a process that has imported one is the engine's
+    unproven: bool = False  # what is known of it was never tried on the engine itself; each answer that names it says so
 
     # ---- which processes are its ----
     libraries: str = ""  # pattern of mapped files that only this engine has: for processes without a title

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..access.model import Thread
 from ..cpython import gil, world
-from ..errors import GdbextError
-from .loop import rounds
+from .loop import Collector, collect, need_running
 
 if TYPE_CHECKING:
     from ..cpython.runtime import Runtime
@@ -49,23 +48,21 @@ class Samples:
         return sorted((tid for tid in self.waited if tid not in self.held), key=lambda tid: -self.waited[tid])
 
 
-def sample(rt: Runtime, count: int, interval: float = 0.005) -> Samples:
-    """`Samples` of a process that runs, read through /proc; `GdbextError` where it is stopped. `interval`: seconds, on
-    average."""
-    target = rt.target
-    if target.is_stopped:
-        raise GdbextError(
-            f"{target.describe()} is stopped: the GIL can be sampled only while it runs; "
-            f"detach, then add -on {target.pid or 'PID'}"
-        )
-    found, began = Samples(), time.monotonic()
-    known = [(py, Thread(py.tid)) for py in rt.states() if py.tid]  # the tid is enough here: no file is read for each thread
-    tids = {py.address: py.tid for py in rt.states()}
-    interps = sorted({py.interp for py, _ in known})
-    # not in step with the switch interval of the process
-    for _ in rounds(interval, count=count, jitter=0.5, rest=lambda took: interval / 2):
-        target.invalidate()
-        holders = [rt.gil(interp) for interp in interps]
+class GilCollector(Collector):
+    """Samples the GIL of a process that runs, read through /proc; `GdbextError` where it is stopped."""
+
+    def __init__(self, rt: Runtime) -> None:
+        need_running(rt.target, "the GIL")
+        self.rt, self.found, self._began = rt, Samples(), time.monotonic()
+        # the tid is enough here: no file is read for each thread
+        self._known = [(py, Thread(py.tid)) for py in rt.states() if py.tid]
+        self._tids = {py.address: py.tid for py in rt.states()}
+        self._interps = sorted({py.interp for py, _ in self._known})
+
+    def sample(self) -> None:
+        rt, found, tids = self.rt, self.found, self._tids
+        rt.target.invalidate()
+        holders = [rt.gil(interp) for interp in self._interps]
         found.count += 1
         owners = {tids.get(address, 0) for said, address in holders if said == "held"}
         if any(said == "disabled" for said, _ in holders):
@@ -74,8 +71,8 @@ def sample(rt: Runtime, count: int, interval: float = 0.005) -> Samples:
             stand: dict[int, bool | None] = {tids.get(stop.wants, 0): True} if stop is not None else {}
             found.switches.add(0)
         else:
-            stand = {py.tid: gil.stands(rt, py, th) for py, th in known}
-            found.switches.add(sum(gil.switches(rt, interp) for interp in interps))
+            stand = {py.tid: gil.stands(rt, py, th) for py, th in self._known}
+            found.switches.add(sum(gil.switches(rt, interp) for interp in self._interps))
         found.free += not owners
         for tid in owners:
             found.held[tid] = found.held.get(tid, 0) + 1
@@ -83,5 +80,13 @@ def sample(rt: Runtime, count: int, interval: float = 0.005) -> Samples:
             if tid not in owners and waiting is not False:
                 of = found.unknown if waiting is None else found.waited
                 of[tid] = of.get(tid, 0) + 1
-    found.seconds = time.monotonic() - began
-    return found
+
+    def end(self) -> None:
+        self.found.seconds = time.monotonic() - self._began
+
+
+def sample(rt: Runtime, count: int, interval: float = 0.005) -> Samples:
+    """`count` samples. `interval`: seconds, on average: not in step with the switch interval of the process."""
+    one = GilCollector(rt)
+    collect([one], interval, count=count, jitter=0.5, rest=lambda took: interval / 2)
+    return one.found

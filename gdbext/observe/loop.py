@@ -1,14 +1,49 @@
-"""The one loop in which running processes are sampled: when each round of samples is due."""
+"""The one loop in which running processes are sampled: when each round of samples is due, and what takes them (`Collector`)."""
 
 from __future__ import annotations
 
 import math
 import random
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from ..errors import GdbextError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+    from ..access.base import Target
+
+
+class Collector(ABC):
+    """What takes samples of one running process, and what came of them. `collect` calls `sample` in each round, then `end`."""
+
+    @abstractmethod
+    def sample(self) -> None:
+        """Takes one sample, now. Nothing is stopped, so what two reads say may be of two moments."""
+
+    def end(self) -> None:  # noqa: B027
+        """Called after the last round: what is read once, or computed of all samples."""
+
+
+def collect(collectors: Sequence[Collector], interval: float, **when: Any) -> None:
+    """Samples until the end, all collectors in each round. `when`: as for `rounds`, `count=` or `seconds=` at least."""
+    for _ in rounds(interval, **when):
+        for one in collectors:
+            one.sample()
+    for one in collectors:
+        one.end()
+
+
+def need_running(target: Target, what: str) -> None:
+    """`GdbextError` for memory that cannot change: of a core, or of a process that gdb holds."""
+    if target.is_stopped:
+        raise GdbextError(
+            f"{target.describe()} is stopped: {what} can be sampled only while it runs; "
+            f"detach, then add -on {target.pid or 'PID'}"
+        )
 
 
 def rounds(

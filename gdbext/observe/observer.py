@@ -10,7 +10,7 @@ from ..access.proc import process_clock
 from ..errors import GdbextError
 from . import effects, gil_samples, system_calls
 from .clocks import Clock, clock_of, clocks
-from .loop import rounds
+from .loop import Collector, rounds
 from .stack_keys import stack_key
 from .window import ThreadSample, ThreadWindow, Window
 
@@ -54,7 +54,7 @@ def thread_sample(rt: Runtime, thread: PyThread, depth: int | None = None) -> Th
     )
 
 
-class Observer:
+class Observer(Collector):
     """Samples one process. `rt`: None where it runs no readable Python; `window`: the samples so far."""
 
     def __init__(self, pid: int, rt: Runtime | None) -> None:

@@ -31,6 +31,7 @@ SHORTAGES = {
 }
 
 
+UNPROVEN = "unproven: what reads {} was tried on stand-ins alone, never on the engine itself"
 NODE_MARKS = ("pod/", "pods/", "ssh:", "slurm:", "ray:")  # a line without them names no other machine (transports.py)
 
 
@@ -157,7 +158,26 @@ class Answer:
         self.data, self.text, self.partial = data, text, list(dict.fromkeys(partial))
 
     def json(self, command: str) -> str:
-        return jsonline.dumps({"schema": command + "/1", "partial": self._reasons(), **self.data})
+        more = {"unproven": self.unproven} if self.unproven else {}
+        return jsonline.dumps({"schema": command + "/1", "partial": self._reasons(), **self.data, **more})
+
+    @property
+    def unproven(self) -> list[str]:
+        """The engines of the answer whose readers were never tried on the engine itself."""
+        found: set[str] = set()
+        left: list[Any] = [self.data]
+        while left:
+            one = left.pop()
+            if isinstance(one, dict):
+                found |= {one["engine"]} if isinstance(one.get("engine"), str) else set()
+                left += one.values()
+            elif isinstance(one, list):
+                left += one
+        if not found - {""}:
+            return []
+        from ..engines.registry import unproven
+
+        return unproven(found)
 
     @property
     def lacks(self) -> bool:
@@ -182,6 +202,8 @@ class Answer:
         if self.partial:
             reasons = "; ".join(map(_in_words, self._reasons()))
             text += ("\n" if text else "") + style.dim(f"(partial: {reasons})")
+        if self.unproven:
+            text += ("\n" if text else "") + style.dim(f"({UNPROVEN.format(' and '.join(self.unproven))})")
         return text
 
 

@@ -1,6 +1,6 @@
 """The checks that need no test: formatting, ruff's rules, and mypy. They take seconds; scripts/test runs them first, and
-pre-commit before each commit. What they check stands in pyproject.toml; functions with too many branches and names
-that are private to another module are counted for each file in known_lint.json, which only shrinks: `lint -fix` lowers it."""
+pre-commit before each commit. What they check stands in pyproject.toml; functions with too many branches, and names that are
+private to another module, are counted for each file in known_lint.json, which only shrinks: `lint -fix` lowers it."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from harness.heartbeats import eventually
 from harness.subjects import SUBJECTS, spawned
 
 from gdbext.access import ptrace
-from gdbext.access.stuck_open import KICK, LOOK, OpensEnd
 from gdbext.commands import table
+from gdbext.control.quirks.stuck_open import KICK, LOOK, OpensEnd
 from gdbext.session.session import Session
 from gdbext.setup import outside
 

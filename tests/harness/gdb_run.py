@@ -11,7 +11,7 @@ from tools.environments import cache_folder
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 INIT = os.path.join(ROOT, "gdbext", "init.py")
 MARK = "@@gdbext-test@@"
-STALLED, TRIES = "gdb waits for ever", 3  # gdbext/control/vfork_stalls.py: gdb's own fault, which comes by chance
+STALLED, TRIES = "gdb waits for ever", 3  # gdbext/control/quirks/vfork_stalls.py: gdb's own fault, which comes by chance
 
 
 class GdbRun:

@@ -63,7 +63,7 @@ MAY_GDB = (
 FOR_ALL = ("errors", "log", "package")
 # The one index of commands, and what `llm` lists and tells: read by commands, themselves none.
 INDEXES = {"gdbext.commands.table", "gdbext.commands.guide", "gdbext.commands.snapshot_reader"}
-MAX_FILE, MAX_FUNCTION, MAX_PARAMETERS = 500, 60, 6
+MAX_FILE, MAX_TEST_FILE, MAX_FUNCTION, MAX_PARAMETERS = 600, 800, 60, 6  # files are split by idea, long before that
 
 
 CITES_NOTHING = r"\bthe contract\b|\bfacts/|\bfacts section|\bDESIGN\.md|\bCONTRACT\.md"
@@ -357,7 +357,7 @@ def sizes():
 def test_files_functions_and_constructors_are_small():
     long_files, long_functions, wide = [], [], []
     for path, lines, tree in sizes():
-        long_files += [f"{path}: {lines} lines"] if lines > MAX_FILE else []
+        long_files += [f"{path}: {lines} lines"] if lines > (MAX_TEST_FILE if path.startswith("tests/") else MAX_FILE) else []
         for name, node in functions(tree):
             length = node.end_lineno - node.lineno + 1
             long_functions += [f"{path}: {name} has {length} lines"] if length > MAX_FUNCTION else []

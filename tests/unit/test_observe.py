@@ -1,13 +1,21 @@
 """What several samples of a thread say, and that one process is sampled by one observer: what does not run is not read again."""
 
 import os
+import re
+import sys
+import textwrap
 import threading
 import time
 
+import pytest
 from harness.facts import sample
+from harness.gdb_run import ROOT
+from harness.subjects import spawned
 
-from gdbext.errors import FaultError
-from gdbext.observe import observer
+from gdbext.access.proc import ProcTarget
+from gdbext.cpython.runtime import open_runtime
+from gdbext.errors import FaultError, GdbextError
+from gdbext.observe import loop, observer
 from gdbext.observe.clocks import Clock, clocks
 from gdbext.observe.effects import Effect
 from gdbext.observe.observer import Observer, repeatedly
@@ -120,3 +128,45 @@ def test_a_frame_that_the_copy_lacks_is_no_sample_and_no_error():
     watched = observer.Observer(os.getpid(), None)
     watched.resume([(1, [Lost()])])
     assert watched.window.threads[1].stacks == []
+
+
+@pytest.mark.skipif(sys.version_info < (3, 9), reason="it is read from 3.9 on")
+def test_the_collector_of_the_contributors_page_collects():
+    with open(os.path.join(ROOT, "CONTRIBUTING.md"), encoding="utf-8") as f:
+        code = re.search(r"\n(    class Depth.*?)\nWhat a thread did", f.read(), re.S)[1]
+    names = {"Collector": loop.Collector, "need_running": loop.need_running, "collect": loop.collect}
+    deep = "def down(n):\n    if n: down(n - 1)\n    else: print('ready', flush=True); input()\ndown(4)"
+    with spawned([sys.executable, "-c", deep], ready="ready") as process:
+        names["rt"] = open_runtime(ProcTarget(process.pid))
+        exec(textwrap.dedent(code).replace("seconds=2.0", "count=3"), names)
+        assert names["one"].most == {process.pid: 6}
+
+
+def test_each_collector_samples_in_each_round_and_ends_once():
+    class Counted(loop.Collector):
+        def __init__(self):
+            self.samples, self.ends = 0, 0
+
+        def sample(self):
+            self.samples += 1
+
+        def end(self):
+            assert self.samples == 4
+            self.ends += 1
+
+    both = [Counted(), Counted()]
+    loop.collect(both, 0.0, count=4)
+    assert [(one.samples, one.ends) for one in both] == [(4, 1), (4, 1)]
+    with pytest.raises(TypeError, match="abstract"):
+        loop.Collector()
+
+
+def test_memory_that_cannot_change_is_not_sampled():
+    class Held:
+        is_stopped, pid = True, 7
+
+        def describe(self):
+            return "process 7"
+
+    with pytest.raises(GdbextError, match="process 7 is stopped: the GIL can be sampled only while it runs"):
+        loop.need_running(Held(), "the GIL")

@@ -1,5 +1,6 @@
 """A session ties labels, indices and pids to processes, not to numbers that the kernel gives out again."""
 
+import json
 import os
 import sys
 
@@ -12,6 +13,7 @@ from gdbext.engines.rank import Rank
 from gdbext.engines.spec import Match
 from gdbext.engines.targets import Targets
 from gdbext.errors import NotFoundError
+from gdbext.session.command import UNPROVEN, Answer
 from gdbext.session.session import Session
 
 
@@ -98,7 +100,6 @@ def test_a_process_tells_what_has_become_of_it(engine):
 def test_a_name_with_several_places_shows_them_all_and_unstopped_is_said_in_words():
     from gdbext.answers.breakpoints import set_text
     from gdbext.render.text import PLAIN
-    from gdbext.session.command import Answer
 
     data = {"command": "pybreak", "number": 1, "file": "/a/llama.py", "line": 3, "function": "Layer.forward", "condition": ""}
     said = set_text({**data, "count": 1, "pending": False, "places": 2, "also": ["/b/eagle.py:7"]}, PLAIN)
@@ -134,3 +135,11 @@ def test_options_stand_anywhere_among_the_names_of_processes(line):
 
     args = LlmReport.parse(line)
     assert args.force and args.operand_text == "F.html 7 8" and args.json == ("-json" in line)
+
+
+def test_an_answer_about_an_engine_that_was_never_run_says_so():
+    answer = Answer({"ranks": [{"engine": "rtp-llm"}, {"engine": "vllm"}, {"engine": ""}]}, "two ranks")
+    assert json.loads(answer.json("llm-ranks"))["unproven"] == ["RTP-LLM"]
+    assert answer.to_text() == f"two ranks\n({UNPROVEN.format('RTP-LLM')})"
+    known = Answer({"ranks": [{"engine": "vllm"}]}, "one rank")
+    assert "unproven" not in json.loads(known.json("llm-ranks")) and known.to_text() == "one rank"

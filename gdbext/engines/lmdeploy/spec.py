@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 class LmDeploy(EngineSpec):
     name = "lmdeploy"
     display = "LMDeploy"
+    unproven = True
     packages = ("lmdeploy",)
     libraries = r"/lmdeploy/lib/\S*\.so"
     environ_ranks = (("world", ("RANK",)), ("local", ("LOCAL_RANK",)))

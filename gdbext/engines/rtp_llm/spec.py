@@ -30,6 +30,7 @@ _STARTERS = ("start_server", "start_backend_server", "start_frontend_server")
 class RtpLlm(EngineSpec):
     name = "rtp-llm"
     display = "RTP-LLM"
+    unproven = True
     packages = ("rtp_llm", "maga_transformer")
     libraries = r"/libth_transformer\S*\.so"
     zombies = (

@@ -25,6 +25,7 @@ _MODULES = {
 class TrtLlm(EngineSpec):
     name = "trtllm"
     display = "TensorRT-LLM"
+    unproven = True
     packages = ("tensorrt_llm",)
     libraries = r"/tensorrt_llm/\S*\.so|/libtensorrt_llm\S*\.so|/libnvinfer_plugin_tensorrt_llm\S*\.so"
     environ_ranks = (

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 import gdb
 
-from ..access import ptrace, recovery
-from ..access.background import background_thread
-from .events import listen
-from .gdb_state import setting
+from ...access import ptrace, recovery
+from ...access.background import background_thread
+from ..events import listen
+from ..gdb_state import setting
 
 if TYPE_CHECKING:
     from typing import Any, Callable

@@ -15,7 +15,7 @@ from typing import Iterator
 
 import gdb
 
-from ..access.background import background_thread
+from ...access.background import background_thread
 
 EVERY = 0.25  # seconds
 

@@ -20,9 +20,9 @@ import threading
 import time
 from typing import Any
 
-from . import ptrace
-from .background import background_thread
-from .procfs import parse_syscall
+from ...access import ptrace
+from ...access.background import background_thread
+from ...access.procfs import parse_syscall
 
 PATH_ARGUMENT = {"x86_64": {2: 0, 257: 1, 437: 1}, "aarch64": {56: 1, 437: 1}}  # open, openat, openat2: which one is the path
 READS = {"x86_64": (0, 17, 19), "aarch64": (63, 67, 65)}  # read, pread64, readv

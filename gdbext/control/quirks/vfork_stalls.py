@@ -11,11 +11,11 @@ import os
 import threading
 from typing import Callable, Iterable
 
-from .. import log
-from ..access import ptrace
-from ..access.background import background_thread
-from ..access.procfs import read_proc, task_ids
-from ..errors import GdbextError
+from ... import log
+from ...access import ptrace
+from ...access.background import background_thread
+from ...access.procfs import read_proc, task_ids
+from ...errors import GdbextError
 
 EVERY = 1.0  # seconds
 LOOKS = 5  # so often the same pair is seen: gdb is through with any other stop by then
