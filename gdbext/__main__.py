@@ -192,10 +192,10 @@ def main(words: list[str]) -> int:
         return outside.run(name, rest)
     except GdbextError as e:
         text = one_line(str(e))
-    except (OSError, RuntimeError) as e:  # the latter: "can't start new thread"
-        from .session.command import SHORTAGES
+    except (OSError, RuntimeError) as e:
+        from .session.shortages import shortage
 
-        text = SHORTAGES.get(errno.EAGAIN if "new thread" in str(e) else getattr(e, "errno", None) or 0, "")
+        text = shortage(e)
         if not text:
             raise
     if as_json:

@@ -17,9 +17,8 @@ import time
 from typing import TYPE_CHECKING
 
 from .. import log, package
-from ..errors import GdbextError
+from ..errors import NO_MORE, GdbextError
 from . import own_end, ptrace
-from .background import NO_MORE
 from .guard import find_python
 
 if TYPE_CHECKING:
@@ -100,8 +99,9 @@ class Helper(Channel):
     lock may be held for ever. The helper has no open file except its end of the channel."""
 
     def __init__(self, module: str, serve: Callable[[Channel], None]) -> None:
-        ours, theirs = socket.socketpair()
-        super().__init__(ours)
+        with started():
+            ours, theirs = socket.socketpair()
+            super().__init__(ours)
         self._process: subprocess.Popen[bytes] | None = None
         self.cpu, self._ended, self._gone = 0.0, False, False
         if may_fork():
