@@ -126,7 +126,8 @@ class Helper(Channel):
         if not self._ended:
             self._ended = True
             self.socket.close()
-            os.kill(self.pid, signal.SIGKILL)  # it was not waited for: the number is its own
+            with log.passing_over(OSError):  # a filter forbids it: it ends with the channel
+                os.kill(self.pid, signal.SIGKILL)  # it was not waited for: the number is its own
             if self._process is not None:
                 self._process.returncode = -signal.SIGKILL  # only this code waits for it
             self.is_gone(seconds)
