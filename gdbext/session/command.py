@@ -211,7 +211,9 @@ JSON = Option("json", help="one line of JSON instead of text")
 FULL_PATHS = Option("full-paths", help="source files with all of their path, in the text too", for_agents=False)
 DEBUG = Option("debug", help="log on standard error why something is missing or unknown", for_agents=False)
 STILL = Option("still", help="read a copy of one moment, made in milliseconds")
-UNSTOPPED = Option("unstopped", help="stop nothing, proved by a filter of system calls in this command (not in gdb)")
+UNSTOPPED = Option(
+    "unstopped", help="stop nothing, proved by a filter of system calls in this command (not in gdb)", for_agents=False
+)
 ON = Option("on", "str", "read this process or core instead of the selected one", metavar="WHAT")
 ON_OPERAND = Option("on", "str", "the same as WHAT; several have commas between them", metavar="WHAT", for_agents=False)
 
