@@ -10,7 +10,7 @@ import resource
 import sys
 from typing import Any
 
-from . import package
+from . import log, package
 
 if __name__ == "__main__" or os.path.basename(sys.argv[0]) == "gdbext":  # before what follows takes memory
     package.first_to_go()
@@ -192,10 +192,10 @@ def main(words: list[str]) -> int:
         return outside.run(name, rest)
     except GdbextError as e:
         text = one_line(str(e))
-    except (OSError, RuntimeError) as e:  # the latter: "can't start new thread"
-        from .session.command import SHORTAGES
+    except (OSError, RuntimeError) as e:
+        from .session.shortages import shortage
 
-        text = SHORTAGES.get(errno.EAGAIN if "new thread" in str(e) else getattr(e, "errno", None) or 0, "")
+        text = shortage(e)
         if not text:
             raise
     if as_json:
@@ -207,10 +207,11 @@ def main(words: list[str]) -> int:
 
 def _allow_files() -> None:
     """Raises the limit of open files: shells allow too few at first for an answer about hundreds of processes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
-    if 0 <= soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    with log.passing_over(OSError):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+        if 0 <= soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def entry() -> None:

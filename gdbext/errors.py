@@ -3,6 +3,8 @@ process stands in it as it is: whoever shows a message escapes it (render.text.o
 
 from __future__ import annotations
 
+NO_MORE = "pids.max of a control group or ulimit -u is reached"  # why there is no new process or thread
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable

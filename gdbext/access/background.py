@@ -6,9 +6,7 @@ import signal
 import threading
 from typing import Any, Callable
 
-from ..errors import GdbextError
-
-NO_MORE = "pids.max of a control group or ulimit -u is reached"
+from ..errors import NO_MORE, GdbextError
 
 
 def background_thread(run: Callable[..., Any], *arguments: Any) -> threading.Thread:

@@ -17,9 +17,8 @@ import time
 from typing import TYPE_CHECKING
 
 from .. import log, package
-from ..errors import GdbextError
+from ..errors import NO_MORE, GdbextError
 from . import own_end, ptrace
-from .background import NO_MORE
 from .guard import find_python
 
 if TYPE_CHECKING:
@@ -100,8 +99,9 @@ class Helper(Channel):
     lock may be held for ever. The helper has no open file except its end of the channel."""
 
     def __init__(self, module: str, serve: Callable[[Channel], None]) -> None:
-        ours, theirs = socket.socketpair()
-        super().__init__(ours)
+        with started():
+            ours, theirs = socket.socketpair()
+            super().__init__(ours)
         self._process: subprocess.Popen[bytes] | None = None
         self.cpu, self._ended, self._gone = 0.0, False, False
         if may_fork():
@@ -126,7 +126,8 @@ class Helper(Channel):
         if not self._ended:
             self._ended = True
             self.socket.close()
-            os.kill(self.pid, signal.SIGKILL)  # it was not waited for: the number is its own
+            with log.passing_over(OSError):  # a filter forbids it: it ends with the channel
+                os.kill(self.pid, signal.SIGKILL)  # it was not waited for: the number is its own
             if self._process is not None:
                 self._process.returncode = -signal.SIGKILL  # only this code waits for it
             self.is_gone(seconds)

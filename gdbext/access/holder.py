@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MODULE = "gdbext.access.holder"
 LIMIT = 0.05  # seconds that threads are paused at most, from the first one on, whatever becomes of the reader
 LONGEST = 0.25  # the same for a whole copy of a process
+OFTEN = 0.05  # of the periods of a quota of CPU time
 SHORTEST = 0.4  # part of it that is worth a stop
 SETTLING = 0.6  # part of it that may pass until all of them are paused
 TIMEOUT = 0.03  # seconds that a thread may take to stop, while others are paused already
@@ -184,16 +185,18 @@ class _Requests:
             self._waits = bool(stays) and not first
 
     def _bounded(self, limit: float) -> float:
-        """The seconds of a pause. Where this process's control groups have used their CPU time up since it began, it may have to
-        wait for a period's end to resume the threads: the pause is shorter by that. `UnstoppableError` where little would be
+        """The seconds of a pause. Where this process's control groups use their CPU time up, often or since it began, it may have
+        to wait for a period's end to resume the threads: the pause is shorter by that. `UnstoppableError` where little would be
         left."""
-        for folder, quota, period, _, short in cgroups.quotas("self") if self._waits else ():
-            if short > self._short.get(folder, 0) and period / 1e6 > (1 - SHORTEST) * limit:
+        longest = 0
+        for folder, quota, period, count, short in cgroups.quotas("self") if self._waits else ():
+            if short <= self._short.get(folder, 0) and short <= OFTEN * count:
+                continue
+            if period / 1e6 > (1 - SHORTEST) * limit:
                 used = f"the control group of this command has used its CPU time up ({folder}: {quota} µs in {period} µs)"
                 raise UnstoppableError(f"{used}, and a stop may take longer than {limit:g} s there")
-            if short > self._short.get(folder, 0):
-                return limit - period / 1e6
-        return limit
+            longest = max(longest, period)
+        return limit - longest / 1e6
 
     def serve(self) -> None:
         """Answers them."""

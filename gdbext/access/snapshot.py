@@ -399,6 +399,12 @@ class CoreFileTarget(Target):
             self._note_own_tids(sorted(found, key=lambda thread: thread.tid != self.pid))
         return found
 
+    def registers(self, thread: Thread) -> dict[str, int]:
+        """As `Target.registers`. A thread that ran, and could not be stopped, has none in a snapshot."""
+        if thread.registers is None:
+            raise GdbextError("no native frames: it ran on while it was copied")
+        return thread.registers
+
     def _note_own_tids(self, found: list[Thread]) -> None:
         """Notes what the threads call themselves in a core that gdb wrote from outside of their pid namespace: glibc's struct
         pthread has each thread's tid, at %fs + 720 on x86-64."""

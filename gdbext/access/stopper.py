@@ -164,8 +164,9 @@ class Stopper:
     def _say_it_ran(self, got: Stop, stirred: set[int]) -> None:
         """Threads that ran all the while have no registers: all are 0 (snapshot.py). One that only woke may sleep the next
         time."""
-        size, tids = 8 * len(ptrace.REGISTERS[self.live.arch]), ptrace.tids(self.live.pid)
-        running = {tid: bytes(size) for tid in tids if tid not in got.registers}
+        size, pid = 8 * len(ptrace.REGISTERS[self.live.arch]), self.live.pid
+        others = [tid for tid in ptrace.tids(pid) if tid not in got.registers]
+        running = {tid: bytes(size) for tid in others if ptrace.thread_state(pid, tid) not in ("", "Z", "X")}
         got.registers.update(running)
         got.ran, got.torn = bool(running or stirred), ""
         got.again = bool(stirred) and not running

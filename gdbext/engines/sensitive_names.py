@@ -18,6 +18,8 @@ HANDLERS = frozenset(
     "completion choices tool_calls arguments stop tools extra_args extra_body reasoning reasoning_content top_logprobs "
     "response_format guided_json guided_choice guided_regex guided_grammar guided_whitespace_pattern whitespace_pattern "
     "vllm_xargs custom_params chat_template_kwargs mm_processor_kwargs multi_modal_data documents instructions function_call "
+    "stop_sequences stop_strings stop_words query_text query_texts passages score_map system_prompt mm_data image_url image_urls "
+    "image_data video_url video_urls video_data audio_url audio_urls audio_data input_audio "
     "negative_prompt suffix user argv orig_argv".split()  # words of a command line: keys, a system prompt
 )
 

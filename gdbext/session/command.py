@@ -6,7 +6,6 @@ There is no gdb here: the same commands run under gdb (`gdb_session.py`) and out
 from __future__ import annotations
 
 import contextlib
-import errno
 import gc
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,18 +16,11 @@ from ..access.retry import Budget, retry
 from ..errors import ContradictionError, FaultError, GdbextError, LayoutError, NotFoundError
 from ..render import jsonline
 from ..render.text import PLAIN, Style, escape_output, one_line, seconds, shorten
+from .shortages import shortage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # which knows the arguments of commands
     from .session import Session
-
-
-SHORTAGES = {
-    errno.EMFILE: "this process may have no more files open: ulimit -n raises that; or name fewer processes",
-    errno.ENFILE: "this machine has no more open files to give (fs.file-max)",
-    errno.EAGAIN: "no process or thread can be started here: pids.max of a control group or ulimit -u is reached",
-    errno.ENOMEM: "this machine, or its container, has no memory left for the answer",
-}
 
 
 UNPROVEN = "unproven: what reads {} was tried on stand-ins alone, never on the engine itself"
@@ -241,7 +233,9 @@ JSON = Option("json", help="one line of JSON instead of text")
 FULL_PATHS = Option("full-paths", help="source files with all of their path, in the text too", for_agents=False)
 DEBUG = Option("debug", help="log on standard error why something is missing or unknown", for_agents=False)
 STILL = Option("still", help="read a copy of one moment, made in milliseconds")
-UNSTOPPED = Option("unstopped", help="stop nothing, proved by a filter of system calls in this command (not in gdb)")
+UNSTOPPED = Option(
+    "unstopped", help="stop nothing, proved by a filter of system calls in this command (not in gdb)", for_agents=False
+)
 ON = Option("on", "str", "read this process or core instead of the selected one", metavar="WHAT")
 ON_OPERAND = Option("on", "str", "the same as WHAT; several have commas between them", metavar="WHAT", for_agents=False)
 
@@ -298,10 +292,11 @@ class Command:
                 )
                 raise GdbextError(f"{e}; the process runs and changes while it is read: {mend}") from None
             raise
-        except OSError as e:
-            if e.errno not in SHORTAGES:
+        except (OSError, RuntimeError) as e:
+            text = shortage(e)
+            if not text:
                 raise
-            raise GdbextError(SHORTAGES[e.errno]) from None
+            raise GdbextError(text) from None
 
     def _of_one_moment(self, session: Session, args: Args, run: Callable[[], Answer], why: ContradictionError) -> Answer:
         """The answer from a copy, where what was read from the running process contradicts itself: what the copy says is so."""

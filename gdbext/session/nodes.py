@@ -318,7 +318,7 @@ def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[st
     for option in command.all_options():
         if (
             not option.for_agents
-            and option.name not in ("show-content", "debug", *own)
+            and option.name not in ("show-content", "unstopped", "debug", *own)
             and getattr(args, option.key) != option.default
         ):
             raise UsageError(f"{command.name}: -{option.name} is for this machine, not for another")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import re
 import shutil
 import subprocess
 
-from ..errors import GdbextError, NotFoundError
+from ..errors import NO_MORE, GdbextError, NotFoundError
 
 GET_GDB = "install one: apt-get install gdb   (dnf install gdb, apk add gdb, pacman -S gdb)"
 ASK = (
@@ -69,7 +70,7 @@ def ask(path: str) -> Gdb:
     except subprocess.TimeoutExpired:
         raise GdbextError(f"{path}: no answer in 60 s") from None
     except OSError as e:
-        raise GdbextError(f"{path}: {e.strerror}") from None
+        raise GdbextError(f"{path}: {e.strerror}" + (f": {NO_MORE}" if e.errno == errno.EAGAIN else "")) from None
     if said.returncode:
         words = (said.stderr or said.stdout).strip().splitlines()
         raise GdbextError(f"{path} does not start: {words[0] if words else f'exit status {said.returncode}'}")

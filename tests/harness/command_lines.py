@@ -71,6 +71,7 @@ LINES = {
     "llm-stacks": [
         ("P -html D/s.html -folded D/s.txt", OK, "spins"),
         ("P -samples 3", OK, "spins"),
+        ("P -unstopped", OK, "spins"),
         ("C", OK, "spins"),
     ],
     "llm-locks": [("P", OK, '"edges"')],

@@ -41,6 +41,7 @@ def test_a_stop_lasts_where_a_signal_made_it_or_one_tracer_keeps_it(seen, tracer
 @pytest.mark.parametrize(
     "stays, first, short, limit, pause",
     [
+        ("/job", False, -1, 0.25, 0.15),  # it was used up often, though not now
         ("/job", False, 0, 0.25, 0.25),  # there is CPU time enough
         ("/job", False, 3, 0.25, 0.15),  # a period of 0.1 s may have to be waited for
         ("/job", False, 3, 0.05, None),
@@ -49,7 +50,7 @@ def test_a_stop_lasts_where_a_signal_made_it_or_one_tracer_keeps_it(seen, tracer
     ],
 )
 def test_a_stop_ends_in_time_where_the_commands_cpu_time_is_used_up(monkeypatch, stays, first, short, limit, pause):
-    quotas = [("/job", 5000, 100_000, 10, 1)]
+    quotas = [("/job", 5000, 100_000, 90, 1)]
     monkeypatch.setattr(holder.cgroups, "quotas", lambda pid: quotas)
     monkeypatch.setattr(holder.cgroups, "move_to", lambda pid, names: stays)
     monkeypatch.setattr(holder.own_end, "is_frozen", lambda pid: False)
@@ -57,7 +58,7 @@ def test_a_stop_ends_in_time_where_the_commands_cpu_time_is_used_up(monkeypatch,
     monkeypatch.setattr(holder, "_come_first", lambda: lambda: None)
     one = holder._Requests(None)
     one._leave(os.getpid())
-    quotas[0] = ("/job", 5000, 100_000, 20, 1 + short)
+    quotas[0] = ("/job", 5000, 100_000, 100, 1 + short) if short >= 0 else ("/job", 5000, 100_000, 15, 1)
     if pause is None:
         with pytest.raises(UnstoppableError, match="has used its CPU time up .*/job: 5000 µs in 100000 µs"):
             one._bounded(limit)
