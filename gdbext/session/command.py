@@ -28,6 +28,14 @@ SHORTAGES = {
     errno.ENFILE: "this machine has no more open files to give (fs.file-max)",
     errno.ENOMEM: "this machine, or its container, has no memory left for the answer",
 }
+GONE = "a process or thread ended while it was looked at: ask again"
+
+
+def of_system(e: OSError) -> GdbextError | None:
+    """What a system call that failed means to who asked; None for what nobody expects."""
+    if e.errno == errno.ESRCH or e.errno == errno.ENOENT and str(e.filename).startswith("/proc/"):
+        return NotFoundError(GONE)
+    return GdbextError(SHORTAGES[e.errno]) if e.errno in SHORTAGES else None
 
 
 NODE_MARKS = ("pod/", "pods/", "ssh:", "slurm:", "ray:")  # a line without them names no other machine (transports.py)
@@ -267,9 +275,7 @@ class Command:
                 raise GdbextError(f"{e}; the process runs and changes while it is read: {mend}") from None
             raise
         except OSError as e:
-            if e.errno not in SHORTAGES:
-                raise
-            raise GdbextError(SHORTAGES[e.errno]) from None
+            raise (of_system(e) or e) from None
 
     def _of_one_moment(self, session: Session, args: Args, run: Callable[[], Answer], why: ContradictionError) -> Answer:
         """The answer from a copy, where what was read from the running process contradicts itself: what the copy says is so."""
