@@ -12,7 +12,7 @@ from .. import log
 from ..access import debug_registers, ptrace, recovery
 from ..access.cli_gdb import command
 from ..access.procfs import read_stat
-from ..errors import GdbextError
+from ..errors import GdbextError, NotFoundError
 from . import attached_processes
 
 if TYPE_CHECKING:
@@ -57,7 +57,10 @@ class Protection:
                 words = gdb.execute(command("info signals {}", name), to_string=True).splitlines()[-1].split()
                 _handled[name] = [w if said == "Yes" else "no" + w for w, said in zip(("stop", "print", "pass"), words[1:4])]
             gdb.execute(command("handle {} nostop noprint pass", name), to_string=True)
-        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            os.kill(self.pid, signal.SIGSTOP)
+        except ProcessLookupError:
+            raise NotFoundError(f"process {self.pid} has ended: gdb has not heard of it yet") from None
         self._group_stop = recovery.GroupStop(self.pid, ptrace.start_time(self.pid) or 0)
         attached_processes.protected(self.pid)
 

@@ -28,7 +28,7 @@ REQUEST = {
 GROUP = {"id": int, "kind": str, "block_size": int, "pool": int}
 POOL = {"name": str, "size": int, "count": int, "block_size": int, "reserved": [int]}
 ROW = {"row": int, **dict.fromkeys(("prompt", "prefill", "computed", "total"), _COUNT)}
-WORKER = {"ahead": int, "own_tree": bool, "steps": int, "mid_update": str}
+WORKER = {"ahead": int, "own_tree": bool, "steps": int, "copies": int, "mid_update": str}
 TABLE = {"group": int, "block_size": int}
 CACHE_SHAPE = {
     "engine": str,

@@ -16,7 +16,7 @@ from ..access.retry import Budget, retry
 from ..errors import ContradictionError, FaultError, GdbextError, LayoutError, NotFoundError
 from ..render import jsonline
 from ..render.text import PLAIN, Style, escape_output, one_line, seconds, shorten
-from .shortages import shortage
+from .shortages import GONE, has_ended, shortage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # which knows the arguments of commands
@@ -293,6 +293,8 @@ class Command:
                 raise GdbextError(f"{e}; the process runs and changes while it is read: {mend}") from None
             raise
         except (OSError, RuntimeError) as e:
+            if has_ended(e):
+                raise NotFoundError(GONE) from None
             text = shortage(e)
             if not text:
                 raise

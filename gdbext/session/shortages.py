@@ -13,6 +13,14 @@ SHORTAGES = {
     errno.ENOMEM: "this machine, or its container, has no memory left for the answer",
 }
 REFUSED = (errno.EPERM, errno.ENOSYS)
+GONE = "a process or thread ended while it was looked at: ask again"
+
+
+def has_ended(error: Exception) -> bool:
+    """Whether an error of the system means that the process or thread is no longer there."""
+    if not isinstance(error, OSError):
+        return False
+    return error.errno == errno.ESRCH or error.errno == errno.ENOENT and str(error.filename).startswith("/proc/")
 
 
 def shortage(error: Exception) -> str:

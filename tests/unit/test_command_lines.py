@@ -1,9 +1,13 @@
 """What a command line is taken for."""
 
+import errno
+import types
+
 import pytest
 
 from gdbext.commands import table
-from gdbext.session.command import UsageError, finite
+from gdbext.errors import GdbextError
+from gdbext.session.command import Command, UsageError, finite
 
 PROCESSES = [c for c in table.load_all() if "WHAT" in c.operand and "COMMAND" not in c.operand]
 
@@ -72,3 +76,22 @@ def test_the_ten_of_the_first_hour_are_shown_first_and_all_by_llm_all():
     assert [line.split()[0] for line in few[1:-1]] == list(table.FIRST) and len(table.FIRST) == 10
     rows = [line.split()[0] for line in every if line.split()[0] in table.COMMANDS]
     assert sorted([*rows, "llm"]) == sorted(table.COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        (ProcessLookupError(errno.ESRCH, "No such process"), "ended while it was looked at"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "/proc/17/fd"), "ended while it was looked at"),
+        (OSError(errno.EMFILE, "Too many open files"), "ulimit -n"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "/tmp/x"), None),
+    ],
+)
+def test_a_process_that_ends_meanwhile_is_one_line_at_every_door(error, said):
+    class Ends(Command):
+        def run(self, session, args):
+            raise error
+
+    session = types.SimpleNamespace(moving=True, targets=types.SimpleNamespace(running=list))
+    with pytest.raises(GdbextError if said else OSError, match=said or "No such file"):
+        Ends().answer(session, types.SimpleNamespace())

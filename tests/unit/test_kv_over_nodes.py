@@ -13,6 +13,7 @@ from gdbext.engines.kv_facts import READINGS, SCHEMA
 from gdbext.errors import GdbextError
 from gdbext.kvcache import exchange
 from gdbext.kvcache.model import Cache, Group, Pool, Request, Row, Table, Worker
+from gdbext.kvcache.rules import WORKER_COPY, WORKER_ROWS
 from gdbext.render.text import PLAIN
 
 SIZE, BLOCKS, FOR = 16, 4096, 2.0
@@ -255,6 +256,19 @@ def test_where_each_rank_has_a_scheduler_all_are_compared_with_that_of_rank_0(fa
     assert [(one["node"], one["label"]) for one in data["compared"] if "rows" in one] == [("n1", "TP2"), ("n1", "TP3")]
     assert {(v["rank"], v["rule"]) for v in data["violations"]} == ({("TP3", "worker-table")} if fault else set())
     assert data["ok"] is (not fault) and not data["not_compared"] and not partial
+
+
+@pytest.mark.parametrize("rule", [WORKER_COPY, WORKER_ROWS])
+@pytest.mark.parametrize("torn", [1, 2, 3])
+def test_what_a_worker_says_of_itself_is_a_fault_if_each_state_does(rule, torn):
+    drawn, made = two(), Made(random.Random(3), 0)
+    states = [made.worker(1000 + n, "TP0", None) for n in range(3)]
+    for number, state in enumerate(states):
+        state.copies = 9
+        state.faults = [(rule, "still", "num_blocks of still (row 0): 11 on the host, 10 for the device")] * (number < torn)
+    drawn.members["n1"][0]["workers"] = [exchange.worker_data(state) for state in states]
+    data, _ = kv_nodes.merged([(f"ssh:{n}", answer(drawn.members[n])) for n in ("n0", "n1")], [], True)
+    assert [v["rule"] for v in data["violations"]] == [rule.name] * (torn == 3) and data["ok"] is (torn < 3), data
 
 
 def test_without_a_time_in_common_nothing_is_compared():

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 STATES = "req_states"
 UPDATING = (  # functions in which the data read here is inconsistent
-    *("add_requests", "finish_requests", "free_states", "_remove_request"),  # model_runner.py
+    *("add_requests", "update_requests", "update_states", "finish_requests", "free_states", "_remove_request"),  # model_runner.py
     *("add_request", "remove_request", "append_block_ids", "stage_write", "stage_write_elem", "clear_staged_writes"),
     *("apply_staged_writes", "copy_to_uva"),
 )

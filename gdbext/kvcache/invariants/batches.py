@@ -39,8 +39,7 @@ def check(found: Findings, cache: Cache, worker: Worker, done: Compared) -> None
     for table in worker.tables:
         if any(map(any, table.gathered)):
             _check_gathered(found, cache, worker, table, order, done)
-    done.copies = worker.copies
-    if done.copies or done.gathered:
+    if done.gathered:
         found.checks(WORKER_COPY)
     for name in worker.rows:
         own = requests.get(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..model import Cache, Group, Pool, Request, Row, Table, Worker
-from ..rules import SLOT_RANGE, SLOT_TWICE, WORKER_LENGTH, WORKER_RANGE, WORKER_ROWS, WORKER_TABLE, Rule
+from ..rules import SLOT_RANGE, SLOT_TWICE, WORKER_COPY, WORKER_LENGTH, WORKER_RANGE, WORKER_ROWS, WORKER_TABLE, Rule
 from . import batches
 from .findings import Compared, Findings
 
@@ -48,6 +48,8 @@ def check(found: Findings, cache: Cache, worker: Worker, moves: bool = False) ->
             if request is not None and request.known:
                 done.counts += _check_counts(found, cache, worker, request, row, moves)
     found.pool = ""
+    done.copies = worker.copies
+    found.checks(*((WORKER_COPY,) if worker.copies else ()))  # also over machines: one state without the fault acquits
     _add_faults(found, worker, [fault for fault in worker.faults if fault[0] is not WORKER_ROWS])
     if worker.every_row:
         batches.check(found, cache, worker, done)

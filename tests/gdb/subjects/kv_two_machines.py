@@ -37,11 +37,16 @@ class Far:
         self.way = way
 
     def sampled(self, requests):
-        names = ("num_computed_tokens", "num_tokens", "spec_token_ids")
-        self.counts = {name: {n: getattr(one, n) for n in names} for name, one in requests.items()}
+        self.requests = requests
 
     def take(self, plan):
-        self.way.send((self.counts, plan))
+        """The worker samples before its scheduler hears of it: its tokens are never behind."""
+        counts = {}
+        for name, one in self.requests.items():
+            done = one.num_computed_tokens  # with those of this step
+            tokens = one.num_tokens + (name in plan.num_scheduled_tokens and done >= one.num_tokens)
+            counts[name] = {"num_computed_tokens": done, "num_tokens": tokens, "spec_token_ids": one.spec_token_ids}
+        self.way.send((counts, plan))
         self.way.recv()
 
 
@@ -72,8 +77,8 @@ def worker(way, port):
     said = False
     while True:
         counts, plan = way.recv()
-        runner.sampled({name: SimpleNamespace(**one) for name, one in counts.items()})
         runner.take(plan)
+        runner.sampled({name: SimpleNamespace(**one) for name, one in counts.items()})
         way.send(None)
         if not said and len(runner.req_states.req_id_to_index) > 3:
             print(json.dumps({"pid": os.getpid()}), flush=True)
