@@ -4,9 +4,11 @@ it, and on the toy engine; inside gdb it gives the same objects."""
 import ast
 import contextlib
 import http.server
+import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -151,23 +153,26 @@ def test_inside_gdb_the_same_objects_are_given(gdb, server, file):
 # ---- the examples ----------------------------------------------------------------------------------------------------------
 def test_the_plugin_of_pytest_prints_what_a_test_waits_for(tmp_path):
     test = """
+        import signal
         import threading
         lock = threading.Lock()
+        signal.signal(signal.SIGUSR1, lambda *_: lock.release())
         def test_quick():
             pass
         def test_hangs():
             with lock:
-                lock.acquire(timeout=20)
+                lock.acquire(timeout=300)
     """
     (tmp_path / "test_it.py").write_text(textwrap.dedent(test))
-    line = [sys.executable, "-m", "pytest", "-p", "pytest_hang", "--hang-after", "3", "-p", "no:cacheprovider", "test_it.py"]
-    path = os.pathsep.join((EXAMPLES, ROOT))
-    done = subprocess.run(
-        line, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout
-    assert "test_it.py::test_hangs has run for 3 s" in done.stdout and "test_quick has run" not in done.stdout
-    assert "waits for the Lock lock" in done.stdout and "test_hangs (test_it.py:8)" in done.stdout, done.stdout
+    line = [sys.executable, "-m", "pytest", "-p", "pytest_hang", "--hang-after", "2", "-p", "no:cacheprovider", "test_it.py"]
+    more = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join((EXAMPLES, ROOT))}, "stderr": subprocess.STDOUT}
+    with spawned(line, ready="test_it.py::test_hangs has run for 2 s", cwd=tmp_path, **more) as process:
+        said = list(itertools.takewhile(lambda line: not line.startswith("paused"), process.stdout))
+        process.send_signal(signal.SIGUSR1)
+        said += process.stdout.readlines()
+    text = "".join(said)
+    assert "2 passed" in said[-1] and "test_quick has run" not in text, text
+    assert "waits for the Lock lock, which it holds itself" in text and "test_hangs (test_it.py:10)" in text, text
 
 
 def test_the_watch_posts_a_hang_once_and_that_it_is_gone(tmp_path):
