@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..engines.processes import ProcessRef
 from ..errors import GdbextError, NotFoundError
-from ..session import process_selection
-from ..session.engine_selection import engine_of
 from ..session.session import Session
 from ..stacks import prefetch, snapshots
+from . import choosing
+from .choosing import engine_of
 from .engines import Engine
 from .processes import Process, Ranks
 from .waits import Look
@@ -49,7 +49,7 @@ def ranks(*what: int | str, live: bool = False, show_content: bool = False, max_
     An engine (`"vllm"`) or an instance (`"decode"`, `":8100"`) means all of its processes. Those that cannot be opened are in
     `failed`; `GdbextError` where none can."""
     opened = Opened(here(), live, show_content, max_bytes)
-    found = process_selection.resolve_processes(opened.session, ",".join(map(str, what)) or "all")
+    found = choosing.resolve_processes(opened.session, ",".join(map(str, what)) or "all")
     return Ranks(opened, opened.processes(found))
 
 

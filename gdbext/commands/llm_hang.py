@@ -9,10 +9,10 @@ from .. import __version__
 from ..answers.hang import hang_lines
 from ..answers.hang_nodes import judged
 from ..answers.places import closing
+from ..api import choosing
 from ..api.verdicts import judged as judged_here
 from ..render.text import Style
 from ..session import nodes as nodes_of_session
-from ..session import process_selection
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import snapshots
@@ -61,7 +61,7 @@ class LlmHang(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if not 0 <= args.wait <= 600:
             raise UsageError("llm-hang: -wait is 0 to 600 seconds")
-        asked = process_selection.resolve_processes(session, args.operand_text)
+        asked = choosing.resolve_processes(session, args.operand_text)
         if args.facts:
             nodes_of_session.all_are_ready()
             return self._facts(examining.examine(asked, session.targets, args.wait, alone=True))

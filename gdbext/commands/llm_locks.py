@@ -6,9 +6,9 @@ from typing import Any
 
 from ..answers.locks import edge_data, edge_lines, lock_chains, merged_edges, merged_lines, untold_lines
 from ..answers.places import closing, node_text, nodes_of, place
+from ..api import choosing
 from ..api.waits import Look
 from ..render.text import Style, escape
-from ..session import process_selection
 from ..session.command import Answer, Args, Command
 from ..session.session import Session
 from ..stacks import snapshots, waits
@@ -47,7 +47,7 @@ class LlmLocks(Command):
     standalone = True
 
     def run(self, session: Session, args: Args) -> Answer:
-        taken = snapshots.take_snapshots(process_selection.resolve_processes(session, args.operand_text), session.targets)
+        taken = snapshots.take_snapshots(choosing.resolve_processes(session, args.operand_text), session.targets)
         views, partial, failed = snapshots.read_all(taken)
         look = Look(views)
         partial += look.partial
