@@ -7,11 +7,11 @@ from typing import Any
 
 from ..answers import addresses as answers
 from ..answers.addresses import KvPlaces
+from ..api.choosing import POOL, cores_of, view_of
 from ..engines.registry import kv_releases
 from ..errors import GdbextError
 from ..render.jsonline import Address
 from ..session.command import CONTENT, Answer, Args, Command, Option, UsageError
-from ..session.engine_selection import POOL, cores_of, view_of
 from ..session.evaluation import gdb_address, hidden_names
 from ..session.session import Session
 

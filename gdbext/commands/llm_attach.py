@@ -7,11 +7,11 @@ import os
 from typing import Any
 
 from ..access.proctable import ProcTable
+from ..api.choosing import resolve_processes
 from ..errors import GdbextError
 from ..render.text import Style, escape, seconds, size
 from ..session.command import Answer, Args, Command, Option, UsageError, _take_options
 from ..session.gdb_only import require_gdb
-from ..session.process_selection import resolve_processes
 from ..session.session import Session
 
 

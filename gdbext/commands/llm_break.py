@@ -8,12 +8,12 @@ from typing import Any
 from .. import log
 from ..answers.breakpoints import set_text
 from ..answers.launches import breakpoint_data, breakpoint_lines, breakpoint_rows, row_lines
+from ..api.choosing import view_of
 from ..control import launch_conditions as conditions
 from ..errors import GdbextError, NotFoundError
 from ..kernels import catalogue as catalogues
 from ..render.text import Style
 from ..session.command import Answer, Args, Command, Option, UsageError
-from ..session.engine_selection import view_of
 from ..session.gdb_only import PENDING, labels_of_attached, require_gdb
 from ..session.optional_packages import need
 from ..session.session import Session

@@ -6,13 +6,13 @@ import os
 from typing import Any
 
 from .. import __version__
-from ..access.snapshot import apart
-from ..answers.hang import hang_data, hang_lines
+from ..answers.hang import hang_lines
 from ..answers.hang_nodes import judged
-from ..answers.places import closing, nodes_of
+from ..answers.places import closing
+from ..api import choosing
+from ..api.verdicts import judged as judged_here
 from ..render.text import Style
 from ..session import nodes as nodes_of_session
-from ..session import process_selection
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import snapshots
@@ -61,24 +61,12 @@ class LlmHang(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if not 0 <= args.wait <= 600:
             raise UsageError("llm-hang: -wait is 0 to 600 seconds")
-        asked = process_selection.resolve_processes(session, args.operand_text)
+        asked = choosing.resolve_processes(session, args.operand_text)
         if args.facts:
             nodes_of_session.all_are_ready()
-        found = examining.examine(asked, session.targets, args.wait, alone=args.facts)
-        if args.facts:
-            return self._facts(found)
-        seen, data = found.seen, hang_data(found)
-        nodes = nodes_of([s.view for s in seen if s.view])
-        names = {s.pid: s.name for s in seen}
-        partial = [f"{s.name}: {reason}" for s in seen for reason in s.partial]
-        partial += apart(s.view.target for s in seen if s.view is not None and not s.view.live)
-        if data["failed"]:
-            partial.append(f"{data['ranks_read']} of {data['ranks_total']} processes")
-
-        def text(style: Style) -> str:
-            return "\n".join(hang_lines(data, style, nodes) + closing(data, names, style))
-
-        return Answer(data, text, partial)
+            return self._facts(examining.examine(asked, session.targets, args.wait, alone=True))
+        verdict = judged_here(asked, session.targets, args.wait)
+        return Answer(verdict.data, verdict.text, verdict.partial)
 
     @staticmethod
     def _facts(found: examining.Examination) -> Answer:

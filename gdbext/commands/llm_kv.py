@@ -10,6 +10,7 @@ from .. import __version__
 from ..answers import kv as shapes
 from ..answers import kv_nodes
 from ..answers import kv_text as lines
+from ..api.choosing import CONTENT, POOL, of_instance, tables_here, view_of
 from ..engines import kv_deep, kv_facts, kv_view
 from ..engines.kv_view import NativeView, View
 from ..engines.registry import kv_releases
@@ -18,7 +19,6 @@ from ..kvcache import plot as plots
 from ..render.text import escape
 from ..session import nodes
 from ..session.command import Answer, Args, Command, Option, UsageError
-from ..session.engine_selection import CONTENT, POOL, of_instance, tables_here, view_of
 from ..session.optional_packages import need
 from ..session.session import Session
 

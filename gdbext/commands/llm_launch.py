@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..answers import addresses
 from ..answers.launches import launch_data, launch_lines
+from ..api.choosing import view_of
 from ..errors import GdbextError
 from ..kernels import pointees
 from ..session.command import Answer, Args, Command, Option
-from ..session.engine_selection import view_of
 from ..session.evaluation import runtime_or_none
 from ..session.gdb_only import require_gdb
 from ..session.session import Session

@@ -6,12 +6,12 @@ from typing import Any
 
 from ..answers.locks import edge_data, edge_lines, lock_chains, merged_edges, merged_lines, untold_lines
 from ..answers.places import closing, node_text, nodes_of, place
+from ..api import choosing
+from ..api.waits import Look
 from ..render.text import Style, escape
-from ..session import process_selection
 from ..session.command import Answer, Args, Command
 from ..session.session import Session
-from ..stacks import async_waits, ipc_locks, locks, native_waits, snapshots, waits
-from ..verdict import from_samples
+from ..stacks import snapshots, waits
 
 
 class LlmLocks(Command):
@@ -47,20 +47,12 @@ class LlmLocks(Command):
     standalone = True
 
     def run(self, session: Session, args: Args) -> Answer:
-        taken = snapshots.take_snapshots(process_selection.resolve_processes(session, args.operand_text), session.targets)
+        taken = snapshots.take_snapshots(choosing.resolve_processes(session, args.operand_text), session.targets)
         views, partial, failed = snapshots.read_all(taken)
-        edges, states, untold, asleep = [], [], [], 0
-        for view in views:
-            found, why = locks.find(view)
-            tasks = async_waits.read(view.name, view.rt, view.threads) if view.rt is not None else async_waits.AsyncState()
-            states.append(from_samples.at_one_look(view, found, tasks))
-            edges += found + [task.edge for task in tasks.tasks if task.edge is not None]
-            partial += [f"{view.name} thread {tid}: {reason}" if tid else f"{view.name}: {reason}" for tid, reason in why.items()]
-            partial += [f"{view.name}: {reason}" for reason in tasks.partial]
-            unknown, sleeping = native_waits.untold(view, {e.waiter[1] for e in found})
-            untold += [{**place(view, th), "function": escape(what)} for th, what in unknown]
-            asleep += sleeping
-        ipc_locks.resolve(views, edges)
+        look = Look(views)
+        partial += look.partial
+        edges = look.edges
+        untold = [{**place(view, th), "function": escape(what)} for view, th, what in look.untold]
         nodes = nodes_of(views)
         cycles = waits.cycles(edges)
         data: dict[str, Any] = {
@@ -69,9 +61,9 @@ class LlmLocks(Command):
                 {"edges": [edge_data(e, nodes) for e in c], "sentence": waits.sentence(c, lambda n: node_text(n, nodes))}
                 for c in cycles
             ],
-            "chains": lock_chains(states, nodes),
+            "chains": lock_chains(look.states, nodes),
             "untold": untold,
-            "asleep": asleep,
+            "asleep": look.asleep,
             "ranks_read": len(views),
             "ranks_total": len(taken),
             "pauses": snapshots.pauses(taken),

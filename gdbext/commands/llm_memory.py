@@ -7,6 +7,7 @@ from typing import Any
 from .. import log
 from ..access.base import Target
 from ..access.retry import retry_reading
+from ..api.choosing import resolve_processes
 from ..cpython import runtime as runtimes
 from ..cpython.runtime import Runtime
 from ..engines import kv_view
@@ -15,7 +16,6 @@ from ..heap import resident
 from ..render import files
 from ..render.text import Style, escape, size, table
 from ..session.command import Answer, Args, Command, Option
-from ..session.process_selection import resolve_processes
 from ..session.session import Session
 from ..torch import census, cuda_allocator, cuda_blocks, cuda_owners
 from ..torch.census import Found

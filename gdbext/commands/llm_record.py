@@ -7,12 +7,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ..access import proc
 from ..answers import recording_nodes, recordings
+from ..api import choosing
 from ..errors import GdbextError
 from ..render import files, progress
 from ..render.text import Style, escape
-from ..session import nodes, process_selection
+from ..session import nodes
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..timeline import merged, native, stalls, steps, store, torch_trace
@@ -133,8 +133,8 @@ class LlmRecord(Command):
         elif getattr(args, "from") is not None or args.to is not None:
             raise UsageError("llm-record: -from and -to take a part of a recording: name it by -read FILE")
         else:
-            found = process_selection.resolve_processes(session, args.operand_text)
-            watched = _targets(session, found, failed)
+            found = choosing.resolve_processes(session, args.operand_text)
+            watched = [(target, one.name) for target, one in choosing.moving(session, found, failed)]
             if args.facts:
                 nodes.all_are_ready()
             told = time.monotonic()
@@ -256,17 +256,3 @@ def _difference(args: Args) -> Answer:
         store.write_difference(path, after, before, args.force)
     data = recordings.difference_data(after, before, args.o)
     return Answer(data, lambda style: recordings.difference_text(data, style))
-
-
-def _targets(session: Session, resolved: Sequence[Any], failed: list[dict[str, Any]]) -> list[tuple[Any, str]]:
-    """(ProcTarget, label) of each process; one that cannot move is a failed one."""
-    found = []
-    for one in resolved:
-        why = session.targets.why_still(one)
-        if why:
-            failed.append({"label": one.name, "pid": one.pid, "reason": why})
-        else:
-            found.append((proc.ProcTarget(one.pid, one.name), one.name))
-    if not found:
-        raise GdbextError(f"{failed[0]['label']}: {failed[0]['reason']}" if failed else "no process to record")
-    return found

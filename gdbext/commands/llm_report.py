@@ -6,9 +6,9 @@ import os
 
 from ..answers.places import closing
 from ..answers.report import make_report
+from ..api import choosing
 from ..render import files
 from ..render.text import Style, size
-from ..session import process_selection
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 
@@ -42,7 +42,7 @@ class LlmReport(Command):
         if not path or path.isdigit():
             raise UsageError("llm-report: name the file to write, such as: llm-report hang.html all")
         files.may_write(path, "llm-report", args.force)
-        found = process_selection.resolve_processes(session, what.strip())
+        found = choosing.resolve_processes(session, what.strip())
         page, data, views = make_report(found, session.targets, args.wait)
         files.write(path, "llm-report", page, args.force)
         data["file"] = os.path.abspath(os.path.expanduser(path))

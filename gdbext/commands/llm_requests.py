@@ -14,6 +14,7 @@ from ..answers.chains import chain_lines
 from ..answers.hang import request_chains
 from ..answers.places import closing, nodes_of
 from ..answers.request_nodes import Merged
+from ..api.choosing import CONTENT, POOL, engines_for, view_of
 from ..cpython import runtime as runtimes
 from ..engines import discover
 from ..engines.processes import ProcessRef
@@ -28,7 +29,6 @@ from ..requests.model import STUCK, Tracked, linked, meant
 from ..requests.ways import way
 from ..session import nodes as nodes_of_session
 from ..session.command import Answer, Args, Command, Option, UsageError
-from ..session.engine_selection import CONTENT, POOL, engines_for, view_of
 from ..session.session import Session
 from ..session.stillness import Copies
 from ..session.transports import NODE

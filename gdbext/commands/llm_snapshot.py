@@ -7,9 +7,9 @@ from typing import Any
 
 from ..access.snapshot import APART
 from ..answers.places import woken_text
+from ..api import choosing
 from ..errors import GdbextError
 from ..render.text import Style, escape, seconds, size
-from ..session import process_selection
 from ..session.command import HEAP, MAX_BYTES, Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import prefetch, snapshots
@@ -65,7 +65,7 @@ class LlmSnapshot(Command):
             raise UsageError("llm-snapshot: which process? an index or label of llm-ranks, a pid, several of these, or all")
         if args.max_bytes is not None and args.max_bytes < 0:
             raise UsageError("llm-snapshot: -max-bytes is 0 or more")
-        found = process_selection.resolve_processes(session, args.operand_text)
+        found = choosing.resolve_processes(session, args.operand_text)
         if any(one.pid is None for one in found):
             raise GdbextError(f"{args.operand_text} is a core file already")
         taken = snapshots.snapshots_of(found)

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from ..api import choosing
 from ..errors import GdbextError
 from ..observe.loop import rounds
 from ..render import files
 from ..render.text import Style, escape
-from ..session import process_selection
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import snapshots, tree
@@ -93,7 +93,7 @@ class LlmStacks(Command):
             from ..stacks import cluster
 
             return self._merged(args, cluster.from_folder(args.merge))
-        found = process_selection.resolve_processes(session, args.operand_text)
+        found = choosing.resolve_processes(session, args.operand_text)
         movement, looks = tree.Movement(), 0
         pauses: dict[int, list[dict[str, Any]]] = {}
         limit = PATIENCE + args.samples * (args.interval + PER_LOOK)

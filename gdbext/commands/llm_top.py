@@ -7,9 +7,9 @@ import sys
 import time
 from typing import Any
 
-from ..access import proc
 from ..answers import top as answers
 from ..answers import top_nodes
+from ..api import choosing
 from ..engines import group as groups
 from ..engines import processes, targets
 from ..errors import GdbextError
@@ -17,7 +17,6 @@ from ..render import text as styles
 from ..render.columns import cut
 from ..requests import meter
 from ..requests.meter import EngineMeter
-from ..session import process_selection
 from ..session import screen as screens
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.screen import Screen
@@ -73,15 +72,16 @@ class LlmTop(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if not 0.05 <= args.interval <= 3600 or args.frames is not None and args.frames < 1:
             raise UsageError("llm-top: -interval is 0.05 to 3600 seconds, -frames at least 1")
-        found = process_selection.resolve_processes(session, args.operand_text)
-        reasons = {one: session.targets.why_still(one) for one in found}
-        failed = [{"label": one.name, "pid": one.pid, "reason": why} for one, why in reasons.items() if why]
-        watched = [one for one, why in reasons.items() if not why]
-        if not watched:
-            raise GdbextError(failed[0]["reason"])
-        ranks = live.Live([(proc.ProcTarget(one.pid, one.name), one.name) for one in watched if one.pid is not None])
+        found = choosing.resolve_processes(session, args.operand_text)
+        failed: list[dict[str, Any]] = []
+        watched = choosing.moving(session, found, failed)
+        ranks = live.Live([(target, one.name) for target, one in watched])
         opened = targets.Targets()  # of no debugger: what runs is read through /proc
-        meters = [meter.EngineMeter(e) for e in groups.engines_of(processes.ranks_of(watched), opened.of) if e.spec is not None]
+        meters = [
+            meter.EngineMeter(e)
+            for e in groups.engines_of(processes.ranks_of(one for _, one in watched), opened.of)
+            if e.spec is not None
+        ]
         view = _View(ranks, meters, failed, args)
         try:
             if args.once or args.json:

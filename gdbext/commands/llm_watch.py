@@ -11,6 +11,7 @@ from typing import Any
 from ..answers.hang import hang_lines
 from ..answers.places import nodes_of
 from ..answers.report import make_report
+from ..api import choosing
 from ..engines import group as groups
 from ..engines import processes
 from ..errors import GdbextError
@@ -18,7 +19,6 @@ from ..observe.loop import rounds
 from ..render import files
 from ..render.text import Style, escape, seconds
 from ..requests import watch as requests
-from ..session import process_selection
 from ..session.command import MAX_BYTES, Answer, Args, Command, Option, UsageError
 from ..session.session import Session
 from ..stacks import prefetch, snapshots, standstill
@@ -66,7 +66,7 @@ class LlmWatch(Command):
     def run(self, session: Session, args: Args) -> Answer:
         if args.after <= 0 or not 0.01 <= args.poll <= 3600 or (args.max_bytes or 0) < 0:
             raise UsageError("llm-watch: -after is above 0, -poll 0.01 to 3600 seconds, -max-bytes 0 or more")
-        found = process_selection.resolve_processes(session, args.operand_text)
+        found = choosing.resolve_processes(session, args.operand_text)
         if any(one.pid is None for one in found):
             raise GdbextError("llm-watch watches processes that run; a core does not")
         if any(session.targets.attached(one) is not None for one in found):

@@ -7,11 +7,11 @@ from typing import Any
 
 from ..answers import tensor_list as listing
 from ..answers.rank_weights import compared_data, compared_text
+from ..api import choosing as selection
 from ..engines import rank_weights as weights
 from ..errors import GdbextError
 from ..render import files
 from ..render.text import Style, escape, table
-from ..session import engine_selection as selection
 from ..session.command import Answer, Args, Command, Option
 from ..session.evaluation import all_frames
 from ..session.optional_packages import need

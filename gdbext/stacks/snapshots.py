@@ -232,7 +232,7 @@ class Held:
 
 def at_one_moment(
     taken: Sequence[ProcessSnapshot],
-    paths: Sequence[str],
+    paths: Sequence[str] | None,
     words: Sequence[str],
     heap: int,
     *,

@@ -4,37 +4,25 @@ ranks, its requests and its KV cache by the real commands; nothing else of the c
 import filecmp
 import json
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
-from harness.subjects import spawned
-
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TOY = os.path.join(ROOT, "tests", "toy_engine")
-ROW = 'FOLDERS = ("vllm",'
+from harness.gdb_run import ROOT
+from harness.toy import pack_with_toy, toy
 
 
 @pytest.fixture(scope="module")
 def pack(tmp_path_factory):
     """A copy of the pack with the toy engine in it."""
-    root = tmp_path_factory.mktemp("pack")
-    shutil.copytree(os.path.join(ROOT, "gdbext"), root / "gdbext", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(os.path.join(TOY, "toy"), root / "gdbext" / "engines" / "toy", ignore=shutil.ignore_patterns("__pycache__"))
-    listing = root / "gdbext" / "engines" / "__init__.py"
-    text = listing.read_text()
-    assert text.count(ROW) == 1
-    listing.write_text(text.replace(ROW, 'FOLDERS = ("toy", "vllm",'))
-    return root
+    return pack_with_toy(tmp_path_factory.mktemp("pack"))
 
 
 @pytest.fixture(scope="module")
 def toys():
     """Two processes of the toy engine -> [(pid, what it says of itself)]"""
-    line = [sys.executable, os.path.join(TOY, "toy_serve.py")]
-    with spawned([*line, "0"], ready="{") as first, spawned([*line, "1"], ready="{") as second:
-        yield [(process.pid, json.loads(process.said)) for process in (first, second)]
+    with toy(0) as first, toy(1) as second:
+        yield [first, second]
 
 
 SEVERAL = """

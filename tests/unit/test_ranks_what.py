@@ -10,13 +10,13 @@ import pytest
 from harness.fake_proc import SPAWN, vllm
 from harness.heartbeats import eventually
 
+from gdbext.api.choosing import resolve_processes
 from gdbext.commands.llm_ranks import _HEAD, _row
 from gdbext.engines.group import engines_of
 from gdbext.engines.processes import ProcessRef
 from gdbext.engines.what import resolve
 from gdbext.errors import GdbextError, NotFoundError
 from gdbext.render.text import PLAIN
-from gdbext.session.process_selection import resolve_processes
 from gdbext.session.session import Session
 
 

@@ -3,13 +3,13 @@
 import pytest
 
 from gdbext.access import proctable
+from gdbext.api import choosing
 from gdbext.commands import table
 from gdbext.engines import discover, what
 from gdbext.engines.processes import ProcessRef, ranks_of
 from gdbext.engines.rank import Rank
 from gdbext.engines.spec import Match
 from gdbext.errors import GdbextError, NotFoundError
-from gdbext.session import engine_selection
 from gdbext.session.session import Session
 from gdbext.setup import outside
 from gdbext.stacks import snapshots
@@ -31,27 +31,27 @@ def machine(monkeypatch):
 
 def test_the_one_scheduler_is_taken_by_itself(machine):
     machine += [rank(0, "EngineCore", role="engine-core"), rank(1, "TP0"), rank(2, "api", role="api-server")]
-    assert engine_selection.only_scheduler(Session()) is machine[0]
+    assert choosing.only_scheduler(Session()) is machine[0]
 
 
 def test_of_schedulers_that_are_ranks_of_one_model_the_first_is_taken(machine):
     machine += [rank(n, f"TP{n}", "sglang", "scheduler", 2) for n in (0, 1)]
-    assert engine_selection.only_scheduler(Session()) is machine[0]
+    assert choosing.only_scheduler(Session()) is machine[0]
     for one, dp in zip(machine, (0, 1)):
         one.ranks["dp"] = dp
     with pytest.raises(GdbextError, match=r"2 schedulers run here"):
-        engine_selection.only_scheduler(Session())
+        choosing.only_scheduler(Session())
 
 
 def test_of_several_schedulers_none_is_taken_and_all_are_named(machine):
     machine += [rank(0, "EngineCore", role="engine-core"), rank(1, "TP0", "sglang", "scheduler", 2)]
     with pytest.raises(GdbextError, match=r"2 schedulers run here.* vllm:EngineCore \(pid .*sglang:TP0"):
-        engine_selection.only_scheduler(Session())
+        choosing.only_scheduler(Session())
 
 
 def test_without_an_engine_that_is_said(machine):
     with pytest.raises(NotFoundError, match="no engine's scheduler is running here"):
-        engine_selection.only_scheduler(Session())
+        choosing.only_scheduler(Session())
     status, _, error = outside.perform(table.load("llm-kv"), "", Session())
     assert status == 1 and "no engine's scheduler is running here" in error
     assert not outside.needs_gdb(table.load("llm-requests"), "")

@@ -1,10 +1,12 @@
-"""Shared by the commands about an engine's KV cache and requests: the running engine of a process, and the view of its cache."""
+"""Which processes, engines and caches a command or a program means: the one place that says so."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from .. import log
+from ..access import proc
 from ..access.base import Target
 from ..cpython import expressions, objects
 from ..engines import discover, kv_view, registry
@@ -16,8 +18,8 @@ from ..engines.rank import Rank
 from ..engines.spec import SCHEDULERS
 from ..engines.what import is_path
 from ..errors import GdbextError, NotFoundError
-from .command import Option
-from .process_selection import resolve_processes
+from ..session.command import Option
+from ..session.session import Session
 
 POOL = Option(
     "pool",
@@ -28,7 +30,43 @@ POOL = Option(
 CONTENT = Option("show-content", help="with token ids of prompts and outputs", for_agents=False)
 
 
-def engine_of(session: Any, target: Target) -> Engine | None:
+def resolve_processes(session: Session, text: str) -> list[ProcessRef]:
+    """Resolves `WHAT...`, each process once: names separated by blanks or commas, or one path of a file. Empty text means gdb's
+    selected process, else all engine processes."""
+    if not text:
+        pid = session.selected_pid()
+        if pid is not None:
+            return [session.process(pid)]
+        session.ranks = []  # "all" means now, not at the last llm-ranks
+        try:
+            return session.resolve("all")
+        except NotFoundError:
+            raise GdbextError(
+                "no engine process is running here: name pids, labels of llm-ranks, or snapshots (./FILE)"
+            ) from None
+    words = [text] if "/" in text and os.path.isfile(os.path.expanduser(text)) else text.replace(",", " ").split()
+    if "all" in words:
+        session.ranks = []
+    return session.resolve_each(words)
+
+
+def moving(session: Session, found: list[ProcessRef], failed: list[dict[str, Any]]) -> list[tuple[proc.ProcTarget, ProcessRef]]:
+    """The processes of `found` that run, each to be read as it runs, past the debugger. The others, which cannot move, are added
+    to `failed`; `GdbextError` where none is left."""
+    targets = []
+    for one in found:
+        why = session.targets.why_still(one)
+        if why or one.pid is None:
+            failed.append({"label": one.name, "pid": one.pid, "reason": why})
+        else:
+            targets.append((proc.ProcTarget(one.pid, one.name), one))
+    if not targets:
+        raise GdbextError(f"{failed[0]['label']}: {failed[0]['reason']}" if failed else "no process is named")
+    return targets
+
+
+# ---- engines -----------------------------------------------------------------------------------------------------------
+def engine_of(session: Session, target: Target) -> Engine | None:
     """The running engine that a process belongs to, with its siblings opened by the session. None for a core and for a process of
     no engine."""
     if not session.is_running(target):

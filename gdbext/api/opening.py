@@ -1,0 +1,163 @@
+"""How processes are opened: `attach`, `open`, `ranks`, `selected`. The session chooses processes as it does for commands."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ..engines.processes import ProcessRef
+from ..errors import GdbextError, NotFoundError
+from ..session.session import Session
+from ..stacks import prefetch, snapshots
+from . import choosing
+from .choosing import engine_of
+from .engines import Engine
+from .processes import Process, Ranks
+from .waits import Look
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..access.base import Target
+    from .processes import Thread
+
+WORDS = (prefetch.KV, prefetch.REACH)  # of a process with more memory than is copied: what is copied of it first
+
+
+def attach(what: int | str, *, live: bool = False, show_content: bool = False, max_bytes: int = snapshots.BYTES) -> Process:
+    """The one process that `what` names: a pid, or whatever `-on` of a command takes: a label (`"TP0"`), an index of `llm-ranks`,
+    `"decode:TP0"`, a file (`"./x.core"`). It is copied in a pause of milliseconds and runs on; what is read is of that moment.
+
+    `live`: it is read as it runs, without any pause, anew at each reading. `show_content`: also what users sent and got.
+    `max_bytes`: of private memory in the copy; big mappings are left out first. `GdbextError` where nothing, or more than one
+    process, is meant."""
+    opened = Opened(here(), live, show_content, max_bytes)
+    return opened.processes([opened.session.resolve_one(str(what))])[0]
+
+
+def open(file: str | os.PathLike[str], *, show_content: bool = False) -> Process:
+    """The process in a core or snapshot file."""
+    path = os.path.expanduser(os.fspath(file))
+    if not os.path.exists(path):
+        raise NotFoundError(f"{path}: there is no such file")
+    return Opened(here(), False, show_content, 0).processes([ProcessRef(core=path)])[0]
+
+
+def ranks(*what: int | str, live: bool = False, show_content: bool = False, max_bytes: int = snapshots.BYTES) -> Ranks:
+    """The processes that several `what`, as of `attach`, name, all copied in one moment; those of all engines here without any.
+    An engine (`"vllm"`) or an instance (`"decode"`, `":8100"`) means all of its processes. Those that cannot be opened are in
+    `failed`; `GdbextError` where none can."""
+    opened = Opened(here(), live, show_content, max_bytes)
+    found = choosing.resolve_processes(opened.session, ",".join(map(str, what)) or "all")
+    return Ranks(opened, opened.processes(found))
+
+
+def selected(*, show_content: bool = False) -> Process:
+    """Inside gdb: the process, or core, that gdb has selected, as it stands; `thread()` is its selected thread."""
+    session = here()
+    if not session.in_gdb:
+        raise GdbextError("no gdb here: gdbext.selected() is for Python inside gdb; outside, gdbext.attach(PID)")
+    target = session.target()
+    opened = Opened(session, False, show_content, 0)
+    ref = session.process(target.pid) if target.pid else ProcessRef()
+    opened.tid = session.tid()
+    return opened.made([(ref, target)])[0]
+
+
+def here() -> Session:
+    """gdb's own session inside gdb, else a new one."""
+    if "gdb" not in sys.modules:
+        return Session()
+    from ..session import gdb_session
+
+    return gdb_session.session
+
+
+class Opened:
+    """What one call opened: processes of one moment, or that run. `tid`: of the thread that gdb has selected; `failed`: those
+    that could not be opened."""
+
+    def __init__(self, session: Session, live: bool, show_content: bool, max_bytes: int) -> None:
+        self.session, self._live, self.show_content, self._max = session, live, show_content, max_bytes
+        self.tid: int | None = None
+        self.failed: list[dict[str, Any]] = []
+        self._taken: dict[ProcessRef, snapshots.ProcessSnapshot] = {}
+        self._made: list[Process] = []
+        self._look: Look | None = None
+
+    def processes(self, found: Sequence[ProcessRef]) -> list[Process]:
+        """The processes, opened together; `GdbextError` where none can be."""
+        targets: list[tuple[ProcessRef, Target]] = []
+        copied = [] if self._live else [one for one in found if one.pid is not None and not self.session.targets.attached(one)]
+        taken = snapshots.snapshots_of(copied)
+        if taken:
+            snapshots.at_one_moment(taken, None, WORDS, self._max)
+        self._taken = dict(zip(copied, taken))
+        for one in found:
+            try:
+                targets.append((one, self._target(one)))
+            except GdbextError as e:
+                if len(found) == 1:
+                    raise
+                self.failed.append({"label": one.label, "pid": one.pid, "reason": str(e)})
+        if not targets:
+            raise GdbextError("; ".join(dict.fromkeys(one["reason"] for one in self.failed)))
+        return self.made(targets)
+
+    def _target(self, one: ProcessRef) -> Target:
+        copy = self._taken.get(one)
+        if copy is None:
+            return self.session.open(one)
+        if copy.target is None:
+            raise GdbextError(copy.reason)
+        found: Target = copy.target
+        return found
+
+    def made(self, targets: Sequence[tuple[ProcessRef, Target]]) -> list[Process]:
+        """The processes of targets that are open."""
+        self._made = [Process(self, ref, target) for ref, target in targets]
+        return list(self._made)
+
+    def told_of(self, ref: ProcessRef) -> tuple[list[dict[str, Any]], list[str]]:
+        """-> (`pauses` of a process, what its copy lacks)"""
+        copy = self._taken.get(ref)
+        return (snapshots.pauses([copy]), copy.partial) if copy is not None else ([], [])
+
+    def again(self, ref: ProcessRef) -> Process:
+        """A process at one moment, now."""
+        return Opened(self.session, False, self.show_content, self._max).processes([ref])[0]
+
+    def look(self) -> Look:
+        """The waits of all of them."""
+        if self._look is None:
+            self._look = Look([one.view for one in self._made])
+        return self._look
+
+    def thread_at(self, node: Any) -> Thread | None:
+        """The thread of a node of `look`; None where it is none, or of no process here."""
+        for one in self._made:
+            if one.view.name == node[0] and isinstance(node[1], int):
+                return next((thread for thread in one.threads if thread.tid == node[1]), None)
+        return None
+
+    def family_of(self, process: Process) -> Any:
+        """A value that the processes of one engine share; None for those of none."""
+        rank = process.ref.rank
+        return rank.family if rank is not None else process.engine_name or None
+
+    def engine_of(self, process: Process) -> Engine | None:
+        """The engine of a process: with all of its processes where they run, else with those of the same moment."""
+        family = self.family_of(process)
+        if family is None:
+            return None
+        mine = [one for one in self._made if self.family_of(one) == family]
+        return Engine(mine, process.engine_name, engine_of(self.session, process.target), self.show_content)
+
+    def close(self) -> None:
+        """Frees the copies, and what keeps them."""
+        for one in self._made:
+            if one.ref in self._taken:
+                one.target.close()
+                one.target.invalidate()
+        self._taken, self._made, self._look = {}, [], None

@@ -1,0 +1,76 @@
+"""The verdict of llm-hang on some processes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..access.snapshot import apart
+from ..answers.hang import hang_data, hang_lines
+from ..answers.places import closing, nodes_of
+from ..render import html
+from ..render.text import PLAIN
+from ..verdict.examine import examine
+from ..verdict.kinds import QUIET
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..engines.processes import ProcessRef
+    from ..engines.targets import Targets
+    from ..render.text import Style
+    from ..verdict.examine import Examination
+
+
+class Verdict:
+    """Why some processes hang, or that they do not: what `llm-hang` answers.
+
+    * `kind`: `"lock-cycle"`, `"busy"`, `"unknown"` ... (docs/verdicts.md); `meaning`: the same in words
+    * `culprits`: places, `{host, label, pid, tid, name}` as far as they are known; `victims`: the labels of those that only wait
+    * `evidence`: sentences
+    * `partial`: why that is not the whole truth; `pauses`: `[{pid, seconds}]` for which processes were stopped
+    * `data`: all fields of `llm-hang -json` (docs/json.md)"""
+
+    def __init__(self, data: dict[str, Any], partial: Sequence[str], lines: Callable[[Style], list[str]]) -> None:
+        self.data, self.partial, self._lines = data, list(dict.fromkeys(partial)), lines
+        self.kind: str = data["verdict"]
+        self.meaning: str = data["meaning"]
+        self.culprits: list[dict[str, Any]] = data["culprits"]
+        self.evidence: list[str] = data["evidence"]
+        self.victims: list[str] = data["victims"]
+        self.pauses: list[dict[str, Any]] = data["pauses"]
+
+    @classmethod
+    def of(cls, found: Examination) -> Verdict:
+        """Of an examination."""
+        seen, data = found.seen, hang_data(found)
+        nodes = nodes_of([s.view for s in seen if s.view])
+        names = {s.pid: s.name for s in seen}
+        partial = [f"{s.name}: {reason}" for s in seen for reason in s.partial]
+        partial += apart(s.view.target for s in seen if s.view is not None and not s.view.live)
+        if data["failed"]:
+            partial.append(f"{data['ranks_read']} of {data['ranks_total']} processes")
+        return cls(data, partial, lambda style: hang_lines(data, style, nodes) + closing(data, names, style))
+
+    @property
+    def hung(self) -> bool | None:
+        """Whether something is wrong; None where that is not known ("unknown")."""
+        return None if self.kind == "unknown" else self.kind not in QUIET
+
+    def text(self, style: Style = PLAIN) -> str:
+        """As `llm-hang` prints it."""
+        return "\n".join(self._lines(style))
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return f"<Verdict {self.kind}: {self.meaning}>"
+
+    def _repr_html_(self) -> str:
+        """Its text, for a notebook."""
+        return f"<b>{html.text(self.kind)}</b>: {html.text(self.meaning)}<pre>{html.text(self.text())}</pre>"
+
+
+def judged(found: Sequence[ProcessRef], targets: Targets, seconds: float) -> Verdict:
+    """Watches processes for `seconds` without stopping them, copies each in a pause of milliseconds, and judges what was seen."""
+    return Verdict.of(examine(found, targets, seconds))

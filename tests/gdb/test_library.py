@@ -1,0 +1,248 @@
+"""The library (docs/library.md): its page and examples run on a server whose two threads hold each other's lock, on a snapshot of
+it, and on the toy engine; inside gdb it gives the same objects."""
+
+import ast
+import contextlib
+import http.server
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+from harness.gdb_run import ROOT
+from harness.subjects import SUBJECTS, spawned
+from harness.toy import pack_with_toy, toy
+
+import gdbext
+
+EXAMPLES = os.path.join(ROOT, "docs", "examples")
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory):
+    return pack_with_toy(tmp_path_factory.mktemp("pack"))
+
+
+@pytest.fixture(scope="module")
+def server():
+    """-> (pid, what it says of itself) of the server that hangs"""
+    with spawned([sys.executable, os.path.join(SUBJECTS, "two_locks.py")], ready="{") as process:
+        yield process.pid, json.loads(process.said)
+
+
+@pytest.fixture(scope="module")
+def file(server, tmp_path_factory):
+    """A snapshot of it."""
+    path = str(tmp_path_factory.mktemp("snapshot") / "server.core")
+    subprocess.run([sys.executable, "-m", "gdbext", "llm-snapshot", str(server[0]), "-o", path], cwd=ROOT, check=True)
+    return path
+
+
+def outside(code, *words, path=ROOT, **environ):
+    """What a program says that has the pack of `path`."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, words)],
+        cwd=path,
+        env={**os.environ, "PYTHONPATH": str(path), **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_the_examples_of_its_page_are_true(pack, server, file):
+    with toy(0) as (engine, _):
+        said = outside(
+            """
+            import doctest, sys
+            page, pid, engine, file = sys.argv[1:]
+            names = {"pid": int(pid), "engine": int(engine), "file": file}
+            found = doctest.testfile(page, False, globs=names, optionflags=doctest.ELLIPSIS)
+            print(f"{found.attempted} examples")
+            sys.exit(found.failed)
+            """,
+            *(os.path.join(ROOT, "docs", "library.md"), server[0], engine, file),
+            path=pack,
+        )
+    assert int(re.search(r"(\d+) examples", said).group(1)) > 40
+
+
+def test_one_moment_stays_and_live_moves():
+    """What is read of a moment does not change while the process does; `live` sees the change."""
+    code = "import time\nn = [0]\ndef count():\n while True:\n  n[0] += 1\n  time.sleep(0.001)\nprint('{', flush=True)\ncount()"
+    with spawned([sys.executable, "-c", code], ready="{") as process, gdbext.attach(process.pid) as moment:
+        live = gdbext.attach(process.pid, live=True)
+        before = [int(moment.evaluate("__main__:n[0]")), int(live.evaluate("__main__:n[0]"))]
+        while int(live.evaluate("__main__:n[0]")) == before[1]:
+            pass
+        assert int(moment.evaluate("__main__:n[0]")) == before[0] <= before[1]
+        assert live.threads[0].frames[0].function == "count" == moment.threads[0].frames[0].function
+
+
+def test_what_threads_wait_for_is_what_the_server_says(server, file):
+    pid, said = server
+    for p in (gdbext.attach(pid), gdbext.open(file)):
+        main, evictor = p.thread(pid), p.thread(said["evictor"])
+        assert (main.wait.owner, evictor.wait.owner) == (evictor, main)
+        assert main.wait.givers == [evictor] and main.wait.end().state == "ring"
+        assert [str(r.request_id) for r in main.frames[0]["self"].scheduler.running] == said["running"]
+        with pytest.raises(KeyError):
+            main.frames[0]["nothing"]
+        with pytest.raises(gdbext.NotFoundError):
+            p.thread(1)
+
+
+def test_every_failure_is_of_one_family(server, tmp_path):
+    no_core = tmp_path / "no.core"
+    no_core.write_text("no core")
+    p = gdbext.attach(server[0])
+    core = p.threads[0].frames[0]["self"]
+    for ask in (
+        lambda: gdbext.attach("nothing is called so"),
+        lambda: gdbext.attach(1 << 22),
+        lambda: gdbext.open(no_core),
+        lambda: gdbext.ranks("none"),
+        lambda: gdbext.selected(),
+        lambda: core.nothing,
+        lambda: core.scheduler.running[9],
+        lambda: core.scheduler.tensor(),
+        lambda: core.plain(),
+        lambda: core.step(),
+        lambda: p.evaluate("core +"),
+        lambda: p.object_at(0x1000),
+        lambda: len(core),
+        lambda: int(core.scheduler),
+    ):
+        with pytest.raises((gdbext.GdbextError, TypeError)) as e:
+            ask()
+        assert isinstance(e.value, gdbext.GdbextError) or "callable" in str(e.value)
+
+
+def test_values_are_the_process_own(server):
+    core = gdbext.attach(server[0]).threads[0].frames[0]["self"]
+    limits = core.scheduler.limits
+    assert limits.plain() == {"max_seqs": 256, "names": ("a", "b")} and dict(limits["names"].fields()) == {}
+    assert list(limits) == ["max_seqs", "names"] and "names" in limits and limits["max_seqs"] > 255
+    assert "running" in dir(core.scheduler) and not hasattr(core, "_repr_png_")
+    for shown in (core, core.scheduler, core.cache_lock):
+        assert shown.type_name in shown._repr_html_()
+
+
+def test_inside_gdb_the_same_objects_are_given(gdb, server, file):
+    ask = (
+        "python import gdbext; p = gdbext.selected(); print('SAID', p.thread().tid, p.thread().wait.owner.tid, "
+        "str(p.evaluate('__main__:core').scheduler.running[0].request_id), p.hang().kind, gdbext.attach({}).target is p.target)"
+    )
+    pid, said = server
+    choose = f"python [t.switch() for t in gdb.selected_inferior().threads() if t.ptid[1] == {said['evictor']}]"
+    of_process = gdb([f"attach {pid}", choose, ask.format(pid)]).text
+    assert f"SAID {said['evictor']} {pid} req-7 lock-cycle True" in of_process
+    of_core = gdb([f"core-file {file}", ask.replace(", gdbext.attach({}).target is p.target", "")]).text
+    assert f"SAID {pid} {said['evictor']} req-7 lock-cycle" in of_core
+
+
+# ---- the examples ----------------------------------------------------------------------------------------------------------
+def test_the_plugin_of_pytest_prints_what_a_test_waits_for(tmp_path):
+    test = """
+        import signal
+        import threading
+        lock = threading.Lock()
+        signal.signal(signal.SIGUSR1, lambda *_: lock.release())
+        def test_quick():
+            pass
+        def test_hangs():
+            with lock:
+                lock.acquire(timeout=300)
+    """
+    (tmp_path / "test_it.py").write_text(textwrap.dedent(test))
+    line = [sys.executable, "-m", "pytest", "-p", "pytest_hang", "--hang-after", "2", "-p", "no:cacheprovider", "test_it.py"]
+    more = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join((EXAMPLES, ROOT))}, "stderr": subprocess.STDOUT}
+    with spawned(line, ready="test_it.py::test_hangs has run for 2 s", cwd=tmp_path, **more) as process:
+        said = list(itertools.takewhile(lambda line: not line.startswith("paused"), process.stdout))
+        process.send_signal(signal.SIGUSR1)
+        said += process.stdout.readlines()
+    text = "".join(said)
+    assert "2 passed" in said[-1] and "test_quick has run" not in text, text
+    assert "waits for the Lock lock, which it holds itself" in text and "test_hangs (test_it.py:10)" in text, text
+
+
+def test_the_watch_posts_a_hang_once_and_that_it_is_gone(tmp_path):
+    posted, ready = [], threading.Semaphore(0)
+
+    class Hook(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+            ready.release()
+
+        def log_message(self, *words):
+            pass
+
+    hook = http.server.HTTPServer(("127.0.0.1", 0), Hook)
+    threading.Thread(target=hook.serve_forever, daemon=True).start()
+    with contextlib.ExitStack() as stack:
+        stack.callback(hook.shutdown)
+        hung = stack.enter_context(spawned([sys.executable, os.path.join(SUBJECTS, "two_locks.py")], ready="{"))
+        line = [sys.executable, os.path.join(EXAMPLES, "watch_webhook.py"), f"http://127.0.0.1:{hook.server_port}/"]
+        more = {"env": {**os.environ, "PYTHONPATH": ROOT}}
+        watch = stack.enter_context(spawned([*line, str(hung.pid), "--every", "0.2"], **more))
+        assert ready.acquire(timeout=120)
+        hung.kill()
+        hung.wait()
+        assert ready.acquire(timeout=120) and watch.wait(60) == 0
+    assert [one["verdict"] for one in posted] == ["lock-cycle", "gone"]
+    assert posted[0]["culprits"][0]["pid"] == hung.pid and "evictor" in posted[0]["text"]
+
+
+NOTEBOOK = """
+import ast, json, sys
+cells = json.load(open(sys.argv[1]))["cells"]
+scope = {}
+for cell in cells:
+    if cell["cell_type"] == "code":
+        tree = ast.parse("".join(cell["source"]))
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, "cell", "exec"), scope)
+        shown = eval(compile(ast.Expression(last.value), "cell", "eval"), scope) if last else None
+        print("SHOWN", shown._repr_html_() if hasattr(shown, "_repr_html_") else repr(shown))
+"""
+
+
+def test_the_notebook_draws_a_cache_and_the_lives_of_requests(pack):
+    path = os.path.join(EXAMPLES, "kv_notebook.ipynb")
+    with toy(0) as (pid, said):
+        shown = outside(NOTEBOOK, path, path=pack, WHAT=str(pid), SECONDS="0.5").split("SHOWN ")
+    assert all(name in shown[2] for name in said["ids"])  # the engine's requests
+    assert shown[3].count("<td title=") == 8 and "A toy-a" in shown[3]
+    assert shown[4].startswith("(True, [])")
+    assert [shown[n].count("<polyline") for n in (6, 7)] == [3, 3] and "up to 4 in" in shown[7]
+    with contextlib.suppress(ImportError):
+        import nbformat
+
+        nbformat.validate(nbformat.read(path, 4))
+
+
+@pytest.mark.sources
+def test_the_examples_use_nothing_of_gdbext_but_the_library():
+    names = {name for name in os.listdir(EXAMPLES) if name.endswith((".py", ".ipynb"))}
+    assert len(names) == 3
+    for name in names:
+        with open(os.path.join(EXAMPLES, name)) as f:
+            text = f.read()
+        if name.endswith(".ipynb"):
+            text = "\n".join("".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "code")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom):
+                assert not node.module.startswith("gdbext")
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "gdbext":
+                assert hasattr(gdbext, node.attr), node.attr
