@@ -15,7 +15,7 @@ from .bytecode import SUBSCRIPT, VARIADIC, Bytecode, Step
 from .objects import Object
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .frames import Code
 
@@ -42,66 +42,29 @@ class State:
 
 
 class Machine:
-    """Does the instructions of one function. A domain, which is a subclass, defines what stands under "the domain"."""
+    """Does the instructions of one function. A subclass is a domain: it defines what is declared here. Operators are named as the
+    nodes of `ast` ("Add", "USub", "Not", "Lt", "Is", "In")."""
 
     null: Any = None  # beside a callable that is no method
+    given: Callable[[Any], Any]  # a constant: an `Object`, None, a number, the {"name"} of a built-in function
+    local: Callable[[State, str], Any]
+    named: Callable[[str], Any]  # a global, or a built-in
+    attribute: Callable[[Any, str], Any]
+    super_attribute: Callable[[Any, Any, Any, str], Any]  # of super (the callable), a class, an owner
+    truth: Callable[[Any], Any]  # as a value
+    decided: Callable[[Any], bool | None]  # a truth; None where it is not known
+    is_none: Callable[[Any], bool | None]
+    unary: Callable[[str, Any], Any]
+    binary: Callable[[str, Any, Any, bool], Any]  # the last: in place
+    compare: Callable[[str, Any, Any], Any]
+    item: Callable[[Any, Any], Any]
+    made: Callable[[str, list[Any]], Any]  # a new "list", "tuple" or "set"
+    parts: Callable[[Any, int], list[Any]]  # what a sequence is unpacked into
 
     def __init__(self, code: Code) -> None:
         self.rt, self.code, self.minor = code.rt, code, code.rt.minor
         self.bytes: Bytecode = bytecode.of(code)
         self.steps = self.bytes.steps
-
-    # ---- the domain ----------------------------------------------------------------------------------------------
-    def given(self, value: Any) -> Any:
-        """A constant: an `Object`, None, a number, the `{"name"}` of a built-in function."""
-        raise NotImplementedError
-
-    def local(self, state: State, name: str) -> Any:
-        """A variable."""
-        raise NotImplementedError
-
-    def named(self, name: str) -> Any:
-        """A global, or a built-in."""
-        raise NotImplementedError
-
-    def attribute(self, owner: Any, name: str) -> Any:
-        raise NotImplementedError
-
-    def super_attribute(self, called: Any, kind: Any, owner: Any, name: str) -> Any:
-        """`super().name`, or `super(kind, owner).name`."""
-        raise NotImplementedError
-
-    def truth(self, value: Any) -> Any:
-        """Its truth, as a value."""
-        raise NotImplementedError
-
-    def decided(self, truth: Any) -> bool | None:
-        """A truth; None where it is not known."""
-        raise NotImplementedError
-
-    def is_none(self, value: Any) -> bool | None:
-        raise NotImplementedError
-
-    def unary(self, name: str, value: Any) -> Any:
-        """`name`: of the ast node ("USub", "Not"), as in `binary` ("Add") and `compare` ("Lt", "Is", "In")."""
-        raise NotImplementedError
-
-    def binary(self, name: str, left: Any, right: Any, in_place: bool) -> Any:
-        raise NotImplementedError
-
-    def compare(self, name: str, left: Any, right: Any) -> Any:
-        raise NotImplementedError
-
-    def item(self, whole: Any, key: Any) -> Any:
-        raise NotImplementedError
-
-    def made(self, kind: str, members: list[Any]) -> Any:
-        """A new "list", "tuple" or "set"."""
-        raise NotImplementedError
-
-    def parts(self, whole: Any, count: int) -> list[Any]:
-        """So many values that a sequence is unpacked into."""
-        raise NotImplementedError
 
     # ---- instructions --------------------------------------------------------------------------------------------
     def do(self, state: State, step: Step) -> bool:
