@@ -217,7 +217,7 @@ def jit_doubt(rt: Runtime) -> str:
 def jit_wanted(rt: Runtime) -> bool:
     """Whether the program was started with a JIT and its CPython has one."""
     try:
-        return rt.version >= (3, 13) and rt.target.environ().get("PYTHON_JIT", "0") not in ("0", "") and _knows_jit(rt)
+        return rt.minor.jit and rt.target.environ().get("PYTHON_JIT", "0") not in ("0", "") and _knows_jit(rt)
     except GdbextError as e:
         log.passed_over(e)
         return False
