@@ -315,7 +315,7 @@ class BytecodeWatchpoint(HardwareBreakpoint):
     def __init__(self, process: Process, place: BytecodeLocation, owner: str, hit: Hit) -> None:
         super().__init__(process, f"*(short *) {place.address:#x}", gdb.BP_WATCHPOINT, owner, wp_class=gdb.WP_ACCESS)
         self.place, self.hit = place, hit
-        self._old = process.rt.version < (3, 11)
+        self._old = process.rt.minor.frame_objects
         self._last: dict[int, tuple[int, int, int]] = {}
 
     def reached(self) -> bool:

@@ -40,7 +40,7 @@ def run(pid: int, body: str, port: int = 0, timeout: float = 10.0, paths: Iterab
     target = ProcTarget(pid)
     rt = open_runtime(target)
     inferior = next((i for i in gdb.inferiors() if i.pid == pid), None)
-    if rt.version < (3, 14) and inferior is None:
+    if not rt.minor.remote_execution and inferior is None:
         raise GdbextError(
             f"process {pid}: its CPython {rt.layout.name} has no remote execution (3.14 has): llm-attach it, then gdb can call a "
             "function"
@@ -48,7 +48,7 @@ def run(pid: int, body: str, port: int = 0, timeout: float = 10.0, paths: Iterab
     folder, said = SharedTempDir(target), {}
     try:
         folder.write("run.py", injected_scripts.script(body, port, paths, folder.path("run.py"), folder.path("result")))
-        if rt.version >= (3, 14):
+        if rt.minor.remote_execution:
             said = _by_remote_execution(rt, target, folder, inferior, timeout)
         else:
             said = _by_call(target, inferior, folder, timeout)

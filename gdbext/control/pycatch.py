@@ -8,7 +8,8 @@ import functools
 from typing import TYPE_CHECKING
 
 from .. import log
-from ..cpython import codes, exceptions
+from ..cpython import exceptions
+from ..cpython.bytecode import exception_entries
 from ..cpython.content import counted, hides_message
 from ..cpython.types import EXCEPTION
 from ..engines import registry
@@ -226,7 +227,7 @@ def handled_here(rt: Runtime, step: RawFrame) -> bool:
     try:
         if "code.co_exceptiontable" in L:
             table = rt.object(t.u64(step.code + L["code.co_exceptiontable"])).raw_bytes()
-            return any(start <= step.lasti < end for start, end in codes.handlers(table))
+            return any(start <= step.lasti < end for start, end, *_ in exception_entries(table))
         return t.i32(step.address + L["frameobj.f_iblock"]) > 0
     except (FaultError, LayoutError) as e:
         log.passed_over(e)

@@ -149,7 +149,7 @@ def _jumps(rt: Runtime, step: RawFrame) -> Callable[[], bool]:
     """A function that says whether a frame's word was only advanced by a generator that ended, to be called at each change of the
     word. In 3.12 a generator's end adds `return_offset` to it (Python/ bytecodes.c, FOR_ITER_GEN and RETURN_VALUE), and no
     instruction runs there."""
-    if rt.version != (3, 12):
+    if not rt.minor.advances_ended:
         return lambda: False
 
     def place() -> int:

@@ -12,7 +12,7 @@ from ..errors import GdbextError
 from . import spending
 from .comparisons import plain_set
 from .objects import Object
-from .values import NoneOperand, is_frozen, is_none, kind, members, own_code, plain
+from .values import NoneOperand, is_frozen, is_none, kind, members, own_code, plain, truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,9 @@ def _bound(name: str, a: Any, b: Any) -> None:
 
 
 def unary(name: str, operand: Any) -> Any:
-    """`-operand` and the like; `name`: of the ast node ("USub")."""
+    """`-operand`, `not operand` and the like; `name`: of the ast node ("USub")."""
+    if name == "Not":
+        return not truth(operand)
     work, method = _UNARY[name]
     if isinstance(operand, Object):
         own_code(operand, method)

@@ -140,7 +140,7 @@ def _method_wrapper(printer: Repr, value: Object, depth: int) -> str:
 
 def _wrapped_callable(printer: Repr, value: Object, depth: int) -> str:
     """staticmethod and classmethod: from 3.10 on they name the wrapped object."""
-    if value.rt.version < (3, 10):
+    if not value.rt.minor.wrappers_name:
         return default_repr(value)
     return f"<{value.type.name}({printer.show(value.rt.object(_after_header(value, 0)), depth + 1)})>"
 
@@ -185,7 +185,7 @@ def _partial(printer: Repr, value: Object, depth: int) -> str:
     keywords = [(k.string(MAX_TEXT), v) for k, v in kw.items(printer.limits.items)]
     shown += [f"{name}={printer.named(name, v, depth + 1)}" for name, v in keywords]
     info = value.type
-    named = info.raw_name if not info.is_python else info.full_name if value.rt.version >= (3, 13) else info.name
+    named = info.raw_name if not info.is_python else info.full_name if value.rt.minor.full_partials else info.name
     return f"{named}({', '.join(shown)})"
 
 
@@ -251,10 +251,10 @@ def _weakref(printer: Repr, value: Object, depth: int) -> str:
     kind = "weakproxy" if proxy else "weakref"
     target = rt.object(pointer) if pointer else None
     if target is None or target.is_none():
-        return f"<{kind} at {value.address:#x}; {'to NoneType at' if proxy and rt.version < (3, 13) else 'dead'}>"
+        return f"<{kind} at {value.address:#x}; {'to NoneType at' if proxy and not rt.minor.says_dead else 'dead'}>"
     name = target.type.raw_name
     if proxy:
-        to = f"to '{name}'" if rt.version >= (3, 13) else f"to {name}"
+        to = f"to '{name}'" if rt.minor.says_dead else f"to {name}"
         return f"<{kind} at {value.address:#x}; {to} at {pointer:#x}>"
     own = _own_name(target)
     return f"<{kind} at {value.address:#x}; to '{name}' at {pointer:#x}{f' ({own})' if own else ''}>"

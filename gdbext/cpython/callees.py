@@ -18,19 +18,20 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import GdbextError, NotFoundError
-from . import codes
+from . import bytecode, codes
 from .stack_depths import UNKNOWN, writers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .bytecode import Step
     from .frames import PyFrame
+    from .minors import Minor
     from .objects import Object
-    from .stack_depths import Step, Writers
+    from .stack_depths import Writers
 
 _DESCRIPTORS = ("method_descriptor", "classmethod_descriptor", "wrapper_descriptor")
 _FUNCTIONS = ("builtin_function_or_method", "cython_function_or_method", "fused_cython_function")
-_FIRST = (3, 13)  # from here on the callable stands before the NULL or self, not behind it
 
 
 def callee(frame: PyFrame) -> str:
@@ -57,7 +58,7 @@ def _callee(frame: PyFrame) -> str:
     found = _Call(frame, every, before[at], every[at]).callable()
     if not rt.target.is_stopped and at != _lasti_now(frame):
         raise NotFoundError(f"{frame.function} ran while its call was read")
-    return _name(found) if found is not None else ""
+    return name_of(found) if found is not None else ""
 
 
 def _called_python(frame: PyFrame) -> bool:
@@ -71,18 +72,18 @@ def _lasti_now(frame: PyFrame) -> int:
     return int(raw_frame(frame.rt, frame.address).lasti)
 
 
-def _size(step: Step, version: tuple[int, int]) -> int:
+def _size(step: Step, minor: Minor) -> int:
     """How many values of the stack a call takes."""
-    return _SHAPES["CALL" if step.name == "PRECALL" else step.name](step.argument, version)
+    return _SHAPES["CALL" if step.name == "PRECALL" else step.name](step.argument, minor)
 
 
-_SHAPES: dict[str, Callable[[int, tuple[int, int]], int]] = {
-    "CALL_FUNCTION": lambda n, version: n + 1,
-    "CALL_FUNCTION_KW": lambda n, version: n + 2,
-    "CALL_METHOD": lambda n, version: n + 2,
-    "CALL": lambda n, version: n + 2,
-    "CALL_KW": lambda n, version: n + 3,
-    "CALL_FUNCTION_EX": lambda n, version: 4 if version >= (3, 14) else 2 + (n & 1) + (version >= (3, 11)),
+_SHAPES: dict[str, Callable[[int, Minor], int]] = {
+    "CALL_FUNCTION": lambda n, minor: n + 1,
+    "CALL_FUNCTION_KW": lambda n, minor: n + 2,
+    "CALL_METHOD": lambda n, minor: n + 2,
+    "CALL": lambda n, minor: n + 2,
+    "CALL_KW": lambda n, minor: n + 3,
+    "CALL_FUNCTION_EX": lambda n, minor: 2 + (n & 1 or minor.always_kwargs) + minor.paired_ex,
 }
 
 
@@ -91,8 +92,9 @@ class _Call:
 
     def __init__(self, frame: PyFrame, steps: dict[int, Step], writers: Writers, step: Step) -> None:
         self.frame, self.rt, self.steps, self.step = frame, frame.rt, steps, step
+        self.bytes = bytecode.of(frame.code)
         rt = self.rt
-        size = _size(step, rt.version)
+        size = _size(step, rt.minor)
         self.depth, self.writers = len(writers) - size, writers
         if self.depth < 0:
             raise NotFoundError(f"{frame.function} has too few values for its {step.name}")
@@ -109,16 +111,17 @@ class _Call:
     def callable(self) -> Object | None:
         """The callable, where it is proven that the call is still in progress."""
         name, first, second = self.step.name, self.words[0], self.words[1] if len(self.words) > 1 else 0
-        paired = name not in ("CALL_FUNCTION", "CALL_FUNCTION_KW") and (name != "CALL_FUNCTION_EX" or self.rt.version >= (3, 11))
+        paired = name not in ("CALL_FUNCTION", "CALL_FUNCTION_KW") and (name != "CALL_FUNCTION_EX" or self.rt.minor.paired_ex)
         if not paired:
-            return self._loaded(first, 0)
-        if self.rt.version >= (3, 14):
+            return self._loaded(first)
+        if self.rt.minor.keeps_stack_end:
             return self._running(first)
-        if self.rt.version < _FIRST and not first:  # the result would stand there
+        leads = self.rt.minor.callable_first
+        if not leads and not first:  # the result would stand there
             return self._object(second)
         if first and second and self._is_method(first, second):
             return self._object(first)
-        return self._loaded(first, 0) if self.rt.version >= _FIRST else None
+        return self._loaded(first) if leads else None
 
     def _running(self, first: int) -> Object | None:
         """The callable, proven by the stack's end that the frame keeps. The end lies before the values that the call takes, or
@@ -139,36 +142,25 @@ class _Call:
             return False
         return rt.target.u64(function + rt.layout["descr.d_type"]) in rt.object(owner).type.mro
 
-    def _loaded(self, address: int, place: int) -> Object | None:
-        """The callable at `place`, where the instruction that pushed it would push the same one now."""
-        writer = self.writers[self.depth + place]
+    def _loaded(self, address: int) -> Object | None:
+        """The first of the words, where the instruction that pushed it would push the same one now."""
+        writer = self.writers[self.depth]
         step = self.steps.get(writer) if writer != UNKNOWN else None
         if not address or step is None:
             return None
         found = self.rt.object(address)
-        if step.name in ("LOAD_ATTR", "LOAD_METHOD"):
-            return found if _own_name(found) == self._co_name(step) else None
+        if step.name == "LOAD_ATTR":
+            return found if own_name(found) == self.bytes.name(step.argument) else None
         return found if address == self._value(step) else None
-
-    def _co_name(self, step: Step) -> str:
-        shift = {"LOAD_ATTR": (3, 12), "LOAD_GLOBAL": (3, 11)}.get(step.name)
-        index = step.argument >> 1 if shift is not None and self.rt.version >= shift else step.argument
-        code = self.frame.code
-        names = self.rt.object(self.rt.target.u64(code.address + self.rt.layout["code.co_names"]))
-        return str(names.elements(index + 1)[index].string(1000))
 
     def _value(self, step: Step) -> int | None:
         """The address of the value that a load would push now."""
         frame = self.frame
-        if step.name.startswith("LOAD_FAST") and "LOAD_FAST_LOAD" not in step.name or step.name == "LOAD_DEREF":
-            variables = frame.code.variables
-            deref = step.name == "LOAD_DEREF" and self.rt.version < (3, 11)
-            count = sum(not kind & 0xC0 for _, kind in variables) if deref else 0
-            name = variables[step.argument + count][0]
-            held = dict(frame.locals()).get(name)
+        if step.name in ("LOAD_FAST", "LOAD_DEREF"):
+            held = dict(frame.locals()).get(self.bytes.variable(step.argument))
             return held.address if held is not None else None
         if step.name in ("LOAD_GLOBAL", "LOAD_NAME"):
-            name = self._co_name(step)
+            name = self.bytes.name(step.argument)
             own = frame.namespace() if step.name == "LOAD_NAME" else None
             for where in (own, frame.globals(), frame.builtins()):
                 if where is None:
@@ -181,7 +173,7 @@ class _Call:
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------
-def _own_name(function: Object) -> str:
+def own_name(function: Object) -> str:
     """The name of a C function, without its module or class; '' for any other object."""
     rt, kind = function.rt, function.type.builtin_name or function.type.name
     L, t = rt.layout, rt.target
@@ -194,9 +186,9 @@ def _own_name(function: Object) -> str:
     return str(rt.type(function.address).name) if kind == "type" and not rt.type(function.address).is_heap else ""
 
 
-def _name(function: Object) -> str:
+def name_of(function: Object) -> str:
     """`time.sleep`, `list.sort`, `sorted`, `range`; '' for anything but a C function."""
-    rt, own = function.rt, _own_name(function)
+    rt, own = function.rt, own_name(function)
     L, t = rt.layout, rt.target
     kind = function.type.builtin_name
     if not own or kind == "type":

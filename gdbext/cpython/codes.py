@@ -148,24 +148,6 @@ def returns(code: Code) -> list[tuple[BytecodeLocation, int | None]]:
     return found
 
 
-def handlers(table: bytes) -> list[tuple[int, int]]:
-    """3.11+: `[(start, end)]` in bytes of code that an exception table covers (Objects/exception_handling_notes.txt)."""
-    found: list[tuple[int, int]] = []
-    numbers: list[int] = []
-    value = 0
-    for byte in table:
-        if byte & 128 and numbers and len(numbers) % 4 == 0:
-            found.append((2 * numbers[0], 2 * (numbers[0] + numbers[1])))
-            numbers = []
-        value = value << 6 | byte & 63
-        if not byte & 64:
-            numbers.append(value)
-            value = 0
-    if len(numbers) == 4:
-        found.append((2 * numbers[0], 2 * (numbers[0] + numbers[1])))
-    return found
-
-
 # ---- all code objects ------------------------------------------------------------------------------------------------
 class Found:
     """All code objects of a process.
@@ -235,7 +217,7 @@ def jit_doubt(rt: Runtime) -> str:
 def jit_wanted(rt: Runtime) -> bool:
     """Whether the program was started with a JIT and its CPython has one."""
     try:
-        return rt.version >= (3, 13) and rt.target.environ().get("PYTHON_JIT", "0") not in ("0", "") and _knows_jit(rt)
+        return rt.minor.jit and rt.target.environ().get("PYTHON_JIT", "0") not in ("0", "") and _knows_jit(rt)
     except GdbextError as e:
         log.passed_over(e)
         return False

@@ -6,7 +6,7 @@ import array
 from typing import Any
 
 from ..errors import GdbextError, NotFoundError
-from . import hiding
+from . import comparisons, hiding
 from .adapters import Adapter
 from .comparisons import same
 from .objects import MAX_ITEMS, Object
@@ -105,6 +105,17 @@ def _slice(value: Object, part: slice) -> Any:
         numbers = value.array_numbers(low, high)[1]
         return array.array(value.array_numbers(0, 0)[0], [numbers[i - low] for i in whole])
     raise GdbextError(f"{describe(value)} cannot be sliced by reading memory")
+
+
+def holds(name: str, left: Any, right: Any) -> bool:
+    """`left OPERATOR right`; `name`: of the ast node ("Lt", "Is", "In")."""
+    if name in ("Is", "IsNot"):
+        return comparisons.identical(left, right) == (name == "Is")
+    if name in ("Eq", "NotEq"):
+        return comparisons.equal(left, right) == (name == "Eq")
+    if name in ("In", "NotIn"):
+        return contains(right, left) == (name == "In")
+    return comparisons.ordered(name, left, right)
 
 
 def contains(container: Any, value: Any) -> bool:

@@ -165,7 +165,7 @@ class RawFrame:
 def _walk_frame_objects(rt: Runtime, tstate: int, limit: int = MAX_FRAMES) -> list[RawFrame]:
     """3.9, 3.10: a chain of PyFrameObjects. 3.10 counts instructions, 3.9 bytes; 3.10 has a cframe for each activation."""
     L, t = rt.layout, rt.target
-    scale = 2 if rt.version >= (3, 10) else 1
+    scale = rt.minor.code_unit
     anchors = _cframes(rt, tstate) if "tstate.cframe" in L and limit > 1 else []
     address = t.u64(tstate + L["tstate.frame"])
     seen: set[int] = set()
@@ -284,7 +284,7 @@ def raw_frame(rt: Runtime, address: int) -> RawFrame:
     """The raw frame at an address, even one that was unlinked just now. Its `anchor` is not looked for."""
     L, t = rt.layout, rt.target
     if "frameobj.f_lasti" in L:
-        lasti = t.i32(address + L["frameobj.f_lasti"]) * (2 if rt.version >= (3, 10) else 1)
+        lasti = t.i32(address + L["frameobj.f_lasti"]) * rt.minor.code_unit
         return RawFrame(address, t.u64(address + L["frameobj.f_code"]), lasti, 0, 0)
     blob = t.read(address, L["iframe.__size"])
     code = _word(blob, L.frame_code) & ~rt.dialect.tag_mask

@@ -63,7 +63,7 @@ def _sum(rt: Runtime | None, value: Any, start: Any = 0) -> Any:
             raise NoneOperand("sum() met None") if number is None else GdbextError("sum() adds no text")
         if isinstance(total, (list, tuple)):
             spending.made(total)  # made anew with each
-        carried = rt is not None and rt.version >= (3, 12) and type(total) is float and type(number) in (int, float)
+        carried = rt is not None and rt.minor.sums_carry and type(total) is float and type(number) in (int, float)
         if not carried:
             total, lost = (total + lost if lost and type(total) is float else total) + number, 0.0
             continue

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
-from . import arithmetic, comparisons, containers, expression_calls, hiding, plain_code, spending, value_attributes, values
+from . import arithmetic, containers, expression_calls, hiding, plain_code, spending, value_attributes, values
 from .adapters import Adapter
 from .objects import Object
 from .values import NoneOperand
@@ -268,8 +268,6 @@ class Evaluator:
         return value
 
     def _unaryop(self, node: ast.UnaryOp) -> Any:
-        if isinstance(node.op, ast.Not):
-            return not values.truth(self.value(node.operand))
         return arithmetic.unary(type(node.op).__name__, self.value(node.operand))
 
     def _binop(self, node: ast.BinOp) -> Any:
@@ -282,19 +280,10 @@ class Evaluator:
         left = self.value(node.left)
         for op, right_node in zip(node.ops, node.comparators):
             right = self.value(right_node)
-            if not self._holds(op, left, right):
+            if not containers.holds(type(op).__name__, left, right):
                 return False
             left = right
         return True
-
-    def _holds(self, op: ast.cmpop, left: Any, right: Any) -> bool:
-        if isinstance(op, (ast.Is, ast.IsNot)):
-            return comparisons.identical(left, right) == isinstance(op, ast.Is)
-        if isinstance(op, (ast.Eq, ast.NotEq)):
-            return comparisons.equal(left, right) == isinstance(op, ast.Eq)
-        if isinstance(op, (ast.In, ast.NotIn)):
-            return containers.contains(right, left) == isinstance(op, ast.In)
-        return comparisons.ordered(type(op).__name__, left, right)
 
     # ---- calls and comprehensions --------------------------------------------------------------------------------
     def _call(self, node: ast.Call) -> Any:

@@ -63,7 +63,7 @@ class Code:
     def columns(self, lasti: int) -> tuple[int | None, int | None, int | None]:
         """(end line, column, end column) of the instruction at byte `lasti`. Columns are in bytes from 0, as in `co_positions`.
         Each is None before 3.11, and where the table omits it (-X no_debug_ranges)."""
-        if self.rt.version < (3, 11) or lasti < 0:
+        if not self.rt.minor.tells_columns or lasti < 0:
             return None, None, None
         spans = linetable.positions(self.table, self.first)
         return next((where for start, end, _, where in spans if start <= lasti < end), (None, None, None))
@@ -120,7 +120,7 @@ class PyFrame:
         """The line that the frame object keeps, 0 where it keeps none. `PyFrame_GetLineNumber` asks for it first
         (Objects/frameobject.c). Code without instructions of its own (Nuitka's: all it has is at its first line) keeps it."""
         rt, L = self.rt, self.rt.layout
-        if rt.version < (3, 10):  # not kept up to date there
+        if not rt.minor.keeps_line:
             return 0
         try:
             held = self.address if self._is_object() else rt.target.u64(self.address + L["iframe.frame_obj"])

@@ -115,7 +115,7 @@ def _words(rt: Runtime, address: int) -> list[int]:
     `LayoutError` where the C++ object does not name its greenlet, or a word does not fit its purpose."""
     t = rt.target
     at = t.u64(address + rt.layout["object.__size"] + 16)  # after the list of weak references and the dict
-    before = _BEFORE[rt.version >= (3, 11)]
+    before = _BEFORE[not rt.minor.frame_objects]
     words = list(t.words(at, before + 7)) if at else [0, 0]
     if words[1] != address:
         raise LayoutError(f"the greenlet at {address:#x} is of a release that is not known here (2 and 3 are)")
@@ -162,7 +162,7 @@ def _walk(rt: Runtime, frame: int, words: list[int]) -> list[RawFrame]:
             steps.append(dialects.raw_frame(rt, at))
             at = t.u64(at + L["frameobj.f_back"])
             continue
-        if rt.version < (3, 12) or t.u8(held + L["iframe.owner"]) < dialects.OWNED_BY_C:
+        if not rt.minor.shim_frames or t.u8(held + L["iframe.owner"]) < dialects.OWNED_BY_C:
             if held != at:
                 raise LayoutError(f"a Python frame at {at:#x} lies on a C stack")
             steps.append(dialects.raw_frame(rt, at))

@@ -70,7 +70,7 @@ def parked_at(rt: Runtime, futex: int) -> Object | None:
     Python/parking_lot.c: park_arg, addr, semaphore).
     """
     L = rt.layout
-    if rt.version < (3, 13):
+    if not rt.minor.mutexes:
         return None
     try:
         byte = rt.target.u64(futex - 8)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
+from .bytecode import exception_entries
 from .expressions import evaluate
 from .objects import Object
-from .stack_depths import exception_entries
 
 if TYPE_CHECKING:
     from .frames import PyFrame

@@ -102,8 +102,8 @@ def called(callee: Value, arguments: list[Value], named: dict[str, Value]) -> Va
         rt = function.rt
         bound_to = rt.target.u64(function.address + rt.layout["cfunc.m_self"])
         if bound_to and not rt.object(bound_to).isa("module", "type"):
-            return called(Value(Bound(rt.object(bound_to), callees._own_name(function), function)), arguments, named)
-    name = callees._name(function)
+            return called(Value(Bound(rt.object(bound_to), callees.own_name(function), function)), arguments, named)
+    name = callees.name_of(function)
     if name == "len" and arguments and isinstance(arguments[0].held, Object):
         if arguments[0].held.type.builtin_name in CONTAINERS:
             return Value(arguments[0].held.len(), (Ask("Items", arguments[0].held),))
@@ -124,7 +124,7 @@ def called(callee: Value, arguments: list[Value], named: dict[str, Value]) -> Va
 def _function_name(function: Object) -> str:
     rt = function.rt
     if not function.isa("function"):
-        return callees._own_name(function)
+        return callees.own_name(function)
     return str(rt.object(rt.target.u64(function.address + rt.layout["func.func_qualname"])).string(300))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..errors import GdbextError
-from . import child_waits, loops
+from . import bytecode, child_waits
 from .poll_values import Ask
 from .poll_walk import Walk
 
@@ -80,7 +80,7 @@ def _of_child(frames: Sequence[PyFrame]) -> Poll | None:
 
 def _of_loop(frame: PyFrame, start: int, end: int) -> Poll | None:
     try:
-        walk = Walk(frame.rt, frame.code, dict(frame.locals()), (frame.globals(), frame.builtins()))
+        walk = Walk(frame.code, dict(frame.locals()), (frame.globals(), frame.builtins()))
         asks = walk.round(start, end, frame.raw.lasti)
     except (GdbextError, RecursionError, IndexError) as e:
         log.passed_over(e, "whether a loop only asks")
@@ -93,7 +93,7 @@ def _around(frame: PyFrame) -> list[tuple[int, int]]:
     """The loops of a frame's function that may be round its instruction, the innermost first, those of one head as one. The code
     of a handler lies behind its loop."""
     ends: dict[int, int] = {}
-    for start, end in loops._loops(frame.code):
+    for start, end in bytecode.of(frame.code).loops():
         ends[start] = max(end, ends.get(start, 0))
     at = frame.raw.lasti
     found = [(start, end) for start, end in ends.items() if start <= at]

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from .. import log
 from ..errors import GdbextError
-from . import value_attributes
+from . import containers
 from .objects import Object
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from .frames import Code
 
 
 class _Word:
@@ -96,45 +90,12 @@ def item(whole: Value, key: Any) -> Value:
             return Value(held.item(key), (*whole.asks, Ask("Items", held)))
     except (GdbextError, IndexError) as e:
         log.passed_over(e, "an item")
-    return Value(UNKNOWN, tuple(ask for ask in whole.asks if ask.kind in UNREAD))
+    return Value(UNKNOWN, unread(whole.asks))
 
 
-def names(held: Any) -> list[str]:
-    """The keywords of a call."""
-    return [o.string(200) for o in held.elements(64)] if isinstance(held, Object) and held.isa("tuple") else []
-
-
-def closure(function: Object, code: Code) -> dict[str, Any]:
-    """The variables of the functions around it."""
-    rt = function.rt
-    cells = rt.target.u64(function.address + rt.layout["func.func_closure"])
-    if not cells:
-        return {}
-    held = rt.object(cells).elements(256)
-    free = [name for name, _ in code.variables][-len(held) :] if held else []
-    found = {}
-    for name, cell in zip(free, held):
-        inner = rt.target.u64(cell.address + rt.layout["cell.ob_ref"])
-        if inner:
-            found[name] = rt.object(inner)
-    return found
-
-
-def bound(function: Object, code: Code, arguments: list[Value], named: dict[str, Value]) -> dict[str, Any]:
-    """The variables of a function as it begins, by name."""
-    rt = function.rt
-    names = [name for name, _ in code.variables][: rt.target.i32(code.address + rt.layout["code.co_argcount"])]
-    found: dict[str, Any] = {**dict(zip(names, arguments)), **named, **closure(function, code)}
-    if any(name not in found for name in names):
-        for name, value in zip(reversed(names), reversed(defaults(function))):
-            found.setdefault(name, Value(value))
-    return found
-
-
-def defaults(function: Object) -> list[Any]:
-    """The default values of a function's last arguments."""
-    held = value_attributes.attribute(function, "__defaults__")
-    return [None if one.is_none() else one for one in held.elements(64)] if isinstance(held, Object) and held.isa("tuple") else []
+def unread(asks: tuple[Ask, ...]) -> tuple[Ask, ...]:
+    """Those whose answer is not read here."""
+    return tuple(ask for ask in asks if ask.kind in UNREAD)
 
 
 def kinds_of(obj: Object) -> list[str]:
@@ -145,9 +106,6 @@ def kinds_of(obj: Object) -> list[str]:
 # ---- conditions ------------------------------------------------------------------------------------------------------
 _SCALARS = ("bool", "int", "float", "str", "NoneType")
 CONTAINERS = ("list", "dict", "set", "frozenset", "tuple", "collections.deque", "collections.OrderedDict", "bytes")
-_COMPARES: Sequence[Callable[[Any, Any], Any]] = (
-    operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge
-)  # fmt: skip
 
 
 def plain(held: Any) -> Any:
@@ -189,14 +147,18 @@ def truth(value: Value) -> Value:
     return Value(held.isa("function", "module", "type") or UNKNOWN, value.asks)
 
 
-def compared(which: int, left: Value, right: Value) -> Value:
-    """A comparison of two plain values."""
-    a, b, asks = plain(left.held), plain(right.held), left.asks + right.asks
-    if a is UNKNOWN or b is UNKNOWN or which >= len(_COMPARES):
+def compared(name: str, left: Value, right: Value) -> Value:
+    """`left OPERATOR right` of two plain values, and `is`; `name`: of the ast node. What a container holds is not looked at."""
+    asks = left.asks + right.asks
+    if name in ("Is", "IsNot"):
+        return identical(left, right, name == "IsNot")
+    a, b = plain(left.held), plain(right.held)
+    if a is UNKNOWN or b is UNKNOWN or name in ("In", "NotIn"):
         return Value(UNKNOWN, asks)
     try:
-        return Value(bool(_COMPARES[which](a, b)), asks)
-    except TypeError:
+        return Value(containers.holds(name, a, b), asks)
+    except (GdbextError, TypeError) as e:
+        log.passed_over(e, "a comparison")
         return Value(UNKNOWN, asks)
 
 

@@ -3,33 +3,27 @@
 The walk begins at the loop's head. A condition that the objects at hand decide is followed as they decide it; any other is
 followed both ways. The loop only asks if each way leads back to its head, past calls that only ask, pause, look at a clock or
 compute. What the decisions rest on, and what would lead out of the loop if it were otherwise, is what the loop waits for.
-
-Instructions and their arguments: Python/bytecodes.c and Lib/dis.py of each minor; their effects: layouts/opcodes.json.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..errors import GdbextError
-from . import codes, poll_calls, poll_values
+from . import bytecode, poll_calls, poll_values
+from .machine import Machine, State, bound, code_of
 from .objects import Object
-from .poll_stack import NULL, UNSEEN, StackWork
 from .poll_values import UNKNOWN, Ask, Bound, Value
-from .stack_depths import Step, exception_entries, steps, writers
+from .stack_depths import writers
 
 if TYPE_CHECKING:
+    from .bytecode import Step
     from .frames import Code
-    from .runtime import Runtime
 
 MAX_STEPS = 1500  # instructions of one walk, all of its calls and ways together
 MAX_DEPTH = 5  # functions in one another
-_VARIADIC, _YIELDS, _COROUTINE = 0x04 | 0x08, 0x20 | 0x200, 0x80  # flags of a code object (Include/cpython/code.h)
-_NEUTRAL = frozenset(
-    "NOP RESUME CACHE NOT_TAKEN PRECALL EXTENDED_ARG COPY_FREE_VARS MAKE_CELL GEN_START GET_AWAITABLE END_FOR POP_ITER".split()
-)
+UNSEEN = Value()
 _OTHER = frozenset(
     """RAISE_VARARGS RERAISE YIELD_VALUE ENTER_EXECUTOR INTERPRETER_EXIT RETURN_GENERATOR BEFORE_WITH SETUP_WITH BEFORE_ASYNC_WITH
     SETUP_ASYNC_WITH LOAD_SPECIAL IMPORT_NAME STORE_SUBSCR DELETE_SUBSCR CALL_FUNCTION_EX STORE_SLICE""".split()
@@ -41,25 +35,14 @@ class _OtherError(GdbextError):
     """The code does something else, or may leave the loop."""
 
 
-@dataclass
-class _State:
-    at: int
-    stack: list[Value]
-    fast: dict[str, Any]
-    blocks: list[tuple[int, int]] = field(default_factory=list)  # 3.9, 3.10: handlers and the depth of the stack
-
-    def copy(self, at: int) -> _State:
-        return _State(at, list(self.stack), dict(self.fast), list(self.blocks))
-
-
-class Walk(StackWork):
+class Walk(Machine):
     """A walk through one function. `variables`: its own, by name; `spaces`: its globals and builtins."""
 
-    def __init__(self, rt: Runtime, code: Code, variables: dict[str, Any], spaces: Any, budget: list[int] | None = None) -> None:
-        self.rt, self.code, self.fast, self.spaces = rt, code, variables, spaces
-        self.version = rt.version
-        self.known = codes.opcodes(rt.version)
-        self.steps: dict[int, Step] = rt.target.cached(("steps", code.address, code.first), lambda: steps(code))
+    null = Value(poll_values.NOTHING)
+
+    def __init__(self, code: Code, variables: dict[str, Any], spaces: Any, budget: list[int] | None = None) -> None:
+        super().__init__(code)
+        self.fast, self.spaces = variables, spaces
         self.budget = budget if budget is not None else [MAX_STEPS]
         self.pauses = self.ends = self.unsure = False  # it pauses; it ends by itself; what it asks for cannot be read
         self.probes = False  # it only asks whether another way leads out of the loop
@@ -69,14 +52,13 @@ class Walk(StackWork):
         self.asks: list[Ask] = []
         self.returns: list[Value] = []
         self.written: set[str] = set()  # attributes and globals that the loop itself changes
-        self._constants: dict[int, Any] = {}
 
     # ---- whole walks ---------------------------------------------------------------------------------------------
     def round(self, start: int, end: int, lasti: int) -> list[Ask]:
         """What the loop waits for; [] where it may do something else, or does not stand where its walk goes."""
         self.head, self.last, self.turned = start, end, {start}
         fast = self._unsure(self.fast, start, end)
-        self._run([_State(start, [UNSEEN] * 24, fast)])
+        self._run([State(start, [UNSEEN] * 24, fast)])
         if self.returns:
             raise _OtherError(f"{self.code.qualname} leaves the loop")
         if self.ends and not self.pauses:
@@ -88,7 +70,7 @@ class Walk(StackWork):
 
     def call(self) -> Value:
         """The value of a function that only asks, with what it rests on."""
-        self._run([_State(0, [], dict(self.fast))])
+        self._run([State(0, [], dict(self.fast))])
         asks = tuple(self.asks) + tuple(ask for value in self.returns for ask in value.asks)
         kept = {repr(value.held) if not isinstance(value.held, Object) else value.held.address for value in self.returns}
         return Value(self.returns[0].held if len(kept) == 1 else UNKNOWN, asks)
@@ -99,22 +81,21 @@ class Walk(StackWork):
         for at, step in self.steps.items():
             if not start <= at <= end or "STORE" not in step.name and "DELETE" not in step.name:
                 continue
-            if step.name in ("STORE_ATTR", "STORE_GLOBAL", "STORE_NAME", "STORE_DEREF"):
-                cell = self._variable(self._cell(step.argument)) if step.name == "STORE_DEREF" else ""
-                self.written.add(cell or self._name(step.argument))
+            if step.name in _OUTWARD:
+                cell = self.bytes.variable(step.argument) if step.name == "STORE_DEREF" else ""
+                self.written.add(cell or self.bytes.name(step.argument))
                 found.pop(cell, None)
-            elif step.name == "STORE_FAST_STORE_FAST":
-                found.pop(self._variable(step.argument >> 4), None)
-                found.pop(self._variable(step.argument & 15), None)
-            elif step.name == "STORE_FAST_LOAD_FAST":
-                found.pop(self._variable(step.argument >> 4), None)
             elif step.name == "STORE_FAST":
-                found.pop(self._variable(step.argument), None)
+                found.pop(self.bytes.variable(step.argument), None)
+            elif step.name.startswith("STORE_FAST_"):
+                found.pop(self.bytes.variable(step.argument >> 4), None)
+                if step.name == "STORE_FAST_STORE_FAST":
+                    found.pop(self.bytes.variable(step.argument & 15), None)
         return found
 
-    def _run(self, todo: list[_State]) -> None:
+    def _run(self, todo: list[State]) -> None:
         while todo:
-            state: _State | None = todo.pop()
+            state: State | None = todo.pop()
             while state is not None:
                 self.budget[0] -= 1
                 step = self.steps.get(state.at)
@@ -126,7 +107,7 @@ class Walk(StackWork):
                 state = ways[0] if ways else None
                 todo += ways[1:]
 
-    def _goes_on(self, way: _State, step: Step) -> bool:
+    def _goes_on(self, way: State, step: Step) -> bool:
         """Whether a way is followed. A loop's head ends it: that of the loop itself, or one that it has come to before."""
         if way.at > step.offset or way.at == step.behind:
             return True
@@ -137,12 +118,12 @@ class Walk(StackWork):
         return True
 
     # ---- one instruction -----------------------------------------------------------------------------------------
-    def _step(self, state: _State, step: Step) -> list[_State]:
+    def _step(self, state: State, step: Step) -> list[State]:
         name, stack = step.name, state.stack
         if "JUMP" in name or name in ("SEND", "FOR_ITER", "YIELD_FROM"):
             return self._jump(state, step)
         if name in ("RETURN_VALUE", "RETURN_CONST"):
-            self.returns.append(stack[-1] if name == "RETURN_VALUE" else Value(self._constant(step.argument)))
+            self.returns.append(stack[-1] if name == "RETURN_VALUE" else Value(self.bytes.constant(step.argument)))
             return []
         if name in _OTHER or self.probes and name in _OUTWARD:
             raise _OtherError(f"{self.code.qualname} does more than ask ({name}, line {self.code.line(step.offset)})")
@@ -151,15 +132,11 @@ class Walk(StackWork):
             if raised:
                 return self._handler(state, step)
         elif name == "SETUP_FINALLY":
-            state.blocks.append((step.target(self.known["absolute"]) or 0, len(stack)))
+            state.blocks.append((step.target or 0, len(stack)))
         elif name == "POP_BLOCK":
             state.blocks.pop() if state.blocks else None
-        elif name not in _NEUTRAL:
-            work = getattr(self, "_" + name.lower(), None)
-            if work is not None:
-                work(state, step.argument)
-            else:
-                self._any(stack, step)
+        elif not self.do(state, step):
+            self._any(stack, step)
         state.at = step.behind
         return [state]
 
@@ -174,17 +151,15 @@ class Walk(StackWork):
         if effect <= 0 and stack and not step.name.startswith(("STORE_", "POP_", "DELETE_", "LIST_", "SET_", "MAP_")):
             stack[-1] = UNSEEN
 
-    def _handler(self, state: _State, step: Step) -> list[_State]:
+    def _handler(self, state: State, step: Step) -> list[State]:
         """The way of a call that raises: to its handler."""
-        if "code.co_exceptiontable" in self.rt.layout:
-            pointer = self.rt.target.u64(self.code.address + self.rt.layout["code.co_exceptiontable"])
-            for start, end, target, depth, lasti in exception_entries(self.rt.object(pointer).raw_bytes(1 << 20)):
-                if start <= step.offset < end:
-                    kept = 24 - self._base() + depth if self.head >= 0 else depth
-                    return [_State(target, state.stack[:kept] + [UNSEEN] * (lasti + 1), state.fast, state.blocks)]
-        elif state.blocks:
+        for start, end, target, depth, lasti in self.bytes.handlers():
+            if start <= step.offset < end:
+                kept = 24 - self._base() + depth if self.head >= 0 else depth
+                return [State(target, state.stack[:kept] + [UNSEEN] * (lasti + 1), state.fast, state.blocks)]
+        if state.blocks:
             target, depth = state.blocks.pop()
-            return [_State(target, state.stack[:depth] + [UNSEEN] * 6, state.fast, state.blocks)]
+            return [State(target, state.stack[:depth] + [UNSEEN] * 6, state.fast, state.blocks)]
         raise _OtherError(f"{self.code.qualname} ends by an exception")
 
     def _base(self) -> int:
@@ -192,10 +167,10 @@ class Walk(StackWork):
         return len(writers(self.code)[1].get(self.head, ()))
 
     # ---- jumps ---------------------------------------------------------------------------------------------------
-    def _jump(self, state: _State, step: Step) -> list[_State]:
+    def _jump(self, state: State, step: Step) -> list[State]:
         name, stack = step.name, state.stack
-        target = step.target(self.known["absolute"])
-        below = -3 if self.version >= (3, 15) else -2  # a NULL lies between, from 3.15 on
+        target = step.target
+        below = self._receiver()
         if name in ("SEND", "YIELD_FROM") and isinstance(stack[below].held, poll_values.Awaitable):
             return self._limited(state, step, stack[below].held)
         if name == "YIELD_FROM":  # 3.9, 3.10: an await of what only pauses or asks
@@ -205,7 +180,7 @@ class Walk(StackWork):
         assert target is not None
         if name == "SEND":  # an await of what only pauses or asks: its value is what the call gave
             stack.pop()
-            if self.version >= (3, 12):
+            if self.minor.send_keeps:
                 stack.append(stack[below + 1])
             self.visited |= {at for at in self.steps if step.offset <= at < target}  # it stands there meanwhile
             state.at = target
@@ -227,30 +202,22 @@ class Walk(StackWork):
             return [state]
         return self._decided(state, step, target)
 
-    def _limited(self, state: _State, step: Step, awaited: poll_values.Awaitable) -> list[_State]:
+    def _limited(self, state: State, step: Step, awaited: poll_values.Awaitable) -> list[State]:
         """An await that its time limit ends."""
         if not awaited.limited:
             raise _OtherError(f"{self.code.qualname} waits without a time limit")
-        target = step.target(self.known["absolute"]) or step.behind
+        target = step.target or step.behind
         self.visited |= {at for at in self.steps if step.offset <= at < target}
         if self.head >= 0:
             self.asks += awaited.asks
         return self._handler(state, step)
 
-    def _decided(self, state: _State, step: Step, target: int) -> list[_State]:
+    def _decided(self, state: State, step: Step, target: int) -> list[State]:
         name, stack = step.name, state.stack
-        value = stack[-1]
-        keeps = name.endswith("_OR_POP")
-        if name.endswith("NONE"):
-            said = poll_values.is_none(value)
-            jumps = said if said is None else said != name.endswith("NOT_NONE")
-        else:
-            value = poll_values.truth(value)
-            said = value.held if isinstance(value.held, bool) else None
-            jumps = said if said is None else said == ("TRUE" in name)
+        value, jumps = self.jumps(stack[-1], name)
         gone, stays = state.copy(target), state.copy(step.behind)
         stays.stack.pop()
-        if not keeps:
+        if not name.endswith("_OR_POP"):
             gone.stack.pop()
         if jumps is None:
             return self._undecided(gone, stays, value, step)
@@ -259,7 +226,7 @@ class Walk(StackWork):
             self.asks += value.asks
         return [taken]
 
-    def _undecided(self, gone: _State, stays: _State, value: Value, step: Step) -> list[_State]:
+    def _undecided(self, gone: State, stays: State, value: Value, step: Step) -> list[State]:
         """The ways of a decision that cannot be told. A loop that may end by it ends by itself: by the time, or after so many
         rounds. What other processes change is taken to stand as long as the loop goes on to ask for it."""
         if self.probes and any(ask.kind in poll_values.UNREAD for ask in value.asks):
@@ -276,9 +243,9 @@ class Walk(StackWork):
             self.ends = self.ends or not asks
         return ways
 
-    def _leads_out(self, way: _State, step: Step) -> bool:
+    def _leads_out(self, way: State, step: Step) -> bool:
         """Whether the other way of a decision leads to something else than the loop's next round."""
-        other = Walk(self.rt, self.code, way.fast, self.spaces, [200])
+        other = Walk(self.code, way.fast, self.spaces, [200])
         other.head, other.last, other.turned, other.written = self.head, self.last, {self.head}, self.written
         other.probes, other.depth = True, self.depth
         if not other._goes_on(way, step):
@@ -290,125 +257,100 @@ class Walk(StackWork):
             return True
         return bool(other.returns)
 
-    # ---- loads and the stack -------------------------------------------------------------------------------------
-    def _load_fast(self, state: _State, index: int) -> None:
-        state.stack.append(self._local(state, index))
+    # ---- values --------------------------------------------------------------------------------------------------
+    def given(self, value: Any) -> Value:
+        return UNSEEN if isinstance(value, dict) else Value(value)
 
-    _load_fast_check = _load_fast_borrow = _load_fast_and_clear = _load_fast
+    def held(self, value: Any) -> Any:
+        return value.held
 
-    def _load_deref(self, state: _State, index: int) -> None:
-        state.stack.append(self._local(state, self._cell(index)))
-
-    _load_classderef = _load_deref
-
-    def _store_deref(self, state: _State, index: int) -> None:
-        state.fast[self._variable(self._cell(index))] = state.stack.pop()
-
-    def _cell(self, index: int) -> int:
-        """The number of a variable in a cell; before 3.11 cells have numbers of their own."""
-        L = self.rt.layout
-        return index if self.version >= (3, 11) else index + self.rt.target.i32(self.code.address + L["code.co_nlocals"])
-
-    def _local(self, state: _State, index: int) -> Value:
-        name = self._variable(index)
+    def local(self, state: State, name: str) -> Value:
         held = state.fast.get(name, UNKNOWN)
-        return held if isinstance(held, Value) else Value(None if held is None else held)
+        return held if isinstance(held, Value) else Value(held)
 
-    def _load_fast_load_fast(self, state: _State, pair: int) -> None:
-        state.stack += [self._local(state, pair >> 4), self._local(state, pair & 15)]
-
-    _load_fast_borrow_load_fast_borrow = _load_fast_load_fast
-
-    def _store_fast(self, state: _State, index: int) -> None:
-        state.fast[self._variable(index)] = state.stack.pop()
-
-    def _store_fast_load_fast(self, state: _State, pair: int) -> None:
-        self._store_fast(state, pair >> 4)
-        self._load_fast(state, pair & 15)
-
-    def _store_fast_store_fast(self, state: _State, pair: int) -> None:
-        self._store_fast(state, pair >> 4)
-        self._store_fast(state, pair & 15)
-
-    def _load_const(self, state: _State, index: int) -> None:
-        state.stack.append(Value(self._constant(index)))
-
-    def _load_small_int(self, state: _State, number: int) -> None:
-        state.stack.append(Value(number))
-
-    def _load_global(self, state: _State, argument: int) -> None:
-        null = self.version >= (3, 11) and argument & 1
-        name = self._name(argument >> 1 if self.version >= (3, 11) else argument)
-        self._push(state, self._global(name), bool(null))
-
-    def _load_name(self, state: _State, index: int) -> None:
-        state.stack.append(self._global(self._name(index)))
-
-    def _global(self, name: str) -> Value:
+    def named(self, name: str) -> Value:
         if name in self.written:
             return UNSEEN
         for n, space in enumerate(self.spaces):
             found = space.lookup(name) if hasattr(space, "lookup") else poll_values.entry(space, name)
             if found is not None:
-                asks = () if n else (Ask("Flag", space, name, name),)
-                return Value(found, asks)
+                return Value(found, () if n else (Ask("Flag", space, name, name),))
         return UNSEEN
 
-    def _load_attr(self, state: _State, argument: int) -> None:
-        method = self.version >= (3, 12) and argument & 1
-        name = self._name(argument >> 1 if self.version >= (3, 12) else argument)
-        self._push(state, self._attribute(state.stack.pop(), name), bool(method))
-
-    def _load_method(self, state: _State, index: int) -> None:
-        self._push(state, self._attribute(state.stack.pop(), self._name(index)), True)
-
-    def _attribute(self, owner: Value, name: str) -> Value:
+    def attribute(self, owner: Value, name: str) -> Value:
         if name in self.written:
             return UNSEEN
         found = poll_calls.attribute(owner, name)
         if isinstance(found.held, Bound) and found.held.computes:
-            return self._function(found.held.function, [Value(found.held.owner)])
+            return self._function(found.held.function, [Value(found.held.owner)], {})
         return found
 
-    def _push(self, state: _State, value: Value, null: bool) -> None:
-        """Pushes a callable, and the place beside it where the instruction leaves one."""
-        beside = [NULL] if null else []
-        state.stack += [value, *beside] if self.version >= (3, 13) else [*beside, value]
+    def super_attribute(self, called: Any, kind: Any, owner: Any, name: str) -> Value:
+        return UNSEEN
+
+    def truth(self, value: Value) -> Value:
+        return poll_values.truth(value)
+
+    def decided(self, truth: Value) -> bool | None:
+        return truth.held if isinstance(truth.held, bool) else None
+
+    def is_none(self, value: Value) -> bool | None:
+        return poll_values.is_none(value)
+
+    def unary(self, name: str, value: Value) -> Value:
+        known = self.truth(value) if name == "Not" else UNSEEN
+        return Value(not known.held if isinstance(known.held, bool) else UNKNOWN, known.asks)
+
+    def binary(self, name: str, left: Value, right: Value, in_place: bool) -> Value:
+        return Value(UNKNOWN, poll_values.unread(left.asks + right.asks))
+
+    def compare(self, name: str, left: Value, right: Value) -> Value:
+        return poll_values.compared(name, left, right)
+
+    def item(self, whole: Value, key: Value) -> Value:
+        return poll_values.item(whole, poll_values.plain(key.held))
+
+    def made(self, kind: str, members: list[Value]) -> Value:
+        return Value([one.held for one in members], tuple(ask for one in members for ask in one.asks))
+
+    def parts(self, whole: Value, count: int) -> list[Value]:
+        known = isinstance(whole.held, tuple) and len(whole.held) == count
+        return [Value(part, whole.asks) for part in (whole.held if known else (UNKNOWN,) * count)]
+
+    # ---- instructions that only a walk does ----------------------------------------------------------------------
+    def _store_deref(self, state: State, step: Step) -> None:
+        state.fast[self.bytes.variable(step.argument)] = state.stack.pop()
+
+    def _load_name(self, state: State, step: Step) -> None:
+        state.stack.append(self.named(self.bytes.name(step.argument)))
+
+    def _end_send(self, state: State, step: Step) -> None:
+        del state.stack[self._receiver() : -1]
+
+    def _receiver(self) -> int:
+        """Where the receiver of a SEND lies, from the stack's end."""
+        return -3 if self.minor.null_below_send else -2
+
+    def _check_exc_match(self, state: State, step: Step) -> None:
+        state.stack[-1] = Value(True)
+
+    def _push_exc_info(self, state: State, step: Step) -> None:
+        state.stack.append(UNSEEN)
 
     # ---- calls ---------------------------------------------------------------------------------------------------
-    def _kw_names(self, state: _State, index: int) -> None:
-        state.fast["<keywords>"] = Value(self._constant(index))
-
-    def _call(self, state: _State, step: Step) -> bool:
+    def _call(self, state: State, step: Step) -> bool:
         """Does a call. -> whether it raises, as its object stands."""
-        name, stack, count = step.name, state.stack, step.argument
-        words: list[str] = []
-        if name in ("CALL_KW", "CALL_FUNCTION_KW"):
-            words = poll_values.names(stack.pop().held)
-        elif name == "CALL" and self.version < (3, 13):
-            words = poll_values.names(state.fast.pop("<keywords>", UNSEEN).held)
-        arguments = [stack.pop() for _ in range(count)][::-1]
-        if name in ("CALL_FUNCTION", "CALL_FUNCTION_KW"):
-            called = stack.pop()
-        else:
-            pair = [one for one in (stack.pop(), stack.pop()) if one is not NULL]
-            if len(pair) != 1:
-                raise _OtherError(f"{self.code.qualname} makes a call that is not followed")
-            called = pair[0]
-        named = dict(zip(words, arguments[count - len(words) :]))
-        plain = arguments[: count - len(words)]
+        called, plain, named = self.taken(state, step)
         found = poll_calls.called(called, plain, named)
         if found is None:
             found = self._python(called, plain, named)
         self.pauses = self.pauses or any(ask.kind in ("Clock", "Pause") for ask in found.asks)
         self.unsure = self.unsure or found.held is poll_values.RAISES and any(a.kind in poll_values.UNREAD for a in found.asks)
-        stack.append(found)
-        if found.held is poll_values.RAISES:
-            if self.head >= 0:
-                self.asks += found.asks
-            stack.pop()
-            return True
-        return False
+        if found.held is not poll_values.RAISES:
+            state.stack.append(found)
+        elif self.head >= 0:
+            self.asks += found.asks
+        return found.held is poll_values.RAISES
 
     def _python(self, called: Value, arguments: list[Value], named: dict[str, Value]) -> Value:
         """A call of a function written in Python."""
@@ -419,17 +361,15 @@ class Walk(StackWork):
             return self._function(held, arguments, named)
         raise _OtherError(f"{self.code.qualname} calls what is not known to ask only")
 
-    def _function(self, function: Object, arguments: list[Value], named: dict[str, Value] | None = None) -> Value:
-        rt, L = self.rt, self.rt.layout
-        code = rt.code(rt.target.u64(function.address + L["func.func_code"]))
-        if self.depth >= MAX_DEPTH or code.flags & (_VARIADIC | _YIELDS):
-            raise _OtherError(f"{code.qualname} takes other arguments, or is no plain function")
-        fast = poll_values.bound(function, code, arguments, named or {})
-        spaces = (rt.object(rt.target.u64(function.address + L["func.func_globals"])), self.spaces[1])
-        inner = Walk(rt, code, fast, spaces, self.budget)
+    def _function(self, function: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
+        rt, code = self.rt, code_of(function)
+        if self.depth >= MAX_DEPTH or code.flags & bytecode.GENERATOR:
+            raise _OtherError(f"{code.qualname} goes too deep, or gives values one by one")
+        spaces = (rt.object(rt.target.u64(function.address + rt.layout["func.func_globals"])), self.spaces[1])
+        inner = Walk(code, bound(function, code, arguments, named), spaces, self.budget)
         inner.depth = self.depth + 1
         inner.written, inner.probes = self.written, self.probes
-        found = inner.coroutine() if code.flags & _COROUTINE else inner.call()
+        found = inner.coroutine() if code.flags & bytecode.COROUTINE else inner.call()
         self.pauses = self.pauses or inner.pauses
         return found
 
@@ -437,25 +377,5 @@ class Walk(StackWork):
         """As `call`, for a coroutine whose instructions begin with those that make it."""
         start = next((at for at, step in self.steps.items() if step.name == "RETURN_GENERATOR"), None)
         first = 0 if start is None else self.steps[start].behind
-        self._run([_State(first, [UNSEEN], dict(self.fast))])
+        self._run([State(first, [UNSEEN], dict(self.fast))])
         return Value(self.returns[0].held if len(self.returns) == 1 else UNKNOWN, tuple(self.asks))
-
-    # ---- names ---------------------------------------------------------------------------------------------------
-    def _constant(self, index: int) -> Any:
-        if index not in self._constants:
-            pointer = self.rt.target.u64(self.code.address + self.rt.layout["code.co_consts"])
-            self._constants[index] = self.rt.object(pointer).elements(index + 1)[index]
-        found = self._constants[index]
-        return None if found.is_none() else found
-
-    def _name(self, index: int) -> str:
-        names: list[str] = self.rt.target.cached(("co_names", self.code.address, self.code.first), self._names)
-        return names[index]
-
-    def _names(self) -> list[str]:
-        pointer = self.rt.target.u64(self.code.address + self.rt.layout["code.co_names"])
-        return [one.string(1000) for one in self.rt.object(pointer).elements(1000)]
-
-    def _variable(self, index: int) -> str:
-        variables = self.code.variables
-        return variables[index][0] if index < len(variables) else "?"

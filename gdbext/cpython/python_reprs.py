@@ -41,7 +41,7 @@ def show_class(value: Object) -> str:
     """The repr of a class; an enum's as its metaclass words it."""
     info = value.rt.type(value.address)
     if value.type.name in ("EnumMeta", "EnumType") and value.type.module == "enum":
-        flag = value.rt.version >= (3, 11) and any(b.full_name == "enum.Flag" for b in info.bases())
+        flag = value.rt.minor.flag_enums and any(b.full_name == "enum.Flag" for b in info.bases())
         return f"<{'flag' if flag else 'enum'} {info.name!r}>"
     if value.type.full_name == "typing._AnyMeta" and info.full_name == "typing.Any":
         return "typing.Any"
@@ -71,7 +71,7 @@ def _enum(printer: Repr, value: Object, definer: TypeInfo, depth: int) -> str | 
     name, shown = fields.get("_name_"), printer.show(fields["_value_"], depth + 1)
     if isinstance(name, Object) and name.type.flags & STR:
         return f"<{value.type.name}.{name.string(200)}: {shown}>"
-    if value.rt.version >= (3, 11):
+    if value.rt.minor.flag_enums:
         return f"<{value.type.name}: {shown}>"
     names = _flag_names(value, fields["_value_"])
     return f"<{value.type.name}.{names}: {shown}>" if names else None

@@ -242,7 +242,7 @@ class Repr:
             return self.count(value)
         raw = value.raw_bytes(self.limits.string)
         text = repr(raw)
-        if not value.type.flags & BYTES and value.rt.version < (3, 15) and text.startswith('b"'):
+        if not value.type.flags & BYTES and not value.rt.minor.bytearray_of_bytes and text.startswith('b"'):
             text = text.replace("'", "\\'")  # a bytearray's repr escaped every ' until 3.15
         if value.len() > self.limits.string:
             self.truncated = True
@@ -353,7 +353,7 @@ class Repr:
         if not pairs:
             return f"{name}()"
         shown = pairs[: self.limits.items]
-        if value.rt.version >= (3, 12):
+        if value.rt.minor.dict_odicts:
             return f"{name}({{{self.each(len(pairs), shown, self.pair(value, depth))}}})"
         show = self.pair(value, depth, ", ")
         return f"{name}([{self.each(len(pairs), shown, lambda p: f'({show(p)})')}])"

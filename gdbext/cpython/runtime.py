@@ -11,6 +11,7 @@ from ..errors import AwayError, FaultError, GdbextError, LayoutError, NotFoundEr
 from . import dialects, find, hashing, lost_names, stdlib_reprs, stdlib_types, thirdparty, whole_stacks  # noqa: F401  (three register what they know)
 from . import layout as layouts
 from .frames import Code, PyFrame
+from .minors import Minor
 from .objects import Object
 from .types import MAX_NAME, TypeInfo
 
@@ -120,6 +121,7 @@ class Runtime:
         self.version, free_threaded = find.version(target, self.address, self.library)
         self.layout = layouts.from_process(target, self.address, self.version, free_threaded)
         self.dialect = dialects.for_version(self.version, free_threaded)
+        self.minor = Minor(self.version)
         self._types: dict[int, TypeInfo] = {}
         self._codes: dict[int, Code] = {}
         self._lost_names: dict[int, str] | None = None

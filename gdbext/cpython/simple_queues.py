@@ -21,7 +21,7 @@ def items(queue: Object) -> list[Object]:
         raise GdbextError(f"{queue.type_name}: no SimpleQueue of C code")
     rt = queue.rt
     at = queue.address + (32 if rt.layout.free_threaded else 16)
-    if rt.version >= (3, 13):
+    if rt.minor.ring_queues:
         _, get, pointers, room, count = rt.target.words(at + 8, 5)
         if not 0 <= count <= room or count > MAX_ITEMS or room and get >= room:
             raise GdbextError("the ring of a SimpleQueue does not hold together: it changed meanwhile, or this CPython's differs")

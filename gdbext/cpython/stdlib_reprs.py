@@ -104,7 +104,7 @@ class PatternAdapter(Adapter):
         is_text = bool(pattern.type.flags & STR)
         if is_text and flags & 0x124 == 0x20:  # a str has UNICODE anyhow
             flags &= ~0x20
-        names = [f"re.{n}" for n, bit in _FLAGS if flags & bit and not (bit == 1 and obj.rt.version >= (3, 13))]
+        names = [f"re.{n}" for n, bit in _FLAGS if flags & bit and (bit != 1 or obj.rt.minor.names_re_template)]
         rest = flags & ~sum(bit for n, bit in _FLAGS if f"re.{n}" in names)
         shown = "|".join(names + ([hex(rest)] if rest else []))
         text = printer.show(pattern, depth + 1)[:PATTERN_CUT]

@@ -189,7 +189,7 @@ class Futures:
         """The direct awaiters (Modules/_asynciomodule.c, FutureObj: one awaiter, or a set of them)."""
         L = self.rt.layout
         if not obj.isa("_asyncio.Task", "_asyncio.Future"):
-            held = obj.attr("_Future__asyncio_awaited_by") if self.rt.version >= (3, 14) else None
+            held = obj.attr("_Future__asyncio_awaited_by") if self.rt.minor.futures_tell_awaiters else None
             return list(held.elements(MAX_AWAITERS)) if held is not None and not held.is_none() else []
         if "task.task_awaited_by" not in L:
             return []

@@ -113,28 +113,20 @@ def frame_of(rt: Runtime, gen: int) -> tuple[RawFrame | None, str]:
     L, t = rt.layout, rt.target
     if "gen.gi_frame" in L:
         return _frame_of_object(rt, t.u64(gen + L["gen.gi_frame"]))
-    state = _state(rt.version, int.from_bytes(t.read(gen + L["gen.gi_frame_state"], 1), "little", signed=True))
+    state = _state(rt, int.from_bytes(t.read(gen + L["gen.gi_frame_state"], 1), "little", signed=True))
     if state == "finished":
         return None, state
     frame = gen + L["gen.gi_iframe"]
     code = t.u64(frame + L.frame_code) & ~rt.dialect.tag_mask
     at = t.u64(frame + L.frame_instruction)
     lasti = at - (code + L["code.co_code_adaptive"])
-    if state == "suspended" and rt.version < (
-        3,
-        13,
-    ):  # the RESUME that it goes on with says whether it is in an await or a plain yield
+    if state == "suspended" and not rt.minor.tells_awaiting:  # the RESUME that it goes on with says which of the two
         state = "awaiting" if t.u8(at + 3) & 3 >= 2 else state
     return RawFrame(frame, code, lasti, t.u8(frame + L["iframe.owner"]), 0), state
 
 
-def _state(version: tuple[int, int], value: int) -> str:
-    if version >= (3, 15):
-        names = {0: "created", 1: "suspended", 2: "awaiting", 3: "awaiting", 4: "executing", 5: "finished"}
-    elif version >= (3, 13):
-        names = {-3: "created", -2: "suspended", -1: "awaiting", 0: "executing", 1: "finished", 4: "finished"}
-    else:
-        names = {-2: "created", -1: "suspended", 0: "executing", 1: "finished", 4: "finished"}
+def _state(rt: Runtime, value: int) -> str:
+    names = rt.minor.generator_states
     if value not in names:
         raise LayoutError(f"no state of a generator's frame: {value}")
     return names[value]
@@ -148,8 +140,7 @@ def _frame_of_object(rt: Runtime, frame: int) -> tuple[RawFrame | None, str]:
     code, lasti = t.u64(frame + L["frameobj.f_code"]), t.i32(frame + L["frameobj.f_lasti"])
     if rt.object(frame).type.builtin_name != "frame":
         raise LayoutError(f"no frame object at {frame:#x}")
-    unit = 2 if rt.version >= (3, 10) else 1
-    step = RawFrame(frame, code, lasti * unit if lasti >= 0 else -1, 1, 0)
+    step = RawFrame(frame, code, lasti * rt.minor.code_unit if lasti >= 0 else -1, 1, 0)
     if "frameobj.f_state" in L:
         value = int.from_bytes(t.read(frame + L["frameobj.f_state"], 1), "little", signed=True)
         if value > 0:
@@ -186,7 +177,7 @@ def awaited(rt: Runtime, step: RawFrame, state: str) -> int:
     if top <= step.address + L["iframe.localsplus"]:
         return 0
     found = rt.dialect.untag(t.u64(top - 8))
-    if not found and rt.version >= (3, 15):
+    if not found and rt.minor.null_below_send:
         found = rt.dialect.untag(t.u64(top - 16))
     return found
 

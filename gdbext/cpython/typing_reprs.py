@@ -35,7 +35,7 @@ def _named(printer: Repr, value: Object, depth: int, name: str = "__name__") -> 
 
 def _alias_name(printer: Repr, value: Object, depth: int) -> str:
     """A `type` statement's: its name; from 3.15 on the qualified one."""
-    return _named(printer, value, depth, "__qualname__" if value.rt.version >= (3, 15) else "__name__")
+    return _named(printer, value, depth, "__qualname__" if value.rt.minor.qualified_aliases else "__name__")
 
 
 def _parameter(printer: Repr, value: Object, depth: int) -> str:
@@ -50,11 +50,11 @@ def _part(printer: Repr, value: Object, depth: int) -> str:
     """One argument: a class by its name, everything else by its repr."""
     if value.isa("ellipsis"):
         return "..."
-    if value.isa("typing.TypeAliasType") and value.rt.version >= (3, 15):
+    if value.isa("typing.TypeAliasType") and value.rt.minor.qualified_aliases:
         return default_repr(value)  # there it is named with its module, which only a call tells
     if value.type.flags & TYPE:
         info = value.rt.type(value.address)
-        if info.raw_name == "NoneType" and value.rt.version >= (3, 14):
+        if info.raw_name == "NoneType" and value.rt.minor.none_arguments:
             return "None"
         return info.qualname if info.module == "builtins" else info.full_name
     if value.type.flags & LIST and depth < printer.limits.depth:
@@ -78,7 +78,7 @@ def _union(printer: Repr, value: Object, depth: int) -> str:
 
 
 def _generic(printer: Repr, value: Object, depth: int) -> str:
-    star = "*" if value.rt.version >= (3, 11) and value.attr("__unpacked__") else ""
+    star = "*" if value.rt.minor.starred_aliases and value.attr("__unpacked__") else ""
     return f"{star}{_part(printer, value.attr('__origin__'), depth)}[{', '.join(_parts(printer, value, depth)) or '()'}]"
 
 

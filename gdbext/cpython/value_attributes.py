@@ -20,9 +20,9 @@ class BoundMethod(Adapter):
 
     type_name = "method"
 
-    def __init__(self, func: Object, owner: Object) -> None:
+    def __init__(self, func: Object, owner: Object, name: str) -> None:
         super().__init__(None)
-        self.func, self.owner = func, owner
+        self.func, self.owner, self.name = func, owner, name
 
     def text(self, printer: Repr, depth: int) -> str:
         if self.func.isa("method_descriptor", "wrapper_descriptor", "classmethod_descriptor"):
@@ -91,9 +91,9 @@ def _described(value: Object, name: str, descriptor: Object, depth: int) -> Any:
         return _property(value, name, descriptor, depth)
     kind = descriptor.type.builtin_name
     if kind in _METHODS:
-        return BoundMethod(descriptor, value)
+        return BoundMethod(descriptor, value, name)
     if kind == "classmethod":
-        return BoundMethod(wrapped(descriptor), value.rt.object(value.type.address))
+        return BoundMethod(wrapped(descriptor), value.rt.object(value.type.address), name)
     if kind not in _C_DESCRIPTORS and descriptor.type.python_definer("__get__") is not None:
         raise GdbextError(f"{name} of {describe(value)} is a {descriptor.type_name}, a descriptor that only its code can answer")
     return value.attr(name)
@@ -104,7 +104,7 @@ def _of_class(value: Object, name: str) -> Any:
     held = value.rt.type(value.address).lookup(name)
     found = value.rt.object(held) if held is not None else None
     if found is not None and found.isa("classmethod"):
-        return BoundMethod(wrapped(found), value)
+        return BoundMethod(wrapped(found), value, name)
     if found is not None and found.isa("staticmethod"):
         return wrapped(found)
     of_type = value.type.lookup(name)
@@ -121,7 +121,7 @@ def _property(value: Object, name: str, descriptor: Object, depth: int) -> Any:
     """A property's value where its code only reads and computes; else `GdbextError` that says why and names the likely field."""
     why = ""
     try:
-        return _computed(value, name, descriptor, depth)
+        return _computed(value, descriptor, depth)
     except FaultError:
         raise
     except GdbextError as e:
@@ -132,15 +132,14 @@ def _property(value: Object, name: str, descriptor: Object, depth: int) -> Any:
     raise GdbextError(f"{name} of {describe(value)} is a property that only running its code can answer{why}{hint}")
 
 
-def _computed(value: Object, name: str, descriptor: Object, depth: int) -> Any:
+def _computed(value: Object, descriptor: Object, depth: int) -> Any:
     rt = value.rt
     if not descriptor.isa("property") or PlainCode.call is None or not depth:
         raise GdbextError("a class of its own makes it")
     getter = rt.object(rt.target.u64(descriptor.address + rt.layout["property.prop_get"]))
     if not getter.isa("function"):
         raise GdbextError(f"a {getter.type_name} computes it")
-    definer = next((base for base in value.type.bases() if name in base.namespace), None)
-    return PlainCode.call(getter, [value], definer)
+    return PlainCode.call(getter, [value])
 
 
 def _plain_attribute(value: Any, name: str) -> Any:

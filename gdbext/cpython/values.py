@@ -66,7 +66,7 @@ def own_code(value: Object, *names: str) -> None:
 class PlainCode:
     """Evaluates small functions of the process by reading: set by plain_code.py, which needs this module itself."""
 
-    call: Callable[[Object, list[Any], Any], Any] | None = None
+    call: Callable[[Object, list[Any]], Any] | None = None
 
 
 def by_code(value: Object, name: str) -> Any:
@@ -79,7 +79,7 @@ def by_code(value: Object, name: str) -> Any:
         if PlainCode.call is None or definer is None:
             raise
         try:
-            return PlainCode.call(value.rt.object(definer.namespace[name]), [value], definer)
+            return PlainCode.call(value.rt.object(definer.namespace[name]), [value])
         except FaultError:
             raise
         except GdbextError as why:

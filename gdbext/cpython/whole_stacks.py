@@ -72,7 +72,7 @@ def settle(rt: Runtime, thread: PyThread, steps: Sequence[RawFrame]) -> None:
         kept.count = 0
         return
     why = _doubt(rt, thread, steps)
-    if not why and kept.root is None and rt.version < (3, 11):
+    if not why and kept.root is None and rt.minor.frame_objects:
         why = "is not known to be whole yet"
     if not why and kept.root is not None:
         why = "ends at another frame than before"
@@ -87,7 +87,7 @@ def states_by_thread(rt: Runtime) -> list[list[PyThread]]:
     found: list[list[PyThread]] = []
     by_tid: dict[int, list[PyThread]] = {}
     for state in rt.states():
-        if rt.version >= (3, 12) and state.tid in by_tid:
+        if rt.minor.states_own_threads and state.tid in by_tid:
             by_tid[state.tid].append(state)
         elif state.tid:
             by_tid[state.tid] = [state]
@@ -120,9 +120,9 @@ def _doubt(rt: Runtime, thread: PyThread, steps: Sequence[RawFrame]) -> str:
         return ""  # there are more than are read
     if rt.code(last.code).flags & GENERATES:
         return "ends in a coroutine or generator"
-    if rt.version >= (3, 12) and not last.anchor:
+    if rt.minor.shim_frames and not last.anchor:
         return "does not end where C called Python"
-    if rt.version == (3, 11) and len(thread.states) == 1 and last.anchor != dialects.outermost_cframe(rt, thread.address):
+    if rt.minor.entry_frames and len(thread.states) == 1 and last.anchor != dialects.outermost_cframe(rt, thread.address):
         return "does not end where C called Python"
     if len(thread.states) == 1:
         own = counted(rt.layout, rt.target.read(thread.address, rt.layout["tstate.__size"]))

@@ -88,7 +88,7 @@ def _is_table(rt: Runtime, words: Sequence[int]) -> bool:
 def _at_exit(rt: Runtime) -> list[tuple[int, int]]:
     """(0, object) of the functions, tuples and dicts of all callbacks."""
     L, t = rt.layout, rt.target
-    if rt.version < (3, 10):
+    if not rt.minor.interp_atexit:
         module = rt.module("atexit")
         state = t.u64(rt.modules()["atexit"].address + L["module.md_state"]) if module is not None else 0
         places = [(state, 16)] if state else []
@@ -97,7 +97,7 @@ def _at_exit(rt: Runtime) -> list[tuple[int, int]]:
     found = []
     for start, size in places:
         words = struct.unpack(f"<{size // 8}Q", rt.target.read_filled(start, size))
-        for callback in _listed(rt, words) if rt.version >= (3, 14) else _in_arrays(rt, words):
+        for callback in _listed(rt, words) if rt.minor.listed_atexit else _in_arrays(rt, words):
             found += [(0, one) for one in callback if one]
     return found
 

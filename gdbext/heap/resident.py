@@ -184,7 +184,7 @@ def _pools(target: Target, rt: Runtime, piece: Piece) -> tuple[int, int]:
 
     A pool counts only if its header is consistent: size class, blocks in use, and how far blocks were handed out.
     """
-    size = 16 << 10 if rt.version >= (3, 10) else 4 << 10
+    size = rt.minor.pool_size
     used = free = 0
     for start, end in target.populated(piece.start, piece.end):
         first = (start + size - 1) & -size

@@ -71,11 +71,11 @@ class Shape:
         static = rt.layout["type.__size"] if self.kind == "type" else last  # behind it a type of C code has nothing of its own
         self.body, self.heap_body = tuple(o for o in body if o < static), tuple(o for o in body if o >= static)
         self.inline = 0
-        if flags & INLINE_VALUES and rt.version >= (3, 13) and not self.leaf:
+        if flags & INLINE_VALUES and rt.minor.inline_values and not self.leaf:
             self.inline = rt.layout["dictvalues.values"] + 8 * _capacity(rt, info)
             self.need = max(self.need, info.basicsize + self.inline)
-        self.room = _capacity(rt, info) if flags & MANAGED_DICT and rt.version in ((3, 11), (3, 12)) else 0
-        self.tagged = rt.version >= (3, 14) and (self.kind == "generator" or info.builtin_name == "frame")
+        self.room = _capacity(rt, info) if flags & MANAGED_DICT and rt.minor.values_apart else 0
+        self.tagged = bool(rt.dialect.tag_mask) and (self.kind == "generator" or info.builtin_name == "frame")
 
     @property
     def exact(self) -> bool:
@@ -125,7 +125,7 @@ class Shape:
             found += make(self, c)
         elif self.info.itemsize == 8:
             found.append(Table(c.at + self.info.basicsize, abs(c.word(self.var))))
-        if self.info.dictoffset < 0 and self.rt.version < (3, 12):  # behind the elements
+        if self.info.dictoffset < 0 and self.rt.minor.dicts_behind:  # behind the elements
             length = self.info.basicsize + self.info.itemsize * abs(c.word(self.var))
             found.append(Table(c.at + ((length + 7) & ~7) + self.info.dictoffset, 1 + 0 * c.at))
         return found
@@ -134,7 +134,7 @@ class Shape:
 def counted(rt: Runtime, word: Any) -> Any:
     """Whether an object's first word can be its reference count: in freed memory a pointer lies there. 3.14+ keep flags above the
     count."""
-    if rt.version >= (3, 14):
+    if rt.minor.flags_above_count:
         word = word & 0xFFFFFFFFFFFF
     return (word > 0) & (word <= 0xFFFFFFFF)
 
@@ -184,10 +184,10 @@ def _sizeof_known(rt: Runtime, info: TypeInfo) -> bool:
 def _presize(rt: Runtime, flags: int) -> int:
     """Bytes that the collector and managed dicts keep before an object, which `sys.getsizeof` counts."""
     own = 0 if rt.layout.free_threaded or not flags & HAVE_GC else rt.layout["gc.head.__size"]
-    if rt.version >= (3, 12):
+    if rt.minor.counts_managed:
         extra = flags & (MANAGED_DICT | MANAGED_WEAKREF)
         return own + (16 if extra else 0)
-    return own + (16 if rt.version == (3, 11) and flags & MANAGED_DICT else 0)
+    return own + (16 if rt.minor.dict_and_values and flags & MANAGED_DICT else 0)
 
 
 def _capacity(rt: Runtime, info: TypeInfo) -> int:
@@ -267,7 +267,7 @@ def _int_size(s: Shape, c: Columns) -> Any:
         digits, first = c.word(L["long.long_value.lv_tag"]) >> 3, L["long.long_value.ob_digit"]
     else:
         digits, first = abs(c.word(s.var)), L["long.ob_digit"]
-    least = (digits == 0) if s.rt.version >= (3, 11) else 0  # a digit's room is counted for zero since 3.11
+    least = (digits == 0) if s.rt.minor.zero_has_digit else 0
     return first + 4 * (digits + least)
 
 
@@ -297,9 +297,8 @@ def _index_width(size: Any) -> Any:
 
 def _references(s: Shape, k: Columns) -> Any:
     """dk_refcnt of a table of keys."""
-    return (
-        k.word(s.layout["dictkeys.dk_refcnt"]) & 0xFFFFFFFF if s.rt.version >= (3, 12) else k.word(s.layout["dictkeys.dk_refcnt"])
-    )
+    count = k.word(s.layout["dictkeys.dk_refcnt"])
+    return count & 0xFFFFFFFF if s.rt.minor.short_key_counts else count
 
 
 def _dict_size(s: Shape, c: Columns) -> Any:
@@ -335,7 +334,7 @@ def _deque_size(s: Shape, c: Columns) -> Any:
 
 
 def _bytearray_size(s: Shape, c: Columns) -> Any:
-    head = s.layout["bytes.ob_sval"] + 1 if s.rt.version >= (3, 15) else 0  # since then the bytes are an object of their own
+    head = s.layout["bytes.ob_sval"] + 1 if s.rt.minor.bytearray_of_bytes else 0
     return s.info.basicsize + c.word(s.layout["bytearray.ob_alloc"]) + head
 
 
@@ -406,18 +405,18 @@ _NEEDS = {"generator": 192, "str": 80, "type": 960, "ndarray": 96, "int": 32, "a
 # ---- references ------------------------------------------------------------------------------------------------------
 def _managed_dict(s: Shape, c: Columns) -> list[Any]:
     """The word before an instance that leads to its attributes' dict, for types that have one."""
-    if not s.info.flags & MANAGED_DICT or s.rt.version < (3, 11):
+    if not s.info.flags & MANAGED_DICT or not s.rt.minor.managed_dicts:
         return []
-    if s.rt.version == (3, 12):
+    if s.rt.minor.tagged_values:
         return [c.word(-24) * (1 - (c.word(-24) & 1))]
     return [c.word(-8 if s.layout.free_threaded else -24)]
 
 
 def _managed_values(s: Shape, c: Columns) -> list[Table]:
     """The attributes of an instance in an array to which a word before it leads."""
-    if not s.info.flags & MANAGED_DICT or s.rt.version not in ((3, 11), (3, 12)):
+    if not s.info.flags & MANAGED_DICT or not s.rt.minor.values_apart:
         return []
-    if s.rt.version == (3, 11):
+    if s.rt.minor.dict_and_values:
         return [Table(c.word(-32), s.room + 0 * c.at)]
     tagged = c.word(-24) & 1
     return [Table((c.word(-24) + 1) * tagged, s.room * tagged)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import log
 from ..access.procfs import read_stat
 from ..cpython import codes, types
-from ..cpython.loops import loops_over
+from ..cpython.bytecode import loops_over
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from .stack_keys import FrameKey

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..access.retry import retry_reading
-from ..cpython import loops, poll_loops, poll_tasks
+from ..cpython import machine, poll_loops, poll_tasks
 from ..cpython import tasks as asyncio_tasks
 from ..cpython.child_waits import INSIDE, end_of, pid_of
 from ..cpython.event_loops import EventLoop, event_loops
@@ -239,7 +239,7 @@ def sleeps_for_good(frames: Sequence[Any]) -> bool:
     first."""
     frame = next((f for f in frames if not path_of(f).endswith(ASYNCIO)), None)
     try:
-        return frame is not None and loops.only_again(frame.code, frame.raw.lasti)
+        return frame is not None and machine.only_again(frame.code, frame.raw.lasti)
     except GdbextError as e:
         log.passed_over(e)
         return False

@@ -58,7 +58,7 @@ def _lock(py: PyThread) -> tuple[int, int | None]:
     with log.passing_over(GdbextError):
         if _MUTEX in L:
             at = py.interp + L[_MUTEX]
-            return at if py.rt.version >= (3, 13) else t.u64(at), t.u64(py.interp + L[_THREAD])
+            return at if py.rt.minor.mutexes else t.u64(at), t.u64(py.interp + L[_THREAD])
         return t.u64(t.symbol("import_lock")), t.u64(t.symbol("import_lock_thread"))
     return 0, None
 
@@ -66,7 +66,7 @@ def _lock(py: PyThread) -> tuple[int, int | None]:
 def _waits_at(py: PyThread, lock: int, futex: int) -> bool:
     """Whether a thread's futex is the lock's."""
     with log.passing_over(GdbextError):
-        return bool(lock) and (py.rt.target.u64(futex - 8) if py.rt.version >= (3, 13) else futex) == lock
+        return bool(lock) and (py.rt.target.u64(futex - 8) if py.rt.minor.mutexes else futex) == lock
     return False
 
 

@@ -70,7 +70,7 @@ def _loops(rt: Runtime | None, native: Iterable[NativeFrame]) -> int:
 
 def counts(rt: Runtime | None, python: Sequence[PyFrame]) -> bool:
     """Whether these frames are matched by counting, since their Python leaves no marks."""
-    return bool(python) and not python[0].anchor and (rt is None or rt.version < (3, 10))
+    return bool(python) and not python[0].anchor and not (rt is not None and rt.minor.leaves_anchors)
 
 
 def merged(

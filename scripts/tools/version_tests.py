@@ -1,4 +1,5 @@
-"""Lists each place of the pack that asks which CPython a process runs: what to look through for a new minor.
+"""Lists each place of the pack that asks which CPython a process runs: what to look through for a new minor, beside the table
+of gdbext/cpython/minors.py, which is left out.
 
   scripts/version-tests [ROOM ...]
 
@@ -14,6 +15,7 @@ import sys
 from typing import Iterator, NamedTuple
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TABLE = os.path.join("gdbext", "cpython", "minors.py")
 
 
 class Place(NamedTuple):
@@ -56,7 +58,7 @@ def of_the_pack() -> list[Place]:
     found = []
     for path in sorted(glob.glob(os.path.join(ROOT, "gdbext", "*", "**", "*.py"), recursive=True)):
         with open(path, encoding="utf-8") as f:
-            found += places(f.read(), os.path.relpath(path, ROOT))
+            found += places(f.read(), os.path.relpath(path, ROOT)) if os.path.relpath(path, ROOT) != TABLE else ()
     return found
 
 

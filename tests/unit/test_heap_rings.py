@@ -9,6 +9,7 @@ import pytest
 from gdbext.access.fake import FakeTarget
 from gdbext.access.model import Mapping
 from gdbext.cpython import gc
+from gdbext.cpython.minors import Minor
 from gdbext.heap import marks, model, rings, words
 
 numpy = pytest.importorskip("numpy")
@@ -63,7 +64,7 @@ class Memory:
             {at: bytes(data) for at, data in self.areas.items()},
             [Mapping(at, at + len(data), "rw-p") for at, data in self.areas.items()],
         )
-        return types.SimpleNamespace(target=target, layout=LAYOUT, version=(3, 12))
+        return types.SimpleNamespace(target=target, layout=LAYOUT, minor=Minor((3, 12)))
 
     def found(self):
         rt = self.runtime()

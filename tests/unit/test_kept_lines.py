@@ -7,6 +7,7 @@ import pytest
 from gdbext.access.fake import FakeTarget
 from gdbext.cpython.dialects import RawFrame
 from gdbext.cpython.frames import PyFrame
+from gdbext.cpython.minors import Minor
 
 FRAME, OBJECT, FIRST, KEPT = 0x1000, 0x2000, 8, 10
 AT_FIRST = 2  # the offset of an instruction at the first line
@@ -23,7 +24,7 @@ class Code:
 
 class Runtime:
     def __init__(self, version, layout, memory):
-        self.version, self.layout, self.target = version, layout, FakeTarget(memory)
+        self.minor, self.layout, self.target = Minor(version), layout, FakeTarget(memory)
 
     def code(self, address):
         return Code()

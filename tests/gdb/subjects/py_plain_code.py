@@ -80,6 +80,15 @@ class Base:
         return self.n
 
 
+def around(number):
+    class Inside(Base):
+        @property
+        def captured(self):
+            return number + self.n
+
+    return Inside
+
+
 class Others:
     def passes(self, number, then):
         Others().passes(number - 1, then) if number else then()
@@ -148,6 +157,23 @@ class Request(Base):
         b = a + 300
         return b - a * 2
 
+    def plus(self, number, factor=3):
+        return self.n * factor + number
+
+    @property
+    def by_keyword(self):
+        return self.plus(number=1) + self.plus(2, factor=5)
+
+    @property
+    def unpacked(self):
+        first, second = self.d["a"]
+        first += second
+        return second, first
+
+    @property
+    def above(self):
+        return super(Request, self).size()
+
     # what only running them could answer
     @property
     def counts(self):
@@ -192,6 +218,7 @@ class Request(Base):
 
 
 REFUSED = [f"r.{name}" for name in ("counts", "loops", "catches", "sleeps", "fails", "grows", "endless")]
+OTHERS = """r.by_keyword r.unpacked r.above s.by_keyword s.unpacked i.captured""".split()
 ASKED = (
     """
 len(queue) len(deeper) bool(queue) bool(empty) list(queue) list(empty) len(heap) bool(heap) len(pool.queue) pool.usage none.usage pool.helped
@@ -253,7 +280,8 @@ def main():
     pool, none = Pool(100, 40), Pool(1, 0)
     r, s = Request(2, [1, 2, 3], [4, 5, 6]), Request(0, [], [])
     g = generated(rng, 150)
-    asked = ASKED + [f"g.p{n}" for n in range(150)]
+    i = around(40)(2, [], [])
+    asked = ASKED + OTHERS + [f"g.p{n}" for n in range(150)]
     names = dict(locals())
     for text in asked:  # some code is specialised, some is as it was compiled
         if rng.random() < 0.5:
