@@ -6,6 +6,7 @@ guard does once gdb has died."""
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import socket
@@ -14,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .. import log
-from ..errors import GdbextError, NotFoundError
+from ..errors import NO_MORE, GdbextError, NotFoundError
 from . import own_end, ptrace
 from .background import background_thread
 from .liveness import LivenessMutex
@@ -30,7 +31,8 @@ UNGUARDED = "processes will not be resumed if gdb is killed"
 
 @functools.lru_cache(maxsize=1)
 def find_python() -> str:
-    """A python3 (3.8 or newer) that can be started from here, gdb's own Python included; `NotFoundError` when there is none."""
+    """A python3 (3.8 or newer) that can be started from here, gdb's own Python included; `NotFoundError` when there is none,
+    `GdbextError` where the kernel gives no process."""
     import shutil  # here: a command outside gdb starts none
     import subprocess
 
@@ -45,7 +47,9 @@ def find_python() -> str:
             done = subprocess.run(
                 line, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=10
             )  # -c imports from there
-        except (OSError, subprocess.TimeoutExpired):
+        except (OSError, subprocess.TimeoutExpired) as e:
+            if getattr(e, "errno", None) == errno.EAGAIN:
+                raise GdbextError(f"no process can be started here: {NO_MORE}") from None
             continue
         if done.returncode == 0:
             return path

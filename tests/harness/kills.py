@@ -28,6 +28,7 @@ CTRL_C = "shell (sleep 1.5; kill -INT $PPID) &"  # which ends gdb's wait for a s
 # The processes run on while the command stands: it is stopped by a signal, or frozen.
 PAUSES = ["tstp", "stop", "group-stop", "child-stop", "tracer-stop", "freeze"]
 HOW = ["kill"] * 4 + ["term"] * 2 + ["int", "hup", "child", "stopped", "group", "group-term", "group-int", "end", "cont", *PAUSES]
+HOW += ["any", "any"]  # one process of ours, whichever: collector, holder, fetcher, demangler, guard, gdb
 NUMBERS = {
     "term": signal.SIGTERM,
     "int": signal.SIGINT,
@@ -39,7 +40,7 @@ NUMBERS = {
     "group-term": signal.SIGTERM,
     "group-int": signal.SIGINT,
 }
-STORMS = ["fork", "exec", "threads", "signals"]
+STORMS = ["fork", "exec", "threads", "signals", "libraries", "setuid", "seccomp"]
 
 
 def planted(pid):
@@ -373,6 +374,13 @@ class Rounds:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(self.random.uniform(0.0, 2.0))
             how = self.random.choice(["kill", "term", "group"])
+        elif how == "any":
+            found = left(self.tmp, [one.pid for one in self.subjects])
+            if found:
+                send([self.random.choice(found)[0]], signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(SECONDS)
+            how = "kill"
         elif how in PAUSES:
             pause(process, how, self.subjects, group)
             for place, one in enumerate(self.subjects):

@@ -1,7 +1,10 @@
 """Three threads that call `step` all the time, check what it gives, and count in a shared file: `self_checking.py FILE [STORM]`.
 Word 64 of the file is 1 once anything was computed wrong, or a child did not end as it should; with FILE.load there the main
-thread loads libraries. STORM: what the main thread does meanwhile, `fork`, `exec`, `threads` or `signals`."""
+thread loads libraries. STORM: what the main thread does meanwhile, `fork`, `exec`, `threads`, `signals`, `libraries` (it loads
+and unloads one), `setuid` (each thread gets a signal of the C library's), `seccomp` (threads that filter their system calls)."""
 
+import _ctypes
+import ctypes
 import mmap
 import os
 import signal
@@ -22,6 +25,18 @@ def step(i, n):
     return y // 3 + 1
 
 
+libc = ctypes.CDLL(None)
+ALLOW = ctypes.create_string_buffer(struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000), 8)
+
+
+def filtered():
+    """A thread with a filter that allows each call."""
+    program = ctypes.create_string_buffer(struct.pack("<H6xQ", 1, ctypes.addressof(ALLOW)), 16)
+    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, ctypes.byref(program), 0, 0):
+        struct.pack_into("Q", memory, WRONG, 1)
+    step(0, 7)
+
+
 def storm(kind):
     right = True
     if kind == "fork":
@@ -39,6 +54,14 @@ def storm(kind):
             thread.start()
         for thread in some:
             thread.join()
+    elif kind == "libraries":
+        _ctypes.dlclose(ctypes.CDLL("libresolv.so.2")._handle)
+    elif kind == "setuid":
+        libc.setresuid(*os.getresuid())
+    elif kind == "seccomp":
+        thread = threading.Thread(target=filtered)
+        thread.start()
+        thread.join()
     elif kind == "signals":
         signal.setitimer(signal.ITIMER_REAL, 0.001)
     if not right:
@@ -54,7 +77,6 @@ def loop(i):
         if i == 0 and len(sys.argv) > 2:
             storm(sys.argv[2])
         if i == 0 and n % 64 == 0 and os.path.exists(sys.argv[1] + ".load"):
-            import _ctypes  # noqa: F401
             import _decimal  # noqa: F401
             import _sqlite3  # noqa: F401
 
