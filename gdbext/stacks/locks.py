@@ -381,7 +381,10 @@ class Finder:
         return bool(edge.owner or edge.pool or edge.pids or edge.task)
 
     def _ended_threads(self, waiter: ThreadView) -> list[str]:
-        """Names of the ended threads whose `threading.Thread` objects the waiter's frames can name."""
+        """Names of the ended threads whose `threading.Thread` objects the waiter's frames can name; [] where another thread may
+        be the one that ends the wait, though no frame of it is known to lead there."""
+        if self.references.lacks or any(map(_hides_its_work, self.view.threads)):
+            return []
         found: dict[int, str] = {}
         for frame in waiter.python[:NAMING]:
             for reach in self.references.reaches(frame):
@@ -446,6 +449,13 @@ class Finder:
         else:
             edge.orphan, edge.note = True, "that thread does not exist in this process: " + ORPHANED
         return edge
+
+
+def _hides_its_work(thread: ThreadView) -> bool:
+    """Whether what a thread does is not among its frames: they could not be read, are too many, or it has only just begun."""
+    own = thread.python
+    names = {frame.function.rpartition(".")[2] if path_of(frame).endswith("/threading.py") else "run" for frame in own}
+    return bool(thread.error or own and own[-1].is_cut or "_bootstrap" in names and "run" not in names)
 
 
 def find(view: ProcessView, loops: Mapping[int, Poll] | None = None) -> tuple[list[Edge], dict[int, str]]:

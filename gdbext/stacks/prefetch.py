@@ -56,7 +56,8 @@ def _more(view: ProcessView, words: Sequence[str]) -> str:
             world(view.rt)
             shm_rings.find(view.rt)
             gloo_peers.read(view.rt, collectives.find(view.rt))
-            if place_by_environment(view.rt) and not collectives.store_of(view.rt):
+            place = place_by_environment(view.rt)
+            if not collectives.store_of(view.rt) and place is not None:
                 store_by_environment(view.rt)
         if any(edge.shared is not None for edge in locks.find(view)[0]):
             shared_memory.ended_processes(view)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..cpython import types
 from ..cpython.objects import Object
-from ..errors import GdbextError
+from ..errors import FaultError, GdbextError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -48,6 +48,7 @@ class References:
         self._globals: dict[int, Reach] = {}
         self._codes: dict[int, frozenset[str]] = {}
         self._locals: dict[Any, Reach] = {}
+        self.lacks = False  # memory that frames lead to is not there, so that no frame leads to an object is not known
         self._modules: set[int] = set()  # modules met so far: which of their names are read differs by code
         self._frames: dict[int, tuple[Reach, Reach]] = {}
 
@@ -76,14 +77,17 @@ class References:
                 self._codes[key] = frozenset(o.string(200) for o in held.elements(1000))
             except GdbextError as e:
                 log.passed_over(e)
+                self._note(e)
                 self._codes[key] = frozenset()
         return self._codes[key]
 
     def _locals_of(self, frame: Any) -> Reach:
         try:
-            variables = [(name, value) for name, value in frame.locals() if isinstance(value, Object) and not _is_leaf(value)]
+            held = [(name, value) for name, value in frame.locals() if isinstance(value, Object)]
+            variables = [(name, value) for name, value in held if not self._is_leaf(value)]
         except GdbextError as e:
             log.passed_over(e)
+            self._note(e)
             return NOTHING
         if not variables:
             return NOTHING
@@ -105,9 +109,10 @@ class References:
                 held = types.named(frame.rt, frame.globals().dict_entries(), names) if names else []
             except GdbextError as e:
                 log.passed_over(e)
+                self._note(e)
                 held = []
             wanted = [(name, frame.rt.object(value)) for name, value in held]
-            self._globals[key] = Reach(self._expand([(name, obj) for name, obj in wanted if not _is_leaf(obj)], names))
+            self._globals[key] = Reach(self._expand([(name, obj) for name, obj in wanted if not self._is_leaf(obj)], names))
         return self._globals[key]
 
     def _expand(self, roots: list[tuple[str, Any]], names: frozenset[str]) -> list[tuple[str, Any]]:
@@ -141,9 +146,23 @@ class References:
                     found = self._read_children(obj, names)
             except GdbextError as e:
                 log.passed_over(e)
-                found = []  # what cannot be read cannot be the lock
+                self._note(e)
+                found = []
             self._children[key] = found
         return found
+
+    def _is_leaf(self, obj: Any) -> bool:
+        """Whether an object's type is no lock and leads to none; true also of an object that cannot be read."""
+        try:
+            kind = obj.type.builtin_name
+            return kind in _LEAVES or kind == "function" and not _closure_of(obj)
+        except GdbextError as e:
+            log.passed_over(e)
+            self._note(e)
+            return True
+
+    def _note(self, e: GdbextError) -> None:
+        self.lacks = self.lacks or isinstance(e, FaultError)
 
     def _read_children(self, obj: Any, names: frozenset[str]) -> list[tuple[str, Any]]:
         rt = obj.rt
@@ -217,16 +236,6 @@ class Reachable:
                 for address in reach.paths:
                     self._by_address.setdefault(address, []).append(reach)
             self._holders[reach].append(agent)
-
-
-def _is_leaf(obj: Any) -> bool:
-    """Whether an object's type is no lock and leads to none; true also of an object that cannot be read."""
-    try:
-        kind = obj.type.builtin_name
-        return kind in _LEAVES or kind == "function" and not _closure_of(obj)
-    except GdbextError as e:
-        log.passed_over(e)
-        return True
 
 
 def _closure_of(function: Any) -> int:

@@ -255,6 +255,7 @@ class ProcessState:
     unsent: int = 0  # how many of them may act by themselves
     stands_for: tuple[int, int] | None = None  # the (rank, size) that its environment gives it
     here: set[int] = field(default_factory=set)  # the ranks of its job that were read, in whatever state
+    maybe: dict[int, str] = field(default_factory=dict)  # {rank of its job: a process that may be it, whose job is not known}
     orphan: str = ""  # why nothing can reach it any more
     requests: list[Any] | None = None  # of its engine (`requests.model.Tracked`), None where they are not known
     listens: bool = False  # something in it waits for connections, by epoll

@@ -138,3 +138,17 @@ def test_a_rank_that_was_given_something_or_read_or_whose_giver_woke_is_slow_and
     for well in ({"read": 64 << 20}, {"woke": 3}, {"giver": {"woke": 4}}, {"giver": {"moved": True}}, {"giver": {"state": "R"}}):
         assert said(**well) == "unknown", well
     assert said(read=4096) == "collective"  # a log, say
+
+
+def test_a_rank_whose_job_could_not_be_read_is_neither_absent_nor_accused():
+    counts = [Count("gloo group 0 of 2", 0, 2, {"": 3})]
+    waits = process("R0", inside("barrier"), role="", world=(0, 2), counts=counts)
+    late = process("R1", python("nap"), SLEEP, role="", world=(1, 2))
+    waits.job = "10.0.0.1:29500"
+    for said in judge_all([waits, late]):
+        assert not said.culprits and not said.not_asked and "not asked" not in " ".join(said.evidence), said.evidence
+    assert any("R1: of which job could not be read" in line for said in judge_all([waits, late]) for line in said.evidence)
+    late.job = waits.job
+    assert [v.culprits for v in judge_all([waits, late])] == [[node("R1")]]
+    late.job = "10.0.0.1:29501"  # of another job: then the rank is elsewhere
+    assert "R1" in judge_all([waits, late])[0].not_asked + judge_all([waits, late])[1].not_asked

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...stacks import tree
+from ..facts import Verdict
 from . import in_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ..facts import Facts, ProcessState, ThreadState, Verdict
+    from ..facts import Facts, ProcessState, ThreadState
 
 MAX_RANKS, SHOWN = 1 << 16, 32
 NOT_BLOCKED = "nothing here is known to be blocked"
@@ -38,8 +39,19 @@ def adopt(facts: Facts) -> None:
             if fits and f.stands_for not in known and not f.role and not pids & f.ancestors:
                 f.world = f.stands_for
         here = {place[0] for f in group for place in (f.world, f.stands_for) if place}
+        sizes = {place[1] for f in group for place in (f.world, f.stands_for) if place}
+        maybe = {f.world[0]: f.name for f in facts if f.world and not f.job and f.world[1] in sizes and f.world[0] not in here}
         for f in group:
-            f.here = here
+            f.here, f.maybe = here | maybe.keys(), maybe
+
+
+def doubtful(group: Sequence[ProcessState], seen: list[str]) -> Verdict | None:
+    """An "unknown" verdict where a rank that has not come may be a process that was read and whose job is not known."""
+    maybe = {rank: name for f in group for rank, name in f.maybe.items()}
+    if not maybe:
+        return None
+    names = ", ".join(list(maybe.values())[:SHOWN])
+    return Verdict("unknown", [], [*seen, f"{names}: of which job could not be read: whether these wait for it is not known"])
 
 
 def missing(group: Sequence[ProcessState]) -> list[int]:

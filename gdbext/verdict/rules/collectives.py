@@ -219,6 +219,9 @@ def _of_group(facts: Facts, group: Sequence[ProcessState]) -> Verdict | None:
             return Verdict("unknown", [], [*seen, f"{tree.rank_set([f.name for f, _ in rested])} {line}"])
         outside = in_step.responsible(facts, [pair for pair in outside if pair not in rested])
         return _outside(facts, seen, outside, victims) if outside else None
+    doubtful = absent.doubtful(group, seen)
+    if doubtful is not None:
+        return doubtful
     gone = absent.missing(group)
     if gone and in_step.place_of(group[0]):
         return _not_asked(group, gone, seen)
