@@ -1,4 +1,7 @@
-"""Memory of another process, much of it or many pieces at once, by process_vm_readv."""
+"""Memory of another process, much of it or many pieces at once, by process_vm_readv.
+
+One call copies its pieces within microseconds of each other; between separate reads the process runs on. `ReadBuffer` takes large
+amounts during a stop, `BulkReader` a few pieces many times a second, `gather` many pieces of one size."""
 
 from __future__ import annotations
 
@@ -11,13 +14,16 @@ import time
 from typing import TYPE_CHECKING
 
 from .. import log
-from ..errors import GdbextError
+from ..errors import FaultError, GdbextError
 from .background import background_thread
 from .ptrace import IOV_MAX, Iovec, libc
 
 if TYPE_CHECKING:
     from typing import Any, Iterable, Iterator, Sequence
 
+    from .proc import ProcTarget
+
+FIRST_SIZE = 1 << 16  # bytes of a BulkReader's buffer, at first
 CALL = 8 << 20  # bytes that one call copies, unless one range is longer
 MAP_POPULATE = 0x8000  # <asm-generic/mman.h>; Python has it since 3.10
 HANDS, HANDFUL = 4, 64 << 20  # threads that copy at most, and bytes for each
@@ -124,8 +130,59 @@ def gather(tid: int, addresses: Sequence[int], size: int) -> memoryview | None:
     base = ctypes.addressof(ctypes.c_char.from_buffer(found))
     for first in range(0, len(addresses), IOV_MAX):
         count = min(IOV_MAX, len(addresses) - first)
-        local = Iovec(base + first * size, count * size)
-        theirs = remote.buffer_info()[0] + 16 * first
-        if libc.process_vm_readv(tid, ctypes.byref(local), 1, theirs, count, 0) != count * size:
+        if _copied(tid, base + first * size, count * size, remote, first, count) != count * size:
             return None
     return memoryview(found)
+
+
+def _copied(tid: int | None, to: int, size: int, ranges: array.array[int], first: int, count: int) -> int:
+    """Copies `count` of another process's ranges, a struct iovec each, from the `first` on, one after the other to an address
+    here. -> how many of the `size` bytes; -1: see errno"""
+    return int(libc.process_vm_readv(tid, ctypes.byref(Iovec(to, size)), 1, ranges.buffer_info()[0] + 16 * first, count, 0))
+
+
+class BulkReader:
+    """Reads scattered memory of the process of a `ProcTarget`. `calls` counts the reads of all kinds."""
+
+    def __init__(self, target: ProcTarget) -> None:
+        self.target = target
+        self.calls = 0
+        self._scattered = True
+        self._room = 0
+        self._grow(FIRST_SIZE)
+
+    def _grow(self, size: int) -> None:
+        self._room = size
+        self._buffer = ctypes.create_string_buffer(size)
+        self._at = ctypes.addressof(self._buffer)
+
+    def read(self, address: int, size: int) -> bytes:
+        """Exactly `size` bytes; `FaultError` where they cannot be read."""
+        self.calls += 1
+        try:
+            found = os.pread(self.target.open_memory().fileno(), size, address)
+        except (OSError, OverflowError) as e:
+            raise FaultError(address, size, getattr(e, "strerror", "") or "") from None
+        if len(found) != size:
+            raise FaultError(address, size, "")
+        return found
+
+    def read_ranges(self, ranges: Sequence[int], total: int) -> bytes:
+        """The bytes of several pieces, one after the other. `ranges`: address, size, address, size …, at most `IOV_MAX` pieces of
+        `total` bytes together. `FaultError` where one of them cannot be read."""
+        count = len(ranges) // 2
+        if self._scattered and count <= IOV_MAX:
+            if total > self._room:
+                self._grow(2 * total)
+            try:
+                remote = array.array("Q", ranges)
+            except OverflowError:
+                raise FaultError(ranges[0], total, "not an address range") from None
+            self.calls += 1
+            done = _copied(self.target.pid, self._at, total, remote, 0, count)
+            if done == total:
+                return ctypes.string_at(self._buffer, total)
+            if done >= 0 or ctypes.get_errno() == errno.EFAULT:
+                raise FaultError(ranges[0], total, "")
+            self._scattered = False  # a sandbox may refuse the call where /proc/PID/mem can be read
+        return b"".join([self.read(ranges[i], ranges[i + 1]) for i in range(0, len(ranges), 2)])

@@ -76,7 +76,8 @@ def cache_lines(cache: Cache, workers: Sequence[Worker], data: dict[str, Any], s
 
 def _pool_line(cache: Cache, pool: dict[str, Any], several: bool, style: Style) -> str:
     always = ("free", "used", "cached")
-    counts = ", ".join(f"{pool[k]} {k}" for k in (*always, "shared", "held", "reserved") if pool[k] or k in always)
+    known = [k for k in (*always, "shared", "held", "reserved") if pool[k] or k in always and pool[k] is not None]
+    counts = ", ".join(f"{pool[k]} {k}" for k in known)
     unit = f"{pool['num_blocks']} {pool['unit']}s" + (f" of {pool['block_size']} tokens" if pool["block_size"] > 1 else "")
     name = f"{pool['name']}: " if several else ""
     return f"{style.title(cache.engine + ' ' + escape(cache.version))}  {name}{unit}: {counts}"

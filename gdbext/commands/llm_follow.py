@@ -22,7 +22,7 @@ class LlmFollow(Command):
     s (--watchdog-timeout), torch's NCCL heartbeat a rank after 480 s, a collective ends after 600 s.
 
     A fault of gdb's all-stop mode (13 to 18): where one process has an event while another waits for its vfork child (subprocess,
-    multiprocessing's spawn), gdb can wait for ever. It is told then, with the line that ends it. -non-stop does not have it; nor
+    multiprocessing's spawn), gdb can wait for ever. It is reported, with the line that ends it. -non-stop does not have it; nor
     has llm-attach later on.
 
         (gdb) llm-follow on

@@ -37,13 +37,10 @@ def searched(
     rows, entries, unread = target.cached(
         ("kernels", pattern and pattern.pattern), lambda: catalogues.search(target, pattern, rt)
     )
-    return (
-        target,
-        rows,
-        entries,
-        partial
-        + [f"{len(unread)} libraries could not be read: {', '.join(sorted(map(os.path.basename, unread))[:4])}"] * bool(unread),
-    )
+    if unread:
+        names = ", ".join(sorted(map(os.path.basename, unread))[:4])
+        partial = [*partial, f"{len(unread)} libraries could not be read: {names}"]
+    return target, rows, entries, partial
 
 
 class LlmKernels(Command):

@@ -117,7 +117,8 @@ class PyFinish(_Step):
     287         scheduler_output = self.scheduler.schedule()
     returned <vllm.v1.core.sched.output.SchedulerOutput object at 0x7f…>
 
-    The value is told where a debug register is left for each return of the function; a frame that an exception ends returns none.
+    The value is reported where a debug register is left for each return of the function; a frame that an exception ends
+    returns none.
     """
 
     name = "pyfinish"

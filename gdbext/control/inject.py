@@ -19,7 +19,7 @@ import gdb
 from ..access.proc import ProcTarget
 from ..cpython import layout as layouts
 from ..cpython.runtime import open_runtime
-from ..errors import FaultError, GdbextError, LayoutError
+from ..errors import GdbextError, LayoutError
 from . import guarded_call, injected_scripts, pystep
 from .cudagdb import has_working_none
 from .hw_breakpoints import Process
@@ -189,5 +189,5 @@ def _by_call(target: ProcTarget, inferior: Any, folder: SharedTempDir, timeout: 
 def _address(process: Process, name: str) -> int:
     try:
         return process.view.symbol(name)
-    except (GdbextError, FaultError):
+    except GdbextError:
         raise GdbextError(f"{process.name}: the function {name} is not to be found in it") from None

@@ -57,7 +57,7 @@ class TensorVariables:
                     try:
                         if tensors.is_tensor(value):
                             self._found.append((tensors.read_tensor(rt, value.address), name, frame.function))
-                    except (GdbextError, FaultError) as e:
+                    except GdbextError as e:
                         log.passed_over(e)
                         continue
         return self._found

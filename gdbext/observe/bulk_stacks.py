@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from ..access.bulk import BulkReader
+    from ..access.remote_memory import BulkReader
     from ..cpython.runtime import Runtime
     from .codes import StackTree
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Protocol
 
-    from ..access.bulk import BulkReader
+    from ..access.remote_memory import BulkReader
     from ..cpython.runtime import Runtime
 
     class StackTree(Protocol):

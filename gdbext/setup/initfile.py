@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
-from typing import Any, Callable
+from typing import Callable
 
 from .. import package
 from ..errors import GdbextError
@@ -45,7 +45,7 @@ def load_script(init: str) -> str:
     )
 
 
-def _blocks(content: Any, where: Any) -> Any:
+def _blocks(content: bytes, where: str) -> list[re.Match[bytes]]:
     found = list(_BLOCK.finditer(content))
     if len(_MARK.findall(content)) != 2 * len(found):
         raise GdbextError(

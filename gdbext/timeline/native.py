@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from .. import log
 from ..access import ptrace, remote_memory
 from ..access.base import Target
-from ..access.bulk import BulkReader
 from ..access.holder import before_others
 from ..access.ranges import RED_ZONE, STACK_BYTES
+from ..access.remote_memory import BulkReader
 from ..access.unwind import Unwinder
 from ..cpython.gil import RESTART
 from ..cpython.runtime import open_runtime

@@ -13,8 +13,8 @@ import time
 from typing import TYPE_CHECKING
 
 from .. import log
-from ..access.bulk import BulkReader
 from ..access.procfs import cpu_of, parse_syscall, resident_bytes, state_of
+from ..access.remote_memory import BulkReader
 from ..cpython.gil import FUTEX, RESTART, gil_range
 from ..cpython.runtime import open_runtime
 from ..cpython.whole_stacks import states_by_thread

@@ -11,7 +11,7 @@ from ..engines.objects import sought
 from ..errors import GdbextError
 
 if TYPE_CHECKING:
-    from ..access.bulk import BulkReader
+    from ..access.remote_memory import BulkReader
     from ..cpython.objects import Object
     from ..cpython.runtime import Runtime
 

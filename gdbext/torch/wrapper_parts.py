@@ -41,13 +41,17 @@ def parts_of(rt: Runtime | None, tensor: Tensor) -> Parts | None:
         return None
     try:
         obj = rt.object(tensor.address)
-        classes = {(base.module.rpartition("torch.")[1] and base.module.split(".")[1], base.name) for base in obj.type.bases()}
-        if ("distributed", "DTensor") in classes:
+        if _is_a(obj, "torch.distributed", "DTensor"):
             return _distributed(rt, obj, tensor)
-        return _jagged(rt, obj, tensor) if ("nested", "NestedTensor") in classes else None
+        return _jagged(rt, obj, tensor) if _is_a(obj, "torch.nested", "NestedTensor") else None
     except (GdbextError, AttributeError) as e:
         log.passed_over(e)
         return None
+
+
+def _is_a(obj: Object, package: str, name: str) -> bool:
+    """Whether an object's class is, or is derived from, one of this name in a package."""
+    return any(base.name == name and f"{base.module}.".startswith(f"{package}.") for base in obj.type.bases())
 
 
 # ---- DTensor -----------------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def threads_of(view: ProcessView, unread: int | None = None, ended: bool = False
 
 
 def family_of(rt: Runtime) -> str:
-    """What only the processes that multiprocessing has started from one, and that one, have: a digest of their key. '' for
+    """A digest of the key that a process shares with all that multiprocessing has started from it, and with no other; '' for
     others. Source: Lib/multiprocessing/process.py (`_config["authkey"]`, os.urandom(32))."""
     try:
         scope = rt.module("multiprocessing.process")

@@ -2,6 +2,7 @@
 them switched off.
 
   python3 scripts/tools/ablation.py [-only REGEX] [-o FILE] [SEED [COUNT]]
+  python3 scripts/tools/ablation.py [-only REGEX] [-o FILE] -kept DIR    of snapshots: no machine is too loaded for these
 
 COUNT situations of each of the three families of tests/gdb/subjects/situations.py from SEED. Prints, as the table of
 docs/ablation.md, in how many situations the verdict, the end of the chain or the evidence is another one without it. A situation
@@ -171,27 +172,27 @@ def in_fork(work: Callable[[], Any]) -> Any:
 def said(truth: Dict[str, Any], answer: Dict[str, Any]) -> Said:
     strangers = set(map(str, truth["others"]))
     one = next(v for v in answer["verdicts"] if not strangers.issuperset(v["group"]))
+    one = {**one, **(one["if_it_lasts"] or {})}  # of a snapshot: what it would be if what was seen once lasted
     culprits = sorted(str(c.get("tid") or c["label"]) for c in one["culprits"])
     evidence = sorted({re.sub(r"\d+(\.\d+)?", "N", line) for line in one["evidence"]})
     return Said(one["verdict"], culprits, judge(truth, one), end_named(truth, answer["chains"]), evidence)
 
 
-def asked(truth: Dict[str, Any], idea: str = "") -> Optional[Said]:
-    """What llm-hang says of a situation that is lived, with an idea switched off."""
+def asked(truth: Dict[str, Any], on: str, idea: str = "") -> Optional[Said]:
+    """What llm-hang says of a situation, with an idea switched off. `on`: its pids, or its snapshots."""
 
     def work() -> Said:
         from harness.answers import answer
 
         if idea:
             switch_off(idea)
-        pids = [truth["pid"], *truth["pids"], *truth["others"]]
-        return said(truth, answer(f"llm-hang {' '.join(map(str, pids))} -wait {WAIT} -json"))
+        return said(truth, answer(f"llm-hang {on} -wait {WAIT} -json"))
 
     found = in_fork(work)
     return Said(*found) if found else None
 
 
-def judged(truth: Dict[str, Any], rules: List[str]) -> Dict[str, List[Any]]:
+def judged(truth: Dict[str, Any], on: str, rules: List[str]) -> Dict[str, List[Any]]:
     """{rule: [verdict, culprits, how, evidence]} of one look, judged without each; "" with all of them."""
 
     def work() -> Dict[str, Any]:
@@ -202,8 +203,7 @@ def judged(truth: Dict[str, Any], rules: List[str]) -> Dict[str, List[Any]]:
 
         real, kept = examine.judge, []
         examine.judge = lambda seen: kept.append(seen) or real(seen)  # type: ignore[func-returns-value]
-        pids = [truth["pid"], *truth["pids"], *truth["others"]]
-        answer(f"llm-hang {' '.join(map(str, pids))} -wait {WAIT} -json")
+        answer(f"llm-hang {on} -wait {WAIT} -json")
 
         def without(rule: str) -> List[Any]:
             judging.ORDER = tuple(one for one in ORDER if name_of(one) != rule)
@@ -219,33 +219,28 @@ def judged(truth: Dict[str, Any], rules: List[str]) -> Dict[str, List[Any]]:
     return in_fork(work) or {}
 
 
-def turned(stage: Stage, needs: str, words: str, ideas: List[str]) -> Tuple[str, str, List[Turned]]:
-    """(words, how the whole pack does or why the situation does not count, what each idea turns)."""
-    if not os.path.exists(stage.path(needs)):
-        return words, f"left out: no server for {needs}", []
-    with stage.lived(needs, words) as truth:
-        asleep(truth["pid"], seconds=0.3)
-        time.sleep(0.2)
-        whole, again = asked(truth), asked(truth)
-        if whole is None or again is None:
-            return words, "left out: no answer", []
-        if whole[:4] != again[:4]:
-            return words, "unsteady", []
-        found = []
-        by_rules = judged(truth, [idea for idea in ideas if idea not in READERS])
-        before = by_rules.get("")
-        for idea in ideas:
-            if idea in READERS:
-                now = asked(truth, idea)
-                if now is not None and differ(whole, again, now) != ("", "", ""):
-                    then = asked(truth, idea)
-                    now = then if then is not None and then[:4] == now[:4] else again
-                found.append(Turned(idea, *(differ(whole, again, now) if now is not None else ("failed", "", ""))))
-            elif before is not None and by_rules.get(idea) is not None:
-                other = by_rules[idea]
-                verdict = f"{before[0]} -> {other[0]}" if before[:2] != other[:2] else ""
-                found.append(Turned(idea, verdict, "", "other" if before[3] != other[3] else ""))
-        return words, whole.how, found
+def turned(truth: Dict[str, Any], on: str, ideas: List[str]) -> Tuple[str, List[Turned]]:
+    """(how the whole pack does, or why the situation does not count; what each idea turns)."""
+    whole, again = asked(truth, on), asked(truth, on)
+    if whole is None or again is None:
+        return "left out: no answer", []
+    if whole[:4] != again[:4]:
+        return "unsteady", []
+    found = []
+    by_rules = judged(truth, on, [idea for idea in ideas if idea not in READERS])
+    before = by_rules.get("")
+    for idea in ideas:
+        if idea in READERS:
+            now = asked(truth, on, idea)
+            if now is not None and differ(whole, again, now) != ("", "", ""):
+                then = asked(truth, on, idea)
+                now = then if then is not None and then[:4] == now[:4] else again
+            found.append(Turned(idea, *(differ(whole, again, now) if now is not None else ("failed", "", ""))))
+        elif before is not None and by_rules.get(idea) is not None:
+            other = by_rules[idea]
+            verdict = f"{before[0]} -> {other[0]}" if before[:2] != other[:2] else ""
+            found.append(Turned(idea, verdict, "", "other" if before[3] != other[3] else ""))
+    return whole.how, found
 
 
 def differ(whole: Said, again: Said, now: Said) -> Tuple[str, str, str]:
@@ -255,14 +250,44 @@ def differ(whole: Said, again: Said, now: Said) -> Tuple[str, str, str]:
     return verdict, end, "other" if whole.evidence == again.evidence != now.evidence else ""
 
 
-def tried(stage: Stage, needs: str, words: str, ideas: List[str]) -> Tuple[str, str, List[Turned]]:
+Tried = Tuple[str, str, List[Turned]]  # a situation's words, how the whole pack does, what is turned
+
+
+def lived(stage: Stage, needs: str, words: str, ideas: List[str]) -> Tried:
+    """Of a situation that is lived; one that cannot be ends none of the others."""
     try:
-        return turned(stage, needs, words, ideas)
-    except Exception as e:  # one situation ends none of the others
+        if not os.path.exists(stage.path(needs)):
+            return words, f"left out: no server for {needs}", []
+        with stage.lived(needs, words) as truth:
+            asleep(truth["pid"], seconds=0.3)
+            time.sleep(0.2)
+            return (words, *turned(truth, " ".join(map(str, [truth["pid"], *truth["pids"], *truth["others"]])), ideas))
+    except Exception as e:
         return words, f"left out: {type(e).__name__}: {e}", []
 
 
-def run(situations: List[str], ideas: List[str], at_once: int) -> Iterator[Tuple[str, str, List[Turned]]]:
+def kept(path: str, ideas: List[str]) -> Tried:
+    """Of the snapshots of a situation that goldens.py has recorded."""
+    words = os.path.basename(path)[: -len(".json")]
+    with open(path, encoding="utf-8") as f:
+        truth = json.load(f)["truth"]
+    cores = [f"{path[: -len('.json')]}.{number}.core" for number in range(1 + len(truth["pids"]) + len(truth["others"]))]
+    return (words, *turned(truth, " ".join(core for core in cores if os.path.exists(core)), ideas))
+
+
+def run_kept(folder: str, ideas: List[str], at_once: int) -> Iterator[Tried]:
+    paths = []
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if name.endswith(".json"):
+            with open(path, encoding="utf-8") as f:
+                paths += [path] if "right" in json.load(f)["truth"] else []
+    with concurrent.futures.ProcessPoolExecutor(at_once, multiprocessing.get_context("fork")) as pool:
+        for job in concurrent.futures.as_completed([pool.submit(kept, path, ideas) for path in paths]):
+            yield job.result()
+
+
+def run(situations: List[str], ideas: List[str], at_once: int) -> Iterator[Tried]:
     torch = existing("vllm")
     if torch:
         os.environ["GDBEXT_TEST_TORCH_PYTHON"] = torch
@@ -275,12 +300,12 @@ def run(situations: List[str], ideas: List[str], at_once: int) -> Iterator[Tuple
             if server is not None:
                 stack.enter_context(server)
         pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(at_once, multiprocessing.get_context("fork")))
-        jobs = [pool.submit(tried, stage, needs, words, ideas) for needs, words in drawn]
+        jobs = [pool.submit(lived, stage, needs, words, ideas) for needs, words in drawn]
         for job in concurrent.futures.as_completed(jobs):
             yield job.result()
 
 
-def table(ideas: List[str], found: List[Tuple[str, str, List[Turned]]]) -> List[str]:
+def table(ideas: List[str], found: List[Tried]) -> List[str]:
     """Lines of the Markdown table, what turns least first."""
     rows = []
     for idea in ideas:
@@ -301,21 +326,23 @@ def main() -> int:
     parser.add_argument("seed", nargs="?", type=int, default=SEED)
     parser.add_argument("count", nargs="?", type=int, default=COUNT)
     parser.add_argument("-only", default="")
+    parser.add_argument("-kept", metavar="DIR", help="the snapshots of the situations that goldens.py recorded there")
     parser.add_argument("-at-once", type=int, default=2)
     parser.add_argument("-o", metavar="FILE", help="append the table to FILE too")
     o = parser.parse_args()
     ideas = [idea for idea in [*READERS, *map(name_of, ORDER)] if re.search(o.only, idea)]
     situations = [f"{family}{o.seed * 100000 + number}" for number in range(o.count) for family in ("", "f", "g")]
-    print(f"seed {o.seed}, {len(situations)} situations, {len(ideas)} rules and readers", flush=True)
+    what = f"snapshots of {o.kept}" if o.kept else f"seed {o.seed}, {len(situations)} situations"
+    print(f"{what}, {len(ideas)} rules and readers", flush=True)
     found, began = [], time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what lives the situations ends too
-    for words, how, turns in run(situations, ideas, o.at_once):
+    for words, how, turns in run_kept(o.kept, ideas, o.at_once) if o.kept else run(situations, ideas, o.at_once):
         found.append((words, how, turns))
         said_of = ", ".join(f"{t.idea}: {t.verdict or t.end}" for t in turns if t.verdict or t.end)
         print(f"{time.monotonic() - began:4.0f} s  {words}: {how}; {said_of or 'nothing turns it'}", flush=True)
     counted = [how for _, how, turns in found if turns]
     lines = [
-        f"Seed {o.seed}: {len(found)} situations, {len(counted)} of them counted: "
+        f"{'Snapshots' if o.kept else f'Seed {o.seed}'}: {len(found)} situations, {len(counted)} of them counted: "
         + ", ".join(f"{counted.count(how)} {how}" for how in sorted(set(counted))),
         "",
         *table(ideas, found),

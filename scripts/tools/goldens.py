@@ -245,7 +245,7 @@ def recorded(driver: Driver, subject: Subject, folder: str, like: str) -> Dict[s
                 driver.ask(f"llm-snapshot {pid}{whole} -force -o {core} -json")
         pids = [str(pid) for pid in subject.pids]
         live, snapshot = {}, {}
-        both = tuple(line for line in BOTH if line != "pyheap" or not of_engine(subject.name))
+        both = tuple(line for line in BOTH if line != "pyheap" or subject.name in NAMED and not of_engine(subject.name))
         for line in questions(pids, (*LIVE, *both), subject.lines):
             live[line] = driver.ask(line + " -json")
         for line in questions(pids, FILES, []):

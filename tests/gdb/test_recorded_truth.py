@@ -5,8 +5,8 @@ import random
 import pytest
 from harness.subjects import PYTHONS, minor, running
 
-from gdbext.access.bulk import BulkReader
 from gdbext.access.proc import ProcTarget
+from gdbext.access.remote_memory import BulkReader
 from gdbext.answers.recordings import much_dropped
 from gdbext.cpython.runtime import open_runtime
 from gdbext.observe.bulk_stacks import StackReader, ThreadPlaces

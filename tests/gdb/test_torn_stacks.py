@@ -13,8 +13,8 @@ import pytest
 from harness.recordings import said
 from harness.subjects import PYTHONS, running
 
-from gdbext.access.bulk import BulkReader
 from gdbext.access.proc import ProcTarget
+from gdbext.access.remote_memory import BulkReader
 from gdbext.cpython import whole_stacks
 from gdbext.cpython.runtime import open_runtime
 from gdbext.errors import GdbextError

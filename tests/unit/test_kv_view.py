@@ -3,10 +3,13 @@
 import types
 
 import pytest
+from harness import caches
 
 from gdbext.access.retry import LASTING_TRIES
+from gdbext.answers import kv_text
 from gdbext.engines.kv_view import View
 from gdbext.errors import FaultError
+from gdbext.render.text import PLAIN
 
 
 class Rt:
@@ -53,3 +56,11 @@ def test_what_is_in_no_frame_of_whole_looks_is_not_there(torn):
 def test_a_stopped_process_is_looked_at_once():
     rt = Rt(lambda look: True, stopped=True)
     assert scheduler(rt, lambda look: False) is None and rt.looks == 1
+
+
+def test_a_count_that_the_engine_does_not_keep_is_left_out():
+    data = {"groups": [], "pools": [{"name": "pool", "num_blocks": 8, "unit": "block", "block_size": 4, "free": 3, "used": 5}]}
+    counts = {"shared": 0, "held": None, "reserved": 2}
+    for cached, said in ((None, "3 free, 5 used, 2 reserved"), (0, "3 free, 5 used, 0 cached, 2 reserved")):
+        data["pools"][0].update(counts, cached=cached)
+        assert kv_text.cache_lines(caches.healthy(), [], data, PLAIN)[0].endswith(said)

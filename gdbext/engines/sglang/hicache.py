@@ -1,7 +1,8 @@
 """SGLang's hierarchical cache: requests that wait until their prefix has come from the storage tier.
 
-A prefetch goes through three threads: one asks the storage what it has, one reads it, one agrees with the other ranks. Only the
-policy "timeout" has a time limit; with "wait_complete" a request waits for ever for a thread that does not come back. Sources:
+A prefetch goes through three threads: the first asks the storage what it has, the second reads it, the third agrees with the
+other ranks. Only the policy "timeout" has a time limit; with "wait_complete" a request waits for ever for a thread that does not
+come back. Sources:
 srt/mem_cache/hiradix_cache.py, unified_radix_cache.py, managers/cache_controller.py."""
 
 from __future__ import annotations

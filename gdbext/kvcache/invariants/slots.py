@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..model import Cache, Owners, Pool
+from ..model import Cache, Owners, Pool, Request
 from ..rules import FREE_CACHED, ROW_FREE, ROW_SHARED, SLOT_SHARED, SLOTS_LOST
 from .findings import Findings
 
@@ -41,16 +41,21 @@ def _check_sum(found: Findings, cache: Cache, pool: Pool, counted: dict[str, Any
     found.checks(SLOTS_LOST)
     own = counted.get("own")
     if own is None:
-        own = 0
-        for r in cache.requests if pool is cache.pools[0] else ():
-            if r.private is not None:
-                own += max(0, -(-(r.allocated or 0) // pool.block_size) * pool.block_size - r.private)
+        own = sum(_own_slots(r, pool.block_size) for r in cache.requests) if pool is cache.pools[0] else 0
     available, evictable, protected = counted["available"], counted["evictable"], counted["protected"]
     total, size = available + evictable + protected + own + counted.get("session", 0), pool.size * pool.block_size
     if total != size:
         word = "lost" if total < size else "counted twice"
         parts = f"{available} available + {evictable} evictable + {protected} protected + {own} of requests = {total}"
         found.add(SLOTS_LOST, f"{parts}, the pool has {size}: {abs(size - total)} {word}")
+
+
+def _own_slots(request: Request, page: int) -> int:
+    """Slots of the pages that a request has, without those of its prefix in the tree."""
+    if request.private is None:
+        return 0
+    pages = ((request.allocated or 0) + page - 1) // page
+    return max(0, pages * page - request.private)
 
 
 def check_rows(found: Findings, cache: Cache) -> None:
