@@ -12,7 +12,6 @@ from ..errors import GdbextError, NotFoundError
 from ..kvcache import picture
 from ..render import html
 from ..requests.caches import of_engines, of_files
-from .verdicts import judged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -240,7 +239,7 @@ class Engine:
 
     def hang(self, wait: float = 1.0) -> Verdict:
         """Why it hangs, or that it does not: `Process.hang` for all of its `processes` together."""
-        return judged([p.ref for p in self.processes], self.processes[0].targets, wait)
+        return self.processes[0].opened.judged([p.ref for p in self.processes], wait)
 
     def __repr__(self) -> str:
         return f"<Engine {self.instance}: {', '.join(p.name for p in self.processes)}>"

@@ -10,10 +10,11 @@ from ..engines.processes import ProcessRef
 from ..errors import GdbextError, NotFoundError
 from ..session.session import Session
 from ..stacks import prefetch, snapshots
-from . import choosing
+from . import choosing, elsewhere
 from .choosing import engine_of
 from .engines import Engine
 from .processes import Process, Ranks
+from .verdicts import judged
 from .waits import Look
 
 if TYPE_CHECKING:
@@ -21,19 +22,25 @@ if TYPE_CHECKING:
 
     from ..access.base import Target
     from .processes import Thread
+    from .verdicts import Verdict
 
 WORDS = (prefetch.KV, prefetch.REACH)  # of a process with more memory than is copied: what is copied of it first
 
 
-def attach(what: int | str, *, live: bool = False, show_content: bool = False, max_bytes: int = snapshots.BYTES) -> Process:
+def attach(what: int | str, *, live: bool = False, show_content: bool = False, max_bytes: int | None = None) -> Process:
     """The one process that `what` names: a pid, or whatever `-on` of a command takes: a label (`"TP0"`), an index of `llm-ranks`,
-    `"decode:TP0"`, a file (`"./x.core"`). It is copied in a pause of milliseconds and runs on; what is read is of that moment.
+    `"decode:TP0"`, a file (`"./x.core"`), a process of another machine (`"TP0@ssh:HOST"`). It is copied in a pause of
+    milliseconds and runs on; what is read is of that moment.
 
     `live`: it is read as it runs, without any pause, anew at each reading. `show_content`: also what users sent and got.
-    `max_bytes`: of private memory in the copy; big mappings are left out first. `GdbextError` where nothing, or more than one
-    process, is meant."""
+    `max_bytes`: of private memory in the copy (512 MiB); big mappings are left out first. `GdbextError` where nothing is meant,
+    or more than one process."""
     opened = Opened(here(), live, show_content, max_bytes)
-    return opened.processes([opened.session.resolve_one(str(what))])[0]
+    mine, theirs = elsewhere.parted([str(what)])
+    found = opened.processes([opened.session.resolve_one(mine[0])] if mine else [], theirs)
+    if len(found) != 1:
+        raise GdbextError(f"{what} names {len(found)} processes: choose one of {', '.join(p.name for p in found)}")
+    return found[0]
 
 
 def open(file: str | os.PathLike[str], *, show_content: bool = False) -> Process:
@@ -44,13 +51,14 @@ def open(file: str | os.PathLike[str], *, show_content: bool = False) -> Process
     return Opened(here(), False, show_content, 0).processes([ProcessRef(core=path)])[0]
 
 
-def ranks(*what: int | str, live: bool = False, show_content: bool = False, max_bytes: int = snapshots.BYTES) -> Ranks:
+def ranks(*what: int | str, live: bool = False, show_content: bool = False, max_bytes: int | None = None) -> Ranks:
     """The processes that several `what`, as of `attach`, name, all copied in one moment; those of all engines here without any.
     An engine (`"vllm"`) or an instance (`"decode"`, `":8100"`) means all of its processes. Those that cannot be opened are in
     `failed`; `GdbextError` where none can."""
     opened = Opened(here(), live, show_content, max_bytes)
-    found = choosing.resolve_processes(opened.session, ",".join(map(str, what)) or "all")
-    return Ranks(opened, opened.processes(found))
+    mine, theirs = elsewhere.parted(map(str, what))
+    found = choosing.resolve_processes(opened.session, ",".join(mine) or "all") if mine or not theirs else []
+    return Ranks(opened, opened.processes(found, theirs))
 
 
 def selected(*, show_content: bool = False) -> Process:
@@ -78,21 +86,27 @@ class Opened:
     """What one call opened: processes of one moment, or that run. `tid`: of the thread that gdb has selected; `failed`: those
     that could not be opened."""
 
-    def __init__(self, session: Session, live: bool, show_content: bool, max_bytes: int) -> None:
+    def __init__(self, session: Session, live: bool, show_content: bool, max_bytes: int | None) -> None:
         self.session, self._live, self.show_content, self._max = session, live, show_content, max_bytes
         self.tid: int | None = None
         self.failed: list[dict[str, Any]] = []
         self._taken: dict[ProcessRef, snapshots.ProcessSnapshot] = {}
+        self._sent: dict[ProcessRef, tuple[list[dict[str, Any]], list[str]]] = {}  # of other machines, as `told_of`
         self._made: list[Process] = []
         self._look: Look | None = None
 
-    def processes(self, found: Sequence[ProcessRef]) -> list[Process]:
-        """The processes, opened together; `GdbextError` where none can be."""
+    def processes(self, found: Sequence[ProcessRef], theirs: Sequence[tuple[str, list[str]]] = ()) -> list[Process]:
+        """The processes, opened together, with those of other machines (`elsewhere.parted`); `GdbextError` where none can be."""
         targets: list[tuple[ProcessRef, Target]] = []
+        if theirs and self._live:
+            raise GdbextError(f"{theirs[0][0]}: a process of another machine is read from a copy: without live=True")
+        for ref, copy, answer in elsewhere.fetched(theirs, self._max, self.failed) if theirs else ():
+            self._sent[ref] = [one for one in answer["pauses"] if one["pid"] == ref.pid], answer["partial"]
+            targets.append((ref, copy))
         copied = [] if self._live else [one for one in found if one.pid is not None and not self.session.targets.attached(one)]
         taken = snapshots.snapshots_of(copied)
         if taken:
-            snapshots.at_one_moment(taken, None, WORDS, self._max)
+            snapshots.at_one_moment(taken, None, WORDS, snapshots.limit(bound=self._max))
         self._taken = dict(zip(copied, taken))
         for one in found:
             try:
@@ -122,11 +136,20 @@ class Opened:
     def told_of(self, ref: ProcessRef) -> tuple[list[dict[str, Any]], list[str]]:
         """-> (`pauses` of a process, what its copy lacks)"""
         copy = self._taken.get(ref)
-        return (snapshots.pauses([copy]), copy.partial) if copy is not None else ([], [])
+        return (snapshots.pauses([copy]), copy.partial) if copy is not None else self._sent.get(ref, ([], []))
 
     def again(self, ref: ProcessRef) -> Process:
         """A process at one moment, now."""
-        return Opened(self.session, False, self.show_content, self._max).processes([ref])[0]
+        opened = Opened(self.session, False, self.show_content, self._max)
+        if ref.node:
+            return opened.processes([], [(ref.node, [str(ref.pid)])])[0]
+        return opened.processes([ref])[0]
+
+    def judged(self, found: Sequence[ProcessRef], seconds: float) -> Verdict:
+        """The verdict on some of the processes."""
+        if any(one.node for one in found):
+            return elsewhere.judged(found, seconds)
+        return judged(found, self.session.targets, seconds)
 
     def look(self) -> Look:
         """The waits of all of them."""
@@ -144,7 +167,9 @@ class Opened:
     def family_of(self, process: Process) -> Any:
         """A value that the processes of one engine share; None for those of none."""
         rank = process.ref.rank
-        return rank.family if rank is not None else process.engine_name or None
+        if rank is not None:
+            return rank.family
+        return (process.ref.node, process.engine_name) if process.engine_name else None
 
     def engine_of(self, process: Process) -> Engine | None:
         """The engine of a process: with all of its processes where they run, else with those of the same moment."""

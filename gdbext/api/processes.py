@@ -12,7 +12,6 @@ from ..render import html
 from ..stacks import threads as reading
 from .engines import Engine
 from .values import Memory, MissingItem, Object
-from .verdicts import judged
 from .waits import Wait, wait_of
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     from ..access.base import Target
     from ..engines.processes import ProcessRef
-    from ..engines.targets import Targets
     from ..stacks.merge import Merged
     from ..stacks.threads import ProcessView, ThreadView
     from .opening import Opened
@@ -126,12 +124,13 @@ class Process:
     """One process: of one moment (a copy, a core, a snapshot, or stopped in gdb), or with `live=True` as it runs. A context
     manager: `close` frees the copy.
 
-    * `pid`; `label`: of an engine's process, as `llm-ranks` has it; `name`: the label, else the pid; `role`: in its engine, or ''
+    * `pid`; `label`: of an engine's process, as `llm-ranks` has it; `name`: the label, else the pid; `role`: in its engine,
+      or ''; `node`: of another machine, else ''
     * `pauses`: `[{pid, seconds, woken}]` for which it was stopped; `partial`: what the copy lacks"""
 
     def __init__(self, opened: Opened, ref: ProcessRef, target: Target) -> None:
-        self._opened, self.ref, self.target = opened, ref, target
-        self.pid, self.label = target.pid or ref.pid, ref.label or target.label
+        self.opened, self.ref, self.target = opened, ref, target
+        self.pid, self.label, self.node = target.pid or ref.pid, ref.label or target.label, ref.node
         self.name = self.label or (str(self.pid) if self.pid else os.path.basename(ref.core))
         self.role = ref.rank.role if ref.rank is not None else ""
         self.memory = Memory(target, opened.show_content)
@@ -157,7 +156,7 @@ class Process:
     def thread(self, tid: int | None = None) -> Thread:
         """The thread with this tid; without one the selected thread (in gdb), else the main one. `NotFoundError` where there is
         none."""
-        wanted = tid if tid is not None else self._opened.tid
+        wanted = tid if tid is not None else self.opened.tid
         found = self.threads
         for one in found:
             if wanted in (None, one.tid):
@@ -171,8 +170,8 @@ class Process:
         if not self.target.is_stopped:
             with self.moment() as copy:
                 return copy.wait_of(thread)
-        look = self._opened.look()
-        return wait_of(look, thread, (self.view.name, thread.tid), self._opened.thread_at, self.object_at)
+        look = self.opened.look()
+        return wait_of(look, thread, (self.view.name, thread.tid), self.opened.thread_at, self.object_at)
 
     # ---- objects -------------------------------------------------------------------------------------------------
     def evaluate(self, expression: str) -> Object:
@@ -188,7 +187,7 @@ class Process:
     @property
     def engine(self) -> Engine | None:
         """The engine that it belongs to, with those of its processes that were opened together; None where it is none's."""
-        return self._opened.engine_of(self)
+        return self.opened.engine_of(self)
 
     @property
     def has_scheduler(self) -> bool:
@@ -209,23 +208,18 @@ class Process:
             return ""
         return spec.name if spec is not None else ""
 
-    @property
-    def targets(self) -> Targets:
-        """Where the rooms below open its processes."""
-        return self._opened.session.targets
-
     def hang(self, wait: float = 1.0) -> Verdict:
         """Why it hangs, or that it does not. A process that runs is looked at anew: it is watched for `wait` seconds without a
         stop, then copied in a pause of milliseconds. Of a core, a snapshot, and a process stopped in gdb: what it shows."""
-        return judged([self.ref], self.targets, wait)
+        return self.opened.judged([self.ref], wait)
 
     def moment(self) -> Process:
         """It at one moment, now: a new copy."""
-        return self._opened.again(self.ref)
+        return self.opened.again(self.ref)
 
     def close(self) -> None:
         """Frees its copy."""
-        self._opened.close()
+        self.opened.close()
 
     def __enter__(self) -> Process:
         return self
@@ -277,7 +271,7 @@ class Ranks:
 
     def hang(self, wait: float = 1.0) -> Verdict:
         """Why they hang, or that they do not: one verdict on all of them, as `Process.hang`."""
-        return judged([p.ref for p in self._processes], self._opened.session.targets, wait)
+        return self._opened.judged([p.ref for p in self._processes], wait)
 
     def close(self) -> None:
         """Frees their copies."""

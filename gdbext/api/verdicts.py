@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..access.snapshot import apart
 from ..answers.hang import hang_data, hang_lines
+from ..answers.hang_nodes import judged as facts_judged
 from ..answers.places import closing, nodes_of
 from ..render import html
 from ..render.text import PLAIN
@@ -50,6 +51,15 @@ class Verdict:
         if data["failed"]:
             partial.append(f"{data['ranks_read']} of {data['ranks_total']} processes")
         return cls(data, partial, lambda style: hang_lines(data, style, nodes) + closing(data, names, style))
+
+    @classmethod
+    def of_machines(cls, answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> Verdict:
+        """Of the facts of several machines, `(node, answer of llm-hang --facts)` each."""
+        found, machines, data, partial = facts_judged(answers, failed)
+        data["pauses"] = [one for _, answer in answers for one in (answer.get("facts") or {}).get("pauses", ())]
+        data["hosts"] = len(machines)
+        nodes: Any = {t.node: (f, t) for f in found.seen for t in f.threads}
+        return cls(data, partial, lambda style: hang_lines(data, style, nodes) + closing(data, {}, style))
 
     @property
     def hung(self) -> bool | None:

@@ -6,12 +6,8 @@ import os
 from typing import Any
 
 from .. import __version__
-from ..answers.hang import hang_lines
-from ..answers.hang_nodes import judged
-from ..answers.places import closing
 from ..api import choosing
-from ..api.verdicts import judged as judged_here
-from ..render.text import Style
+from ..api.verdicts import Verdict, judged
 from ..session import nodes as nodes_of_session
 from ..session.command import Answer, Args, Command, Option, UsageError
 from ..session.session import Session
@@ -65,7 +61,7 @@ class LlmHang(Command):
         if args.facts:
             nodes_of_session.all_are_ready()
             return self._facts(examining.examine(asked, session.targets, args.wait, alone=True))
-        verdict = judged_here(asked, session.targets, args.wait)
+        verdict = judged(asked, session.targets, args.wait)
         return Answer(verdict.data, verdict.text, verdict.partial)
 
     @staticmethod
@@ -76,12 +72,5 @@ class LlmHang(Command):
 
     def merge(self, args: Args, answers: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
         """One verdict on the facts of several machines (session/nodes.py), `(node, answer)` each."""
-        found, machines, data, partial = judged(answers, failed)
-        data["pauses"] = [one for _, answer in answers for one in (answer.get("facts") or {}).get("pauses", ())]
-        data["hosts"] = len(machines)
-        nodes: Any = {t.node: (f, t) for f in found.seen for t in f.threads}
-
-        def text(style: Style) -> str:
-            return "\n".join(hang_lines(data, style, nodes) + closing(data, {}, style))
-
-        return Answer(data, text, partial)
+        verdict = Verdict.of_machines(answers, failed)
+        return Answer(verdict.data, verdict.text, verdict.partial)

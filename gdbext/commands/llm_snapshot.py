@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import zlib
 from typing import Any
 
 from ..access.snapshot import APART
@@ -58,6 +60,7 @@ class LlmSnapshot(Command):
             repeat=True,
         ),
         Option("force", help="replace earlier snapshots; no other core is ever replaced"),
+        Option("carry", help="write no file: the answer holds the snapshot, for the library", for_agents=False),
     )
 
     def run(self, session: Session, args: Args) -> Answer:
@@ -69,7 +72,7 @@ class LlmSnapshot(Command):
         if any(one.pid is None for one in found):
             raise GdbextError(f"{args.operand_text} is a core file already")
         taken = snapshots.snapshots_of(found)
-        paths = _paths(taken, args.o)
+        paths = None if args.carry else _paths(taken, args.o)
         words = [prefetch.KV, *getattr(args, "with")]
         asked = args.heap or args.all or args.max_bytes is not None
         limit = snapshots.limit(args.heap, args.all, args.max_bytes)
@@ -85,7 +88,8 @@ class LlmSnapshot(Command):
                 "file": look.file,
                 "pid": look.pid,
                 "bytes": look.bytes,
-                "disk_bytes": os.stat(look.file).st_blocks * 512,
+                "disk_bytes": 0 if args.carry else os.stat(look.file).st_blocks * 512,
+                **({"image": _packed(look)} if args.carry else {}),
                 "left_out_bytes": look.left_out,
                 "time": look.moment,
             }
@@ -113,6 +117,12 @@ class LlmSnapshot(Command):
             return "\n".join(lines)
 
         return Answer(data, text, partial)
+
+
+def _packed(look: Any) -> str:
+    """A copy that has no name, in letters."""
+    data = look.target.file.data
+    return base64.b64encode(zlib.compress(bytes(data[0 : len(data)]), 1)).decode()
 
 
 def _stood(look: Any) -> str:

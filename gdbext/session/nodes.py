@@ -324,26 +324,42 @@ def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[st
             raise UsageError(f"{command.name}: -{option.name} is for this machine, not for another")
     merge = getattr(command, "merge", None) if getattr(command, "merges", lambda args: True)(args) else None
     failed: list[dict[str, Any]] = []
-    planned = _single(planned, failed)
-    pack, as_json, room = Pack(), args.json or merge is not None, Room()
-    budget = Budget("the nodes' answers", JSON_SIZE, seconds=10 * LIMIT)
+    planned, as_json = single(planned, failed), args.json or merge is not None
     more = getattr(command, "node_words", ()) if merge is not None else ()
-    start = Start(len(planned)) if FACTS in more else None
+    lines = [(node, [command.name, *["--json"] * as_json, *more, *_without(command, words, own)]) for node, words in planned]
     limit = LIMIT + getattr(command, "node_seconds", lambda args: 0.0)(args)
+    answers = answers_of(lines, as_json, failed, limit, len(planned) if more else AT_ONCE)
+    found: Answer = merge(command(), args, answers, failed) if merge is not None else beside(answers, failed)
+    found.data = {
+        **found.data,
+        "nodes": _states(found.data, {node for node, _ in planned} | {one["label"] for one in failed} | set(dict(answers))),
+    }
+    return found
+
+
+def answers_of(
+    lines: Sequence[tuple[str, list[str]]],
+    as_json: bool,
+    failed: list[dict[str, Any]],
+    limit: float = LIMIT,
+    at_once: int = AT_ONCE,
+) -> list[tuple[str, Any]]:
+    """[(name, its answer as JSON or text)] of single nodes, each asked the command line beside it. Where those have the word
+    FACTS all begin in one moment. A node that does not answer is added to `failed`; `GdbextError` where none does."""
+    pack, room = Pack(), Room()
+    budget = Budget("the nodes' answers", JSON_SIZE, seconds=10 * LIMIT)
+    start = Start(len(lines)) if any(FACTS in words for _, words in lines) else None
     texts: list[tuple[str, str, str]] = []  # (node, name, what it answered)
-    for node, result in _asked(
-        [(node, [command.name, *["--json"] * as_json, *more, *_without(command, words, own)]) for node, words in planned],
-        lambda node, line: ask(node, line, pack, limit, room, start),
-        len(planned) if more else AT_ONCE,
-    ):
+    for node, result in _asked(lines, lambda node, line: ask(node, line, pack, limit, room, start), at_once):
         if isinstance(result, GdbextError):
             failed.append({"label": node, "pid": None, "reason": str(result)})
         else:
             texts += [(node, name, text) for name, text in result]
     read: dict[str, Any] = {}
+    schema = f"{lines[0][1][0]}/"
     for node, name, text in sorted(texts, key=lambda one: len(one[2])):  # the small ones first: no node takes the others' room
         try:
-            read[name] = _answer(command, text, budget) if as_json else text
+            read[name] = _answer(schema, text, budget) if as_json else text
             if start is not None:
                 read[name]["moments"] = start.moments(node)
         except GdbextError as e:
@@ -351,12 +367,7 @@ def run(command: type[Command], args: Args, planned: Sequence[tuple[str, list[st
     answers = [(name, read[name]) for _, name, _ in texts if name in read]
     if not answers:
         raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
-    found: Answer = merge(command(), args, answers, failed) if merge is not None else beside(answers, failed)
-    found.data = {
-        **found.data,
-        "nodes": _states(found.data, {node for node, _ in planned} | {f["label"] for f in failed} | set(read)),
-    }
-    return found
+    return answers
 
 
 def _states(data: dict[str, Any], names: set[str]) -> list[dict[str, Any]]:
@@ -366,7 +377,7 @@ def _states(data: dict[str, Any], names: set[str]) -> list[dict[str, Any]]:
     return found + [{"node": escape(f["label"]), "state": "failed", "reason": f["reason"], "processes": 0} for f in lost]
 
 
-def _single(planned: Sequence[tuple[str, list[str]]], failed: list[dict[str, Any]]) -> list[tuple[str, list[str]]]:
+def single(planned: Sequence[tuple[str, list[str]]], failed: list[dict[str, Any]]) -> list[tuple[str, list[str]]]:
     """The plan with single nodes in the place of words that name many. A word that names none is added to `failed`; `GdbextError`
     where none is left, or where a node is to be asked for two things."""
     found: dict[str, list[str]] = {}
@@ -423,18 +434,18 @@ def _json_line(text: str) -> str:
     return next((row for row in reversed(text.split("\n")) if row.lstrip().startswith("{")), "")
 
 
-def _answer(command: type[Command], text: str, budget: Any) -> Any:
-    """The JSON of a node's answer; `GdbextError` where it is no answer of this command, or of another release's."""
-    no_answer, wanted = "what it answered is no answer of gdbext", command.name + "/1"
+def _answer(schema: str, text: str, budget: Any) -> Any:
+    """The JSON of a node's answer; `GdbextError` where it is no answer of the command with this schema, or of another release's."""
+    no_answer, wanted = "what it answered is no answer of gdbext", schema + "1"
     try:
         found = json_of((_json_line(text) or text).encode(), budget.path, budget)
     except ValueError as e:
         raise GdbextError(no_answer + (f" ({e})" if "deeply" in str(e) or "finite" in str(e) else "")) from None
-    schema = str(found.get("schema", "")) if isinstance(found, dict) else ""
-    if not schema.startswith(command.name + "/"):
+    said = str(found.get("schema", "")) if isinstance(found, dict) else ""
+    if not said.startswith(schema):
         raise GdbextError(no_answer)
-    if schema != wanted:
-        raise GdbextError(f"it answered as {schema[:80]}, this gdbext reads {wanted}: another release of gdbext runs there")
+    if said != wanted:
+        raise GdbextError(f"it answered as {said[:80]}, this gdbext reads {wanted}: another release of gdbext runs there")
     return found
 
 

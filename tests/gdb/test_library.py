@@ -150,6 +150,34 @@ def test_inside_gdb_the_same_objects_are_given(gdb, server, file):
     assert f"SAID {pid} {said['evictor']} req-7 lock-cycle" in of_core
 
 
+def test_a_process_of_another_machine_is_read_from_what_it_sends(server, tmp_path):
+    """A stand-in of ssh runs what it is given here; the pack goes there and the snapshot comes back."""
+    (tmp_path / "ssh").write_text('#!/bin/sh\nwhile [ "$1" != "--" ]; do shift; done\nexec sh -c "$3"\n')
+    (tmp_path / "ssh").chmod(0o755)
+    os.symlink(sys.executable, tmp_path / "python3")
+    said = outside(
+        """
+        import sys, gdbext
+        with gdbext.attach(f"ssh:gpu17:{sys.argv[1]}") as p:
+            frame = p.threads[0].frames[0]
+            print(p.node, p.pid, frame.function, frame["self"].scheduler.running[1].request_id, p.threads[0].wait.owner.name)
+            verdict = p.hang()
+            print(verdict.kind, verdict.culprits[1]["node"])
+        try:
+            gdbext.attach(f"{sys.argv[1]}@ssh:gpu17", live=True)
+        except gdbext.GdbextError as e:
+            print(e)
+        """,
+        server[0],
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+    ).splitlines()
+    assert said == [
+        f"ssh:gpu17 {server[0]} EngineCore.step req-8 evictor",
+        "lock-cycle gpu17",
+        "ssh:gpu17: a process of another machine is read from a copy: without live=True",
+    ]
+
+
 # ---- the examples ----------------------------------------------------------------------------------------------------------
 def test_the_plugin_of_pytest_prints_what_a_test_waits_for(tmp_path):
     test = """

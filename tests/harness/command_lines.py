@@ -67,6 +67,7 @@ LINES = {
         ("P -max-bytes 0 -o D/y.core", OK, '"snapshots"'),
         ("P -all -o D/z.core", OK, '"left_out_bytes"'),
         ("P -heap -o D/h.core", OK, '"left_out_bytes"'),
+        ("P -max-bytes 0 -carry", OK, '"image"'),
     ],
     "llm-stacks": [
         ("P -html D/s.html -folded D/s.txt", OK, "spins"),

@@ -45,9 +45,9 @@ def test_what_a_carrier_says_is_the_reason_where_nobody_answers(monkeypatch):
 
 def test_a_node_of_a_set_is_asked_once_and_not_for_two_things(monkeypatch):
     monkeypatch.setattr(nodes, "nodes_of", lambda node: {"ssh:n[1-2]": ["ssh:n1", "ssh:n2"]}.get(node, [node]))
-    assert nodes._single([("ssh:n[1-2]", ["x"]), ("ssh:n2", ["x"])], []) == [("ssh:n1", ["x"]), ("ssh:n2", ["x"])]
+    assert nodes.single([("ssh:n[1-2]", ["x"]), ("ssh:n2", ["x"])], []) == [("ssh:n1", ["x"]), ("ssh:n2", ["x"])]
     with pytest.raises(GdbextError, match="ssh:n1 is among ssh:n.1-2., and named for something else"):
-        nodes._single([("ssh:n1", ["3"]), ("ssh:n[1-2]", [])], [])
+        nodes.single([("ssh:n1", ["3"]), ("ssh:n[1-2]", [])], [])
 
 
 @pytest.mark.parametrize(
