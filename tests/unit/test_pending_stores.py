@@ -74,7 +74,7 @@ class X86:
                 f"incq {at}",
                 f"mov {at}, %{a}",
                 f"movzbl {at}, %{self.half(a)}",
-                f"movb {at}, %{rng.choice(['ah', 'ch', 'dh'])}",
+                f"movb {d}(%rdi), %{rng.choice(['ah', 'ch', 'dh'])}",
                 f"movslq %{self.half(b)}, %{a}",
                 f"movzwl %{self.low(b, 'w')}, %{self.half(a)}",
                 *[f"mov %{a}, %{b}"] * 2,
