@@ -15,6 +15,8 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import GdbextError
+from . import a64, x86
+from .a64 import signed
 from .cfi import MASK
 
 if TYPE_CHECKING:
@@ -91,28 +93,24 @@ class _AArch64(_Machine):
         (word,) = struct.unpack("<I", code)
         self.pc += 4
         rd, rn, rm = word & 31, word >> 5 & 31, word >> 16 & 31
-        if word & 0xFF9FFC1F == 0xD61F0000 and word >> 21 & 3 != 3 or word & 0xFC000000 == 0x94000000:  # br, blr, ret, bl
+        if a64.calls(word) or a64.leaves(word):
             raise _End
-        if word & 0xFC000000 == 0x14000000:  # b
-            self.pc += _signed(word, 26) * 4 - 4
-        elif word & 0xFF000010 == 0x54000000 or word & 0x7E000000 == 0x34000000:  # b.cond; cbz, cbnz
-            raise _Branch(self.pc - 4 + _signed(word >> 5, 19) * 4)
-        elif word & 0x7E000000 == 0x36000000:  # tbz, tbnz
-            raise _Branch(self.pc - 4 + _signed(word >> 5, 14) * 4)
+        if a64.always(word):
+            self.pc += a64.branch(word) - 4
+        elif a64.branches(word):
+            raise _Branch(self.pc - 4 + a64.branch(word))
         elif word >> 26 & 7 == 5:  # system
             if word != 0xD503201F:  # nop
                 raise _Unknown
         elif word >> 25 & 5 == 4:
             self._memory(word, rd, rn, rm)
         elif word & 0x1F800000 == 0x11000000:  # add, sub of a number
-            number = (word >> 10 & 4095) << (12 if word >> 22 & 1 else 0)
+            number = a64.immediate(word)
             value = self.sum(self.get(rn), -number if word >> 30 & 1 else number)
             if not word >> 29 & 1 or rd != 31:  # else cmp, cmn
                 self._set(word, rd, value)
         elif word & 0x1F000000 == 0x10000000:  # adr, adrp
-            number = _signed(word >> 5, 19) << 2 | word >> 29 & 3
-            at = self.pc - 4
-            self._result(1 << 31, rd, (at & ~4095) + (number << 12) if word >> 31 else at + number)
+            self._result(1 << 31, rd, a64.address(word, self.pc - 4))
         elif word & 0x7FE0FFE0 == 0x2A0003E0:  # mov
             self._result(word, rd, self._source(rm))
         elif word & 0x3FE00000 == 0x0B000000:  # add, sub of a register, shifted to the left
@@ -127,8 +125,8 @@ class _AArch64(_Machine):
                 self._set(word, rd, _bits(word >> 29 & 3, self._source(rn), _mask(word)))
         elif word & 0x1FE00000 == 0x1A400000:  # ccmp
             pass
-        elif word & 0x7F800000 == 0x52800000:  # movz
-            self._result(word, rd, (word >> 5 & 0xFFFF) << 16 * (word >> 21 & 3))
+        elif a64.moves_number(word):
+            self._result(word, rd, a64.moved_number(word))
         elif word >> 25 & 7 in (5, 7) or word >> 26 & 7 == 4:  # other arithmetic; of vectors, some write a general register
             self._result(word, rd, None)
         else:
@@ -150,7 +148,7 @@ class _AArch64(_Machine):
         kind = word >> 27 & 7
         if kind == 5 and not word >> 25 & 1:  # pairs
             size = 16 if vector and word >> 30 == 2 else 8 if word >> 30 == 2 or vector and word >> 30 == 1 else 4
-            step, mode, load = _signed(word >> 15, 7) * size, word >> 23 & 3, word >> 22 & 1
+            step, mode, load = signed(word >> 15, 7) * size, word >> 23 & 3, word >> 22 & 1
             at = base if mode == 1 else self.sum(base, step)
             second = word >> 10 & 31
             for number, place in ((rt, at), (second, self.sum(at, size))):
@@ -173,7 +171,7 @@ class _AArch64(_Machine):
         if word >> 24 & 1:  # a number, scaled
             at = self.sum(base, (word >> 10 & 4095) * size)
         elif not word >> 21 & 1:
-            step, mode = _signed(word >> 12, 9), word >> 10 & 3
+            step, mode = signed(word >> 12, 9), word >> 10 & 3
             if mode == 2:
                 raise _Unknown
             at = base if mode == 1 else self.sum(base, step)
@@ -194,212 +192,127 @@ class _X86(_Machine):
     names = X86_64
     STORES = (0x11, 0x13, 0x17, 0x29, 0x7E, 0x7F, 0xD6, 0xE7)  # of vectors
     LOADS = (0x10, 0x12, 0x14, 0x16, 0x28, 0x57, 0x6C, 0x6E, 0x6F, 0xEF)
+    KNOWN = frozenset((0x66, 0xF2, 0xF3, 0x3E))  # prefixes
 
     def step(self) -> None:
-        code = self.read(self.pc, 15)
-        self.code, self.at = code.ljust(15, b"\0"), 0
-        prefixes, self.rex, self.branches = set(), 0, False
-        while self.code[self.at] in (0x66, 0xF2, 0xF3, 0x3E):
-            prefixes.add(self._byte())
-        if self.code[self.at] & 0xF0 == 0x40:
-            self.rex = self._byte()
-        self.size = 8 if self.rex & 8 else 2 if 0x66 in prefixes else 4
-        jump = self._do(self._byte(), prefixes)
-        if self.at > len(code):
+        try:
+            one = self.one = x86.decode(self.read(self.pc, 15), 0)
+        except IndexError:
+            raise _Unknown from None
+        self.pc += one.length
+        op = one.opcode
+        self.size = 8 if one.rex & x86.REX_W else 2 if x86.OPERAND_SIZE in one.prefixes else 4
+        if one.vex or not self.KNOWN.issuperset(one.prefixes):
             raise _Unknown
-        self.pc += self.at
-        if self.branches:
-            raise _Branch(self.pc + jump)
-        self.pc += jump
-
-    def _byte(self) -> int:
-        self.at += 1
-        return self.code[self.at - 1]
-
-    def _number(self, size: int) -> int:
-        self.at += size
-        return int.from_bytes(self.code[self.at - size : self.at], "little", signed=True)
-
-    def _do(self, op: int, prefixes: set[int]) -> int:
-        """-> how far it jumps."""
-        if op in (0xE9, 0xEB):
-            return self._number(4 if op == 0xE9 else 1)
-        elif op & 0xF0 == 0x70:
-            self.branches = True
-            return self._number(1)
-        elif op == 0x0F and self.code[self.at] & 0xF0 == 0x80:
-            self.at += 1
-            self.branches = True
-            return self._number(4)
-        elif op in (0xE8, 0xC3):  # call, ret
+        if op in (x86.CALL, x86.RETURN) or op == x86.GROUP5 and one.operation in (x86.GROUP5_CALL, x86.GROUP5_JUMP):
             raise _End
-        elif op == 0x0F:
-            self._two_bytes(self._byte(), prefixes)
-        elif op == 0x90:
-            pass
-        elif op & 0xF8 == 0xB8 or op in (0x63, 0x88, 0x89, 0x8A, 0x8B, 0x8D, 0xC6, 0xC7):
-            self._move(op)
-        elif op < 0x40 and op & 7 < 4:  # add, or, adc, sbb, and, sub, xor, cmp
-            register, place = self._modrm()
-            self._arithmetic(op, register, place)
-        elif op < 0x40 and op & 7 in (4, 5):
-            self._number(1 if op & 7 == 4 else min(self.size, 4))
-            if op >> 3 != 7:
-                self._into(0, None)
-        elif op in (0x80, 0x81, 0x83):
-            which, place = self._modrm(1 if op != 0x81 else min(self.size, 4))
-            number = self._number(1 if op != 0x81 else min(self.size, 4))
-            if which & 7 != 7:
-                add = {0: number, 5: -number}.get(which & 7)
-                own = isinstance(place, _Register) and op != 0x80
-                value = self.sum(self.get(place.number), add) if own and isinstance(place, _Register) else None
-                self._write(place, self.size if op != 0x80 else 1, value)
-        elif op in (0x84, 0x85):
-            self._modrm()
-        elif op in (0xA8, 0xA9):
-            self._number(1 if op == 0xA8 else min(self.size, 4))
-        elif op in (0xF6, 0xF7):
-            self._negate(op)
-        elif op in (0xC0, 0xC1, 0xD0, 0xD1):
-            _, place = self._modrm(1 if op < 0xD0 else 0)
-            self.at += op < 0xD0
-            self._write(place, self.size if op & 1 else 1, None)
-        elif op == 0xFF:
-            which, place = self._modrm()
-            if which & 7 in (2, 4):  # call, jmp
-                raise _End
-            if which & 7 > 1:
-                raise _Unknown
-            self._write(place, self.size, None)
+        if op in (x86.JUMP, x86.JUMP_SHORT):
+            self.pc += one.immediate
+        elif op in x86.CONDITIONAL or op >> 8 == x86.TWO_BYTES and op & 0xFF in x86.LONG_CONDITIONAL:
+            raise _Branch(self.pc + one.immediate)
+        elif op >> 8:
+            self._two_bytes(one, op)
+        elif op < 0x40:
+            self._arithmetic(one, op)
         else:
-            raise _Unknown
-        return 0
+            self._do(one, op)
 
-    def _move(self, op: int) -> None:
-        if op & 0xF8 == 0xB8:
-            self._into(op & 7 | (self.rex & 1) << 3, self._number(8 if self.rex & 8 else self.size))
-        elif op in (0x88, 0x89, 0xC6, 0xC7):
-            size = self.size if op & 1 else 1
-            register, place = self._modrm(min(size, 4) if op >= 0xC6 else 0)
-            value = self._number(min(size, 4)) if op >= 0xC6 else self.get(register)
-            self._write(place, size, value)
-        elif op in (0x8A, 0x8B, 0x63):
-            register, place = self._modrm()
-            known = isinstance(place, _Register) and op == 0x8B
-            self._into(register, self.get(place.number) if known and isinstance(place, _Register) else None)
-        else:  # lea
-            register, place = self._modrm()
-            self._into(register, None if isinstance(place, _Register) else place)
-
-    def _negate(self, op: int) -> None:
+    def _do(self, one: x86.Instruction, op: int) -> None:
         size = self.size if op & 1 else 1
-        which, place = self._modrm(min(size, 4))  # a register where its length matters, or `test`
-        if which & 7 > 3:  # of rax and rdx
-            raise _Unknown
-        if which & 7 < 2:
-            self._number(min(size, 4))
+        if op in (0xA8, 0xA9, *x86.TEST) or op == 0x90 and not one.rex:
+            pass
+        elif op in x86.MOV_IMMEDIATE:
+            self._into(op & 7 | (one.rex & x86.REX_B) << 3, self.size, one.immediate)
+        elif op in (0x88, x86.MOV_STORE):
+            self._write(size, self.get(one.register) if size >= 4 else None)
+        elif op in (0xC6, x86.STORE_IMMEDIATE):
+            self._write(size, one.immediate)
+        elif op in (0x8A, x86.MOV_LOAD, 0x63):
+            self._into(one.register, size, self.get(one.other) if op == x86.MOV_LOAD and one.mode == 3 else None)
+        elif op == x86.LEA:
+            self._into(one.register, self.size, self._address())
+        elif op in (0x80, 0x81, 0x83):
+            add = {0: one.immediate, 5: -one.immediate}.get(one.operation)
+            if one.operation != 7:  # cmp
+                self._write(size, self.sum(self.get(one.other), add) if one.mode == 3 and size >= 4 else None)
+        elif op in x86.GROUP3 and one.operation < 4 or op == x86.GROUP5 and one.operation < 2 or op in (0xC0, 0xC1, 0xD0, 0xD1):
+            if op not in x86.GROUP3 or one.operation > 1:  # else test
+                self._write(size, None)
         else:
-            self._write(place, size, None)
+            raise _Unknown
 
-    def _arithmetic(self, op: int, register: int, place: int | _Register | None) -> None:
+    def _arithmetic(self, one: x86.Instruction, op: int) -> None:
+        """add, or, adc, sbb, and, sub, xor, cmp."""
+        size = self.size if op & 1 else 1
+        if op & 7 > 5:
+            raise _Unknown
         if op >> 3 == 7:  # cmp
             return
-        size = self.size if op & 1 else 1
+        if one.mode is None:  # of rax and a number
+            self._into(x86.RAX, size, None)
+            return
+        both = self.sum(self.get(one.register), self.get(one.other)) if one.mode == 3 and op in (1, 3) else None
         if op & 2:
-            other = self.get(place.number) if isinstance(place, _Register) else None
-            value = self.sum(self.get(register), other) if op == 3 else None
-            self._into(register, value)
-        elif isinstance(place, _Register):
-            same = op >> 3 in (5, 6) and place.number == register  # xor of itself
-            self._write(place, size, 0 if same else self.sum(self.get(place.number), self.get(register)) if op == 1 else None)
+            self._into(one.register, size, both)
         else:
-            self._write(place, size, None)
+            same = op >> 3 in (5, 6) and one.mode == 3 and one.other == one.register  # xor of itself
+            self._write(size, 0 if same and size >= 4 else both)
 
-    def _two_bytes(self, op: int, prefixes: set[int]) -> None:
-        if op in (0xB6, 0xB7, 0xBE, 0xBF, 0xAF) or op & 0xF0 == 0x40:
-            register, _ = self._modrm()
-            self._into(register, None)
-        elif op & 0xF0 == 0x90:
-            _, place = self._modrm()
-            self._write(place, 1, None)
-        elif op == 0x1F:
-            self._modrm()
-        elif op in self.STORES:
-            if op == 0x7E and 0xF3 in prefixes:  # a load
-                self._modrm()
-                return
-            _, place = self._modrm()
-            if isinstance(place, _Register):
-                if op == 0x7E:
-                    self._write(place, 8, None)
-            else:
-                size = (8 if self.rex & 8 else 4) if op == 0x7E else 8 if op in (0x13, 0x17, 0xD6) else 16
-                self._write(place, size, None)
-        elif op in self.LOADS:
-            self._modrm()
+    def _two_bytes(self, one: x86.Instruction, op: int) -> None:
+        low = op & 0xFF
+        if op >> 8 != x86.TWO_BYTES:
+            raise _Unknown
+        if low in (0xB6, 0xB7, 0xBE, 0xBF, 0xAF) or low & 0xF0 == 0x40:
+            self._into(one.register, self.size, None)
+        elif low & 0xF0 == 0x90:
+            self._write(1, None)
+        elif low == 0x1F or low in self.LOADS or low == 0x7E and 0xF3 in one.prefixes:
+            pass
+        elif low in self.STORES:
+            whole = 8 if one.rex & x86.REX_W else 4
+            if one.mode != 3 or low == 0x7E:
+                self._write((8 if one.mode == 3 else whole) if low == 0x7E else 8 if low in (0x13, 0x17, 0xD6) else 16, None)
         else:
             raise _Unknown
 
-    def _modrm(self, behind: int = 0) -> tuple[int, int | _Register | None]:
-        """-> (register, the other operand: an address, None where it is not known, or a `_Register`); `behind`: bytes of the
-        instruction behind it."""
-        byte = self._byte()
-        mod, register, rm = byte >> 6, byte >> 3 & 7 | (self.rex & 4) << 1, byte & 7
-        if mod == 3:
-            return register, _Register(rm | (self.rex & 1) << 3)
-        base: int | None
-        parts: list[int | None] = []
-        if rm == 4:
-            sib = self._byte()
-            index = sib >> 3 & 7 | (self.rex & 2) << 2
-            if index != 4:
-                value = self.get(index)
-                parts.append(None if value is None else value << (sib >> 6))
-            rm = sib & 7
-            if rm == 5 and mod == 0:
-                return register, self.sum(self._number(4), *parts)
-        elif rm == 5 and mod == 0:
-            number = self._number(4)
-            return register, self.pc + self.at + behind + number
-        base = self.get(rm | (self.rex & 1) << 3)
-        number = self._number(1) if mod == 1 else self._number(4) if mod == 2 else 0
-        return register, self.sum(base, number, *parts)
+    def _address(self) -> int | None:
+        """Of the operand in memory; None where it is not known, or in a register."""
+        one = self.one
+        if one.mode == 3:
+            return None
+        parts = [one.displacement, self.pc if one.relative is not None else 0]
+        value = self.get(one.index) if one.index is not None else 0
+        return self.sum(*parts, None if value is None else value << one.scale, self.get(one.base) if one.base is not None else 0)
 
-    def _into(self, register: int, value: int | None) -> None:
-        self.put(register, value if value is None or self.size == 8 else value & 0xFFFFFFFF if self.size == 4 else None)
+    def _into(self, register: int, size: int, value: int | None) -> None:
+        """Writes a register of `size` bytes; of a short one nothing is known any more."""
+        if size == 1 and not self.one.rex and register >= 4:
+            register -= 4  # ah, ch, dh, bh
+        self.put(register, None if value is None or size < 4 else value if size == 8 else value & 0xFFFFFFFF)
 
-    def _write(self, place: int | _Register | None, size: int, value: int | None) -> None:
-        if not isinstance(place, _Register):
-            self.store(place, size, value)
-        elif size >= 4:
-            self.put(place.number, value if value is None or size == 8 else value & 0xFFFFFFFF)
+    def _write(self, size: int, value: int | None) -> None:
+        """Writes the operand that may be in memory."""
+        if self.one.mode == 3:
+            self._into(self.one.other, size, value)
         else:
-            number = place.number if size > 1 or self.rex or place.number < 4 else place.number - 4  # ah, ch, dh, bh
-            self.put(number, None)
-
-
-class _Register(NamedTuple):
-    number: int
+            self.store(self._address(), size, value)
 
 
 _MACHINES = {"x86-64": _X86, "aarch64": _AArch64}
-
-
-def _signed(value: int, bits: int) -> int:
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if value >> (bits - 1) else value
 
 
 def _extended(value: int | None, option: int) -> int | None:
     """A register that is used as 32 or 64 bits; None as 8 or 16."""
     if value is None or option not in (2, 3, 6, 7):
         return None
-    return _signed(value, 32) if option == 6 else value & 0xFFFFFFFF if option == 2 else value
+    return signed(value, 32) if option == 6 else value & 0xFFFFFFFF if option == 2 else value
 
 
 def _mask(word: int) -> int:
     """The number of a logical instruction of A64 (Arm ARM, shared pseudocode DecodeBitMasks)."""
     length = ((word >> 22 & 1) << 6 | ~(word >> 10) & 63).bit_length() - 1
+    if length < 1:
+        raise _Unknown  # no such instruction
     size = 1 << length
     ones, turn = (word >> 10 & (size - 1)) + 1, word >> 16 & (size - 1)
     one = (1 << ones) - 1

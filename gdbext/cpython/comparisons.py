@@ -10,7 +10,7 @@ from . import hiding, spending
 from .adapters import Adapter
 from .objects import Object
 from .types import BYTES, EXCEPTION, LONG, STR
-from .values import NoneOperand, adapter_of, describe, is_none, kind, length, members, own_code, plain
+from .values import NoneOperand, adapter_of, describe, is_none, kind, length, made_of, members, own_code, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +41,27 @@ def identical(left: Any, right: Any) -> bool:
                 return name == "bool" and a.boolean() is b
             return name == ("NoneType" if b is None else "ellipsis")
     return left is right
+
+
+def one_object(left: Any, right: Any) -> bool:
+    """`left is right`, also where one side was made here and has no address in the process. `GdbextError` where an equal number,
+    text or tuple may or may not be the same object there: CPython keeps one of each small number, and of some others."""
+    if identical(left, right):
+        return True
+    made = [one for one in (left, right) if not isinstance(one, (Object, Adapter)) and isinstance(one, _SHARED)]
+    other = right if made and made[0] is left else left
+    if not made or _type_name(made[0]) != _type_name(other) or not equal(left, right):
+        return False
+    if isinstance(made[0], int) and -5 <= made[0] <= 256:  # _PY_NSMALLPOSINTS, at least
+        return True
+    raise GdbextError("whether two equal values are one object is not told by reading: one of them is made anew here")
+
+
+_SHARED = (int, float, complex, str, bytes, tuple)
+
+
+def _type_name(value: Any) -> str:
+    return value.type.builtin_name if isinstance(value, Object) else type(value).__name__
 
 
 def equal(left: Any, right: Any, depth: int = 100) -> bool:
@@ -80,14 +101,12 @@ def _comparable(value: Any) -> Any:
         return made
     if isinstance(value, Object) and (value.type.flags & (LONG | STR | BYTES) or value.isa(*_SCALARS)):
         own_code(value, "__eq__")
-        if value.isa("range"):
-            return value.range()
         if value.isa("slice"):
             return slice(*(plain(value.attr(part)) for part in ("start", "stop", "step")))
         if value.isa("complex"):
             return value.complex()
-        if value.isa("bytearray"):
-            return value.raw_bytes()
+        if value.isa("bytearray", "range"):
+            return made_of(value)
         return Ellipsis if value.isa("ellipsis") else value.plain()
     return value
 

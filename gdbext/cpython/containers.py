@@ -11,8 +11,8 @@ from .adapters import Adapter
 from .comparisons import same
 from .objects import MAX_ITEMS, Object
 from .spending import brief
-from .types import BYTES, DICT, LIST, STR, TUPLE
-from .values import NoneOperand, adapter_of, describe, hashable, is_none, kind, members, own_code, plain, view_of
+from .types import DICT, LIST, TUPLE
+from .values import NoneOperand, adapter_of, describe, hashable, is_none, kind, made_of, members, own_code, plain, view_of
 
 
 def item(value: Any, key: Any) -> Any:
@@ -38,14 +38,11 @@ def _item(value: Any, key: Any) -> Any:
     if not isinstance(value, Object):
         return _made_item(value, key)
     own_code(value, "__getitem__")
+    made = made_of(value)
+    if made is not None:
+        return made[key if isinstance(key, slice) else plain(key)]
     if isinstance(key, slice):
         return _slice(value, key)
-    if value.type.flags & STR:
-        return value.string()[plain(key)]
-    if value.type.flags & BYTES or value.isa("bytearray"):
-        return value.raw_bytes()[plain(key)]
-    if value.isa("range"):
-        return value.range()[plain(key)]
     if value.type.flags & DICT or value.isa("mappingproxy"):
         return _entry(value, key)
     if value.type.flags & (LIST | TUPLE) or value.isa("collections.deque", "array.array"):
@@ -86,14 +83,6 @@ def _entry(value: Object, key: Any) -> Any:
 
 
 def _slice(value: Object, part: slice) -> Any:
-    if value.type.flags & STR:
-        return value.string()[part]
-    if value.type.flags & BYTES:
-        return value.raw_bytes()[part]
-    if value.isa("bytearray"):
-        return bytearray(value.raw_bytes()[part])
-    if value.isa("range"):
-        return value.range()[part]
     if value.type.flags & (LIST | TUPLE):
         found = [value.rt.object(a) for a in value.element_addresses()[part]]
         return found if value.type.flags & LIST else tuple(found)
@@ -110,7 +99,7 @@ def _slice(value: Object, part: slice) -> Any:
 def holds(name: str, left: Any, right: Any) -> bool:
     """`left OPERATOR right`; `name`: of the ast node ("Lt", "Is", "In")."""
     if name in ("Is", "IsNot"):
-        return comparisons.identical(left, right) == (name == "Is")
+        return comparisons.one_object(left, right) == (name == "Is")
     if name in ("Eq", "NotEq"):
         return comparisons.equal(left, right) == (name == "Eq")
     if name in ("In", "NotIn"):
@@ -124,12 +113,8 @@ def contains(container: Any, value: Any) -> bool:
         raise NoneOperand("None contains nothing")
     if isinstance(container, Object):
         own_code(container, "__contains__")
-        if container.type.flags & STR:
-            container = container.string()
-        elif container.type.flags & BYTES or container.isa("bytearray"):
-            container = container.raw_bytes()
-        elif container.isa("range"):
-            container = container.range()
+        made = made_of(container)
+        container = container if made is None else made
     if isinstance(container, str) and is_none(value):
         raise NoneOperand("None is no text")
     if isinstance(container, (str, bytes, bytearray)):

@@ -266,15 +266,23 @@ def _members(value: Any, limit: int) -> Iterable[Any]:
     return held_members(value, limit)
 
 
-def held_members(value: Object, limit: int = MAX_ITEMS) -> Iterable[Any]:
-    """The members of a container, as the iteration of its C type gives them."""
+def made_of(value: Object) -> str | bytes | bytearray | range | None:
+    """The text, bytes or range that equals such an object; None for any other."""
     if value.type.flags & STR:
         return value.string()
-    if value.type.flags & BYTES or value.isa("bytearray"):
+    if value.type.flags & BYTES:
         return value.raw_bytes()
-    if value.isa("range"):
-        numbers: Iterable[int] = value.range()
-        return iter(numbers)
+    if value.isa("bytearray"):
+        return bytearray(value.raw_bytes())
+    numbers: range | None = value.range() if value.isa("range") else None
+    return numbers
+
+
+def held_members(value: Object, limit: int = MAX_ITEMS) -> Iterable[Any]:
+    """The members of a container, as the iteration of its C type gives them."""
+    made = made_of(value)
+    if made is not None:
+        return iter(made)
     if value.isa("array.array"):
         return value.array_numbers(0, value.len())[1]
     if value.isa("mappingproxy"):

@@ -12,15 +12,15 @@ import re
 import struct
 from typing import TYPE_CHECKING, Iterable, Iterator, Sequence
 
+from ..access import x86
 from ..access.cfi import FrameTable
-from . import x86
-from .x86 import RAX, RCX, RDI, RDX, RSI, RSP, decode
+from ..access.x86 import RAX, RCX, RDI, RDX, RSI, RSP, decode
 
 if TYPE_CHECKING:
     from typing import Dict, Tuple, Union
 
     from ..access.elf import Elf
-    from .x86 import Instruction
+    from ..access.x86 import Instruction
 
     Place = Union[int, Tuple[int, int]]  # the number of a register, or a slot on the stack: (register, displacement)
     Known = Dict[Place, int]

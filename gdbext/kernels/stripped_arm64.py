@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Iterable, Iterator
 
+from ..access import a64
 from .stripped import MAX_FUNCTION, Code, put
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Arm64Code(Code):
             data = bytes(self.elf.data[offset : offset + size])
             for m in _ADRP.finditer(data[3::4]):
                 at, word = m.start() * 4, int.from_bytes(data[m.start() * 4 : m.start() * 4 + 4], "little")
-                page = _page(word, vaddr + at)
+                page = a64.address(word, vaddr + at)
                 if page >> 12 in pages:
                     found += [(where, a) for where, a in _sums(data, at, word & 31, page, vaddr) if a in wanted]
         return found
@@ -43,14 +44,14 @@ class Arm64Code(Code):
         for here, word in self._words(self.frames.extent(vaddr)):
             if ended:  # the next instruction is reached by a branch only
                 known, ended = left.pop(here, {}), False
-            to = _branch(word)
+            to = a64.branch(word)
             if to > 0:
                 left.setdefault(here + to, dict(known))
-            if word & 0xFC000000 == 0x94000000 or word & 0xFFFFFC1F == 0xD63F0000:  # bl, blr
+            if a64.calls(word):
                 yield dict(known)
                 for register in CALL_SPOILS:
                     known.pop(register, None)
-            elif word & 0xFC000000 == 0x14000000 or word & 0xFF9FF000 == 0xD61F0000:  # b; br, ret
+            elif a64.always(word) or a64.leaves(word):
                 ended = True
             elif not to:
                 self._follow(known, word, here)
@@ -66,15 +67,15 @@ class Arm64Code(Code):
         """As `Code._step`. In an instruction that is not decoded the lowest five bits name the register that it may write."""
         target, source = word & 31, word >> 5 & 31
         if word & 0x9F000000 == 0x90000000:  # adrp
-            known[target] = _page(word, here)
+            known[target] = a64.address(word, here)
         elif word & 0xFF800000 == 0x91000000:  # add x, x, #
             base = known.get(source)
-            put(known, target, None if base is None or source == SP else base + _immediate(word))
+            put(known, target, None if base is None or source == SP else base + a64.immediate(word))
             _forget_slots(known, target)
         elif word & 0xFFE0FFE0 == 0xAA0003E0:  # mov x, x
             put(known, target, known.get(word >> 16 & 31))
-        elif word & 0x7F800000 == 0x52800000:  # movz
-            known[target] = (word >> 5 & 0xFFFF) << 16 * (word >> 21 & 3)
+        elif a64.moves_number(word):
+            known[target] = a64.moved_number(word)
         elif word & 0xFFC00000 == 0xF9400000:  # ldr x, [x, #]
             place = (word >> 10 & 0xFFF) * 8
             value = known.get((source, place)) if source in (SP, FP) else None
@@ -93,7 +94,7 @@ class Arm64Code(Code):
             _forget_slots(known, source)
 
     def _pair(self, known: Known, word: int) -> None:
-        base, place = word >> 5 & 31, _signed(word >> 15 & 0x7F, 7)
+        base, place = word >> 5 & 31, a64.signed(word >> 15, 7)
         registers, written = (word & 31, word >> 10 & 31), word & 0x01800000 != 0x01000000  # the base, but for a plain offset
         for n, register in enumerate(registers):
             slot = (base, (place + n) * 8)
@@ -112,34 +113,11 @@ class Arm64Code(Code):
             if _stores(word):
                 if numbers.get(target) == number or word & 0x3E000000 == 0x28000000 and numbers.get(word >> 10 & 31) == number:
                     return True
-            elif word & 0x7F800000 == 0x52800000:
-                numbers[target] = (word >> 5 & 0xFFFF) << 16 * (word >> 21 & 3)
+            elif a64.moves_number(word):
+                numbers[target] = a64.moved_number(word)
             else:
                 numbers.pop(target, None)
         return False
-
-
-def _branch(word: int) -> int:
-    """The distance of a b, b.cond, cbz, cbnz, tbz or tbnz, in bytes; 0 for another instruction."""
-    if word & 0xFC000000 == 0x14000000:
-        return _signed(word & 0x3FFFFFF, 26) * 4
-    if word & 0xFF000000 == 0x54000000 or word & 0x7E000000 == 0x34000000:
-        return _signed(word >> 5 & 0x7FFFF, 19) * 4
-    return _signed(word >> 5 & 0x3FFF, 14) * 4 if word & 0x7E000000 == 0x36000000 else 0
-
-
-def _signed(value: int, bits: int) -> int:
-    return (value ^ 1 << bits - 1) - (1 << bits - 1)
-
-
-def _page(word: int, here: int) -> int:
-    """The page that an adrp at `here` makes."""
-    return (here & ~0xFFF) + (_signed((word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3, 21) << 12)
-
-
-def _immediate(word: int) -> int:
-    """Of an add with one."""
-    return (word >> 10 & 0xFFF) << (12 if word >> 22 & 1 else 0)
 
 
 def _sums(data: bytes, at: int, register: int, page: int, vaddr: int) -> Iterator[tuple[int, int]]:
@@ -147,7 +125,7 @@ def _sums(data: bytes, at: int, register: int, page: int, vaddr: int) -> Iterato
     for place in range(at + 4, min(at + 4 * REACH, len(data) - 3), 4):
         word = int.from_bytes(data[place : place + 4], "little")
         if word & 0xFF8003E0 == 0x91000000 | register << 5:
-            yield vaddr + place, page + _immediate(word)
+            yield vaddr + place, page + a64.immediate(word)
         if word & 0x9F00001F == 0x90000000 | register:
             return
 

@@ -74,6 +74,7 @@ class X86:
                 f"incq {at}",
                 f"mov {at}, %{a}",
                 f"movzbl {at}, %{self.half(a)}",
+                f"movb {d}(%rdi), %{rng.choice(['ah', 'ch', 'dh'])}",
                 f"movslq %{self.half(b)}, %{a}",
                 f"movzwl %{self.low(b, 'w')}, %{self.half(a)}",
                 *[f"mov %{a}, %{b}"] * 2,
@@ -288,3 +289,15 @@ def test_a_word_is_told_that_is_about_to_be_stored_and_refused_where_it_cannot_b
         word(load, store, jump)  # what was loaded is not known
     with pytest.raises(GdbextError, match="about to be stored"):
         word(store, jump, address=0x9004)
+
+
+def test_a_register_whose_second_byte_was_loaded_is_not_known():
+    code = bytes.fromhex("8a2748894708ffe3")  # mov (%rdi), %ah; mov %rax, 8(%rdi); jmp *%rbx
+
+    def word(begin):
+        registers = {"rax": 0x1234, "rdi": 0x9000, "rbx": 0}
+        return pending_stores.word_after("x86-64", lambda at, n: code[at:][:n], lambda name: registers[name], begin, 0x9008)
+
+    assert word(2) == 0x1234
+    with pytest.raises(GdbextError, match="about to be stored"):
+        word(0)

@@ -1,12 +1,11 @@
-"""Decodes one x86-64 instruction at a time: its length, and the parts of it that show how addresses pass through registers and
-the stack.
+"""Decodes one x86-64 instruction at a time: its length, and its operands.
 
 Intel's Software Developer's Manual, volume 2: the instruction format (chapter 2) and the opcode maps (appendix A).
 """
 
 from __future__ import annotations
 
-RAX, RCX, RDX, RSP, RBP, RSI, RDI = 0, 1, 2, 4, 5, 6, 7
+RAX, RCX, RDX, RSP, RBP, RSI, RDI, R12 = 0, 1, 2, 4, 5, 6, 7, 12
 CALL_SPOILS = (0, 1, 2, 6, 7, 8, 9, 10, 11)  # the registers that a call may change (System V ABI)
 
 # One-byte opcodes that are followed.
@@ -17,13 +16,13 @@ PUSH_POP, POP = range(0x50, 0x60), range(0x58, 0x60)
 PUSH_IMMEDIATE = (0x68, 0x6A)
 COMPARE, TEST = range(0x38, 0x3C), (0x84, 0x85)  # they write no operand
 WIDEN_RAX = (0x98, 0x99)  # cbw, cwde, cdqe; cwd, cdq, cqo
-CALL, GROUP5, GROUP5_CALL = 0xE8, 0xFF, 2  # call rel32; FF /2 call r/m
+CALL, GROUP5, GROUP5_CALL, GROUP5_JUMP = 0xE8, 0xFF, 2, 4  # call rel32; FF /2 call r/m, FF /4 jmp r/m
 RETURN, JUMP, JUMP_SHORT = 0xC3, 0xE9, 0xEB
 
 # Prefixes and escapes.
 OPERAND_SIZE = 0x66
 PREFIXES = (OPERAND_SIZE, 0x67, 0xF2, 0xF3, 0x2E, 0x36, 0x3E, 0x26, 0x64, 0x65, 0xF0)
-REX, REX_W, REX_R, REX_B = 0x40, 8, 4, 1
+REX, REX_W, REX_R, REX_X, REX_B = 0x40, 8, 4, 2, 1
 TWO_BYTES, MAP_0F38, MAP_0F3A = 0x0F, 0x0F38, 0x0F3A
 VEX3, VEX2, EVEX = 0xC4, 0xC5, 0x62  # AVX and AVX-512
 
@@ -49,51 +48,44 @@ IMM_BYTE_0F = (0x70, 0x71, 0x72, 0x73, 0xA4, 0xAC, 0xBA, 0xC2, 0xC4, 0xC5, 0xC6)
 class Instruction:
     """One decoded instruction.
 
-    * `opcode`: 0x0Fnn, 0x0F38nn, 0x0F3Ann for longer ones
+    * `opcode`: 0x0Fnn, 0x0F38nn, 0x0F3Ann for longer ones; `vex`: it has the prefix of AVX
+    * `prefixes`: the bytes before REX
     * `mode`, `operation`: of the ModRM byte; without one None, -1
     * `register`, `other`: the two registers of the ModRM byte with REX's bits; without one -1, -1
-    * `displacement`
+    * `base`, `index`, `scale` (a shift), `displacement`: of an operand in memory
     * `relative`: the displacement of an address relative to the next instruction
-    * `immediate`
-    * `plain`: whether the operand is the stack pointer or RBP plus a displacement alone"""
+    * `immediate`: also how far a jump goes"""
 
     __slots__ = (
-        "length",
-        "opcode",
-        "rex",
-        "mode",
-        "operation",
-        "register",
-        "other",
-        "displacement",
-        "relative",
-        "immediate",
-        "plain",
+        *("length", "opcode", "vex", "prefixes", "rex", "mode", "operation", "register", "other"),
+        *("base", "index", "scale", "displacement", "relative", "immediate"),
     )
 
     def __init__(self) -> None:
-        self.length = self.opcode = self.rex = self.immediate = self.displacement = 0
+        self.length = self.opcode = self.rex = self.immediate = self.displacement = self.scale = 0
         self.operation = self.register = self.other = -1
         self.mode: int | None = None
+        self.base: int | None = None
+        self.index: int | None = None
         self.relative: int | None = None
-        self.plain = False
+        self.vex, self.prefixes = False, b""
 
     def slot(self) -> tuple[int, int] | None:
         """(RSP or RBP, displacement) of an operand on the stack, else None."""
-        return (self.other, self.displacement) if self.mode in (0, 1, 2) and self.plain else None
+        return (self.base, self.displacement) if self.base in (RSP, RBP, R12) and self.index is None else None
 
 
 def decode(code: bytes, at: int) -> Instruction:
     """The `Instruction` at `code[at]` (Intel's manual, volume 2): its length, and the parts of it that `Code` uses. `IndexError`
     past the end."""
-    start, one, narrow = at, Instruction(), False
+    start, one = at, Instruction()
     while code[at] in PREFIXES:
-        narrow = narrow or code[at] == OPERAND_SIZE
         at += 1
+    one.prefixes = code[start:at]
     if code[at] & 0xF0 == REX:
         one.rex = code[at]
         at += 1
-    op = code[at]
+    op, narrow = code[at], OPERAND_SIZE in one.prefixes and not one.rex & REX_W
     at += 1
     if op == TWO_BYTES:
         op = TWO_BYTES << 8 | code[at]
@@ -102,6 +94,7 @@ def decode(code: bytes, at: int) -> Instruction:
             op = op << 8 | code[at]
             at += 1
     elif op in (VEX2, VEX3, EVEX):
+        one.vex = True
         opcode_map = 1 if op == VEX2 else code[at] & (31 if op == VEX3 else 7)
         at += {VEX2: 1, VEX3: 2, EVEX: 3}[op]
         op = {2: MAP_0F38 << 8, 3: MAP_0F3A << 8}.get(opcode_map, TWO_BYTES << 8) | code[at]
@@ -115,14 +108,15 @@ def decode(code: bytes, at: int) -> Instruction:
         one.register, low = one.operation | (one.rex & REX_R) << 1, byte & 7
         one.other = low | (one.rex & REX_B) << 3
         wide = {1: 1, 2: 4}.get(one.mode, 0)
-        one.plain = one.mode in (1, 2) and one.other == RBP
+        one.base = one.other if one.mode != 3 else None
         if one.mode != 3 and low == 4:
-            one.plain = code[at] == 0x24  # (%rsp) without an index
-            if one.mode == 0 and code[at] & 7 == 5:
-                wide = 4
-            at += 1
+            sib = code[at]
+            index, low, at = sib >> 3 & 7 | (one.rex & REX_X) << 2, sib & 7, at + 1
+            one.base, one.index, one.scale = low | (one.rex & REX_B) << 3, index if index != RSP else None, sib >> 6
+            if one.mode == 0 and low == 5:
+                one.base, wide, low = None, 4, -1  # without a base
         if one.mode == 0 and low == 5:
-            wide = 4
+            one.base, wide = None, 4
         if wide:
             one.displacement = int.from_bytes(code[at : at + wide], "little", signed=True)
             if one.mode == 0 and low == 5:
