@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..stacks.async_waits import RUNNABLE
 from ..stacks.waits import Edge
 from .facts import LOCKS
-from .follow import OUTSIDE, awaited_pids, ends_of, in_selector
+from .nodes import OUTSIDE, awaited_pids, ends_of, in_selector
 from .turns import behind, taken_in_turn
 
 if TYPE_CHECKING:
