@@ -12,7 +12,7 @@ from ..observe.window import STILL
 from ..stacks import ray_actors
 from ..stacks.async_waits import RUNNABLE
 from . import jobs, patterns
-from .closed import enders, who_may
+from .closed import closed, who_may
 from .facts import LOCKS, NATIVE
 from .nodes import (
     SELECTS,
@@ -371,10 +371,12 @@ def _of_edge(facts: Facts, edge: Edge, every: bool, said: str) -> Step:
     able = givers_of(facts, edge)
     nodes = [node for node in able if node not in edge.bystanders] or able
     if nodes:
-        return Step(said, nodes, owned=edge.pool, maybe=edge.bystanders)
-    known = enders(facts, edge.waiter) if edge.kind == "rwlock" else None
-    if known is not None and known[0]:
-        return Step(said, known[0], owned=True)
+        named = edge.kind == "task" and not edge.doubted  # it holds them itself
+        return Step(said, nodes, owned=edge.pool or named, maybe=edge.bystanders)
+    if (
+        f is not None and edge.kind == "rwlock" and not edge.orphan and f in facts.once(closed)
+    ):  # it counts its readers: any thread may be one
+        return Step(said, [t.node for t in f.threads if t.node != edge.waiter], owned=True)
     if edge.kind in (*LOCKS, ray_actors.KIND) or edge.candidates:
         return _unknown(said, edge.note or "all that could end that wait for the same")
     return _no_one(facts, f, edge, said)

@@ -10,20 +10,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..observe.window import STILL
-from .closed import closed, knot, who_may
+from .closed import closed, who_may
 from .facts import LOCKS
 from .graph import step
 from .heirs import inherited
-from .nodes import ends_of, sleeps
+from .nodes import OUTSIDE, ends_of, sleeps
 from .states import INPUT, MOVES, ORDER, RING, RUNS, SEVERAL, SLEEPS, SPINS, UNKNOWN, End, Step, short
-from .turns import taken_in_turn
+from .turns import behind, taken_in_turn
 from .words import called, describe_node, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from ..observe.system_calls import Call
     from ..stacks.waits import Edge
-    from .facts import Facts, Node, ProcessState
+    from .facts import Facts, Node, ProcessState, ThreadState
 
 GOOD = ("moves", "rests")
 IN_VAIN = ("unknown", "answer", "dead", "nobody")
@@ -320,3 +321,95 @@ def _branch(
     why += f"; {len(unread)} not read: {', '.join(map(str, unread[:4]))}{', …' * (len(unread) > 4)}" if unread else ""
     several += [End(None, UNKNOWN, "it was not read", pid) for pid in unread[:MAX_GIVERS]]
     return [], End(None, SEVERAL, f"any of {len(nodes) + len(unread)}: {why}", 0, several)
+
+
+# ---- what is proven --------------------------------------------------------------------------------------------------
+def enders(facts: Facts, node: Node) -> tuple[Sequence[Node], bool] | None:
+    """(the nodes that could end the wait of a thread or task, whether every one of them has to), where they are all that could
+    during the whole window; None where that is not known."""
+    now, f, t, task = step(facts, node), facts.process(node), facts.thread(node), facts.task(node)
+    if f is None or not now.nodes or not (_stands(t) if t is not None else task is not None and task.state == "waiting"):
+        return None
+    edge, proven = now.edge, f in facts.once(closed)
+    if edge is not None and (
+        edge.limit and edge.kind not in LOCKS or edge.kind in ("Job", "Value") or taken_in_turn(facts, edge)
+    ):
+        return None
+    if now.call is not None:
+        return _at_files(facts, f, node, now.call) if edge is None and not (f.signals or f.hidden) else None
+    if now.pids:
+        read = {other.pid for other in facts if other.main is not None} - {pid for pid, _ in f.dead_children}
+        return (now.nodes, False) if set(now.pids) <= read else None
+    if edge is not None:
+        permits = edge.owner is not None and edge.kind.endswith("Semaphore") and proven  # these have the others too
+        return (now.nodes, now.every) if (now.owned or permits) and not taken_in_turn(facts, edge) else None
+    turn = t is not None and (t.edge.kind == "GIL" if t.edge is not None else proven and not now.kind)  # or its loop's task
+    return (now.nodes, False) if now.owned and turn else None
+
+
+def _stands(t: ThreadState) -> bool:
+    """Whether a thread was in one wait during the whole window, which no time limit of its own ends."""
+    if t.edge is not None:
+        return t.load is not None and t.held_up and not t.denied
+    return t.load is not None and t.still and not t.woke and t.call is not None and not t.call.limited
+
+
+def _at_files(facts: Facts, f: ProcessState, node: Node, call: Call) -> tuple[list[Node], bool] | None:
+    """As `enders`, of a wait for files: all threads of the processes that have their other ends."""
+    if call.name not in ("read", "recv", "write", "poll", "select"):
+        return None
+    found: list[Node] = []
+    for source in call.sources:
+        if source.kind in OUTSIDE and not source.peers or source.unread or source.is_named:
+            return None
+        able = set(ends_of(f, call, source))
+        if able <= {f.pid} and (able or source.kind != "pipe"):
+            return None  # only this process has it; or the other end is on another machine, or in a process that cannot be read
+        threads = _threads(facts, able, node=node)
+        if threads is None:
+            return None
+        found += threads
+    waiting = behind(facts, node)
+    return [one for one in dict.fromkeys(found) if getattr(facts.process(one), "pid", 0) not in waiting], False
+
+
+def _threads(facts: Facts, pids: Iterable[int], node: Node) -> list[Node] | None:
+    """All threads of some processes that may act by themselves, without `node`. Idle helpers are left out: they get their work
+    from these."""
+    found = []
+    for pid in pids:
+        f = next((one for one in facts if one.pid == pid), None)
+        if f is None or not f.threads or f.signals:
+            return None
+        for t in f.threads:
+            served = t.call is not None and any(source.kind in OUTSIDE for source in t.call.sources)
+            if t.node != node and (t.main or served or not t.idle):
+                found.append(t.node)
+    return found
+
+
+def knot(facts: Facts) -> dict[Node, Sequence[Node]]:
+    """{a thread or task of a knot: the nodes that could end its wait}; {} where there is no knot. Threads and tasks that only
+    wait for the knot are left out."""
+    known = {}
+    for node in [t.node for f in facts for t in f.threads] + [t.node for f in facts for t in f.tasks]:
+        found = enders(facts, node)
+        if found is not None and found[0]:
+            known[node] = found
+    while True:  # find the largest set in which each waits only for members of the set
+        free = [
+            node
+            for node, (who, every) in known.items()
+            if not (any(one in known for one in who) if every else all(one in known for one in who))
+        ]
+        if not free:
+            break
+        for node in free:
+            del known[node]
+    while True:  # drop those that no member waits for
+        awaited = {one for who, _ in known.values() for one in who}
+        only = [node for node in known if node not in awaited]
+        if not only:
+            return {node: who for node, (who, _) in known.items()}
+        for node in only:
+            del known[node]
