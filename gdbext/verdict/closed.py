@@ -20,7 +20,7 @@ def awaited_by(f: ProcessState) -> set[int]:
     """The pids of processes for which a thread of a process waits, with a time limit or without."""
     found = awaited_pids(f)
     for t in f.threads:
-        found |= _at_other_ends(f, t.call) or set() if t.call is not None and t.call.name in _FILES else set()
+        found |= at_other_ends(f, t.call) or set() if t.call is not None and t.call.name in _FILES else set()
     return found
 
 
@@ -82,7 +82,7 @@ def waits_to_end(f: ProcessState) -> list[tuple[Node, str]]:
     meant = any(edge.kind in WITHIN and edge.kind not in ENDS and _is_meant(edge) for edge in edges)
     t = f.main
     if t is not None and t.edge is None and t.call is not None and t.call.name in ("read", "recv", "write"):
-        if _at_other_ends(f, t.call) == {f.pid}:
+        if at_other_ends(f, t.call) == {f.pid}:
             meant, text = True, ", ".join(source.text for source in t.call.sources)
             waits.insert(0, (t.node, f"{text}, of which it has the other end itself, in {t.top}"))
     return waits if meant else []
@@ -139,10 +139,10 @@ def _needed_by(facts: Facts, f: ProcessState, t: ThreadState) -> set[int] | None
         return None
     if t.idle and t.call.name == "futex":
         return set()
-    return _at_other_ends(f, t.call) if t.call.name in _FILES else None
+    return at_other_ends(f, t.call) if t.call.name in _FILES else None
 
 
-def _at_other_ends(f: ProcessState, call: Call) -> set[int] | None:
+def at_other_ends(f: ProcessState, call: Call) -> set[int] | None:
     """The processes that have the other ends of everything that a call waits for; None where an end is not known."""
     found: set[int] = set()
     if f.hidden:
@@ -173,7 +173,7 @@ def _needed_for(facts: Facts, edge: Edge) -> set[int] | None:
 def reads_its_own_pipe(f: ProcessState, t: ThreadState) -> bool:
     """Whether a thread reads a pipe that only its own process can write."""
     reads = t.call is not None and t.call.name == "read" and [source.kind for source in t.call.sources] == ["pipe"]
-    return reads and t.call is not None and _at_other_ends(f, t.call) == {f.pid}
+    return reads and t.call is not None and at_other_ends(f, t.call) == {f.pid}
 
 
 def turns_in_vain(f: ProcessState, t: ThreadState) -> bool:

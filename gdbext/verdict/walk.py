@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..observe.window import STILL
-from .closed import closed, who_may
+from .closed import at_other_ends, closed, who_may
 from .facts import LOCKS
 from .graph import step
 from .heirs import inherited
@@ -356,21 +356,13 @@ def _stands(t: ThreadState) -> bool:
 
 def _at_files(facts: Facts, f: ProcessState, node: Node, call: Call) -> tuple[list[Node], bool] | None:
     """As `enders`, of a wait for files: all threads of the processes that have their other ends."""
-    if call.name not in ("read", "recv", "write", "poll", "select"):
+    pids = at_other_ends(f, call) if call.name in ("read", "recv", "write", "poll", "select") else None
+    if pids is None or pids <= {f.pid}:
+        return None  # only this process has it; or the other end is on another machine, or in a process that cannot be read
+    found, waiting = _threads(facts, pids, node=node), behind(facts, node)
+    if found is None:
         return None
-    found: list[Node] = []
-    for source in call.sources:
-        if source.kind in OUTSIDE and not source.peers or source.unread or source.is_named:
-            return None
-        able = set(ends_of(f, call, source))
-        if able <= {f.pid} and (able or source.kind != "pipe"):
-            return None  # only this process has it; or the other end is on another machine, or in a process that cannot be read
-        threads = _threads(facts, able, node=node)
-        if threads is None:
-            return None
-        found += threads
-    waiting = behind(facts, node)
-    return [one for one in dict.fromkeys(found) if getattr(facts.process(one), "pid", 0) not in waiting], False
+    return [one for one in found if getattr(facts.process(one), "pid", 0) not in waiting], False
 
 
 def _threads(facts: Facts, pids: Iterable[int], node: Node) -> list[Node] | None:
@@ -389,27 +381,19 @@ def _threads(facts: Facts, pids: Iterable[int], node: Node) -> list[Node] | None
 
 
 def knot(facts: Facts) -> dict[Node, Sequence[Node]]:
-    """{a thread or task of a knot: the nodes that could end its wait}; {} where there is no knot. Threads and tasks that only
-    wait for the knot are left out."""
-    known = {}
-    for node in [t.node for f in facts for t in f.threads] + [t.node for f in facts for t in f.tasks]:
-        found = enders(facts, node)
-        if found is not None and found[0]:
-            known[node] = found
-    while True:  # find the largest set in which each waits only for members of the set
+    """{a thread or task of a knot: the nodes that could end its wait}; {} where there is no knot. Each of a knot waits during the
+    whole window, for one of it or for any of several that are all in it, so nothing outside can end one of these waits. Those
+    that only wait for the knot are left out."""
+    nodes = [t.node for f in facts for t in f.threads] + [t.node for f in facts for t in f.tasks]
+    known = {node: found for node in nodes for found in [enders(facts, node)] if found is not None}
+    while True:
+        awaited = {one for who, _ in known.values() for one in who}
         free = [
             node
             for node, (who, every) in known.items()
-            if not (any(one in known for one in who) if every else all(one in known for one in who))
+            if node not in awaited or not (any if every else all)(one in known for one in who)
         ]
         if not free:
-            break
-        for node in free:
-            del known[node]
-    while True:  # drop those that no member waits for
-        awaited = {one for who, _ in known.values() for one in who}
-        only = [node for node in known if node not in awaited]
-        if not only:
             return {node: who for node, (who, _) in known.items()}
-        for node in only:
+        for node in free:
             del known[node]
