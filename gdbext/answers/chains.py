@@ -10,8 +10,8 @@ from .places import node_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ..verdict.chains import Chain
-    from ..verdict.steps import End
+    from ..verdict.states import End
+    from ..verdict.walk import Chain
 
 SHOWN, MAX_TEXT = 10, 200
 

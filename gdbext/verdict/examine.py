@@ -19,12 +19,13 @@ from ..observe.window import PRESSED
 from ..requests import collect, instances, join
 from ..requests.model import BEHIND, NEVER_FITS
 from . import sampling, untraced
-from .chains import Chain, chains_of
-from .enders import depends_on
+from .chains import chains_of
+from .closed import depends_on
 from .facts import Facts
-from .follow import peers_of
 from .judge import judge
 from .kinds import QUIET
+from .nodes import peers_of
+from .walk import Chain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

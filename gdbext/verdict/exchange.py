@@ -20,7 +20,7 @@ from ..stacks.async_waits import LoopState, TaskState
 from ..stacks.threads import Frame
 from ..stacks.waits import Edge
 from ..torch.collectives import Count
-from .enders import acts
+from .closed import acts
 from .facts import Facts, ProcessState, ThreadState
 
 if TYPE_CHECKING:

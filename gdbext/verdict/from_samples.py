@@ -11,7 +11,7 @@ from ..observe.window import LEAST
 from ..stacks import ray_actors
 from . import patterns
 from .facts import ProcessState, ThreadState
-from .follow import givers_at
+from .nodes import givers_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 
 from ..observe.window import SOON, STILL
 from ..stacks.python_waits import path_of
-from .chains import chain_of
 from .facts import Verdict
-from .follow import moves, naps, outlook, peers_of
-from .steps import MOVES, RUNS
+from .nodes import moves, naps, peers_of
+from .states import MOVES, RUNS
+from .walk import chain_of, outlook
 from .words import describe_node, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..observe.families import Outsider
-    from .chains import Chain
     from .facts import Facts, Node, ProcessState, ThreadState
+    from .walk import Chain
 
 WITHHOLDING = ("lock-held", "collective", "starved", "stuck-requests")
 FAR = 30.0  # seconds: a thread that waits with a shorter time limit may have been woken by it

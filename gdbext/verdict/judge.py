@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from .. import log
 from . import gate
 from .facts import Facts, Verdict
-from .follow import outlook
 from .kinds import GRAVITY, LASTING, QUIET
 from .rules import ORDER, absent, collectives, fronts, in_step, requests
 from .rules.chains import roots
 from .rules.collectives import count_lines
 from .rules.ended import notes
 from .rules.rings import lines as ring_lines
+from .walk import outlook
 from .words import describe, name_of
 
 if TYPE_CHECKING:

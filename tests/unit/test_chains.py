@@ -8,9 +8,9 @@ from gdbext.observe.system_calls import Call, Source
 from gdbext.requests.model import Place, Tracked
 from gdbext.stacks.async_waits import LoopState, TaskState
 from gdbext.stacks.waits import Edge
-from gdbext.verdict.chains import MAX_CHAINS, chain_of, chains_of
+from gdbext.verdict.chains import MAX_CHAINS, chains_of
 from gdbext.verdict.facts import Facts
-from gdbext.verdict.follow import outlook
+from gdbext.verdict.walk import chain_of, outlook
 
 NAP = {"native": SLEEP, "call": Call("nanosleep", seconds=3600.0)}
 
@@ -203,8 +203,9 @@ def test_who_asks_over_and_over_for_what_a_child_has_to_give_waits_for_it():
     loop.loops = [LoopState(1, node("a")[1])]
     gets = who_asks()
     gets.threads[0].asks_anew = False
-    for well in (who_asks(served), who_asks(held=()), loop, gets):
+    for well in (who_asks(held=()), loop, gets):
         assert chain_of(Facts([well]), node("a")).end.state == "moves"
+    assert chain_of(Facts([who_asks(served)]), node("a")).end.state == "input"
 
 
 def test_one_that_was_read_is_no_culprit_where_another_that_was_not_may_give_it():

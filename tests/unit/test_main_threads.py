@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from harness.facts import process, python
 
-from gdbext.verdict import from_samples, steps
+from gdbext.verdict import from_samples, graph, states
 from gdbext.verdict.facts import Facts
 from gdbext.verdict.judge import judge_group
 
@@ -35,10 +35,10 @@ def test_who_did_not_come_to_its_stop_is_not_judged_by_another_thread():
 
 
 def test_a_main_thread_that_has_ended_wants_no_cpu():
-    for ended, state, said in ((True, steps.ENDED, "has ended"), (False, steps.UNKNOWN, "wants a CPU")):
+    for ended, state, said in ((True, states.ENDED, "has ended"), (False, states.UNKNOWN, "wants a CPU")):
         one = worker(7, ended)
         for t in one.threads:
             t.load = 0.0
-        end = steps.step(Facts([one]), one.main.node).end
+        end = graph.step(Facts([one]), one.main.node).end
         assert (end.state, said in end.why, one.main.denied) == (state, True, not ended), end
     assert judge_group([worker(7, True)]).kind not in ("crashed", "dead-thread", "starved")

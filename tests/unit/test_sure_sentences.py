@@ -22,12 +22,11 @@ from gdbext.stacks.threads import ThreadView
 from gdbext.stacks.waits import Edge, cycles, root
 from gdbext.torch.collectives import Count
 from gdbext.verdict import exchange, jobs
-from gdbext.verdict.chains import chain_of
 from gdbext.verdict.facts import Facts
-from gdbext.verdict.follow import outlook
 from gdbext.verdict.judge import judge as judge_all
 from gdbext.verdict.judge import judge_group as judge
 from gdbext.verdict.rules import absent
+from gdbext.verdict.walk import chain_of, outlook
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FUTEX = Call("futex")

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from ...stacks import ray_actors
 from .. import jobs
-from ..enders import closed
+from ..closed import closed
 from ..facts import Verdict
-from ..follow import Outlook, callers, outlook
+from ..nodes import callers
+from ..walk import Outlook, outlook
 from ..words import describe_node, kept_line, name_of
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...engines import shm_rings
 from ...stacks import tree, waits
-from ..chains import chain_of
 from ..facts import Facts, Verdict
-from ..follow import outlook
 from ..gate import waits_end
+from ..walk import chain_of, outlook
 from ..words import caller_of, describe
 from . import absent, in_step, rings
 from .absent import MAX_RANKS, SHOWN

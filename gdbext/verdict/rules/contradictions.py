@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..chains import chain_of
-from ..enders import awaited_by, closed, knot, waits_to_end
+from ..closed import awaited_by, closed, waits_to_end
 from ..facts import Verdict
-from ..steps import step
+from ..graph import step
+from ..walk import chain_of, knot
 from ..words import describe, describe_node, name_of
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from ...engines import registry
 from ...engines.spec import SCHEDULERS
-from ..enders import reads_its_own_pipe
+from ..closed import reads_its_own_pipe
 from ..facts import Verdict
-from ..follow import awaited_pids
+from ..nodes import awaited_pids
 from ..words import describe_node, waiting
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from ...observe.window import LONG
 from ...requests.model import MOVING
 from ..facts import Verdict
-from ..follow import outlook, sleeps
 from ..fronts import node_of, open_at
+from ..nodes import sleeps
+from ..walk import outlook
 from ..words import describe, describe_node, name_of
 from . import requests
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from ...engines import registry
 from ...observe.window import STILL
-from ..enders import turns_in_vain
+from ..closed import turns_in_vain
 from ..facts import Verdict
-from ..follow import outlook, owed, peers_of
 from ..gate import waits_end
+from ..nodes import owed, peers_of
+from ..walk import outlook
 from ..words import name_of
 from . import requests
 from .chains import roots

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from ...stacks import waits
 from .. import gate, turns
-from ..chains import chain_of
 from ..facts import LOCKS, Verdict
-from ..follow import outlook
-from ..steps import INPUT
+from ..graph import step
+from ..states import INPUT
+from ..walk import chain_of, outlook
 from ..words import blocked, describe_node, name_of, waiting
 from . import requests
 from .chains import roots
@@ -33,7 +33,8 @@ def _held_up(facts: Facts, node: Node) -> bool:
 
 def cycle(facts: Facts) -> Verdict | None:
     """Threads or tasks that wait for one another in a ring during the whole window."""
-    found = [c for c in waits.cycles(facts.edges) if all(_held_up(facts, e.waiter) for e in c)]
+    steps = [step(facts, e.waiter) for e in facts.edges if _held_up(facts, e.waiter)]
+    found = waits.cycles(one.edge for one in steps if one.edge is not None and one.owned and one.nodes)
     if not found:
         return None
     nodes = [e.waiter for c in found for e in c]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..facts import Verdict
-from ..follow import in_selector, outlook, owed, sleeps
 from ..fronts import open_at
+from ..nodes import in_selector, owed, sleeps
+from ..walk import outlook
 from ..words import name_of
 from . import collectives, fronts, requests
 from .chains import roots

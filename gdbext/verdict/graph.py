@@ -1,10 +1,9 @@
-"""One step along a wait: what a thread or task waits for, and which nodes could end that. A step names no culprit: where several
-nodes could end a wait, all of them are named.
+"""The graph of waits. `step` says what a thread or task waits for and who could end that: any of some nodes, every one of them,
+nobody, or somebody outside; or what a node does that waits for none. `walk` goes along these steps, and nothing else does.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..engines import shm_rings
@@ -13,10 +12,12 @@ from ..observe.window import STILL
 from ..stacks import ray_actors
 from ..stacks.async_waits import RUNNABLE
 from . import jobs, patterns
-from .enders import enders, who_may
+from .closed import closed, who_may
 from .facts import LOCKS, NATIVE
-from .follow import (
+from .nodes import (
+    SELECTS,
     asks_only,
+    asks_others,
     callers,
     from_outside,
     givers_at,
@@ -27,69 +28,36 @@ from .follow import (
     peers_of,
     pool_at_work,
     streams_call,
+    turns_at_rest,
+    was_given,
 )
+from .states import BLOCKED, ENDED, INPUT, MOVES, NOBODY, RUNS, SLEEPS, SPINS, STOPPED, THERE, UNKNOWN, End, Step
 from .turns import behind
-from .words import called, describe, describe_node, kept_line, name_of
+from .words import called, describe, describe_node, kept_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from ..engines.shm_rings import Ring
     from ..stacks.async_waits import TaskState
     from ..stacks.waits import Edge
     from .facts import Facts, Node, ProcessState, ThreadState
 
-# What the last node of a chain does.
-MOVES, RUNS, SPINS = "moves", "runs", "spins"
-SLEEPS, BLOCKED, STOPPED, ENDED = "sleeps", "blocked", "stopped", "ended"
-INPUT, THERE, NOBODY, RING, SEVERAL, UNKNOWN = "input", "there", "nobody", "ring", "several", "unknown"
-STATES = {
-    MOVES: "it makes progress",
-    RUNS: "it runs; whether it makes progress is not known",
-    SPINS: "it runs but makes no progress",
-    SLEEPS: "it sleeps",
-    BLOCKED: "it is blocked in the kernel, where no signal reaches it",
-    STOPPED: "it is stopped, or its control group is frozen",
-    ENDED: "it has ended",
-    INPUT: "it waits for input from outside, which no process here owes",
-    THERE: "what it waits for is there, and it was not woken",
-    NOBODY: "nothing that was read can end the wait: it is proven, not only that no frame leads to it",
-    RING: "it waits for an earlier one in the chain, and only those could end these waits",
-    SEVERAL: "any of several could end the wait, and they do not do the same",
-    UNKNOWN: "what it waits for, or what could end that, is not known",
-}
-_SELECTS = ("epoll", "select", "poll")
 MAX_UNREAD = 8  # workers of a pool that a chain names
-
-
-@dataclass
-class End:
-    """The end of a chain: its `node` (None: there is none, or it is not known), `state` of `STATES`, `why` in words; `pid`: of a
-    process that was not sampled; `any_of`: the several ends."""
-
-    node: Node
-    state: str
-    why: str = ""
-    pid: int = 0
-    any_of: list[End] = field(default_factory=list)
-
-
-@dataclass
-class Step:
-    """`waits_for` in words, '' where the node waits for nothing that others give: then `end` says what it does. `nodes`: those
-    that could end the wait, any of them, or `every` one must. `end`: the chain ends here. `owned`: the object itself names the
-    `nodes`, so no other can end the wait. `unread`: pids of processes that could end it too and were not read."""
-
-    waits_for: str
-    nodes: Sequence[Node] = ()
-    end: End | None = None
-    every: bool = False
-    owned: bool = False
-    unread: Sequence[int] = ()
 
 
 def step(facts: Facts, node: Node) -> Step:
     """The `Step` from a thread or task."""
+    known: dict[Node, Step] = facts.once(_steps)
+    if node not in known:
+        known[node] = _step(facts, node)
+    return known[node]
+
+
+def _steps(_: Facts) -> dict[Node, Step]:
+    return {}
+
+
+def _step(facts: Facts, node: Node) -> Step:
     f, t, task = facts.process(node), facts.thread(node), facts.task(node)
     if f is not None and (f.frozen or f.state in ("T", "t")):
         return _does(node, STOPPED, f.frozen or "it is stopped")
@@ -102,12 +70,12 @@ def step(facts: Facts, node: Node) -> Step:
     return _does(node, UNKNOWN, "it was not read")
 
 
-def _does(node: Node, state: str, why: str) -> Step:
-    return Step("", (), End(node, state, why))
+def _does(node: Node, state: str, why: str, kind: str = "") -> Step:
+    return Step("", (), End(node, state, why, kind=kind))
 
 
-def _unknown(waits_for: str, why: str) -> Step:
-    return Step(waits_for, (), End(None, UNKNOWN, why))
+def _unknown(waits_for: str, why: str, kind: str = "") -> Step:
+    return Step(waits_for, (), End(None, UNKNOWN, why, kind=kind))
 
 
 # ---- threads ---------------------------------------------------------------------------------------------------------
@@ -121,57 +89,79 @@ def _thread(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     if main is not None:
         return Step(f"its {main[1]}, in the event loop", [main], owned=True)
     if t.main and f.rings and t.stands_in(shm_rings.waits_in):
-        ends = [node for ring in f.rings for node in _ring_ends(facts, f, t, ring)]
-        return (
-            Step("its ring in shared memory", list(dict.fromkeys(ends)), None, True, t.still)
-            if ends
-            else _does(t.node, UNKNOWN, t.top)
-        )
-    asks = t.edge is not None and t.edge.kind == "GIL"
-    if t.edge is not None and asks:
+        return _ring(facts, f, t)
+    if t.edge is not None and t.edge.kind == "GIL":
         return _gil(facts, f, t, t.edge)
     if t.takes_tasks:
         return Step("its next task of Ray", (), End(t.node, INPUT, describe(t)))
     if t.collective and t.still and t.edge is not None and t.edge.kind == "condition":
         return _collective(facts, f, t)  # the native code's own wait for the others
-    if t.at_store:
-        return _at_store(facts, f, t)
-    if t.still and t.find(patterns.STORE_WAITS, "native"):
-        return _key(facts, f, t)
+    if t.at_store or t.still and t.find(patterns.STORE_WAITS, "native"):
+        found = _at_store(facts, f, t) if t.at_store else _key(facts, f, t)
+        found.kind = _by_itself(t) or "unknown"
+        return found
     if t.edge is not None and (t.held_up or not t.advanced or t.edge.limit):  # a thread that asks over and over waits too
-        return _edge(facts, t.edge)
-    if t.blocked:
-        return _does(t.node, BLOCKED, kept_line(t))
-    if t.polls or loop is None and asks_others(f, t):
-        return _call(facts, f, t)
-    if t.moved and t.advanced:
-        return _does(t.node, MOVES, describe(t))
-    if t.works:
-        return _does(t.node, SPINS if t.futile and not t.collects and not t.calls else RUNS, describe(t))
+        found = _edge(facts, t.edge)
+        if not t.held_up and t.advanced:
+            found.kind = _by_itself(t) or "unknown"
+        elif was_given(t.edge, t):
+            found.kind = "works"
+        return found
+    if t.polls and not t.blocked and not t.denied or loop is None and asks_others(f, t):
+        found = _call(facts, f, t)
+        found.kind = "moves" if t.moved and t.advanced and not t.polls else found.kind
+        return found
+    does = _by_itself(t)
+    if selects and does != "blocked":
+        found = _call(facts, f, t)
+        kind = found.kind or (found.end.outlook if found.end is not None else "unknown")
+        return _alone_does(t, does, kind) if does else found
+    if does:
+        return _alone_does(t, does)
     if t.denied:
         return _does(t.node, UNKNOWN, f"{describe(t)}: it wants a CPU and hardly gets one")
-    if t.collective:
-        return _collective(facts, f, t)
-    return _call(facts, f, t)
+    return _collective(facts, f, t) if t.collective else _call(facts, f, t)
 
 
-def asks_others(f: ProcessState, t: ThreadState) -> bool:
-    """Whether a thread asks over and over for what other processes have to give, and nothing came."""
-    return t.asks_anew and t.call is not None and not from_outside(t.call) and bool(peers_of(f, t.call))
+def _by_itself(t: ThreadState) -> str:
+    """How a thread turns out that waits for none, of `ORDER`; '' where that is for what it waits for to say."""
+    if t.blocked:
+        return "blocked"
+    if t.moved and t.advanced and not t.polls and not turns_at_rest(t):
+        return "moves"
+    if t.works and not t.polls:
+        return "spins" if t.futile and not t.collects and not t.calls else "works"
+    return ""
 
 
-def _ring_ends(facts: Facts, f: ProcessState, t: ThreadState, ring: Ring) -> Iterable[Node]:
+def _alone_does(t: ThreadState, does: str, kind: str = "") -> Step:
+    state = {"moves": MOVES, "works": RUNS, "spins": SPINS, "blocked": BLOCKED}[does]
+    return _does(t.node, state, kept_line(t) if does == "blocked" else describe(t), kind)
+
+
+def _ring(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
+    """The step of a process that waits at its end of a ring, to the other ends: to the writer, or to the readers that have not
+    read its oldest message, each of which has to."""
     writes = bool(t.stands_in(shm_rings.waits_to_write_in))
-    return other_ends(facts, f, ring) if (ring.reader is None) is writes else ()
+    ends = [node for ring in f.rings if (ring.reader is None) is writes for node in other_ends(facts, f, ring)]
+    moved = "moves" if any(c.moved and " in ring " in c.what for c in f.counters) else ""
+    if not ends:
+        return _does(t.node, UNKNOWN, t.top, moved)
+    said = f"{'room' if writes else 'a message'} in its ring in shared memory"
+    return Step(said, list(dict.fromkeys(ends)), None, True, t.still, kind=moved)
 
 
 def _gil(facts: Facts, f: ProcessState, t: ThreadState, edge: Edge) -> Step:
     """A thread that asks for its turn gets it from each thread that runs Python. A holder that does not run keeps it."""
     keeps = f.gil_hog[0] if f.gil_hog is not None else edge.owner
     holder = facts.thread(keeps)
+    does = _by_itself(t)
+    if does in ("spins", "blocked"):
+        return _alone_does(t, does)
+    kind = does or "unknown"
     if holder is not None and holder is not t and (f.gil_hog is not None or holder.still):
-        return Step(edge.lock, [holder.node], owned=True)
-    return _does(t.node, RUNS, f"{describe(t)}: it asks for its turn")
+        return Step(edge.lock, [holder.node], owned=True, kind=kind)
+    return _does(t.node, RUNS, f"{describe(t)}: it asks for its turn", kind)
 
 
 def _collective(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
@@ -184,7 +174,9 @@ def _collective(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     members = [node for node, one in others if t.group and any(count.group == t.group for count in one.counts)]
     absent = members or [node for node, _ in others]
     said = f"the other ranks in {t.collective}"
-    return Step(said, absent, None, True, bool(members)) if absent else _unknown(said, "no rank that was read is elsewhere")
+    if not absent:
+        return _unknown(said, "no rank that was read is elsewhere")
+    return Step(said, absent, None, True, bool(members), kind="unknown")
 
 
 def _at_store(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
@@ -207,7 +199,7 @@ def _peer(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     """The step to the one rank to which a rank sends, or from which it receives."""
     said = f"rank {t.peer} in {t.collective}"
     peers = [one.main.node for one in facts if one.job == f.job and one.number == t.peer and one.main is not None]
-    return Step(said, peers, None, True) if len(peers) == 1 else _unknown(said, "that rank was not read")
+    return Step(said, peers, None, True, kind="unknown") if len(peers) == 1 else _unknown(said, "that rank was not read")
 
 
 def _late(facts: Facts, f: ProcessState) -> list[Node]:
@@ -219,25 +211,36 @@ def _late(facts: Facts, f: ProcessState) -> list[Node]:
 
 
 def _call(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
+    found = _in_call(facts, f, t)
+    if t.victim:
+        found.kind = "unknown"  # other rules say what ranks wait for
+    return found
+
+
+def _in_call(facts: Facts, f: ProcessState, t: ThreadState) -> Step:
     call = t.call
     late = _late(facts, f) if t.does == "device" else []
     if late:
         return Step("its device, and ranks that have begun fewer collectives", late, None, True)
     if call is None or t.does in ("device", "startup"):
         sleeps = call is None and t.does == "sleep"
-        return _does(t.node, SLEEPS if sleeps else UNKNOWN, describe(t))
+        return _does(t.node, SLEEPS if sleeps else UNKNOWN, describe(t), "ticks" if t.woke > 1 else "unknown")
     if call.name == "nanosleep":
         long = f", for {call.seconds:.0f} s" if call.seconds >= 1 else ""
         turns = " from time to time" if t.woke else ""
         after = ", and only sleeps again after that" if t.for_good else ""
-        return _does(t.node, SLEEPS, f"{describe(t)}: it sleeps{long}{turns}{after}")
+        for_good = t.for_good and not (t.main and f.signals)  # their handlers run in the main thread
+        kind = "ticks" if t.woke or naps(facts, t.node) else "sleeps" if for_good else "unknown"
+        return _does(t.node, SLEEPS, f"{describe(t)}: it sleeps{long}{turns}{after}", kind)
     if call.name == "wait" or call.peers:
         return _processes(facts, f, call.peers, "the end of a child")
-    if call.name in ("pause", "sigwait"):
-        return _does(t.node, INPUT, f"{describe(t)}: it waits for a signal")
+    if call.name in ("pause", "sigwait"):  # any process may send one: at rest, unless a child may owe it
+        kind = "rests" if not f.children or f.requests == [] else "unknown"
+        return _does(t.node, INPUT, f"{describe(t)}: it waits for a signal", kind)
     inner = next((x for x in t.frames if x.kind == "python"), None)
     if inner is not None and patterns.TRIO.search(inner.file.replace("\\", "/")):
-        return _unknown("an event of its trio loop", "the tasks of trio are not read")
+        kind = "rests" if from_outside(call) else "unknown"
+        return _unknown("an event of its trio loop", "the tasks of trio are not read", kind)
     if call.name in ("futex", "fcntl", "flock") or not call.sources:
         return _does(t.node, UNKNOWN, describe(t))
     return _sources(facts, f, t.node, call)
@@ -248,28 +251,48 @@ def _sources(facts: Facts, f: ProcessState, node: Node, call: Call) -> Step:
     said = ", ".join(dict.fromkeys(source.text for source in call.sources[:3])) + (", …" if len(call.sources) > 3 else "")
     said = f"room in {said}" if call.name == "write" else said
     known = [pid for pid in peers_of(f, call) if pid not in behind(facts, node)]
+    known = [pid for pid in known if pid not in f.ancestors] or known
     seen = [pid for pid in known if any(other.pid == pid for other in facts)]
-    if from_outside(call) and not (seen and len(call.sources) == 1):
+    outside = from_outside(call)
+    if outside and not (seen and len(call.sources) == 1) or call.name == "epoll" and f.listens and _is_native(f):
         return Step(said, (), End(node, INPUT, describe_node(facts, node)))
     if call.name == "open":  # no end of the kind was opened since it waits, or it would have come back
-        return Step(said, (), End(None, NOBODY, "no process has that end of it open; any that sees the file may open it"))
+        why = "no process has that end of it open; any that sees the file may open it"
+        return Step(said, (), End(None, NOBODY, why, kind="unknown"))
     if {source.kind for source in call.sources} <= {"event", "other", "file"}:
         return Step(said, (), End(node, UNKNOWN, describe_node(facts, node)))
-    if known and not seen and all(pid in f.ancestors for pid in known):
+    commands = bool(known) and all(pid in f.ancestors for pid in known)  # its parent's, which owes none
+    if commands and not seen:
         return Step(said, (), End(node, INPUT, f"it waits for its parent, {known[0]}, which was not read", known[0]))
     own = givers_at(f, node, call)
     if own and not known:
-        return Step(said, own)
+        return Step(said, own, call=call)
     if not known:
-        inodes = {source.inode for source in call.sources} | {peer for source in call.sources for peer in source.peers}
-        held = any(pid == f.pid for inode in inodes for pid, _ in f.peers.get(inode, ()))
-        why = "this process alone is seen to have the other end" if held else "the process at its other end is not seen"
-        more = f"; {', '.join(map(str, f.hidden[:8]))} may have it too, and may not be looked at" if f.hidden else ""
-        may = who_may(facts, f, node)
-        if held and not may:
-            return Step(said, (), End(None, NOBODY, "this process alone has the other end, and none of its threads can use it"))
-        return _unknown(said, f"{why}{more or (f'; {may}' if held else '')}")
-    return _processes(facts, f, known, said, call)
+        return _alone(facts, f, node, call, said)
+    found = _processes(facts, f, known, said, call)
+    found.kind = "rests" if outside or commands else found.kind
+    return found
+
+
+def _is_native(f: ProcessState) -> bool:
+    return not any(t.python for t in f.threads)
+
+
+def _alone(facts: Facts, f: ProcessState, node: Node, call: Call, said: str) -> Step:
+    """A wait for files of which no other process that was read has the other ends."""
+    inodes = {source.inode for source in call.sources} | {peer for source in call.sources for peer in source.peers}
+    held = any(pid == f.pid for inode in inodes for pid, _ in f.peers.get(inode, ()))
+    why = "this process alone is seen to have the other end" if held else "the process at its other end is not seen"
+    more = f"; {', '.join(map(str, f.hidden[:8]))} may have it too, and may not be looked at" if f.hidden else ""
+    may = who_may(facts, f, node)
+    unix = all(source.kind == "unix" and source.peers for source in call.sources)
+    piped = any(source.kind == "pipe" for source in call.sources)
+    kind = "unknown" if piped or unix else "answer"
+    if held and not may:
+        kind = "sleeps" if unix else kind
+        why = "this process alone has the other end, and none of its threads can use it"
+        return Step(said, (), End(None, NOBODY, why, kind=kind))
+    return _unknown(said, f"{why}{more or (f'; {may}' if held else '')}", kind)
 
 
 def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, call: Call | None = None) -> Step:
@@ -279,20 +302,23 @@ def _processes(facts: Facts, f: ProcessState, pids: Sequence[int], said: str, ca
     nodes = [node for other in facts if other.pid in pids for node in _at_end(other, call)]
     if nodes:
         read = {other.pid for other in facts} | f.ancestors | f.asker | {f.pid, *f.gone, *(pid for pid, _ in f.dead_children)}
-        return Step(said, nodes, unread=[pid for pid in pids if pid not in read] if call is not None else ())
+        unread = [pid for pid in pids if pid not in read]
+        return Step(said, nodes, unread=unread if call is not None else (), pids=pids, call=call)
+    kind = "unknown" if pids and all(pid in f.gone for pid in pids) else "answer"
     if pids and f.asker.issuperset(pids):
-        return Step(said, (), End(None, UNKNOWN, f"process {who} is gdbext itself, which reads this one"))
+        return _unknown(said, f"process {who} is gdbext itself, which reads this one", kind)
     gone = [pid for pid in pids if pid in f.gone]
     dead = [what for pid, what in f.dead_children if pid in pids] or ["it is gone"] * len(gone)
     if dead:
-        return Step(said, (), End(None, ENDED, f"that process has ended: {dead[0]}", pids[0]))
+        return Step(said, (), End(None, ENDED, f"that process has ended: {dead[0]}", pids[0], kind=kind), pids=pids)
     if not pids:
-        return _unknown(said, "which process that is, is not known")
+        return _unknown(said, "which process that is, is not known", kind)
     ran = f.spent(pids)
     did = f"used {ran:.2f} s of CPU meanwhile, and was" if ran > STILL else "was"
     who = ", ".join(called(f, pid) for pid in pids[:4])
     others = [End(None, UNKNOWN, "it was not read", pid) for pid in pids[1:MAX_UNREAD]]
-    return Step(said, (), End(None, RUNS if ran > STILL else UNKNOWN, f"process {who} {did} not read", pids[0], others))
+    state, kind = (RUNS, "works") if ran > STILL else (UNKNOWN, kind)
+    return Step(said, (), End(None, state, f"process {who} {did} not read", pids[0], others, kind), pids=pids)
 
 
 def _at_end(f: ProcessState, call: Call | None) -> list[Node]:
@@ -314,6 +340,12 @@ def _at_end(f: ProcessState, call: Call | None) -> list[Node]:
 # ---- what Python names -----------------------------------------------------------------------------------------------
 def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
     said = edge.lock + (f" in {edge.where}" if edge.where else "")
+    found = _of_edge(facts, edge, every, said)
+    found.edge = edge
+    return found
+
+
+def _of_edge(facts: Facts, edge: Edge, every: bool, said: str) -> Step:
     f = facts.process(edge.waiter)
     if edge.open and f is not None:
         return Step(said, (), End(_sleeper(facts, f, edge.waiter), THERE, edge.open))
@@ -323,43 +355,50 @@ def _edge(facts: Facts, edge: Edge, every: bool = False) -> Step:
             said = f"{said}: process {edge.pid} has ended, and what it wrote to is still open"
             return _processes(facts, f, peers_of(f, kept), said, kept)
         return _processes(facts, f, [edge.pid] if edge.pid else [], said)
+    if edge.kind == "Job":
+        return _job(facts, edge, said)
     if edge.owner is not None:
         return Step(said, [edge.owner], owned=not edge.doubted)
     if edge.outside or edge.unread and not edge.candidates:
-        return Step(said, (), End(None, UNKNOWN, edge.note, edge.unread[0] if edge.unread else 0))
+        pid = edge.unread[0] if edge.unread else 0
+        return Step(said, (), End(None, UNKNOWN, edge.note, pid, kind="answer" if edge.outside else ""))
     if edge.orphan and not (edge.shared and f is not None and f.signals):
-        return Step(said, (), End(None, ENDED, edge.note))
-    if every or edge.every:
+        return Step(said, (), End(None, ENDED, edge.note, kind="" if edge.kind in (*LOCKS, *NATIVE) else "nobody"))
+    if (every or edge.every) and edge.candidates:
         return Step(said, edge.candidates, None, True, not edge.doubted)
-    if edge.kind == "Job":
-        return _job(facts, edge, said)
     if edge.kind == "Value" and f is not None:  # in memory that its children share
         return _processes(facts, f, list(f.children), said)
     able = givers_of(facts, edge)
     nodes = [node for node in able if node not in edge.bystanders] or able
     if nodes:
-        return Step(said, nodes, owned=edge.pool)
-    known = enders(facts, edge.waiter) if edge.kind == "rwlock" else None
-    if known is not None and known[0]:
-        return Step(said, known[0], owned=True)
+        named = edge.kind == "task" and not edge.doubted  # it holds them itself
+        return Step(said, nodes, owned=edge.pool or named, maybe=edge.bystanders)
+    if (
+        f is not None and edge.kind == "rwlock" and not edge.orphan and f in facts.once(closed)
+    ):  # it counts its readers: any thread may be one
+        return Step(said, [t.node for t in f.threads if t.node != edge.waiter], owned=True)
     if edge.kind in (*LOCKS, ray_actors.KIND) or edge.candidates:
         return _unknown(said, edge.note or "all that could end that wait for the same")
+    return _no_one(facts, f, edge, said)
+
+
+def _no_one(facts: Facts, f: ProcessState | None, edge: Edge, said: str) -> Step:
+    """A wait that no node was found to end: who may all the same, or that nobody can."""
+    note = f"; {edge.note}" if edge.note else ""
     if edge.ended:
         gone = f"{', '.join(edge.ended[:4])}, which could have ended that, has ended"
         if f is not None and callers(f) and not f.role:
-            return _unknown(said, f"{gone}; {who_may(facts, f, edge.waiter)}")
-        return Step(said, (), End(None, ENDED, gone))
+            return _unknown(said, f"{gone}; {who_may(facts, f, edge.waiter)}", "nobody")
+        return Step(said, (), End(None, ENDED, gone, kind="" if edge.kind in NATIVE else "nobody"))
     if edge.kind == "File":
-        return _unknown(said, edge.note)
+        return _unknown(said, edge.note, "nobody")
     if edge.kind == "Future":
-        why = "no frame that was read has it: work queued in a loop or pool is in no frame"
-        return _unknown(said, why + (f"; {edge.note}" if edge.note else ""))
+        return _unknown(said, f"no frame that was read has it: work queued in a loop or pool is in no frame{note}", "nobody")
     may = who_may(facts, f, edge.waiter) if f is not None else "its process was not read"
     if may and edge.kind in NATIVE:
         return _unknown(said, "; ".join(filter(None, (edge.note, may))))
-    note = f"; {edge.note}" if edge.note else ""
     if may:
-        return _unknown(said, f"no Python frame that was read names it{note}; {may}")
+        return _unknown(said, f"no Python frame that was read names it{note}; {may}", "nobody")
     return Step(said, (), End(None, NOBODY, f"no thread and no task can end that: all of them wait too{note}"))
 
 
@@ -382,8 +421,8 @@ def _job(facts: Facts, edge: Edge, said: str) -> Step:
     if unread:
         others = [End(None, UNKNOWN, "it was not read", pid) for pid in unread[1:MAX_UNREAD]]
         who = ", ".join(str(pid) if pid else "that is not known here by its number" for pid in unread[:4])
-        return Step(said, (), End(None, UNKNOWN, f"process {who} not read", unread[0], others))
-    return Step(said, (), End(None, ENDED, jobs.why_lost(edge)))
+        return Step(said, (), End(None, UNKNOWN, f"process {who} not read", unread[0], others, "answer"))
+    return Step(said, (), End(None, ENDED, jobs.why_lost(edge), kind="dead"))
 
 
 def _sleeper(facts: Facts, f: ProcessState, waiter: Node) -> Node:
@@ -399,35 +438,38 @@ def _task(facts: Facts, f: ProcessState, task: TaskState) -> Step:
     thread = next((t for t in f.threads if loop is not None and t.node[1] == loop.tid), None)
     node, text = task.node, describe_node(facts, task.node)
     if node in f.moved_tasks:
-        return _does(node, SLEEPS if task.kind == "sleep" else MOVES, text)
+        others = any(t.node in f.moved_tasks and t.loop == task.loop and t.kind != "sleep" for t in f.tasks)
+        kind = "moves" if task.kind != "sleep" or others else "ticks"
+        return _does(node, SLEEPS if task.kind == "sleep" else MOVES, text, kind)
     if task.edge is not None and task.edge.polls:
         return _edge(facts, task.edge)
     if task.state in RUNNABLE and thread is not None and loop is not None and loop.turned:
-        return _does(node, RUNS, f"{text}: it yields and is run again, and nothing of it changes")
+        if _by_itself(thread) == "spins":
+            return _does(thread.node, SPINS, describe(thread))
+        kind = "moves" if _by_itself(thread) == "moves" else "works"
+        return _does(node, RUNS, f"{text}: it yields and is run again, and nothing of it changes", kind)
     if task.state == "running" and thread is not None:
         return step(facts, thread.node)
     if task.state == "ready":
         if thread is None:
             return _unknown("its turn in the event loop", "no thread runs that loop")
-        if thread.call is not None and thread.call.name in _SELECTS:
+        if thread.call is not None and thread.call.name in SELECTS:
             return Step("its turn in the event loop", (), End(thread.node, THERE, f"{describe(thread)}: the loop sleeps"))
         return Step("its turn in the event loop", [thread.node], owned=True)
     if task.edge is not None:
         return _edge(facts, task.edge, len(task.on) > 1 and task.kind != "as_completed")
     if task.kind == "sleep":
-        return _does(node, SLEEPS, text + (" (a short one)" if naps(facts, node) else ""))
+        served = f.listens or thread is not None and thread.call is not None and from_outside(thread.call)
+        kind = "ticks" if naps(facts, node) or served else "sleeps" if task.for_good else "unknown"
+        return _does(node, SLEEPS, text + (" (a short one)" if naps(facts, node) else ""), kind)
     if task.kind == "executor":
         pool = [t.node for t in pool_at_work(f)]
-        return Step(task.text, pool) if pool else _unknown(task.text, "no thread of a pool runs")
+        said = task.text or "work of a pool"
+        return Step(said, pool) if pool else _unknown(said, "no thread of a pool runs", "nobody")
     if task.serves:
         return Step(task.text, (), End(node, INPUT, text))
     call = task.call or streams_call(f, task, thread)
     if call is not None:
         return _sources(facts, f, node, call)
-    return _unknown(task.text or "an unknown object", f"what could end that is not known: {text}" if text else "")
-
-
-def short(facts: Facts, end: End) -> str:
-    """An end in words."""
-    who = name_of(facts, end.node) if end.node is not None else f"process {end.pid}" if end.pid else ""
-    return f"{who}: {end.state}" if who else end.state
+    why = f"what could end that is not known: {text}" if text else ""
+    return _unknown(task.text or "an unknown object", why, "answer" if task.descriptor >= 0 else "")

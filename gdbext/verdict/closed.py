@@ -1,8 +1,4 @@
-"""The nodes that could end a wait, where all of them are known. A proof that a wait has no end needs this; a chain does not.
-
-A knot is a set of threads and tasks that wait during the whole window. Each waits for one of the set, or for any of several that
-are all in the set. So nothing outside the set can end any of these waits.
-"""
+"""Processes that nothing left can move, and who else may end a wait: what a proof that a wait has no end needs."""
 
 from __future__ import annotations
 
@@ -11,142 +7,20 @@ from typing import TYPE_CHECKING
 from ..stacks.async_waits import RUNNABLE
 from ..stacks.waits import Edge
 from .facts import LOCKS
-from .follow import OUTSIDE, awaited_pids, ends_of, in_selector
-from .turns import behind, taken_in_turn
+from .nodes import awaited_pids, ends_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from ..observe.system_calls import Call
     from .facts import Facts, Node, ProcessState, ThreadState
 
 MAX_NAMED = 3  # threads
 
 
-def enders(facts: Facts, node: Node) -> tuple[list[Node], bool] | None:
-    """(the nodes that could end the wait of a thread or task, whether every one of them has to); None where not all of them are
-    known. No nodes: a wait that nothing can end."""
-    t, task, f = facts.thread(node), facts.task(node), facts.process(node)
-    if f is None:
-        return None
-    if task is not None:
-        if node in f.moved_tasks or task.state != "waiting":
-            return None
-        if task.edge is not None:
-            return _of_edge(facts, f, task.edge)
-        return _of_call(facts, f, node, task.call) if task.call is not None else None
-    if t is None or t.load is None or f.state in ("Z", "X", "T", "t"):
-        return None
-    if t.edge is not None:
-        return _of_edge(facts, f, t.edge) if t.held_up and not t.denied else None
-    if not t.still or t.woke or t.call is None or t.call.limited:
-        return None
-    loop = f.loop_of(t.node[1])
-    if loop is not None and loop.main is not None and in_selector(f, t, loop) and f in facts.once(closed):
-        return [loop.main], False
-    return _of_call(facts, f, t.node, t.call)
-
-
-def _of_edge(facts: Facts, f: ProcessState, edge: Edge) -> tuple[list[Node], bool] | None:
-    permits = edge.owner is not None and edge.kind.endswith("Semaphore") and f in facts.once(closed)  # they are with these too
-    if edge.open or edge.doubted and not permits or edge.limit and edge.kind not in LOCKS:
-        return None
-    if edge.kind == "Process":
-        return _ends_of(facts, f, [edge.pid]) if edge.pid else None
-    if edge.every:
-        return edge.candidates, True
-    if edge.kind in LOCKS or edge.kind in ("GIL", "Thread"):
-        if edge.kind == "rwlock" and edge.owner is None and not edge.orphan and f in facts.once(closed):
-            return [t.node for t in f.threads if t.node != edge.waiter], False  # it counts its readers: any thread may be one
-        turn = edge.kind in LOCKS and taken_in_turn(facts, edge)
-        return ([edge.owner], False) if edge.owner is not None and not turn else None
-    if edge.kind == "task":
-        return (edge.candidates, True) if edge.candidates else None
-    if edge.kind == "Future":
-        return ([edge.owner], False) if edge.owner is not None else (edge.candidates, False) if edge.pool else None
-    return None
-
-
-def _ends_of(facts: Facts, f: ProcessState, pids: Sequence[int]) -> tuple[list[Node], bool] | None:
-    """The main threads of children, for a wait that ends when they end. None where one was not sampled or is gone."""
-    mains = [other.main.node for other in facts if other.pid in pids and other.main is not None]
-    dead = {pid for pid, _ in f.dead_children}
-    return (mains, False) if mains and len(mains) == len(set(pids)) and not dead & set(pids) else None
-
-
-def _of_call(facts: Facts, f: ProcessState, node: Node, call: Call) -> tuple[list[Node], bool] | None:
-    if call.name == "wait":
-        return _ends_of(facts, f, call.peers)
-    if call.name not in ("read", "recv", "write", "poll", "select") or not call.sources or f.signals or f.hidden:
-        return None
-    found: list[Node] = []
-    for source in call.sources:
-        if (
-            source.kind in OUTSIDE
-            and not source.peers
-            or source.kind not in ("pipe", "unix", "served", "client")
-            or source.unread
-            or source.is_named
-        ):
-            return None
-        able = set(ends_of(f, call, source))
-        if able <= {f.pid} and (able or source.kind != "pipe"):
-            return None  # only this process has it; or the other end is on another machine, or in a process that cannot be read
-        threads = _threads(facts, able, node=node)
-        if threads is None:
-            return None
-        found += threads
-    waiting = behind(facts, node)
-    return [one for one in dict.fromkeys(found) if getattr(facts.process(one), "pid", 0) not in waiting], False
-
-
-def _threads(facts: Facts, pids: Iterable[int], node: Node) -> list[Node] | None:
-    """All threads of some processes that may act by themselves, without `node`. Idle helpers are left out: they get their work
-    from these."""
-    found = []
-    for pid in pids:
-        f = next((one for one in facts if one.pid == pid), None)
-        if f is None or not f.threads or f.signals:
-            return None
-        for t in f.threads:
-            served = t.call is not None and any(source.kind in OUTSIDE for source in t.call.sources)
-            if t.node != node and (t.main or served or not t.idle):
-                found.append(t.node)
-    return found
-
-
-def knot(facts: Facts) -> dict[Node, list[Node]]:
-    """{a thread or task of a knot: the nodes that could end its wait}; {} where there is no knot. Threads and tasks that only
-    wait for the knot are left out."""
-    known = {}
-    for node in [t.node for f in facts for t in f.threads] + [t.node for f in facts for t in f.tasks]:
-        found = enders(facts, node)
-        if found is not None and found[0]:
-            known[node] = found
-    while True:  # find the largest set in which each waits only for members of the set
-        free = [
-            node
-            for node, (who, every) in known.items()
-            if not (any(one in known for one in who) if every else all(one in known for one in who))
-        ]
-        if not free:
-            break
-        for node in free:
-            del known[node]
-    while True:  # drop those that no member waits for
-        awaited = {one for who, _ in known.values() for one in who}
-        only = [node for node in known if node not in awaited]
-        if not only:
-            return {node: who for node, (who, _) in known.items()}
-        for node in only:
-            del known[node]
-
-
 def awaited_by(f: ProcessState) -> set[int]:
     """The pids of processes for which a thread of a process waits, with a time limit or without."""
     found = awaited_pids(f)
     for t in f.threads:
-        found |= _at_other_ends(f, t.call) or set() if t.call is not None and t.call.name in _FILES else set()
+        found |= at_other_ends(f, t.call) or set() if t.call is not None and t.call.name in _FILES else set()
     return found
 
 
@@ -208,7 +82,7 @@ def waits_to_end(f: ProcessState) -> list[tuple[Node, str]]:
     meant = any(edge.kind in WITHIN and edge.kind not in ENDS and _is_meant(edge) for edge in edges)
     t = f.main
     if t is not None and t.edge is None and t.call is not None and t.call.name in ("read", "recv", "write"):
-        if _at_other_ends(f, t.call) == {f.pid}:
+        if at_other_ends(f, t.call) == {f.pid}:
             meant, text = True, ", ".join(source.text for source in t.call.sources)
             waits.insert(0, (t.node, f"{text}, of which it has the other end itself, in {t.top}"))
     return waits if meant else []
@@ -265,10 +139,10 @@ def _needed_by(facts: Facts, f: ProcessState, t: ThreadState) -> set[int] | None
         return None
     if t.idle and t.call.name == "futex":
         return set()
-    return _at_other_ends(f, t.call) if t.call.name in _FILES else None
+    return at_other_ends(f, t.call) if t.call.name in _FILES else None
 
 
-def _at_other_ends(f: ProcessState, call: Call) -> set[int] | None:
+def at_other_ends(f: ProcessState, call: Call) -> set[int] | None:
     """The processes that have the other ends of everything that a call waits for; None where an end is not known."""
     found: set[int] = set()
     if f.hidden:
@@ -299,7 +173,7 @@ def _needed_for(facts: Facts, edge: Edge) -> set[int] | None:
 def reads_its_own_pipe(f: ProcessState, t: ThreadState) -> bool:
     """Whether a thread reads a pipe that only its own process can write."""
     reads = t.call is not None and t.call.name == "read" and [source.kind for source in t.call.sources] == ["pipe"]
-    return reads and t.call is not None and _at_other_ends(f, t.call) == {f.pid}
+    return reads and t.call is not None and at_other_ends(f, t.call) == {f.pid}
 
 
 def turns_in_vain(f: ProcessState, t: ThreadState) -> bool:
