@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cpython import hiding
 from ..engines import kv_view, registry
+from .. import log
 from ..errors import GdbextError, NotFoundError
 from ..render import html
 from ..stacks import threads as reading
@@ -194,7 +195,8 @@ class Process:
         """Whether an engine's scheduler is in it."""
         try:
             return kv_view.scheduler_of(self.memory.rt) is not None
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return False
 
     @property
@@ -204,7 +206,8 @@ class Process:
             return self.ref.rank.engine
         try:
             spec = registry.spec_of_runtime(self.memory.rt)
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return ""
         return spec.name if spec is not None else ""
 

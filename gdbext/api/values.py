@@ -12,6 +12,7 @@ from ..cpython.expressions import evaluate
 from ..cpython.runtime import open_runtime
 from ..cpython.types import DICT, LIST, STR, TUPLE
 from ..engines import sensitive_names
+from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..render import html
 from ..session.evaluation import tensor_value
@@ -204,7 +205,8 @@ class Object:
             return self._plain(value, depth - 1)
         except FaultError:
             raise
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return self._memory.made(value)
 
     def tensor(self) -> Tensor:
@@ -250,7 +252,8 @@ class Object:
     def __hash__(self) -> int:
         try:
             return hash(self.plain())
-        except (GdbextError, TypeError):
+        except (GdbextError, TypeError) as e:
+            log.passed_over(e)
             return hash(self.address or id(self))
 
     def _ordered(self, how: str, other: Any) -> bool:

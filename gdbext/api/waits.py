@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..errors import GdbextError
 from ..render import html
 from ..stacks import async_waits, ipc_locks, locks, native_waits
 from ..verdict import from_samples
-from ..verdict.chains import chain_of
+from ..verdict.graph import step
 from ..verdict.facts import Facts
-from ..verdict.steps import step
+from ..verdict.walk import chain_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ..stacks.threads import ProcessView, ThreadView
     from ..stacks.waits import Edge
     from ..verdict.facts import Node, ProcessState
-    from ..verdict.steps import End as Last
+    from ..verdict.states import End as Last
     from .processes import Thread
     from .values import Object
 
@@ -108,7 +109,7 @@ class Wait:
     @property
     def limit(self) -> bool:
         """Whether the wait ends by itself after a time."""
-        return self._edge is not None and self._edge.limit
+        return self._edge is not None and bool(self._edge.limit)
 
     @property
     def note(self) -> str:
@@ -158,7 +159,8 @@ def wait_of(
         try:
             found = made(address)
             return found if found is not None and found.type_name else None
-        except GdbextError:
+        except GdbextError as e:
+            log.passed_over(e)
             return None
 
     wait = Wait(look, thread, node, at, object_at)

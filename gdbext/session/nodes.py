@@ -435,7 +435,7 @@ def _json_line(text: str) -> str:
 
 
 def _answer(schema: str, text: str, budget: Any) -> Any:
-    """The JSON of a node's answer; `GdbextError` where it is no answer of the command with this schema, or of another release's."""
+    """The JSON of a node's answer; `GdbextError` where it is no answer of this command, or of another release's."""
     no_answer, wanted = "what it answered is no answer of gdbext", schema + "1"
     try:
         found = json_of((_json_line(text) or text).encode(), budget.path, budget)

@@ -89,7 +89,7 @@ def answered(monkeypatch, program, command=LlmMemory, **more):
     """What a node's answer is read as, where its program is this text of Python."""
     monkeypatch.setattr(nodes, "command_line", lambda *_: [sys.executable, "-c", program])
     ((_, said),) = nodes.ask("ssh:x", [], nodes.Pack(), **more)
-    return nodes._answer(command, said, Budget("the answers"))
+    return nodes._answer(command.name + "/", said, Budget("the answers"))
 
 
 def test_what_a_login_shell_says_beside_the_answer_does_not_count(monkeypatch):
