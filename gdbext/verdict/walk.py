@@ -30,7 +30,7 @@ GOOD = ("moves", "rests")
 IN_VAIN = ("unknown", "answer", "dead", "nobody")
 MAX_WAY = 100  # threads and tasks, one behind the other
 MAX_FOLLOWED = 64  # of a wait: where more could end it, those that wait themselves are not followed
-MAX_LINKS = 32
+MAX_LINKS = 32  # of a chain, with all of its branches up to there
 MAX_GIVERS = 8  # of a wait that any of several could end, each followed by a chain
 
 
@@ -278,7 +278,7 @@ def _along(facts: Facts, node: Node, before: Mapping[Node, bool], width: int) ->
         nodes = [n for n in now.nodes if n not in passed]
         if not nodes:
             return links, _ring(facts, passed, node, now.nodes)
-        if len(links) >= MAX_LINKS:
+        if len(passed) >= MAX_LINKS:
             return links, End(None, UNKNOWN, f"the chain is longer than {MAX_LINKS}")
         if len(nodes) == 1 and not now.unread:
             node = nodes[0]

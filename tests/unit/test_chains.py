@@ -217,3 +217,13 @@ def test_one_that_was_read_is_no_culprit_where_another_that_was_not_may_give_it(
         stuck.pid, stuck.at_ends = 2, {("writes", 9): [node("w2")]}
         found = outlook(Facts([main, stuck]), node("a"))
         assert found.kind == kind, (many, found)
+
+
+def test_a_chain_through_many_that_each_could_end_the_next_is_bounded():
+    """300 threads that wait for items of each other went as deep as Python's own stack."""
+    many = process("a", python("main"))
+    for i in range(300):
+        candidates = [("a", (13 * i + k) % 300) for k in range(40)]
+        add(many, i, "w", Edge(("a", i), f"the Queue {i % 7}", "Queue", candidates=candidates, address=i % 7 + 1))
+    facts = Facts([many])
+    assert chain_of(facts, ("a", 1)).end.state == "several" and outlook(facts, ("a", 1)).kind == "unknown"
