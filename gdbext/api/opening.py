@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .processes import Thread
     from .verdicts import Verdict
 
-WORDS = (prefetch.KV, prefetch.REACH)  # of a process with more memory than is copied: what is copied of it first
+WORDS = (prefetch.KV,)  # what is copied in any case, beside threads and locks
 
 
 def attach(what: int | str, *, live: bool = False, show_content: bool = False, max_bytes: int | None = None) -> Process:

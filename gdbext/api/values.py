@@ -77,8 +77,11 @@ class Memory:
             with hiding.expression(private) as told, spending.expression():
                 try:
                     found = work()
-                except FaultError:
-                    raise
+                except FaultError as e:
+                    if self.target.kind != "snapshot":
+                        raise
+                    more = "the copy lacks it: max_bytes takes more, live=True reads the process itself"
+                    raise FaultError(e.address, e.size, more) from None
                 except GdbextError:
                     if told.met:
                         raise PrivateContent(PRIVATE) from None
