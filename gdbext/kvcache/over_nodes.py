@@ -129,8 +129,11 @@ def _compare(worker: Member, scheduler: Member) -> Comparison:
         return Comparison(worker, scheduler, None, why)
     pairs = [(cache, state) for state in worker.workers for cache in scheduler.caches]
     suspects: Suspects | None = None
+    shown: dict[object, set[int]] = {}
     for number, (cache, state) in enumerate(pairs):
         report = check_workers(cache, [state])
+        for v in report.violations + report.transient:
+            shown.setdefault(v.key, set()).add(id(state))
         if suspects is None:
             suspects = Suspects(report)
         else:
@@ -139,6 +142,10 @@ def _compare(worker: Member, scheduler: Member) -> Comparison:
             break
     if suspects is not None:
         suspects.judge(report, number)
+        once = [
+            v for v in report.violations if len(shown[v.key]) < min(2, len(worker.workers))
+        ]  # no other state was judged by it
+        report.violations, report.changed = [v for v in report.violations if v not in once], report.changed + once
     return Comparison(worker, scheduler, report)
 
 

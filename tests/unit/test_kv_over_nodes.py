@@ -258,17 +258,21 @@ def test_where_each_rank_has_a_scheduler_all_are_compared_with_that_of_rank_0(fa
     assert data["ok"] is (not fault) and not data["not_compared"] and not partial
 
 
-@pytest.mark.parametrize("rule", [WORKER_COPY, WORKER_ROWS])
+@pytest.mark.parametrize("rule, judged", [(WORKER_COPY, 9), (WORKER_COPY, 0), (WORKER_ROWS, 9)])
 @pytest.mark.parametrize("torn", [1, 2, 3])
-def test_what_a_worker_says_of_itself_is_a_fault_if_each_state_does(rule, torn):
+def test_what_a_worker_says_of_itself_is_a_fault_if_each_state_does(rule, judged, torn):
+    """`judged`: copies that the states compared which do not say so; 0: they prepared their next step."""
     drawn, made = two(), Made(random.Random(3), 0)
     states = [made.worker(1000 + n, "TP0", None) for n in range(3)]
     for number, state in enumerate(states):
-        state.copies = 9
-        state.faults = [(rule, "still", "num_blocks of still (row 0): 11 on the host, 10 for the device")] * (number < torn)
+        says = number < torn
+        state.copies = 9 if says else judged
+        state.faults = [(rule, "still", "num_blocks of still (row 0): 11 on the host, 10 for the device")] * says
     drawn.members["n1"][0]["workers"] = [exchange.worker_data(state) for state in states]
     data, _ = kv_nodes.merged([(f"ssh:{n}", answer(drawn.members[n])) for n in ("n0", "n1")], [], True)
-    assert [v["rule"] for v in data["violations"]] == [rule.name] * (torn == 3) and data["ok"] is (torn < 3), data
+    fault, unsure = torn == 3 or torn == 2 and not judged, torn == 1 and not judged
+    assert [v["rule"] for v in data["violations"]] == [rule.name] * fault, data
+    assert [v["rule"] for v in data["changed"]] == [rule.name] * unsure and data["ok"] is (None if unsure else not fault)
 
 
 def test_without_a_time_in_common_nothing_is_compared():

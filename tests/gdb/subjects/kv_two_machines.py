@@ -93,13 +93,14 @@ def harm(runner):
         row = states.req_id_to_index["still"]
         if before is not None:
             device(tables.block_tables[0])[row, 1], states.index_to_req_id[row], states.prompt_len.np[row] = before
+            states.prompt_len.gpu[row] = before[2]
         before = int(device(tables.block_tables[0])[row, 1]), "still", int(states.prompt_len.np[row])
         if line.strip() == "table":
             device(tables.block_tables[0])[row, 1] += 7
         elif line.strip() == "rows":
             states.index_to_req_id[row] = "another"
         elif line.strip() == "prompt":
-            states.prompt_len.np[row] += 1
+            states.prompt_len.np[row] = states.prompt_len.gpu[row] = before[2] + 1  # both, as by a step that was told so
         print(json.dumps({"harmed": line.strip()}), flush=True)
 
 
