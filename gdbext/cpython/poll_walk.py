@@ -31,7 +31,7 @@ _NEUTRAL = frozenset(
     "NOP RESUME CACHE NOT_TAKEN PRECALL EXTENDED_ARG COPY_FREE_VARS MAKE_CELL GEN_START GET_AWAITABLE END_FOR POP_ITER".split()
 )
 _OTHER = frozenset(
-    """RAISE_VARARGS RERAISE YIELD_VALUE ENTER_EXECUTOR INTERPRETER_EXIT RETURN_GENERATOR BEFORE_WITH SETUP_WITH BEFORE_ASYNC_WITH
+    """RERAISE YIELD_VALUE ENTER_EXECUTOR INTERPRETER_EXIT RETURN_GENERATOR BEFORE_WITH SETUP_WITH BEFORE_ASYNC_WITH
     SETUP_ASYNC_WITH LOAD_SPECIAL IMPORT_NAME STORE_SUBSCR DELETE_SUBSCR CALL_FUNCTION_EX STORE_SLICE""".split()
 )  # leave the function, or do more than ask
 _OUTWARD = ("STORE_ATTR", "STORE_GLOBAL", "STORE_NAME", "STORE_DEREF")
@@ -91,6 +91,8 @@ class Walk(StackWork):
         self._run([_State(0, [], dict(self.fast))])
         asks = tuple(self.asks) + tuple(ask for value in self.returns for ask in value.asks)
         kept = {repr(value.held) if not isinstance(value.held, Object) else value.held.address for value in self.returns}
+        if len(kept) > 1 and any(value.held is poll_values.RAISES for value in self.returns):
+            raise _OtherError(f"{self.code.qualname} may end by an exception, or not")
         return Value(self.returns[0].held if len(kept) == 1 else UNKNOWN, asks)
 
     def _unsure(self, fast: dict[str, Any], start: int, end: int) -> dict[str, Any]:
@@ -146,6 +148,8 @@ class Walk(StackWork):
             return []
         if name in _OTHER or self.probes and name in _OUTWARD:
             raise _OtherError(f"{self.code.qualname} does more than ask ({name}, line {self.code.line(step.offset)})")
+        if name == "RAISE_VARARGS":
+            return self._handler(state, step)
         if name.startswith("CALL") and "INTRINSIC" not in name:
             raised = self._call(state, step)
             if raised:
@@ -185,7 +189,10 @@ class Walk(StackWork):
         elif state.blocks:
             target, depth = state.blocks.pop()
             return [_State(target, state.stack[:depth] + [UNSEEN] * 6, state.fast, state.blocks)]
-        raise _OtherError(f"{self.code.qualname} ends by an exception")
+        if not self.depth:
+            raise _OtherError(f"{self.code.qualname} ends by an exception")
+        self.returns.append(Value(poll_values.RAISES))
+        return []
 
     def _base(self) -> int:
         """How many values lie on the stack at the loop's head."""
@@ -367,7 +374,9 @@ class Walk(StackWork):
             return UNSEEN
         found = poll_calls.attribute(owner, name)
         if isinstance(found.held, Bound) and found.held.computes:
-            return self._function(found.held.function, [Value(found.held.owner)])
+            found = self._function(found.held.function, [Value(found.held.owner)])
+            if found.held is poll_values.RAISES:
+                raise _OtherError(f"{name} of {self.code.qualname} ends by an exception")
         return found
 
     def _push(self, state: _State, value: Value, null: bool) -> None:
@@ -404,8 +413,7 @@ class Walk(StackWork):
         self.unsure = self.unsure or found.held is poll_values.RAISES and any(a.kind in poll_values.UNREAD for a in found.asks)
         stack.append(found)
         if found.held is poll_values.RAISES:
-            if self.head >= 0:
-                self.asks += found.asks
+            self.asks += found.asks
             stack.pop()
             return True
         return False
