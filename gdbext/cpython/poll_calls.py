@@ -64,12 +64,10 @@ _PURE = frozenset(
 )
 _PAUSES = (
     ("asyncio/tasks.py", ("sleep", "__sleep0")),
-    ("threading.py", ("Condition.wait", "current_thread", "currentThread")),
+    ("threading.py", ("current_thread", "currentThread")),
     ("random.py", ("Random.uniform", "Random.randint", "uniform")),
     ("logging/__init__.py", ("Logger.debug", "Logger.info", "Logger.warning", "Logger.error", "debug", "info", "warning")),
     ("warnings.py", ("warn",)),
-    ("threading.py", ("Thread.join",)),
-    ("process.py", ("BaseProcess.join",)),
 )
 _FILES = (("genericpath.py", ("exists", "isfile", "isdir", "getsize")), ("posixpath.py", ("lexists", "islink")))
 _TESTS = {"exists": os.path.exists, "isfile": os.path.isfile, "isdir": os.path.isdir, "lexists": os.path.lexists,
@@ -137,7 +135,7 @@ def _of_library(function: Object, arguments: list[Value], named: dict[str, Value
     if file.endswith("multiprocessing/connection.py") and name == "wait":
         return poll_files.connections(arguments, named)
     if any(file.endswith(end) and name in known for end, known in _PAUSES):
-        return Value(UNKNOWN, (Ask("Pause", None),) if name in ("sleep", "__sleep0", "Condition.wait", "Thread.join") else ())
+        return Value(UNKNOWN, (Ask("Pause", None),) if name in ("sleep", "__sleep0") else ())
     if any(file.endswith(end) and name in known for end, known in _FILES) and arguments:
         path = plain(arguments[0].held)
         if not isinstance(path, str):

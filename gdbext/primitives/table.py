@@ -141,6 +141,8 @@ LIBRARY = (*dict.fromkeys(row.file for row in ROWS if row.file and not row.is_as
 ASYNCIO = (*dict.fromkeys(row.file for row in ROWS if row.file and row.is_async), *_MORE_ASYNC)
 LOCKS = tuple(dict.fromkeys(row.kind for row in ROWS if row.lock))
 WITHIN = tuple(dict.fromkeys(row.kind for row in ROWS if row.within))  # kinds whose waits only the same process ends
+ONCE = tuple(dict.fromkeys(row.kind for row in ROWS if row.once))
+QUEUES = tuple(row.file for row in ROWS if row.state.get("items") == "queue")  # where `self.queue` is a deque
 DOES = {row.kind: row.does for row in ROWS}
 _BY_CLASS = {name: row for row in ROWS for name in row.classes}
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from .. import log
-from ..errors import GdbextError
 from ..primitives.table import ASYNCIO, LIBRARY, enders
 from .python_waits import find, path_of
 
@@ -64,13 +62,4 @@ def _may_end(references: References, frame: Any, path: str, ends: set[str], asks
 def waits_for(agent: Any, address: int, library: tuple[str, ...]) -> bool:
     """Whether a thread or task is itself in a wait for this very object, in a file of `library`."""
     wait = find(agent.python[:6], library)
-    if wait is not None and wait.object.address == address:
-        return True
-    for frame in agent.python[:6]:
-        try:
-            if path_of(frame).endswith(library) and getattr(dict(frame.locals()).get("self"), "address", 0) == address:
-                return True
-        except GdbextError as e:
-            log.passed_over(e)
-            continue  # what cannot be read is not known to wait
-    return False
+    return wait is not None and wait.object.address == address
