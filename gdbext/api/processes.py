@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from .. import log
 from ..cpython import hiding
 from ..engines import kv_view, registry
-from .. import log
 from ..errors import GdbextError, NotFoundError
 from ..render import html
 from ..stacks import threads as reading

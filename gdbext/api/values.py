@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from .. import log
 from ..access.retry import retry_reading
 from ..cpython import comparisons, containers, hiding, objects, reprs, spending, value_attributes, values
 from ..cpython.adapters import Adapter
@@ -12,7 +13,6 @@ from ..cpython.expressions import evaluate
 from ..cpython.runtime import open_runtime
 from ..cpython.types import DICT, LIST, STR, TUPLE
 from ..engines import sensitive_names
-from .. import log
 from ..errors import FaultError, GdbextError, NotFoundError
 from ..render import html
 from ..session.evaluation import tensor_value

@@ -9,8 +9,8 @@ from ..errors import GdbextError
 from ..render import html
 from ..stacks import async_waits, ipc_locks, locks, native_waits
 from ..verdict import from_samples
-from ..verdict.graph import step
 from ..verdict.facts import Facts
+from ..verdict.graph import step
 from ..verdict.walk import chain_of
 
 if TYPE_CHECKING:

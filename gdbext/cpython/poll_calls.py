@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..access.procfs import state_of
 from ..errors import GdbextError
-from . import callees, lock_objects, poll_files, poll_tasks
+from ..primitives.table import asked_of
+from . import callees, poll_files, poll_tasks, primitive_states
 from .child_waits import pid_of
 from .objects import Object, is_property
-from .poll_values import CONTAINERS, RAISES, UNKNOWN, Ask, Bound, Value, entry, kinds_of, plain, truth
-from .simple_queues import items
-from .task_waits import Futures
+from .poll_values import CONTAINERS, RAISES, UNKNOWN, Ask, Awaitable, Bound, Value, entry, kinds_of, plain, truth
 from .types import TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ..primitives.model import Primitive, Way
 
 
 def attribute(owner: Value, name: str) -> Value:
@@ -33,11 +34,9 @@ def attribute(owner: Value, name: str) -> Value:
     if obj.type.flags & TYPE:
         held = obj.rt.type(obj.address).lookup(name)
         return Value(obj.rt.object(held), (Ask("Flag", obj, name, name),)) if held is not None else Value()
-    kinds = kinds_of(obj)
-    for kind in kinds:
-        known = _ATTRIBUTES.get((kind, name))
-        if known is not None:
-            return known(obj)
+    known = asked_of(kinds_of(obj), name)
+    if known is not None and name in known[0].attributes:
+        return READERS[known[2]](obj, [], {})
     own = dict(obj.fields()) if obj.type.is_heap else {}
     if name in own:
         return Value(own[name], (Ask("Flag", obj, name, name),))
@@ -65,12 +64,10 @@ _PURE = frozenset(
 )
 _PAUSES = (
     ("asyncio/tasks.py", ("sleep", "__sleep0")),
-    ("threading.py", ("Condition.wait", "current_thread", "currentThread")),
+    ("threading.py", ("current_thread", "currentThread")),
     ("random.py", ("Random.uniform", "Random.randint", "uniform")),
     ("logging/__init__.py", ("Logger.debug", "Logger.info", "Logger.warning", "Logger.error", "debug", "info", "warning")),
     ("warnings.py", ("warn",)),
-    ("threading.py", ("Thread.join",)),
-    ("process.py", ("BaseProcess.join",)),
 )
 _FILES = (("genericpath.py", ("exists", "isfile", "isdir", "getsize")), ("posixpath.py", ("lexists", "islink")))
 _TESTS = {"exists": os.path.exists, "isfile": os.path.isfile, "isdir": os.path.isdir, "lexists": os.path.lexists,
@@ -87,10 +84,9 @@ def called(callee: Value, arguments: list[Value], named: dict[str, Value]) -> Va
         held = Bound(owner, _function_name(function).rpartition(".")[2], function)
         callee = callee._replace(held=held)
     if isinstance(held, Bound):
-        for kind in kinds_of(held.owner):
-            known = _METHODS.get((kind, held.name))
-            if known is not None:
-                return known(held.owner, arguments, named)
+        known = asked_of(kinds_of(held.owner), held.name)
+        if known is not None and held.name not in known[0].attributes:
+            return _primitive(held.owner, *known, arguments, named)
         if held.owner.type.builtin_name in CONTAINERS:
             return _of_container(held.owner, held.name)
     function = held.function if isinstance(held, Bound) else held
@@ -139,7 +135,7 @@ def _of_library(function: Object, arguments: list[Value], named: dict[str, Value
     if file.endswith("multiprocessing/connection.py") and name == "wait":
         return poll_files.connections(arguments, named)
     if any(file.endswith(end) and name in known for end, known in _PAUSES):
-        return Value(UNKNOWN, (Ask("Pause", None),) if name in ("sleep", "__sleep0", "Condition.wait", "Thread.join") else ())
+        return Value(UNKNOWN, (Ask("Pause", None),) if name in ("sleep", "__sleep0") else ())
     if any(file.endswith(end) and name in known for end, known in _FILES) and arguments:
         path = plain(arguments[0].held)
         if not isinstance(path, str):
@@ -159,58 +155,33 @@ def _of_container(owner: Object, name: str) -> Value:
     raise GdbextError(f"a call of {name}, which changes what it is called on")
 
 
-def _field(obj: Object, name: str) -> Any:
-    value = obj.attr(name)
-    return plain(value) if isinstance(value, Object) else value
-
-
-def _event(attribute_: str, kind: str) -> Callable[..., Value]:
-    return lambda obj, arguments, named: Value(bool(_field(obj, attribute_)), (Ask(kind, obj),))
-
-
-def _size(obj: Object) -> int:
-    fields = dict(obj.fields())
-    held = fields.get("queue") or fields.get("_queue")
-    if not isinstance(held, Object):
-        raise GdbextError("a queue whose items cannot be counted")
-    return held.len()
-
-
-def _queue(kind: str, of: Callable[[int], Any]) -> Callable[..., Value]:
-    return lambda obj, arguments, named: Value(of(_size(obj)), (Ask(kind, obj),))
-
-
-def _get(kind: str) -> Callable[..., Value]:
-    def get(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
-        if _size(obj):
-            raise GdbextError("it takes an item")
-        return Value(RAISES, (Ask(kind, obj),))
-
-    return get
-
-
-def _limited_get(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
-    _limited(arguments, named)
-    return _get("Queue")(obj, arguments, named)
-
-
-def _future(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
-    return Value(Futures(obj.rt).state_of(obj) != "PENDING", (Ask("asyncio.Future", obj),))
-
-
-def _job(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
-    return Value(_field(obj, "_state") not in ("PENDING", "RUNNING"), (Ask("Future", obj),))
-
-
-def _job_result(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
-    limit = plain((arguments[0] if arguments else named.get("timeout", Value(None))).held)
-    if limit is None or _field(obj, "_state") not in ("PENDING", "RUNNING"):
-        raise GdbextError("it waits in the future itself, or takes its result")
-    return Value(RAISES, (Ask("Future", obj),))
+def _primitive(obj: Object, row: Primitive, way: Way | None, how: str, arguments: list[Value], named: dict[str, Value]) -> Value:
+    """A call of a primitive that only asks, as its row says how; what takes something is a question while there is nothing."""
+    if how in READERS or way is None:
+        return READERS[how](obj, arguments, named)
+    part = obj.attr(row.object) if row.object else obj
+    asks: tuple[Ask, ...] = (Ask(row.kind, part, row=row, way=way),)
+    if how == "count":
+        return Value(primitive_states.count(part, row), asks)
+    is_ready = primitive_states.ready(part, row, way)
+    if how in ("is", "not"):
+        return Value(is_ready == (how == "is"), asks)
+    if is_ready is not False:
+        raise GdbextError("it takes what it asks for")
+    if how == "awaits":
+        return Value(Awaitable(asks))
+    if how == "timeout":
+        _limited([Value(True), *arguments], named)
+    elif how == "blocking":
+        _limited(arguments, named, "blocking")
+        return Value(False, (*asks, Ask("Pause", None)))
+    elif how != "nowait":
+        _limited(arguments[how == "block1" :], named)
+    return Value(RAISES, asks)
 
 
 def _thread(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
-    ident = _field(obj, "_ident")
+    ident = primitive_states.held(obj, "_ident")
     registered = obj.rt.registered_threads().get(ident) if isinstance(ident, int) else None
     return Value(registered is not None and registered.address == obj.address, (Ask("Thread", obj, "", "", ident or 0),))
 
@@ -222,7 +193,7 @@ def _child_alive(obj: Object) -> tuple[bool, tuple[Ask, ...]]:
     return state_of(pid) not in ("", "Z", "X"), (Ask("Process", obj, "", "", pid),)
 
 
-def _alive(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
+def _alive(obj: Object, *_: Any) -> Value:
     return Value(*_child_alive(obj))
 
 
@@ -235,44 +206,12 @@ def _connection(obj: Object, arguments: list[Value], named: dict[str, Value]) ->
     return Value(UNKNOWN, (Ask("Connection", obj, "", "", int(obj.attr("_handle").integer())),))
 
 
-def _acquire(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
-    """A lock that is asked for without a wait, or with a time limit; the time passes in vain while it is held."""
-    _limited(arguments, named, "blocking")
-    held = lock_objects.read(obj)
-    if held is None or not held.locked:
-        raise GdbextError("it takes the lock")
-    return Value(False, (Ask(held.kind, obj), Ask("Pause", None)))
-
-
-def _is_locked(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
-    held = lock_objects.read(obj)
-    return Value(held.locked, (Ask(held.kind, obj),)) if held is not None else Value()
-
-
-def _semaphore(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
-    _limited(arguments, named, "blocking")
-    if _field(obj, "_value") != 0:
-        raise GdbextError("it takes the semaphore")
-    return Value(False, (Ask("Semaphore", obj), Ask("Pause", None)))
-
-
 def _limited(arguments: list[Value], named: dict[str, Value], block: str = "block") -> None:
     """`GdbextError` for a call that may wait without a time limit."""
     blocks = plain((arguments[0] if arguments else named.get(block, Value(True))).held)
     limit = plain((arguments[1] if len(arguments) > 1 else named.get("timeout", Value(None))).held)
     if blocks is not False and blocks != 0 and (limit is None or limit is UNKNOWN or limit == -1):
         raise GdbextError("it waits in the call itself")
-
-
-def _simple(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
-    _limited(arguments, named)
-    return _simple_nowait(obj, arguments, named)
-
-
-def _simple_nowait(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
-    if items(obj):
-        raise GdbextError("it takes an item")
-    return Value(RAISES, (Ask("Queue", obj), Ask("Pause", None)))
 
 
 def _shared_queue(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
@@ -288,53 +227,26 @@ def _wait_for_child(obj: Object, arguments: list[Value], named: dict[str, Value]
     return Value(RAISES, asks)
 
 
-def _shared(obj: Object) -> Value:
-    return Value(UNKNOWN, (Ask("Value", obj),))
+def _shared(obj: Object, *_: Any) -> Value:
+    return Value(UNKNOWN, (Ask("Value", obj), Ask("Pause", None)))
 
 
-def _pause(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
+def _pause(*_: Any) -> Value:
     return Value(UNKNOWN, (Ask("Pause", None),))
 
 
-_METHODS: dict[tuple[str, str], Callable[..., Value]] = {}
-for _kind in ("queue.Queue", "queue.LifoQueue", "queue.PriorityQueue"):
-    _METHODS[_kind, "empty"] = _queue("Queue", lambda n: n == 0)
-    _METHODS[_kind, "qsize"] = _queue("Queue", lambda n: n)
-    _METHODS[_kind, "get_nowait"] = _get("Queue")
-    _METHODS[_kind, "get"] = _limited_get
-_METHODS["asyncio.queues.Queue", "empty"] = _queue("asyncio.Queue", lambda n: n == 0)
-_METHODS["asyncio.queues.Queue", "qsize"] = _queue("asyncio.Queue", lambda n: n)
-_METHODS["asyncio.queues.Queue", "get_nowait"] = _get("asyncio.Queue")
-for _name in ("is_set", "isSet", "wait"):
-    _METHODS["threading.Event", _name] = _event("_flag", "Event")
-_METHODS["asyncio.locks.Event", "is_set"] = _event("_value", "asyncio.Event")
-_METHODS["concurrent.futures._base.Future", "done"] = _job
-_METHODS["concurrent.futures._base.Future", "result"] = _job_result
-_METHODS["concurrent.futures._base.Future", "exception"] = _job_result
-for _kind in ("_asyncio.Future", "_asyncio.Task", "asyncio.futures.Future", "asyncio.tasks.Task"):
-    _METHODS[_kind, "done"] = _future
-    _METHODS[_kind, "cancelled"] = _future
-_METHODS["threading.Thread", "is_alive"] = _thread
-_METHODS["threading.Thread", "join"] = _METHODS["multiprocessing.process.BaseProcess", "join"] = _pause
-_METHODS["threading.Condition", "wait"] = _pause
-_METHODS["multiprocessing.process.BaseProcess", "is_alive"] = _alive
-_METHODS["subprocess.Popen", "poll"] = _exit_status
-_METHODS["subprocess.Popen", "wait"] = _wait_for_child
-_METHODS["_thread.lock", "acquire"] = _METHODS["_thread.RLock", "acquire"] = _acquire
-_METHODS["_thread.lock", "locked"] = _METHODS["_thread.RLock", "locked"] = _is_locked
-_METHODS["threading.Semaphore", "acquire"] = _semaphore
-_METHODS["_queue.SimpleQueue", "get"] = _simple
-_METHODS["_queue.SimpleQueue", "get_nowait"] = _simple_nowait
-_METHODS["_queue.SimpleQueue", "empty"] = lambda obj, *_: Value(not items(obj), (Ask("Queue", obj),))
-_METHODS["_queue.SimpleQueue", "qsize"] = lambda obj, *_: Value(len(items(obj)), (Ask("Queue", obj),))
-_METHODS["multiprocessing.queues.Queue", "get"] = _shared_queue
-_METHODS["multiprocessing.synchronize.Event", "wait"] = lambda obj, *_: Value(UNKNOWN, (Ask("Value", obj), Ask("Pause", None)))
-_METHODS["_multiprocessing.SemLock", "acquire"] = poll_files.semaphore
-_METHODS.update(poll_files.METHODS)
-_METHODS.update(poll_tasks.METHODS)
-_METHODS["multiprocessing.connection._ConnectionBase", "poll"] = _connection
-_ATTRIBUTES: dict[tuple[str, str], Callable[[Object], Value]] = {
-    ("subprocess.Popen", "returncode"): _exit_status,
-    ("multiprocessing.process.BaseProcess", "exitcode"): _exit_status,
-    ("multiprocessing.sharedctypes.SynchronizedBase", "value"): _shared,
+READERS: dict[str, Callable[[Object, list[Value], dict[str, Value]], Value]] = {
+    "pause": _pause,
+    "thread": _thread,
+    "child": _alive,
+    "status": _exit_status,
+    "wait_child": _wait_for_child,
+    "connection": _connection,
+    "reader": _shared_queue,
+    "shared": _shared,
+    "semaphore": poll_files.semaphore,
+    "selector": poll_files.selector,
+    "poll": poll_files.poll_object,
+    "epoll": poll_files.epoll_object,
+    "socket": poll_files.socket,
 }

@@ -81,19 +81,19 @@ def _waitpid(rt: Runtime, arguments: list[Value], named: dict[str, Value]) -> Va
     return Value((0, 0), (Ask("Process", None, "", str(here), here),))
 
 
-def _selector(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
+def selector(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
     _limit(arguments, named, 0)
     return Value(UNKNOWN, _asks(int(key.integer()) for key, _ in obj.attr("_fd_to_key").items(MAX_FILES)))
 
 
-def _poll_object(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
+def poll_object(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
     _limit(arguments, named, 0)
     rt = obj.rt
     known = rt.object(rt.target.u64(obj.address + rt.layout["object.__size"]))
     return Value(UNKNOWN, _asks(int(key.integer()) for key, _ in known.items(MAX_FILES)))
 
 
-def _epoll_object(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
+def epoll_object(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
     """The kernel keeps what is registered; /proc/PID/fdinfo/FD tells it, of a process that runs."""
     _limit(arguments, named, 0)
     rt = obj.rt
@@ -104,7 +104,7 @@ def _epoll_object(obj: Object, arguments: list[Value], named: dict[str, Value]) 
     return Value(UNKNOWN, _asks(map(int, known[:MAX_FILES])))
 
 
-def _socket(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
+def socket(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
     rt, at = obj.rt, obj.address + obj.rt.layout["object.__size"]
     if rt.target.i64(at + _TIMEOUT) < 0:
         raise GdbextError("it waits in the socket itself")
@@ -129,10 +129,4 @@ FUNCTIONS: dict[str, Callable[[Any, list[Value], dict[str, Value]], Value]] = {
     "select.select": _select,
     "posix.read": _read,
     "posix.waitpid": _waitpid,
-}
-METHODS: dict[tuple[str, str], Callable[..., Value]] = {
-    ("selectors._BaseSelectorImpl", "select"): _selector,
-    ("select.poll", "poll"): _poll_object,
-    ("select.epoll", "poll"): _epoll_object,
-    **{("_socket.socket", name): _socket for name in ("recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "_accept")},
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import log
 from ..errors import GdbextError
+from ..primitives.table import ASYNCIO, LIBRARY
 from . import bytecode, child_waits
 from .poll_values import Ask
 from .poll_walk import Walk
@@ -19,9 +20,8 @@ if TYPE_CHECKING:
 
 MAX_LOOPS = 4  # of a function
 MAX_FRAMES = 8  # innermost, of which one may have the loop
-_LIBRARY = ("/queue.py", "/threading.py", "/_base.py", "/connection.py", "/subprocess.py", "/synchronize.py", "/selectors.py",
-            "/popen_fork.py", "/tasks.py", "/context.py", "/sharedctypes.py",
-            "asyncio/queues.py", "asyncio/locks.py", "asyncio/mixins.py", "asyncio/timeouts.py")  # fmt: skip
+_LIBRARY = (*LIBRARY, *ASYNCIO, "/connection.py", "/subprocess.py", "/selectors.py", "/popen_fork.py", "/tasks.py", "/context.py",
+            "/sharedctypes.py")  # fmt: skip
 _ENGINE = ("asyncio/base_events.py", "asyncio/runners.py", "asyncio/events.py")  # run other code in turn
 
 

@@ -5,29 +5,27 @@ Source: Lib/asyncio/tasks.py, queues.py, locks.py of each minor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import GdbextError
+from ..primitives.table import asked_of
 from .objects import Object
 from .poll_values import UNKNOWN, Ask, Awaitable, Value, kinds_of, plain
 from .task_waits import Futures
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 FILE, LIMITED = "asyncio/tasks.py", ("wait", "wait_for")
 MAX_FUTURES = 64
-_FUTURES = ("_asyncio.Future", "asyncio.futures.Future")
 
 
 def _pending(held: Any) -> tuple[Ask, ...]:
     if isinstance(held, Awaitable):
         return held.asks
-    if not isinstance(held, Object) or not any(kind in _FUTURES for kind in kinds_of(held)):
+    known = asked_of(kinds_of(held), "done") if isinstance(held, Object) else None
+    if known is None or known[1] is None or known[1].ready != "pending":
         raise GdbextError("it waits for what is not known")
     if Futures(held.rt).state_of(held) != "PENDING":
         raise GdbextError("what it waits for is done")
-    return (Ask("asyncio.Future", held),)
+    return (Ask(known[0].kind, held, row=known[0], way=known[1]),)
 
 
 def _limit(arguments: list[Value], named: dict[str, Value], at: int) -> None:
@@ -51,18 +49,3 @@ def wait_for(arguments: list[Value], named: dict[str, Value]) -> Value:
     """`asyncio.wait_for(fut, timeout)` of what is not done."""
     _limit(arguments, named, 1)
     return Value(Awaitable(_pending(arguments[0].held if arguments else None), True), (Ask("Pause", None),))
-
-
-def _waits(kind: str, done: Callable[[Object], bool]) -> Callable[..., Value]:
-    def begun(obj: Object, arguments: list[Value], named: dict[str, Value]) -> Value:
-        if done(obj):
-            raise GdbextError("what it waits for is there")
-        return Value(Awaitable((Ask(kind, obj),)))
-
-    return begun
-
-
-METHODS: dict[tuple[str, str], Callable[..., Value]] = {
-    ("asyncio.queues.Queue", "get"): _waits("asyncio.Queue", lambda obj: dict(obj.fields())["_queue"].len() > 0),
-    ("asyncio.locks.Event", "wait"): _waits("asyncio.Event", lambda obj: bool(obj.attr("_value").boolean())),
-}

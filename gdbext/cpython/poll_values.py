@@ -36,6 +36,8 @@ class Ask(NamedTuple):
     text: str = ""
     name: str = ""
     number: int = 0  # a pid, a descriptor, a thread's id
+    row: Any = None  # of a primitive's object (`primitives.table`), with the way in which one would wait there
+    way: Any = None
 
     @property
     def key(self) -> tuple[str, int, str, int]:

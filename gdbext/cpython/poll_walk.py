@@ -25,7 +25,7 @@ MAX_STEPS = 1500  # instructions of one walk, all of its calls and ways together
 MAX_DEPTH = 5  # functions in one another
 UNSEEN = Value()
 _OTHER = frozenset(
-    """RAISE_VARARGS RERAISE YIELD_VALUE ENTER_EXECUTOR INTERPRETER_EXIT RETURN_GENERATOR BEFORE_WITH SETUP_WITH BEFORE_ASYNC_WITH
+    """RERAISE YIELD_VALUE ENTER_EXECUTOR INTERPRETER_EXIT RETURN_GENERATOR BEFORE_WITH SETUP_WITH BEFORE_ASYNC_WITH
     SETUP_ASYNC_WITH LOAD_SPECIAL IMPORT_NAME STORE_SUBSCR DELETE_SUBSCR CALL_FUNCTION_EX STORE_SLICE""".split()
 )  # leave the function, or do more than ask
 _OUTWARD = ("STORE_ATTR", "STORE_GLOBAL", "STORE_NAME", "STORE_DEREF")
@@ -73,6 +73,8 @@ class Walk(Machine):
         self._run([State(0, [], dict(self.fast))])
         asks = tuple(self.asks) + tuple(ask for value in self.returns for ask in value.asks)
         kept = {repr(value.held) if not isinstance(value.held, Object) else value.held.address for value in self.returns}
+        if len(kept) > 1 and any(value.held is poll_values.RAISES for value in self.returns):
+            raise _OtherError(f"{self.code.qualname} may end by an exception, or not")
         return Value(self.returns[0].held if len(kept) == 1 else UNKNOWN, asks)
 
     def _unsure(self, fast: dict[str, Any], start: int, end: int) -> dict[str, Any]:
@@ -127,6 +129,8 @@ class Walk(Machine):
             return []
         if name in _OTHER or self.probes and name in _OUTWARD:
             raise _OtherError(f"{self.code.qualname} does more than ask ({name}, line {self.code.line(step.offset)})")
+        if name == "RAISE_VARARGS":
+            return self._handler(state, step)
         if name.startswith("CALL") and "INTRINSIC" not in name:
             raised = self._call(state, step)
             if raised:
@@ -160,7 +164,10 @@ class Walk(Machine):
         if state.blocks:
             target, depth = state.blocks.pop()
             return [State(target, state.stack[:depth] + [UNSEEN] * 6, state.fast, state.blocks)]
-        raise _OtherError(f"{self.code.qualname} ends by an exception")
+        if not self.depth:
+            raise _OtherError(f"{self.code.qualname} ends by an exception")
+        self.returns.append(Value(poll_values.RAISES))
+        return []
 
     def _base(self) -> int:
         """How many values lie on the stack at the loop's head."""
@@ -282,7 +289,9 @@ class Walk(Machine):
             return UNSEEN
         found = poll_calls.attribute(owner, name)
         if isinstance(found.held, Bound) and found.held.computes:
-            return self._function(found.held.function, [Value(found.held.owner)], {})
+            found = self._function(found.held.function, [Value(found.held.owner)], {})
+            if found.held is poll_values.RAISES:
+                raise _OtherError(f"{name} of {self.code.qualname} ends by an exception")
         return found
 
     def super_attribute(self, called: Any, kind: Any, owner: Any, name: str) -> Value:
@@ -346,11 +355,11 @@ class Walk(Machine):
             found = self._python(called, plain, named)
         self.pauses = self.pauses or any(ask.kind in ("Clock", "Pause") for ask in found.asks)
         self.unsure = self.unsure or found.held is poll_values.RAISES and any(a.kind in poll_values.UNREAD for a in found.asks)
-        if found.held is not poll_values.RAISES:
-            state.stack.append(found)
-        elif self.head >= 0:
+        if found.held is poll_values.RAISES:
             self.asks += found.asks
-        return found.held is poll_values.RAISES
+            return True
+        state.stack.append(found)
+        return False
 
     def _python(self, called: Value, arguments: list[Value], named: dict[str, Value]) -> Value:
         """A call of a function written in Python."""

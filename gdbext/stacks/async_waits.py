@@ -21,11 +21,12 @@ from ..cpython.event_loops import EventLoop, event_loops
 from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError
 from ..observe.stack_keys import stack_key
+from ..primitives.table import ASYNCIO
 from . import polls, ray_actors
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
 from .pools import Pools
-from .python_waits import ASYNCIO, edge_of, find_async, last_part, outer_place, path_of
+from .python_waits import edge_of, find, last_part, outer_place, path_of
 from .references import Reachable, references_of
 from .waits import Edge
 
@@ -288,7 +289,7 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
         if task.state != "waiting" or task.poll is not None:
             continue
         try:
-            wait = find_async(task.python) if task.kind != "as_completed" else None  # its queue is filled by callbacks
+            wait = find(task.python, ASYNCIO) if task.kind != "as_completed" else None  # its queue is filled by callbacks
             if wait is None and task.kind in ("executor", "future"):
                 task.edge = _future(task, references, pools, reachable, node)
                 continue
@@ -302,13 +303,13 @@ def _edges(found: AsyncState, rt: Runtime, threads: list[ThreadView]) -> None:
                 continue
             own = [f for f in task.python[:8] if not path_of(f).endswith(ASYNCIO)]
             name = next(filter(None, (references.name_of(f, wait.object.address) for f in own)), "") or hex(wait.object.address)
-            edge = task.edge = edge_of(task.node, wait, name, task.top, "asyncio.")
-            if wait.kind in ("Lock", "Semaphore", "Condition"):
+            edge = task.edge = edge_of(task.node, wait, name, task.top)
+            if wait.row.held:
                 _owner(edge, task, holders, node, wait.object.address)
             if edge.address not in able:  # asked once for all tasks that wait for it
                 able[edge.address] = _able(reachable, edge.address)
             others = [agent for agent in able[edge.address] if agent is not task]
-            if wait.kind == "Semaphore" and edge.owner is not None:
+            if edge.owner is not None and wait.row.lock and "value" in wait.row.state:
                 edge.doubted = any(node(a) != edge.owner for a in others)  # one of them may have another permit
             if edge.owner is None and not edge.candidates:
                 edge.candidates = [node(a) for a in others]

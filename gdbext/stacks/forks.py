@@ -10,6 +10,7 @@ from ..access.proc import ProcTarget
 from ..access.proctable import ProcTable
 from ..errors import GdbextError
 from ..observe.clocks import descendants
+from ..primitives.table import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from .threads import ProcessView
     from .waits import Edge
 
-KINDS = ("Queue", "Event", "Condition", "Semaphore", "Barrier", "Future")
+KINDS = {row.kind for row in ROWS if row.within and row.file and not row.is_async} - {"Thread"}
 MAX_KIN = 64
 SHOWN = 4
 HEAD = 16  # bytes of an object: its count and its class

@@ -11,9 +11,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from .. import log
-from ..errors import GdbextError
-from .python_waits import ASYNCIO, LIBRARY, path_of
+from ..primitives.table import ASYNCIO, LIBRARY, enders
+from .python_waits import find, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,40 +21,45 @@ if TYPE_CHECKING:
     from .references import References
     from .waits import Edge
 
-_ENDS = {
-    "Event": frozenset(("set",)),
-    "Condition": frozenset(("notify", "notify_all")),
-    "Barrier": frozenset(("wait", "abort", "reset")),
-    "get": frozenset(("put", "put_nowait")),
-    "put": frozenset(("get", "get_nowait")),
-    "join": frozenset(("task_done",)),
-}
-_ASKS = frozenset(("is_set", "empty", "full", "qsize", "n_waiting"))  # calls that only ask for the state
-
 
 def may_end(references: References, frames: Iterable[Any], edge: Edge) -> bool:
     """Whether code of one of the frames may end the wait of `edge`, which is not for a lock. The code must reach the object. It
-    must also name a call that ends such a wait, or at least not only ask for the object's state."""
-    ends = _ENDS.get(edge.how or edge.kind.rpartition(".")[2])
-    if ends is None:
+    must also name a call that ends such a wait, or at least not only ask for the object's state. Methods that the code names
+    count as its own, where they belong to an object that leads there: a class around a queue has its calls and attributes."""
+    ends, asks = enders(edge.kind, edge.how)
+    if not ends:
         return True
     for frame in frames:
         if path_of(frame).endswith((*LIBRARY, *ASYNCIO)):
             continue
         path = references.name_of(frame, edge.address)
-        names = references.names(frame)
-        if path and names.issuperset(re.findall(r"\.(\w+)", path)) and (names & ends or not names & _ASKS):
+        if path and _may_end(references, frame, path, ends, asks):
             return True
     return False
 
 
+def _may_end(references: References, frame: Any, path: str, ends: set[str], asks: set[str]) -> bool:
+    steps = re.findall(r"\.(\w+)", path)
+    between = [
+        obj for name, obj in references.of_frame(frame) if len(name) < len(path) and path.startswith((name + ".", name + "["))
+    ]
+    methods: dict[str, frozenset[str]] = {}
+    for obj in between:
+        methods.update(references.methods(obj))
+    named, pending = set(references.names(frame)), list(references.names(frame))
+    while pending:
+        new = methods.get(pending.pop(), frozenset()) - named
+        named |= new
+        pending += new
+    if named.issuperset(steps):
+        return bool(named & ends or not named & asks)
+    if path.startswith("self.") or not named.issuperset(steps[:-1]) or named & asks:
+        return False
+    # it has one at hand that wraps the very object, and may pass that on
+    return any(steps[-1] in used and used & ends for used in references.methods(between[-1]).values()) if between else False
+
+
 def waits_for(agent: Any, address: int, library: tuple[str, ...]) -> bool:
     """Whether a thread or task is itself in a wait for this very object, in a file of `library`."""
-    for frame in agent.python[:6]:
-        try:
-            if path_of(frame).endswith(library) and getattr(dict(frame.locals()).get("self"), "address", 0) == address:
-                return True
-        except GdbextError as e:
-            log.passed_over(e)
-            continue  # what cannot be read is not known to wait
-    return False
+    wait = find(agent.python[:6], library)
+    return wait is not None and wait.object.address == address

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from .. import log
 from ..cpython import locks
 from ..errors import GdbextError
-from .python_waits import LIBRARY, ORPHANED, last_part, outer_place, path_of
+from ..primitives.table import LIBRARY
+from .python_waits import ORPHANED, last_part, outer_place, path_of
 from .waits import Edge
 
 if TYPE_CHECKING:

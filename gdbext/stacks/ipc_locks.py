@@ -23,8 +23,9 @@ from ..cpython import gil, locks
 from ..cpython.objects import Object
 from ..errors import GdbextError
 from ..observe.system_calls import all_descriptors
+from ..primitives.table import LIBRARY
 from . import ray_actors, shared_memory, sqlite_locks
-from .python_waits import FRAMES, LIBRARY, last_part, path_of
+from .python_waits import FRAMES, last_part, path_of
 from .references import references_of
 
 if TYPE_CHECKING:

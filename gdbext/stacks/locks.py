@@ -14,13 +14,14 @@ from .. import log
 from ..access.snapshot import CoreFileTarget
 from ..cpython import child_waits, gil, lock_objects
 from ..errors import FaultError, GdbextError
+from ..primitives.table import LIBRARY
 from . import forks, gil_waits, import_lock, ipc_locks, musl_locks, native_waits, polls, process_pools, ray_actors, sqlite_locks
 from .ending import shutdown_edge
 from .givers import may_end, waits_for
 from .holders import BY_SOURCE, WITH, Holders
 from .io_locks import buffered_owner
 from .pools import Pools, loop_of, task_behind
-from .python_waits import LIBRARY, ORPHANED, awaited_futures, edge_of, import_owner, last_part, number, outer_place, path_of, text
+from .python_waits import ORPHANED, awaited_futures, edge_of, import_owner, last_part, number, outer_place, path_of, text
 from .python_waits import find as find_wait
 from .references import Reach, Reachable, references_of
 from .waits import Edge
@@ -435,13 +436,6 @@ class Finder:
         edge.candidates, edge.bystanders = ([self.node(th) for th in ths if th is not waiter] for ths in self._free[key])
 
     def _join(self, node: Any, me: Any, where: str) -> Edge:
-        if "Process" in map(last_part, me.mro_names()):
-            edge = Edge(node, f"the end of the process {text(me, '_name')}", "Process", address=me.address, where=where)
-            try:
-                edge.pid = child_waits.pid_of(me)
-            except (GdbextError, AttributeError) as e:
-                log.passed_over(e)  # not started yet
-            return edge
         edge = Edge(node, f"the end of thread {text(me, '_name')}", "Thread", address=me.address, where=where)
         owner = self._runs(me)
         if owner is not None:

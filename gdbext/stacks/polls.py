@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..cpython.poll_values import Ask
     from .references import Reachable, References
 
-_WAITS = {"Queue": "get", "Event": "Event", "Future": "Future", "Semaphore": "Semaphore"}
 ANYBODY = ("File", "Value", "Flag")  # what code may change without an object that leads there
 
 
@@ -67,11 +66,9 @@ def _ended(frame: Any, references: References) -> list[str]:
 
 def _of_ask(node: Any, ask: Ask, rt: Any, references: References, frame: Any, where: str) -> Edge:
     address = ask.object.address if ask.object is not None else 0
-    kind = last_part(ask.kind)
-    if kind in _WAITS and ask.object is not None:
+    if ask.way is not None and ask.way.ready and ask.kind not in ("Lock", "RLock"):
         name = references.name_of(frame, address) or hex(address)
-        module = "asyncio." if ask.kind.startswith("asyncio.") else ""
-        found = edge_of(node, Wait(_WAITS[kind], rt.object(address), frame, False), name, where, module)
+        found = edge_of(node, Wait(ask.row, ask.way, rt.object(address), frame), name, where)
         found.open = ""  # the loop looks at it itself
         return found
     shared = ask.kind == "SemLock"

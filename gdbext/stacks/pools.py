@@ -13,6 +13,7 @@ from ..cpython.simple_queues import items
 from ..cpython.task_waits import chained, free_variables, is_task
 from ..cpython.tasks import running_loops
 from ..errors import GdbextError
+from ..primitives.table import PROCESSES
 from .python_waits import last_part, path_of
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ..cpython.objects import Object
     from .waits import Edge
 
-THREADS, PROCESSES = "concurrent/futures/thread.py", "concurrent/futures/process.py"
+THREADS = "/concurrent/futures/thread.py"
 MAX_CALLBACKS = 16  # of a future
 MAX_PENDING = 4096  # jobs of a pool of processes
 

@@ -10,7 +10,8 @@ import os
 from typing import TYPE_CHECKING
 
 from ..cpython.child_waits import pid_of
-from .python_waits import FRAMES, LIBRARY, last_part, number, path_of, text
+from ..primitives.table import LIBRARY
+from .python_waits import FRAMES, last_part, number, path_of, text
 from .waits import Edge
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from .threads import ThreadView
 
 FILE = "multiprocessing/pool.py"
-FILES = (FILE, "concurrent/futures/process.py")
-HELPERS = ("_handle_tasks", "_handle_results", "run")  # functions of the threads that give work out and take results in
-WORKERS = ("worker", "_process_worker")
 _GETS = ("get", "wait", "next")
 MAX_WORKERS = 4096
 

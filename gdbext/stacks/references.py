@@ -14,6 +14,7 @@ from .. import log
 from ..cpython import types
 from ..cpython.objects import Object
 from ..errors import FaultError, GdbextError
+from ..primitives.table import of_classes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_REACH = 400  # objects that one frame's variables, or one code's globals, lead to
 MAX_FIELDS = 64  # attributes of an object
+MAX_METHODS = 256  # of a class
 MAX_ITEMS = 32  # members of a container
 STEPS = 2
 _BUILTIN = "builtin_function_or_method"
@@ -47,6 +49,7 @@ class References:
         self._children: dict[Any, list[tuple[str, Any]]] = {}
         self._globals: dict[int, Reach] = {}
         self._codes: dict[int, frozenset[str]] = {}
+        self._methods: dict[int, dict[str, frozenset[str]]] = {}
         self._locals: dict[Any, Reach] = {}
         self.lacks = False  # memory that frames lead to is not there, so that no frame leads to an object is not known
         self._modules: set[int] = set()  # modules met so far: which of their names are read differs by code
@@ -70,16 +73,34 @@ class References:
 
     def names(self, frame: Any) -> frozenset[str]:
         """The names of globals and attributes that a frame's code uses."""
-        key = frame.code.address
-        if key not in self._codes:
+        return self._names_of(frame.code.address)
+
+    def _names_of(self, code: int) -> frozenset[str]:
+        if code not in self._codes:
             try:
-                held = frame.rt.object(frame.rt.target.u64(key + frame.rt.layout["code.co_names"]))
-                self._codes[key] = frozenset(o.string(200) for o in held.elements(1000))
+                held = self.rt.object(self.rt.target.u64(code + self.rt.layout["code.co_names"]))
+                self._codes[code] = frozenset(o.string(200) for o in held.elements(1000))
             except GdbextError as e:
                 log.passed_over(e)
                 self._note(e)
-                self._codes[key] = frozenset()
-        return self._codes[key]
+                self._codes[code] = frozenset()
+        return self._codes[code]
+
+    def methods(self, obj: Any) -> dict[str, frozenset[str]]:
+        """{method: the names of globals and attributes that its code uses} of an object of a class written in Python; {} of a
+        known primitive, whose calls its row tells."""
+        key = obj.type.address
+        if key not in self._methods:
+            found: dict[str, frozenset[str]] = {}
+            with log.passing_over(GdbextError):
+                bases = [base for base in obj.type.bases() if base.is_python]
+                for base in reversed(bases if of_classes(base.full_name for base in bases) is None else []):
+                    for name, address in list(base.namespace.items())[:MAX_METHODS]:
+                        function = self.rt.object(address)
+                        if name != "__init__" and function.isa("function"):
+                            found[name] = self._names_of(self.rt.target.u64(address + self.rt.layout["func.func_code"]))
+            self._methods[key] = found
+        return self._methods[key]
 
     def _locals_of(self, frame: Any) -> Reach:
         try:

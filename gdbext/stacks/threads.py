@@ -14,6 +14,7 @@ from ..cpython.whole_stacks import SWITCHES_STACKS
 from ..engines.recognition import memory_environ
 from ..engines.sensitive_names import shown_name
 from ..errors import GdbextError, NotFoundError
+from ..primitives.table import BELOW_IDLE, IDLE
 from ..render import names
 from . import merge
 from .native_waits import DEPTH, LOCKED
@@ -32,20 +33,6 @@ _KERNEL_WAITS = re.compile(
     r"_*(pthread_cond_(timed|clock)?wait|futex|lll_lock_wait|epoll_p?wait2?|poll|ppoll|p?select|accept4?|recv(from|msg)?|read|sem_(timed|clock)?wait|"
     r"nanosleep|clock_nanosleep|wait4|waitpid|waitid|sigtimedwait|sigwait|io_getevents|syscall|new_sem_wait|internal_syscall_cancel)"
 )
-# Python functions in which a pool's thread waits for work: (end of the file's path, function)
-IDLE = (
-    ("concurrent/futures/thread.py", "_worker"),
-    ("concurrent/futures/process.py", "_process_worker"),
-    ("multiprocessing/pool.py", "worker"),
-    ("multiprocessing/resource_sharer.py", "_serve"),
-    ("tqdm/_monitor.py", "TMonitor.run"),
-    ("multiprocessing/queues.py", "Queue._feed"),
-    ("socketserver.py", "BaseServer.serve_forever"),
-    ("multiprocessing/pool.py", "Pool._handle_workers"),
-    ("multiprocessing/pool.py", "Pool._handle_tasks"),
-    ("multiprocessing/pool.py", "Pool._handle_results"),
-    ("ray/_private/gc_collect_manager.py", "PythonGCThread.run"),
-)
 # Modules/gcmodule.c, Python/gc.c, gc_free_threading.c of 3.9 to 3.15
 COLLECTING = frozenset(
     "gc_collect_main gc_collect_region gc_collect_young gc_collect_full gc_collect_increment gc_collect_internal "
@@ -55,7 +42,6 @@ INSIDE_A_GREENLET = "a greenlet runs in it: outer frames may belong to another g
 _GIVES = re.compile(r"_*(write|writev|send|sendto|sendmsg|send_bytes|sendall|put)$")
 _MUST_WAIT = ("Queue._feed", "_feed")  # they wait for work in a function that they call
 MOST_READ = 4096  # threads of a process: more would be an answer of gigabytes
-_BELOW_IDLE = ("threading.py", "queue.py", "selectors.py", "connection.py", "synchronize.py", "socket.py")
 
 
 def waits_in_kernel(function: str) -> bool:
@@ -159,7 +145,7 @@ class ThreadView:
                 return False  # the lock that it waits for there is no wait for work
             if any(frame.file.endswith(file) and frame.function == function for file, function in IDLE):
                 return waits or self.state != "R"  # a stop wakes it, and on a busy machine it is runnable for a while after that
-            if os.path.basename(frame.file) not in _BELOW_IDLE:
+            if os.path.basename(frame.file) not in BELOW_IDLE:
                 return False
         return False
 

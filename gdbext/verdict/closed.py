@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..primitives import table
 from ..stacks.async_waits import RUNNABLE
 from ..stacks.waits import Edge
 from .facts import LOCKS
@@ -99,8 +100,7 @@ _FILES = ("read", "recv", "write", "epoll", "poll", "select")
 WITHIN = (
     *ENDS,
     *("rwlock", "barrier", "once", "guard"),  # that of one process's own threads: see `Call.shared`
-    *("Lock", "RLock", "Event", "Condition", "Queue", "Future", "Barrier", "Semaphore"),
-    *(f"asyncio.{name}" for name in ("Lock", "Event", "Condition", "Queue", "Future", "Barrier", "Semaphore")),
+    *table.WITHIN,
 )
 
 

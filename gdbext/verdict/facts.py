@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engines import registry, shm_rings
 from ..observe.window import RUNS, STILL, Window
+from ..primitives import table
 from ..stacks import ray_actors
 from ..stacks.threads import waits_in_kernel
 from . import patterns
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ..stacks.threads import ProcessView
     from ..stacks.waits import Edge
 
-LOCKS = ("Lock", "RLock", "mutex", "rwlock", "import", "Semaphore", "asyncio.Lock", "asyncio.Semaphore")
+LOCKS = (*table.LOCKS, "mutex", "rwlock")
 NATIVE = ("condition", "barrier", "once", "guard", "native")  # waits in native code: of none is it known all that could end it
 Node = Any
 
@@ -193,7 +194,7 @@ class ThreadState:
             kind = self.edge.kind
             if kind in LOCKS or kind == "GIL":
                 return "lock"
-            return {"Queue": "queue", "Thread": "join", "Process": "join"}.get(kind, "event")
+            return table.DOES.get(kind, "event")
         if self.collective:
             return "collective"
         if self.at_store:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..stacks.process_pools import FILES, HELPERS, WORKERS
+from ..primitives.table import POOLS
 
 if TYPE_CHECKING:
     from ..stacks.waits import Edge
     from .facts import Facts, Node, ThreadState
 
+FILES = tuple(pool.file for pool in POOLS if pool.serves)
+HELPERS = tuple(name for pool in POOLS for name in pool.serves)
+WORKERS = tuple(name for pool in POOLS if pool.serves for name in pool.works)
 LOST = "every worker waits for work, and none of them has it: a worker that has ended may have had it"
 GONE = "the pool has no worker any more"
 

@@ -24,6 +24,7 @@ from ..observe import families, system_calls
 from ..observe.clocks import ancestors, askers, ended_children, handled_signals, hidden_kin, how_ended
 from ..observe.observer import Observer, repeatedly
 from ..observe.stack_keys import stack_key
+from ..primitives.table import QUEUES
 from ..requests.model import Counter
 from ..stacks import async_waits, file_ends, ipc_locks, locks, polls, snapshots, threads
 from ..stacks.python_waits import path_of
@@ -405,7 +406,7 @@ def _counts(rt: Runtime) -> dict[Any, int]:
     try:
         for py in rt.threads()[:MAX_QUEUES]:
             for frame in rt.frames(py)[:8]:
-                if path_of(frame).endswith("queue.py"):
+                if path_of(frame).endswith(QUEUES):
                     me = dict(frame.locals()).get("self")
                     turns = event_loops.deque_turns(me.attr("queue")) if me is not None else None
                     if me is not None and turns is not None:

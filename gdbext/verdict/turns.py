@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..stacks.python_waits import ASYNCIO, LIBRARY, path_of
+from ..primitives.table import ASYNCIO, LIBRARY
+from ..stacks.python_waits import path_of
 from .facts import LOCKS
 
 if TYPE_CHECKING:

@@ -7,18 +7,14 @@ from harness.answers import answer
 from harness.subjects import PYTHONS, running
 
 LONG = bool(os.environ.get("GDBEXT_TEST_LONG"))
-# (what is asked, what its giver does, seconds between two questions, what else the loop does)
+# (what is asked, what its giver does, seconds between two questions)
 HUNG = [
-    ("get_nowait", "raises", "none", "counts"),
-    ("async_event", "raises", "none", "times"),
-    ("attribute", "sleeps", "0.01", "counts"),
-    ("child_alive", "blocked", "none", "counts"),
-    ("done", "raises", "0.001", "counts"),
-    ("task_done", "blocked", "0.1", "counts"),
-    ("global_flag", "raises", "none", "times"),
-    ("empty", "blocked", "0", "counts"),
+    ("attribute", "sleeps", "0.01"),
+    ("child_alive", "blocked", "none"),
+    ("task_done", "blocked", "0.1"),
+    ("global_flag", "raises", "none"),
 ]
-WELL = [("is_set", "works", "0.01", "counts"), ("async_queue", "gives", "none", "bare"), ("poll", "slow", "0", "bare")]
+WELL = [("async_flag", "gives", "none"), ("shared_value", "works", "0.01"), ("poll", "slow", "0")]
 
 
 def look(python, case):

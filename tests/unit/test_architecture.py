@@ -20,7 +20,8 @@ MAY = {
     "package": set(),
     **dict.fromkeys(("wheels", "render", "access", "archive"), set()),
     "layouts": set(),  # data: tables that access, cpython and torch read as files
-    "cpython": {"access", "render"},
+    "primitives": set(),  # data: what libraries' objects of waiting are
+    "cpython": {"access", "primitives", "render"},
     "observe": {"cpython", "access"},
     "torch": {"cpython", "access", "render"},
     "heap": {"cpython", "access", "torch"},
@@ -28,9 +29,9 @@ MAY = {
     "engines": {"observe", "cpython", "torch", "access", "kvcache"},
     "requests": {"observe", "cpython", "access", "kvcache", "engines"},
     "kernels": READING | {"engines"},
-    "stacks": READING | {"engines", "observe"},
+    "stacks": READING | {"engines", "observe", "primitives"},
     "timeline": {"cpython", "access", "render", "stacks", "observe", "engines"},
-    "verdict": READING | {"observe", "engines", "requests", "stacks"},
+    "verdict": READING | {"observe", "engines", "requests", "stacks", "primitives"},
     "control": READING | {"engines", "kernels"},
     "answers": READING
     | {"heap", "kvcache", "observe", "engines", "requests", "kernels", "stacks", "timeline", "verdict", "control"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...primitives import table
 from ...stacks import ray_actors
 from .. import jobs
 from ..closed import closed
@@ -17,10 +18,7 @@ if TYPE_CHECKING:
     from ..facts import Facts, Node, ProcessState, ThreadState
 
 
-ASKED_ONCE = (
-    "Queue",
-    "Future",
-)  # what a loop asks for; a flag or event may be a pause, and a loop's timers set what tasks ask for
+ASKED_ONCE = table.ONCE  # what a loop asks for; a flag or event may be a pause, and a loop's timers set what tasks ask for
 
 
 def roots(facts: Facts) -> list[Node]:
@@ -99,7 +97,7 @@ def _asks_for_what_is_given_once(f: ProcessState, t: ThreadState) -> bool:
     """Whether a main thread asks over and over for an item or a result, and none came in the window. Events do not count: one
     with a time limit serves as a pause too. Nor do processes with signal handlers: what a handler gives is not known."""
     came = any(c.moved and c.what.startswith("items through") for c in f.counters)
-    return t.edge is not None and t.edge.limit and t.edge.kind in ("Queue", "Future") and not f.signals and not came
+    return t.edge is not None and t.edge.limit and t.edge.kind in ASKED_ONCE and not f.signals and not came
 
 
 def livelock(facts: Facts) -> Verdict | None:

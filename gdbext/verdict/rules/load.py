@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...engines import registry
 from ...observe.window import STILL
+from ...primitives import table
 from ..closed import turns_in_vain
 from ..facts import Verdict
 from ..gate import waits_end
@@ -92,7 +93,7 @@ def _at_work(facts: Facts, t: ThreadState) -> bool:
     if not t.advanced or t.polls or t.node in owed(facts) or turns_in_vain(f, t):
         return False
     came = any(c.moved and c.what.startswith("items through") for c in f.counters)
-    if not came and any(frame.kind == "python" and frame.file.endswith("/queue.py") for frame in t.frames):
+    if not came and any(frame.kind == "python" and frame.file.endswith(table.QUEUES) for frame in t.frames):
         return False  # it asks a queue over and over, and no item comes
     return t.load is None or t.load > STILL or waits_end(t)
 

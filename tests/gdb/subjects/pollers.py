@@ -1,7 +1,8 @@
-"""pollers.py KIND STATE PAUSE BODY: a main thread, or an asyncio task, that asks over and over for what another one is to give.
+"""pollers.py KIND STATE PAUSE: a main thread, or an asyncio task, that asks over and over for what another one is to give.
 
-KIND: what it asks (`ASKS`, `ASYNC`); STATE: what the giver does (`STATES`); PAUSE: seconds between two questions, "none" for no
-pause; BODY: what else its loop does ("bare", "counts", "times"). Says {"pid", "giver": tid or pid, "state"} as JSON when it asks.
+KIND: the function that asks; what primitives are asked is in `primitives.py`. STATE: what the giver does: "raises", "blocked",
+"sleeps", "works", "slow", "gives". PAUSE: seconds between two questions, "none" for no pause. Says {"pid", "giver": tid or pid,
+"state"} as JSON when it asks.
 """
 
 import asyncio
@@ -9,13 +10,12 @@ import concurrent.futures
 import json
 import multiprocessing
 import os
-import queue
 import sys
 import tempfile
 import threading
 import time
 
-KIND, STATE, PAUSE, BODY = sys.argv[1:5]
+KIND, STATE, PAUSE = sys.argv[1:4]
 GIVEN_AFTER = 3600.0  # seconds: no giver gives within a test
 began = threading.Event()
 ended = threading.Event()
@@ -80,11 +80,6 @@ def child(give):
     return made
 
 
-def pause():
-    if PAUSE != "none":
-        time.sleep(float(PAUSE))
-
-
 class Box:
     """An attribute that another thread sets."""
 
@@ -98,64 +93,6 @@ def say():
     print(json.dumps({"pid": os.getpid(), "state": STATE, **told}), flush=True)
 
 
-def polling(ask, take=lambda: None):
-    """Asks until something is there, takes it and asks again."""
-    say()
-    n, last = 0, 0.0
-    if BODY == "bare":
-        while True:
-            if ask():
-                take()
-            pause()
-    while True:
-        if BODY == "counts":
-            n += 1
-        elif BODY == "times":
-            last = time.monotonic() - last
-        if ask():
-            take()
-        pause()
-
-
-def get_nowait():
-    items = queue.Queue()
-    keep = given_by_a_thread(lambda: items.put(1))
-    say()
-    n = 0
-    while keep:
-        try:
-            items.get_nowait()
-        except queue.Empty:
-            n += 1
-            pause()
-
-
-def get_short():
-    items = queue.Queue()
-    keep = given_by_a_thread(lambda: items.put(1))
-    say()
-    n = 0
-    while keep:
-        try:
-            items.get(timeout=0.01)
-        except queue.Empty:
-            n += 1
-
-
-def empty():
-    items = queue.Queue()
-    keep = given_by_a_thread(lambda: items.put(1))
-    say()
-    n = 0
-    while True:
-        if not items.empty():
-            items.get()
-        n += BODY == "counts"
-        if PAUSE != "none":
-            time.sleep(float(PAUSE))
-    return keep
-
-
 def deque():
     items = []
     keep = given_by_a_thread(lambda: items.append(1))
@@ -167,25 +104,6 @@ def deque():
             if PAUSE != "none":
                 time.sleep(float(PAUSE))
         items.clear()
-    return keep
-
-
-def is_set():
-    event = threading.Event()
-    keep = given_by_a_thread(event.set)
-    say()
-    n = 0
-    while keep:
-        while not event.is_set():
-            n += 1
-            pause()
-        event.clear()
-
-
-def is_set_helper():
-    event = threading.Event()
-    keep = given_by_a_thread(event.set)
-    polling(event.is_set, event.clear)
     return keep
 
 
@@ -218,19 +136,6 @@ def global_flag():
             if PAUSE != "none":
                 time.sleep(float(PAUSE))
         flag = False
-
-
-def done():
-    future = concurrent.futures.Future()
-    keep = given_by_a_thread(lambda: future.done() or future.set_result(1))
-    say()
-    n = 0
-    while not future.done():
-        n += 1
-        if PAUSE != "none":
-            time.sleep(float(PAUSE))
-    time.sleep(GIVEN_AFTER)
-    return keep
 
 
 def pool_done():
@@ -344,42 +249,6 @@ async def task_done():
     await asyncio.sleep(GIVEN_AFTER)
 
 
-async def future_done():
-    future = asyncio.get_running_loop().create_future()
-    given = asyncio.create_task(agiver(lambda: future.done() or future.set_result(1)), name="giver")
-    n = 0
-    asyncio.get_running_loop().call_later(0.1, say)
-    while given and not future.done():
-        n += 1
-        await asyncio.sleep(0 if PAUSE == "none" else float(PAUSE))
-    await asyncio.sleep(GIVEN_AFTER)
-
-
-async def async_event():
-    event = asyncio.Event()
-    given = asyncio.create_task(agiver(event.set), name="giver")
-    n = 0
-    asyncio.get_running_loop().call_later(0.1, say)
-    while given:
-        while not event.is_set():
-            n += 1
-            await asyncio.sleep(0 if PAUSE == "none" else float(PAUSE))
-        event.clear()
-
-
-async def async_queue():
-    items = asyncio.Queue()
-    given = asyncio.create_task(agiver(lambda: items.put_nowait(1)), name="giver")
-    n = 0
-    asyncio.get_running_loop().call_later(0.1, say)
-    while given:
-        if items.empty():
-            n += 1
-            await asyncio.sleep(0 if PAUSE == "none" else float(PAUSE))
-            continue
-        items.get_nowait()
-
-
 async def async_flag():
     box = Box()
     given = asyncio.create_task(agiver(lambda: setattr(box, "ready", True)), name="giver")
@@ -392,11 +261,8 @@ async def async_flag():
         box.ready = False
 
 
-ASKS = (get_nowait, get_short, empty, deque, is_set, is_set_helper, attribute, global_flag, done, pool_done, exists, is_alive)
-ASKS += (child_alive, poll, shared_value)
-ASYNC = (task_done, future_done, async_event, async_queue, async_flag)
-STATES = ("raises", "blocked", "sleeps", "works", "slow", "gives")
+ASYNC = ("task_done", "async_flag")
 
 if __name__ == "__main__":
     chosen = globals()[KIND]
-    asyncio.run(chosen()) if chosen in ASYNC else chosen()
+    asyncio.run(chosen()) if KIND in ASYNC else chosen()

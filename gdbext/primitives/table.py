@@ -1,0 +1,169 @@
+"""The primitives of waiting, a row each. A new library is a row.
+
+Source: Lib/threading.py, queue.py, concurrent/futures/_base.py, importlib/_bootstrap.py, multiprocessing/, subprocess.py,
+asyncio/locks.py, queues.py of each minor; Modules/_queuemodule.c; redis/connection.py 8.1; janus/__init__.py 2.0;
+loky/process_executor.py 3.7.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .model import Pool, Primitive, Way
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_GETS = {"empty": "not", "qsize": "count", "get_nowait": "nowait", "get": "block"}
+_PUTS = {"full": "not", "put_nowait": "nowait", "put": "block1"}
+
+
+def _queue(
+    gets: dict[str, str], puts: dict[str, str], give: str = "put_nowait(1)", take: str = "get_nowait()"
+) -> tuple[Way, ...]:
+    return (
+        Way("get", "items", ("put", "put_nowait"), gets, "an item of", call="get()", give=give),
+        Way("put", "room", ("get", "get_nowait"), puts, "room in", call="put(1)", give=take, first=give),
+        Way("join", "", ("task_done",), {}, "the end of all work of", call="join()", give="task_done()", first=give),
+    )
+
+
+_QUEUE = _queue(_GETS, _PUTS)
+_ASYNC_QUEUE = _queue({"empty": "not", "qsize": "count", "get_nowait": "nowait", "get": "awaits"},
+                      {"full": "not", "put_nowait": "nowait"})  # fmt: skip
+_PROXY = _queue(_GETS, _PUTS)
+_EVENT, _NOTIFIES = {"is_set": "is", "isSet": "is", "wait": "is"}, ("notify", "notify_all")
+_LOCK = {"acquire": "blocking", "locked": "not"}
+_ENTERED = ("__aenter__",)
+_DONE = {"done": "is", "result": "timeout", "exception": "timeout"}
+
+ROWS: tuple[Primitive, ...] = (
+    Primitive("Queue", ("queue.Queue",), "/queue.py", _QUEUE, {"items": "queue", "bound": "maxsize"}, once=True, does="queue",
+              made="queue.Queue(1)", needs="queue"),
+    Primitive("Queue", ("_queue.SimpleQueue",), "", (Way("get", "items", ("put", "put_nowait"), {
+              "get": "block", "get_nowait": "nowait", "empty": "not", "qsize": "count"}, "an item of", give="put(1)"),),
+              {"items": "(ring)"},
+              once=True, does="queue", made="queue.SimpleQueue()", needs="queue"),
+    Primitive("Event", ("threading.Event",), "/threading.py", (
+              Way("wait", "set", ("set",), _EVENT, call="wait()", give="set()"),),
+              {"set": "_flag"}, made="threading.Event()", needs="threading"),
+    Primitive("Condition", ("threading.Condition",), "/threading.py", (Way("wait", "", _NOTIFIES, {"wait": "pause"}),)),
+    Primitive("Barrier", ("threading.Barrier",), "/threading.py", (
+              Way("wait", "", ("wait", "abort", "reset"), {"n_waiting": ""}, call="wait()", give="wait()"),),
+              shows="{_count} of {_parties} have come", made="threading.Barrier(2)", needs="threading"),
+    Primitive("Semaphore", ("threading.Semaphore",), "/threading.py", (
+              Way("acquire", "value", asks={"acquire": "blocking"}, call="acquire()", give="release()"),),
+              {"value": "_value"}, "value {_value}", lock=True, held=True, made="threading.Semaphore(0)", needs="threading"),
+    Primitive("Thread", ("threading.Thread",), "/threading.py", (
+              Way("join", asks={"is_alive": "thread", "join": "pause"}, also=("_wait_for_tstate_lock",)),), does="join"),
+    Primitive("import", ("_frozen_importlib._ModuleLock", "importlib._bootstrap._ModuleLock"), "importlib._bootstrap>", (
+              Way("acquire"),), within=False, lock=True),
+    Primitive("Future", ("concurrent.futures._base.Future",), "/_base.py", (
+              Way("result", "done", asks=_DONE, also=("exception",), call="result()", give="set_result(1)"),),
+              {"done": "_state"}, "{_state}", once=True, made="concurrent.futures.Future()", needs="concurrent.futures"),
+    Primitive("Lock", ("_thread.lock",), "", (Way("acquire", "free", asks=_LOCK),), {"free": "(word)"}, lock=True),
+    Primitive("RLock", ("_thread.RLock",), "", (Way("acquire", "free", asks=_LOCK),), {"free": "(word)"}, lock=True),
+    # asyncio
+    Primitive("asyncio.Queue", ("asyncio.queues.Queue",), "/asyncio/queues.py", _ASYNC_QUEUE,
+              {"items": "_queue", "bound": "_maxsize"}, does="queue", made="asyncio.Queue(1)", needs="asyncio"),
+    Primitive("asyncio.Event", ("asyncio.locks.Event",), "/asyncio/locks.py", (
+              Way("wait", "set", ("set",), {"is_set": "is", "wait": "awaits"}, call="wait()", give="set()"),), {"set": "_value"},
+              made="asyncio.Event()", needs="asyncio"),
+    Primitive("asyncio.Condition", ("asyncio.locks.Condition",), "/asyncio/locks.py", (
+              Way("wait", "", _NOTIFIES, also=("acquire", *_ENTERED)),), held=True),
+    Primitive("asyncio.Barrier", ("asyncio.locks.Barrier",), "/asyncio/locks.py", (
+              Way("wait", "", ("wait", "abort", "reset"), also=_ENTERED, call="wait()", give="reset()"),),
+              shows="{_count} of {_parties} have come", made="asyncio.Barrier(2)", needs="asyncio"),
+    Primitive("asyncio.Semaphore", ("asyncio.locks.Semaphore",), "/asyncio/locks.py", (
+              Way("acquire", "value", also=_ENTERED, call="acquire()", give="release()"),), {"value": "_value"},
+              "value {_value}", lock=True, held=True, made="asyncio.Semaphore(0)", needs="asyncio"),
+    Primitive("asyncio.Lock", ("asyncio.locks.Lock",), "/asyncio/locks.py", (
+              Way("acquire", "unlocked", also=_ENTERED),), {"unlocked": "_locked"}, lock=True, held=True),
+    Primitive("asyncio.Future", ("_asyncio.Future", "_asyncio.Task", "asyncio.futures.Future", "asyncio.tasks.Task"), "", (
+              Way("done", "pending", asks={"done": "is"}, give="set_result(1)"),),
+              made="asyncio.get_running_loop().create_future()", needs="asyncio"),
+    # processes, and what they share
+    Primitive("Process", ("multiprocessing.process.BaseProcess",), "", (
+              Way("join", asks={"is_alive": "child", "join": "pause"}),),
+              attributes={"exitcode": "status"}, within=False, does="join"),
+    Primitive("Process", ("subprocess.Popen",), "", (Way("wait", asks={"poll": "status", "wait": "wait_child"}),),
+              attributes={"returncode": "status"}, within=False, does="join"),
+    Primitive("SemLock", ("_multiprocessing.SemLock",), "", (Way("acquire", asks={"acquire": "semaphore"}),), within=False),
+    Primitive("SharedBarrier", ("multiprocessing.synchronize.Barrier",), within=False),
+    Primitive("SharedEvent", ("multiprocessing.synchronize.Event",), "", (Way("wait", asks={"wait": "shared"}),), within=False),
+    Primitive("SharedQueue", ("multiprocessing.queues.Queue",), "", (Way("get", asks={"get": "reader"}),), within=False),
+    Primitive("Value", ("multiprocessing.sharedctypes.SynchronizedBase",), attributes={"value": "shared"}, within=False),
+    Primitive("Connection", ("multiprocessing.connection._ConnectionBase",), "", (
+              Way("recv", asks={"poll": "connection"}),), within=False),
+    # files
+    Primitive("Selector", ("selectors._BaseSelectorImpl",), "", (Way("select", asks={"select": "selector"}),), within=False),
+    Primitive("Selector", ("select.poll",), "", (Way("poll", asks={"poll": "poll"}),), within=False),
+    Primitive("Selector", ("select.epoll",), "", (Way("poll", asks={"poll": "epoll"}),), within=False),
+    Primitive("Socket", ("_socket.socket",), "", (Way("recv", asks=dict.fromkeys(
+              ("recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "_accept"), "socket")),), within=False),
+    # other libraries
+    Primitive("Pool", ("redis.connection.BlockingConnectionPool",), "/redis/connection.py", (
+              Way("get_connection", "items", ("release", "reset", "disconnect"), {}, "a connection of",
+                  call="get_connection()", give="pool.put_nowait(None)", first="pool.get_nowait()"),),
+              {"items": "pool.queue", "bound": "max_connections"}, "{items} of {bound} are free", built=True, does="queue",
+              made="redis.BlockingConnectionPool(max_connections=1, timeout=None)", needs="redis"),
+    Primitive("Queue", ("janus._SyncQueueProxy",), "/janus/__init__.py", _PROXY, {"items": "_queue", "bound": "_maxsize"},
+              object="_parent", built=True, once=True, does="queue", made="janus.Queue(1).sync_q", needs="janus"),
+    Primitive("asyncio.Queue", ("janus._AsyncQueueProxy",), "/janus/__init__.py", _ASYNC_QUEUE,
+              {"items": "_queue", "bound": "_maxsize"}, object="_parent", built=True, does="queue",
+              made="janus.Queue(1).async_q", needs="janus"),
+)  # fmt: skip
+
+POOLS = (
+    Pool("/concurrent/futures/thread.py", ("_worker",)),
+    Pool("/concurrent/futures/process.py", ("_process_worker",), ("run",), manages=True),
+    Pool("/loky/process_executor.py", ("_process_worker",), ("run",), manages=True),
+    Pool("/multiprocessing/pool.py", ("worker",), ("_handle_tasks", "_handle_results")),
+)
+# Functions in which a library's own threads wait for work: (end of the file's path, function)
+IDLE = (
+    *((pool.file, function) for pool in POOLS for function in pool.works),
+    ("multiprocessing/resource_sharer.py", "_serve"),
+    ("tqdm/_monitor.py", "TMonitor.run"),
+    ("multiprocessing/queues.py", "Queue._feed"),
+    ("socketserver.py", "BaseServer.serve_forever"),
+    ("multiprocessing/pool.py", "Pool._handle_workers"),
+    ("multiprocessing/pool.py", "Pool._handle_tasks"),
+    ("multiprocessing/pool.py", "Pool._handle_results"),
+    ("ray/_private/gc_collect_manager.py", "PythonGCThread.run"),
+)
+BELOW_IDLE = ("threading.py", "queue.py", "selectors.py", "connection.py", "synchronize.py", "socket.py")  # files they call
+PROCESSES = tuple(pool.file for pool in POOLS if pool.manages)
+# Files of libraries in which threads and tasks stand that wait, beside those of rows
+_MORE = ("_bootstrap>", "/thread.py", "/logging/__init__.py", "/synchronize.py")
+_MORE_ASYNC = ("/asyncio/mixins.py", "/asyncio/tasks.py", "/asyncio/timeouts.py")
+LIBRARY = (*dict.fromkeys(row.file for row in ROWS if row.file and not row.is_async), *_MORE)
+ASYNCIO = (*dict.fromkeys(row.file for row in ROWS if row.file and row.is_async), *_MORE_ASYNC)
+LOCKS = tuple(dict.fromkeys(row.kind for row in ROWS if row.lock))
+WITHIN = tuple(dict.fromkeys(row.kind for row in ROWS if row.within))  # kinds whose waits only the same process ends
+ONCE = tuple(dict.fromkeys(row.kind for row in ROWS if row.once))
+QUEUES = tuple(row.file for row in ROWS if row.state.get("items") == "queue")  # where `self.queue` is a deque
+DOES = {row.kind: row.does for row in ROWS}
+_BY_CLASS = {name: row for row in ROWS for name in row.classes}
+
+
+def of_classes(names: Iterable[str]) -> Primitive | None:
+    """The row of an object by the full names of its classes, the most derived one first; None where it is no primitive."""
+    return next((_BY_CLASS[name] for name in names if name in _BY_CLASS), None)
+
+
+def asked_of(names: Iterable[str], call: str) -> tuple[Primitive, Way | None, str] | None:
+    """(row, way, how) of a call or attribute of an object that only asks; None where it may do more."""
+    for row in (_BY_CLASS[name] for name in names if name in _BY_CLASS):
+        way = next((way for way in row.ways if way.asks.get(call)), None)
+        if way is not None or call in row.attributes:
+            return row, way, way.asks[call] if way is not None else row.attributes[call]
+    return None
+
+
+def enders(kind: str, how: str) -> tuple[set[str], set[str]]:
+    """(the calls that end a wait of a kind, those that only ask for its state); none that end it: any code may. `how`: the way,
+    '' for any."""
+    ways = [way for row in ROWS if row.kind == kind for way in row.ways if how in ("", way.name)]
+    asks = {call for way in ways for call, form in way.asks.items() if form in ("is", "not", "count", "")}
+    return {call for way in ways for call in way.ends}, asks - {way.name for way in ways}

@@ -1,0 +1,55 @@
+"""Each row of the table of primitives makes its hung and its well program: the wait is told, and its end is the giver."""
+
+import os
+
+import pytest
+from harness import primitives
+from harness.answers import answer
+from harness.heartbeats import asleep
+from harness.subjects import PYTHONS, running
+
+LONG = bool(os.environ.get("GDBEXT_TEST_LONG"))
+STANDARD = ("queue", "threading", "asyncio", "concurrent.futures")
+
+
+def look(python, case):
+    with running(python, "primitives.py", case.argument, start_new_session=True) as (_, truth):
+        asleep(truth["pid"], seconds=0.2)
+        return truth, answer(f"llm-hang {truth['pid']} -wait 0.8 -json")
+
+
+def ends(said):
+    found = [chain["end"] for chain in said["chains"]]
+    return [*found, *(one for end in found for one in end.get("any_of", ()))]
+
+
+def why_wrong(case, truth, said):
+    """What is wrong with what is said of a case, '' for nothing."""
+    accused = [place.get("task") or place.get("tid") for place in said["culprits"]]
+    if case.state == "gives":
+        return "accused" if said["verdict"] not in ("busy", "idle", "unknown") or accused and said["verdict"] != "busy" else ""
+    if said["verdict"] in ("busy", "idle"):
+        return said["verdict"]
+    if set(accused) - {truth["giver"], "giver"}:
+        return "accused another"
+    if not any(case.kind.rpartition(".")[2] in chain["waits_for"] for chain in said["chains"]):
+        return "its wait is not told"
+    if case.state == "ended":
+        return "" if not accused and any(end["state"] in ("ended", "nobody", "unknown") for end in ends(said)) else "its end"
+    named = {place.get(key) for end in ends(said) for place in [end["place"] or {}] for key in ("tid", "task")}
+    return "" if named & {truth["giver"] or "giver", "giver"} else "the giver is not named"
+
+
+def some(python, seed):
+    at = PYTHONS.index(python)
+    version = os.path.basename(os.path.realpath(python))
+    known = [case for case in primitives.drawn(seed, 60, STANDARD.__contains__) if "Barrier" not in case.kind or "3.1" in version]
+    return known if LONG else [known[(4 * at + n) % len(known)] for n in range(4)]
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+def test_each_row_makes_its_hung_and_its_well_program(python):
+    for case in some(python, 20261128):
+        truth, said = look(python, case)
+        wrong = why_wrong(case, truth, said)
+        assert not wrong, (wrong, case, said["verdict"], said["culprits"], said["evidence"], said["chains"])
