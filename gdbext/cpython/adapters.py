@@ -2,7 +2,7 @@
 registers its adapter.
 
 Adapters of the standard library are in stdlib_types.py and stdlib_reprs.py; those of numpy, pydantic and msgspec are in
-thirdparty/. The rooms above register theirs (torch).
+libraries/. The rooms above register theirs (torch).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from .. import log
 from ..access.procfs import read_maps, read_stat
 from ..access.retry import retry_reading
 from ..errors import AwayError, FaultError, GdbextError, LayoutError, NotFoundError
-from . import dialects, find, hashing, lost_names, stdlib_reprs, stdlib_types, thirdparty, whole_stacks  # noqa: F401  (three register what they know)
+from . import dialects, find, hashing, libraries, lost_names, stdlib_reprs, stdlib_types, whole_stacks  # noqa: F401  (three register what they know)
 from . import layout as layouts
 from .frames import Code, PyFrame
 from .minors import Minor

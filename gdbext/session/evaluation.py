@@ -8,9 +8,9 @@ from typing import AbstractSet, Any
 from .. import log
 from ..cpython import content, hiding, objects, resolution
 from ..cpython.frames import PyFrame
+from ..cpython.libraries import numpy_objects
 from ..cpython.resolution import Resolved
 from ..cpython.runtime import Runtime
-from ..cpython.thirdparty import numpy_objects
 from ..errors import GdbextError, NotFoundError
 from ..render.text import escape
 from ..torch import adapter as adapters

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Sequence
 
+from ..cpython.libraries import numpy_objects
 from ..cpython.reprs import FULL, Repr
-from ..cpython.thirdparty import numpy_objects
 from ..errors import GdbextError
 from . import dtypes
 from .arrays import stored_dtype

@@ -43,7 +43,7 @@ def test_every_frame_is_read_of_a_process_that_runs_and_of_a_snapshot(said):
     assert not failed and not partial and pauses
 
 
-def test_a_snapshot_says_which_bits_are_the_signature_and_every_native_stack_is_followed(said):
+def test_a_snapshot_says_which_bits_sign_addresses_so_stacks_are_whole(said):
     assert said["signature"] >> 55 == 0 and said["signature"] >> 48
     assert said["native"] == [25, 25]
 

@@ -22,7 +22,7 @@ SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects", "s
 
 
 @pytest.mark.parametrize("build", BUILDS)
-def test_a_stack_is_followed_through_signed_return_addresses_and_a_signal_handler(build, tmp_path):
+def test_a_stack_is_followed_through_signed_addresses_and_a_handler(build, tmp_path):
     program = str(tmp_path / "signed")
     keep = ["-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-static", "-Wl,--eh-frame-hdr"]
     subprocess.run([os.environ["GDBEXT_TEST_ARM_CC"], *BUILDS[build], *keep, SOURCE, "-o", program], check=True)

@@ -121,7 +121,7 @@ def test_sglang_at_work_is_not_said_to_have_lost_slots(maker):
         assert moved
 
 
-def test_sglang_at_work_is_read_though_nodes_of_its_tree_go_while_it_is_read(maker):
+def test_sglang_at_work_is_read_while_nodes_of_its_tree_go(maker):
     with objects(maker, "paged grows") as (rt, said):
 
         def again():

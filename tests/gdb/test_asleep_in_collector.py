@@ -12,7 +12,7 @@ PYTHON = os.environ.get("GDBEXT_TEST_PYTHON") or sys.executable
 
 
 @pytest.mark.parametrize("how", ["callback", "finalizer", "thread", "works", "waits"])
-def test_a_collection_that_sleeps_with_the_gil_is_accused_and_one_that_works_is_not(how):
+def test_a_collection_that_sleeps_with_the_gil_is_accused_working_is_not(how):
     argv = [PYTHON, os.path.join(HERE, "subjects", "asleep_in_collector.py"), how]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as subject:
         try:

@@ -38,7 +38,7 @@ def longest_gap(one):
 
 
 @pytest.mark.alone
-def test_attach_stops_the_process_and_detach_tells_what_the_process_saw_itself(gdb, one):
+def test_attach_stops_the_process_and_detach_reports_the_pause(gdb, one):
     """Alone, for the pause that is said is compared with the one that the process saw."""
     run = gdb([f"llm-attach -json {one.pid}", f"shell grep State: /proc/{one.pid}/status", "shell sleep 0.5", "llm-detach -json"])
     answer = run.json(0)
@@ -208,7 +208,7 @@ def test_a_second_interrupt_does_not_reach_the_process(gdb, one, end):
     assert one.runs()
 
 
-def test_a_breakpoint_of_ours_at_an_address_is_planted_in_its_own_process_only(gdb, two):
+def test_a_breakpoint_at_an_address_is_planted_in_its_own_process_only(gdb, two):
     a, b = two
     made = (
         "python from gdbext.control import launch_breakpoints; at = int(gdb.parse_and_eval('(unsigned long)&clock_nanosleep')); "
@@ -295,7 +295,7 @@ def one_line(output):
     return output
 
 
-def test_a_pid_that_is_gone_a_zombie_and_gdb_itself_are_refused_in_one_line(gdb):
+def test_a_gone_pid_a_zombie_and_gdb_itself_are_refused_in_one_line(gdb):
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     eventually(lambda: (ptrace.status(child.pid) or {"state": "Z"})["state"] == "Z", "the zombie")
     free = next(p for p in range(4_000_000, 4_194_000) if not os.path.exists(f"/proc/{p}"))

@@ -15,7 +15,7 @@ def first_chain(said, truth):
 @pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.drawn(6)
-def test_a_chain_goes_from_each_to_the_next_and_says_what_the_last_one_does(seed, python):
+def test_a_chain_goes_from_each_to_the_next_and_describes_the_last(seed, python):
     with running(python, "wait_chains.py", str(seed), start_new_session=True) as (_, truth):
         asleep(truth["pid"], seconds=0.3)
         for _ in range(20):

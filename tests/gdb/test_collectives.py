@@ -90,7 +90,7 @@ def test_a_communicator_is_read_by_the_layout_that_fits_it(number, fake_nccl):
         )
 
 
-def test_when_all_wait_for_their_devices_the_rank_that_is_behind_is_the_culprit(fake_nccl):
+def test_when_all_wait_for_devices_the_rank_behind_is_the_culprit(fake_nccl):
     row = json.dumps(collectives.nccl_rows()[0])
     with contextlib.ExitStack() as stack:
         began = (812, 811, 812)

@@ -278,7 +278,7 @@ def gcore(gdb_path, parked, tmp_path):
     return path
 
 
-def test_a_core_that_gdb_wrote_gives_the_same_stacks_command_line_and_environment(parked, gcore):
+def test_a_core_that_gdb_wrote_gives_the_same_stacks_and_environment(parked, gcore):
     pid, truth = parked
     t = CoreFileTarget(str(gcore))
     assert t.kind == "core" and t.pid == pid

@@ -49,7 +49,7 @@ def test_stacks_tensors_and_stops_reach_an_editor_through_mi(gdb_path, tmp_path)
             mi.close()
 
 
-def test_a_python_breakpoint_set_through_dap_stops_the_thread_with_a_reason(tmp_path):
+def test_a_python_breakpoint_set_through_dap_stops_with_a_reason(tmp_path):
     for gdb in gdbs_that_speak_dap():
         with started(sys.executable, tmp_path) as subject:
             client = dap(gdb)

@@ -137,7 +137,7 @@ def test_it_is_listed_and_off_until_asked_for(gdb):
     assert ran.outputs[3] == "False"
 
 
-def test_a_front_end_that_speaks_dap_gets_python_frames_and_their_variables():
+def test_a_dap_front_end_gets_python_frames_and_their_variables():
     able = gdbs_that_speak_dap()
     with running(sys.executable, "py_stacks.py") as (target, truth):
         client = dap(able[0])

@@ -109,7 +109,7 @@ def test_a_tracer_that_stays_and_a_signal_are_named(sleeper):
         one.communicate()
 
 
-def test_many_objects_are_gathered_as_they_are_read_one_by_one_and_none_where_one_is_missing():
+def test_objects_are_gathered_as_read_singly_and_none_if_one_is_missing():
     area = mmap.mmap(-1, 64 * 4096)
     area.write(os.urandom(64 * 4096))
     base = ctypes.addressof(ctypes.c_char.from_buffer(area))
@@ -268,7 +268,7 @@ def test_the_guard_resumes_what_was_left_stopped_when_the_channel_ends(sleeper):
     assert within(lambda: not ptrace.is_stopped(sleeper.pid))
 
 
-def test_a_guard_that_is_gone_is_an_error_before_an_attach_and_none_when_letting_go(sleeper):
+def test_a_guard_that_is_gone_is_an_error_before_an_attach_only(sleeper):
     """Killed for want of memory, say: what was attached is still detached, all of it."""
     watcher = guard.Guard()
     watcher.start()
@@ -463,7 +463,7 @@ time.sleep(600)
 """
 
 
-def test_a_copy_of_gdb_that_stopped_itself_is_ended_and_who_was_stopped_by_others_is_not():
+def test_a_copy_of_gdb_that_stopped_itself_is_ended_and_no_other():
     """gdb forks it to try out ptrace; a gdb that is killed in that moment leaves it."""
     with spawned([sys.executable, "-c", STOPPED], ready="up") as process:
         copy, other = (int(word) for word in process.said.split()[1:])

@@ -63,7 +63,7 @@ def test_leaks_in_what_is_no_container_of_the_programs_own(python):
 @pytest.mark.parametrize("python", SOME)
 @pytest.mark.parametrize("kept", ["no", "leaks"])
 @pytest.mark.drawn(3)
-def test_a_program_that_allocates_much_and_grows_nowhere_is_not_said_to_grow(python, kept):
+def test_a_program_that_allocates_much_and_keeps_nothing_does_not_grow(python, kept):
     with spawned([python, "-c", CHURNS, kept], ready="ready") as process:
         rows = answer(f"pyheap -on {process.pid} -watch 1 -json")["growth"]
         large = [(row["owner_shown"], row["before"], row["after"]) for row in rows if row["kind"] == "container"]

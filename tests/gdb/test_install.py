@@ -49,7 +49,7 @@ def gdb_without_python(tmp_path_factory):
     return str(gdb)
 
 
-def test_install_makes_a_plain_gdb_know_the_commands_and_uninstall_undoes_it(gdb_path, tmp_path):
+def test_install_gives_a_plain_gdb_the_commands_uninstall_undoes_it(gdb_path, tmp_path):
     before = b"set width 0\nset pagination off"
     (tmp_path / ".gdbinit").write_bytes(before)
     said = gdbext("install", "--no-wheels", home=tmp_path)
@@ -95,7 +95,7 @@ def test_the_gdb_script_finds_the_pack_from_anywhere(gdb_path, tmp_path):
     assert "llm-ranks" in said.stdout and not said.stderr
 
 
-def test_a_copy_of_the_gdb_script_says_what_it_misses_or_goes_by_gdbext_home(gdb_path, tmp_path):
+def test_a_copy_of_the_gdb_script_names_what_it_misses_or_finds_it(gdb_path, tmp_path):
     copy = tmp_path / "a" / "gdbext.gdb"
     copy.parent.mkdir()
     shutil.copy(SCRIPT, copy)
@@ -125,7 +125,7 @@ def test_where_the_pack_is_gone_gdb_says_so_in_one_line_and_reads_on(gdb_path, t
         assert line.startswith(f"gdbext: {path} is gone") and rest == ["after", "alive"] and not said.stderr, said
 
 
-def test_the_doctor_fails_for_a_gdb_without_python_and_says_what_to_install(gdb_without_python, tmp_path):
+def test_the_doctor_fails_for_a_gdb_without_python_and_helps(gdb_without_python, tmp_path):
     said = gdbext("doctor", "--gdb", gdb_without_python, "--json", home=tmp_path)
     assert said.returncode == 1
     answer = json.loads(said.stdout)

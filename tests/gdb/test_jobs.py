@@ -37,7 +37,7 @@ def test_each_job_over_two_machines_is_what_it_is(machines, torch_python):
 
 
 @pytest.mark.parametrize("kind, at, odd", [("stage", [0, 0, 1, 1], 2), ("head", [0, 1], 0)])
-def test_a_stage_that_stands_is_named_and_a_pipeline_whose_head_waits_for_clients_is_at_rest(pair, kind, at, odd):
+def test_a_blocked_stage_is_named_and_a_pipeline_without_clients_rests(pair, kind, at, odd):
     job = jobs.Job(kind, at, odd, "all_reduce", f"{jobs.ADDRESSES[0]}:29500", True)
     situation = jobs.Situation("nodes", ["n0", "n1"], [job])
     with pair.lived(situation):

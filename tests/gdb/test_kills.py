@@ -97,7 +97,7 @@ def test_gdb_killed_while_attached_leaves_every_process_as_it_was(gdb_path, root
             assert three[0].beats() != before
 
 
-def test_gdb_killed_at_random_moments_of_the_attach_leaves_every_process_as_it_was(gdb_path, root, tmp_path, three):
+def test_gdb_killed_at_random_moments_of_the_attach_leaves_all_as_it_was(gdb_path, root, tmp_path, three):
     with busy():
         for round in range(ROUNDS):
             gdb = start_gdb(gdb_path, root, tmp_path, [p.pid for p in three])
@@ -164,7 +164,7 @@ def test_the_guard_outlives_a_killed_session(gdb_path, root, tmp_path):
         assert one.runs()
 
 
-def test_the_collector_killed_at_random_moments_leaves_every_thread_running(root, tmp_path, three):
+def test_the_collector_killed_at_any_moment_leaves_every_thread_running(root, tmp_path, three):
     with busy():
         for round in range(ROUNDS):
             for one in (three[0], three[2]):

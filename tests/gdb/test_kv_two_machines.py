@@ -66,7 +66,7 @@ def asked(place, *words):
     return (json.loads(done.stdout) if "--json" in words else done.stdout), done.returncode
 
 
-def test_a_worker_on_another_machine_is_compared_with_its_scheduler_while_both_move(place, worker):
+def test_a_worker_elsewhere_is_compared_with_its_scheduler_at_work(place, worker):
     said, status = asked(place, "-ranks", "ssh:head", "ssh:tail", "--json")
     assert said["schema"] == "llm-kv/1" and said["ok"] is True, said
     assert not said["violations"] and not said["changed"] and said["ranks"] == ["TP0"]
@@ -105,7 +105,7 @@ def harm(worker, how):
     assert json.loads(worker.stdout.readline()) == {"harmed": how}
 
 
-def test_who_was_not_asked_or_did_not_answer_is_named_and_nothing_is_said_of_it(place, worker):
+def test_nodes_not_asked_or_silent_are_named_and_not_judged(place, worker):
     harm(worker, "table")
     try:
         head, status = asked(place, "-ranks", "ssh:head", "ssh:dead", "--json")

@@ -79,7 +79,7 @@ def test_each_modules_output_is_what_a_hook_saw(gdb_path, torch_python, tmp_path
     assert "No breakpoints or watchpoints" in said.outputs[2 * len(SEEDS)]
 
 
-def test_the_first_layer_that_differs_is_named_and_an_unharmed_pair_is_equal(gdb_path, torch_python, tmp_path):
+def test_the_first_layer_that_differs_is_named_an_equal_pair_is_equal(gdb_path, torch_python, tmp_path):
     """A weight is changed by 1 % before the second call; the third is as the second."""
     a, b, c, plain = (str(tmp_path / f"{name}.jsonl") for name in "abcp")
     with subject(torch_python, tmp_path, "case", "weight") as one:

@@ -52,7 +52,7 @@ def test_a_lock_whose_holder_has_ended_is_given_back_by_nobody(python):
         assert "no process is left that could release it" in end["why"] and str(truth["end"]) in end["why"], (kind, end)
 
 
-def test_the_maps_of_all_processes_are_read_on_a_machine_that_has_no_cpu_for_it(monkeypatch, tmp_path):
+def test_the_maps_of_all_processes_are_read_on_a_machine_without_cpu(monkeypatch, tmp_path):
     file = tmp_path / "mapped"
     file.write_bytes(bytes(4096))
     with open(file, "r+b") as f, mmap.mmap(f.fileno(), 4096):

@@ -163,7 +163,7 @@ def test_options_that_write_files_are_refused(place):
     assert done.returncode == 1 and "-save is for this machine" in done.stderr
 
 
-def test_pods_with_a_label_are_asked_each_and_a_page_of_all_is_written_here(place, subject, tmp_path):
+def test_pods_with_a_label_are_asked_each_and_one_page_is_written(place, subject, tmp_path):
     page = tmp_path / "all.html"
     named = [f"{subject.pid}@pods/prod/app=vllm,tier/engine", "pods/prod/app.kubernetes.io/name=none"]
     done = gdbext(place, "llm-stacks", *named, "-html", page, "--json")
@@ -308,7 +308,7 @@ def liars(tmp_path_factory):
         ("swollen", "more than 1024 MiB of memory"),
     ],
 )
-def test_a_node_that_answers_without_end_or_form_is_named_and_the_others_stay(liars, node, reason):
+def test_a_node_that_answers_without_end_or_form_is_named(liars, node, reason):
     said = json.loads(gdbext(liars, "llm-stacks", "ssh:good", f"ssh:{node}", "--json").stdout)
     assert [m["host"] for g in said["groups"] for m in g["members"]] == ["ssh:good"]
     assert [f["label"] for f in said["failed"]] == [f"ssh:{node}"] and reason in said["failed"][0]["reason"]

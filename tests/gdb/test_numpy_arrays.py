@@ -67,7 +67,7 @@ def _digest(path):
     return hashlib.sha256(numpy.load(path).tobytes()).hexdigest()
 
 
-def test_arrays_of_numbers_are_sliced_saved_measured_and_compared_as_tensors(kinds, tmp_path):
+def test_arrays_of_numbers_are_sliced_saved_and_compared_as_tensors(kinds, tmp_path):
     pid, truth = kinds
     drawn = random.Random(SEED).sample(sorted(truth["sums"]), 16) + [max(truth["sums"], key=lambda t: int(t[2:].split("]")[0]))]
     for number, expression in enumerate(drawn):

@@ -70,7 +70,7 @@ def readings(monkeypatch):
     return found, looks, windows
 
 
-def test_what_a_process_says_of_its_requests_is_read_at_a_sample_of_its_threads(readings):
+def test_requests_of_a_process_are_read_at_a_sample_of_its_threads(readings):
     found, looks, windows = readings
     with engine() as pids:
         said = answer(f"llm-hang {' '.join(map(str, pids.values()))} -json")
@@ -86,7 +86,7 @@ def test_what_a_process_says_of_its_requests_is_read_at_a_sample_of_its_threads(
             assert samples and all(any(whole[: len(s)] == s for whole in stacks) for s in samples), role
 
 
-def test_where_nothing_runs_a_process_without_requests_is_read_at_its_first_sample_alone(readings):
+def test_a_process_at_rest_without_requests_is_read_once(readings):
     found, _, _ = readings
     with spawned([sys.executable, "-c", "print('ready', flush=True); input()"], ready="ready") as process:
         asleep(process.pid)

@@ -49,7 +49,7 @@ def contents(path):
         return {n: archive.read(n) for n in archive.namelist() if n.startswith("gdbext/")}
 
 
-def test_a_wheel_of_the_source_distribution_holds_all_that_the_archive_holds(built):
+def test_a_wheel_of_the_sdist_holds_all_that_the_archive_holds(built):
     whole = contents(built["pyz"])
     assert len(whole) > 300 and contents(built["wheel"]) == whole
 
@@ -96,7 +96,7 @@ def test_the_archive_reads_a_process_with_the_oldest_and_the_newest_python(built
             assert ask(python, built["pyz"], "llm-hang", str(subject.pid))["verdict"] in ("idle", "unknown")
 
 
-def test_the_archive_records_and_shows_what_runs_with_the_oldest_and_the_newest_python(built, subject, pythons, tmp_path):
+def test_the_archive_records_with_the_oldest_and_the_newest_python(built, subject, pythons, tmp_path):
     pythons = [pythons[0], pythons[-1]]
     for number, python in enumerate(pythons):
         file = str(tmp_path / f"{number}.record")

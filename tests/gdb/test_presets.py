@@ -52,7 +52,7 @@ def test_step_request_and_nan(subject, gdb_path):
     assert "llm-requests lists the ids" in said.outputs[13]
 
 
-def test_after_nan_in_the_logits_the_first_module_that_returns_one_is_named(subject, gdb_path):
+def test_after_nan_in_the_logits_the_first_such_module_is_named(subject, gdb_path):
     commands = [
         f"llm-attach -libraries none {subject}",
         "llm-break nan",
@@ -74,7 +74,7 @@ def test_after_nan_in_the_logits_the_first_module_that_returns_one_is_named(subj
     assert "-layers goes with nan" in said.outputs[6]
 
 
-def test_oom_stops_where_blocks_are_taken_back_and_where_the_exception_is_raised(subject, gdb_path):
+def test_oom_stops_at_preemptions_and_where_the_exception_is_raised(subject, gdb_path):
     commands = [
         f"llm-attach -libraries none {subject}",
         "llm-break oom",

@@ -49,7 +49,7 @@ def test_each_python_tells_it(name, how, python):
 @pytest.mark.parametrize("how", ["hang", "well"])
 @pytest.mark.parametrize("name", ["child that cannot write", "each waits for the other", "answers left in a queue", "dead child"])
 @pytest.mark.drawn(4)
-def test_children_and_whoever_has_the_other_end_are_looked_at_without_being_asked_for(name, how):
+def test_children_and_holders_of_the_other_end_are_sampled_too(name, how):
     proved(name, how, PYTHONS[0], asked=False)
 
 

@@ -200,7 +200,7 @@ def test_a_process_with_an_armed_breakpoint_outlives_gdb(gdb_path, tmp_path):
         assert subject.tally()["run"] == 300
 
 
-def test_a_line_that_is_being_reached_does_not_kill_the_process_when_gdb_dies(gdb_path, tmp_path):
+def test_a_line_being_reached_does_not_kill_the_process_when_gdb_dies(gdb_path, tmp_path):
     """The kernel stops it as gdb goes, the guard clears the registers, then it runs on."""
     with started(sys.executable, tmp_path) as subject:
         commands = [

@@ -75,7 +75,7 @@ def test_calls_without_results_stand_where_the_stack_has_them(session, function,
     assert "over after 4 lines" in said.outputs[5], "it does not wait for returns that nothing shows"
 
 
-def test_the_time_that_a_call_took_is_without_what_reading_its_arguments_took(session):
+def test_the_time_of_a_call_is_without_reading_its_arguments(session):
     slow = (
         "python import time, gdbext.control.pylog as p; real, now = p.arguments_text, [0.0]; time.monotonic = lambda: now[0]; "
         "p.arguments_text = lambda *given: (now.append(now.pop() + 1000.0), real(*given))[1]"
@@ -84,7 +84,7 @@ def test_the_time_that_a_call_took_is_without_what_reading_its_arguments_took(se
     assert [e["seconds"] for e in said.json(5)["events"] if "seconds" in e] == [0.0] * 3
 
 
-def test_a_method_without_its_class_and_a_slip_of_the_pen_do_not_wait_for_ever(session):
+def test_a_method_without_its_class_and_a_typo_do_not_wait_for_ever(session):
     said, _ = session(
         ["pytrace two", "pybreak towo", "llm-break paged-atention", "llm-break stepp", "info breakpoints"], tally=False
     )

@@ -81,7 +81,7 @@ def nested(request):
         yield rt, rt.frames(rt.threads()[0]), truth["expressions"]
 
 
-def test_the_nearest_frame_in_which_the_whole_expression_resolves_is_taken_and_named(nested):
+def test_the_nearest_frame_that_resolves_the_whole_expression_is_taken(nested):
     rt, frames, expressions = nested
     found, nowhere = 0, 0
     for text, truth in expressions.items():
@@ -101,7 +101,7 @@ def test_the_nearest_frame_in_which_the_whole_expression_resolves_is_taken_and_n
     assert found > 60 and nowhere > 5
 
 
-def test_without_any_only_the_frame_itself_counts_and_the_error_names_the_other(nested):
+def test_without_any_only_the_frame_counts_the_error_names_the_other(nested):
     rt, frames, expressions = nested
     compared = 0
     for text, truth in expressions.items():

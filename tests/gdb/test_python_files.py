@@ -88,7 +88,7 @@ def test_cores_of_the_kernel_trimmed_by_coredump_filter(bits, tmp_path):
         assert "\n" not in str(e.value)
 
 
-def test_a_core_whose_interpreter_is_gone_or_another_says_so_and_sysroot_finds_it(gdb, tmp_path):
+def test_a_core_whose_interpreter_is_gone_says_so_and_sysroot_finds_it(gdb, tmp_path):
     argv, env, path = copy(PYTHONS[2 % len(PYTHONS)], tmp_path)
     with running(argv, "py_stacks.py", env=env, preexec_fn=unlimited_core, cwd=str(tmp_path)) as (target, truth):
         core = core_of(target.process, tmp_path)

@@ -35,7 +35,7 @@ def test_the_loop_says_what_is_ready_what_is_scheduled_and_what_runs(subject):
     assert [len(one.timers) for one in event_loops(rt, max_timers=2)] == [2]
 
 
-def test_the_state_of_a_loop_names_what_blocks_it_and_how_many_timers_are_late(subject):
+def test_the_state_of_a_loop_names_what_blocks_it_and_late_timers(subject):
     rt, truth = subject
     views = threads.read_threads(rt.target, rt, [], native=False)
     clock = max(t.when for t in event_loops(rt)[0].timers)
@@ -49,7 +49,7 @@ def test_the_state_of_a_loop_names_what_blocks_it_and_how_many_timers_are_late(s
     assert (state.late, state.overdue) == (0, 0.0)
 
 
-def test_the_loops_of_a_process_that_turned_while_they_were_read_are_read_again(monkeypatch):
+def test_loops_that_turned_while_they_were_read_are_read_again(monkeypatch):
     told = []
 
     def torn_once(*args, **how):

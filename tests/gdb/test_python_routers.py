@@ -25,7 +25,7 @@ def test_each_instance_that_an_object_names_is_found_with_the_way_to_it():
     assert found["[::1]:31004"]["where"] == "options.decode"
 
 
-def test_a_python_program_is_a_router_only_where_it_is_given_an_instances_address():
+def test_a_program_is_a_router_only_if_given_an_instances_address():
     served = {31001: "prefill", 31002: "decode"}
     assert candidates(["proxy.py", "31150", "31001", "31002"], served) == ["decode", "prefill"]
     assert candidates(["proxy.py", "--prefill=http://127.0.0.1:31001"], served) == ["prefill"]

@@ -181,7 +181,7 @@ def test_nonsense_in_memory_leaves_the_title_and_is_said(subject, numbers):
     assert any("not read from memory" in n and "\n" not in n for n in rank.notes)
 
 
-def test_a_lone_custom_prefix_is_believed_only_when_memory_knows_the_engine(subject):
+def test_a_custom_prefix_is_believed_only_when_memory_knows_the_engine(subject):
     tree = subject(
         {
             "name": "main",
@@ -219,7 +219,7 @@ def test_every_rank_of_many_is_found_by_its_title(subject):
     assert [r.ranks["world"] for r in tree.ranks()[2:]] == list(range(8))
 
 
-def test_a_place_of_a_process_that_is_not_attached_is_named_with_that_process(subject, gdb):
+def test_a_place_of_an_unattached_process_is_named_with_that_process(subject, gdb):
     tree = engine(tp=1)
     tree["children"][0]["children"][0]["defines"] = ["only_the_worker_has_this"]
     one = subject(tree)

@@ -83,7 +83,7 @@ def gdbext(folder, *words):
     return done.returncode, json.loads(done.stdout)
 
 
-def test_two_nodes_are_one_answer_and_who_cannot_be_reached_is_named_with_sshs_own_reason(folder):
+def test_two_nodes_are_one_answer_and_an_unreached_one_has_sshs_reason(folder):
     with spawned([sys.executable, "-c", SUBJECT], ready="{") as first, spawned(
         [sys.executable, "-c", SUBJECT], ready="{"
     ) as other:

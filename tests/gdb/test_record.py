@@ -147,7 +147,7 @@ def test_two_recordings_are_compared(tmp_path):
             run(f"llm-record {wrong}")
 
 
-def test_outside_gdb_all_files_are_written_and_the_part_of_a_recording_is_read(tmp_path):
+def test_outside_gdb_files_are_written_and_a_recordings_part_is_read(tmp_path):
     with running(PYTHONS[-1], "timeline.py", "60") as (target, _):
         names = [str(tmp_path / name) for name in ("a.record", "a.json.gz", "a.html", "a.speedscope.json", "a.collapsed")]
         words = " ".join(f"-o {name}" for name in names)
@@ -186,7 +186,7 @@ def test_what_cannot_be_written_costs_nothing_else(tmp_path, monkeypatch):
         run(f"llm-record -read {whole} -from 5")
 
 
-def test_a_look_that_takes_long_is_dated_anew_and_a_break_leaves_a_whole_recording(tmp_path, monkeypatch):
+def test_a_long_sample_is_dated_again_and_a_break_keeps_the_recording(tmp_path, monkeypatch):
     own, seen = sampler.ProcessSampler._thread, []
 
     def slow(self, thread, look, now):

@@ -101,7 +101,7 @@ def test_native_frames_stand_where_the_process_says_that_it_was(python, tmp_path
     assert track.unstopped <= 0.5 * track.samples and track.dropped <= 0.05 * track.samples
 
 
-def test_who_waits_is_not_stopped_again_and_every_format_has_both_kinds_of_frames(tmp_path):
+def test_a_waiting_thread_is_not_stopped_again_formats_have_both_frames(tmp_path):
     with running(PYTHONS[-1], "native_time.py", "60") as (target, _):
         names = [str(tmp_path / f"a.{ending}") for ending in ("record", "json", "speedscope.json", "html")]
         answer(f"llm-record -native -rate 20 -for 4 {' '.join('-o ' + n for n in names)} {target.pid}")
@@ -128,7 +128,7 @@ def stopped(pid):
     return [tid for tid in ptrace.tids(pid) if ptrace.thread_state(pid, tid) in ("T", "t")]
 
 
-def test_a_recorder_that_is_killed_at_any_moment_leaves_every_process_running(tmp_path):
+def test_a_recorder_killed_at_any_moment_leaves_every_process_running(tmp_path):
     with heartbeats(tmp_path, 1) as (beat,):
         for _ in range(ROUNDS):
             one = recorder(beat.pid)
@@ -154,7 +154,7 @@ def test_what_stops_threads_is_killed_and_another_takes_its_place():
     assert any(track.pauses[:5]) and any(track.pauses[6:]), "another one has taken its place"
 
 
-def test_a_process_that_something_else_holds_has_its_python_frames_and_a_note(tmp_path):
+def test_a_process_that_another_tracer_holds_has_frames_and_a_note(tmp_path):
     with running(PYTHONS[-1], "native_time.py", "60") as (target, _):
         stop(target.process)
         answer(f"llm-record -native -for 0.5 -o {tmp_path / 'a.record'} {target.pid}")

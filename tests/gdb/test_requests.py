@@ -84,7 +84,7 @@ def test_a_request_that_never_fits_is_the_verdict_of_a_core(gdb_path, tmp_path):
     assert named["too-large"] == "never-fits" and set(named.values()) <= {"never-fits", "behind"}, named
 
 
-def test_the_cores_of_several_processes_are_one_answer_and_show_nobody_as_lost(tmp_path):
+def test_cores_of_several_processes_are_one_answer_nothing_is_lost(tmp_path):
     """They are not of one moment: what one process waits for and no other has may have come and gone between them."""
     cores = []
     with running(sys.executable, "requests_vllm.py", "3") as (first, _), running(sys.executable, "requests_vllm.py", "5") as (
@@ -119,7 +119,7 @@ def test_the_task_that_takes_answers_in_and_its_loop(state):
     assert ("wait_in_loop" in handler.stands) == (not loop.rests) == (state == "blocked")
 
 
-def test_requests_of_one_process_are_listed_where_its_blocks_cannot_be_read():
+def test_requests_are_listed_where_the_blocks_cannot_be_read():
     with running(sys.executable, "requests_vllm.py", "3") as (target, said):
         found = answer(f"llm-requests -between 0.1 {target.pid} -json")
     assert len(found["requests"]) >= said["waiting"] and {r["blocks"] for r in found["requests"]} == {None}

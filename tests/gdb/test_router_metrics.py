@@ -47,7 +47,7 @@ def test_why_it_says_nothing_is_said(how, reason):
         assert router_metrics.ask(target.process.pid, [1], {}) is None
 
 
-def test_a_router_that_is_known_by_its_program_is_asked_and_a_web_server_is_not():
+def test_a_router_known_by_its_program_is_asked_a_web_server_is_not():
     words = [os.path.join(SUBJECTS, "metrics_router.py"), "well"]
     pids = {}
     with spawned(["vllm-router", *words], ready="{", executable=sys.executable) as known:

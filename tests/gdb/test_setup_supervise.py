@@ -113,13 +113,13 @@ def test_everything_ends_with_the_one_who_started_it(tmp_path):
     until(lambda: not any(map(alive, pids)), "killing the starter left processes behind")
 
 
-def test_a_command_that_ends_takes_its_orphans_along_and_its_status_comes_back(tmp_path):
+def test_a_command_that_ends_takes_its_orphans_along(tmp_path):
     supervisor, pids = start(tmp_path, "ends")
     assert supervisor.wait(60) == 7
     assert not any(map(alive, pids))
 
 
-def test_an_engine_that_fails_while_it_starts_is_one_error_with_its_log_and_leaves_nothing(tmp_path):
+def test_an_engine_that_fails_to_start_is_one_error_and_leaves_nothing(tmp_path):
     folder = tmp_path / "engine"
     folder.mkdir()
     code = "import os, sys, time\nos.fork()\ntime.sleep(0.2)\nsys.exit('no such model')"
@@ -142,7 +142,7 @@ def test_an_engine_is_ended_by_an_exception(tmp_path):
     assert not any(map(alive, pids)) and not engine.alive()
 
 
-def test_an_engine_leaves_the_machine_its_share_and_takes_its_control_group_along(tmp_path):
+def test_an_engine_leaves_the_machine_its_share_and_ends_with_its_group(tmp_path):
     code = (
         "import os, time; print(os.nice(0), open('/proc/self/cgroup').read(), flush=True, file=open('said', 'w')); "
         "time.sleep(1000)"

@@ -75,7 +75,7 @@ def test_a_worker_is_a_livelock_only_where_nothing_of_it_changes(python):
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.rpartition("/")[2])
-def test_who_sleeps_between_two_gifts_is_not_accused_and_who_only_sleeps_is(python):
+def test_a_sleep_between_two_items_is_not_accused_an_endless_one_is(python):
     """By whatever it sleeps (subjects/situation_sleepers.py); a holder keeps others from its lock meanwhile."""
     of, states = ("a queue", "a pipe", "a task"), ("asking", "for good")
     if python == PYTHONS[0]:
@@ -99,7 +99,7 @@ def test_who_waits_under_a_lock_for_one_at_work_is_not_accused(well):
     assert well or sum(o.how == "right" for o in found) >= len(found) - 1, found
 
 
-def test_a_file_shows_one_moment_and_accuses_nobody_whom_only_time_can_tell():
+def test_a_file_shows_one_moment_and_accuses_nothing_that_takes_time():
     """What holds a lock, or keeps a job, may give it the moment after; the chain names it all the same."""
     words = ["rlock, slow", "rlock, sleeping", "lock, slow", "lock, spinning", "queue, slow", "queue, sleeping"]
     found = list(situations.run(words, kept=True))

@@ -200,14 +200,14 @@ def same_of_one_moment(pid, folder, lines):
 
 
 @pytest.mark.parametrize("work", AT_WORK)
-def test_what_is_kept_of_a_process_at_work_is_chosen_in_the_moment_of_the_copy(pythons, tmp_path, work):
+def test_what_is_kept_of_a_process_at_work_is_chosen_as_it_is_copied(pythons, tmp_path, work):
     python = pythons[sorted(AT_WORK).index(work) % len(pythons)]
     with spawned([python, "-c", FAR + AT_WORK[work]], ready="up") as child:
         moved = same_of_one_moment(child.pid, tmp_path, OF_WORK)
     assert moved > 0, "nothing moved between learning and copying: the test shows nothing"
 
 
-def test_the_tables_of_an_engine_at_work_are_chosen_in_the_moment_of_the_copy(tmp_path):
+def test_tables_of_an_engine_at_work_are_chosen_as_it_is_copied(tmp_path):
     subject = os.path.join(SUBJECTS, "requests_vllm.py")
     run = f"import runpy, sys\nsys.argv = [{subject!r}, '300', 'work']\nrunpy.run_path({subject!r}, run_name='__main__')"
     with spawned([sys.executable, "-c", FAR + run], ready="{") as child:

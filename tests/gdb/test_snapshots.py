@@ -232,7 +232,7 @@ time.sleep(600)
 """
 
 
-def test_a_program_that_wrote_its_title_over_its_environment_keeps_its_secrets_to_itself(tmp_path):
+def test_a_title_written_over_the_environment_shows_no_secret(tmp_path):
     """As setproctitle does it, in every process of an engine: the kernel's strings are gone, copies of them are not."""
     token = "-".join(["hf", "titled", "0123456789", str(os.getpid())])
     with spawned([sys.executable, "-c", TITLED], ready="up", env={**os.environ, "HF_TOKEN": token}) as one:
@@ -270,7 +270,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("how", [("over", "1"), ("over", "20"), ("over", "3000"), ("told", "0")], ids="-".join)
-def test_a_title_over_the_command_line_leaves_its_secrets_out_of_a_snapshot(tmp_path, how):
+def test_a_title_over_the_command_line_keeps_secrets_out_of_snapshots(tmp_path, how):
     """Titles shorter and longer than the words, and one that the kernel is told of: sys.argv still holds the words."""
     key = "-".join(["sk", "titled", "0123456789", str(os.getpid())])
     with spawned([sys.executable, "-c", RETITLED, *how, "--api-key", key], ready="") as one:
@@ -315,7 +315,7 @@ def test_a_child_keeps_its_parents_command_line_and_key_out_of_a_snapshot(tmp_pa
 
 
 @pytest.mark.parametrize("limit", ["-max-bytes 0", ""])
-def test_a_snapshot_holds_no_command_line_no_environment_and_no_secret_of_them(tmp_path, limit):
+def test_a_snapshot_holds_no_secret_of_command_line_and_environment(tmp_path, limit):
     """A token of the environment and an API key of the command line, wherever the process keeps copies of them."""
     token, key = SECRETS
     with spawned(
@@ -411,7 +411,7 @@ asyncio.run(main())
 """
 
 
-def test_what_a_process_began_to_use_just_before_it_stood_still_is_in_its_snapshot(tmp_path):
+def test_what_a_process_used_just_before_the_stop_is_in_its_snapshot(tmp_path):
     with spawned([sys.executable, "-c", AT_WORK], ready="up") as child:
         for number in range(3):
             time.sleep(0.5)  # it needs ever more memory

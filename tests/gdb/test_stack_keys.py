@@ -19,7 +19,7 @@ def _clock(pid):
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-def test_a_count_whose_numbers_lie_at_two_places_by_turns_goes_on_at_every_look(python):
+def test_a_count_that_changes_its_place_goes_on_at_every_sample(python):
     with running(python, "counts.py") as (target, _):
         rt, looks = open_runtime(target), []
         for _ in range(LOOKS):

@@ -131,7 +131,7 @@ def test_processes_run_on_while_they_are_looked_at_again_and_again(tmp_path):
         assert one.runs() and two.runs()
 
 
-def test_threads_at_rest_are_folded_by_where_they_stand_and_one_that_cannot_write_is_not_at_rest():
+def test_threads_at_rest_are_folded_one_that_cannot_write_is_not_at_rest():
     with running(sys.executable, "resting_threads.py") as (_, truth):
         text = run(f"llm-stacks {truth['pid']}").to_text()
         groups = answer(f"llm-stacks {truth['pid']} -json")["groups"]

@@ -161,7 +161,7 @@ def test_no_signal_of_a_terminal_reaches_who_holds():
         eventually(lambda: all(mask() >> number - 1 & 1 for number in ignored), "it to ignore them")
 
 
-def test_a_copy_for_which_the_stop_is_too_short_goes_on_while_the_process_runs(tmp_path, monkeypatch):
+def test_a_copy_too_long_for_the_stop_goes_on_while_the_process_runs(tmp_path, monkeypatch):
     code = "import os\nkept = [os.urandom(1000) for _ in range(60000)]\nprint('up', flush=True)\nwhile True: pass"
     monkeypatch.setattr(holder, "LONGEST", 0.0)
     with spawned([sys.executable, "-c", code], ready="up") as process:
@@ -366,7 +366,7 @@ def crowded(request):
 
 @pytest.mark.parametrize("command", [*LOOKS, WHOLE, "pyheap -on"])
 @pytest.mark.drawn(6)
-def test_in_the_engines_memory_group_the_engine_lives_and_there_is_an_answer_or_a_line(crowded, command, tmp_path):
+def test_in_the_engines_memory_group_the_engine_lives(crowded, command, tmp_path):
     engine, group, room = crowded
     found, status, error = asked(command, engine.pid, tmp_path, preexec_fn=cgroups.joining(group))
     assert engine.poll() is None, "the engine lives"

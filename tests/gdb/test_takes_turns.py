@@ -17,7 +17,7 @@ HUNG = ("keeps", "wanted_elsewhere", "queue_kept", "shared_connection")
 
 @pytest.mark.parametrize("kind", WELL + HUNG)
 @pytest.mark.drawn(5)
-def test_a_lock_is_kept_only_by_who_does_not_wait_for_work_in_the_place_of_all(kind, tmp_path):
+def test_a_lock_is_not_kept_by_a_thread_that_waits_for_work_for_all(kind, tmp_path):
     words = [sys.executable, os.path.join(SUBJECTS, "takes_turns.py"), kind]
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     with spawned(words, ready="{", stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env, start_new_session=True) as child:

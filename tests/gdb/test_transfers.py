@@ -120,7 +120,7 @@ def test_who_stands_must_act_and_who_polls_need_not():
 
 
 @pytest.mark.parametrize("connector", ["nixl", "mooncake"])
-def test_blocks_that_are_read_for_a_client_who_went_away_are_kept_until_the_read_ends(connector):
+def test_blocks_read_for_a_client_that_left_are_kept_until_then(connector):
     away = {**parked("d1", "prefill-1", "p1", 5600, "transfer", **named("t1", connector)), "status": "FINISHED_ABORTED"}
     over = {**parked("d2", "prefill-1", "p2", 5600, "", **named("t2", connector)), "status": "FINISHED_ABORTED"}
     found = said(connector, [kept("p1", 300.0, **named("t1", connector))], [away, over], stands=("prefill",))
@@ -191,7 +191,7 @@ def put_off(name, key):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_load_from_a_tier_is_at_a_worker_or_lost_and_who_shares_its_blocks_waits_for_it(seed):
+def test_a_load_from_a_tier_is_at_a_worker_or_lost_and_sharers_wait(seed):
     draw, made, truth = random.Random(seed), [], {}
     for n in range(12):
         name, kind = f"r{n}", draw.choice(["load", "lost", "stored", "shares", "lookup", "plain"])
@@ -283,7 +283,7 @@ def test_sglangs_two_ends_meet_in_their_room_and_one_alone_never_ends():
     assert "127.0.0.1:8998, was not asked" in sglang_said(prefill, decode, ["decode"])["decode"]["lone"].evidence[-1]
 
 
-def test_a_prompt_that_the_prefill_server_computes_has_its_room_and_its_reader_is_not_told_never():
+def test_a_prompt_at_the_prefill_server_has_room_and_is_not_never():
     here = {"host": "127.0.0.1", "port": 8998}
     computes = [{"id": "p", "room": ROOM, "queue": "waiting"}]
     waits = [{"id": "d", "room": ROOM, "queue": "transfer", "status": 2, **here}]
@@ -291,7 +291,7 @@ def test_a_prompt_that_the_prefill_server_computes_has_its_room_and_its_reader_i
     assert (found.partner, found.transfer.state) == (("prefill", "p"), "handshake"), found
 
 
-def test_of_a_prefill_instance_that_has_died_its_address_is_named_and_that_nothing_listens_there():
+def test_a_dead_prefill_instances_address_is_named_as_unanswered():
     with contextlib.ExitStack() as stack:
         live, gone = (stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2))
         ports = {"alive": live.getsockname()[1], "dead": gone.getsockname()[1]}

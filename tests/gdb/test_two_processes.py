@@ -60,7 +60,7 @@ def test_each_process_answers_for_itself(pair, gdb_path):
                 assert plain(run.json(start + number * len(ASK) + i)) == plain(one[i]), (start, number, ASK[i])
 
 
-def test_a_breakpoint_in_the_other_process_says_one_line_and_who_continues_is_said(pair, gdb_path):
+def test_a_breakpoint_in_the_other_process_says_one_line(pair, gdb_path):
     """gdb's `inferior N` prints where it went, also where its output is taken as text; plain `continue` resumes one process."""
     attach = [f"llm-attach {pid}" for pid in pair]
     run = run_gdb(gdb_path, [*attach, f"pybreak -rank {pair[1]} wait", "delete", "llm-detach"])

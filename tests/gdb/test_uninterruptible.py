@@ -82,7 +82,7 @@ def test_nobody_waits_for_a_thread_that_cannot_stop(forker):
     assert ptrace.tracers(pid) == set()
 
 
-def test_a_snapshot_names_the_thread_and_holds_the_others_and_its_way_into_the_kernel(forker, tmp_path):
+def test_a_snapshot_names_the_thread_and_its_way_into_the_kernel(forker, tmp_path):
     pid, tid = forker
     result = collect(pid, str(tmp_path / "s"), READER)
     assert any(f"thread {tid}" in reason and "state D" in reason for reason in result.partial)
@@ -175,7 +175,7 @@ def test_a_file_server_that_is_gone_holds_nobody_up(dead_mount):
     assert not ptrace.tracers(pid)
 
 
-def test_a_recording_with_native_frames_leaves_it_alone_and_has_its_python_frames(forker, tmp_path):
+def test_a_recording_with_native_frames_has_its_python_frames_too(forker, tmp_path):
     pid, tid = forker
     path = str(tmp_path / "a.record")
     found = answer(f"llm-record -native -rate 20 -for 3 -o {path} {pid}")

@@ -119,7 +119,7 @@ def test_busy_threads_of_torch_and_numpy_have_gdbs_frames(library, torch_python,
 
 @pytest.mark.every_gdb
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="code without call-frame information is here for x86-64")
-def test_frames_behind_code_without_call_frame_information_are_called_unreliable(library, gdb_path, tmp_path):
+def test_frames_behind_code_without_frame_information_are_unreliable(library, gdb_path, tmp_path):
     with started(os.environ["GDBEXT_TEST_PYTHON"], library, "bare") as process:
         (said,) = both(gdb_path, ["-p", str(process.pid)], tmp_path)
     whole, _, _ = same_frames(said)

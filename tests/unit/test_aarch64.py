@@ -109,7 +109,7 @@ def test_a_thread_stands_behind_its_system_call_or_at_it(pc, first, waits_on):
 
 
 @pytest.mark.parametrize("page", [4 << 10, 16 << 10, 64 << 10])
-def test_the_files_of_a_core_without_a_list_of_them_are_placed_by_the_process_s_own_pages(page):
+def test_a_cores_unlisted_files_are_placed_by_the_process_s_own_pages(page):
     data = elf.Segment(elf.PT_LOAD, 6, 0xFD90, 0x1FD90, 0x700, 0x900)
     file = SimpleNamespace(segments=[elf.Segment(elf.PT_LOAD, 5, 0, 0, 0x5000, 0x5000), data])
     code, own = loaded._segments(file, 0x55_0000_0000, page, "/lib/x.so")

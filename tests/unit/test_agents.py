@@ -164,7 +164,7 @@ def test_a_long_answer_comes_whole_in_bounded_pages():
             kept.next(wrong)
 
 
-def test_the_skill_folder_has_every_guide_and_every_command_and_replaces_only_itself(tmp_path):
+def test_the_skill_folder_has_all_guides_and_replaces_only_itself(tmp_path):
     folder = str(tmp_path / "skill")
     paths = skill.write(folder)
     assert skill.write(folder) == paths

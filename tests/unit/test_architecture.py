@@ -372,6 +372,17 @@ def test_files_functions_and_constructors_are_small():
     none_of("wide constructors", wide)
 
 
+@pytest.mark.sources
+def test_names_of_tests_are_read_at_a_glance():
+    found = []
+    for name in project_files():
+        if name.startswith("tests/") and name.endswith(".py"):
+            with open(os.path.join(ROOT, name), encoding="utf-8") as f:
+                found += [f"{name}: {one}" for one in re.findall(r"^ *(?:async )?def (test_\w+)", f.read(), re.M)]
+    assert len(found) > 1000
+    none_of("names of tests over 70 characters", (one for one in found if len(one.partition(": ")[2]) > 70))
+
+
 def unannotated(relative):
     """Functions and methods that lack the type of a parameter or of the result."""
     for name, node in functions(parsed(relative)):

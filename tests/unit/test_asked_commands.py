@@ -35,7 +35,7 @@ def outside_gdb():
     return {c.name for c in table.load_all() if not c.gdb_only}
 
 
-def test_each_command_that_reads_a_process_is_asked_for_its_fields_and_by_hostile_text():
+def test_each_command_that_reads_a_process_is_asked_for_its_fields():
     lines = asked((*record_answers.LIVE, *record_answers.BOTH, *record_answers.KV))
     assert outside_gdb() - lines == OF_OTHERS.keys()
 

@@ -19,7 +19,7 @@ def by_lock(waiter, owner):
     return Edge(waiter, "the Lock x", "Lock", owner, address=1)
 
 
-def test_a_chain_ends_at_the_one_that_waits_for_nobody_or_for_one_that_was_passed():
+def test_a_chain_ends_where_nothing_is_waited_for_or_it_meets_itself():
     one = process("a", python("main"), edge=by_lock(node("a"), ("a", 7)))
     add(one, 7, "middle", by_lock(("a", 7), ("a", 8)))
     add(one, 8, "last", **NAP)
@@ -31,7 +31,7 @@ def test_a_chain_ends_at_the_one_that_waits_for_nobody_or_for_one_that_was_passe
     assert (found.end.node, found.end.state) == (node("a"), "ring")
 
 
-def test_of_several_that_could_end_a_wait_each_end_is_told_and_one_where_all_end_there():
+def test_of_several_that_could_end_a_wait_each_end_is_reported():
     def waits(*candidates):
         edge = Edge(node("a"), "the Event e", "Event", candidates=list(candidates), address=1)
         return add(add(process("a", python("main"), edge=edge), 7, "one", **NAP), 8, "two", by_lock(("a", 8), ("a", 7)))
@@ -77,7 +77,7 @@ def test_the_threads_that_can_reach_the_other_end_stand_behind_a_file():
     assert [n for n, _ in found.through] == [("b", 8)] and found.end.node == ("b", 9)
 
 
-def test_workers_of_a_pool_that_were_not_read_are_all_named_and_a_stopped_one_may_have_the_work():
+def test_unread_workers_of_a_pool_are_named_a_stopped_one_may_have_work():
     edge = Edge(node("a"), "a Future (RUNNING), work of a pool of 2 processes", "Job", pids=[2, 3])
     one = process("a", python("main"), edge=edge)
     found = chain_of(Facts([one]), node("a"))
@@ -208,7 +208,7 @@ def test_who_asks_over_and_over_for_what_a_child_has_to_give_waits_for_it():
     assert chain_of(Facts([who_asks(served)]), node("a")).end.state == "input"
 
 
-def test_one_that_was_read_is_no_culprit_where_another_that_was_not_may_give_it():
+def test_no_reader_is_a_culprit_where_an_unread_process_may_give():
     reads = Call("read", [Source("pipe", "pipe:[9]", 9)])
     for many, kind in (((2,), "sleeps"), ((2, 3), "answer")):
         main = process("a", python("main"), call=reads)

@@ -135,7 +135,7 @@ def test_the_readme_is_one_screen():
     assert len(read("README.md").splitlines()) <= 70
 
 
-def test_each_row_of_the_guides_names_a_command_that_is_there_and_where_it_was_run():
+def test_each_row_of_the_guides_names_a_real_command_and_its_run():
     rows = [line.split(" | ") for line in read("docs", "guides.md").splitlines() if re.match(r"\| \d+ \| ", line)]
     assert [int(row[0].strip("| ")) for row in rows] == list(range(1, len(rows) + 1)) and len(rows) >= 110
     for row in rows:
@@ -149,7 +149,7 @@ def test_each_row_of_the_guides_names_a_command_that_is_there_and_where_it_was_r
         assert re.search(r"tests/|nowhere|by hand|as row \d|as \d", run), row
 
 
-def test_each_row_of_the_guides_has_options_that_are_there_and_tests_that_use_its_command():
+def test_each_row_of_the_guides_has_real_options_and_tests():
     """Tests below tests/unit call the room behind a command, so they need not name it."""
     commands, wrong, options = {c.name: c for c in table.load_all()}, [], 0
     for line in read("docs", "guides.md").splitlines():

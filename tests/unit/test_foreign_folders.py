@@ -153,7 +153,7 @@ def test_what_may_be_written_by_all_counts_by_its_sticky_bit(tmp_path):
     assert "No such file" in package.owned_by_us(str(tmp_path / "none"))
 
 
-def test_no_python_is_started_where_it_would_import_from_the_current_folder(workspace, monkeypatch):
+def test_no_python_starts_where_it_would_import_from_the_folder(workspace, monkeypatch):
     """`-c` and `-m` put it first."""
     (workspace / "pip.py").write_text(foreign.SAYS)
     monkeypatch.chdir(workspace)

@@ -75,7 +75,7 @@ def test_what_the_driver_noted_is_what_is_shown(release, tmp_path):
     assert gpucore.open_core(str(path)).read(0x7F2000000004, 8) == struct.pack("<2f", 1, 2)
 
 
-def test_an_imprecise_exception_says_where_the_thread_stands_and_that_it_does(tmp_path):
+def test_an_imprecise_exception_says_that_it_is_and_where_the_thread_is(tmp_path):
     path = tmp_path / "gpu.core"
     entries = gpucores.write_core(
         path, MODULE, [Grid(V1, (2, 1, 1), (96, 1, 1), [((1, 0, 0), [(2, 3, 10), (2, 4, 10)])], error=None, at=0x60)]

@@ -107,7 +107,7 @@ def test_replicas_of_dense_models_do_not_wait_for_each_other():
         assert (said.kind, [node[0] for node in said.culprits]) == ("collective", ["DP0.TP1"]), said.evidence
 
 
-def test_counts_of_two_jobs_are_not_compared_though_their_groups_have_one_name():
+def test_counts_of_two_jobs_are_not_compared_by_their_groups_name():
     ranks = []
     for job in range(2):
         for number in range(2):
@@ -133,7 +133,7 @@ def test_ranks_that_never_came_are_named_by_number_and_node():
     assert "R6-7: on node 3 of 4, not asked" in judge(ranks)[0].evidence
 
 
-def test_engine_cores_that_a_server_waits_for_are_named_with_where_they_are_to_come_from():
+def test_engine_cores_that_a_server_waits_for_are_named_with_their_node():
     server = made("APIServer", "api-server", python("poll", "wait_for_engine_startup"))
     server.start = Start(6, here=[1], elsewhere=[4, 5], starting=[2])
     there = made("EngineCore_DP1", "engine-core", python("load_model"), 1)
@@ -148,7 +148,7 @@ def test_engine_cores_that_a_server_waits_for_are_named_with_where_they_are_to_c
 
 
 @pytest.mark.parametrize("in_step", [True, False])
-def test_a_stopped_replica_and_a_stopped_coordinator_are_in_the_way_only_where_they_go_in_step(in_step):
+def test_a_stopped_replica_is_in_the_way_only_where_they_go_in_step(in_step):
     from gdbext.engines.sightings import RUNNING, Sighting
 
     def looks(stopped):

@@ -22,7 +22,7 @@ def transfer(role, engine):
     return ["--kv-transfer-config", json.dumps({"kv_connector": "NixlConnector", "kv_role": role, "engine_id": engine})]
 
 
-def test_prefill_and_decode_have_roles_ids_and_ports_and_no_label_is_ambiguous(proc):
+def test_prefill_and_decode_have_roles_ids_ports_and_unique_labels(proc):
     first = vllm(proc, "--port", "8100", *transfer("kv_producer", "p-1"), tp=2)
     second = vllm(proc, "--port=8200", "--kv-transfer-config.kv_role", "kv_consumer", "--kv-transfer-config.engine_id=d-1", tp=2)
     ranks = proc.ranks()
@@ -42,7 +42,7 @@ def test_prefill_and_decode_have_roles_ids_and_ports_and_no_label_is_ambiguous(p
     assert data["instance"]["role"] == "decode" and data["instance"]["ports"] == {"http": 8200}
 
 
-def test_two_of_a_kind_are_told_apart_by_port_and_one_alone_has_short_labels(proc):
+def test_two_of_a_kind_are_told_apart_by_port_one_has_short_labels(proc):
     alone = vllm(proc)
     assert [r.label for r in proc.ranks()] == ["server", "EngineCore", "TP0"]
     vllm(proc, "--port", "8001")

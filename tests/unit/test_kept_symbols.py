@@ -202,7 +202,7 @@ def test_two_writers_leave_a_whole_file_at_every_moment(cache, library):
 
 
 @pytest.mark.parametrize("home", ["no folder", "a file", "read-only", "relative", "none"])
-def test_without_a_home_that_can_be_written_nothing_is_kept_and_all_is_told(library, tmp_path, monkeypatch, capfd, home):
+def test_without_a_writable_home_nothing_is_kept_and_all_is_reported(library, tmp_path, monkeypatch, capfd, home):
     (tmp_path / "file").write_text("")
     places = {"no folder": "/proc/nowhere", "a file": str(tmp_path / "file"), "read-only": "/sys/kernel", "relative": "cache"}
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)

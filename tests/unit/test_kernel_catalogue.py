@@ -60,7 +60,7 @@ def test_a_stub_is_its_kernel_and_a_clone_is_known():
     )
 
 
-def test_every_entry_has_a_source_a_rule_and_can_be_found_by_its_mangled_name():
+def test_every_entry_has_a_source_and_is_found_by_its_mangled_name():
     with open(os.path.join(os.path.dirname(catalogue.__file__), "catalogue.json")) as f:
         raw = json.load(f)
     assert raw["about"]

@@ -95,7 +95,7 @@ def device(pieces):
     return read
 
 
-def test_flashinfer_needs_nothing_from_the_user_and_skips_what_a_cuda_graph_padded():
+def test_flashinfer_needs_no_hint_and_skips_what_a_cuda_graph_padded():
     row = parameters.layouts("flashinfer-decode")[1]
     read = device({TABLE: struct.pack("<5i", 1, 2, 2, 0, 0), MASK: bytes([1, 1, 1, 1, 0])})
     asked = Question(2, 5, 1, (5, KV_HEADS, 1), read=read, launched=lambda: passed(row, (5, KV_HEADS, 1)), name="Kernel<Params>")
@@ -158,7 +158,7 @@ def test_triton_tells_what_was_compiled_in_and_the_launch_the_rest():
     )
 
 
-def test_kernels_of_one_name_count_where_they_agree_or_the_grid_tells_them_apart():
+def test_kernels_of_one_name_count_where_they_agree_or_by_their_grid():
     def compiled(**constants):
         return parameters.of_triton(Compiled("kernel_unified_attention", 1, UNIFIED, True, constants), launched(TABLE))
 

@@ -31,7 +31,7 @@ OWN = row("FlashAttnFwdSm90", forms(FA3), engine="vllm")
 TORCHS = row("pytorch_flash::flash_fwd_kernel", forms(FA2))
 
 
-def test_what_triton_has_loaded_comes_before_libraries_and_an_engines_own_before_torchs():
+def test_what_triton_has_loaded_comes_before_libraries():
     every = [OTHER, TORCHS, TRITON, OWN]
     assert in_use(every, {"kernel_unified_attention", "reduce_segments"}) == [TRITON]
     assert in_use(every, {"reduce_segments"}) == [OWN]

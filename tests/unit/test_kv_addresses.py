@@ -89,7 +89,7 @@ def test_what_is_out_of_range_is_said():
         layer.address("q", 0)
 
 
-def test_layers_of_two_groups_in_the_same_memory_are_told_apart_by_who_has_the_block():
+def test_layers_that_share_memory_are_told_apart_by_the_blocks_owner():
     """As vLLM keeps hybrid models: a layer of each group in one tensor, whose blocks are the one's or the other's."""
     shape = (20, H, 16, 2 * D)
     tensor = Tensor(None, None, 0, shape=shape, stride=dense(shape), dtype=DTYPES["float32"], device="cpu", storage_data=4096)

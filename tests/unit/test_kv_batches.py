@@ -204,7 +204,7 @@ def test_what_contradicts_itself_is_read_again_and_never_a_result():
     assert agreeing(target, read, lambda found: ["torn"]) == 3 + READINGS
 
 
-def test_contradictions_of_a_cache_are_its_queue_its_counter_and_its_counts():
+def test_contradictions_of_a_cache_are_its_queue_counter_and_counts():
     cache = healthy()
     assert invariants.contradictions(cache) == []
     cache.pools[0].num_free = 167772166

@@ -202,7 +202,7 @@ def test_a_ring_names_the_block_whose_link_leads_back():
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_random_healthy_pools_are_never_flagged_and_random_faults_always_are(data):
+def test_random_healthy_pools_are_never_flagged_faults_always_are(data):
     blocks = data.draw(st.integers(2, 200))
     seed = data.draw(st.integers(0, 1 << 30))
     rnd = random.Random(seed)
@@ -262,7 +262,7 @@ def test_a_stop_in_the_middle_of_an_update_is_not_called_corruption(rule, change
     assert found == [] and [v.rule for v in report.transient] == [rule]
 
 
-def test_what_no_half_done_update_can_do_is_reported_in_the_middle_of_one_too():
+def test_what_no_half_done_update_can_do_is_reported_during_one_too():
     cache = healthy()
     append_again(cache, 20)
     cache.mid_update = "somewhere"
@@ -312,7 +312,7 @@ def test_worker_tables_are_compared():
         assert rules(healthy(), workers=[worker(rows, slots)])[0][0] == expected
 
 
-def test_a_prompt_that_one_rank_has_handed_over_to_its_tree_is_no_difference():
+def test_a_prompt_handed_over_to_one_ranks_tree_is_no_difference():
     """SGLang: two ranks a step apart. The tree's block 30 has the same tokens as r0's own block 3; 40 is free, 9 is r1's."""
 
     def found(own, own_tree=True, prompt=48, cached=(30,)):

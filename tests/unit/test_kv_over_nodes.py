@@ -212,7 +212,7 @@ def test_workers_of_another_machine_are_compared_as_on_one():
         ({"dp": 1, "dp_size": 2}, "its scheduler is not among"),
     ],
 )
-def test_a_worker_of_another_job_is_compared_with_none_though_all_else_is_alike(more, why):
+def test_a_worker_of_another_job_is_compared_with_none(more, why):
     drawn = two("table", **more)
     data, partial = kv_nodes.merged([(f"ssh:{n}", answer(drawn.members[n])) for n in ("n0", "n1")], [], True)
     assert not data["violations"] and data["ok"] is None and data["ranks"] == []
@@ -220,7 +220,7 @@ def test_a_worker_of_another_job_is_compared_with_none_though_all_else_is_alike(
     assert all(why in one["why"] for one in data["not_compared"]) and len(partial) == 2
 
 
-def test_the_ranks_that_no_machine_has_are_named_and_those_of_a_machine_that_failed():
+def test_ranks_that_no_machine_has_are_named_also_of_one_that_failed():
     drawn = two()
     del drawn.members["n1"][0]
     failed = [{"label": "ssh:n2", "pid": None, "reason": "No route"}]
@@ -241,7 +241,7 @@ def test_two_schedulers_of_one_store_are_not_guessed_between():
 
 
 @pytest.mark.parametrize("fault", [None, "table"])
-def test_where_each_rank_has_a_scheduler_all_are_compared_with_that_of_rank_0(fault):
+def test_schedulers_of_all_ranks_are_compared_with_that_of_rank_0(fault):
     """SGLang: each rank keeps a scheduler with a prefix tree of its own, and each machine has compared its own ranks."""
     made, drawn = Made(random.Random(4), 0), Drawn(1)
     drawn.members = {"n0": [], "n1": []}

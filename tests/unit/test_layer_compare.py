@@ -79,7 +79,7 @@ def test_half_precision_explains_more_than_single(x):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_roundings_add_up_from_layer_to_layer_and_a_layer_that_is_another_one_is_named(x, seed):
+def test_roundings_add_up_from_layer_to_layer_another_layer_is_named(x, seed):
     """Two programs that round each in its own way at every layer, and the same with one layer that adds more than that; a layer
     that adds as little as that is named where all before it are equal."""
     rng, layers = numpy.random.default_rng(seed), 48
@@ -160,7 +160,7 @@ def test_what_ranks_leave_to_the_next_layer_to_add_up(x):
 
 
 @pytest.mark.parametrize("kind", ["RowParallelLinear", "Linear"])
-def test_summands_are_not_told_from_another_output_where_values_were_not_saved(x, kind):
+def test_summands_are_not_told_apart_where_values_were_not_saved(x, kind):
     parts, one = (
         [Record(label, {"o_proj": value, "norm": x}, saved=False) for label, value in held]
         for held in ((("TP0", x / 3), ("TP1", x - x / 3)), (("one", x),))
@@ -174,7 +174,7 @@ def test_summands_are_not_told_from_another_output_where_values_were_not_saved(x
         assert found["first"] is None and "not compared" in found["rows"][0]["why"]
 
 
-def test_a_rank_against_another_has_parts_of_its_own_that_are_no_difference(x):
+def test_ranks_have_parts_of_their_own_that_are_no_difference(x):
     """Record of one rank against that of another: what is cut is left out, what both have whole is compared."""
     cut = {"dim": -1, "parts": [12], "copies": 1}
     one, two = (
@@ -260,7 +260,7 @@ def named(record, **names):
     return record
 
 
-def test_a_residual_apart_is_added_and_what_is_returned_beside_a_tensor_is_left_over(x):
+def test_a_residual_is_added_and_other_returned_values_are_left_out(x):
     """An engine's layer returns ([0] hidden, [1] residual), its norm too: of that the first is meant."""
 
     engine = Apart("TP0", {"model.0[0]": x, "model.0[1]": 2 * x, "model.0.norm[0]": x + 1, "model.0.norm[1]": x})
@@ -275,7 +275,7 @@ def test_a_residual_apart_is_added_and_what_is_returned_beside_a_tensor_is_left_
     assert compare([engine], [wrong])["first"]["path"] == "model.0"
 
 
-def test_layers_that_leave_the_residual_to_the_next_norm_have_no_counterpart(x):
+def test_layers_that_leave_the_residual_to_a_norm_have_no_counterpart(x):
     """SGLang's: what they return is not the whole, against another program; against its own kind it is compared. A model returns
     what its last norm does."""
 

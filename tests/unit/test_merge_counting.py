@@ -20,7 +20,7 @@ LOOP = merge.LOOP
         ([LOOP, LOOP, "main"], ["inner", "outer"]),
     ],
 )
-def test_as_many_activations_as_python_frames_are_matched_from_the_outermost(native, shown):
+def test_activations_and_python_frames_are_matched_from_the_outermost(native, shown):
     python = [SimpleNamespace(anchor=0, function=name) for name in ("inner", "outer")]
     frames = [NativeFrame(i, 0, 16 * i, name, library="/usr/bin/python3.9") for i, name in enumerate(native)]
     entries, reasons = merge.merge(None, python, frames)

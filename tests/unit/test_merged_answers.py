@@ -128,7 +128,7 @@ def checked(*faults):
     return {**about, "violations": [{**some, "rule": rule} for rule in faults], **lists}
 
 
-def test_caches_of_several_machines_are_sound_only_if_each_is_and_all_were_asked():
+def test_caches_of_several_machines_are_sound_only_if_all_are():
     well, ill = ("ssh:a", checked()), ("ssh:b", checked("references", "free-queue"))
     assert kv_nodes.merged([well, ("ssh:c", checked())], [])[0]["ok"]
     data, partial = kv_nodes.merged([well, ill], [])

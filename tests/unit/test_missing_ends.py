@@ -26,7 +26,7 @@ def sender(**changed):
 
 
 @pytest.mark.parametrize("stage", ["", PAIRING])
-def test_it_never_comes_where_the_sender_is_well_and_has_nothing_on_its_way(stage):
+def test_it_never_comes_where_a_well_sender_has_nothing_on_its_way(stage):
     side = reader(stage)
     relate([sender(), side])
     (tracked,) = side.requests

@@ -69,7 +69,7 @@ def test_a_thread_that_is_ready_and_hardly_gets_a_cpu_is_denied_one():
         assert denied([sample(key, r, n) for r, n in zip(runs, ran)]) is said, (runs, ran)
 
 
-def test_a_thread_is_futile_only_where_all_that_it_can_reach_stayed_and_the_kernel_did_little():
+def test_a_thread_is_futile_only_if_all_that_it_can_reach_stayed():
     for effects, said in (
         ([Effect("a", 10, 0), Effect("a", 110, 100 * KERNEL / 2)], True),
         ([Effect("a", 10, 0), Effect("a", 110, 100 * KERNEL * 2)], False),

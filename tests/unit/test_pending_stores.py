@@ -270,7 +270,7 @@ def test_what_is_stored_on_the_way_to_the_jump_is_what_was(arch, tmp_path):
     assert tally["stored"] > PROGRAMS / 5 and tally["as it was"] > 10 * PROGRAMS, (seed, tally)
 
 
-def test_a_word_is_told_that_is_about_to_be_stored_and_refused_where_it_cannot_be():
+def test_a_word_about_to_be_stored_is_reported_or_refused():
     registers = {"x1": 0x7000, "x24": 0x9000, "x20": 0x100, "x7": 5, "x11": 3}
     store, mask, load, jump = 0xF8008701, 0x12001CEB, 0xF86BDA81, 0xD61F0020
     branch, over, call, unknown = 0x54000060, 0x54000040, 0x94000000, 0xF9000021  # b.eq twice; bl; str x1, [x1]

@@ -76,7 +76,7 @@ def test_digests_are_no_text():
 SECRET_NAMES = "authkey auth_key api_key OPENAI_API_KEY HF_TOKEN hf_token password _passwd client_secret Authorization SSL_KEY"
 
 
-def test_keys_are_counted_by_their_names_and_what_only_sounds_alike_is_shown():
+def test_keys_are_counted_by_name_and_what_only_sounds_alike_is_shown():
     for name in SECRET_NAMES.split():
         for value in ("sk-word", b"sk-word", ["sk-word"]):
             assert "private" in Repr(private=PRIVATE).named(name, value), name
@@ -100,5 +100,5 @@ def test_keys_are_counted_by_their_names_and_what_only_sounds_alike_is_shown():
         ("len(ids), ids[0]", True),
     ],
 )
-def test_what_only_items_or_a_length_are_taken_of_does_not_say_what_a_value_is(text, unnamed):
+def test_taking_only_items_or_a_length_does_not_say_what_a_value_is(text, unnamed):
     assert content.is_unnamed(text) == unnamed

@@ -57,7 +57,7 @@ def test_guard_pages_hold_nothing():
         target.read(start + 20 * PAGE, 8)
 
 
-def test_pages_are_read_anew_together_and_none_that_would_have_to_be_fetched(monkeypatch):
+def test_pages_are_read_again_together_and_none_that_must_be_fetched(monkeypatch):
     memory = mmap.mmap(-1, 200 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(mmap.MADV_NOHUGEPAGE)
     pages = [2, 3, 70, 199]
@@ -113,7 +113,7 @@ def test_pages_in_use_that_never_adjoin_fill_nobodys_memory(tmp_path, monkeypatc
     assert found.left_out == [(0, count * PAGE)] and found.size == 8 * PAGE
 
 
-def test_what_comes_into_use_after_a_look_is_found_in_old_mappings_and_new_ones():
+def test_what_is_used_after_a_sample_is_found_in_old_and_new_mappings():
     def anonymous(pages):
         memory = mmap.mmap(-1, pages * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         memory.madvise(mmap.MADV_NOHUGEPAGE)
@@ -179,7 +179,7 @@ def test_addresses_that_were_never_touched_are_passed_over_however_many(sparse):
     assert found.spans == own and found.size == 3 * PAGE and not found.left_out
 
 
-def test_where_the_kernel_cannot_pass_over_them_a_line_says_what_was_not_looked_at(sparse, monkeypatch):
+def test_where_the_kernel_cannot_skip_them_a_line_says_what_is_missing(sparse, monkeypatch):
     start, _ = sparse
     monkeypatch.setattr(pagemap, "_IOCTL", 0xDEAD)  # a kernel before 6.7
     monkeypatch.setattr(pagemap, "SECONDS", 0.0)

@@ -81,7 +81,7 @@ def test_all_ranks_of_the_engine_are_started_and_stopped(only, monkeypatch, tmp_
     assert FakeServer.asked == ["/start_profile", "/stop_profile"]
 
 
-def test_the_options_reach_the_end_point_that_takes_them_and_others_are_refused(only, tmp_path):
+def test_options_reach_the_end_point_that_takes_them_or_are_refused(only, tmp_path):
     args = LlmProfile.parse(f"-activities cpu,GPU -steps 3 -o {tmp_path} -stage start TP0")
     family = [rank("sglang"), rank("sglang", "worker")]
     (done,), _ = profiler.switch(family, family, "start", _chosen(args))
@@ -112,7 +112,7 @@ def test_one_engine_of_two_is_started_and_the_other_named(only):
     assert len(done) == 1 and len(failed) == 1 and failed[0].startswith("sglang: no HTTP server of it was found")
 
 
-def test_what_speaks_no_http_is_not_asked_and_one_that_never_answers_is_told(monkeypatch):
+def test_what_speaks_no_http_is_not_asked_a_silent_one_is_reported(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         row = row_of(silent.getsockname()[1])
         monkeypatch.setattr(profiler.listeners, "of_process", lambda pid: [row])

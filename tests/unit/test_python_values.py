@@ -437,7 +437,7 @@ def test_addresses_modules_and_the_last_result(target):
     assert evaluate(rt, "0x10 + 1") == 17
 
 
-def test_a_library_that_is_mapped_to_be_read_is_not_taken_for_the_one_that_runs(target, tmp_path):
+def test_a_library_mapped_to_be_read_is_not_the_one_that_runs(target, tmp_path):
     copy = tmp_path / "libpython3.0.so"
     shutil.copy(runtime(target).library.file, copy)
     with open(copy, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ):

@@ -36,7 +36,7 @@ def test_the_same_sources_make_the_same_bytes(pyz, tmp_path):
     assert len(made) < 2_000_000
 
 
-def test_it_unpacks_into_a_folder_of_its_own_and_again_where_something_was_changed(pyz, tmp_path):
+def test_it_unpacks_into_its_own_folder_and_again_after_a_change(pyz, tmp_path):
     env = {"TMPDIR": str(tmp_path)}
     first = asked(pyz, "gdb", env=env)
     assert (first.returncode, first.stderr) == (0, "")

@@ -57,7 +57,7 @@ def test_decoys_are_not_listed(proc):
     assert len(proc.ranks()) == real
 
 
-def test_a_child_forked_by_a_worker_is_marked_and_does_not_make_the_label_ambiguous(proc):
+def test_a_workers_forked_child_is_marked_and_its_label_stays_unique(proc):
     _, _, workers = vllm(proc)
     fork = proc.add(title="VLLM::Worker_TP0", ppid=workers[0])
     ranks = proc.ranks()
@@ -81,7 +81,7 @@ def test_workers_whose_engine_core_died_are_orphans_of_one_engine(proc):
 
 
 @pytest.mark.parametrize("title", ["sglang::tokenizer_worker:4242", "VLLM::APIServer_1"])
-def test_a_server_of_several_whose_parent_is_gone_is_an_orphan_and_one_that_a_shell_started_is_none(proc, title):
+def test_a_server_whose_parent_is_gone_is_an_orphan_a_shells_is_none(proc, title):
     proc.add(title=title, ppid=1)
     proc.add(["/usr/bin/python3", "-m", "sglang.launch_server", "--port", "1"], ppid=1)
     assert sorted((r.role, r.orphan) for r in proc.ranks()) == [("api-server", False), ("api-server", True)]
@@ -130,7 +130,7 @@ def test_the_server_as_pid_1_of_a_container_leaves_no_orphans(proc):
     assert [(r.label, r.orphan) for r in proc.ranks()] == [("server", False), ("EngineCore", False)]
 
 
-def test_a_script_as_pid_1_of_a_container_is_the_front_end_of_what_it_started(proc):
+def test_a_script_as_pid_1_is_the_front_end_of_what_it_started(proc):
     proc.add(["/usr/bin/python3", "/app/serve.py"], pid=1, ppid=0)
     proc.add(title="VLLM::EngineCore", ppid=1)
     assert [(r.label, r.orphan) for r in proc.ranks()] == [("frontend", False), ("EngineCore", False)]
@@ -280,7 +280,7 @@ def test_memory_is_not_read_where_titles_are_clear(proc):
     assert asked == []
 
 
-def test_memory_is_asked_for_untitled_workers_and_an_unreadable_one_is_said(proc):
+def test_memory_is_asked_for_untitled_workers_unreadable_ones_are_named(proc):
     core = proc.add(title="VLLM::EngineCore", ppid=proc.add(["/usr/bin/python3", "run.py"]))
     pid = proc.add(SPAWN, ppid=core)
 
@@ -315,7 +315,7 @@ def test_of_a_process_of_no_engine_nobodys_memory_is_read(proc):
     assert [(r.pid, r.label) for r in proc.ranks(runtime_of=refuse, about=[lone, core])] == every
 
 
-def test_a_python_that_only_calls_itself_a_worker_is_dropped_when_memory_denies(proc, monkeypatch):
+def test_a_python_called_a_worker_is_dropped_when_memory_denies_it(proc, monkeypatch):
     proc.add(title="VLLM::Worker_TP0", comm="python3", ppid=1)  # exec -a VLLM::Worker_TP0 python3
     assert len(proc.ranks()) == 1
     monkeypatch.setattr(SPECS["vllm"], "ranks_in_memory", lambda rt, rank: None)
@@ -328,7 +328,7 @@ def test_a_lone_custom_prefix_is_believed_when_memory_confirms(proc, monkeypatch
     assert [(r.label, r.rank_source) for r in proc.ranks(runtime_of=lambda pid: pid)] == [("TP0", "memory")]
 
 
-def test_a_client_with_the_engines_libraries_but_no_engine_is_dropped_by_memory(proc, monkeypatch):
+def test_a_client_with_the_engines_libraries_alone_is_dropped_by_memory(proc, monkeypatch):
     proc.add(["/usr/bin/python3", "bench.py"], maps="1-2 r-xp 0 0:0 1 /v/site-packages/vllm/_C.abi3.so\n")
     monkeypatch.setattr(SPECS["vllm"], "ranks_in_memory", lambda rt, rank: Memory())
     assert proc.ranks(runtime_of=lambda pid: pid) == []
@@ -345,7 +345,7 @@ def big(proc):
         proc.add(["/usr/bin/python3" if n % 2 else "/bin/sh", "job.py", str(n)], exe=PYTHON if n % 2 else "/bin/sh", rss=10 * MIB)
 
 
-def test_64_ranks_among_hundreds_of_processes_all_found_without_reading_more_than_needed(proc, monkeypatch):
+def test_64_ranks_among_hundreds_of_processes_are_found_by_few_reads(proc, monkeypatch):
     big(proc)
     opened = []
     real = os.open
@@ -410,7 +410,7 @@ def test_an_empty_list_is_said_in_words(proc, monkeypatch):
     )
 
 
-def test_an_engine_opens_its_processes_by_label_and_says_which_it_did_not_stop(proc):
+def test_an_engine_opens_its_processes_by_label_and_names_the_unstopped(proc):
     vllm(proc)
     opened = {}
     engine = Engine(proc.ranks(), lambda rank: opened.setdefault(rank.label, object()))

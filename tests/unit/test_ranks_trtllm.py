@@ -10,7 +10,7 @@ def test_trtllm_mpi_workers_by_module_and_environment(proc):
     ]
 
 
-def test_an_mpi4py_pool_alone_is_no_engine_until_its_libraries_or_memory_say_so(proc):
+def test_an_mpi4py_pool_is_an_engine_only_by_its_libraries_or_memory(proc):
     proc.add(["/usr/bin/python3", "-m", "mpi4py.futures.server"], environ={"OMPI_COMM_WORLD_RANK": 0})
     assert proc.ranks() == []
     pid = proc.add(

@@ -173,7 +173,7 @@ def test_torchrun_ranks_come_from_the_environment(proc):
     ]
 
 
-def test_workers_that_rays_raylet_started_are_of_the_engine_whose_rings_they_map(proc):
+def test_workers_of_a_raylet_are_of_the_engine_whose_rings_they_map(proc):
     """One engine's rings are no other's; a worker that maps none of them, or those of two engines, stays alone."""
 
     def maps(*names):

@@ -124,7 +124,7 @@ def test_a_thread_is_not_taken_for_a_process():
         thread.join()
 
 
-def test_helpers_of_the_users_own_process_are_not_listed_beside_a_running_engine(proc):
+def test_helpers_of_the_users_own_process_are_not_listed(proc):
     main, core, workers = vllm(proc)
     proc.add(SPAWN, ppid=main)
     assert {r.pid for r in proc.ranks()} == {main, core, *workers}
@@ -152,7 +152,7 @@ def test_an_unknown_engine_is_refused_by_name(proc):
         proc.ranks(engine="tgi")
 
 
-def test_processes_of_one_title_of_ray_are_named_together_whatever_they_run():
+def test_processes_of_one_title_of_ray_are_named_together():
     name = f"ray::Rank{os.getpid()}"
     titles = (name, f"{name}.run", f"{name}:run", f"{name}x", f"other{name}")
     with contextlib.ExitStack() as stack:

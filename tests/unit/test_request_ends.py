@@ -43,7 +43,7 @@ def held(*sides):
 @pytest.mark.parametrize("stopped", ["", "a debugger"])
 @pytest.mark.parametrize("late", ["prefill", "decode"])
 @pytest.mark.parametrize("stage", [None, RUNNING])
-def test_one_id_at_both_ends_is_one_request_though_one_end_knows_of_no_transfer_yet(late, stage, stopped):
+def test_one_id_at_both_ends_is_one_request_before_its_transfer(late, stage, stopped):
     """As seen where a scheduler was stopped: its server had the id, it had not taken it in."""
     roles = {"prefill": waits(True), "decode": waits(False, ADDRESS)}
     sides = [end(f":{n}", "r", stage if r == late else QUEUE, r, None if r == late else t, stopped * (r == late))
@@ -79,7 +79,7 @@ def test_another_id_another_address_or_another_transfer_joins_nothing():
     assert not linked((one.name, one.requests[0]) for one in [lone, *both])
 
 
-def test_requests_of_one_id_that_are_several_are_offered_and_taken_with_their_instance():
+def test_requests_of_one_id_are_offered_and_taken_by_instance():
     every = held(end(":0", "r", RUNNING, ""), end(":1", "r", RUNNING, ""), end("n2:decode", "x/r", RUNNING, "", external="u"))
     with pytest.raises(NotFoundError, match="several requests are named r; there are :0/r, :1/r$"):
         _named("r", every)

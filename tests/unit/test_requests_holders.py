@@ -180,7 +180,7 @@ def busy(callee, ran=None, runs=True):
     return Keeper("output_handler", 1, f"{callee} (x.py:4)", sample=sample((FrameKey(callee, 10, b"", ()),), runs, ran))
 
 
-def test_a_loop_that_runs_one_callback_after_the_other_or_has_no_processor_accuses_nobody():
+def test_a_loop_that_runs_callbacks_or_lacks_a_cpu_accuses_nothing():
     for keepers, verdict in (
         ([busy("encode"), busy("decode")], ""),
         ([busy("encode", 5.0), busy("encode", 5.01)], ""),  # it wants a processor, and had none for long
@@ -207,7 +207,7 @@ def test_a_watch_over_requests_notices_one_that_does_not_move(monkeypatch):
     assert watching.look(8.0) == ""  # it was not read
 
 
-def test_a_request_that_has_ended_since_the_looks_is_not_among_those_that_run():
+def test_a_request_that_ended_since_the_samples_is_not_running():
     before, now = ([front(awaited("a", n)), core(runs("a", n), runs("b", n))] for n in (1, 2))
     held = collect.Custody("vllm", now, join(now, before), [], [])
     cache = Cache("vllm", "0.32", pools=[], groups=[], requests=[Request("b", queue="running")])
@@ -228,7 +228,7 @@ def test_a_request_that_has_come_since_the_looks_is_new():
     assert "came after" not in "\n".join(requests_lines(rows[:1], {"running": 1}, PLAIN))
 
 
-def test_a_request_that_did_not_move_in_a_long_step_is_unknown_with_the_reason():
+def test_a_request_that_stood_in_a_long_step_is_unknown_with_the_reason():
     row = {"request_id": "a", "queue": "running", "status": "RUNNING", "preemptions": 0, "age": 1.0, "blocked_by": None}
     rows = [
         {**row, "verdict": None, "moved": moved, "holder": None, "evidence": ["no step has ended"]} for moved in (False, None)

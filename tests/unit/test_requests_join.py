@@ -111,7 +111,7 @@ def test_a_request_that_never_fits_and_those_behind_it():
     assert verdicts(look, None)["big"] == NEVER_FITS  # one look is enough
 
 
-def test_a_count_that_one_look_alone_has_makes_no_request_one_that_never_fits():
+def test_a_count_of_one_sample_alone_makes_no_request_never_fit():
     torn = {"never_fits": True, "waits_for": "1091595404270 blocks for its 139724211746464 tokens, where there are 4095 in all"}
     fits = [front(awaited("a")), core(waits("a"))]
     for first, last in ((fits, torn), ([front(), core()], torn), (fits, {})):  # it fitted before; it is new; its healthy twin
@@ -260,7 +260,7 @@ def test_whoever_stands_on_the_way_of_an_answer_is_waited_for(look, label, threa
     assert join(look)[0].verdict == ""  # one look: it may get on
 
 
-def test_nobody_is_accused_while_something_on_the_way_gets_on_or_has_not_had_its_turn():
+def test_nothing_is_accused_while_something_on_the_way_gets_on():
     first = [server(awaited("a")), scheduler(stands="forward (m.py:3)", variables=(1,)), detokenizer()]
     second = [server(awaited("a")), scheduler(stands="forward (m.py:3)", variables=(2,)), detokenizer()]
     assert verdicts(second, first)["a"] == ""  # a long step: it takes in what came when that is done
@@ -287,7 +287,7 @@ def test_answers_that_were_made_later_have_come_and_its_own_has_not():
     assert verdicts(look(8, 10, 6, others), look(6, 7, 3, others))["a"] == ""
 
 
-def test_a_front_end_that_rested_before_the_scheduler_was_looked_at_may_have_its_answer_by_now():
+def test_a_front_end_sampled_before_the_scheduler_may_have_its_answer():
     before, now = ([server(awaited("a"), woken=woken), scheduler(), detokenizer()] for woken in (False, True))
     assert verdicts(now, before)["a"] == "" and verdicts(before, now)["a"] == LOST
 
@@ -306,7 +306,7 @@ def test_a_request_that_the_server_has_not_handed_on():
     assert found.verdict == BEHIND and found.holder.label == "server" and "tokenize (t.py:3)" in found.evidence[0]
 
 
-def test_a_request_that_waits_for_a_lock_before_the_engine_does_not_accuse_the_loop_that_rests():
+def test_a_request_at_a_lock_before_the_engine_accuses_no_resting_loop():
     kept = server(awaited("a", undelivered=True, waits_for="model_update_lock, which an update of the weights has"))
     (found,) = join([kept, scheduler()], [kept, scheduler()])
     assert (found.verdict, found.holder) == (PARKED, None) and "its event loop rests" in found.evidence[0]
@@ -315,7 +315,7 @@ def test_a_request_that_waits_for_a_lock_before_the_engine_does_not_accuse_the_l
     assert (found.verdict, found.holder) == (BEHIND, None)
 
 
-def test_a_paused_engine_parks_its_requests_and_one_that_is_stuck_is_accused():
+def test_a_paused_engine_parks_its_requests_and_a_stuck_one_is_accused():
     held, going = waits("a"), waits("a")
     held.pause("the engine, which is paused: /resume lets it go on")
     (found,) = join([front(awaited("a")), core(held)], [front(awaited("a")), core(held)])
@@ -344,7 +344,7 @@ def test_what_the_engine_asks_itself_is_no_zombie():
     assert verdicts(now, before) == {"HEALTH_CHECK_1": MOVING}
 
 
-def test_the_sender_of_a_transfer_that_was_not_asked_must_act_and_not_the_worker_that_polls():
+def test_an_unasked_sender_of_a_transfer_must_act_not_a_polling_worker():
     for sender, stands, holder in (("10.0.0.7:5600", "", None), ("10.0.0.7:5600", "lock", "TP0"), ("", "", "TP0")):
         move = Transfer(("request", "prefill-1", "q"), False, "", "prefill-1", sender) if sender else None
         parked = waits("p", parked=True, waits_for="transfer: KV blocks from another process", transfer=move)
@@ -357,7 +357,7 @@ def test_the_sender_of_a_transfer_that_was_not_asked_must_act_and_not_the_worker
         assert any("10.0.0.7:5600, was not asked" in line for line in found.evidence) is (holder is None)
 
 
-def test_who_waits_for_blocks_that_are_kept_for_readers_elsewhere_is_queued():
+def test_a_request_for_blocks_kept_for_readers_elsewhere_is_queued():
     done = Sighting("done", QUEUE, "FINISHED_STOPPED", request=Request("done"), ended=True)
     done.request.transfer = True
     short = waiting.shortage("7 of group 0", "3 free", {"done": 50})
@@ -368,7 +368,7 @@ def test_who_waits_for_blocks_that_are_kept_for_readers_elsewhere_is_queued():
         assert any("for readers elsewhere" in line for line in found[0].evidence) is (verdict == QUEUED)
 
 
-def test_a_worker_that_waits_for_the_next_step_does_not_stand_in_its_transfers_way():
+def test_a_worker_that_waits_for_a_step_does_not_block_its_transfers():
     for keeper, holder in (
         (Keeper("main", 301, "acquire_read (shm_broadcast.py:9)", ring="psm_1"), None),
         (still("lock"), "TP0"),
@@ -392,7 +392,7 @@ def preempted(name, computed, output, times):
     return Sighting(name, RUNNING, "RUNNING", progress=(computed, output, times), request=numbers)
 
 
-def test_who_is_preempted_over_and_over_while_nobody_gives_a_token_thrashes():
+def test_requests_preempted_over_and_over_without_a_token_thrash():
     def said(*pairs):
         now, before = ([runs_ for runs_ in side if runs_ is not None] for side in zip(*pairs))
         names = {one.request_id for one in now}

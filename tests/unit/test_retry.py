@@ -116,7 +116,7 @@ def test_reads_of_another_process_have_their_own_budget(clock):
     assert retry_reading(one, outer) == "read"
 
 
-def test_what_an_inner_read_spent_its_budget_on_is_not_repeated_after_the_deadline(clock):
+def test_an_inner_read_that_spent_its_budget_is_not_repeated(clock):
     target, inner, began, outer = Running(), failing(clock, 10**6, moving_fault), clock.now, []
     with pytest.raises(FaultError):
         retry(lambda: outer.append(0) or retry_reading(target, inner), lambda: True)

@@ -47,7 +47,7 @@ def test_a_whole_stack_between_them_ends_a_doubt(monkeypatch):
         one.seen()
 
 
-def test_a_thread_that_sleeps_is_whole_and_a_generator_is_never_the_root_that_is_known(monkeypatch):
+def test_a_thread_that_sleeps_is_whole_and_a_generator_is_no_root(monkeypatch):
     clock(monkeypatch, 1e-5)
     one = roots.Roots()
     assert one.prove(B, 1, False, asleep) and one.known is None

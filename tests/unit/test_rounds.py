@@ -34,7 +34,7 @@ def test_a_count_of_rounds_is_taken_whole_however_late_they_are(monkeypatch):
     assert Clock(monkeypatch).begins([9.0], 1.0, count=1) == [0.0]
 
 
-def test_in_a_given_time_rounds_that_fall_due_during_another_are_left_out_and_the_last_is_at_the_end(monkeypatch):
+def test_rounds_due_during_another_are_left_out_and_the_last_is_at_the_end(monkeypatch):
     assert Clock(monkeypatch).begins([0.0], 0.25, seconds=1.0) == [0.0, 0.25, 0.5, 0.75, 1.0]
     assert Clock(monkeypatch).begins([0.6, 0.0], 0.25, seconds=1.0) == [0.0, 0.6, 0.75, 1.0]
     assert Clock(monkeypatch).begins([0.0], 1.0, seconds=2.5) == [0.0, 1.0, 2.0, 2.5]
@@ -54,7 +54,7 @@ def test_what_is_sampled_has_its_rest_after_a_round(monkeypatch):
 
 
 @pytest.mark.parametrize("cut", [0.001, 0.02])
-def test_a_wait_that_is_cut_short_brings_rounds_forward_and_leaves_no_gap_after_them(monkeypatch, cut):
+def test_a_wait_cut_short_brings_rounds_forward_and_leaves_no_gap(monkeypatch, cut):
     clock, begins, cuts = Clock(monkeypatch), [], [cut] * 10
 
     def key(seconds):

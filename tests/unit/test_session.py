@@ -97,7 +97,7 @@ def test_a_process_tells_what_has_become_of_it(engine):
     assert process.fate() == ""
 
 
-def test_a_name_with_several_places_shows_them_all_and_unstopped_is_said_in_words():
+def test_a_name_with_several_places_shows_all_and_unstopped_in_words():
     from gdbext.answers.breakpoints import set_text
     from gdbext.render.text import PLAIN
 

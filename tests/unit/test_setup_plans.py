@@ -53,7 +53,7 @@ def test_an_environment_that_was_not_finished_does_not_count(monkeypatch, tmp_pa
     assert environments.existing("tests") == os.path.join(folder, "bin", "python")
 
 
-def test_a_broken_environment_is_made_anew_and_a_failed_step_says_where_the_log_is(monkeypatch, tmp_path):
+def test_a_broken_environment_is_made_again_and_a_failure_names_the_log(monkeypatch, tmp_path):
     monkeypatch.setenv("GDBEXT_CACHE", str(tmp_path))
     monkeypatch.setitem(
         environments.ENVIRONMENTS,
@@ -113,7 +113,7 @@ def part(name, status, **counts):
     return run_tests.Part(name, status, 1.0, counts)
 
 
-def test_the_last_line_counts_all_parts_and_why_tests_were_skipped_stands_before_it(capsys):
+def test_the_last_line_counts_all_parts_after_why_tests_were_skipped(capsys):
     results = [
         part("lint", 0, passed=3),
         part("unit", 1, passed=10, failures={"test_a": "x.py:3\nE 1 != 2", "test_b": "no"}, skipped={"no GPU": 1}),
@@ -137,7 +137,7 @@ def test_a_part_that_ended_before_it_could_count_is_a_failure():
     assert "status 2" in part("unit", 2).line()
 
 
-def test_what_needs_no_machine_for_itself_runs_on_all_processors_and_not_where_one_looks_on():
+def test_what_needs_no_machine_for_itself_runs_on_all_processors():
     assert run_tests.runs("unit", ["-k", "x"], 4, "py") == [["-n", "4", "--dist", "loadfile"]]
     worker = f"7*popen//python=py {run_tests.own_pids.__file__} py"  # each sees its own processes alone
     shared = ["-m", "not alone", "--tx", worker, "--dist", "loadfile", "--no-loadscope-reorder"]
@@ -156,7 +156,7 @@ def test_the_runs_of_a_part_count_as_one():
     assert run_tests.joined([part("gpu", run_tests.NO_TESTS)]).line() == "gpu      no tests"
 
 
-def test_a_test_that_passes_alone_counts_and_is_listed_one_that_fails_again_has_failed(capsys):
+def test_a_test_that_passes_alone_is_listed_one_that_fails_again_failed(capsys):
     first = part("gdb", 1, passed=5, failures={"test_a": "slow", "test_b": "wrong"}, skipped={"no GPU": 1})
     both = run_tests.settled(first, part("gdb", 1, passed=1, failures={"test_b": "wrong again"}))
     assert (both.line(), both.status) == ("gdb      6 passed, 1 failed, 1 skipped in 2 s", 1)

@@ -136,7 +136,7 @@ def test_a_folder_goes_with_the_one_that_made_it_however_it_ends(names, number):
         gone(path)
 
 
-def test_what_somebody_else_put_into_it_stays_and_so_does_what_lies_in_its_place(tmp_path):
+def test_what_others_put_into_it_stays_and_what_lies_in_its_place(tmp_path):
     with process() as target:
         with exchanging(target.pid, "run.py") as (owner, path, remover):
             with open(f"{path}/kept", "w"):

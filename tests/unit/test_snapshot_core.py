@@ -77,14 +77,14 @@ def test_memory_that_was_not_copied_faults(tmp_path, address):
     assert t.read_partial(address, 8) == b""
 
 
-def test_a_read_over_the_edge_of_what_was_copied_faults_and_its_beginning_can_be_had(tmp_path):
+def test_a_read_over_the_edge_of_the_copy_faults_its_beginning_reads(tmp_path):
     t = CoreFileTarget(make(tmp_path))
     with pytest.raises(FaultError):
         t.read(0x10FF8, 16)
     assert t.read_partial(0x10FF8, 16) == b"\x0a" * 8
 
 
-def test_pages_that_were_not_copied_are_filled_with_zeros_where_that_is_asked_for(tmp_path):
+def test_pages_that_were_not_copied_are_zeros_where_asked_for(tmp_path):
     t = CoreFileTarget(make(tmp_path))
     assert t.read_filled(0x10FF8, 2 * PAGE) == b"\x0a" * 8 + bytes(PAGE) + b"\x0c" * (PAGE - 8)
     assert t.read_filled(0x13FF0, 32) == b"\x0d" * 16 + bytes(16) and t.read_filled(0x20008, 24) == bytes(24)
@@ -113,7 +113,7 @@ def test_a_file_that_is_gone_is_a_fault_that_names_it(tmp_path, backed):
         t.read(0x40000, 8)
 
 
-def test_the_command_line_of_a_core_comes_from_its_header_and_a_snapshot_has_none(tmp_path):
+def test_a_cores_command_line_is_in_its_header_a_snapshot_has_none(tmp_path):
     t = CoreFileTarget(make(tmp_path))
     t.note.clear()  # as the kernel's
     assert t.argv() == ["python3", "-m", "vllm\x1b[31m"]
@@ -181,7 +181,7 @@ def test_damaged_bytes_never_crash_the_reader(tmp_path):
         target.unlink()
 
 
-def test_a_snapshot_of_a_newer_version_and_a_file_that_is_no_core_are_refused(tmp_path):
+def test_a_newer_snapshot_and_a_file_that_is_no_core_are_refused(tmp_path):
     path = make(tmp_path, note={"pid": 1})
     data = open(path, "rb").read().replace(b'"version": 1', b'"version": 9')
     newer = tmp_path / "newer"
@@ -225,7 +225,7 @@ def test_the_memory_map_of_a_process_survives_the_note(tmp_path):
     assert elf.open_elf(str(tmp_path / "d")).type == elf.ET_CORE
 
 
-def test_a_file_without_call_frame_information_says_nothing_of_the_next_one(tmp_path):
+def test_a_file_without_frame_information_says_nothing_of_the_next(tmp_path):
     """What is known of a file ends with it: nothing is kept by its place in memory, which the next file may get."""
     whole = open(os.path.realpath(sys.executable), "rb").read(1 << 16)
     with_table = elf.Elf("with", open("/proc/self/exe", "rb").read())

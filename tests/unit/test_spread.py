@@ -69,7 +69,7 @@ def test_a_rank_that_is_to_be_here_and_is_not_is_named(engine, make_proc):
     assert rank_nodes.missing_line(here) == f"{engine}: rank 3 of 4: expected here, not running"
 
 
-def test_data_parallel_cores_elsewhere_are_named_and_servers_of_one_machine_make_a_whole(make_proc):
+def test_data_parallel_cores_elsewhere_are_named(make_proc):
     proc = make_proc()
     words = ["--data-parallel-size", "4", "--data-parallel-size-local", "2", "--data-parallel-address", "10.0.0.9"]
     main = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m", *words, "--headless", "--data-parallel-start-rank=2"])

@@ -81,7 +81,7 @@ def test_64_nodes_become_one_tree(tmp_path):
     assert "idle: 1024 × pt_gloo_runloop" in text
 
 
-def test_equal_labels_of_two_machines_are_told_apart_and_who_failed_is_named(tmp_path):
+def test_equal_labels_of_two_machines_are_told_apart(tmp_path):
     for n in (0, 1):
         answer = node(0, 2, 3)
         for group in answer["groups"]:

@@ -27,7 +27,7 @@ class Recorded:
         return (self.made[key],)
 
 
-def test_who_is_left_out_is_not_looked_through_and_comes_in_when_asked_about():
+def test_a_process_left_out_is_not_read_until_it_is_asked_about():
     one, two, three = Agent("one", {"x": 1}), Agent("two", {"x": 1, "y": 2}), Agent("three", {"x": 1})
     recorded = Recorded()
     reachable = Reachable(recorded, [one, two, three])

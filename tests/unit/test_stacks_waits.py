@@ -39,7 +39,7 @@ def test_every_cycle_once(pairs, expected):
     assert sorted("".join(e.waiter for e in c) for c in cycles(edges(*pairs))) == expected
 
 
-def test_descriptors_are_gone_through_once_and_no_other_files_are_asked_about(tmp_path, monkeypatch):
+def test_descriptors_are_read_once_and_no_other_files_are_asked_about(tmp_path, monkeypatch):
     """However many locks are waited for: a file of a server that is gone is not asked about for its neighbours' sake."""
     paths = [str(tmp_path / name) for name in ("one", "two", "three", "other")]
     files = [open(path, "w") for path in paths]

@@ -112,7 +112,7 @@ def test_who_stands_is_named_and_nobody_who_has_sent_or_rests(kind, seed):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(12))
-def test_without_one_machine_nobody_else_is_accused_and_who_was_not_asked_is_named(kind, seed):
+def test_without_one_machine_no_other_is_accused_and_it_is_named(kind, seed):
     draw = random.Random(f"without {kind} {seed}")
     model = Model(draw.choice([2, 3, 4]), draw.choice([2, 3]))
     odd = lived(kind, model, draw)

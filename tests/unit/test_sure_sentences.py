@@ -77,7 +77,7 @@ def test_nobody_is_not_said_where_a_thread_may_act_by_itself(more, said):
     assert end.state == "unknown" and end.why.startswith("no Python frame that was read names it") and said in end.why
 
 
-def test_nobody_is_not_said_where_a_handler_or_a_thread_that_was_not_sent_may_act():
+def test_nobody_is_not_said_where_a_handler_or_unsent_thread_may_act():
     handled = waits()
     handled.signals = ["SIGUSR1"]
     assert end_of(handled).state == "unknown" and "handler of SIGUSR1" in end_of(handled).why
@@ -114,7 +114,7 @@ def test_a_native_thread_may_give_what_an_ended_one_could_have_given():
     assert said(NATIVE).kind == "unknown"
 
 
-def test_who_reads_its_own_socket_is_not_accused_where_native_code_may_write():
+def test_a_reader_of_its_own_socket_is_not_accused_if_native_code_writes():
     def said(**more):
         one = process("a", python("main"), role="", edge=Edge(node("a"), "the end of t", "Thread", ("a", 7)), call=FUTEX)
         add(one, 7, "t", call=Call("recv", [Source("unix", "a Unix socket", 5, [6])]))
@@ -257,7 +257,7 @@ def lock(monkeypatch, readers, writer, flags, *threads):
     return SimpleNamespace(name="a", target=target, threads=list(threads))
 
 
-def test_a_rwlock_names_its_writer_counts_its_readers_and_a_reader_waits_for_the_writer(monkeypatch):
+def test_a_rwlock_names_its_writer_and_counts_its_readers(monkeypatch):
     reads = thread(1, "futex_wait", "__pthread_rwlock_rdlock", "work")
     writes = thread(2, "futex_wait", "pthread_rwlock_wrlock", "work", word=BASE + 8)
     view = lock(monkeypatch, 3, 2, 0, reads, writes)  # locked for writing

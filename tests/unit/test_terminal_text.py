@@ -105,7 +105,7 @@ def test_a_narrow_table_goes_without_its_spare_columns_and_names_them(width, sho
     assert text[3:] == ([f"(no room for: {', '.join(missing)})"] if missing else []) and max(map(len, text)) <= (width or 45)
 
 
-def test_spare_columns_make_room_for_text_and_nothing_is_lost_where_even_that_is_too_little():
+def test_spare_columns_make_room_for_text_and_nothing_is_lost():
     rows = [[*row[:6], "it is stopped by a signal and nobody knows why " * 3] for row in ROWS]
     lines = table(rows, HEAD, Style(False, 76), (), ("parent", "thr")).split("\n")
     assert lines[0].split() == ["#", "label", "role", "pid", "thr", "note"] and max(map(len, lines)) <= 76

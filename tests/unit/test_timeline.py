@@ -27,7 +27,7 @@ def test_time_is_counted_where_it_was_spent():
     assert flame.parse_folded(flame.folded(own)) == {path: pytest.approx(s) for path, s in own.items()}
 
 
-def test_threads_that_rest_are_left_out_and_counted_but_never_a_main_thread():
+def test_threads_that_rest_are_left_out_but_never_a_main_thread():
     rec = made()
     process = rec.processes[0]
     main, other = process.threads
@@ -101,7 +101,7 @@ def test_the_fullest_recording_has_its_place_in_memory():
     assert recording.MAX_LOOKS * look + recording.MAX_RUNS * run + nodes < 400 << 20
 
 
-def test_a_look_that_was_interrupted_is_dated_anew_and_what_is_half_there_is_dropped():
+def test_an_interrupted_sample_is_dated_again_and_halves_are_dropped():
     rec = made()
     process = rec.processes[0]
     process.finish = 1.5
@@ -285,7 +285,7 @@ def test_a_late_rank_was_late_for_what_it_did_for_most_of_the_time(ran, held, wh
 
 
 @pytest.mark.parametrize("state,stall", [(RUNNING, "spin"), (LOCK, "lock")])
-def test_a_rank_that_is_stopped_where_ranks_meet_is_late_for_who_stands_there_until_it_goes_on(state, stall):
+def test_a_rank_stopped_where_ranks_meet_is_late_until_it_goes_on(state, stall):
     step = [(5, "main work", RUNNING), (3, "main reduce", state)]
     stands = [*step * 4, (5, "main work", RUNNING), (30, "main reduce", recording.STOPPED), *step * 4]
     alone = [(stall, "R0", (), ""), ("stopped", "R1", (), "")]

@@ -140,7 +140,7 @@ def test_two_float4_values_of_a_byte_are_both_counted():
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "complex64", "int32"])
-def test_repeated_elements_are_read_once_and_counted_as_often_as_they_are_there(kind):
+def test_repeated_elements_are_read_once_and_counted_each_time(kind):
     """As of a tensor that was really repeated; and 2 ** 36 of them at once."""
     own = numpy.array([1.5, -2.0, 0.0, 7.0], "f4")
     own = (own.view("u4") >> 16).astype("u2") if kind == "bfloat16" else own.astype(kind)

@@ -319,7 +319,7 @@ def test_differences_are_counted_and_measured():
     assert found["max_abs_diff"] == 2.0
 
 
-def test_the_first_difference_is_the_first_in_row_major_order_whatever_the_strides(monkeypatch):
+def test_the_first_difference_is_the_first_in_row_major_order(monkeypatch):
     monkeypatch.setattr(arrays, "PIECE", 32)
     base = numpy.arange(60, dtype=numpy.int32)
     other = base.copy()

@@ -24,7 +24,7 @@ def test_a_name_that_a_release_lost_is_told_with_its_place(tmp_path):
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
-def test_the_release_that_the_tests_run_is_known_and_its_reader_names_something(engine):
+def test_the_release_that_the_tests_run_is_known_to_its_reader(engine):
     assert try_newest.tested(engine).count(".") >= 1
     assert len(try_newest.used(os.path.join(ROOT, "gdbext", "engines", engine))) > 200
 

@@ -30,7 +30,7 @@ def test_who_waits_for_its_turn_with_the_gil_accuses_nobody_who_runs():
         assert judge([waiting]).kind == "unknown"
 
 
-def test_only_an_engines_own_function_says_that_it_starts_or_waits_for_another():
+def test_only_an_engines_own_function_says_that_it_starts_or_waits():
     """As seen on a program whose `rendezvous` accepts connections: "startup", while the wait for another process had no end."""
     c10d = "torch/distributed"
     starts = {"load_model": "vllm", "wait_for_ready": "vllm", "rendezvous": c10d, "init_process_group": c10d}
@@ -52,7 +52,7 @@ def test_the_rank_that_is_not_there_is_the_culprit():
     assert (said.kind, said.culprits, said.victims) == ("collective", [node("TP1")], ["TP0", "TP2"])
 
 
-def test_a_rank_in_another_collective_is_the_culprit_and_two_against_two_are_all():
+def test_a_rank_in_another_collective_is_the_culprit_at_a_tie_all_are():
     said = judge([process("TP0", inside()), process("TP1", inside("broadcast")), process("TP2", inside())])
     assert (said.kind, said.culprits) == ("collective", [node("TP1")])
     said = judge([process("TP0", inside()), process("TP1", inside("broadcast"))])
@@ -66,7 +66,7 @@ def test_who_does_something_else_inside_a_collective_does_not_wait_in_it():
     assert (said.kind, said.culprits) == ("collective", [node("TP1")])
 
 
-def test_who_stands_in_torchs_code_with_one_more_collective_begun_waits_for_those_that_have_not():
+def test_a_rank_with_one_more_collective_begun_waits_for_the_others():
     """As seen on DistributedDataParallel: the backward pass averages gradients, and no frame names a collective."""
     backward = python("_engine_run_backward", file="/x/torch/autograd/graph.py") + python("train")
 
@@ -84,7 +84,7 @@ def test_who_stands_in_torchs_code_with_one_more_collective_begun_waits_for_thos
         assert judge(well).kind not in ("collective", "starved", "livelock")
 
 
-def test_who_has_a_lock_and_wants_a_processor_in_vain_is_not_accused_of_keeping_it():
+def test_a_lock_holder_that_is_denied_a_cpu_is_not_accused():
     for state, more, kind in (("S", {}, "lock-held"), ("R", {}, "unknown"), ("S", {"wanted": 0.9}, "unknown")):
         one = process("7", python("take"), role="", edge=Edge(node("7"), "the Lock x", "Lock", ("7", 8)))
         add(one, 8, "keeper", state=state, **more)
@@ -253,7 +253,7 @@ def test_who_waits_for_a_signal_rests_unless_a_child_may_owe_it(name):
     assert judge([front]).kind == "stuck-requests"
 
 
-def test_a_server_that_looks_at_the_time_rests_where_its_engine_has_no_request():
+def test_a_server_that_reads_the_time_rests_if_no_request_is_open():
     server = process("api", python("run"), role="api-server", call=Call("epoll", [Source("event", "eventfd")]))
     server.loops = [LoopState(1, node("api")[1], main=("api", "t1"))]
     edge = Edge(("api", "t1"), "the end of task t2", "task", candidates=[("api", "t2")])
@@ -372,7 +372,7 @@ def counted(name, number, frames, native=(), **more):
 DEVICE = [Frame("native", "cudaStreamSynchronize", "libcudart.so.12"), *python("forward")]
 
 
-def test_of_ranks_that_wait_for_their_devices_the_one_behind_is_the_culprit():
+def test_of_ranks_that_wait_for_devices_the_one_behind_is_the_culprit():
     ranks = [counted("TP0", 9, DEVICE), counted("TP1", 9, DEVICE), counted("TP2", 8, DEVICE)]
     said = judge(ranks)
     assert (said.kind, said.culprits, said.victims) == ("collective", [node("TP2")], ["TP0", "TP1"])
@@ -387,7 +387,7 @@ def test_where_as_many_are_behind_as_ahead_or_none_is_nobody_is_blamed():
     assert said.kind == "kernel" and not any("counted" in e for e in said.evidence)
 
 
-def test_a_thread_that_fetches_results_waits_for_the_device_in_place_of_its_main_thread():
+def test_a_thread_that_fetches_results_waits_for_the_device():
     ring = python("acquire_read", "dequeue", "worker_busy_loop")
 
     def worker(name, number, *, fetches=True, **more):
@@ -408,7 +408,7 @@ def test_a_thread_that_fetches_results_waits_for_the_device_in_place_of_its_main
         assert judge([add(busy, 7, "WorkerAsyncOutput", frames=DEVICE, moved=not moves)]).kind not in ("kernel", "collective")
 
 
-def test_an_engine_whose_server_is_gone_is_orphaned_whatever_its_requests_do():
+def test_an_engine_whose_server_is_gone_is_orphaned():
     core, worker = process("EngineCore", role="engine-core"), process("TP0")
     lost = SimpleNamespace(
         request_id="r1", verdict="lost", sure=True, holder=None, at=None, waits_for="", age=None, evidence=["it was lost"]
@@ -445,7 +445,7 @@ def test_who_got_a_lock_meanwhile_accuses_nobody_who_has_it_now():
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_many_threads_of_which_each_might_end_the_waits_of_the_others_are_each_followed_once(same):
+def test_threads_that_might_end_each_others_waits_are_followed_once(same):
     """Their ways are more than can be counted."""
     nodes = [node("a"), *(("a", n) for n in range(60))]
     edges = [Edge(n, "the Lock x", "Lock", candidates=[c for c in nodes if c != n]) for n in nodes]
@@ -459,7 +459,7 @@ def test_many_threads_of_which_each_might_end_the_waits_of_the_others_are_each_f
     assert (said.kind, said.culprits) == ("starved", [("a", 59)])
 
 
-def test_a_thread_that_the_kernel_keeps_is_named_with_its_place_and_not_one_that_only_reads():
+def test_a_thread_that_the_kernel_keeps_is_named_with_its_place():
     def main(**more):
         one = process("7", python("start"), role="", kernel="kernel_clone", **more)
         one.main.state = "D"

@@ -60,7 +60,7 @@ def front(pool=True, **sighting):
     return Look("s", 1, "frontend", ("frontend",), [one])
 
 
-def test_an_exchange_is_a_request_that_moves_or_does_not_and_accuses_nobody():
+def test_an_exchange_is_a_request_and_accuses_nothing():
     (one,) = join([front(progress=(1,))], [front(progress=(1,))])
     assert (one.verdict, one.holder, one.at.tid) == ("", None, 900)
     assert "Task-20" in one.evidence[0] and "encode (slow.py:15)" in one.evidence[1]
@@ -80,7 +80,7 @@ def server(requests, culprit=None):
     return add(f, 900, "pool", frames=stack(("encode", "/x/slow.py"), ("_worker", POOL)), **(culprit or {}))
 
 
-def test_an_engine_is_not_idle_while_an_exchange_is_open_and_says_who_has_it():
+def test_an_engine_is_not_idle_while_an_exchange_is_open():
     requests = join([front(progress=(1,))], [front(progress=(1,))])
     pipe = {"call": Call("read", [Source("pipe", "pipe:[9]", 9)])}
     at_rest = server([])
@@ -93,7 +93,7 @@ def test_an_engine_is_not_idle_while_an_exchange_is_open_and_says_who_has_it():
     assert chain.waiter == ("s", "task Task-20") and ("s", 900) in chain.nodes
 
 
-def test_a_pools_thread_that_never_goes_on_keeps_exchanges_and_one_at_work_does_not():
+def test_a_stuck_thread_of_a_pool_keeps_exchanges_one_at_work_does_not():
     requests = join([front(progress=(1,))], [front(progress=(1,))])
     asleep = judge([server(requests, {"call": Call("nanosleep", seconds=3600)})])
     assert (asleep.kind, asleep.culprits) == ("stuck-requests", [("s", 900)])
@@ -145,7 +145,7 @@ def test_connections_wait_behind_one_client_that_says_nothing():
     assert judge(came).kind != "starved"
 
 
-def test_who_waits_on_a_connection_that_a_server_at_rest_has_not_accepted_is_not_idle():
+def test_a_client_that_a_resting_server_has_not_accepted_is_not_idle():
     def said(text):
         client = process("c", python("read"), ("recv",), role="", call=Call("recv", [Source("client", text, 7, [5], tcp=True)]))
         client.pid, client.peers, served = 2, {5: [(1, True)]}, listens()
@@ -174,7 +174,7 @@ def rests(name, pid, uses):
     return holder(name, pid, uses, call=Call("accept", [Source("listener", "port", 3)]))
 
 
-def test_all_that_give_to_a_pipe_must_rest_and_who_merely_inherited_its_end_gives_nothing():
+def test_all_that_give_to_a_pipe_must_rest_inheritors_give_nothing():
     stuck = {"call": Call("futex")}
     assert judge(piped(rests("a", 1, True))).kind == "idle"
     assert judge(piped(rests("a", 1, True), rests("b", 2, False))).kind == "idle"

@@ -255,7 +255,7 @@ def rank_data(number, count, serves="m"):
     return {**data, "ranks": {"world": number}, "sizes": {"world": count}, "instance": instance}
 
 
-def test_ranks_of_several_machines_are_one_list_and_who_is_missing_is_named():
+def test_ranks_of_several_machines_are_one_list_the_missing_are_named():
     def answer(*ranks):
         return json.loads(json.dumps({"ranks": ranks, "processes": 5, "routers": []}))
 
@@ -281,7 +281,7 @@ def test_a_request_that_is_kept_is_so_while_a_workers_batch_still_has_it():
 
 
 @pytest.mark.parametrize("kind", ["lock", "sleep", "crossed"])
-def test_two_jobs_of_one_node_have_ranks_of_one_name_and_the_right_ones_are_placed(kind):
+def test_two_jobs_of_one_node_with_equal_ranks_are_placed_right(kind):
     ill, verdict, blamed = a_job(kind, 2)
     well, _, _ = a_job("work", 2)
     for rank in well:
@@ -295,7 +295,7 @@ def test_two_jobs_of_one_node_have_ranks_of_one_name_and_the_right_ones_are_plac
         assert accused == [(f"n{name[1:]}", 100) for name in (blamed or ["R0", "R1"])], data["culprits"]
 
 
-def test_each_number_of_a_request_is_taken_from_other_machines_and_one_that_is_new_may_be_missing():
+def test_each_number_of_a_request_comes_from_machines_a_new_one_may_lack():
     """Another machine may have an older pack: only what the first release to answer over machines had may be required."""
     first = {"tokens", "prompt_tokens", "computed_tokens", "output_tokens", "in_flight_tokens", "draft_tokens"}
     required, optional = {name for name in ROW if not name.endswith("?")}, {name[:-1] for name in ROW if name.endswith("?")}

@@ -28,7 +28,7 @@ def test_who_moved_between_looks_is_slow_and_not_missing():
     assert judge([process("R0", inside("barrier"), role="", world=(0, 2)), naps]).kind == "collective"
 
 
-def test_who_waits_for_input_from_outside_before_it_tells_the_others_is_at_rest():
+def test_a_rank_that_waits_for_input_before_it_tells_others_rests():
     def ranks(operation):
         source = process("R0", python("accept"), ("accept",), role="", world=(0, 2))
         source.threads[0].call = Call("recv", [Source("listener", "connections to port 1")])
@@ -58,7 +58,7 @@ def test_jobs_of_one_size_are_one_only_by_what_is_exact():
     assert not [v for v in said[1:] if v.culprits]
 
 
-def test_jobs_are_one_by_the_address_of_their_store_and_never_by_their_size():
+def test_jobs_are_one_by_the_address_of_their_store_not_by_size():
     def job(port, **more):
         counts = [Count("gloo group 0 of 2", 0, 2, {"": 3})]
         found = [
@@ -104,7 +104,7 @@ def test_ranks_on_machines_that_were_not_asked_are_named_with_the_address(seed):
     assert any("not named here" in line for line in said.evidence) == bool(set(away) - knows)
 
 
-def test_a_rank_of_an_asked_machine_that_is_not_there_is_on_no_machine_that_was_not_asked():
+def test_a_missing_rank_of_an_asked_machine_is_on_no_other_machine():
     ranks = [process(f"R{rank}", inside("all_reduce"), role="", world=(rank, 4)) for rank in (0, 1, 2)]
     for one in ranks:
         one.job, one.hosts = "10.0.0.1:29500", {rank: f"10.0.0.{1 + rank // 2}" for rank in range(4)}
@@ -124,7 +124,7 @@ def test_a_fork_of_a_rank_is_no_rank():
     assert (said.kind, said.culprits, said.victims) == ("collective", [node("R1")], ["R0"])
 
 
-def test_a_rank_that_was_given_something_or_read_or_whose_giver_woke_is_slow_and_not_missing():
+def test_a_rank_that_was_given_something_is_slow_and_not_missing():
     """As seen at full load on a rank that takes pieces of its weights from a queue: samples of it were all alike."""
 
     def said(giver=None, read=0, **more):

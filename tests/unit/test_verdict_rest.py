@@ -12,7 +12,7 @@ from gdbext.verdict.judge import judge_group as judge
 
 @pytest.mark.parametrize("kind", ["Queue", "Lock"])
 @pytest.mark.parametrize("for_good", [True, False])
-def test_who_goes_on_after_a_sleep_starves_nobody_but_keeps_a_lock_meanwhile(for_good, kind):
+def test_a_thread_that_goes_on_after_a_sleep_keeps_a_lock_meanwhile(for_good, kind):
     """A feed that comes once in an hour stands in its sleep as one that never gives."""
     main = process("a", python("main"), edge=Edge(node("a"), "x", kind, ("a", 7)))
     said = judge([add(main, 7, "sleeps", native=SLEEP, call=Call("nanosleep", seconds=3600), for_good=for_good)])
@@ -47,7 +47,7 @@ def test_an_end_that_a_process_which_may_not_be_read_may_have_is_no_proof():
     assert said([8]).kind == "unknown"
 
 
-def test_an_engine_rests_with_its_detokenizer_and_the_helpers_of_its_processes():
+def test_an_engine_rests_with_its_detokenizer_and_its_helpers():
     def engine(requests):
         reads = Call("read", [Source("pipe", "pipe:[7]", 7)])
         tracker = process(
@@ -88,7 +88,7 @@ def test_an_engine_rests_with_its_detokenizer_and_the_helpers_of_its_processes()
     assert judge(engine([stuck])).kind == "stuck-requests"
 
 
-def test_a_process_without_python_rests_in_its_loop_if_it_listens_and_none_of_its_threads_runs_or_waits_for_a_lock():
+def test_a_process_without_python_rests_if_it_listens_and_nothing_runs():
     """As Ray's gcs_server, whose main thread watches timers only: other threads of it watch the listener."""
     timers = Call("epoll", [Source("event", "anon_inode:[eventfd]"), Source("event", "anon_inode:[timerfd]")])
 
@@ -106,7 +106,7 @@ def test_a_process_without_python_rests_in_its_loop_if_it_listens_and_none_of_it
     assert judge([python_one]).kind == "unknown"
 
 
-def test_a_worker_of_ray_rests_where_it_takes_its_next_task_and_works_where_its_methods_do():
+def test_a_worker_of_ray_rests_where_it_takes_its_next_task():
     timers = Call("epoll", [Source("event", "anon_inode:[eventfd]")])
     takes = python("Worker.main_loop", file="/x/ray/_private/worker.py")
     method = [*python("work", file="/x/mine.py"), *python("actor_method_executor", file="/x/ray/_private/function_manager.py")]

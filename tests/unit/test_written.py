@@ -180,7 +180,7 @@ def test_modes_are_those_asked_for_less_the_umask(tmp_path, way):
         os.umask(before)
 
 
-def test_a_core_is_replaced_where_its_writer_may_and_folders_come_with_the_file(tmp_path):
+def test_a_core_is_replaced_where_allowed_and_its_folders_are_made(tmp_path):
     (tmp_path / "core").write_bytes(b"\x7fELF")
     for force, may, why in ((False, True, "-force replaces it"), (True, False, "nothing replaces"), (False, False, "is a core")):
         with pytest.raises(GdbextError, match=why):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import struct
 
 from ... import log
-from ...cpython.thirdparty import numpy_objects
+from ...cpython.libraries import numpy_objects
 from ...errors import GdbextError, LayoutError, NotFoundError
 from ...torch.tensor_impl import is_tensor, read_tensor
 from ..objects import at, at_once, first_present, left_out, numbers_until, stands_in

@@ -4,7 +4,7 @@ tables that were gathered for attention (vllm/v1/worker/gpu/block_table.py, buff
 from __future__ import annotations
 
 from ... import log
-from ...cpython.thirdparty import numpy_objects
+from ...cpython.libraries import numpy_objects
 from ...errors import GdbextError
 from ...kvcache.rules import WORKER_COPY
 from ...torch.tensor_impl import is_tensor, read_tensor

@@ -7,7 +7,7 @@ import re
 import struct
 
 from ... import log
-from ...cpython.thirdparty import numpy_objects
+from ...cpython.libraries import numpy_objects
 from ...errors import FaultError, GdbextError, LayoutError
 from ...kvcache.addresses import order_of, strided_layer
 from ...kvcache.model import Table, Worker

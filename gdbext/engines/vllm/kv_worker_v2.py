@@ -13,7 +13,7 @@ sample/states.py, sample/penalties.py."""
 from __future__ import annotations
 
 from ... import log
-from ...cpython.thirdparty import numpy_objects
+from ...cpython.libraries import numpy_objects
 from ...errors import GdbextError, LayoutError
 from ...kvcache.model import Row, Table
 from ...kvcache.rules import WORKER_ROWS
