@@ -4,6 +4,7 @@ carry the pack there and run it from memory. Their answers are merged here."""
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
@@ -429,7 +430,7 @@ def _answer(command: type[Command], text: str, budget: Any) -> Any:
     try:
         found = json_of((_json_line(text) or text).encode(), budget.path, budget)
     except ValueError as e:
-        raise GdbextError(no_answer + (f" ({e})" if "deeply" in str(e) or "finite" in str(e) else "")) from None
+        raise GdbextError(no_answer + (f" ({e})" if re.search("deeply|finite|digits", str(e)) else "")) from None
     schema = str(found.get("schema", "")) if isinstance(found, dict) else ""
     if not schema.startswith(command.name + "/"):
         raise GdbextError(no_answer)
