@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import struct
-import sys
 import time
 from typing import TYPE_CHECKING, overload
 
@@ -24,7 +24,8 @@ BLOCK, MAX_BLOCKS = 16 << 10, 64  # bytes of a block of `FileBytes`, and how man
 MAX_READ = 1 << 30  # bytes of one system call: the kernel gives 2 GiB at most
 NEAR, MAX_SEARCH = 512, 4 << 20  # bytes that a search reads at first, and at once later
 JSON_SIZE = 1 << 30  # bytes of memory that parsed JSON may take
-MAX_DIGITS = 4300
+MAX_DIGITS = 300  # of a number: a float holds it
+LONG_NUMBER = rb"[0-9]{300}|[eE][+]?[0-9]{3}"
 MAX_DEPTH = 100  # lists and objects inside each other
 # Bytes that a mark of JSON text can become at most when parsed: an object, a list, half a string, a key, a place in either
 # with its number (CPython 3.8 to 3.15, 64 bits).
@@ -249,14 +250,17 @@ def json_of(data: bytes, name: str, budget: Budget | None = None, taken: bool = 
     """The value of JSON text; the one way to parse JSON that others wrote.
 
     `budget`: shared with other texts; without it JSON_SIZE. `taken`: `take_json` has counted all of the text already.
-    `ValueError` for text that is no JSON, has a number that is not finite (1e999, NaN), or is deeper than MAX_DEPTH.
+    `ValueError` for text that is no JSON, has a number that no float holds (1e999, NaN), or is deeper than MAX_DEPTH.
     Text that does not fit the budget is a `GdbextError` that calls it `name`."""
     if not taken:
         take_json(budget or Budget(name, JSON_SIZE), data)
     import json  # here: most commands read none
 
     try:
-        found = json.loads(data, parse_int=_short_int if _UNBOUNDED else None, parse_float=_finite, parse_constant=_finite)
+        odd = re.search(LONG_NUMBER, data) is not None  # they take a function call for each number
+        found = json.loads(
+            data, parse_int=_short_int if odd else None, parse_float=_finite if odd else None, parse_constant=_finite
+        )
     except RecursionError:
         raise ValueError("nested too deeply") from None
     level = [found]
@@ -270,9 +274,6 @@ def json_of(data: bytes, name: str, budget: Budget | None = None, taken: bool = 
         if not level:
             return found
     raise ValueError("nested too deeply")
-
-
-_UNBOUNDED = not getattr(sys, "get_int_max_str_digits", lambda: 0)()  # a Python that reads a number of a million digits
 
 
 def _finite(text: str) -> float:

@@ -4,6 +4,7 @@ carry the pack there and run it from memory. Their answers are merged here."""
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
@@ -440,7 +441,7 @@ def _answer(schema: str, text: str, budget: Any) -> Any:
     try:
         found = json_of((_json_line(text) or text).encode(), budget.path, budget)
     except ValueError as e:
-        raise GdbextError(no_answer + (f" ({e})" if "deeply" in str(e) or "finite" in str(e) else "")) from None
+        raise GdbextError(no_answer + (f" ({e})" if re.search("deeply|finite|digits", str(e)) else "")) from None
     said = str(found.get("schema", "")) if isinstance(found, dict) else ""
     if not said.startswith(schema):
         raise GdbextError(no_answer)

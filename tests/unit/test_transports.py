@@ -109,6 +109,7 @@ def test_a_program_that_has_ended_is_not_waited_for_where_another_has_its_ends(m
     [
         ("print('{}')".format(JSON.replace("/1", "/99")), "it answered as llm-memory/99, this gdbext reads llm-memory/1"),
         ("print('{}')".format(JSON.replace("[]", "1e999")), "a number that is not finite: 1e999"),
+        ("print('{}')".format(JSON.replace("[]", "1" + 320 * "0")), "a number of 321 digits"),
         ("print('{}')".format(JSON.replace("[]", "-Infinity")), "a number that is not finite: -Infinity"),
         ("print('\\n' * 400000)", "262,144 lines are read of a node"),
         ("print('ready\\n' * 400000)", "262,144 lines are read of a node"),
