@@ -6,6 +6,7 @@ Source: proc(5): of a process, cutime and cstime are the times of the descendant
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ MAX_READ = 256  # processes whose threads are read
 
 @dataclass
 class Outsider:
-    """A process that was not sampled, with its descendants.
+    """A process that was not sampled, with its descendants, and with what writes the pipe that one of them reads.
 
     * `ran`: seconds of CPU that they used
     * `changed`: one of them began or ended, or a thread of it went to sleep of itself
@@ -50,7 +51,7 @@ class Outsider:
     def at_work(self) -> str:
         """Why it may go on, in words; '' where nothing says so."""
         if self.ran > STILL:
-            return f"which is at work: with what it started it used {self.ran:.2f} s of CPU meanwhile"
+            return f"which is at work: with what it started or reads from it used {self.ran:.2f} s of CPU meanwhile"
         if self.changed:
             return "which is at work: it, or what it started, woke or changed meanwhile"
         if self.wants:
@@ -77,10 +78,26 @@ class Families:
     def seen(self, table: ProcTable, pids: Iterable[int]) -> dict[int, Outsider]:
         """{pid: `Outsider`} of those of `pids` that are there and not sampled. `table`: all, at the end of the window."""
         asked = [pid for pid in dict.fromkeys(pids) if pid not in self.sampled and pid in table.processes]
-        families = {pid: [pid, *self.below(table, pid)] for pid in asked}
+        writers = self._writers(table) if asked else {}
+        families = {pid: self._with_feeders(table, [pid, *self.below(table, pid)], writers) for pid in asked}
         others = [one for one in dict.fromkeys(sum(families.values(), [])) if one not in self.sampled and _alive(table, one)]
         ends = {one: _Member(table, one, self.turns.get(one)) for one in others[:MAX_READ]}
         return {pid: self._outsider(table, pid, family, ends) for pid, family in families.items()}
+
+    def _with_feeders(self, table: ProcTable, family: list[int], writers: dict[str, list[int]]) -> list[int]:
+        """A family, and those of `writers` that feed what one of it reads: a pipeline waits for its first program."""
+        for one in family:  # which grows
+            more = [two for other in writers.get(_pipe(one, 0), ()) for two in [other, *self.below(table, other)]]
+            family += [two for two in dict.fromkeys(more) if two not in family]
+        return family
+
+    def _writers(self, table: ProcTable) -> dict[str, list[int]]:
+        """{a pipe: the programs below a sampled process whose output it is}"""
+        found: dict[str, list[int]] = {}
+        for pid in dict.fromkeys([one for sampled in self.sampled for one in self.below(table, sampled)][:MAX_READ]):
+            for pipe in {_pipe(pid, 1), _pipe(pid, 2)} - {""}:
+                found.setdefault(pipe, []).append(pid)
+        return found
 
     def spent(self, table: ProcTable, pid: int) -> dict[int, float]:
         """{pid: `ran`} of the descendants of a process that were there at the beginning and are there still."""
@@ -97,12 +114,14 @@ class Families:
 
     def _outsider(self, table: ProcTable, pid: int, family: Collection[int], ends: dict[int, _Member]) -> Outsider:
         known = [ends[one] for one in family if one in ends]
+        own = {pid, *self.below(table, pid)}
+        fed = [one for one in family if one not in own]
         then = {pid, *self.below(self.first, pid)} if pid in self.first.processes else set()
-        others = (then ^ set(family)) - self.sampled
+        others = (then ^ own) - self.sampled
         return Outsider(
             pid,
             table.processes[pid].comm,
-            self.ran(table, pid),
+            self.ran(table, pid) + sum(_spent_between(self.first, table, fed)),
             bool(others) or any(one.woke for one in known),
             any(one.wants for one in known),
             min((one.sleeps for one in known if one.sleeps), default=0.0),
@@ -140,6 +159,22 @@ def _sleep(pid: int) -> float:
         log.passed_over(e)
         return 0.0
     return call.seconds if call is not None and call.name == "nanosleep" else 0.0
+
+
+def _pipe(pid: int, descriptor: int) -> str:
+    """The pipe that a process has at a descriptor, '' for anything else."""
+    try:
+        link = os.readlink(f"/proc/{pid}/fd/{descriptor}")
+    except OSError as e:
+        log.passed_over(e)
+        return ""
+    return link if link.startswith("pipe:") else ""
+
+
+def _spent_between(first: ProcTable, last: ProcTable, pids: Iterable[int]) -> list[float]:
+    """Seconds of CPU that each of some processes used, those that were there at both times."""
+    before, now = _spent(first, pids), _spent(last, pids)
+    return [now[one][0] - before[one][0] for one in now.keys() & before.keys()]
 
 
 def _spent(table: ProcTable, pids: Iterable[int]) -> dict[int, tuple[float, float]]:

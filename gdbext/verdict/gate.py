@@ -144,6 +144,11 @@ def outsiders(facts: Facts, chain: Chain) -> Iterator[Outsider]:
             yield from (f.others[pid] for pid in _awaited(facts, f, node) if pid in f.others)
 
 
+def _asks_by_naps(t: ThreadState) -> bool:
+    """Whether a thread naps between two looks at something that no object names: a file, a flag."""
+    return t.edge is None and t.call is not None and t.call.name == "nanosleep" and t.call.seconds <= SOON and bool(t.woke)
+
+
 def _awaited(facts: Facts, f: ProcessState, node: Node) -> list[int]:
     """The pids for which a thread or task waits, or which have the other end of what it waits for. Where it stands in code that
     starts programs and names none of these, any that its process has started."""
@@ -155,7 +160,8 @@ def _awaited(facts: Facts, f: ProcessState, node: Node) -> list[int]:
     if one.call is not None and f.loop_of(node[1]) is None:
         pids += [*one.call.peers, *peers_of(f, one.call)]
     frames = t.frames if t is not None else task.python if task is not None else ()
-    if not any(pids) and any(_STARTS.search(path_of(frame)) for frame in frames):
+    starts = any(_STARTS.search(path_of(frame)) for frame in frames)
+    if not any(pids) and (starts or t is not None and _asks_by_naps(t)):
         pids = list(f.children)
     return [pid for pid in dict.fromkeys(pids) if pid and pid not in f.ancestors]
 

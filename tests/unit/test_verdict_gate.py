@@ -186,3 +186,33 @@ def test_a_family_is_at_work_where_a_descendant_is():
     assert {name for name, one in found.items() if one.at_work} == {"spins", "comes", "naps"}, found
     assert found["spins"].ran > 0.0 and found["sleeps"].sleeps > SOON
     assert [program for _, program in found["stands"].stopped] == ["sh"] and not found["sleeps"].stopped
+
+
+@pytest.mark.parametrize("line, at_work", [("while :; do :; done", True), ("kill -STOP $$; exec sleep 5000", False)])
+def test_the_end_of_a_pipeline_is_at_work_where_its_first_program_is(line, at_work):
+    first = subprocess.Popen(["sh", "-c", line], stdout=subprocess.PIPE)
+    through = subprocess.Popen(["cat"], stdin=first.stdout, stdout=subprocess.PIPE)
+    last = subprocess.Popen(["cat"], stdin=through.stdout)
+    stranger = subprocess.Popen(["sh", "-c", "while :; do :; done"], stdout=subprocess.DEVNULL)
+    try:
+        time.sleep(0.5)
+        families = Families(ProcTable(), [os.getpid()])
+        for _ in range(60 if at_work else 2):
+            time.sleep(1.0)
+            found = families.seen(ProcTable(), [last.pid])[last.pid]
+            if found.at_work:
+                break
+    finally:
+        for one in (first, through, last, stranger):
+            one.kill()
+            one.wait()
+        first.stdout.close()
+        through.stdout.close()
+    assert bool(found.at_work) is at_work and [pid for pid, _ in found.stopped] == ([] if at_work else [first.pid]), found
+
+
+def test_who_naps_until_a_file_is_there_may_wait_for_a_program_it_started():
+    nap = Call("nanosleep", seconds=0.05)
+    for does, kind in (({"ran": 0.2}, "unknown"), ({}, "lock-held"), ({"stopped": [(12, "cc1")]}, "stopped")):
+        assert judge([kept(nap, [Outsider(11, "sh", **does)], woke=9, polls=True)]).kind == kind, does
+    assert judge([kept(Call("nanosleep", seconds=7200.0), [Outsider(11, "sh", ran=0.2)])]).kind == "lock-held"
