@@ -378,7 +378,10 @@ def different(one: Dict[str, Any], other: Dict[str, Any]) -> Iterator[Tuple[str,
         elif path not in one:
             yield path, f"is new: {str(other[path])[:120]}"
         elif one[path] != other[path]:
-            yield path, f"{str(one[path])[:160]} -> {str(other[path])[:160]}"
+            was, now = str(one[path]), str(other[path])
+            alike = len(os.path.commonprefix([was, now]))
+            begin = max(alike - 40, 0) if alike > 60 else 0  # of long texts the place where they part
+            yield path, f"{was[begin : begin + 160]} -> {now[begin : begin + 160]}"
 
 
 def moved(path: str, moves: Tuple[str, ...]) -> bool:
