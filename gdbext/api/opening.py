@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -131,6 +132,10 @@ class Opened:
     def made(self, targets: Sequence[tuple[ProcessRef, Target]]) -> list[Process]:
         """The processes of targets that are open."""
         self._made = [Process(self, ref, target) for ref, target in targets]
+        count = collections.Counter(one.name for one in self._made)
+        for number, one in enumerate(self._made):  # cores, and processes of several machines, may have one name
+            if count[one.name] > 1:
+                one.name = one.label = f"{one.name}#{number}"
         return list(self._made)
 
     def told_of(self, ref: ProcessRef) -> tuple[list[dict[str, Any]], list[str]]:

@@ -99,6 +99,8 @@ def test_what_threads_wait_for_is_what_the_server_says(server, file):
             main.frames[0]["nothing"]
         with pytest.raises(gdbext.NotFoundError):
             p.thread(1)
+    twice = gdbext.ranks(file, os.path.join(os.path.dirname(file), ".", "server.core"))
+    assert [p.thread(pid).wait.owner.process for p in twice] == list(twice) and len({p.name for p in twice}) == 2
 
 
 def test_every_failure_is_of_one_family(server, tmp_path):
