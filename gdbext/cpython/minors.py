@@ -5,6 +5,11 @@ Offsets are in layouts/, whole strategies (how frames are walked, where attribut
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 class Minor:
     """What holds in one minor; `Runtime.minor` has that of a process."""
@@ -65,7 +70,10 @@ class Minor:
         self.listed_atexit = since(14)  # in a list, not an array
         self.futures_tell_awaiters = since(14)
 
-        # ---- what Python says: Objects/*object.c, Lib/enum.py, typing.py, functools.py, re
+        self._texts(since)
+
+    def _texts(self, since: Callable[[int], bool]) -> None:
+        """What Python says: Objects/*object.c, Lib/enum.py, typing.py, functools.py, re."""
         self.sums_carry = since(12)  # a sum of floats carries what rounding lost
         self.wrappers_name = since(10)  # staticmethod and classmethod name the object that they wrap
         self.says_dead = since(13)  # of a weak proxy, and its type in quotes

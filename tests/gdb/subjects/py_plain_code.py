@@ -171,6 +171,10 @@ class Request(Base):
         return second, first
 
     @property
+    def one_number(self):
+        return self.n is len(self.d)
+
+    @property
     def above(self):
         return super(Request, self).size()
 
@@ -218,7 +222,7 @@ class Request(Base):
 
 
 REFUSED = [f"r.{name}" for name in ("counts", "loops", "catches", "sleeps", "fails", "grows", "endless")]
-OTHERS = """r.by_keyword r.unpacked r.above s.by_keyword s.unpacked i.captured""".split()
+OTHERS = """r.by_keyword r.unpacked r.above r.one_number s.one_number s.by_keyword s.unpacked i.captured""".split()
 ASKED = (
     """
 len(queue) len(deeper) bool(queue) bool(empty) list(queue) list(empty) len(heap) bool(heap) len(pool.queue) pool.usage none.usage pool.helped
