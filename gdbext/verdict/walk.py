@@ -254,10 +254,12 @@ def chain_of(facts: Facts, node: Node) -> Chain:
 
 def _walk(facts: Facts, node: Node, before: Mapping[Node, bool], width: int) -> tuple[list[tuple[Node, str]], End]:
     links, end = _along(facts, node, before, width)
-    edges = [step(facts, one).edge for one, _ in links] if end.state != RING else []
-    for i, edge in reversed(list(enumerate(edges))):
-        seen = _Way(frozenset([*before, *(one for one, _ in links[:i])]))
-        if edge is not None and spins(facts, edge.waiter) and outlook(facts, links[i][0], seen).culprit == edge.waiter:
+    for i, (one, _) in reversed(list(enumerate(links)) if end.state != RING else []):
+        edge = step(facts, one).edge
+        if edge is None or not spins(facts, edge.waiter):
+            continue
+        seen = _Way(frozenset([*before, *(passed for passed, _ in links[:i])]))
+        if outlook(facts, one, seen).culprit == edge.waiter:
             return links[: i + 1], End(edge.waiter, SPINS, describe_node(facts, edge.waiter))
     return links, end
 
@@ -306,14 +308,16 @@ def _branch(
 ) -> tuple[list[tuple[Node, str]], End]:
     """The rest of a chain where several could end a wait. If all of their chains have the same end, the rest is one of these
     chains; else it is the list of their ends. Where `every` one must act, those that make progress are left out."""
-    found = [_walk(facts, node, passed, width // 2) for node in nodes[: max(width, 1)]]
+    if not width:  # deep enough
+        return [], End(None, SEVERAL, f"any of {len(nodes) + len(unread)}")
+    found = [_walk(facts, node, passed, width // 2) for node in nodes[:width]]
     if every and any(end.state not in (MOVES, INPUT) for _, end in found):
         found = [one for one in found if one[1].state not in (MOVES, INPUT)]
     ends: dict[Any, tuple[list[tuple[Node, str]], End]] = {}
     for more, end in found:
         key = (end.node, end.pid, end.state) if end.node is not None or end.pid else (end.state, end.why)
         ends.setdefault(key, (more, end))
-    if len(ends) == 1 and len(nodes) <= max(width, 1) and not unread:
+    if len(ends) == 1 and len(nodes) <= width and not unread:
         return next(iter(ends.values()))
     several = [end for _, end in ends.values()]
     left = len(nodes) - len(found)
