@@ -43,12 +43,11 @@ def _may_end(references: References, frame: Any, path: str, ends: set[str], asks
     between = [
         obj for name, obj in references.of_frame(frame) if len(name) < len(path) and path.startswith((name + ".", name + "["))
     ]
-    methods: dict[str, frozenset[str]] = {}
-    for obj in between:
-        methods.update(references.methods(obj))
+    methods = [references.methods(obj) for obj in between]
     named, pending = set(references.names(frame)), list(references.names(frame))
     while pending:
-        new = methods.get(pending.pop(), frozenset()) - named
+        name = pending.pop()
+        new = {used for known in methods for used in known.get(name, ())} - named
         named |= new
         pending += new
     if named.issuperset(steps):
@@ -56,7 +55,7 @@ def _may_end(references: References, frame: Any, path: str, ends: set[str], asks
     if path.startswith("self.") or not named.issuperset(steps[:-1]) or named & asks:
         return False
     # it has one at hand that wraps the very object, and may pass that on
-    return any(steps[-1] in used and used & ends for used in references.methods(between[-1]).values()) if between else False
+    return any(steps[-1] in used and used & ends for used in methods[-1].values()) if methods else False
 
 
 def waits_for(agent: Any, address: int, library: tuple[str, ...]) -> bool:
