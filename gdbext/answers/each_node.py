@@ -12,7 +12,9 @@ from ..render.text import escape
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-FAILED = Fields(Field("label", TEXT, must=True), Field("pid", NUMBER, must=True), Field("reason", str, must=True))
+FAILED = Fields(
+    Field("label", TEXT, must=True), Field("pid", NUMBER, must=True), Field("reason", str, must=True), shape="failure"
+)
 
 
 def place_of(name: str) -> str:

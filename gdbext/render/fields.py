@@ -71,9 +71,10 @@ class Field(NamedTuple):
 
 
 class Fields:
-    """The fields of an object, in the order of its JSON."""
+    """The fields of an object, in the order of its JSON. `shape`: the name under which docs/json.md describes it once for all."""
 
-    def __init__(self, *fields: Field) -> None:
+    def __init__(self, *fields: Field, shape: str = "") -> None:
+        self.named = shape
         self.fields, self.names = fields, {one.name for one in fields}
         self.columns = [one for one in fields if one.head]
         self.right = {one.head for one in self.columns if one.kind in (int, NUMBER, REAL)}
@@ -110,13 +111,29 @@ class Fields:
         made = {f.name: {**_schema(f.kind), **({"description": f.told} if f.told else {})} for f in self.fields}
         return {"type": "object", "properties": made}
 
-    def rows(self, path: str = "") -> Iterator[tuple[str, str, str]]:
-        """(path, type in words, meaning) of each field, an object's own fields after it: `ranks[].pid`."""
+    def rows(self, path: str = "", seen: tuple[Fields, ...] = ()) -> Iterator[tuple[str, str, str]]:
+        """(path, type in words, meaning) of each field, an object's own fields after it: `ranks[].pid`. Those of a shape that has
+        a name, or stood before, are left out."""
+        done = [*seen]
         for f in self.fields:
             yield path + f.name, _words(f.kind), f.told
             inner, many = _inner(f.kind)
-            if inner is not None:
-                yield from inner.rows(f"{path}{f.name}{'[]' * many}.")
+            if inner is not None and not inner.named and inner not in done:
+                yield from inner.rows(f"{path}{f.name}{'[]' * many}.", tuple(done))
+                done.append(inner)
+
+
+def objects(value: Any, kind: Any, wanted: tuple[Fields, ...]) -> Iterator[dict[str, Any]]:
+    """The objects in JSON of that `kind` whose fields are among `wanted`."""
+    for one in kind if isinstance(kind, tuple) else (kind,):
+        if isinstance(one, list) and isinstance(value, list):
+            for item in value:
+                yield from objects(item, one[0], wanted)
+        elif isinstance(one, Fields) and isinstance(value, dict):
+            if one in wanted:
+                yield value
+            for f in one:
+                yield from objects(value.get(f.name), f.kind, wanted)
 
 
 def answer_schema(command: str, fields: Fields) -> dict[str, Any]:
@@ -157,7 +174,7 @@ def _words(kind: Any) -> str:
         return " or ".join(dict.fromkeys(map(_words, kind)))
     if isinstance(kind, list):
         return f"list of {_words(kind[0])}s" if not isinstance(kind[0], (list, tuple)) else f"list of ({_words(kind[0])})"
-    return "object" if isinstance(kind, Fields) else _WORDS[kind]
+    return (f"*{kind.named}*" if kind.named else "object") if isinstance(kind, Fields) else _WORDS[kind]
 
 
 def _inner(kind: Any) -> tuple[Fields | None, int]:

@@ -72,7 +72,7 @@ def test_a_tool_with_an_output_schema_gives_an_object_for_text_too():
     for text in ("idle", '{"schema": "llm-ranks/1", "ranks": [\n(bytes 0 to 9 of 99)'):
         assert server.structured(text, True) == {"text": text}
     told = {name: tools.output_schema(c) for name, c in tools.tools().items()}
-    assert {name for name, schema in told.items() if schema} == {"ranks", "requests"}
+    assert {name for name, schema in told.items() if schema} == {"ranks", "requests", "locks"}
     for schema in filter(None, told.values()):
         assert {"schema", "partial", "text"} < set(schema["properties"]) and "required" not in schema
 
