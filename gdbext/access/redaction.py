@@ -138,8 +138,8 @@ class _Sought:
                 at = data.find(part, at + len(part))
 
     def _parts(self, run: bytes) -> Iterator[bytes]:
-        """The secrets, and parts of them, that a run of text holds: those that overlap or touch are one. The whole run where so many
-        values begin alike that to tell them apart takes too long."""
+        """The secrets, and parts of them, that a run of text holds: those that overlap or touch are one. The whole run where so
+        many values begin alike that to tell them apart takes too long."""
         gram, least, back, start, end, budget = self.gram, self.least, self.step - 1, 0, -1, 1000 + 8 * len(run)
         for place in range(0, len(run) - gram + 1, self.step):
             if run[place : place + gram] not in self.grams:

@@ -52,7 +52,10 @@ _QUOTED = {'"': r'(?:[^"\\\0]|\\[^\0])*', "'": r"(?:[^'\\\0]|\\[^\0])*", "\\": r
 _COOKIES = r"""[^\s\0"',;&}]+(?:;[ ]?[^\s\0"',;=]+=[^\s\0"',;]+)*"""
 _SCHEME = r"(?i)(?:bearer|basic|digest|negotiate|token|apikey|splunk|aws4-hmac-sha256)[ ]+"
 _CREDENTIALS = r"[\w.~+/=-]*"
-_NO_VALUE = r"(?i)true|false|none|null|nil|yes|no|on|off|auto|\$\{?\w+\}?|\$\(.*|\*+|<[\w -]*>|enabled?|disabled?|required|\[|\{|\(|"
+_NO_VALUE = (
+    r"(?i)true|false|none|null|nil|yes|no|on|off|auto|\$\{?\w+\}?|\$\(.*|\*+|<[\w -]*>|enabled?|disabled?"
+    r"|required|\[|\{|\(|"
+)
 _KEY = (
     r"(?<![A-Za-z0-9])(?:(?P<hyphen>(?:sk|rk|pk|glpat|xox[abeprs]|nvapi|pypi|npm)-)|(?P<plain>(?:hf|gh[pousr]|npm|gsk|pypi)_)"
     r"|(?P<any>github_pat_|dop_v1_|glpat_|pk_live_|[sr]k_live_|AKIA|ASIA|AIza)|(?P<jwt>eyJ))"
@@ -99,7 +102,7 @@ class _Reader:
         self.text, self.words = text, "\0" in text
         self.secrets: list[tuple[int, int]] = []
         self.content: list[tuple[int, int]] = []
-        self.short = self.named = ""  # the option by which a program takes a password; what "name" of {"name": x, "value": y} says
+        self.short = self.named = ""  # a program's option for a password; what "name" of {"name": x, "value": y} says
         self.login = False  # in a line of .netrc
         self.address, self.last_at = 0, -1  # the end of an address, and its last @
         self.hook = self.kwargs = 0  # up to here: values of an option for a webhook; for a chat template
@@ -251,7 +254,7 @@ class _Reader:
         text = self.text
         if name in ("PWD", "OLDPWD"):
             return not text.startswith(("/", "~"), at)
-        if low == "key" and looks_secret(os.fsencode(_match(r"[^\s\0\"',;&}]{0,64}", text, at).group())):
+        if low == "key" and looks_secret(os.fsencode(text[at : _end(r"[^\s\0\"',;&}]{0,64}", text, at)])):
             return True
         if text[start - 1 : start] in ("?", "&") and low in ("key", "code", "sign", "auth"):
             return True
@@ -336,7 +339,7 @@ class _Reader:
 
     def _webhook(self, at: int, end: int, named: bool) -> None:
         """The part of a path by which anybody may post: after /hooks/ or /webhooks/, of a host hooks.x, /bot<number>:<key>."""
-        path = re.split(r"[?#]", self.text[at : min(end, at + MAX_PATH)], 1)[0]
+        path = re.split(r"[?#]", self.text[at : min(end, at + MAX_PATH)], maxsplit=1)[0]
         hook, segments = named, path.split("/")
         for place, segment in enumerate(segments):
             rest = "/".join(segments[place + 1 :])
@@ -356,7 +359,7 @@ class _Reader:
 
 
 def _is_option(text: str, at: int) -> bool:
-    return bool(_match(r"-[-\w]*[A-Za-z]", text, at))
+    return bool(_match(r"-[-\w]*[A-Za-z]|--(?=[\s\0]|$)", text, at))  # `--` ends the values of the option before it
 
 
 def _is_pair(word: str) -> bool:
@@ -381,9 +384,9 @@ def as_variable(option: str) -> str:
 
 
 def spans(text: str, content: bool = False) -> list[tuple[int, int]]:
-    """(start, end) of the parts of a text that must not be shown, in order and apart: values under the names of secrets, passwords
-    of addresses, keys with a known prefix. With `content` also those that people wrote: prompts. The words of a command line are
-    joined by NULs. Its time is linear in the length of the text."""
+    """(start, end) of the parts of a text that must not be shown, in order, apart: values under the names of secrets, passwords
+    of addresses, keys with a known prefix. With `content` also those that people wrote: prompts. NULs join the words of a command
+    line. Its time is linear in the length of the text."""
     if not re.search(_MARKS, text):
         return []
     reader = _Reader(text)

@@ -1,7 +1,7 @@
 """Which texts are secrets, by their names and by themselves. Every output asks here: snapshots, JSON, pages and the values of
 expressions.
 
-`spans` reads a text once; what must not be shown is replaced once, all together, so no replacement changes what the next one sees.
+`spans` reads a text once; what must not be shown is replaced once, all together: no replacement changes what the next one sees.
 
 Of the command line and the environment a snapshot keeps the names, and those values that an answer may need (KEPT_VARIABLES,
 KEPT_OPTIONS). The other values are blanked (access/redaction.py) where the kernel and the C library keep them (fs/exec.c,
@@ -157,8 +157,8 @@ def moved_environment(target: Target) -> list[tuple[bytes, int]]:
 
 
 def is_worth(value: bytes) -> bool:
-    """Whether a value has the length of a secret, so that a search for it makes sense. One of five characters is worth it if it is
-    no word and no number."""
+    """Whether a value has the length of a secret, so that a search for it makes sense. One of five characters is worth it if it
+    is no word and no number."""
     if len(value) == MIN_VALUE - 1:
         return not value.isalpha() and not value.isdigit()
     return MIN_VALUE <= len(value) <= MAX_VALUE

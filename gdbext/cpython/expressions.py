@@ -131,9 +131,10 @@ class Evaluator:
                 found = self._run()
             except FaultError:
                 raise
-            except GdbextError:
+            except GdbextError as e:
                 if not told.met:
                     raise
+                log.passed_over(hiding.PrivateError(type(e).__name__))  # not its text
         return hiding.Hidden() if told.met else found
 
     def _run(self) -> Any:

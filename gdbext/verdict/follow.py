@@ -1,7 +1,6 @@
 """Follows a wait to its end: from a thread or a task to those that could end its wait, and on from there.
 
-The answer is an `Outlook`. If any of several can end a wait, its outlook is the best of theirs. If all must act (a join, a lock's
-owner, a gather), it is the worst.
+The answer is an `Outlook`. If any of several can end a wait, its outlook is the best of theirs; if all must act, it is the worst.
 """
 
 from __future__ import annotations

@@ -49,6 +49,7 @@ NO_TESTS = 5  # pytest's exit status
 COSTLY = 8.0  # seconds of CPU from which on a file is named
 FEW = 3  # files of gdb that are named run one after the other, more at once
 FEW_FAILURES = 10  # so many failures of a part at most are tried again, alone: more are no accident
+LONGEST = 400  # seconds: a test of tests/gdb that takes longer waits for a gdb that has lost an event, and runs again alone
 MORE_TRIES = 2
 
 
@@ -187,6 +188,8 @@ def settled(ran: Part, again: Part) -> Part:
 def run_pytest(part: str, more: list[str], arguments: list[str], environ: dict[str, str]) -> Part:
     """One pytest, whose output goes through. Its tests/conftest.py writes the counts into the file GDBEXT_TEST_COUNTS."""
     words = ["-ra", "--color=no", "--durations=20", "--durations-min=10", *more, *words_for(part, arguments)]
+    if part == "gdb":
+        words.insert(0, f"--timeout={LONGEST}")
     say(f"\n==== {part}: pytest {' '.join(words)}")
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gdbext-test-") as folder:
