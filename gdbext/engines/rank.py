@@ -121,10 +121,6 @@ class Rank:
         if text not in self.notes:
             self.notes.append(text)
 
-    def pid_text(self) -> str:
-        """`1234`, or `1234 (ns 7)` for a process in a container."""
-        return str(self.pid) if self.ns_pid == self.pid else f"{self.pid} (ns {self.ns_pid})"
-
     def whose(self) -> str:
         """', user NAME' of another user's process: any process may set the title of a rank."""
         return f", user {self.process.user}" if self.process.uid not in (None, os.geteuid()) else ""
