@@ -70,20 +70,28 @@ class Looks:
         return child.returncode, out.decode("utf-8", "replace"), log.pass_on(err.decode("utf-8", "replace"))
 
 
-def structured(text: str) -> dict[str, Any] | None:
-    """The content of an answer in JSON, as an object, if the answer fits in one page."""
+def structured(text: str, told: bool = False) -> dict[str, Any] | None:
+    """The content of an answer in JSON, as an object, if the answer fits in one page. `told`: the tool has an output schema, so
+    that text is an object too (`tools.output_schema`)."""
+    other = {"text": text} if told else None
     try:
         found = json_of(text.encode(), "an answer") if text.startswith("{") else None
     except ValueError:
-        return None  # a page of a longer one
-    return found if isinstance(found, dict) else None
+        return other  # a page of a longer one
+    return found if isinstance(found, dict) else other
 
 
 def listed(types: Any) -> list[Any]:
     """The tools as the SDK's `types` describe them."""
     hints = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
     return [
-        types.Tool(name=name, description=tools.description(c), input_schema=tools.schema(c), annotations=hints)
+        types.Tool(
+            name=name,
+            description=tools.description(c),
+            input_schema=tools.schema(c),
+            output_schema=tools.output_schema(c),
+            annotations=hints,
+        )
         for name, c in tools.tools().items()
     ]
 
@@ -99,15 +107,16 @@ def serve(limit: float = LIMIT) -> None:
 
     async def run() -> None:
         looks, all_tools = Looks(limit), listed(types)
+        promised = {name for name, c in tools.tools().items() if c.fields is not None}
 
         async def list_tools(context: Any, params: Any) -> Any:
             return types.ListToolsResult(tools=all_tools)
 
         async def call_tool(context: Any, params: Any) -> Any:
             text, failed = await looks.call(params.name, params.arguments or {})
-            return types.CallToolResult(
-                content=[types.TextContent(type="text", text=text)], structured_content=structured(text), is_error=failed
-            )
+            content: list[types.ContentBlock] = [types.TextContent(type="text", text=text)]
+            made = structured(text, not failed and params.name in promised)
+            return types.CallToolResult(content=content, structured_content=made, is_error=failed)
 
         server = Server(
             "gdbext", version=__version__, instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..commands import table
 from ..errors import GdbextError
+from ..render.fields import answer_schema
 from ..session import nodes
 from ..session.command import Command, Option, UsageError, clean
 from ..setup.outside import line_of
@@ -84,6 +85,15 @@ def schema(command: type[Command]) -> dict[str, Any]:
         "description": "the next page of an earlier answer; other arguments do not count then",
     }
     return {"type": "object", "properties": properties, "required": required(command), "additionalProperties": False}
+
+
+def output_schema(command: type[Command]) -> dict[str, Any] | None:
+    """The JSON schema of a call's structured content: the answer in JSON, or `text`, what is shown, where that was not asked
+    for or is more than a page. None where the command's fields are not declared."""
+    if command.fields is None:
+        return None
+    found = answer_schema(command.name, command.fields)
+    return {"type": "object", "properties": {**found["properties"], "text": {"type": "string"}}}
 
 
 def words_of(command: type[Command], given: Mapping[str, Any], limit: float = 60.0) -> list[str]:

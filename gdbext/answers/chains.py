@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..render.fields import Field, Fields
 from ..render.text import escape, shorten
-from .places import node_text
+from .places import PLACE, node_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +15,20 @@ if TYPE_CHECKING:
     from ..verdict.walk import Chain
 
 SHOWN, MAX_TEXT = 10, 200
+_END = (
+    Field("place", (PLACE, None), must=True),
+    Field("state", str, "[its meanings](verdicts.md#chains)", must=True),
+    Field("why", str, must=True),
+)
+CHAIN = Fields(
+    Field("waiter", PLACE, must=True),
+    Field("waits_for", str, must=True),
+    Field("through", [Fields(Field("place", PLACE, must=True), Field("waits_for", str, must=True))], must=True),
+    Field("end", Fields(*_END, Field("any_of", [Fields(*_END)], "the ends, where any of several could end the wait")), must=True),
+    Field("count", int, "so many wait alike"),
+    Field("also", [PLACE], "some of these", must=True),
+    Field("rests", bool, "a pool's worker without work"),
+)
 
 
 def chains_data(chains: Iterable[Chain], place: Callable[[Any], dict[str, Any]]) -> list[dict[str, Any]]:

@@ -5,16 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GdbextError
+from ..render.fields import FAILURES, JOIN, NUMBER, SUM, TEXT, Field, Fields
 from ..render.jsonline import expect
 from ..render.text import escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+FAILED = Fields(
+    Field("label", TEXT, must=True), Field("pid", NUMBER, must=True), Field("reason", str, must=True), shape="failure"
+)
+
 
 def place_of(name: str) -> str:
     """A machine's name as its places have it in `node`."""
     return escape(name.partition(":")[2] or name)
+
+
+def escaped(value: Any) -> Any:
+    """JSON with all texts escaped, so that no text that was read can harm a terminal."""
+    if isinstance(value, dict):
+        return {escape(key): escaped(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [escaped(one) for one in value]
+    return escape(value) if isinstance(value, str) else value
 
 
 def sound(
@@ -41,3 +55,27 @@ def sound(
         yield name, node, answer
     if not left:
         raise GdbextError("; ".join(f"{f['label']}: {f['reason']}" for f in failed))
+
+
+def merged(
+    fields: Fields,
+    answers: Sequence[tuple[str, Any]],
+    failed: list[dict[str, Any]],
+    about: Callable[[Any], dict[str, Any]],
+    take: Callable[[str, Any], None] = lambda node, answer: None,
+) -> tuple[dict[str, Any], list[str]]:
+    """-> (one answer by what each of `fields` says of merging, with `node` in each item of a list, `nodes` and `failed`; why that
+    is not all). `about`: what `nodes` says of a machine, of its answer. An answer that is not as `fields` say, or that `take`
+    refuses, is named in `failed`; `GdbextError` where none is left."""
+    data: dict[str, Any] = {f.name: 0 if f.merge == SUM else [] for f in fields.merging(JOIN, SUM)}
+    partial, nodes = [], []
+    for name, node, answer in sound(answers, {**fields.shape, "partial?": [str]}, failed, take):
+        for f in fields.merging(SUM):
+            data[f.name] += answer[f.name]
+        for f in fields.merging(JOIN, FAILURES):
+            into = failed if f.merge == FAILURES else data[f.name]
+            into += [{**one, "node": node} for one in answer.get(f.name, ())]
+        partial += [f"{name}: {escape(reason)}" for reason in answer.get("partial", ())]
+        nodes.append({"node": escape(name), **about(answer)})
+    partial += [f"{f['label']}: {escape(f['reason'])}" for f in failed if "node" not in f]
+    return {**data, "nodes": nodes, "failed": failed}, partial

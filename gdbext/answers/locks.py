@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..render.fields import JOIN, SUM, TEXT, Field, Fields, objects
 from ..render.jsonline import Address
 from ..render.text import Style, escape
 from ..stacks.waits import Edge
 from ..verdict.chains import chains_of
 from ..verdict.facts import LOCKS, Facts, ProcessState
 from . import each_node
-from .chains import chains_data
-from .places import Nodes, node_text, place
+from .chains import CHAIN, chains_data
+from .places import PAUSE, PLACE, Nodes, node_text, place
 
 SHOWN = 6  # threads of one line
 
@@ -94,63 +95,54 @@ def untold_lines(untold: Sequence[dict[str, Any]], style: Style) -> list[str]:
 
 
 # ---- over several machines -------------------------------------------------------------------------------------------------
-_PLACE = {"label": str, "pid": (int, None), "tid?": (int, None), "name?": str, "task?": str}
-_EDGE = {"waiter": _PLACE, "lock": str, "owner": (_PLACE, None), "kind": str, "where": str, "note": str, "orphan": bool}
-_END = {"place": (_PLACE, None), "state": str, "why": str}
-_CHAIN = {"waiter": _PLACE, "waits_for": str, "through": [{"place": _PLACE, "waits_for": str}], "end": _END, "also": [_PLACE]}
-ANSWER = {  # the fields read from an answer of `llm-locks -json`
-    "edges": [{**_EDGE, "candidates": [_PLACE]}],
-    "cycles": [{"edges": [{**_EDGE, "candidates": [_PLACE]}], "sentence": str}],
-    "untold?": [{**_PLACE, "function": str}],
-    "asleep?": int,
-    "chains?": [{**_CHAIN, "end": {**_END, "any_of?": [_END]}}],
-    "ranks_read": int,
-    "ranks_total": int,
-    "pauses": [{"pid": int, "seconds": (int, float), "woken?": int}],
-    "failed": [{"label": (str, None), "pid": (int, None), "reason": str}],
-    "partial?": [str],
-}
+UNTOLD = Fields(*PLACE, Field("function", str, "in native code", must=True))
+EDGE = Fields(
+    Field("waiter", PLACE, must=True),
+    Field("lock", str, must=True),
+    Field("owner", (PLACE, None), must=True),
+    Field("kind", str, must=True),
+    Field("address", TEXT),
+    Field("how", str, "how the owner is known"),
+    Field("where", str, must=True),
+    Field("note", str, must=True),
+    Field("candidates", [PLACE], "possible owners", must=True),
+    Field("orphan", bool, "its owner has ended", must=True),
+)
+CYCLE = Fields(Field("edges", [EDGE], must=True), Field("sentence", str, must=True))
+ANSWER = Fields(
+    Field("edges", [EDGE], must=True, merge=JOIN),
+    Field("cycles", [CYCLE], must=True, merge=JOIN),
+    Field("chains", [CHAIN], "as `llm-hang` has them, as far as one look tells; without pools' workers at rest", merge=JOIN),
+    Field("untold", [UNTOLD], "threads that wait in native code for what cannot be told", merge=JOIN),
+    Field("asleep", int, "native threads that sleep in a futex, for what is not known", merge=SUM),
+    Field("ranks_read", int, must=True, merge=SUM),
+    Field("ranks_total", int, must=True, merge=SUM),
+    Field("pauses", [PAUSE], must=True, merge=JOIN),
+    Field("failed", [each_node.FAILED], must=True),
+)
 
 
 def merged_edges(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
     """-> (the JSON of llm-locks of several machines, `node` in each place; why that is not all). An answer that is damaged is
     named in `failed`; `GdbextError` where none is left."""
-    found: dict[str, Any] = {
-        "edges": [],
-        "cycles": [],
-        "chains": [],
-        "untold": [],
-        "asleep": 0,
-        "ranks_read": 0,
-        "ranks_total": 0,
-        "pauses": [],
-        "failed": failed,
-    }
+    lists, sums = ANSWER.merging(JOIN), ANSWER.merging(SUM)
+    found: dict[str, Any] = {**{one.name: [] for one in lists}, **{one.name: 0 for one in sums}, "failed": failed}
     partial, hosts = [], 0
-    for name, node, answer in each_node.sound(answers, ANSWER, failed):
-        for edge in [*answer["edges"], *(e for c in answer["cycles"] for e in c["edges"])]:
-            for at in filter(None, (edge["waiter"], edge["owner"], *edge["candidates"])):
-                at.update(node=node, host=escape(name))
-        for at in (at for chain in answer.setdefault("chains", []) for at in _places(chain)):
+    for name, node, answer in each_node.sound(answers, {**ANSWER.shape, "partial?": [str]}, failed):
+        for at in objects(answer, ANSWER, (PLACE, UNTOLD)):
             at.update(node=node, host=escape(name))
-        for at in answer.setdefault("untold", []):
-            at.update(node=node, host=escape(name), name=escape(at.get("name", "?")), function=escape(at["function"]))
+        for at in answer.get("untold", ()):
+            at.update(name=escape(at.get("name", "?")), function=escape(at["function"]))
         for cycle in answer["cycles"]:
             cycle["sentence"] = f"{node}: {escape(cycle['sentence'])}"
-        for key in ("edges", "cycles", "chains", "pauses", "untold", "ranks_read", "ranks_total"):
-            found[key] += answer[key]
-        found["asleep"] += answer.get("asleep", 0)
+        for one in lists:
+            found[one.name] += answer.get(one.name, [])
+        for one in sums:
+            found[one.name] += answer.get(one.name, 0)
         failed += [{**one, "label": f"{name}: {one['label'] or one['pid']}"} for one in answer["failed"]]
         partial += [f"{name}: {escape(reason)}" for reason in answer.get("partial", ())]
         hosts += 1
     return {**found, "hosts": hosts}, partial + [f"{f['label']}: {f['reason']}" for f in failed if f["pid"] is None]
-
-
-def _places(chain: dict[str, Any]) -> list[dict[str, Any]]:
-    """All places of a chain."""
-    ends = [chain["end"], *chain["end"].get("any_of", ())]
-    found = [chain["waiter"], *chain["also"], *(link["place"] for link in chain["through"]), *(end["place"] for end in ends)]
-    return [at for at in found if at is not None]
 
 
 def merged_lines(data: dict[str, Any], style: Style) -> list[str]:

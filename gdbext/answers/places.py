@@ -5,11 +5,25 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Iterable, Tuple
 
+from ..render.fields import NUMBER, REAL, Field, Fields
 from ..render.text import ASLEEP, Style, escape, seconds
 from ..stacks.threads import ProcessView, ThreadView
 
 Node = Tuple[str, int]  # (name of a process, tid)
 Nodes = Dict[Node, Tuple[ProcessView, ThreadView]]
+PLACE = Fields(  # of other machines' answers, and for docs
+    Field("host", str),
+    Field("label", str, must=True),
+    Field("pid", NUMBER, must=True),
+    Field("role", str),
+    Field("ns_pid", int),
+    Field("tid", NUMBER),
+    Field("name", str),
+    Field("task", str),
+    Field("request", str),
+    shape="place",
+)
+PAUSE = Fields(Field("pid", int, must=True), Field("seconds", REAL, must=True), Field("woken", int), shape="pause")
 
 
 def place(view: ProcessView, thread: ThreadView | None = None) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..render.fields import KEEP
 from ..render.jsonline import expect
 from ..render.text import escape
 from ..requests import instances
 from ..requests.model import Tracked
 from ..requests.ways import way
 from . import requests as shapes
+from .each_node import escaped
 from .hang_nodes import judged_of, nodes_data, reasons, there
 
 if TYPE_CHECKING:
@@ -19,20 +21,8 @@ if TYPE_CHECKING:
     from ..verdict.exchange import Machine
 
 
-_NUMBER = (int, None)
-ROW = {  # the fields read from a row: the scheduler's own numbers; all others are made of the facts
-    "request_id": str,
-    "status": str,
-    "queue": str,
-    "instance": str,
-    "blocked_by": (str, None),
-    "known": bool,
-    **dict.fromkeys(("tokens", "prompt_tokens", "computed_tokens", "output_tokens", "blocks"), _NUMBER),
-    **dict.fromkeys(("in_flight_tokens", "draft_tokens", "preemptions"), _NUMBER),
-    "age": (int, float, None),
-    "content?": dict,
-}
-ANSWER = {"requests": [ROW], "limits": (dict, None), "engine": (str, None), "partial?": [str]}
+ROW = shapes.REQUEST.merging(KEEP)  # a scheduler's own numbers; all other fields are made of the facts
+ANSWER = {**shapes.ANSWER.merging(KEEP).shape, "requests": [ROW.shape], "partial?": [str]}
 
 
 class Merged:
@@ -63,7 +53,7 @@ class Merged:
         instances.relate(sides)
         for machine in machines:
             self._add(machine, said[machine.name], sides, ends)
-        self.rows = _escaped(there(self.rows, machines))
+        self.rows = escaped(there(self.rows, machines))
         self.ends = [(self.rows[number], number, tracked) for number, tracked in ends]
 
     def _add(self, machine: Machine, answer: dict[str, Any], sides: list[Side], ends: list[tuple[int, Tracked]]) -> None:
@@ -73,7 +63,7 @@ class Merged:
         for data in answer["requests"]:
             name = f"{node}:{data['instance']}"
             found = known.get((name, data["request_id"]))
-            row = {key: value for key, value in data.items() if key in ROW or key + "?" in ROW}
+            row = {key: value for key, value in data.items() if key in ROW.names}
             row.update(shapes.custody_data(found[0] if found is not None else Tracked("", [])))
             row.update(node=escape(node), instance=escape(name))
             if found is not None:
@@ -81,14 +71,5 @@ class Merged:
                     row["way"] = shapes.way_data(way(*found, sides))
                 ends.append((len(self.rows), found[0]))
             self.rows.append(row)
-        self.limits.update(_escaped(answer["limits"] or {}))
+        self.limits.update(escaped(answer["limits"] or {}))
         self.engines += [escape(answer["engine"])] if answer["engine"] else []
-
-
-def _escaped(value: Any) -> Any:
-    """JSON with all texts escaped, so that a node's text cannot harm a terminal."""
-    if isinstance(value, dict):
-        return {escape(key): _escaped(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_escaped(one) for one in value]
-    return escape(value) if isinstance(value, str) else value

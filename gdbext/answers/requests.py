@@ -13,16 +13,109 @@ from ..engines.objects import MAX_TOKENS_SHOWN
 from ..engines.registry import spec_of_runtime
 from ..errors import GdbextError
 from ..kvcache.model import Cache, Request
+from ..render.fields import KEEP, NUMBER, REAL, TEXT, Field, Fields
 from ..render.text import Style, escape, seconds, table
 from ..requests.collect import Custody
 from ..requests.model import KEPT, MOVING, STUCK, Counter, Place, Tracked
 from ..requests.ways import Stop
 from .kv import numbers_data
 
-NUMBERS = ("tokens", "prompt_tokens", "computed_tokens", "output_tokens", "blocks")
 MAX_LINE = 32  # ids of tokens in a line
-HEAD = ["request", "verdict", "at", "state", "tokens", "prompt", "computed", "output", "blocks", "preempted", "age", "waits for"]
-SPARE = ("computed", "prompt", "blocks", "state", "output", "preempted", "age")  # a narrow terminal goes without them
+
+
+def _verdict(r: Any, style: Style) -> str:
+    verdict = r.get("verdict") or ("new" if r.get("new") else "unknown" if _is_open(r) else "")
+    return style.bad(verdict) if verdict in STUCK else verdict
+
+
+def _at(r: Any, style: Style) -> str:
+    return str((r.get("at") or {}).get("label", ""))
+
+
+def _stage(r: Any, style: Style) -> str:
+    return str(r["status"] or (r["hops"][0]["state"] if r.get("hops") else r["queue"]))
+
+
+def _waits(r: Any, style: Style) -> str:
+    """What a request waits for: of one that waits for an offload tier its own look says more than its place in the queue."""
+    own = r.get("waits_for") or ""
+    return escape(own if own.startswith("offload: ") else r["blocked_by"] or own)
+
+
+PLACE = Fields(Field("label", str), Field("pid", int), Field("tid", int), Field("thread", str), Field("node", str))
+TRANSFERS = (
+    "what it waits for: `pairing`, `handshake`, `transfer` (bytes), `completion` (they have come, unnoticed by the scheduler), "
+    "`kept` (blocks of one that ended, for a reader), `never` (the other instance has no such request), `late` (the lease ended "
+    "while they were read)"
+)
+TRANSFER = Fields(
+    Field("sends", bool, "this end is the sender"),
+    Field("state", TEXT, TRANSFERS),
+    Field("instance", TEXT, "the other end, where it was looked at, else its engine id"),
+    Field("request_id", TEXT, "there"),
+    Field("address", TEXT),
+    Field("until", REAL, "when the lease ends", "s"),
+)
+OFFLOAD = Fields(
+    Field("state", str, "`lookup`, `load` or `prefetch`"),
+    Field("job", (int, str, None)),
+    Field("pending", NUMBER, "of `workers`, that have not reported the job"),
+    Field("workers", NUMBER),
+    Field("since", REAL, "for how long it has been put off", "s"),
+)
+HOP = Fields(
+    Field("label", str),
+    Field("pid", int),
+    Field("stage", str),
+    Field("state", str, "in the engine's own word"),
+    Field("progress", list, "its counters there"),
+    Field("tid", int),
+)
+REQUEST = Fields(
+    Field(
+        "request_id", str, "`http:CLIENT` of an exchange that the engine does not know yet", must=True, merge=KEEP, head="request"
+    ),
+    Field(
+        "verdict",
+        TEXT,
+        "[what it means](verdicts.md#requests-that-make-no-progress); one that is `kept` is not open",
+        head="verdict",
+        draw=_verdict,
+    ),
+    Field("at", (PLACE, None), "where it is", head="at", draw=_at),
+    Field("status", str, "the engine's own word", must=True, merge=KEEP, head="state", draw=_stage, spare=4),
+    Field("queue", str, "`front end`: an open HTTP or RPC exchange that the engine does not know yet", must=True, merge=KEEP),
+    Field("tokens", NUMBER, must=True, merge=KEEP, head="tokens"),
+    Field("prompt_tokens", NUMBER, must=True, merge=KEEP, head="prompt", spare=2),
+    Field("computed_tokens", NUMBER, must=True, merge=KEEP, head="computed", spare=1),
+    Field("output_tokens", NUMBER, must=True, merge=KEEP, head="output", spare=5),
+    Field("in_flight_tokens", NUMBER, "outputs of steps that were handed out and have no result yet", must=True, merge=KEEP),
+    Field("draft_tokens", NUMBER, "guessed for its next step; null: not counted by this release", must=True, merge=KEEP),
+    Field("blocks", NUMBER, "null: not read", must=True, merge=KEEP, head="blocks", spare=3),
+    Field("preemptions", NUMBER, must=True, merge=KEEP, head="preempted", cell=lambda n: str(n or ""), spare=6),
+    Field("age", REAL, "", "s", must=True, merge=KEEP, head="age", cell=seconds, spare=7),
+    Field("blocked_by", TEXT, "what its scheduler lacks for it", must=True, merge=KEEP, head="waits for", draw=_waits),
+    Field("known", bool, "a scheduler has it", must=True, merge=KEEP),
+    Field("instance", str, "the engine instance that has it", must=True, merge=KEEP),
+    Field("content", dict, "with -show-content", merge=KEEP),
+    Field("new", bool, "it came after the processes had been looked at, so it has no verdict"),
+    Field("external_id", TEXT, "the user's own id, where it is another"),
+    Field("moved", (bool, None), "between the looks"),
+    Field("holder", (PLACE, None), "what must act"),
+    Field("waits_for", TEXT),
+    Field("behind", [str], "requests that it waits for"),
+    Field("evidence", [str]),
+    Field("transfer", (TRANSFER, None), "KV on its way between instances"),
+    Field("hops", [HOP], "the processes in which it was seen, in order"),
+    Field("offload", OFFLOAD, "of one that waits for a tier below the device"),
+    Field("way", list, "over several machines, as in `llm-request`"),
+)
+ANSWER = Fields(
+    Field("engine", TEXT, must=True, merge=KEEP),
+    Field("requests", [REQUEST]),
+    Field("counts", dict, "how many in each queue"),
+    Field("limits", (dict, None), must=True, merge=KEEP),
+)
 
 
 def request_data(request: Request | None, tracked: Tracked | None = None, blocks: bool = True) -> dict[str, Any]:
@@ -220,21 +313,8 @@ def requests_lines(found: Sequence[dict[str, Any]], counts: dict[str, int], styl
     on_their_way = unlisted and all(r.get("verdict") == MOVING for r in unlisted)
     words = {"unlisted": "on the way in or out" if on_their_way else "in no queue that was read"}
     lines = [", ".join(f"{n} {words.get(q, q)}" for q, n in counts.items()) or "no requests"]
-    rows = [
-        [
-            r["request_id"],
-            _verdict(r, style),
-            (r.get("at") or {}).get("label", ""),
-            r["status"] or (r["hops"][0]["state"] if r.get("hops") else r["queue"]),
-            *("" if r.get(k) is None else str(r[k]) for k in NUMBERS),
-            str(r["preemptions"] or ""),
-            "" if r["age"] is None else seconds(r["age"]),
-            escape(_waits(r)),
-        ]
-        for r in found
-    ]
-    if rows:
-        lines.append(table(rows, HEAD, style, HEAD[HEAD.index("tokens") : HEAD.index("waits for")], SPARE))
+    if found:
+        lines.append(REQUEST.table(found, style))
     if any(r.get("new") for r in found):
         lines.append(style.dim("new: it came after the processes had been looked at; ask again for its verdict"))
     for why in dict.fromkeys("; ".join(r["evidence"]) for r in found if _is_open(r)):
@@ -247,20 +327,9 @@ def requests_lines(found: Sequence[dict[str, Any]], counts: dict[str, int], styl
     return lines
 
 
-def _waits(r: dict[str, Any]) -> str:
-    """What a request waits for: of one that waits for an offload tier its own look says more than its place in the queue."""
-    own = r.get("waits_for") or ""
-    return own if own.startswith("offload: ") else r["blocked_by"] or own
-
-
 def _is_open(r: dict[str, Any]) -> bool:
     """Whether it did not move between the looks, which do not show why."""
     return not r.get("verdict") and r.get("moved") is False
-
-
-def _verdict(r: dict[str, Any], style: Style) -> str:
-    verdict = r.get("verdict") or ("new" if r.get("new") else "unknown" if _is_open(r) else "")
-    return style.bad(verdict) if verdict in STUCK else verdict
 
 
 def _grammar_lines(grammar: dict[str, Any] | None) -> list[str]:
@@ -300,7 +369,7 @@ def request_lines(
     if data.get("way"):
         stops = [[w["part"], w["instance"] or "", w["request_id"] or "", w["state"] or "", _where(w["at"])] for w in data["way"]]
         lines.append(table(stops, ["hop", "instance", "request", "state", "at"], style))
-    waits = _waits(data)
+    waits = _waits(data, style)
     lines += [f"  waits for {waits}"] if waits else []
     lines += [f"  {line}" for line in data["evidence"]]
     lines += [f"  must act:  {_where(data['holder'])}"] if data["holder"] else []

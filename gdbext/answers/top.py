@@ -1,4 +1,4 @@
-"""A frame of llm-top, as JSON and as text."""
+"""A frame of llm-top, of one machine or of several: its fields, and the text."""
 
 from __future__ import annotations
 
@@ -6,21 +6,93 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..render.columns import columns_of, cut, fold
+from ..render.fields import FAILURES, JOIN, NUMBER, REAL, TEXT, Field, Fields
 from ..render.text import PLAIN, Style, escape, seconds, short_path, size, table
 from ..requests.meter import Reading
 from ..timeline.live import Row
+from . import each_node
 
-HEAD = ("label", "pid", "state", "in", "part", "GIL", "waits", "CPU", "RSS", "steps/s")
-RIGHT = ("pid", "part", "GIL", "waits", "CPU", "RSS", "steps/s")
-WHERE, LEAST = HEAD.index("in"), 20  # the column that is cut to the room that there is, and the columns that it has at least
-LAST = ("waits", "steps/s", "GIL", "RSS", "part", "pid")  # left out first where there is no room for it
+LEAST = 20  # columns that the column "in" has at least; it is cut to the room that there is
+SORTS = ("cpu", "rss", "gil")
 
 
-def sorted_rows(rows: Sequence[Row], by: str) -> list[Row]:
-    """The rows, the most first; "order": as they came."""
-    if by == "order":
-        return list(rows)
-    return sorted(rows, key=lambda r: -getattr(r, by))
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _frame(name: str) -> Any:
+    """Of the innermost frame of the row's stack."""
+    return lambda r: getattr(r.stack[-1], name) if r.stack else None
+
+
+def _label(row: Any, style: Style) -> str:
+    """`marked`: whether a row is the chosen one, where one is."""
+    label = escape(row["label"])
+    if "marked" not in row:
+        return style.name(label)
+    return style.title(f"> {label}") if row["marked"] else f"  {label}"
+
+
+def _state(row: Any, style: Style) -> str:
+    state = escape(row["state"])
+    return style.bad(state) if state in ("ended", "another program") else state
+
+
+def _where(row: Any, style: Style) -> str:
+    return escape(f"{row['function']} ({short_path(row['file'] or '')}:{row['line']})") if row["function"] else ""
+
+
+def _used(e: Reading) -> float | None:
+    return round(1 - e.free / e.blocks, 4) if e.blocks and e.free is not None else None
+
+
+RANK = Fields(  # of one `Row`; shares are of the frame's time
+    Field("label", str, must=True, head="label", draw=_label),
+    Field("pid", int, must=True, head="pid", spare=6),
+    Field("state", str, "of the main thread, for most of the time", must=True, head="state", draw=_state),
+    Field("function", TEXT, "where its main thread was then", must=True, read=_frame("function"), head="in", draw=_where),
+    Field("file", TEXT, must=True, read=_frame("file")),
+    Field("line", NUMBER, must=True, read=_frame("line")),
+    Field("part", REAL, "share of the time in which it was there", digits=3, head="part", cell=_percent, spare=5),
+    Field("gil", REAL, "share in which the main thread had the GIL", digits=3, head="GIL", cell=_percent, spare=3),
+    Field("gil_holder", TEXT, "the thread that had it most", read=lambda r: r.holder or None),
+    Field(
+        "gil_waits", REAL, "… some thread waited for it", "", lambda r: r.waits, digits=3, head="waits", cell=_percent, spare=1
+    ),
+    Field("gc", REAL, "… garbage was collected", digits=3),
+    Field("cpu", REAL, "CPUs used", digits=3, head="CPU", cell=lambda n: f"{n:.2f}"),
+    Field("rss", NUMBER, "resident memory", "bytes", head="RSS", cell=size, spare=4),
+    Field("threads", int, "those with Python"),
+    Field("steps_per_second", REAL, head="steps/s", cell=lambda n: f"{n:.1f}", spare=2),
+)
+ENGINE = Fields(  # of one `Reading`; null: not read
+    Field("engine", str, must=True),
+    Field("labels", [str], must=True),
+    Field("running", NUMBER, "requests", must=True),
+    Field("waiting", NUMBER, "requests", must=True),
+    Field("tokens_per_second", REAL, must=True),
+    Field("steps_per_second", REAL, read=lambda e: e.step_rate),
+    Field("blocks", NUMBER, "of its KV cache"),
+    Field("free_blocks", NUMBER, read=lambda e: e.free),
+    Field("kv_use", REAL, "share of its blocks", must=True, read=_used),
+)
+REQUEST = Fields(
+    Field("engine", str, must=True),
+    Field("request_id", str, must=True, read=lambda e: e.oldest[0]),
+    Field("without_progress", REAL, "", "s", must=True, read=lambda e: e.oldest[1], digits=3),
+)
+ANSWER = Fields(
+    Field("ranks", [RANK], must=True, merge=JOIN),
+    Field("engines", [ENGINE], must=True, merge=JOIN),
+    Field("requests", [REQUEST], "of each engine the one that has stood longest", must=True, merge=JOIN),
+    Field("failed", [each_node.FAILED], must=True, merge=FAILURES),
+)
+
+
+def sort(data: dict[str, Any], by: str) -> None:
+    """Sorts the frame's processes, the most first; "order": as they came."""
+    if by in SORTS:
+        data["ranks"].sort(key=lambda one: -(one.get(by) or 0))
 
 
 def frame_data(
@@ -28,102 +100,64 @@ def frame_data(
 ) -> tuple[dict[str, Any], list[str]]:
     """-> (the JSON fields of one frame, why it is not all)."""
     steps = {pid: rate for reading in readings for pid, rate in reading.steps.items()}
-    ranks = [
-        {
-            "label": escape(r.label),
-            "pid": r.pid,
-            "state": r.state,
-            "function": escape(r.stack[-1].function) if r.stack else None,
-            "file": escape(r.stack[-1].file) if r.stack else None,
-            "line": r.stack[-1].line if r.stack else None,
-            "part": round(r.part, 3),
-            "gil": round(r.gil, 3),
-            "gil_holder": escape(r.holder) or None,
-            "gil_waits": round(r.waits, 3),
-            "gc": round(r.gc, 3),
-            "cpu": round(r.cpu, 3),
-            "rss": r.rss,
-            "threads": r.threads,
-            "steps_per_second": steps.get(r.pid),
-        }
-        for r in rows
-    ]
-    engines = [
-        {
-            "engine": e.engine,
-            "labels": [escape(label) for label in e.labels],
-            "running": e.running,
-            "waiting": e.waiting,
-            "tokens_per_second": e.tokens_per_second,
-            "steps_per_second": e.step_rate,
-            "blocks": e.blocks,
-            "free_blocks": e.free,
-            "kv_use": round(1 - e.free / e.blocks, 4) if e.blocks and e.free is not None else None,
-        }
-        for e in readings
-    ]
-    requests = [
-        {"engine": e.engine, "request_id": escape(e.oldest[0]), "without_progress": round(e.oldest[1], 3)}
-        for e in readings
-        if e.oldest is not None
-    ]
+    data = {
+        "ranks": [RANK.data(r._replace(steps_per_second=steps.get(r.pid))) for r in rows],
+        "engines": [ENGINE.data(e) for e in readings],
+        "requests": [REQUEST.data(e) for e in readings if e.oldest is not None],
+    }
     partial = [*(p for e in readings for p in e.partial), *(f"{f['label']}: {f['reason']}" for f in failed)]
-    return {"ranks": ranks, "engines": engines, "requests": requests, "failed": list(failed)}, partial
+    return {**each_node.escaped(data), "failed": list(failed)}, partial
 
 
-def frame_lines(rows: Sequence[Row], readings: Sequence[Reading], style: Style, chosen: int = -1) -> list[str]:
+def merged(answers: Sequence[tuple[str, Any]], failed: list[dict[str, Any]], by: str) -> tuple[dict[str, Any], list[str]]:
+    """-> (one frame of all machines, `node` in each place; why that is not all). A damaged answer is named in `failed`;
+    `GdbextError` where none is left."""
+    data, partial = each_node.merged(ANSWER, answers, failed, lambda answer: {"processes": len(answer["ranks"])})
+    sort(data, by)
+    return data, partial
+
+
+def frame_lines(data: dict[str, Any], style: Style, chosen: int = -1) -> list[str]:
     """One frame as lines of text, no row wider than the terminal; the row number `chosen` is marked."""
-    steps = {pid: rate for reading in readings for pid, rate in reading.steps.items()}
-    cells = [_cells(r, steps.get(r.pid), chosen if chosen < 0 else number == chosen, style) for number, r in enumerate(rows)]
-    widths = {name: max([len(name), *(columns_of(row[i]) for row in cells)]) for i, name in enumerate(HEAD)}
-    shown = [name for i, name in enumerate(HEAD) if any(row[i] for row in cells)]
-    room = style.width or sum(widths.values()) + 2 * len(HEAD)
-    for name in LAST:
+    rows = data["ranks"]
+    if chosen >= 0:
+        rows = [{**row, "marked": number == chosen} for number, row in enumerate(rows)]
+    head, cells = RANK.grid(rows, style)
+    where = head.index("in")
+    widths = {name: max([len(name), *(columns_of(row[i]) for row in cells)]) for i, name in enumerate(head)}
+    shown = [name for i, name in enumerate(head) if any(row[i] for row in cells)]
+    room = style.width or sum(widths.values()) + 2 * len(head)
+    for name in RANK.spare:
         if sum(widths[n] + 2 for n in shown if n != "in") + LEAST <= room:
             break
         shown = [n for n in shown if n != name]
     wide = max(4, room - sum(widths[n] + 2 for n in shown if n != "in"))
     for row in cells:
-        row[WHERE] = cut(row[WHERE], wide)
-    places = [HEAD.index(name) for name in shown]
-    engines = [line for reading in readings for line in fold(_engine(reading, style), style.width or 1 << 20)]
-    return engines + table([[row[i] for i in places] for row in cells], shown, Style(style.enabled), right=RIGHT).split("\n")
+        row[where] = cut(row[where], wide)
+    places = [head.index(name) for name in shown]
+    oldest = {(one.get("node"), one["engine"]): one for one in reversed(data["requests"])}
+    said = [_engine(one, oldest.get((one.get("node"), one["engine"])), style) for one in data["engines"]]
+    engines = [line for text in said for line in fold(text, style.width or 1 << 20)]
+    return engines + table([[row[i] for i in places] for row in cells], shown, Style(style.enabled), right=RANK.right).split("\n")
 
 
-def _cells(r: Row, rate: float | None, marked: int, style: Style) -> list[str]:
-    """A rank's row. `marked`: 1: it is the chosen one, 0: another one is, -1: none is."""
-    where = f"{r.stack[-1].function} ({short_path(r.stack[-1].file)}:{r.stack[-1].line})" if r.stack else ""
-    label = escape(r.label)
-    return [
-        style.title(f"> {label}") if marked > 0 else f"  {label}" if not marked else style.name(label),
-        str(r.pid),
-        r.state if r.alive else style.bad(r.state),
-        escape(where),
-        f"{100 * r.part:.0f} %",
-        f"{100 * r.gil:.0f} %",
-        f"{100 * r.waits:.0f} %",
-        f"{r.cpu:.2f}",
-        size(r.rss),
-        f"{rate:.1f}" if rate is not None else "",
-    ]
+def lines(data: dict[str, Any], style: Style) -> list[str]:
+    """A frame of several machines."""
+    said = [style.bad(f"{escape(str(f['label']))}: not read: {escape(f['reason'])}") for f in data["failed"]]
+    return frame_lines(data, style) + said
 
 
-def requests_text(running: int | None, waiting: int | None) -> str:
-    """How many requests a scheduler has, in words."""
-    return "no scheduler was read" if running is None else f"{running} running, {waiting} waiting"
-
-
-def _engine(e: Reading, style: Style) -> str:
-    parts = [requests_text(e.running, e.waiting)]
-    if e.tokens_per_second is not None:
-        parts.append(f"{e.tokens_per_second:.0f} tokens/s")
-    if e.step_rate:
-        parts.append(f"{e.step_rate:.1f} steps/s")
-    if e.blocks and e.free is not None:
-        parts.append(f"KV {100 * (1 - e.free / e.blocks):.0f} %")
-    if e.oldest is not None and e.oldest[1]:
-        parts.append(f"oldest without progress: {escape(e.oldest[0])}, {seconds(e.oldest[1])}")
-    return style.title(escape(e.engine)) + "  " + "  ".join(parts)
+def _engine(e: dict[str, Any], oldest: dict[str, Any] | None, style: Style) -> str:
+    parts = ["no scheduler was read" if e["running"] is None else f"{e['running']} running, {e['waiting']} waiting"]
+    if e["tokens_per_second"] is not None:
+        parts.append(f"{e['tokens_per_second']:.0f} tokens/s")
+    if e.get("steps_per_second"):
+        parts.append(f"{e['steps_per_second']:.1f} steps/s")
+    if e["kv_use"] is not None:
+        parts.append(f"KV {100 * e['kv_use']:.0f} %")
+    if oldest is not None and oldest["without_progress"]:
+        parts.append(f"oldest without progress: {escape(oldest['request_id'])}, {seconds(oldest['without_progress'])}")
+    return style.title(escape(f"{e.get('node', '')} {e['engine']}".strip())) + "  " + "  ".join(parts)
 
 
 def stack_lines(row: Row, most: int, style: Style = PLAIN) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..answers.locks import edge_data, edge_lines, lock_chains, merged_edges, merged_lines, untold_lines
+from ..answers.locks import ANSWER, edge_data, edge_lines, lock_chains, merged_edges, merged_lines, untold_lines
 from ..answers.places import closing, node_text, nodes_of, place
 from ..api import choosing
 from ..api.waits import Look
@@ -45,6 +45,7 @@ class LlmLocks(Command):
     completion = "what"
     takes_target = False
     standalone = True
+    fields = ANSWER
 
     def run(self, session: Session, args: Args) -> Answer:
         taken = snapshots.take_snapshots(choosing.resolve_processes(session, args.operand_text), session.targets)

@@ -2,54 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any, Iterable
+from typing import Any
 
-from ..answers import rank_nodes
+from ..answers import ranks as answers
 from ..engines import discover, routers
-from ..engines.rank import STATES
 from ..engines.registry import SPECS, displayed
-from ..render.text import Style, escape, seconds, shorten, size, table
+from ..render.text import escape
 from ..session.command import Answer, Command, Option, UsageError
-
-_HEAD = ["#", "label", "engine", "role", "pid", "parent", "GPUs", "state", "thr", "RSS", "CPU", "age", "inf", "user", "note"]
-_RIGHT = ("#", "pid", "parent", "thr", "RSS", "CPU", "age", "inf")
-_SPARE = ("parent", "thr", "engine", "age", "CPU", "role")
-
-
-def _spans(numbers: Iterable[int]) -> str:
-    """[0, 1, 2, 5] -> "0-2,5"."""
-    parts: list[list[int]] = []
-    for n in numbers:
-        if parts and parts[-1][1] == n - 1:
-            parts[-1][1] = n
-        else:
-            parts.append([n, n])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
-
-
-def _row(rank: Any, style: Style) -> list[Any]:
-    p = rank.process
-    state = f"{p.state} {STATES[p.state]}" if p.state in "TtZXD" and p.state in STATES else p.state
-    bad = [m for m in rank.marks if m not in ("stopped", "zombie")]  # those two are the state itself
-    state = " ".join([state] + bad)
-    return [
-        str(rank.index),
-        style.name(escape(rank.label)),
-        rank.engine,
-        rank.role,
-        rank.pid_text(),
-        str(p.ppid),
-        _spans(p.gpus),
-        style.bad(state) if rank.marks else state,
-        str(p.threads),
-        size(p.rss) if p.rss else "",
-        seconds(p.cpu) if p.cpu >= 1 else "0 s",
-        "" if p.age is None else seconds(max(p.age, 1)),
-        "" if rank.inferior is None else str(rank.inferior),
-        escape(p.user) if rank.whose() else "",
-        shorten(escape("; ".join(rank.notes)), 160),
-    ]
 
 
 def _summary(ranks: Any, looked: Any) -> str:
@@ -112,6 +71,7 @@ class LlmRanks(Command):
     completion = "what"
     takes_target = False
     standalone = True
+    fields = answers.ANSWER
 
     def run(self, session: Any, args: Any) -> Answer:
         if args.operand_text:
@@ -120,22 +80,21 @@ class LlmRanks(Command):
         for rank in ranks:
             rank.inferior = session.inferior_of(rank.pid)
         session.ranks = ranks
-        host = os.uname().nodename
         found = discover.find_routers(ranks) if args.engine is None else []
-        told = [r.data(host) for r in ranks]
-        missing = rank_nodes.missing(told)
+        told = [answers.RANK.data(r) for r in ranks]
+        missing = answers.missing(told)
         data = {"ranks": told, "processes": looked, "routers": found, "missing": missing}
 
         def text(style: Any) -> str:
             said = "".join(escape(line) + "\n" for line in routers.lines(found))
-            said += "".join(rank_nodes.missing_line(one) + "\n" for one in missing)
+            said += "".join(answers.missing_line(one) + "\n" for one in missing)
             if not ranks:
                 return f"{said}no engine processes found ({looked} processes read)"
-            return table([_row(r, style) for r in ranks], _HEAD, style, _RIGHT, _SPARE) + f"\n{said}" + _summary(ranks, looked)
+            return answers.table(told, style) + f"\n{said}" + _summary(ranks, looked)
 
         return Answer(data, text, partial)
 
-    def merge(self, args: Any, answers: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
+    def merge(self, args: Any, found: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
         """The processes of several machines (session/nodes.py), `(node, answer)` each."""
-        data, partial = rank_nodes.merged(answers, failed)
-        return Answer(data, lambda style: "\n".join(rank_nodes.lines(data, style)), partial)
+        data, partial = answers.merged(found, failed)
+        return Answer(data, lambda style: "\n".join(answers.lines(data, style)), partial)

@@ -74,6 +74,7 @@ class LlmRequests(Command):
     tool = "requests"
     group = "kv"
     standalone = True
+    fields = answers.ANSWER
     operand = "[WHAT...]"
     completion = "what"
     options = (POOL, CONTENT, BETWEEN, FACTS)

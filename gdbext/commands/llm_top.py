@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 from ..answers import top as answers
-from ..answers import top_nodes
 from ..api import choosing
 from ..engines import group as groups
 from ..engines import processes, targets
@@ -62,12 +61,13 @@ class LlmTop(Command):
         Option("sort", list(SORTS), "the order of the ranks", "order"),
     )
 
+    fields = answers.ANSWER
     node_words = ("-once",)  # of several machines one frame (session/nodes.py)
 
-    def merge(self, args: Args, answers: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
+    def merge(self, args: Args, found: list[tuple[str, Any]], failed: list[dict[str, Any]]) -> Answer:
         """One frame of several machines, `(node, answer)` each."""
-        data, partial = top_nodes.merged(answers, failed, args.sort)
-        return Answer(data, lambda style: "\n".join(top_nodes.lines(data, style)), partial)
+        data, partial = answers.merged(found, failed, args.sort)
+        return Answer(data, lambda style: "\n".join(answers.lines(data, style)), partial)
 
     def run(self, session: Session, args: Args) -> Answer:
         if not 0.05 <= args.interval <= 3600 or args.frames is not None and args.frames < 1:
@@ -104,7 +104,7 @@ class _View:
         self.chosen: int | None = None  # the pid of a rank: rows change their places
         self.data: dict[str, Any] = {}
         self.partial: list[str] = []
-        self.rows: list[Any] = []
+        self.rows: dict[int, Any] = {}  # by pid
         self.readings: list[Any] = []
 
     def take(self, meanwhile: Any) -> None:
@@ -113,11 +113,12 @@ class _View:
             self.readings = [m.read() for m in self.meters]  # rates need two
         rows = self.ranks.frame(self.args.interval, meanwhile)
         self.readings = [m.read() for m in self.meters]
-        self.rows = answers.sorted_rows(rows, self.sort)
-        self.data, self.partial = answers.frame_data(self.rows, self.readings, self.ranks.failed + self.refused)
+        self.rows = {row.pid: row for row in rows}
+        self.data, self.partial = answers.frame_data(rows, self.readings, self.ranks.failed + self.refused)
+        answers.sort(self.data, self.sort)
 
     def answer(self) -> Answer:
-        return Answer(self.data, lambda style: "\n".join(answers.frame_lines(self.rows, self.readings, style)), self.partial)
+        return Answer(self.data, lambda style: "\n".join(answers.frame_lines(self.data, style)), self.partial)
 
     def stream(self, frames: int | None) -> Answer:
         """Prints a line for each frame; the last one is the answer."""
@@ -160,16 +161,20 @@ class _View:
             return
         columns, lines = screen.size()
         style = styles.Style(style.enabled, columns, style.full_paths)
-        shown = answers.frame_lines(self.rows, self.readings, style, self.place())
+        shown = answers.frame_lines(self.data, style, self.place())
         shown += [style.dim(styles.escape(f"{f['label']}: {f['reason']}")) for f in self.data["failed"]]
         if self.opened:
-            shown += ["", *answers.stack_lines(self.rows[self.place()], lines - len(shown) - 4, style)]
+            shown += ["", *answers.stack_lines(self.rows[self.pid(self.place())], lines - len(shown) - 4, style)]
         shown += ["", style.dim(self.said or f"{KEYS}  (sorted by {self.sort})")]
         screen.show([cut(line, columns) for line in shown], style.enabled)
 
     def place(self) -> int:
         """The number of the chosen rank's row; 0 where none is chosen, or it is no longer shown."""
-        return next((i for i, row in enumerate(self.rows) if row.pid == self.chosen), 0)
+        return next((i for i, row in enumerate(self.data["ranks"]) if row["pid"] == self.chosen), 0)
+
+    def pid(self, place: int) -> int:
+        """The pid in a row, counted from both ends."""
+        return int(self.data["ranks"][place % len(self.rows)]["pid"])
 
     def press(self, key: str) -> bool:
         """-> whether that ends the view."""
@@ -178,13 +183,13 @@ class _View:
             return True
         if key == "s":
             self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
-            self.rows = answers.sorted_rows(self.rows, self.sort)
+            answers.sort(self.data, self.sort)
         elif key in ("up", "k", "down", "j") and self.rows:
-            self.chosen = self.rows[(self.place() + (1 if key in ("down", "j") else -1)) % len(self.rows)].pid
+            self.chosen = self.pid(self.place() + (1 if key in ("down", "j") else -1))
         elif key in ("enter", "o") and self.rows:
-            self.opened, self.chosen = not self.opened, self.rows[self.place()].pid
+            self.opened, self.chosen = not self.opened, self.pid(self.place())
         elif key == "w" and self.rows:
-            self.chosen = self.rows[self.place()].pid
+            self.chosen = self.pid(self.place())
             self.said = self.snapshot(self.chosen)
         return False
 

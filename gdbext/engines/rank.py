@@ -7,7 +7,7 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Sequence
+    from typing import Sequence
 
     from ..access.proctable import Process
     from .instances import Instance
@@ -121,47 +121,9 @@ class Rank:
         if text not in self.notes:
             self.notes.append(text)
 
-    def pid_text(self) -> str:
-        """`1234`, or `1234 (ns 7)` for a process in a container."""
-        return str(self.pid) if self.ns_pid == self.pid else f"{self.pid} (ns {self.ns_pid})"
-
     def whose(self) -> str:
         """', user NAME' of another user's process: any process may set the title of a rank."""
         return f", user {self.process.user}" if self.process.uid not in (None, os.geteuid()) else ""
-
-    def data(self, host: str | None = None) -> dict[str, Any]:
-        """The fields of one rank in `llm-ranks -json`."""
-        p = self.process
-        return {
-            "index": self.index,
-            "engine": self.engine,
-            "role": self.role,
-            "label": self.label,
-            "instance": self.instance.data() if self.instance is not None else None,
-            "ranks": self.ranks,
-            "sizes": self.sizes,
-            "rank_source": self.rank_source,
-            "host": host or os.uname().nodename,
-            "pid": p.pid,
-            "ns_pid": p.ns_pid,
-            "ppid": p.ppid,
-            "title": p.command,
-            "comm": p.comm,
-            "uid": p.uid,
-            "user": p.user,
-            "state": p.state,
-            "state_text": STATES.get(p.state, p.state),
-            "threads": p.threads,
-            "rss": p.rss,
-            "cpu": round(p.cpu, 2),
-            "age": None if p.age is None else round(p.age, 2),
-            "gpus": p.gpus,
-            "orphan": self.orphan,
-            "marks": self.marks,
-            "inferior": self.inferior,
-            "notes": self.notes,
-            "unreadable": self.unreadable,
-        }
 
 
 # ---- labels ----------------------------------------------------------------------------------------------------------

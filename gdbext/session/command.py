@@ -20,6 +20,7 @@ from .shortages import GONE, has_ended, shortage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # which knows the arguments of commands
+    from ..render.fields import Fields
     from .session import Session
 
 
@@ -258,6 +259,7 @@ class Command:
     tool = ""  # the name under which agents get it (`python -m gdbext mcp`); "": they do not
     tool_operand = ""  # of a tool, instead of `operand`: words in small letters before it are fixed
     gdb_only = False  # acts on gdb's own inferiors: `python -m gdbext` has no use for it
+    fields: Fields | None = None  # of its JSON answer, where they are declared (render/fields.py)
 
     def run(self, session: Session, args: Args) -> Answer:
         """-> `Answer`. Raises `GdbextError` for every expected failure."""

@@ -35,6 +35,7 @@ class Row(NamedTuple):
     * `gc`: the part in which garbage was collected
     * `cpu`: CPUs used
     * `rss`: bytes
+    * `steps_per_second`: of its engine's counter, filled in by the frame
     """
 
     label: str
@@ -50,6 +51,7 @@ class Row(NamedTuple):
     gc: float
     cpu: float
     rss: int
+    steps_per_second: float | None = None
 
 
 class Live:

@@ -68,6 +68,15 @@ def test_an_answer_in_json_is_structured_too_where_it_is_whole():
     assert server.structured("idle") is None and server.structured("") is None
 
 
+def test_a_tool_with_an_output_schema_gives_an_object_for_text_too():
+    for text in ("idle", '{"schema": "llm-ranks/1", "ranks": [\n(bytes 0 to 9 of 99)'):
+        assert server.structured(text, True) == {"text": text}
+    told = {name: tools.output_schema(c) for name, c in tools.tools().items()}
+    assert {name for name, schema in told.items() if schema} == {"ranks", "requests", "locks"}
+    for schema in filter(None, told.values()):
+        assert {"schema", "partial", "text"} < set(schema["properties"]) and "required" not in schema
+
+
 @pytest.mark.parametrize("value", [["all"], {"a": 1}, []])
 def test_an_argument_is_one_value(value):
     with pytest.raises(UsageError, match="what is one text"):

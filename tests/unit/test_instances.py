@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from gdbext.answers import ranks as shapes
 from gdbext.engines.routers import kind_of, lines
 from gdbext.engines.what import resolve
 from gdbext.errors import GdbextError
@@ -38,7 +39,7 @@ def test_prefill_and_decode_have_roles_ids_ports_and_unique_labels(proc):
         assert {one.pid for one in resolve(what, ranks)} == {second[0], second[1], *second[2]}, what
     with pytest.raises(GdbextError, match="say prefill:TP0 or decode:TP0"):
         resolve("TP0", ranks)
-    data = next(r.data() for r in ranks if r.label == "decode:TP0")
+    data = next(shapes.RANK.data(r) for r in ranks if r.label == "decode:TP0")
     assert data["instance"]["role"] == "decode" and data["instance"]["ports"] == {"http": 8200}
 
 

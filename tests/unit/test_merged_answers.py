@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gdbext.answers import kv_nodes, recording_nodes, top_nodes
+from gdbext.answers import kv_nodes, recording_nodes, top
 from gdbext.errors import GdbextError
 from gdbext.render.text import PLAIN
 from gdbext.timeline import store
@@ -107,13 +107,13 @@ def frame(pid, cpu):
 def test_frames_of_llm_top_are_one_sorted_over_all_machines():
     failed = []
     answers = [("ssh:a", frame(7, 0.2)), ("pod/n/b", frame(7, 0.9)), ("ssh:c", {**frame(7, 0.1), "ranks": [{"pid": "7"}]})]
-    data, partial = top_nodes.merged([*answers, ("ssh:d", {"error": "no python3"})], failed, "cpu")
+    data, partial = top.merged([*answers, ("ssh:d", {"error": "no python3"})], failed, "cpu")
     assert [(r["node"], r["pid"]) for r in data["ranks"]] == [("pod/n/b", 7), ("a", 7)]
     assert [f["label"] for f in failed if "node" not in f] == ["ssh:c", "ssh:d"] and "ssh:d: no python3" in partial
-    text = "\n".join(top_nodes.lines(data, PLAIN))
-    assert "a vllm  4 running, 7 waiting  8 tokens/s  KV 50 %  oldest: r7" in text
+    text = "\n".join(top.lines(data, PLAIN))
+    assert "a vllm  4 running, 7 waiting  8 tokens/s  KV 50 %  oldest without progress: r7" in text
     with pytest.raises(GdbextError, match="no python3"):
-        top_nodes.merged([("ssh:d", {"error": "no python3"})], [], "order")
+        top.merged([("ssh:d", {"error": "no python3"})], [], "order")
 
 
 def checked(*faults):

@@ -9,7 +9,8 @@ import pytest
 from harness.fake_proc import MIB, PYTHON, SPAWN, TRACKER, vllm
 
 from gdbext.access.proctable import Process, ProcTable
-from gdbext.commands.llm_ranks import LlmRanks, _row, _summary
+from gdbext.answers import ranks as shapes
+from gdbext.commands.llm_ranks import LlmRanks, _summary
 from gdbext.engines.discover import discover, survey
 from gdbext.engines.group import Engine
 from gdbext.engines.registry import ENGINES, SPECS
@@ -17,7 +18,7 @@ from gdbext.engines.spec import Memory
 from gdbext.engines.what import resolve
 from gdbext.errors import GdbextError, NotFoundError
 from gdbext.render import jsonline
-from gdbext.render.text import PLAIN, table
+from gdbext.render.text import PLAIN
 
 
 # ---- one engine, every era ------------------------------------------------------------------------------------------
@@ -162,7 +163,7 @@ def test_a_zombie_has_a_role_but_no_rank_and_says_what_killed_it(proc):
 def test_containers_show_both_pids(proc):
     _, _, workers = vllm(proc, ns=(99999999,))
     rank = [r for r in proc.ranks() if r.pid == workers[0]][0]
-    assert (rank.ns_pid, rank.pid_text()) == (99999999, f"{workers[0]} (ns 99999999)")
+    assert rank.ns_pid == 99999999 and f"{workers[0]} (ns 99999999)" in shapes.table([shapes.RANK.data(rank)], PLAIN)
     with pytest.raises(GdbextError, match="in its container"):
         resolve("99999999", [rank])
 
@@ -189,8 +190,8 @@ def test_hostile_titles_neither_reach_the_terminal_nor_break_the_line(proc):
     ranks = proc.ranks()
     assert [r.label for r in ranks] == ["frontend", "EngineCore", "TP0", "TP1"]
     for rank in ranks:
-        assert not any(c in text for text in _row(rank, PLAIN) for c in "\x1b\n\x07")
-        line = jsonline.dumps(rank.data("h"))
+        assert not any(c in text for text in shapes.RANK.grid([shapes.RANK.data(rank)], PLAIN)[1][0] for c in "\x1b\n\x07")
+        line = jsonline.dumps(shapes.RANK.data(rank))
         assert "\x1b" not in line and json.loads(line)["pid"] == rank.pid
 
 
@@ -364,10 +365,10 @@ def test_64_ranks_among_hundreds_of_processes_are_found_by_few_reads(proc, monke
 def test_the_table_and_its_summary(proc):
     main, core, workers = vllm(proc)
     ranks = proc.ranks()
-    lines = [_row(r, PLAIN) for r in ranks]
-    assert lines[2][1] == "TP0" and lines[2][4] == str(workers[0]) and lines[2][5] == str(core)
+    lines = shapes.table([shapes.RANK.data(r) for r in ranks], PLAIN).splitlines()
+    assert lines[3].split()[1:6] == ["TP0", "vllm", "worker", str(workers[0]), str(core)]
     assert _summary(ranks, 7) == "vLLM: 4 processes, 2 ranks here (TP 2)\n7 processes read"
-    assert "TP1" in table(lines, [str(i) for i in range(len(lines[0]))])
+    assert "TP1" in lines[4]
 
 
 class _Session:

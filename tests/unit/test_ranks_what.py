@@ -10,8 +10,8 @@ import pytest
 from harness.fake_proc import SPAWN, vllm
 from harness.heartbeats import eventually
 
+from gdbext.answers import ranks as shapes
 from gdbext.api.choosing import resolve_processes
-from gdbext.commands.llm_ranks import _HEAD, _row
 from gdbext.engines.group import engines_of
 from gdbext.engines.processes import ProcessRef
 from gdbext.engines.what import resolve
@@ -38,13 +38,13 @@ def test_whose_a_process_is_is_said(proc):
     core = proc.add(title="VLLM::EngineCore", ppid=main, uid=4_200_123)
     forged = proc.add(title="VLLM::Worker_TP1", ppid=core, uid=4_200_123)
     ranks = proc.ranks()
-    said = {r.pid: (r.data()["uid"], r.data()["user"]) for r in ranks}
+    said = {r.pid: (shapes.RANK.data(r)["uid"], shapes.RANK.data(r)["user"]) for r in ranks}
     assert said[forged] == (4_200_123, "4200123")
     assert said[workers[1]] == (os.geteuid(), pwd.getpwuid(os.geteuid()).pw_name)
     with pytest.raises(GdbextError, match=f"pid {workers[1]}\\).*pid {forged}, user 4200123\\)"):
         resolve("TP1", ranks)
-    rows = [_row(r, PLAIN) for r in ranks]
-    assert {row[_HEAD.index("user")] for row in rows} == {"", "4200123"}
+    head, *rows = shapes.table([shapes.RANK.data(r) for r in ranks], PLAIN).splitlines()
+    assert {row[head.index("user") :].strip() for row in rows} == {"", "4200123"}
 
 
 def test_an_engine_name_before_the_label_tells_two_engines_apart(proc):

@@ -5,7 +5,7 @@ import re
 
 from harness.facts import sample
 
-from gdbext.answers.requests import NUMBERS, requests_lines, rows_of
+from gdbext.answers.requests import requests_lines, rows_of
 from gdbext.engines.sightings import FRONTEND, INPUT, OUTPUT, QUEUE, RUNNING, WORKER, Keeper, Look, Sighting
 from gdbext.kvcache.model import Cache, Request
 from gdbext.observe.stack_keys import FrameKey
@@ -233,7 +233,6 @@ def test_a_request_that_stood_in_a_long_step_is_unknown_with_the_reason():
     rows = [
         {**row, "verdict": None, "moved": moved, "holder": None, "evidence": ["no step has ended"]} for moved in (False, None)
     ]
-    rows = [{**dict.fromkeys(NUMBERS), **r} for r in rows]
     unmoved, unseen = ("\n".join(requests_lines([r], {"running": 1}, PLAIN)) for r in rows)
     assert re.search(r"a +unknown ", unmoved) and "unknown: no step has ended; -between S looks for longer" in unmoved
     assert "unknown" not in unseen

@@ -12,6 +12,7 @@ from harness.floor import random_bytes
 from gdbext.access import redaction, secrets
 from gdbext.access.model import PAGE
 from gdbext.access.proctable import ProcTable
+from gdbext.answers import ranks as shapes
 
 KEY = b"sk-9f27c1d4a86be350-7713aa90c5f2"
 
@@ -158,7 +159,9 @@ def test_no_command_line_that_is_shown_has_a_secret(proc, words):
     shown = ProcTable(str(proc.root)).get(pid).command
     assert "MARKabc123" not in shown and "***" in shown and shown.endswith("--port 8000")
     (rank,) = proc.ranks()  # the same in what llm-ranks and its JSON say
-    assert rank.pid == pid and "MARKabc123" not in json.dumps(rank.data()) and "***" in json.dumps(rank.data())
+    assert (
+        rank.pid == pid and "MARKabc123" not in json.dumps(shapes.RANK.data(rank)) and "***" in json.dumps(shapes.RANK.data(rank))
+    )
 
 
 @pytest.mark.parametrize("count", [1, 40, 3000])

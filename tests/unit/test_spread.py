@@ -6,7 +6,7 @@ import random
 import pytest
 from harness.fake_proc import FakeProc
 
-from gdbext.answers import rank_nodes
+from gdbext.answers import ranks as shapes
 
 
 def machine(proc, engine, sizes, node, nodes, without=()):
@@ -25,7 +25,7 @@ def machine(proc, engine, sizes, node, nodes, without=()):
     for rank in sorted({*range(node * each, (node + 1) * each)} - {*without}):
         part = f"_PP{rank // tp}" if pp > 1 else ""
         proc.add(title=f"{title}{part}_TP{rank % tp}", ppid=parent)
-    return [r.data() for r in proc.ranks()]
+    return [shapes.RANK.data(r) for r in proc.ranks()]
 
 
 @pytest.fixture
@@ -51,22 +51,22 @@ def test_ranks_on_machines_that_were_not_asked_are_named(engine, seed, make_proc
     for node in range(nodes):
         ranks = machine(make_proc(), engine, sizes, node, nodes)
         answers.append((f"ssh:n{node}", {"ranks": ranks, "processes": len(ranks), "routers": []}))
-        (said,) = rank_nodes.missing(ranks)  # of this machine alone
+        (said,) = shapes.missing(ranks)  # of this machine alone
         away = [rank for rank in range(size) if rank // each != node]
         assert (said["ranks"], said["size"], said["nodes"], said["expected"]) == (away, size, nodes, False), said
-        assert said["head"].startswith("10.0.0.1") and "on no machine that was asked" in rank_nodes.missing_line(said)
-    assert rank_nodes.merged(answers, [])[0]["missing"] == []
+        assert said["head"].startswith("10.0.0.1") and "on no machine that was asked" in shapes.missing_line(said)
+    assert shapes.merged(answers, [])[0]["missing"] == []
     gone = draw.randrange(nodes)
-    (said,) = rank_nodes.merged(answers[:gone] + answers[gone + 1 :], [])[0]["missing"]
+    (said,) = shapes.merged(answers[:gone] + answers[gone + 1 :], [])[0]["missing"]
     assert said["ranks"] == list(range(gone * each, (gone + 1) * each))
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_a_rank_that_is_to_be_here_and_is_not_is_named(engine, make_proc):
     ranks = machine(make_proc(), engine, (4, 1), 1, 2, without=[3])
-    here, away = rank_nodes.missing(ranks)
+    here, away = shapes.missing(ranks)
     assert (here["ranks"], here["expected"], away["ranks"], away["expected"]) == ([3], True, [0, 1], False)
-    assert rank_nodes.missing_line(here) == f"{engine}: rank 3 of 4: expected here, not running"
+    assert shapes.missing_line(here) == f"{engine}: rank 3 of 4: expected here, not running"
 
 
 def test_data_parallel_cores_elsewhere_are_named(make_proc):
@@ -75,14 +75,14 @@ def test_data_parallel_cores_elsewhere_are_named(make_proc):
     main = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m", *words, "--headless", "--data-parallel-start-rank=2"])
     for rank in (2, 3):
         proc.add(title=f"VLLM::EngineCore_DP{rank}", ppid=main)
-    (said,) = rank_nodes.missing([r.data() for r in proc.ranks()])
+    (said,) = shapes.missing([shapes.RANK.data(r) for r in proc.ranks()])
     assert (said["group"], said["ranks"], said["head"]) == ("dp", [0, 1], "10.0.0.9")
     proc = make_proc()
     for rank in range(2):  # each behind a balancer of the user's own
         words = ["--data-parallel-size", "2", "--data-parallel-rank", str(rank), "--port", str(8000 + rank)]
         main = proc.add(["/usr/bin/python3", "/usr/bin/vllm", "serve", "m", *words])
         proc.add(title=f"VLLM::EngineCore_DP{rank}", ppid=main)
-    assert rank_nodes.missing([r.data() for r in proc.ranks()]) == []
+    assert shapes.missing([shapes.RANK.data(r) for r in proc.ranks()]) == []
 
 
 @pytest.mark.parametrize(
@@ -94,5 +94,5 @@ def test_an_engine_of_one_machine_lacks_nobody(words, make_proc):
     core = proc.add(title="VLLM::EngineCore", ppid=main)
     for rank in range(2 if "-tp" in words else 1):
         proc.add(title=f"VLLM::Worker_TP{rank}", ppid=core)
-    ranks = [r.data() for r in proc.ranks()]
-    assert rank_nodes.missing(ranks) == [] and all(one["instance"]["spread"] is None for one in ranks)
+    ranks = [shapes.RANK.data(r) for r in proc.ranks()]
+    assert shapes.missing(ranks) == [] and all(one["instance"]["spread"] is None for one in ranks)

@@ -8,7 +8,7 @@ import pytest
 from harness.facts import SLEEP, inside, process, python
 
 from gdbext import __version__
-from gdbext.answers import rank_nodes
+from gdbext.answers import ranks as shapes
 from gdbext.answers.hang_nodes import judged
 from gdbext.answers.kv import numbers_data
 from gdbext.answers.locks import merged_edges, merged_lines
@@ -260,17 +260,17 @@ def test_ranks_of_several_machines_are_one_list_the_missing_are_named():
         return json.loads(json.dumps({"ranks": ranks, "processes": 5, "routers": []}))
 
     one, two = ("ssh:a", answer(rank_data(0, 4), rank_data(1, 4))), ("ssh:b", answer(rank_data(2, 4)))
-    data, partial = rank_nodes.merged([one, two], [{"label": "ssh:c", "pid": None, "reason": "no answer in 120 s"}])
+    data, partial = shapes.merged([one, two], [{"label": "ssh:c", "pid": None, "reason": "no answer in 120 s"}])
     assert [(r["node"], r["index"], r["label"]) for r in data["ranks"]] == [("a", 0, "TP0"), ("a", 1, "TP1"), ("b", 2, "TP2")]
     assert data["missing"] == [{"engine": "vllm", "group": "world", "size": 4, "ranks": [3]}]
     assert partial == ["ssh:c: no answer in 120 s"]
-    assert any("rank 3 of 4: on no machine that was asked" in line for line in rank_nodes.lines(data, PLAIN))
+    assert any("rank 3 of 4: on no machine that was asked" in line for line in shapes.lines(data, PLAIN))
     whole = [one, ("ssh:b", answer(rank_data(2, 4), rank_data(3, 4)))]
-    assert rank_nodes.merged(whole, [])[0]["missing"] == []
+    assert shapes.merged(whole, [])[0]["missing"] == []
     copies = [("ssh:a", answer(rank_data(0, 4))), ("ssh:b", answer(rank_data(0, 4), rank_data(1, 4)))]
-    assert rank_nodes.merged(copies, [])[0]["missing"] == []  # two jobs of one model: whose the missing ones are is not known
+    assert shapes.merged(copies, [])[0]["missing"] == []  # two jobs of one model: whose the missing ones are is not known
     failed = []
-    assert rank_nodes.merged([one, ("ssh:x", {"ranks": [{"label": 3}]})], failed)[0]["processes"] == 5
+    assert shapes.merged([one, ("ssh:x", {"ranks": [{"label": 3}]})], failed)[0]["processes"] == 5
     assert [f["label"] for f in failed] == ["ssh:x"]
 
 
@@ -298,5 +298,5 @@ def test_two_jobs_of_one_node_with_equal_ranks_are_placed_right(kind):
 def test_each_number_of_a_request_comes_from_machines_a_new_one_may_lack():
     """Another machine may have an older pack: only what the first release to answer over machines had may be required."""
     first = {"tokens", "prompt_tokens", "computed_tokens", "output_tokens", "in_flight_tokens", "draft_tokens"}
-    required, optional = {name for name in ROW if not name.endswith("?")}, {name[:-1] for name in ROW if name.endswith("?")}
-    assert set(numbers_data(None)) <= required | optional and not required & (set(numbers_data(None)) - first)
+    required = {field.name for field in ROW if field.must}
+    assert set(numbers_data(None)) <= ROW.names and not required & (set(numbers_data(None)) - first)
