@@ -69,7 +69,7 @@ class Reader(NamedTuple):
 READERS: Dict[str, Reader] = {
     "loops that only ask": Reader(
         [("cpython.poll_loops", "of_frames", nothing)],
-        ["cpython/poll_calls", "cpython/poll_files", "cpython/poll_loops", "cpython/poll_stack", "cpython/poll_tasks"]
+        ["cpython/poll_calls", "cpython/poll_files", "cpython/poll_loops", "cpython/poll_tasks"]
         + ["cpython/poll_values", "cpython/poll_walk", "stacks/polls"],
     ),
     "locks taken in a function's text": Reader([("cpython.locks", "acquired", none_of_them)], []),

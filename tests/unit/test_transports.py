@@ -96,7 +96,7 @@ def test_what_a_login_shell_says_beside_the_answer_does_not_count(monkeypatch):
     assert answered(monkeypatch, f"print('Welcome {{ to x'); print({JSON!r}); print('Last login: never')")["ranks"] == []
 
 
-def test_a_program_that_has_ended_is_not_waited_for_where_another_has_its_ends(monkeypatch):
+def test_what_has_ended_is_not_waited_for_where_another_has_its_ends(monkeypatch):
     """As ssh of earlier releases, whose shared connection keeps its standard error; the one here says something all the time."""
     chatty = "import os, time; end = time.time() + 20\nwhile time.time() < end: os.write(2, b'still here'); time.sleep(.05)"
     for out in ("subprocess.DEVNULL", "None"):
