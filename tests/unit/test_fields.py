@@ -47,7 +47,7 @@ def test_a_field_is_json_a_cell_a_row_of_the_docs_and_a_schema():
     assert schema["rows"]["items"]["properties"]["held"] == {"type": ["integer", "null"], "description": "what it holds, bytes"}
 
 
-def test_a_field_is_merged_over_machines_as_it_is_declared_and_a_damaged_answer_left():
+def test_a_field_is_merged_as_it_is_declared_and_a_damaged_answer_left():
     def answer(name, **more):
         return {"rows": [{"name": name, "new": [1]}], "looked": 2, "failed": [], **more}
 
@@ -74,7 +74,7 @@ def test_every_field_of_an_answer_is_declared():
         assert set(requests.custody_data(Tracked("a", []))) & requests.REQUEST.merging(KEEP).names == set()
 
 
-def test_every_recorded_field_of_a_command_that_declares_its_own_is_declared():
+def test_every_recorded_field_of_a_declaring_command_is_declared():
     with open(os.path.join(ROOT, "tests", "answers", "fields.json")) as f:
         recorded = json.load(f)
     compared, missing = 0, []
