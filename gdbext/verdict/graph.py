@@ -288,8 +288,8 @@ def _alone(facts: Facts, f: ProcessState, node: Node, call: Call, said: str) -> 
     unix = all(source.kind == "unix" and source.peers for source in call.sources)
     piped = any(source.kind == "pipe" for source in call.sources)
     kind = "unknown" if piped or unix else "answer"
+    kind = "sleeps" if unix and not (piped or call.limited or f.hidden or callers(f)) else kind  # it alone has the other end
     if held and not may:
-        kind = "sleeps" if unix else kind
         why = "this process alone has the other end, and none of its threads can use it"
         return Step(said, (), End(None, NOBODY, why, kind=kind))
     return _unknown(said, f"{why}{more or (f'; {may}' if held else '')}", kind)
