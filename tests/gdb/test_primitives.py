@@ -30,6 +30,8 @@ def why_wrong(case, truth, said):
         return "accused" if said["verdict"] not in ("busy", "idle", "unknown") or accused and said["verdict"] != "busy" else ""
     if said["verdict"] in ("busy", "idle"):
         return said["verdict"]
+    if case.state == "ended" and said["verdict"] == "dead-thread":
+        return ""
     if set(accused) - {truth["giver"], "giver"}:
         return "accused another"
     if not any(case.kind.rpartition(".")[2] in chain["waits_for"] for chain in said["chains"]):
