@@ -48,7 +48,7 @@ def _inside(t: ThreadState, functions: tuple[str, ...]) -> str | None:
     """The function that the pool's one of `functions` has called; None where the thread is in none."""
     python = [frame for frame in t.frames if frame.kind == "python"]
     for n, frame in enumerate(python):
-        if frame.file.replace("\\", "/").endswith(FILES) and frame.function.rpartition(".")[2] in functions:
+        if f"/{frame.file}".replace("\\", "/").endswith(FILES) and frame.function.rpartition(".")[2] in functions:
             return python[n - 1].function.rpartition(".")[2] if n else ""
     return None
 
