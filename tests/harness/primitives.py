@@ -26,6 +26,7 @@ class Case:
     ask: str = ""
     how: str = ""
     short: str = ""
+    pauses: bool = False
     names: list = dataclasses.field(default_factory=list)
 
     @property
@@ -45,7 +46,7 @@ def cases(states=("sleeps", "ended", "gives")):
                     if how and how != "awaits":
                         short = SHORT.get(how, "0.01" if ask == "wait" else "1" if ask == "put_nowait" else "")
                         form = how if how in ("is", "not", "count", "blocking") else "raises"
-                        yield Case(*common, state, ask, form, short)
+                        yield Case(*common, state, ask, form, short, bool(short) and how != "nowait")
 
 
 def drawn(seed, count, known=lambda needs: True):

@@ -3,7 +3,7 @@
 A main thread, or the task that asyncio runs, waits at the primitive by `call`, or asks over and over by `ask`; "giver", a thread
 or a task, has the call that ends it, `give`. `state`: "sleeps" (an hour before it gives), "ended" (it has raised before), "gives"
 (at once, each time). `names`: how a class of this program around the primitive calls it and its methods, [] for none: a class
-around that class for the second name. Says {"pid", "giver": its tid, 0 for a task}.
+around that class for the second name. `pauses`: the call that asks does so itself. Says {"pid", "giver": its tid, 0 for a task}.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ def made():
 GIVE = "deliver()" if CASE["names"] else CASE["give"]
 CALL = "take()" if CASE["names"] else CASE["call"]
 ASK = "peek" if CASE["names"] else CASE["ask"]
-pause = ("await asyncio.sleep(0.01)" if ASYNC else "time.sleep(0.01)") if not CASE["short"] else "tries += 1"
+pause = ("await asyncio.sleep(0.01)" if ASYNC else "time.sleep(0.01)") if not CASE["pauses"] else "tries += 1"
 WAIT = (
     f"{'await ' * ASYNC}thing.{CALL}"
     if not CASE["ask"]
