@@ -49,7 +49,7 @@ NO_TESTS = 5  # pytest's exit status
 COSTLY = 8.0  # seconds of CPU from which on a file is named
 FEW = 3  # files of gdb that are named run one after the other, more at once
 FEW_FAILURES = 10  # so many failures of a part at most are tried again, alone: more are no accident
-LONGEST = 400  # seconds: a test of tests/gdb that takes longer waits for a gdb that has lost an event, and runs again alone
+LONGEST = 600  # seconds: a test of tests/gdb that takes longer waits for a gdb that has lost an event, and runs again alone
 MORE_TRIES = 2
 
 
