@@ -30,6 +30,8 @@ SHARED = re.compile(
 )
 NOBODYS = re.compile(r"LICENSE|\.gitignore|tests/(engines|gpu|arm)/.*")  # of no file of `PARTS`
 DOORS = ("gdbext/__main__.py", "gdbext/init.py", "gdbext/setup/outside.py", "gdbext/setup/inside.py")
+LAZY = "gdbext/__init__.py"  # every file imports it, few use the library whose modules it loads by their names
+LIBRARY = re.compile(r"gdbext\.(attach|open|ranks|selected)\b")
 STARTS = re.compile(r"-m gdbext|init\.py|\"-m\", \"gdbext\"")
 FIXTURE = re.compile(r"^@pytest\.fixture.*\ndef (\w+)", re.M)
 WALKS = re.compile(r"os\.walk|ls-files|glob\.glob")  # in unit: those of gdb walk through other folders
@@ -79,6 +81,8 @@ class Sources:
     def needs(self, path: str) -> frozenset[str]:
         """The files that one file imports, or names where it belongs to the tests."""
         text, found = self._read(path), set()
+        if path == LAZY:
+            return frozenset()
         tree = ast.parse(text, path)
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
@@ -94,6 +98,8 @@ class Sources:
             found.update(one for one in self.paths if one.startswith(folder) and one.endswith(".py"))
         if path.startswith("tests/") and ALL_COMMANDS in text:
             found.update(self.commands.values())
+        if path.startswith(("tests/", "docs/")) and LIBRARY.search(text):
+            found.update(one for one in self.paths if one.startswith("gdbext/api/"))
         if path.startswith("tests/") and (STARTS.search(text) or "gdb_path" in text):
             found.update(door for door in DOORS if door in self.paths)
         conftest = f"{os.path.dirname(path)}/conftest.py"

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import time
+from typing import Dict
 
 from .say import say
 
@@ -24,7 +25,7 @@ COUNTED = ("C901", "SLF001")
 FIX = "-fix"  # the only word that lint takes
 FIXES = [["ruff", "format", "."], ["ruff", "check", "--fix", "--exit-zero", "--quiet", "."]]
 
-Counts = dict[str, dict[str, int]]  # {rule: {file: how often}}
+Counts = Dict[str, Dict[str, int]]  # {rule: {file: how often}}
 
 
 def counted(python: str) -> tuple[Counts, dict[tuple[str, str], list[str]]]:
