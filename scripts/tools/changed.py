@@ -94,6 +94,11 @@ class Sources:
                 found.update(self._modules([node.value]))
                 if path.startswith("tests/") and len(node.value) < 100_000:
                     found.update(self._named(node.value))
+        return frozenset((found | self._unwritten(path, text)) - {path})
+
+    def _unwritten(self, path: str, text: str) -> set[str]:
+        """Files that a file needs though it does not name them."""
+        found = set()
         for folder in BY_NAME.get(path, ()):
             found.update(one for one in self.paths if one.startswith(folder) and one.endswith(".py"))
         if path.startswith("tests/") and ALL_COMMANDS in text:
@@ -105,7 +110,7 @@ class Sources:
         conftest = f"{os.path.dirname(path)}/conftest.py"
         if conftest in self.paths and set(FIXTURE.findall(self._read(conftest))) & set(WORD.findall(text)):
             found.add(conftest)
-        return frozenset(found - {path})
+        return found
 
     def _modules(self, names) -> set[str]:
         """The files of modules, with the packages that they are in."""
