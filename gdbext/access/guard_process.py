@@ -118,10 +118,15 @@ class Server:
     def _look_at_freed(self) -> None:
         """A process that gdb has let go may have been given a SIGSTOP that gdb had fetched before its group-stop ended."""
         for pid, (one, until) in list(self.freed.items()):
-            if time.monotonic() > until or ptrace.start_time(pid) != one.start or ptrace.tracers(pid) - {self.tracer}:
+            now, by = time.monotonic(), ptrace.tracers(pid)
+            if ptrace.start_time(pid) != one.start or by - {self.tracer}:
                 del self.freed[pid]
-            elif not ptrace.tracers(pid):
+            elif by:  # gdb, where processors are few, may take seconds between its word and the deed
+                self.freed[pid] = one, now + recovery.WATCH
+            else:
                 recovery.restore_run_state(pid, one.start, one.was_stopped)
+                if now > until:  # after this look: the last one may be long ago
+                    del self.freed[pid]
 
     def _obey(self, word: str, number: str, *rest: str) -> bool:
         """One line of gdb's; False when gdb does not hear the answer any more."""
@@ -132,6 +137,7 @@ class Server:
                 known.update(recovery.planted_breakpoints(pid))  # a tracer's uprobes look the same: existing ones stay
             except OSError:
                 pass  # gone, or not readable for us: the attach will say so
+            self.freed.pop(pid, None)
             self.held[pid] = recovery.Held(int(rest[0]), rest[1] == "1", known)
             stays = cgroups.move_to(pid)  # the end of gdb's container must not be the guard's too
             try:

@@ -482,3 +482,25 @@ def test_a_copy_of_gdb_that_stopped_itself_is_ended_and_no_other():
             for pid in (copy, other):
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("tracer", ["gone", "holds it"])
+def test_a_guard_that_was_starved_looks_at_a_freed_process_all_the_same(sleeper, tracer):
+    """Its last look was long ago, and gdb has kept the process after its word, or its SIGSTOP came after it."""
+    from gdbext.access import guard_process
+
+    start = ptrace.start_time(sleeper.pid)
+    server = guard_process.Server(None, os.getpid())
+    server.freed[sleeper.pid] = recovery.Held(start, False), time.monotonic() - 5
+    if tracer == "holds it":
+        with ptrace.Stopped(sleeper.pid):
+            server._look_at_freed()
+        assert sleeper.pid in server.freed
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    while ptrace.status(sleeper.pid)["state"] != "T":
+        time.sleep(0.01)
+    server._look_at_freed()
+    assert ptrace.status(sleeper.pid)["state"] != "T"
+    server.freed[sleeper.pid] = recovery.Held(start, False), time.monotonic() - 5
+    server._look_at_freed()
+    assert not server.freed
