@@ -84,11 +84,16 @@ class GroupStop:
                 end_group_stop(self.pid)
 
 
+def _other_tracers(pid: int) -> set[int]:
+    """Who else traces a process: a thread in uninterruptible sleep is this process's own until it wakes."""
+    return ptrace.tracers(pid) - {os.getpid()}
+
+
 def left_stopped(pid: int) -> bool:
     """True where a SIGSTOP has stopped the process, or is pending for one of its threads."""
     for tid in ptrace.tids(pid):
         s = ptrace.status(pid, tid)
-        if s and not s["tracer"] and (s["state"] == "T" or s["pending"] & ptrace.SIGSTOP_BIT):
+        if s and s["tracer"] in (0, os.getpid()) and (s["state"] == "T" or s["pending"] & ptrace.SIGSTOP_BIT):
             return True
     return False
 
@@ -98,10 +103,10 @@ def restore_run_state(pid: int, start: int, was_stopped: bool, seconds: float = 
     the signals sent."""
     sent, deadline = 0, time.monotonic() + seconds
     pause = 0.002
-    while ptrace.start_time(pid) == start and not ptrace.tracers(pid):
+    while ptrace.start_time(pid) == start and not _other_tracers(pid):
         stopped = left_stopped(pid)
         if stopped != was_stopped:
-            if ptrace.tracers(pid):
+            if _other_tracers(pid):
                 break  # another tracer attaches now, and the stop is its own
             try:
                 os.kill(pid, signal.SIGSTOP if was_stopped else signal.SIGCONT)
@@ -381,7 +386,7 @@ def recover(held: dict[int, Held], tracer: int, gone: Callable[[], bool]) -> Non
                     restore_run_state(pid, one.start, False)
             look = time.monotonic() + 0.1
         for pid, one in list(released.items()):
-            if ptrace.tracers(pid):
+            if _other_tracers(pid):
                 del released[pid]  # another debugger has it
             restore_run_state(pid, one.start, one.was_stopped)
         time.sleep(0.01)

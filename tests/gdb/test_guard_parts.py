@@ -504,3 +504,13 @@ def test_a_guard_that_was_starved_looks_at_a_freed_process_all_the_same(sleeper,
     server.freed[sleeper.pid] = recovery.Held(start, False), time.monotonic() - 5
     server._look_at_freed()
     assert not server.freed
+
+
+def test_a_stop_of_a_process_that_the_guard_itself_traces_is_ended(sleeper):
+    """A thread in uninterruptible sleep stays the guard's own after its time is over; gdb's SIGSTOP waits for it meanwhile."""
+    start = ptrace.start_time(sleeper.pid)
+    with ptrace.Stopped(sleeper.pid):
+        os.kill(sleeper.pid, signal.SIGSTOP)
+        assert recovery.restore_run_state(sleeper.pid, start, False) == 1
+    time.sleep(0.2)
+    assert ptrace.status(sleeper.pid)["state"] != "T"
